@@ -1,0 +1,170 @@
+"""Symmetric operators known by their products, their algebra, and the curvature matrices of a risk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A symmetric n × n matrix A known only through its products A V.
+
+    Operators form a vector space with shifts: `A + B`, `A - B`, `2 * A`, `-A` and `A + μ` (the identity
+    times μ, as weight decay adds it) are operators. `A @ V` takes a vector (n,) or k columns (n, k).
+    """
+
+    matmat: Callable[[Float[Tensor, "n k"]], Float[Tensor, "n k"]]
+    size: int
+    dtype: torch.dtype
+    device: torch.device
+    factor: Float[Tensor, "n r"] | None = None  # A = U Uᵀ, where that is known
+
+    def __matmul__(self, V: Float[Tensor, "n *k"]) -> Float[Tensor, "n *k"]:
+        self._check(V)
+        return self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
+
+    def __add__(self, other: Operator | float) -> Operator:
+        if isinstance(other, Operator):
+            self._check_same_space(other)
+            return replace(self, matmat=lambda V: self @ V + other @ V, factor=None)
+        return replace(self, matmat=lambda V: self @ V + other * V, factor=None)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Operator:
+        return -1.0 * self
+
+    def __sub__(self, other: Operator | float) -> Operator:
+        return self + -other
+
+    def __rsub__(self, other: float) -> Operator:
+        return -self + other
+
+    def __mul__(self, scalar: float) -> Operator:
+        factor = self.factor * scalar**0.5 if self.factor is not None and scalar >= 0 else None
+        return replace(self, matmat=lambda V: scalar * (self @ V), factor=factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, scalar: float) -> Operator:
+        return self * (1.0 / scalar)
+
+    def dense(self) -> Float[Tensor, "n n"]:
+        """The matrix itself, at the price of n products. For tests and small models."""
+        return self @ torch.eye(self.size, dtype=self.dtype, device=self.device)
+
+    def to_scipy(self) -> LinearOperator:
+        """A `scipy.sparse.linalg.LinearOperator` in this operator's own precision."""
+        import numpy as np
+        from scipy.sparse.linalg import LinearOperator
+
+        def product(V: np.ndarray) -> np.ndarray:
+            columns = torch.from_numpy(np.ascontiguousarray(V)).to(self.device, self.dtype)
+            return (self @ columns).cpu().numpy()
+
+        dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
+        return LinearOperator((self.size, self.size), matvec=product, rmatvec=product, matmat=product, rmatmat=product, dtype=dtype)
+
+    @staticmethod
+    def from_matrix(matrix: Float[Tensor, "n n"]) -> Operator:
+        """Wrap an explicit symmetric matrix."""
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ArgumentError(
+                f"A matrix of shape {tuple(matrix.shape)} was given.",
+                "An operator is symmetric, so its matrix is square.",
+                "For a rectangular J, study J.T @ J or J @ J.T.",
+            )
+        asymmetry = float((matrix - matrix.T).abs().max()) if len(matrix) else 0.0
+        scale = float(matrix.abs().max()) if len(matrix) else 0.0
+        if not asymmetry <= 100 * torch.finfo(matrix.dtype).eps * len(matrix) * scale:
+            raise ArgumentError(
+                f"The matrix is not symmetric: max |A - Aᵀ| = {asymmetry:.3g}, max |A| = {scale:.3g}.",
+                "Every algorithm here relies on real eigenvalues and orthogonal eigenvectors.",
+                "Pass (A + A.T) / 2 if the difference is rounding.",
+            )
+        return Operator(lambda V: matrix @ V, len(matrix), matrix.dtype, matrix.device)
+
+    @staticmethod
+    def from_scipy(linear_operator: LinearOperator) -> Operator:
+        """Wrap a symmetric `scipy.sparse.linalg.LinearOperator`; its products run on the CPU."""
+        import numpy as np
+        from scipy.sparse.linalg import aslinearoperator
+
+        wrapped = aslinearoperator(linear_operator)
+        dtype = torch.float32 if wrapped.dtype == np.float32 else torch.float64
+
+        def product(V: Tensor) -> Tensor:
+            return torch.from_numpy(np.asarray(wrapped.matmat(V.cpu().numpy()))).to(V)
+
+        return Operator(product, wrapped.shape[0], dtype, torch.device("cpu"))
+
+    def _check(self, V: Tensor) -> None:
+        if V.ndim not in (1, 2) or V.shape[0] != self.size:
+            raise ArgumentError(
+                f"An operator of size {self.size} was multiplied with shape {tuple(V.shape)}.",
+                "A product takes a vector (n,) or columns (n, k).",
+                "Transpose the columns, or flatten a parameter-shaped vector in named_parameters() order.",
+            )
+        if V.dtype != self.dtype:
+            raise ArgumentError(
+                f"An operator in {self.dtype} was multiplied with a tensor in {V.dtype}.",
+                "A silent conversion would hide what precision the result has.",
+                f"Convert the tensor: V.to({self.dtype}).",
+            )
+
+    def _check_same_space(self, other: Operator) -> None:
+        if (self.size, self.dtype, self.device) != (other.size, other.dtype, other.device):
+            raise ArgumentError(
+                f"Operators of size {self.size} ({self.dtype}, {self.device}) and {other.size} "
+                f"({other.dtype}, {other.device}) were combined.",
+                "A sum needs both in the same space, precision and place.",
+                "Build both from the same Risk, or from matrices of the same shape, dtype and device.",
+            )
+
+
+def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None) -> Operator:
+    """The low-rank operator U diag(values) Uᵀ; without values, U Uᵀ.
+
+    Its `factor` is known where the values are non-negative, so that it can be projected out exactly.
+    """
+    scaled = U if values is None else U * values
+    factor: Tensor | None = U
+    if values is not None:
+        factor = U * values.sqrt() if bool((values >= 0).all()) else None
+    return Operator(lambda V: scaled @ (U.T @ V), len(U), U.dtype, U.device, factor)
+
+
+def deflated(A: Operator, vectors: Float[Tensor, "n k"]) -> Operator:
+    """(I - Q Qᵀ) A (I - Q Qᵀ): A on the orthogonal complement of the columns of Q, zero on their span.
+
+    The columns must be orthonormal. The result has k eigenvalues zero that A does not have;
+    `spectral_density` removes them from the count (Papyan 2020, Sec. D.3 leaves them in).
+    """
+
+    def project(V: Tensor) -> Tensor:
+        return V - vectors @ (vectors.T @ V)
+
+    return replace(A, matmat=lambda V: project(A @ project(V)), factor=None)
+
+
+def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
+    """D^½ A D^½ for a non-negative diagonal D: the curvature that a preconditioned optimiser sees."""
+    if bool((diagonal < 0).any()):
+        raise ArgumentError(
+            f"The preconditioner has {int((diagonal < 0).sum())} negative entries.",
+            "D^½ would not be real.",
+            "Pass the diagonal of a positive preconditioner, such as Adam's 1 / (sqrt(v) + eps).",
+        )
+    root = diagonal.sqrt()[:, None]
+    return replace(A, matmat=lambda V: root * (A @ (root * V)), factor=None)
