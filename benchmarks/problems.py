@@ -127,7 +127,9 @@ def gpt_problem(device: torch.device) -> Problem:
     return Problem("GPT", model.to(device).eval(), TokenCrossEntropy(), batches)
 
 
-def _classifier(name: str, model: nn.Module, shape: tuple[int, ...], count: int, batch: int, device: torch.device) -> Problem:
+def _classifier(
+    name: str, model: nn.Module, shape: tuple[int, ...], count: int, batch: int, device: torch.device
+) -> Problem:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(count, *shape, generator=generator).to(device)
     y = torch.randint(10, (count,), generator=generator).to(device)

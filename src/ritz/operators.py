@@ -10,7 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from . import products
 from .errors import ArgumentError
+from .products import CurvatureProduct, Path
+from .risk import Risk
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -24,7 +27,7 @@ class Operator:
     times μ, as weight decay adds it) are operators. `A @ V` takes a vector (n,) or k columns (n, k).
     """
 
-    matmat: Callable[[Float[Tensor, "n k"]], Float[Tensor, "n k"]]
+    matmat: Callable[[Tensor], Tensor]  # "n k" -> "n k"
     size: int
     dtype: torch.dtype
     device: torch.device
@@ -74,7 +77,9 @@ class Operator:
             return (self @ columns).cpu().numpy()
 
         dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
-        return LinearOperator((self.size, self.size), matvec=product, rmatvec=product, matmat=product, rmatmat=product, dtype=dtype)
+        return LinearOperator(
+            (self.size, self.size), matvec=product, rmatvec=product, matmat=product, rmatmat=product, dtype=dtype
+        )
 
     @staticmethod
     def from_matrix(matrix: Float[Tensor, "n n"]) -> Operator:
@@ -168,3 +173,31 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
         )
     root = diagonal.sqrt()[:, None]
     return replace(A, matmat=lambda V: root * (A @ (root * V)), factor=None)
+
+
+def hessian(risk: Risk) -> Operator:
+    """H = ∇²R(θ)."""
+    return _curvature(risk, products.paths(products.hessian_map, products.forward_over_reverse))
+
+
+def gauss_newton(risk: Risk) -> Operator:
+    """G = Σᵢ Jᵢᵀ ∂²tᵢ/∂z² Jᵢ / Σ wᵢ, with Jᵢ = ∂f(θ, xᵢ)/∂θ: the curvature of the loss alone.
+
+    For a softmax or squared-error loss it is the Fisher information (Papyan's "FIM"); where the loss is convex
+    it is positive semi-definite.
+    """
+    return _curvature(risk, products.paths(products.gauss_newton_map, products.gauss_newton_forward))
+
+
+def functional_hessian(risk: Risk) -> Operator:
+    """E = H - G = Σᵢ Σ_k ∂tᵢ/∂z_k ∇²f_k(θ, xᵢ) / Σ wᵢ: the curvature of the network, at the price of one product."""
+    return _curvature(risk, products.paths(products.functional_map, products.functional_forward))
+
+
+def empirical_fisher(risk: Risk) -> Operator:
+    """F = Σᵢ wᵢ gᵢ gᵢᵀ / Σ wᵢ, with gᵢ = ∇ℓᵢ: the second moment of the per-term gradients, none of which is formed."""
+    return _curvature(risk, products.paths(products.fisher_map, products.fisher_forward))
+
+
+def _curvature(risk: Risk, candidates: list[Path]) -> Operator:
+    return Operator(CurvatureProduct(risk, candidates), risk.size, risk.dtype, risk.device)

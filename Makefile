@@ -1,0 +1,38 @@
+# On a fresh machine with Python 3.11+ and make: `make demo` or `make test`, and nothing else before.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+READY  := .venv/.ready
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: demo test lint bench bench-gpu clean
+
+demo: $(READY)
+	$(BIN)/ritz demo
+
+test: lint
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# PyHessian pins nothing and pulls in the world: its code is all the benchmark needs.
+bench: $(READY)
+	$(BIN)/python -c "import pyhessian" 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps PyHessian==0.1
+	$(BIN)/python -m benchmarks
+
+# On a GPU machine that has torch but no network: the peers lie in .peers, a folder of installed packages.
+bench-gpu:
+	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks --gpu
+
+clean:
+	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# The stamp: the environment is made once, and again only when what it should hold has changed.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit('ritz needs Python 3.11 or newer, this is ' + sys.version) if sys.version_info < (3, 11) else None"
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

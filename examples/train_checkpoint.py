@@ -1,0 +1,31 @@
+"""Train a small classifier of digits and save it as people do: a state dict. `checkpoint.py` starts from it.
+
+    python examples/train_checkpoint.py [FILE.pt]
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from checkpoint import CHECKPOINT, classifier
+from torch import nn
+
+from ritz.lab.data import digits
+from ritz.lab.train import accuracy, train
+
+
+def main(path: Path = CHECKPOINT) -> None:
+    """Train for ten epochs, print how it goes, save."""
+    generator = torch.Generator().manual_seed(0)
+    data = digits(generator=generator)
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    options = {"num_epochs": 10, "batch_size": 64, "generator": generator}
+    for epoch in train(model, nn.CrossEntropyLoss(), data.train, optimizer, **options):
+        print(f"epoch {epoch.number:2d}   loss {epoch.loss:.4f}   test accuracy {accuracy(model, data.test):.3f}")
+    torch.save(model.state_dict(), path)
+    print(f"saved {path}")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

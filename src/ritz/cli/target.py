@@ -1,0 +1,202 @@
+"""From `FILE.py:FACTORY` or `package.module:factory` to a risk: the user's code meets ours here, and only here."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError
+from ..risk import Risk
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the user's factory is: a file or a module, and a name in it."""
+
+    place: str
+    factory: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the place is a Python file rather than a module."""
+        return self.place.endswith(".py") or "/" in self.place or "\\" in self.place
+
+    @property
+    def name(self) -> str:
+        """A name for results, such as `checkpoint-risk`."""
+        stem = Path(self.place).stem if self.is_file else self.place.rpartition(".")[2]
+        return f"{stem}-{self.factory}"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked of the factory; None where they did not say."""
+
+    device: torch.device | None = None
+    dtype: torch.dtype | None = None
+    seed: int | None = None
+
+    def arguments(self, signature: inspect.Signature) -> dict[str, Any]:
+        """What to call the factory with: its own defaults stand unless the user said otherwise."""
+        fallback = {"device": torch.device("cpu"), "dtype": torch.float32, "seed": 0}
+        named = {name: signature.parameters[name] for name in fallback if name in signature.parameters}
+        wished = {name: getattr(self, name) for name in named}
+        needed = {n: fallback[n] for n, p in named.items() if wished[n] is None and p.default is p.empty}
+        return {name: value for name, value in wished.items() if value is not None} | needed
+
+
+def parsed(text: str) -> Target:
+    """`examples/checkpoint.py:risk` as a target."""
+    place, colon, factory = text.rpartition(":")
+    if not colon or not place or not factory.isidentifier():
+        raise ArgumentError(
+            f"{text!r} does not name a factory.",
+            "The command needs a function that returns the model to analyse.",
+            "Write FILE.py:FUNCTION, as in examples/checkpoint.py:risk.",
+            "Write package.module:function for a module that Python can import.",
+        )
+    return Target(place, factory)
+
+
+def risk_of(target: Target, wishes: Wishes) -> Risk:
+    """Call the factory and take what it returns as a risk, on the device and in the precision the user wished."""
+    factory = _factory(target)
+    found = _called(factory, target, wishes)
+    if isinstance(found, Risk):
+        return _converted_risk(found, wishes)
+    if isinstance(found, tuple | list) and len(found) == 3 and isinstance(found[0], nn.Module):
+        model, loss, data = found
+        return Risk(_converted(model, wishes), loss, data)
+    what = f"a {type(found).__name__}"
+    if isinstance(found, tuple | list):
+        what += f" of {', '.join(type(item).__name__ for item in found) or 'nothing'}"
+    raise ArgumentError(
+        f"{target.factory} returned {what}.",
+        "A factory returns what is to be analysed.",
+        "Return ritz.Risk(model, loss, data), or the three as a tuple (model, loss, data).",
+    )
+
+
+def _factory(target: Target) -> Callable[..., Any]:
+    module = _from_file(Path(target.place)) if target.is_file else _from_module(target.place)
+    factory = getattr(module, target.factory, None)
+    if factory is None or not callable(factory):
+        own = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
+        raise ArgumentError(
+            f"{target.place} has no function {target.factory!r}" + ("." if factory is None else ", but a value."),
+            "The factory is called to make what is analysed.",
+            f"Its functions are: {', '.join(own) or 'none'}.",
+        )
+    return factory
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise FileError(
+            f"There is no file {path}.",
+            "The factory is read from it.",
+            "Check the path, which is relative to the folder you are in.",
+        )
+    _make_importable(path.resolve().parent)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise FileError(f"{path} is no Python file.", "The factory is read from it.", "Name a file that ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # data loaders' workers look their classes up there
+    _users_code(lambda: spec.loader.exec_module(module), f"{path} could not be loaded")
+    return module
+
+
+def _from_module(name: str) -> ModuleType:
+    _make_importable(Path.cwd())
+    return _users_code(lambda: importlib.import_module(name), f"The module {name} could not be imported")
+
+
+def _make_importable(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _called(factory: Callable[..., Any], target: Target, wishes: Wishes) -> Any:
+    signature = inspect.signature(factory)
+    arguments = wishes.arguments(signature)
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{target.factory}{signature} cannot be called: {error}.",
+            "A factory is called with whichever of device, dtype and seed it names, and nothing else.",
+            "Give its other arguments defaults, or wrap it in a function without them.",
+        ) from error
+    with torch.random.fork_rng():
+        torch.manual_seed(wishes.seed or 0)  # so that a factory which draws its weights draws the same ones again
+        return _users_code(lambda: factory(**arguments), f"{target.factory} failed")
+
+
+def _users_code(run: Callable[[], Any], what: str) -> Any:
+    """Run code that is not ours; whatever it raises is the user's to see, without our frames around it."""
+    try:
+        return run()
+    except RitzError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ArgumentError(
+            f"{what}: {type(error).__name__}: {error}",
+            "The error comes from your own code, or from what it imports.",
+            "Run it by itself, or add --debug to see where it comes from.",
+        ) from error
+
+
+def _converted(model: nn.Module, wishes: Wishes) -> nn.Module:
+    """The model itself if it is as wished, else a converted copy: the user's own stays as it is."""
+    tensors = [t for t in model.state_dict().values() if isinstance(t, torch.Tensor)]
+    fits = all(
+        (wishes.device is None or t.device == wishes.device)
+        and (wishes.dtype is None or not t.is_floating_point() or t.dtype == wishes.dtype)
+        for t in tensors
+    )
+    if fits:
+        return model
+    try:
+        return copy.deepcopy(model).to(device=wishes.device, dtype=wishes.dtype)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(
+            f"The model cannot be converted: {str(error).splitlines()[0]}",
+            f"It was to be moved to {wishes.device or 'its device'} in {wishes.dtype or 'its dtype'}.",
+            "Let the factory do it: name `device` and `dtype` among its arguments.",
+        ) from error
+
+
+def _converted_risk(risk: Risk, wishes: Wishes) -> Risk:
+    model = _converted(risk.model, wishes)
+    if model is risk.model:
+        return risk
+    if risk.group is not None:
+        raise DataError(
+            "The factory returned a distributed risk on another device or in another dtype than was asked for.",
+            "Its data lie on several machines.",
+            "Let the factory place it: name `device` and `dtype` among its arguments.",
+        )
+    batches = [(_on_host(batch.inputs), batch.targets.cpu()) for batch in risk.batches]
+    precision, memory = risk.tangent_precision, risk.memory if model_stays(wishes) else None
+    return Risk(model, risk.loss, batches, parameters=risk.parameters, tangent_precision=precision, memory=memory)
+
+
+def model_stays(wishes: Wishes) -> bool:
+    """Whether the device is unchanged, so that a memory budget still means the same."""
+    return wishes.device is None
+
+
+def _on_host(inputs: Any) -> Any:
+    return {name: x.cpu() for name, x in inputs.items()} if isinstance(inputs, dict) else inputs.cpu()

@@ -1,0 +1,1 @@
+"""What experiments need around the measurement: data, training."""

@@ -1,0 +1,187 @@
+"""Pictures: axes in, axes out. They compute nothing heavy and save nothing.
+
+    figure, (left, right) = plot.panels(2)
+    plot.density(left, spectrum, outliers=10)
+    plot.scree(right, pairs.values, residuals=pairs.residuals)
+
+`**style` goes to the main line or marker, as matplotlib takes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from .errors import ArgumentError
+from .spectrum import Spectrum
+
+# Blue, vermillion, green, orange, purple, sky, black: tell apart under every colour blindness. Okabe and Ito (2008).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
+_RC: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.prop_cycle": f"cycler('color', {list(COLOURS)})",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+_BAND = 2.0  # standard errors on either side: about 95 %
+_FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
+_HEADROOM = 3.0  # of a logarithmic axis above its highest curve
+
+
+def panels(columns: int = 1, rows: int = 1, *, width: float = 3.6, height: float = 2.8) -> tuple[Figure, list[Axes]]:
+    """A figure of rows × columns axes, each so many inches large; it needs no display and leaves no global state."""
+    with matplotlib.rc_context(_RC):
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, list(axes.flat)
+
+
+def density(
+    ax: Axes, spectrum: Spectrum, *, outliers: int = 0, width: float | None = None, band: bool = True, **style: Any
+) -> Axes:
+    """The density of eigenvalues on a logarithmic axis, the `outliers` largest in magnitude as stems.
+
+    A stem is as high as one eigenvalue smoothed like the rest: 1/(n σ √2π). The band is two standard errors over
+    the probes. The axis ends a decade below one eigenvalue: what lies there is only the tail of a Gaussian. Unless
+    given, the width is the spectrum's own, or a 300th of the range where that is larger: what a picture can show.
+    """
+    width = _visible_width(spectrum) if width is None else width
+    values, bulk = spectrum.split(outliers) if outliers else (torch.empty(0), spectrum)
+    x, share, one = bulk.grid(width=width), bulk.size / spectrum.size, _one_eigenvalue(spectrum, width)
+    base = _curve(ax, x, bulk, lambda s: share * s.density(x, width), one / 10, band, style)
+    _stems(ax, values, one, base)
+    ax.set(xlabel="eigenvalue λ", ylabel="density")
+    return ax
+
+
+def log_spectrum(
+    ax: Axes,
+    spectrum: Spectrum,
+    *,
+    width: float | None = None,
+    floor: float | None = None,
+    band: bool = True,
+    **style: Any,
+) -> Axes:
+    """The density of log(|λ| + floor), over |λ| + floor on a logarithmic axis; exact zeros gather at the floor."""
+    floor = spectrum.floor if floor is None else floor
+    width = spectrum.log_width(floor) if width is None else width
+    u = spectrum.log_grid(width=width, floor=floor)
+    curve = lambda s: s.log_density(u, width=width, floor=floor)
+    base = _curve(ax, u.exp(), spectrum, curve, _one_eigenvalue(spectrum, width) / 10, band, style)
+    seen = u[curve(spectrum) > base].exp()
+    ax.set_xlim(*_limits(ax, float(seen[0]), float(seen[-1]), axis="x"))
+    ax.set(xscale="log", xlabel="|λ|", ylabel="density of log |λ|")
+    return ax
+
+
+def scree(ax: Axes, values: Float[Tensor, " k"], *, residuals: Float[Tensor, " k"] | None = None, **style: Any) -> Axes:
+    """|λ| by rank, largest first, on a logarithmic axis; hollow where λ is negative, with residuals as error bars."""
+    signed = values.detach().cpu().double().numpy()
+    order = np.argsort(-np.abs(signed), kind="stable")
+    signed, rank = signed[order], np.arange(1, len(signed) + 1)
+    negative = signed < 0
+    error = None if residuals is None else residuals.detach().cpu().double().numpy()[order]
+    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 4.5, "linewidth": 0.8} | style
+    ax.errorbar(rank, np.abs(signed), error, fmt="o-", capsize=2, **look)
+    marker = {name: look[name] for name in ("color", "markersize")}
+    ax.plot(rank[negative], -signed[negative], "o", markerfacecolor="white", zorder=3, **marker)
+    ax.set(yscale="log" if signed.any() else "linear", xlabel="rank")
+    ax.set_ylabel("|λ|, hollow: λ < 0" if negative.any() else "eigenvalue λ")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    return ax
+
+
+def comparison(
+    ax: Axes, spectra: Mapping[str, Spectrum], *, log: bool = False, width: float | None = None, **style: Any
+) -> Axes:
+    """The densities of several spectra on the same axes, named in a legend; `log` for those of log |λ|."""
+    draw = log_spectrum if log else density
+    for index, (name, spectrum) in enumerate(spectra.items()):
+        colour = COLOURS[index % len(COLOURS)]
+        dashes = ("-", "--", ":", "-.")[index // len(COLOURS) % 4]
+        draw(ax, spectrum, width=width, **{"label": name, "color": colour, "linestyle": dashes} | style)
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def eigenvalues(ax: Axes, measured: Float[Tensor, " k"], predicted: Float[Tensor, " k"], **style: Any) -> Axes:
+    """Measured eigenvalues against those of a closed form, both sorted; what lies on the diagonal agrees.
+
+    The axes are logarithmic where all are positive and span more than two decades.
+    """
+    if measured.shape != predicted.shape or measured.ndim != 1:
+        raise ArgumentError(
+            f"{tuple(measured.shape)} measured and {tuple(predicted.shape)} predicted eigenvalues were to be paired.",
+            "Each point needs one of both, and they are paired by their order.",
+            "Compare as many as were measured: closed_form.eigenvalues()[:k].",
+        )
+    x, y = (values.detach().cpu().double().sort().values for values in (predicted, measured))
+    both = torch.cat([x, y])
+    ends = float(both.min()), float(both.max())
+    ax.axline((ends[1], ends[1]), (0.5 * ends[1] or 1.0,) * 2, color="0.6", linewidth=0.8, zorder=0)
+    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 4, "alpha": 0.7, "markeredgewidth": 0} | style
+    ax.plot(x, y, "o", **look)
+    scale = "log" if ends[0] > 0 and ends[1] > 100 * ends[0] else "linear"
+    ax.set(xscale=scale, yscale=scale, xlabel="eigenvalue, closed form", ylabel="eigenvalue, measured")
+    return ax
+
+
+def _curve(
+    ax: Axes,
+    x: Tensor,
+    spectrum: Spectrum,
+    curve: Callable[[Spectrum], Tensor],
+    base: float,
+    band: bool,
+    style: Mapping[str, Any],
+) -> float:
+    """The curve of a spectrum with its band, on a logarithmic axis from `base` up; returns where the axis begins."""
+    y = curve(spectrum)
+    low, high = _limits(ax, base, _HEADROOM * float(y.max()))
+    (line,) = ax.plot(x, y, **{"linewidth": 1.2, **style})
+    if band and spectrum.num_probes > 1:
+        error = _BAND * spectrum.standard_error(curve)
+        ax.fill_between(x, (y - error).clamp(min=low), y + error, color=line.get_color(), alpha=0.25, linewidth=0)
+    ax.set(yscale="log", ylim=(low, high))
+    return low
+
+
+def _stems(ax: Axes, values: Float[Tensor, " k"], height: float, base: float) -> None:
+    """One stem for each eigenvalue, in the colour of the last curve."""
+    if len(values):
+        colour = ax.lines[-1].get_color()
+        ax.vlines(values, base, height, color=colour, linewidth=0.9)
+        ax.plot(values, torch.full_like(values, height), "o", color=colour, markersize=3)
+
+
+def _one_eigenvalue(spectrum: Spectrum, width: float) -> float:
+    """The height of one eigenvalue under a Gaussian of this width: 1/(n σ √2π)."""
+    return 1 / (spectrum.size * width * math.sqrt(2 * math.pi))
+
+
+def _visible_width(spectrum: Spectrum) -> float:
+    low, high = spectrum.range
+    return max(spectrum.width, (high - low) / _FINENESS)
+
+
+def _limits(ax: Axes, low: float, high: float, axis: str = "y") -> tuple[float, float]:
+    """The limits of a logarithmic axis, widened to what earlier curves on it needed."""
+    before = ax.get_ylim() if axis == "y" else ax.get_xlim()
+    earlier = len(ax.lines) > (0 if axis == "y" else 1)
+    return (min(low, before[0]), max(high, before[1])) if earlier else (low, high)

@@ -1,0 +1,350 @@
+"""Derivative rules: layers whose second derivative PyTorch computes the long way round.
+
+PyTorch's own double backward of a convolution convolves with kernels as large as the image, that of a
+normalisation expands into dozens of elementwise passes, and that of GELU evaluates the error function anew in
+every product. The rules here are closed under differentiation: each derivative is one of a few fast kernels, and
+whatever does not depend on the direction is computed once. `EfficientRules` swaps them in while a model runs; the
+engine compares products with and without them before it trusts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+Context = Any  # autograd's context object, to which a Function may attach what it likes
+Scalar = Callable[[Tensor], Tensor]  # a function applied elementwise
+
+
+class EfficientRules(TorchFunctionMode):
+    """While active, layers with a rule use it; every other function runs as it is.
+
+    With `second=False` the graph of Jᵀu is differentiated with respect to u alone, as Gauss-Newton products
+    need it, and the terms with a second derivative of the network are never built.
+    """
+
+    def __init__(self, *, second: bool) -> None:
+        super().__init__()
+        self.second, self.used = second, False
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        rule = RULES.get(func)
+        result = rule(self.second, *args, **(kwargs or {})) if rule else NotImplemented
+        if result is NotImplemented:
+            return func(*args, **(kwargs or {}))
+        self.used = True
+        return result
+
+
+class WithValue(Function):
+    """A rule's derivatives at PyTorch's own value.
+
+    Computed another way, a value differs in its last digit, and where a ReLU follows, the last digit decides.
+    """
+
+    @staticmethod
+    def forward(ctx: Context, result: Tensor, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor, None]:
+        return cotangent, None
+
+
+# Pointwise functions ------------------------------------------------------------------------------------------------
+
+
+class Pointwise(Function):
+    """φ(x), its slope and curvature evaluated once."""
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, phi: Scalar, second: bool) -> Tensor:
+        value, slope = _value_and_slope(x, phi)
+        ctx.save_for_backward(x, slope)
+        ctx.phi, ctx.second = phi, second
+        return value
+
+    @staticmethod
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor, None, None]:
+        x, slope = ctx.saved_tensors
+        if torch.is_grad_enabled() and ctx.second:
+            return PointwiseBackward.apply(cotangent, x, slope, ctx.phi), None, None
+        return cotangent * slope, None, None
+
+
+class PointwiseBackward(Function):
+    """ȳ φ'(x) as a function of ȳ and x."""
+
+    @staticmethod
+    def forward(ctx: Context, cotangent: Tensor, x: Tensor, slope: Tensor, phi: Scalar) -> Tensor:
+        ctx.save_for_backward(slope, cotangent * _curvature(x, phi))
+        return cotangent * slope
+
+    @staticmethod
+    def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        slope, bend = ctx.saved_tensors
+        return tangent * slope, tangent * bend, None, None
+
+
+def _value_and_slope(x: Tensor, phi: Scalar) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        value = phi(x)
+        (slope,) = torch.autograd.grad(value, x, torch.ones_like(value))
+    return value.detach(), slope
+
+
+def _curvature(x: Tensor, phi: Scalar) -> Tensor:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        value = phi(x)
+        (slope,) = torch.autograd.grad(value, x, torch.ones_like(value), create_graph=True)
+        (curvature,) = torch.autograd.grad(slope, x, torch.ones_like(slope))
+    return curvature
+
+
+def _pointwise(func: Any) -> Callable[..., Any]:
+    def rule(second: bool, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.pop("inplace", False) or not x.requires_grad:
+            return NotImplemented
+        return Pointwise.apply(x, lambda t: func(t, *args, **kwargs), second)
+
+    return rule
+
+
+# Convolutions -------------------------------------------------------------------------------------------------------
+
+
+class Geometry:
+    """The bilinear maps of a convolution y = C(x, w): x̄ = I(ȳ, w) and w̄ = K(ȳ, x)."""
+
+    def __init__(self, x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+        pairs = ([a] * (w.ndim - 2) if isinstance(a, int) else list(a) for a in (stride, padding, dilation))
+        self.stride, self.padding, self.dilation = pairs
+        self.groups, self.input_shape, self.weight_shape = groups, x.shape, w.shape
+
+    def forward(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        """C(x, w) + b."""
+        zeros = [0] * len(self.stride)
+        return torch.ops.aten.convolution(
+            x, w, bias, self.stride, self.padding, self.dilation, False, zeros, self.groups
+        )
+
+    def to_input(self, y: Tensor, w: Tensor) -> Tensor:
+        """I(ȳ, w)."""
+        return self._backward(y, y.new_empty(1).expand(self.input_shape), w, [True, False, False])[0]
+
+    def to_weight(self, y: Tensor, x: Tensor) -> Tensor:
+        """K(ȳ, x)."""
+        return self._backward(y, x, y.new_empty(1).expand(self.weight_shape), [False, True, False])[1]
+
+    def _backward(self, y: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
+        zeros = [0] * len(self.stride)
+        return torch.ops.aten.convolution_backward(
+            y, x, w, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, mask
+        )
+
+
+class Convolution(Function):
+    """C(x, w) + b."""
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, second: bool) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.geometry, ctx.second = geometry, second
+        return geometry.forward(x, w, bias)
+
+    @staticmethod
+    def backward(ctx: Context, y: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        to_x, to_w, to_bias = ctx.needs_input_grad[:3]
+        primal = (x, w) if ctx.second else (x.detach(), w.detach())
+        return (
+            InputGradient.apply(y, primal[1], ctx.geometry) if to_x else None,
+            WeightGradient.apply(y, primal[0], ctx.geometry) if to_w else None,
+            y.sum([0, *range(2, y.ndim)]) if to_bias else None,
+            None,
+            None,
+        )
+
+
+class InputGradient(Function):
+    """I(ȳ, w), whose derivatives are C and K."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(y: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
+        return geometry.to_input(y, w)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple, output: Tensor) -> None:
+        y, w, ctx.geometry = inputs
+        ctx.save_for_backward(y, w)
+
+    @staticmethod
+    def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor | None, ...]:
+        y, w = ctx.saved_tensors
+        to_w = ctx.geometry.to_weight(y, tangent) if ctx.needs_input_grad[1] else None
+        return ctx.geometry.forward(tangent, w), to_w, None
+
+
+class WeightGradient(Function):
+    """K(ȳ, x), whose derivatives are C and I."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(y: Tensor, x: Tensor, geometry: Geometry) -> Tensor:
+        return geometry.to_weight(y, x)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple, output: Tensor) -> None:
+        y, x, ctx.geometry = inputs
+        ctx.save_for_backward(y, x)
+
+    @staticmethod
+    def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor | None, ...]:
+        y, x = ctx.saved_tensors
+        to_x = ctx.geometry.to_input(y, tangent) if ctx.needs_input_grad[1] else None
+        return ctx.geometry.forward(x, tangent), to_x, None
+
+
+def _convolution(
+    second: bool,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    if isinstance(padding, str) or input.ndim != weight.ndim:  # an unbatched input, or padding="same"
+        return NotImplemented
+    geometry = Geometry(input, weight, stride, padding, dilation, groups)
+    result = Convolution.apply(input, weight, bias, geometry, second)
+    result.convolution = (input, weight, bias, geometry)  # for a batch norm that follows
+    return result
+
+
+# Normalisations -----------------------------------------------------------------------------------------------------
+
+
+class Standardize(Function):
+    """x̂ = r (x - mean) with r = 1/√(var + ε), over the last dimensions."""
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, shape: list[int], epsilon: float, second: bool) -> Tensor:
+        standardized, mean, scale = torch.native_layer_norm(x, shape, None, None, epsilon)
+        ctx.save_for_backward(x, standardized, mean, scale)
+        ctx.shape, ctx.second = shape, second
+        return standardized
+
+    @staticmethod
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        x, *statistics = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            x = x if ctx.second else x.detach()
+            return StandardizeBackward.apply(cotangent, x, *statistics, ctx.shape), None, None, None
+        return _standardize_jacobian(cotangent, x, *statistics[1:], ctx.shape), None, None, None
+
+
+class StandardizeBackward(Function):
+    """P ȳ = r (ȳ - mean(ȳ) - x̂ mean(ȳ x̂)) as a function of ȳ and x; P is symmetric."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, a: Tensor, x: Tensor, standardized: Tensor, mean: Tensor, scale: Tensor, shape: list[int]
+    ) -> Tensor:
+        result = _standardize_jacobian(a, x, mean, scale, shape)
+        ctx.save_for_backward(a, x, standardized, mean, scale, result)
+        ctx.shape = shape
+        return result
+
+    @staticmethod
+    def backward(ctx: Context, c: Tensor) -> tuple[Tensor | None, ...]:
+        a, x, standardized, mean, scale, projected = ctx.saved_tensors
+        dims = list(range(-len(ctx.shape), 0))
+        to_a = _standardize_jacobian(c, x, mean, scale, ctx.shape)
+        if not ctx.needs_input_grad[1]:
+            return to_a, None, None, None, None, None
+        # ∇ₓ⟨c, P a⟩ = -r (x̂ mean(c·Pa) + P[mean(a x̂) c + mean(c x̂) a])
+        mixed = (a * standardized).mean(dims, True) * c + (c * standardized).mean(dims, True) * a
+        along = standardized * (c * projected).mean(dims, True)
+        to_x = -scale * (along + _standardize_jacobian(mixed, x, mean, scale, ctx.shape))
+        return to_a, to_x, None, None, None, None
+
+
+def _standardize_jacobian(a: Tensor, x: Tensor, mean: Tensor, scale: Tensor, shape: list[int]) -> Tensor:
+    return torch.ops.aten.native_layer_norm_backward(a, x, shape, mean, scale, None, None, [True, False, False])[0]
+
+
+def _layer_norm(
+    second: bool,
+    input: Tensor,
+    normalized_shape: list[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Tensor:
+    result = Standardize.apply(input, list(normalized_shape), eps, second)
+    result = result if weight is None else result * weight
+    result = result if bias is None else result + bias
+    return WithValue.apply(
+        result, F.layer_norm(input.detach(), normalized_shape, _detached(weight), _detached(bias), eps)
+    )
+
+
+def _batch_norm(
+    second: bool,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    if training or running_mean is None or running_var is None:
+        return NotImplemented
+    arguments = (input, running_mean, running_var, weight, bias)
+    value = F.batch_norm(*map(_detached, arguments), False, momentum, eps)
+    scale = (running_var + eps).rsqrt()  # in evaluation mode the layer is affine, channel by channel
+    scale = scale if weight is None else scale * weight
+    shift = -running_mean * scale if bias is None else bias - running_mean * scale
+    if hasattr(input, "convolution"):  # an affine map of a convolution is a convolution
+        x, w, b, geometry = input.convolution
+        w = w * scale.view([-1] + [1] * (w.ndim - 1))
+        result = Convolution.apply(x, w, shift if b is None else shift + b * scale, geometry, second)
+    else:
+        channels = [-1] + [1] * (input.ndim - 2)
+        result = torch.addcmul(shift.view(channels), input, scale.view(channels))
+    return WithValue.apply(result, value)
+
+
+def _detached(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach()
+
+
+_POINTWISE = (
+    F.gelu, F.silu, F.mish, F.softplus, F.elu, F.celu, F.selu, F.logsigmoid, F.softsign, F.tanhshrink,
+    torch.tanh, torch.sigmoid, torch.erf, torch.sin, torch.cos,
+    Tensor.tanh, Tensor.sigmoid, Tensor.erf, Tensor.sin, Tensor.cos,
+)  # fmt: skip
+RULES: dict[Any, Callable[..., Any]] = {
+    **{func: _pointwise(func) for func in _POINTWISE},
+    torch.conv1d: _convolution,
+    torch.conv2d: _convolution,
+    torch.conv3d: _convolution,
+    F.layer_norm: _layer_norm,
+    F.batch_norm: _batch_norm,
+}

@@ -1,0 +1,132 @@
+"""Who may import whom, and who may touch the world: the design's house rules."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import ritz
+
+ROOT = Path(ritz.__file__).parent
+RANK = {
+    module: rank
+    for rank, modules in enumerate(
+        [
+            {"errors"},
+            {"record", "progress"},
+            {"losses", "spectrum", "batches", "rules"},
+            {"risk"},
+            {"products", "theory"},
+            {"operators"},
+            {"krylov", "eigen", "estimates", "gram", "kronecker", "classes", "knockout"},
+            {"plot", "testing"},
+            {"lab", "analysis"},
+            {"experiments", "integrations"},
+            {"report"},
+            {"cli"},
+            {"__main__"},
+        ]
+    )
+    for module in modules
+}
+DRAWS = {"plot", "experiments", "report"}
+TOUCHES_FILES = {"record"}
+FILES = {"open", "save", "savez", "savetxt", "tofile", "write_text", "write_bytes", "read_text", "read_bytes"}
+SAME_FAMILY = [{"krylov", "eigen", "estimates"}]  # one subject in several modules; Python itself forbids the circle
+
+
+def modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if name != "__init__":
+            yield pytest.param(name, ast.parse(path.read_text()), id=str(path.relative_to(ROOT)))
+
+
+every_module = pytest.mark.parametrize("me, tree", list(modules()))
+
+
+def below_lab(module):
+    return RANK[module] < RANK["lab"]
+
+
+def imports_of_ours(tree, me):
+    """The top-level modules of ritz that a module imports, anywhere in it, but for the type checker."""
+    depth = {id(node) for guard in ast.walk(tree) if is_type_checking(guard) for node in ast.walk(guard)}
+    for node in ast.walk(tree):
+        if id(node) in depth:
+            continue
+        if isinstance(node, ast.ImportFrom):
+            package = (node.module or "").split(".")
+            if package[0] == "ritz":
+                yield from package[1:2] or [alias.name for alias in node.names]
+            elif node.level:
+                yield from [package[0]] if package[0] else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("ritz."))
+
+
+def is_type_checking(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def packages(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module.split(".")[0]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+
+
+def calls(tree):
+    """Called names as written: `print`, `np.save`, `torch.manual_seed`."""
+    return [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+@every_module
+def test_every_module_has_a_rank(me, tree):
+    assert me in RANK
+
+
+@every_module
+def test_modules_import_only_downwards(me, tree):
+    family = next((f for f in SAME_FAMILY if me in f), {me})
+    for other in imports_of_ours(tree, me):
+        if other in RANK and other not in family:
+            assert RANK[other] < RANK[me], f"{me} must not import {other}"
+
+
+@every_module
+def test_theory_knows_only_spectra(me, tree):
+    if me == "theory":
+        assert set(imports_of_ours(tree, me)) & set(RANK) <= {"theory", "spectrum", "errors"}
+
+
+@every_module
+def test_only_pictures_import_matplotlib(me, tree):
+    assert me in DRAWS or "matplotlib" not in set(packages(tree))
+
+
+@every_module
+def test_below_the_lab_only_record_touches_files(me, tree):
+    if below_lab(me) and me not in TOUCHES_FILES:
+        ours = {"self.save", "record.write_arrays", "record.read_arrays"}
+        touched = [call for call in calls(tree) if call.split(".")[-1] in FILES and call not in ours]
+        assert not touched
+
+
+@every_module
+def test_below_the_lab_nothing_prints_seeds_or_reads_the_environment(me, tree):
+    if below_lab(me):
+        forbidden = {"print", "torch.manual_seed", "torch.seed", "torch.set_rng_state", "random.seed", "np.random.seed"}
+        assert not forbidden & set(calls(tree))
+        text = ast.unparse(tree)
+        assert "os.environ" not in text and "os.getenv" not in text
+
+
+def test_the_rules_can_say_no():
+    tree = ast.parse(
+        "from .cli import app\nimport matplotlib.pyplot\nprint(1)\ndef f():\n    from ritz.lab import data"
+    )
+    assert set(imports_of_ours(tree, "risk")) == {"cli", "lab"}
+    assert set(packages(tree)) == {"matplotlib", "ritz"}
+    assert "print" in calls(tree)
