@@ -33,6 +33,13 @@ class Batch:
             return Batch({name: x[:count] for name, x in self.inputs.items()}, self.targets[:count])
         return Batch(self.inputs[:count], self.targets[:count])
 
+    def channels_last(self) -> Batch:
+        """The batch with images stored channels-last; the same numbers in another order of memory."""
+        move = lambda x: x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+        if isinstance(self.inputs, dict):
+            return Batch({name: move(x) for name, x in self.inputs.items()}, self.targets)
+        return Batch(move(self.inputs), self.targets)
+
     def tensors(self) -> list[Tensor]:
         """Every tensor of the batch."""
         inputs = list(self.inputs.values()) if isinstance(self.inputs, dict) else [self.inputs]
@@ -44,12 +51,24 @@ class Batch:
 
 @dataclass(frozen=True)
 class Batches:
-    """A data set that gives the same batches at every pass; held in memory where it fits, else read anew."""
+    """A data set that gives the same batches at every pass: held in memory where it fits, else read anew."""
 
     source: Callable[[], Iterator[Batch]]
+    held: list[Batch] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.source()
+        return iter(self.held) if self.held is not None else self.source()
+
+    def channels_last(self) -> Batches:
+        """The same data with images stored channels-last."""
+        if self.held is not None:
+            return holding([batch.channels_last() for batch in self.held])
+        return Batches(lambda: (batch.channels_last() for batch in self.source()))
+
+
+def holding(batches: list[Batch]) -> Batches:
+    """Batches held in memory."""
+    return Batches(lambda: iter(batches), batches)
 
 
 def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: float) -> Batches:
@@ -60,10 +79,10 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
     """
     source = _source(data)
     passes = lambda: (_batch(item, number).to(device, dtype) for number, item in enumerate(source))
-    kept, fingerprints = _first_pass(passes(), device, memory)
+    kept, fingerprints = _first_pass(passes(), memory)
     if not isinstance(source, _Chunks):
         _check_second_pass(passes(), fingerprints)
-    return Batches(passes) if kept is None else Batches(lambda: iter(kept))
+    return Batches(passes) if kept is None else holding(kept)
 
 
 @dataclass(frozen=True)
@@ -143,9 +162,7 @@ def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     )
 
 
-def _first_pass(
-    batches: Iterator[Batch], device: torch.device, memory: float
-) -> tuple[list[Batch] | None, list[Tensor]]:
+def _first_pass(batches: Iterator[Batch], memory: float) -> tuple[list[Batch] | None, list[Tensor]]:
     kept: list[Batch] | None = []
     fingerprints: list[Tensor] = []
     used = 0
@@ -154,7 +171,7 @@ def _first_pass(
             continue
         fingerprints.append(_fingerprint(batch))
         used += sum(t.numel() * t.element_size() for t in batch.tensors())
-        kept = kept + [batch] if kept is not None and used <= memory else None
+        kept = [*kept, batch] if kept is not None and used <= memory else None
     if not fingerprints:
         raise DataError(
             "The data hold no example.",

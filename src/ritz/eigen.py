@@ -1,7 +1,7 @@
 """Eigenpairs of an operator that is known by its products alone, each certified by a fresh product.
 
 A product may cost seconds, so the basis is kept large and orthogonal, and the search stops as soon as the residual
-estimates allow. Vectors are kept as rows: each is contiguous, and `A @ rows.T` hands the engine its columns.
+estimates allow.
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from . import progress
-from .errors import ArgumentError, NumericalError
+from .errors import ArgumentError
 from .operators import Operator
-from .spectrum import ConvergenceWarning, Eigenpairs, Estimate
+from .spectrum import ConvergenceWarning, Eigenpairs
+from .vectors import Basis, check_finite, gaussian, inner, norms, product, rounding
 
-Which = Literal["largest", "smallest", "magnitude", "both"]
+ENDS = ("largest", "smallest", "magnitude", "both")
 
-PIECE = 2**20  # coordinates turned to float64 at a time: 8 MB for each vector
-ROWS = 16  # basis vectors allocated at a time: a large GPU basis grows as far as it is needed
-NOVELTY = 0.1  # share of a random direction in a warm start: without it a new eigenvector could never be seen
+NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start: without it a new eigenvector could never be seen
 SAFETY = 0.9  # of the tolerance, left to the rounding between an estimated residual and the fresh one
 ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
 
@@ -33,19 +31,20 @@ def eigenpairs(
     A: Operator,
     k: int,
     *,
-    which: Which = "largest",
+    which: str = "largest",
     tolerance: float = 1e-4,
-    start: Float[Tensor, "n *s"] | Eigenpairs | None = None,
+    start: Float[Tensor, "n ..."] | Eigenpairs | None = None,
     generator: torch.Generator | None = None,
     block_size: int = 1,
     max_products: int | None = None,
     basis_size: int | None = None,
+    fresh_products: int | None = None,
 ) -> Eigenpairs:
     """The k wanted eigenpairs, ‖A v - λ v‖ ≤ tolerance · max|λ|, by thick-restart block Lanczos.
 
     "both" gives the ⌈k/2⌉ largest, then the ⌊k/2⌋ smallest, each from its end. A space that fits into the basis is
     solved exactly, with n products. In larger ones, copies of a multiple eigenvalue are sure to be seen up to
-    `block_size`. The residuals come from k fresh products. Wu and Simon (2000), Alg. 3, with full
+    `block_size`. Wu and Simon (2000), with full
     reorthogonalisation, so that no eigenvalue appears twice.
 
     Args:
@@ -58,15 +57,18 @@ def eigenpairs(
         block_size: Columns multiplied at a time.
         max_products: When to give up, with a ConvergenceWarning and `converged` False; 10 bases unless given.
         basis_size: Vectors kept, at most; max(4k + 20, 100) unless given.
+        fresh_products: What the certificate may cost. With k, the default, each residual is recomputed from its own
+            product. With fewer, each is the recursion's, enlarged by the error that random combinations reveal.
     """
     capacity = min(A.size, basis_size or max(4 * k + 20, 100))
     limit = max_products or 10 * max(capacity, 100)
+    fresh = k if fresh_products is None else max(1, min(fresh_products, k))
     _check_search(A, k, which, block_size, capacity, limit)
     rows = None if start is None else _start_rows(A, start)
     if A.size <= min(capacity, limit):
         return _reported(_exact(A, k, which, tolerance))
     search = _Search.begun(A, rows, generator or torch.Generator().manual_seed(0), block_size)
-    return _reported(_found(A, search, _Goal(k, which, tolerance, capacity, limit)))
+    return _reported(_found(A, search, _Goal(k, which, tolerance, capacity, limit, fresh)))
 
 
 def subspace_iteration(
@@ -75,7 +77,7 @@ def subspace_iteration(
     num_iterations: int,
     *,
     tolerance: float = 1e-4,
-    start: Float[Tensor, "n *s"] | Eigenpairs | None = None,
+    start: Float[Tensor, "n ..."] | Eigenpairs | None = None,
     generator: torch.Generator | None = None,
 ) -> Eigenpairs:
     """The k eigenpairs of largest |λ| from Q ← qr(A Q), T times, and Rayleigh-Ritz: QᵀAQ = SΛSᵀ, vectors QS.
@@ -101,148 +103,31 @@ def subspace_iteration(
     return _pairs(values, vectors, residuals, tolerance * float(values.abs().max()), k * num_iterations)
 
 
-def condition_number(
-    A: Operator,
-    *,
-    damping: float = 0.0,
-    tolerance: float = 1e-2,
-    max_products: int | None = None,
-    generator: torch.Generator | None = None,
-) -> Estimate:
-    """κ(A + μ) = (λ_max + μ)/(λ_min + μ) of a positive definite A + μ.
-
-    Its error is no Monte Carlo error: it is the largest that the certified residuals of both ends allow, and at most
-    `tolerance` relative unless a ConvergenceWarning says otherwise. An A + μ that is not positive definite, or
-    not provably so in this precision, is refused.
-    """
-    shifted = A + damping if damping else A
-    eps, budget = torch.finfo(A.dtype).eps, max_products or 10 * max(100, min(A.size, 1000))
-    aim, spent, pairs = 1e-4, 0, None
-    while True:  # the smallest eigenvalue is known only when its residual is small against itself
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            pairs = eigenpairs(
-                shifted, min(2, A.size), which="both", tolerance=aim, start=pairs, generator=generator,
-                max_products=max(8, budget - spent),
-            )  # fmt: skip
-        spent += pairs.num_products
-        (high, low), (above, below) = _ends(pairs.values), _ends(pairs.residuals)
-        if below + above <= 0.5 * tolerance * abs(low) or low + below < 0 or aim <= 4 * eps or spent >= budget:
-            break
-        aim = max(4 * eps, min(0.1 * aim, 0.1 * tolerance * abs(low) / high if high > 0 else eps))
-    if low - below <= 4 * eps * abs(high):
-        raise _not_positive(low, below, damping)
-    error = high / low * (above / high + below / (low - below))
-    if error > tolerance * high / low:
-        warnings.warn(f"κ = {high / low:.3g} is known to ± {error:.2g} only.", ConvergenceWarning, stacklevel=2)
-    return Estimate(high / low, error, spent)
-
-
-def gaussian(A: Operator, count: int, generator: torch.Generator) -> Float[Tensor, "count n"]:
-    """Independent normal rows in the operator's precision and place; a CPU generator serves every device."""
-    rows = torch.randn(count, A.size, generator=generator, dtype=A.dtype, device=generator.device)
-    return rows.to(A.device)
-
-
-def product(A: Operator, rows: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
-    """(A Vᵀ)ᵀ for vectors in rows."""
-    return (A @ rows.T).T.contiguous()
-
-
-def norms(rows: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
-    """The Euclidean norm of each row, in float64: neither 1e-30 nor 1e+30 is lost in float32 squares."""
-    return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
-
-
-def inner(X: Float[Tensor, "a n"], Y: Float[Tensor, "b n"]) -> Float[Tensor, "a b"]:
-    """X Yᵀ summed in float64, on the CPU."""
-    pieces = zip(X.split(PIECE, dim=1), Y.split(PIECE, dim=1), strict=True)
-    return torch.stack([x.double() @ y.double().T for x, y in pieces]).sum(0).cpu()
-
-
-def rounding(A: Operator) -> float:
-    """Relative size of a residual that is nothing but rounding.
-
-    Not n · eps: for a million parameters in float32 that is 0.1, and real residuals of a bulk are smaller.
-    """
-    return min(max(A.size, 8), 64) * torch.finfo(A.dtype).eps
-
-
 @dataclass(frozen=True)
 class _Goal:
     """What is looked for, and with what means."""
 
     k: int
-    which: Which
+    which: str
     tolerance: float
     capacity: int
     max_products: int
+    fresh_products: int
 
-
-class _Basis:
-    """Orthonormal rows, in pieces of memory that are added as they are needed."""
-
-    def __init__(self, A: Operator) -> None:
-        self._empty = lambda: torch.empty(ROWS, A.size, dtype=A.dtype, device=A.device)
-        self._pieces: list[Tensor] = []
-        self.count = 0
-
-    def append(self, row: Float[Tensor, " n"]) -> None:
-        if self.count == ROWS * len(self._pieces):
-            self._pieces.append(self._empty())
-        self._pieces[self.count // ROWS][self.count % ROWS] = row
-        self.count += 1
-
-    def filled(self) -> list[Tensor]:
-        """The pieces, cut to the rows in use."""
-        cut = [piece[: max(0, self.count - ROWS * i)] for i, piece in enumerate(self._pieces)]
-        return [piece for piece in cut if len(piece)]
-
-    def last(self, num_rows: int) -> Float[Tensor, "b n"]:
-        """The latest rows; one alone is not copied."""
-        rows = [self._pieces[i // ROWS][i % ROWS] for i in range(self.count - num_rows, self.count)]
-        return rows[0][None] if len(rows) == 1 else torch.stack(rows)
-
-    def orthogonalised(self, W: Float[Tensor, "b n"]) -> tuple[Tensor, Tensor]:
-        """W without its components along the basis, and these; twice is enough (Parlett 1998, Sec. 6.9)."""
-        total = 0.0
-        for _ in range(2):
-            components = [W @ piece.T for piece in self.filled()]
-            for C, piece in zip(components, self.filled(), strict=True):
-                W = torch.addmm(W, C, piece, alpha=-1)
-            total = total + torch.cat(components, dim=1).double()
-        return W, torch.as_tensor(total).cpu()
-
-    def combined(self, S: Float[Tensor, "j k"]) -> Float[Tensor, "k n"]:
-        """Sᵀ Q for the first j rows Q."""
-        weights = S.to(self._pieces[0]).split(ROWS)
-        pieces = [piece[: len(w)] for piece, w in zip(self.filled(), weights, strict=False)]
-        return torch.stack([w.T @ piece for w, piece in zip(weights, pieces, strict=True)]).sum(0)
-
-    def rotate(self, S: Float[Tensor, "j k"]) -> None:
-        """Replace the first j rows by Sᵀ Q in place, a piece of coordinates at a time; rows after them follow."""
-        pending = [row.clone() for row in self.last(self.count - len(S))]
-        full, self.count = self.filled(), len(S)
-        S = S.to(full[0])
-        for first in range(0, full[0].shape[1], PIECE):
-            part = slice(first, first + PIECE)
-            mixed = S.T @ torch.cat([piece[:, part] for piece in full])[: len(S)]
-            for piece, new in zip(self._pieces, mixed.split(ROWS), strict=False):
-                piece[: len(new), part] = new
-        self.count = S.shape[1]
-        for row in pending:
-            self.append(row)
+    def out_of_products(self, spent: int, next_step: int) -> bool:
+        """Whether another step would leave too few products for the certificate."""
+        return spent + next_step + self.fresh_products > self.max_products
 
 
 @dataclass
 class _Search:
     """The whole state of a search: A Q = Q H + P B for explored rows Q and the pending block P after them."""
 
-    basis: _Basis
+    basis: Basis
     generator: torch.Generator
     block_size: int
     H: Float[Tensor, "j j"] = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
-    B: Float[Tensor, "b b"] = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    B: Float[Tensor, "r b"] = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
     locked: int = 0  # leading rows that span an invariant space
     seen: Tensor | None = None  # the wanted values when rows were last locked
     scale: float = 0.0  # largest ‖A q‖
@@ -261,13 +146,13 @@ class _Search:
     @classmethod
     def begun(cls, A: Operator, start: Tensor | None, generator: torch.Generator, block_size: int) -> _Search:
         """A search whose pending block is random, or the warm start with a share of it random."""
-        search = cls(_Basis(A), generator, block_size)
+        search = cls(Basis(A), generator, block_size)
         block = gaussian(A, block_size, generator)
         block /= norms(block)[:, None].to(block)
         if start is not None:
             mixed = torch.stack([start[i::block_size].sum(0) for i in range(min(block_size, len(start)))])
-            mixed /= norms(mixed)[:, None].to(mixed)
-            block[: len(mixed)] = mixed + NOVELTY * block[: len(mixed)]
+            mixed /= norms(mixed).clamp(min=1e-6)[:, None].to(mixed)  # opposite vectors cancel: a cold start then
+            block[: len(mixed)] = mixed + (NOVELTY if block_size == 1 else BLOCK_NOVELTY) * block[: len(mixed)]
         search._extend(A, block)
         return search
 
@@ -276,8 +161,9 @@ class _Search:
         width = self.basis.count - self.explored
         W = product(A, self.basis.last(width))
         self.num_products += width
-        self.scale = max(self.scale, float(norms(W).max()))
-        _check_finite(self.scale)
+        largest = float(norms(W).max())
+        check_finite(largest)
+        self.scale = max(self.scale, largest)
         W, C = self.basis.orthogonalised(W)
         H = torch.zeros(self.basis.count, self.basis.count, dtype=torch.float64)
         H[: self.explored, : self.explored] = self.H
@@ -326,11 +212,12 @@ class _Search:
             self.basis.append(self._fresh(A))
 
     def _against(self, first: int, row: Tensor) -> tuple[Tensor, Tensor]:
-        new, total = self.basis.last(self.basis.count - first), 0.0
+        new = self.basis.last(self.basis.count - first)
+        total = torch.zeros(len(new), dtype=torch.float64, device=row.device)
         for _ in range(2):
             C = new @ row
-            row, total = row - C @ new, total + C.double()
-        return row, torch.as_tensor(total).cpu()
+            row, total = row - C @ new, total + C
+        return row, total.cpu()
 
     def _fresh(self, A: Operator) -> Float[Tensor, " n"]:
         """A random unit vector orthogonal to the basis."""
@@ -347,17 +234,16 @@ def _found(A: Operator, search: _Search, goal: _Goal) -> Eigenpairs:
             if search.basis.count + search.block_size > goal.capacity and search.explored:
                 search.restart(goal)
             search.step(A)
-            spent = search.num_products + search.block_size + goal.k > goal.max_products
-            residual, settled = _progress(A, search, goal)
+            residual, settled = _verdict(A, search, goal)
             bar.advance(search.block_size, products=search.num_products, residual=residual)
-            if settled or spent:
+            if settled or goal.out_of_products(search.num_products, search.block_size):
                 pairs = _certificate(A, search, goal)
-                exhausted = search.num_products + search.block_size + goal.k > goal.max_products
-                if bool(pairs.converged.all()) or exhausted or search.certificates == ATTEMPTS:
+                spent = goal.out_of_products(search.num_products, search.block_size)
+                if bool(pairs.converged.all()) or spent or search.certificates == ATTEMPTS:
                     return pairs
 
 
-def _progress(A: Operator, search: _Search, goal: _Goal) -> tuple[float, bool]:
+def _verdict(A: Operator, search: _Search, goal: _Goal) -> tuple[float, bool]:
     """The largest wanted residual, relative, and whether it is worth a certificate."""
     j = search.explored
     if search.invariant and j < goal.k:
@@ -374,28 +260,43 @@ def _progress(A: Operator, search: _Search, goal: _Goal) -> tuple[float, bool]:
         settled = search.seen is not None and torch.allclose(values[wanted], search.seen, rtol=0.0, atol=limit)
         if not settled:
             search.lock(values[wanted])
-    elif search.locked:  # what leads the new space must be known, wanted or not
+    elif search.locked:  # what leads the new space must be known well: a start may contain little of a copy
         leaders = order[order >= search.locked][: 2 if goal.which == "both" else 1]
-        settled &= bool((residuals[leaders] <= limit).all())
+        settled &= bool((residuals[leaders] <= max(1e-3 * limit, 10 * rounding(A) * scale)).all())
     return worst / scale if scale else 0.0, settled
 
 
 def _certificate(A: Operator, search: _Search, goal: _Goal) -> Eigenpairs:
-    """Rayleigh-Ritz and residuals from k fresh products."""
+    """The wanted pairs, with residuals that fresh products vouch for."""
     values, S, _ = search.ritz()
-    X = _orthonormal(search.basis.combined(S[:, ranking(values, goal.which)[: goal.k]]))
-    AX = product(A, X)
-    search.num_products += len(X)
+    scale = float(values.abs().max())
+    wanted = _presented(values, goal.which, goal.k)
+    X = _orthonormal(search.basis.combined(S[:, wanted]))
+    if goal.fresh_products < goal.k:
+        found, vectors, residuals = values[wanted].to(X.device), X, _checked_residuals(A, search, goal, X)
+    else:
+        found, vectors, residuals = _rayleigh_ritz(X, product(A, X), goal.which)
+    search.num_products += goal.fresh_products
     search.certificates += 1
-    found, vectors, residuals = _rayleigh_ritz(X, AX, goal.which)
-    scale = max(float(values.abs().max()), float(found.abs().max()))
     return _pairs(found, vectors, residuals, goal.tolerance * scale, search.num_products)
 
 
-def _exact(A: Operator, k: int, which: Which, tolerance: float) -> Eigenpairs:
+def _checked_residuals(A: Operator, search: _Search, goal: _Goal, X: Float[Tensor, "k n"]) -> Float[Tensor, " k"]:
+    """‖rᵢ‖ + ‖D‖ for the recursion's residuals R = PB and D = A X - XΘ - R, whose norm is E‖Dω‖² over normal ω."""
+    values, S, residuals = search.ritz()
+    wanted = _presented(values, goal.which, goal.k)
+    seeds = search.generator
+    omega = torch.randn(goal.fresh_products, goal.k, generator=seeds, dtype=torch.float64, device=seeds.device).cpu()
+    rest = omega @ (search.B @ S[len(S) - search.B.shape[1] :, wanted]).T
+    D = product(A, omega.to(X) @ X) - (omega * values[wanted]).to(X) @ X
+    D -= rest.to(X) @ search.basis.last(search.B.shape[0])
+    return residuals[wanted].to(X.device) + norms(D).square().mean().sqrt()
+
+
+def _exact(A: Operator, k: int, which: str, tolerance: float) -> Eigenpairs:
     """All eigenpairs of a small operator from its n columns, cut to the wanted ones."""
     D = A.dense()
-    _check_finite(float(D.abs().max()))
+    check_finite(float(D.abs().max()))
     values, vectors = torch.linalg.eigh((D + D.T).double() / 2)
     wanted = _presented(values, which, k)
     X = vectors[:, wanted].T.to(D)
@@ -403,7 +304,7 @@ def _exact(A: Operator, k: int, which: Which, tolerance: float) -> Eigenpairs:
     return _pairs(found, vectors, residuals, tolerance * float(values.abs().max()), A.size)
 
 
-def _rayleigh_ritz(X: Float[Tensor, "k n"], AX: Float[Tensor, "k n"], which: Which) -> tuple[Tensor, Tensor, Tensor]:
+def _rayleigh_ritz(X: Float[Tensor, "k n"], AX: Float[Tensor, "k n"], which: str) -> tuple[Tensor, Tensor, Tensor]:
     """Ritz values, vectors (in rows) and true residuals of A on the span of orthonormal rows."""
     H = inner(X, AX)
     values, S = torch.linalg.eigh((H + H.T) / 2)
@@ -423,7 +324,7 @@ def _orthonormal(X: Float[Tensor, "k n"]) -> Float[Tensor, "k n"]:
     return torch.linalg.inv(L).to(X) @ X
 
 
-def ranking(values: Float[Tensor, " j"], which: Which) -> Tensor:
+def ranking(values: Float[Tensor, " j"], which: str) -> Tensor:
     """Indices from the most to the least wanted; for "both", from either end in turn."""
     if which == "magnitude":
         return values.abs().argsort(descending=True, stable=True)
@@ -436,7 +337,7 @@ def ranking(values: Float[Tensor, " j"], which: Which) -> Tensor:
     return turns
 
 
-def _presented(values: Tensor, which: Which, k: int) -> Tensor:
+def _presented(values: Tensor, which: str, k: int) -> Tensor:
     """Indices of the k wanted values in the order they are returned in."""
     order = ranking(values, which)[:k]
     return torch.cat([order[0::2], order[1::2]]) if which == "both" else order
@@ -467,19 +368,6 @@ def _reported(pairs: Eigenpairs) -> Eigenpairs:
     return pairs
 
 
-def _ends(pair: Tensor) -> tuple[float, float]:
-    return float(pair[0]), float(pair[-1])
-
-
-def _not_positive(low: float, below: float, damping: float) -> NumericalError:
-    return NumericalError(
-        f"The smallest eigenvalue of A + {damping:g} is {low:.3g} ± {below:.1g}.",
-        "A condition number and a log-determinant need a positive definite matrix.",
-        f"Add damping: a little more than {max(below - low, 0) + damping:.3g}.",
-        "Study gauss_newton(risk), which has no negative eigenvalue, instead of the Hessian.",
-    )
-
-
 def _check_count(A: Operator, k: int) -> None:
     if not 1 <= k <= A.size:
         raise ArgumentError(
@@ -491,24 +379,19 @@ def _check_count(A: Operator, k: int) -> None:
 
 def _check_search(A: Operator, k: int, which: str, block_size: int, capacity: int, max_products: int) -> None:
     _check_count(A, k)
-    if which not in ("largest", "smallest", "magnitude", "both"):
+    if which not in ENDS:
         raise ArgumentError(
             f"which={which!r} was given.",
             "It names an end of the spectrum.",
             "Choose 'largest', 'smallest', 'magnitude' or 'both'.",
         )
-    if block_size < 1 or capacity < min(A.size, k + 2 * block_size + 1) or max_products < min(A.size, 2 * k + block_size):
+    if (
+        block_size < 1
+        or capacity < min(A.size, k + 2 * block_size + 1)
+        or max_products < min(A.size, 2 * k + block_size)
+    ):
         raise ArgumentError(
             f"block_size={block_size}, basis_size={capacity} and max_products={max_products} were given for k={k}.",
-            "The basis must hold k vectors, two blocks and one more; finding k pairs and certifying them takes 2k products.",
-            f"Allow basis_size={k + 2 * block_size + 1} and max_products={2 * k + block_size} at least, or leave them out.",
-        )
-
-
-def _check_finite(number: float) -> None:
-    if not math.isfinite(number):
-        raise NumericalError(
-            "A product with the operator is NaN or infinite.",
-            "Every later number would be.",
-            "Check the loss and the weights for NaN, or compute in float64.",
+            "The basis holds k vectors, two blocks and one more; k pairs take k products, their certificate k more.",
+            f"Allow basis_size={k + 2 * block_size + 1} and max_products={2 * k + block_size}, or leave them out.",
         )

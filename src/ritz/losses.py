@@ -113,7 +113,7 @@ class CrossEntropy(Loss):
             labels = y[y != self.ignore_index]
             if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < expected[-1]:
                 raise DataError(
-                    f"Labels run from {int(labels.min())} to {int(labels.max())}; the model has {expected[-1]} outputs.",
+                    f"Labels run from {int(labels.min())} to {int(labels.max())}; there are {expected[-1]} outputs.",
                     "A label is the index of an output, counted from zero.",
                     "Shift the labels, widen the model's last layer, or set ignore_index for padding.",
                 )

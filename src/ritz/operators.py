@@ -27,13 +27,13 @@ class Operator:
     times μ, as weight decay adds it) are operators. `A @ V` takes a vector (n,) or k columns (n, k).
     """
 
-    matmat: Callable[[Tensor], Tensor]  # "n k" -> "n k"
+    matmat: Callable[[Tensor], Tensor]  # of shape (n, k), column by column
     size: int
     dtype: torch.dtype
     device: torch.device
     factor: Float[Tensor, "n r"] | None = None  # A = U Uᵀ, where that is known
 
-    def __matmul__(self, V: Float[Tensor, "n *k"]) -> Float[Tensor, "n *k"]:
+    def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         self._check(V)
         return self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
 

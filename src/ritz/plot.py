@@ -110,13 +110,19 @@ def scree(ax: Axes, values: Float[Tensor, " k"], *, residuals: Float[Tensor, " k
 def comparison(
     ax: Axes, spectra: Mapping[str, Spectrum], *, log: bool = False, width: float | None = None, **style: Any
 ) -> Axes:
-    """The densities of several spectra on the same axes, named in a legend; `log` for those of log |λ|."""
-    draw = log_spectrum if log else density
+    """The densities of several spectra on the same axes; `log` for those of log |λ|.
+
+    A legend above the axes names them. More than seven are coloured from the first (dark) to the last (light), and
+    only these two are named.
+    """
+    draw, many = log_spectrum if log else density, len(spectra) > len(COLOURS)
+    shades = matplotlib.colormaps["viridis"]
     for index, (name, spectrum) in enumerate(spectra.items()):
-        colour = COLOURS[index % len(COLOURS)]
-        dashes = ("-", "--", ":", "-.")[index // len(COLOURS) % 4]
-        draw(ax, spectrum, width=width, **{"label": name, "color": colour, "linestyle": dashes} | style)
-    ax.legend(frameon=False, fontsize="small")
+        colour = shades(0.95 * index / (len(spectra) - 1)) if many else COLOURS[index]
+        label = name if not many or index in (0, len(spectra) - 1) else None
+        draw(ax, spectrum, width=width, band=not many, **{"label": label, "color": colour, **style})
+    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3, "borderpad": 0.2}
+    ax.legend(frameon=False, fontsize="small", handlelength=1.2, columnspacing=1.2, **above)
     return ax
 
 
@@ -167,7 +173,8 @@ def _stems(ax: Axes, values: Float[Tensor, " k"], height: float, base: float) ->
     if len(values):
         colour = ax.lines[-1].get_color()
         ax.vlines(values, base, height, color=colour, linewidth=0.9)
-        ax.plot(values, torch.full_like(values, height), "o", color=colour, markersize=3)
+        name = f"{len(values)} outlier" + "s" * (len(values) > 1)
+        ax.plot(values, torch.full_like(values, height), "o", color=colour, markersize=3, label=name)
 
 
 def _one_eigenvalue(spectrum: Spectrum, width: float) -> float:

@@ -277,8 +277,9 @@ def _pieces(risk: Risk, rows: Float[Tensor, "k n"], batched: bool) -> list[Tenso
     """Parameter-shaped views of vectors; with a leading dimension if there are several."""
     if not batched:
         return risk.unflatten(rows[0])
-    pieces = rows.split([shape.numel() for shape in risk.shapes.values()], dim=1)
-    return [piece.unflatten(1, shape) if shape else piece[:, 0] for piece, shape in zip(pieces, risk.shapes.values(), strict=True)]
+    shapes = risk.shapes.values()
+    pieces = rows.split([shape.numel() for shape in shapes], dim=1)
+    return [piece.unflatten(1, shape) if shape else piece[:, 0] for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 # The probe ------------------------------------------------------------------------------------------------------------

@@ -97,8 +97,8 @@ class Bar:
     def _clock(self) -> str:
         elapsed = monotonic() - self._started
         if self.total is None or not 0 < self.done <= self.total:
-            return _duration(elapsed)
-        return f"{_duration(elapsed * (self.total - self.done) / self.done)} left"
+            return duration(elapsed)
+        return f"{duration(elapsed * (self.total - self.done) / self.done)} left"
 
 
 class _Screen:
@@ -179,7 +179,8 @@ def _in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell" and find_spec("ipywidgets") is not None
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time as people say it: 7 s, 1 min 05 s, 2 h 10 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -132,8 +132,9 @@ def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
 class Picture(Protocol):
     """Whatever can draw itself into a stream, such as a matplotlib figure."""
 
-    def savefig(self, stream: BinaryIO, *, format: str, **options: Any) -> Any:
-        """Write the picture."""
+    @property
+    def savefig(self) -> Callable[..., Any]:
+        """Takes the stream, the format and the resolution."""
 
 
 def write_picture(path: str | Path, figure: Picture, *, dpi: int = 200) -> Path:

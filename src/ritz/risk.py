@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .batches import Batch, Batches, batches_from
+from .batches import Batch, Batches, batches_from, holding
 from .errors import ArgumentError, DataError, ModelError, NumericalError
 from .losses import CrossEntropy, Loss, loss_from, on_device
 
@@ -59,6 +59,7 @@ class Risk:
         self.memory: float = free_memory(self.device) / 2 if memory is None else memory
         self.loss: Loss = on_device(loss_from(loss), self.device)
         self.batches: Batches = batches_from(data, self.device, self.dtype, self.memory)
+        self.batches = self._in_best_layout()
         self.num_examples, self.num_terms, self.total_weight, self._sum = self._first_evaluation()
 
     @property
@@ -105,7 +106,6 @@ class Risk:
     def restricted_to(self, parameters: str | Sequence[str]) -> Risk:
         """The same risk as a function of fewer parameters, such as those of one layer."""
         risk = copy.copy(self)
-        risk.__dict__.pop("labels", None), risk.__dict__.pop("num_classes", None)
         risk._select(self._all_tensors(), _matching(self.model, parameters))
         return risk
 
@@ -116,9 +116,8 @@ class Risk:
                 f"{count} examples were asked for.", "An average needs at least one.", "Ask for a positive number."
             )
         risk = copy.copy(self)
-        risk.__dict__.pop("labels", None)
-        kept = list(_first(self.batches, count))
-        risk.batches = Batches(lambda: iter(kept))
+        risk.__dict__.pop("labels", None)  # cached for all examples
+        risk.batches = holding(list(_first(self.batches, count)))
         risk.num_examples, risk.num_terms, risk.total_weight, risk._sum = risk._first_evaluation()
         return risk
 
@@ -175,6 +174,20 @@ class Risk:
 
     def _all_tensors(self) -> dict[str, Tensor]:
         return {**self._constants, **dict(zip(self.shapes, self.unflatten(self.theta), strict=True))}
+
+    def _in_best_layout(self) -> Batches:
+        """Images channels-last on a CPU, where that makes convolutions about twice as fast and the model allows it."""
+        convolutional = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
+        if self.device.type != "cpu" or not convolutional:
+            return self.batches
+        moved = self.batches.channels_last()
+        leaves = [leaf.detach() for leaf in self.leaves()]
+        with torch.no_grad(), self.numerics(), _untouched_randomness(self.device):
+            try:
+                self.outputs(leaves, next(iter(moved)).first(1))
+            except RuntimeError:  # a view() that wants contiguous images
+                return self.batches
+        return moved
 
     def _first_evaluation(self) -> tuple[int, int, float, float]:
         """Evaluate every batch once and the first one twice, and refuse what cannot be analysed."""

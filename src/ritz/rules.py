@@ -118,22 +118,41 @@ def _pointwise(func: Any) -> Callable[..., Any]:
     return rule
 
 
-# Convolutions -------------------------------------------------------------------------------------------------------
+# Linear layers and convolutions -------------------------------------------------------------------------------------
 
 
-class Geometry:
-    """The bilinear maps of a convolution y = C(x, w): x̄ = I(ȳ, w) and w̄ = K(ȳ, x)."""
+class Matrix:
+    """The bilinear maps of y = x Wᵀ, for x with any leading dimensions."""
+
+    def forward(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        """C(x, w) + b."""
+        return F.linear(x, w, bias)
+
+    def to_input(self, y: Tensor, w: Tensor) -> Tensor:
+        """I(ȳ, w) = ȳ W."""
+        return y @ w
+
+    def to_weight(self, y: Tensor, x: Tensor) -> Tensor:
+        """K(ȳ, x) = ȳᵀ x."""
+        return y.flatten(0, -2).T @ x.flatten(0, -2)
+
+    def to_bias(self, y: Tensor) -> Tensor:
+        """Σ ȳ."""
+        return y.flatten(0, -2).sum(0)
+
+
+class Convolution:
+    """The bilinear maps of a convolution."""
 
     def __init__(self, x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
-        pairs = ([a] * (w.ndim - 2) if isinstance(a, int) else list(a) for a in (stride, padding, dilation))
-        self.stride, self.padding, self.dilation = pairs
+        tuples = ([a] * (w.ndim - 2) if isinstance(a, int) else list(a) for a in (stride, padding, dilation))
+        self.stride, self.padding, self.dilation = tuples
         self.groups, self.input_shape, self.weight_shape = groups, x.shape, w.shape
 
     def forward(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         """C(x, w) + b."""
-        zeros = [0] * len(self.stride)
         return torch.ops.aten.convolution(
-            x, w, bias, self.stride, self.padding, self.dilation, False, zeros, self.groups
+            x, w, bias, self.stride, self.padding, self.dilation, False, [0] * len(self.stride), self.groups
         )
 
     def to_input(self, y: Tensor, w: Tensor) -> Tensor:
@@ -144,6 +163,10 @@ class Geometry:
         """K(ȳ, x)."""
         return self._backward(y, x, y.new_empty(1).expand(self.weight_shape), [False, True, False])[1]
 
+    def to_bias(self, y: Tensor) -> Tensor:
+        """Σ ȳ over examples and positions."""
+        return y.sum([0, *range(2, y.ndim)])
+
     def _backward(self, y: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
         zeros = [0] * len(self.stride)
         return torch.ops.aten.convolution_backward(
@@ -151,69 +174,76 @@ class Geometry:
         )
 
 
-class Convolution(Function):
-    """C(x, w) + b."""
+class Bilinear(Function):
+    """y = C(x, w) + b, with x̄ = I(ȳ, w), w̄ = K(ȳ, x): the three maps are each other's derivatives."""
 
     @staticmethod
-    def forward(ctx: Context, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, second: bool) -> Tensor:
+    def forward(
+        ctx: Context, x: Tensor, w: Tensor, bias: Tensor | None, maps: Matrix | Convolution, second: bool
+    ) -> Tensor:
         ctx.save_for_backward(x, w)
-        ctx.geometry, ctx.second = geometry, second
-        return geometry.forward(x, w, bias)
+        ctx.maps, ctx.second = maps, second
+        return maps.forward(x, w, bias)
 
     @staticmethod
     def backward(ctx: Context, y: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
-        to_x, to_w, to_bias = ctx.needs_input_grad[:3]
-        primal = (x, w) if ctx.second else (x.detach(), w.detach())
+        needed = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():
+            x, w = (x, w) if ctx.second else (x.detach(), w.detach())
+            return *BilinearBackward.apply(y, x, w, ctx.maps, needed), None, None
+        return *_bilinear_backward(y, x, w, ctx.maps, needed), None, None
+
+
+class BilinearBackward(Function):
+    """(x̄, w̄, b̄) as functions of ȳ, x and w."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, y: Tensor, x: Tensor, w: Tensor, maps: Matrix | Convolution, needed: tuple[bool, ...]
+    ) -> tuple[Tensor | None, ...]:
+        ctx.save_for_backward(y, x, w)
+        ctx.maps = maps
+        ctx.set_materialize_grads(False)
+        return _bilinear_backward(y, x, w, maps, needed)
+
+    @staticmethod
+    def backward(ctx: Context, dx: Tensor | None, dw: Tensor | None, db: Tensor | None) -> tuple[Tensor | None, ...]:
+        y, x, w = ctx.saved_tensors
+        maps, (_, to_x, to_w, *_) = ctx.maps, ctx.needs_input_grad
         return (
-            InputGradient.apply(y, primal[1], ctx.geometry) if to_x else None,
-            WeightGradient.apply(y, primal[0], ctx.geometry) if to_w else None,
-            y.sum([0, *range(2, y.ndim)]) if to_bias else None,
+            _tangent(maps, x, w, dx, dw, db),
+            maps.to_input(y, dw) if to_x and dw is not None else None,
+            maps.to_weight(y, dx) if to_w and dx is not None else None,
             None,
             None,
         )
 
 
-class InputGradient(Function):
-    """I(ȳ, w), whose derivatives are C and K."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(y: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
-        return geometry.to_input(y, w)
-
-    @staticmethod
-    def setup_context(ctx: Context, inputs: tuple, output: Tensor) -> None:
-        y, w, ctx.geometry = inputs
-        ctx.save_for_backward(y, w)
-
-    @staticmethod
-    def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor | None, ...]:
-        y, w = ctx.saved_tensors
-        to_w = ctx.geometry.to_weight(y, tangent) if ctx.needs_input_grad[1] else None
-        return ctx.geometry.forward(tangent, w), to_w, None
+def _bilinear_backward(
+    y: Tensor, x: Tensor, w: Tensor, maps: Matrix | Convolution, needed: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    return (
+        maps.to_input(y, w) if needed[0] else None,
+        maps.to_weight(y, x) if needed[1] else None,
+        maps.to_bias(y) if needed[2] else None,
+    )
 
 
-class WeightGradient(Function):
-    """K(ȳ, x), whose derivatives are C and I."""
+def _tangent(
+    maps: Matrix | Convolution, x: Tensor, w: Tensor, dx: Tensor | None, dw: Tensor | None, db: Tensor | None
+) -> Tensor | None:
+    """ẏ = C(ẋ, w) + C(x, ẇ) + ḃ."""
+    if dw is None:
+        return None if dx is None else maps.forward(dx, w, db)
+    along = maps.forward(x, dw, db)
+    return along if dx is None else along.add_(maps.forward(dx, w))
 
-    generate_vmap_rule = True
 
-    @staticmethod
-    def forward(y: Tensor, x: Tensor, geometry: Geometry) -> Tensor:
-        return geometry.to_weight(y, x)
-
-    @staticmethod
-    def setup_context(ctx: Context, inputs: tuple, output: Tensor) -> None:
-        y, x, ctx.geometry = inputs
-        ctx.save_for_backward(y, x)
-
-    @staticmethod
-    def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor | None, ...]:
-        y, x = ctx.saved_tensors
-        to_x = ctx.geometry.to_input(y, tangent) if ctx.needs_input_grad[1] else None
-        return ctx.geometry.forward(x, tangent), to_x, None
+def _linear(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    if input.ndim < 2:
+        return NotImplemented
+    return Bilinear.apply(input, weight, bias, Matrix(), second)
 
 
 def _convolution(
@@ -226,11 +256,11 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    if isinstance(padding, str) or input.ndim != weight.ndim:  # an unbatched input, or padding="same"
+    if isinstance(padding, str) or input.ndim != weight.ndim:  # padding="same", or an input without a batch
         return NotImplemented
-    geometry = Geometry(input, weight, stride, padding, dilation, groups)
-    result = Convolution.apply(input, weight, bias, geometry, second)
-    result.convolution = (input, weight, bias, geometry)  # for a batch norm that follows
+    maps = Convolution(input, weight, stride, padding, dilation, groups)
+    result = Bilinear.apply(input, weight, bias, maps, second)
+    result.convolution = (input, weight, bias, maps)  # for a batch norm that follows
     return result
 
 
@@ -322,9 +352,9 @@ def _batch_norm(
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale if bias is None else bias - running_mean * scale
     if hasattr(input, "convolution"):  # an affine map of a convolution is a convolution
-        x, w, b, geometry = input.convolution
+        x, w, b, maps = input.convolution
         w = w * scale.view([-1] + [1] * (w.ndim - 1))
-        result = Convolution.apply(x, w, shift if b is None else shift + b * scale, geometry, second)
+        result = Bilinear.apply(x, w, shift if b is None else shift + b * scale, maps, second)
     else:
         channels = [-1] + [1] * (input.ndim - 2)
         result = torch.addcmul(shift.view(channels), input, scale.view(channels))
@@ -342,6 +372,7 @@ _POINTWISE = (
 )  # fmt: skip
 RULES: dict[Any, Callable[..., Any]] = {
     **{func: _pointwise(func) for func in _POINTWISE},
+    F.linear: _linear,
     torch.conv1d: _convolution,
     torch.conv2d: _convolution,
     torch.conv3d: _convolution,

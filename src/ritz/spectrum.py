@@ -82,7 +82,7 @@ class Spectrum:
         """Default Gaussian width σ: g_σ(half a spacing) = g_σ(0)/κ. Papyan (2020), Alg. 3, in units of λ."""
         low, high = self.range
         spacing = self.resolution or (high - low) / (STEPS - 1) or self._scale / (STEPS - 1)
-        return spacing / math.sqrt(8 * math.log(KAPPA))
+        return max(spacing, 1e4 * EPS * self._scale) / math.sqrt(8 * math.log(KAPPA))  # a width that float64 resolves
 
     def log_width(self, floor: float | None = None) -> float:
         """Default Gaussian width in u = log(|λ| + floor): as `width`, for the range of u."""
@@ -194,7 +194,7 @@ class Spectrum:
         kind = "exact" if self.resolution is None else f"{self.num_probes} probes × {self.nodes.shape[1]} nodes"
         return (
             f"Spectrum({self.size} eigenvalues, {kind}: λ from {low:.4g} to {high:.4g}, "
-            f"mean {self.moment(1):.4g}, root mean square {self.moment(2) ** 0.5:.4g}, zero mass {self.zero_mass():.3g})"
+            f"mean {self.moment(1):.4g}, root mean square {self.moment(2) ** 0.5:.4g}, zeros {self.zero_mass():.3g})"
         )
 
     @property
@@ -305,8 +305,8 @@ class Estimate:
 
 def _with_error(value: float, error: float) -> str:
     """The value to the digit that its error reaches."""
-    if not (math.isfinite(value) and math.isfinite(error) and error > 0):
-        return f"{value:.6g} ± {error:.1g}"
+    if not (math.isfinite(value) and math.isfinite(error) and error > 1e-9 * abs(value)):
+        return f"{value:.9g} ± {error:.1g}"
     size = max(abs(value), error)
     exponent = math.floor(math.log10(size)) if not 1e-3 <= size < 1e6 else 0
     decimals = max(0, exponent - math.floor(math.log10(error)))
@@ -339,8 +339,9 @@ def _check_measure(nodes: Tensor, weights: Tensor) -> None:
         )
     if bool((weights < 0).any()) or float((weights.sum(1) - 1).abs().max()) > 1e-6:
         raise ArgumentError(
-            f"Weights between {float(weights.min()):.3g} and {float(weights.max()):.3g} sum to {weights.sum(1).tolist()}.",
-            "Each row is a probability measure.",
+            f"The weights lie between {float(weights.min()):.3g} and {float(weights.max()):.3g}; "
+            f"their rows sum to {float(weights.sum(1).min()):.6g} to {float(weights.sum(1).max()):.6g}.",
+            "Each row is a probability measure: not negative, with sum one.",
             "Divide the weights by their sum.",
         )
 

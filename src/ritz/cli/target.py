@@ -110,11 +110,12 @@ def _from_file(path: Path) -> ModuleType:
         )
     _make_importable(path.resolve().parent)
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
+    loader = spec.loader if spec is not None else None
+    if spec is None or loader is None:
         raise FileError(f"{path} is no Python file.", "The factory is read from it.", "Name a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)  # data loaders' workers look their classes up there
-    _users_code(lambda: spec.loader.exec_module(module), f"{path} could not be loaded")
+    _users_code(lambda: loader.exec_module(module), f"{path} could not be loaded")
     return module
 
 
@@ -189,13 +190,9 @@ def _converted_risk(risk: Risk, wishes: Wishes) -> Risk:
             "Let the factory place it: name `device` and `dtype` among its arguments.",
         )
     batches = [(_on_host(batch.inputs), batch.targets.cpu()) for batch in risk.batches]
-    precision, memory = risk.tangent_precision, risk.memory if model_stays(wishes) else None
-    return Risk(model, risk.loss, batches, parameters=risk.parameters, tangent_precision=precision, memory=memory)
-
-
-def model_stays(wishes: Wishes) -> bool:
-    """Whether the device is unchanged, so that a memory budget still means the same."""
-    return wishes.device is None
+    memory = risk.memory if wishes.device is None else None  # a budget for another device means nothing here
+    options: dict[str, Any] = {"tangent_precision": risk.tangent_precision, "memory": memory}
+    return Risk(model, risk.loss, batches, parameters=list(risk.shapes), **options)
 
 
 def _on_host(inputs: Any) -> Any:

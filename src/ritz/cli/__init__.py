@@ -1,0 +1,228 @@
+"""The command `ritz`. Its heavy imports wait until a command needs them, so that help is instant."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import ArgumentError, RitzError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..analysis import Settings
+    from ..risk import Risk
+
+app = typer.Typer(
+    name="ritz",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="""Spectroscopy for neural networks: the spectrum of a model's curvature, every number with its error.
+
+    \b
+    Try it:         ritz demo
+    Your own model: ritz spectrum train.py:risk
+    """,
+)
+
+
+class Matrix(StrEnum):
+    """The matrices that `ritz spectrum` knows, as they are written on the command line."""
+
+    HESSIAN = "hessian"
+    GAUSS_NEWTON = "gauss-newton"
+    FUNCTIONAL = "functional"
+
+
+class Precision(StrEnum):
+    """The precisions in which curvature makes sense."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="out/NAME")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the probes, and of the factory if it names one.")]
+
+
+def main() -> None:
+    """The entry point of the command."""
+    app(prog_name="ritz")
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ritz {version('ritz')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _ritz(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(out: Out = None, seed: Seed = 0, debug: Debug = False) -> None:
+    """Train a small classifier of handwritten digits and analyse its Hessian.
+
+    It takes about half a minute on a laptop and needs no download.
+
+    \b
+    Example:
+      ritz demo --out out/demo
+    """
+    with _told(debug):
+        from . import tables
+        from .demo import run
+
+        folder = out or Path("out/demo")
+        record, accuracy = run(folder, seed=seed or 0)
+        tables.printed(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
+        tables.printed(tables.summary(record))
+        _say_files(folder)
+
+
+@app.command()
+def spectrum(
+    target: Annotated[str, typer.Argument(metavar="FILE.py:FACTORY", help="Or package.module:factory.")],
+    operator: Annotated[Matrix, typer.Option(help="Which matrix: H, G, or what is left, E = H - G.")] = Matrix.HESSIAN,
+    eigenpairs: Annotated[int, typer.Option("--eigenpairs", "-k", min=0, help="How many, largest |λ| first.")] = 10,
+    probes: Annotated[int, typer.Option(min=1, help="Random probes of the density: more, less noise.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Lanczos steps per probe: more, finer detail.")] = 64,
+    layer: Annotated[list[str] | None, typer.Option(help="Only parameters that match this glob; repeatable.")] = None,
+    per_layer: Annotated[bool, typer.Option("--per-layer", help="Every layer too, each as a diagonal block.")] = False,
+    examples: Annotated[int | None, typer.Option(min=1, help="Only the first so many examples.")] = None,
+    log: Annotated[bool, typer.Option("--log", help="Draw the density of log |λ| too.")] = False,
+    dtype: Annotated[Precision | None, typer.Option(help="Convert a copy of the model.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
+    seed: Seed = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what time and memory it would take.")] = False,
+    save_vectors: Annotated[bool, typer.Option("--save-vectors", help="Keep the eigenvectors in arrays.npz.")] = False,
+    out: Out = None,
+    debug: Debug = False,
+) -> None:
+    """Analyse your own model: its spectrum, its largest eigenvalues, what they sum up to.
+
+    FACTORY is a function of yours that returns a ritz.Risk or (model, loss, data). It is called with whichever of
+    device, dtype and seed its signature names. Written are record.json, arrays.npz and spectrum.png.
+
+    \b
+    Examples:
+      ritz spectrum examples/checkpoint.py:risk
+      ritz spectrum train.py:risk --operator gauss-newton -k 20 --per-layer --log
+      ritz spectrum my.package.models:resnet --layer 'layer4.*' --examples 1000 --dry-run
+    """
+    with _told(debug):
+        from .. import operators
+        from ..analysis import Settings
+        from .target import Wishes, parsed, risk_of
+
+        functions = {
+            Matrix.HESSIAN: operators.hessian,
+            Matrix.GAUSS_NEWTON: operators.gauss_newton,
+            Matrix.FUNCTIONAL: operators.functional_hessian,
+        }
+        settings = Settings(
+            operator=functions[operator],
+            num_eigenpairs=eigenpairs,
+            num_probes=probes,
+            num_steps=steps,
+            seed=seed or 0,
+            vectors=save_vectors,
+            per_layer=per_layer,
+            log_spectrum=log,
+        )
+        place = parsed(target)
+        folder = out or Path("out") / place.name
+        _check_folder(folder)
+        risk = risk_of(place, Wishes(_device(device), _dtype(dtype), seed))
+        risk = risk.first(examples) if examples is not None else risk
+        risk = risk.restricted_to(layer) if layer else risk
+        _analyse(risk, settings, place.name, folder, dry_run=dry_run)
+
+
+def _analyse(risk: Risk, settings: Settings, name: str, folder: Path, *, dry_run: bool) -> None:
+    from .. import analysis
+    from ..record import write_picture
+    from . import tables
+
+    if dry_run:
+        tables.printed(tables.cost(analysis.forecast(risk, settings)))
+        return
+    record = analysis.run(risk, settings, name=name)
+    record.save(folder)
+    write_picture(folder / "spectrum.png", analysis.draw(record))
+    tables.printed(tables.summary(record))
+    _say_files(folder)
+
+
+def _check_folder(folder: Path) -> None:
+    from ..record import check_writable
+
+    check_writable(folder)
+
+
+def _device(name: str | None) -> torch.device | None:
+    import torch
+
+    if name is None:
+        return None
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ArgumentError(
+            f"--device {name} cannot be used: {str(error).splitlines()[0]}",
+            "The model would be moved there.",
+            "Use cpu, or cuda where torch.cuda.is_available().",
+        ) from error
+
+
+def _dtype(precision: Precision | None) -> torch.dtype | None:
+    import torch
+
+    return None if precision is None else {"float32": torch.float32, "float64": torch.float64}[precision]
+
+
+def _say_files(folder: Path) -> None:
+    typer.echo(f"Written to {folder}: record.json, arrays.npz, spectrum.png")
+
+
+@contextmanager
+def _told(debug: bool) -> Iterator[None]:
+    """End with a message instead of a traceback: exit code 2 for what the user can mend, 1 for what they cannot."""
+    if debug:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.showwarning = _say_warning
+        try:
+            yield
+        except RitzError as error:
+            typer.secho(str(error), err=True)
+            raise typer.Exit(2) from None
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            typer.secho(f"Unexpected {type(error).__name__}: {error}", err=True)
+            typer.secho("This may be a fault of ritz. Run the same command with --debug to see where it is.", err=True)
+            raise typer.Exit(1) from None
+
+
+def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    typer.secho(f"Note: {message}", err=True)

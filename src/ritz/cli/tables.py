@@ -1,0 +1,108 @@
+"""What the command prints: tables a person can read, from the numbers of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..analysis import Forecast, array_of
+from ..progress import duration
+from ..record import Record
+from ..spectrum import Estimate
+
+
+def printed(content: RenderableType) -> None:
+    """Print to standard output: coloured in a terminal, plain in a pipe."""
+    Console(highlight=False, soft_wrap=False).print(content)
+
+
+def summary(record: Record) -> RenderableType:
+    """Everything worth reading in a record, in the order one asks for it."""
+    parts = [_facts(record), _eigenvalues(record), _statistics(record.scalars)]
+    if record.scalars["layers"]:
+        parts.append(_layers(record.scalars["layers"]))
+    cost = f"{record.scalars['num_products']:,} products, {duration(record.scalars['seconds'])} in all"
+    return Group(*(Padding(part, (0, 0, 1, 0), expand=False) for part in parts), Text(cost, style="dim"))
+
+
+def cost(forecast: Forecast) -> RenderableType:
+    """What an analysis would take."""
+    table = _plain_table()
+    table.add_row("products", f"about {forecast.num_products:,}, {forecast.product_seconds * 1e3:.3g} ms each")
+    table.add_row("time", f"about {duration(forecast.seconds)}")
+    table.add_row("memory", f"about {_bytes(forecast.bytes)} beyond the model and the data")
+    table.add_row("products by", forecast.path)
+    return table
+
+
+def _facts(record: Record) -> RenderableType:
+    scalars, config = record.scalars, record.config
+    table = _plain_table()
+    table.add_row("matrix", config["operator"].replace("_", " "))
+    table.add_row(
+        "parameters", f"n = {scalars['num_parameters']:,}, {config['dtype']} on {record.provenance['device']}"
+    )
+    table.add_row("terms", f"N = {scalars['num_terms']:,}")
+    table.add_row("loss", f"{scalars['loss']:.6g}")
+    table.add_row("gradient norm", f"{scalars['gradient_norm']:.4g}")
+    return table
+
+
+def _eigenvalues(record: Record) -> RenderableType:
+    values, residuals, converged = (array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged"))
+    if not values:
+        return Text("no eigenpairs were asked for", style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), title="Eigenvalues of largest magnitude", title_justify="left")
+    for heading in ("rank", "λ", "residual ‖Av - λv‖"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for rank, (value, residual, good) in enumerate(zip(values, residuals, converged, strict=True), start=1):
+        table.add_row(str(rank), f"{value:.6g}", f"{residual:.1e}", "" if good else "not converged")
+    return table
+
+
+def _statistics(scalars: Mapping[str, Any]) -> RenderableType:
+    table = _plain_table()
+    low, high = scalars["range"]
+    table.add_row("range of λ", f"{low:.4g} to {high:.4g}")
+    table.add_row("trace", _with_error(scalars, "trace"))
+    table.add_row("effective rank", _with_error(scalars, "effective_rank"), "(tr A)² / tr A²")
+    below = f"fraction of eigenvalues below -{scalars['resolved_zero']:.1e}, as the steps resolve it"
+    table.add_row("negative mass", _with_error(scalars, "negative_mass"), below)
+    return table
+
+
+def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), title="Layer by layer (diagonal blocks)", title_justify="left")
+    table.add_column("layer")
+    for heading in ("n", "largest λ", "smallest λ", "trace", "effective rank", "negative mass"):
+        table.add_column(heading, justify="right")
+    for layer, scalars in layers.items():
+        low, high = scalars["range"]
+        found = (_with_error(scalars, name) for name in ("trace", "effective_rank", "negative_mass"))
+        table.add_row(layer, f"{scalars['num_parameters']:,}", f"{high:.4g}", f"{low:.4g}", *found)
+    return table
+
+
+def _plain_table() -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    return table
+
+
+def _with_error(scalars: Mapping[str, Any], name: str) -> str:
+    """A number to the digit that its error reaches, as an Estimate prints it."""
+    return repr(Estimate(scalars[name], scalars[f"{name}_error"], 0)).partition(" (")[0]
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

@@ -1,0 +1,110 @@
+"""Vectors as the solvers keep them: in rows, so that each is contiguous and `A @ rows.T` hands the engine columns."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .errors import NumericalError
+from .operators import Operator
+
+PIECE = 2**20  # coordinates turned to float64 at a time: 8 MB for each vector
+ROWS = 16  # basis vectors allocated at a time: a large GPU basis grows as far as it is needed
+
+
+def gaussian(A: Operator, count: int, generator: torch.Generator) -> Float[Tensor, "count n"]:
+    """Independent normal rows in the operator's precision and place; a CPU generator serves every device."""
+    rows = torch.randn(count, A.size, generator=generator, dtype=A.dtype, device=generator.device)
+    return rows.to(A.device)
+
+
+def product(A: Operator, rows: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
+    """(A Vᵀ)ᵀ for vectors in rows."""
+    return (A @ rows.T).T.contiguous()
+
+
+def norms(rows: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
+    """The Euclidean norm of each row, in float64: neither 1e-30 nor 1e+30 is lost in float32 squares."""
+    return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
+
+
+def inner(X: Float[Tensor, "a n"], Y: Float[Tensor, "b n"]) -> Float[Tensor, "a b"]:
+    """X Yᵀ summed in float64, on the CPU."""
+    pieces = zip(X.split(PIECE, dim=1), Y.split(PIECE, dim=1), strict=True)
+    return torch.stack([x.double() @ y.double().T for x, y in pieces]).sum(0).cpu()
+
+
+def rounding(A: Operator) -> float:
+    """Relative size of a residual that is nothing but rounding.
+
+    Not n · eps: for a million parameters in float32 that is 0.1, and real residuals of a bulk are smaller.
+    """
+    return min(max(A.size, 8), 64) * torch.finfo(A.dtype).eps
+
+
+def check_finite(number: float) -> None:
+    """Refuse to go on with NaN or infinity."""
+    if not math.isfinite(number):
+        raise NumericalError(
+            "A product with the operator is NaN or infinite.",
+            "Every later number would be.",
+            "Check the loss and the weights for NaN, or compute in float64.",
+        )
+
+
+class Basis:
+    """Orthonormal rows, in pieces of memory that are added as they are needed."""
+
+    def __init__(self, A: Operator) -> None:
+        self._empty = lambda: torch.empty(ROWS, A.size, dtype=A.dtype, device=A.device)
+        self._pieces: list[Tensor] = []
+        self.count = 0
+
+    def append(self, row: Float[Tensor, " n"]) -> None:
+        if self.count == ROWS * len(self._pieces):
+            self._pieces.append(self._empty())
+        self._pieces[self.count // ROWS][self.count % ROWS] = row
+        self.count += 1
+
+    def filled(self) -> list[Tensor]:
+        """The pieces, cut to the rows in use."""
+        cut = [piece[: max(0, self.count - ROWS * i)] for i, piece in enumerate(self._pieces)]
+        return [piece for piece in cut if len(piece)]
+
+    def last(self, num_rows: int) -> Float[Tensor, "b n"]:
+        """The latest rows; one alone is not copied."""
+        rows = [self._pieces[i // ROWS][i % ROWS] for i in range(self.count - num_rows, self.count)]
+        return rows[0][None] if len(rows) == 1 else torch.stack(rows)
+
+    def orthogonalised(self, W: Float[Tensor, "b n"]) -> tuple[Tensor, Tensor]:
+        """W without its components along the basis, and these; twice is enough (Parlett 1998, Sec. 6.9)."""
+        total = torch.zeros(len(W), self.count, dtype=torch.float64, device=W.device)
+        for _ in range(2):
+            components = [W @ piece.T for piece in self.filled()]
+            for C, piece in zip(components, self.filled(), strict=True):
+                W = torch.addmm(W, C, piece, alpha=-1)
+            total += torch.cat(components, dim=1)
+        return W, total.cpu()
+
+    def combined(self, S: Float[Tensor, "j k"]) -> Float[Tensor, "k n"]:
+        """Sᵀ Q for the first j rows Q."""
+        weights = S.to(self._pieces[0]).split(ROWS)
+        pieces = [piece[: len(w)] for piece, w in zip(self.filled(), weights, strict=False)]
+        return torch.stack([w.T @ piece for w, piece in zip(weights, pieces, strict=True)]).sum(0)
+
+    def rotate(self, S: Float[Tensor, "j k"]) -> None:
+        """Replace the first j rows by Sᵀ Q in place, a piece of coordinates at a time; rows after them follow."""
+        pending = [row.clone() for row in self.last(self.count - len(S))]
+        full, self.count = self.filled(), len(S)
+        S = S.to(full[0])
+        for first in range(0, full[0].shape[1], PIECE):
+            part = slice(first, first + PIECE)
+            mixed = S.T @ torch.cat([piece[:, part] for piece in full])[: len(S)]
+            for piece, new in zip(self._pieces, mixed.split(ROWS), strict=False):
+                piece[: len(new), part] = new
+        self.count = S.shape[1]
+        for row in pending:
+            self.append(row)

@@ -1,0 +1,231 @@
+"""Spectra are probability measures; estimates and eigenpairs say what they know."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import wasserstein_distance
+from torch.testing import assert_close
+
+from ritz.errors import ArgumentError, NumericalError, RitzError
+from ritz.spectrum import Eigenpairs, Estimate, Spectrum
+
+moderate = st.floats(-1e6, 1e6).map(lambda x: x if abs(x) > 1e-100 else 0.0)
+values = st.lists(moderate, min_size=1, max_size=30)
+
+
+def real(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def quadrature(num_probes=8, num_nodes=50, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    nodes = torch.randn(num_probes, num_nodes, generator=generator, dtype=torch.float64)
+    weights = torch.rand(num_probes, num_nodes, generator=generator, dtype=torch.float64)
+    return Spectrum(nodes, weights / weights.sum(1, keepdim=True), 1000, resolution=0.1)
+
+
+@given(values)
+@settings(max_examples=50, deadline=None)
+def test_a_density_integrates_to_one_in_its_own_variable(eigenvalues):
+    spectrum = Spectrum.of_eigenvalues(real(*eigenvalues))
+    x, u = spectrum.grid(), spectrum.log_grid()
+    assert float(torch.trapezoid(spectrum.density(x), x)) == pytest.approx(1, abs=1e-3)
+    assert float(torch.trapezoid(spectrum.log_density(u), u)) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("width, floor", [(0.3, 1e-3), (0.05, 1.0), (1.0, None)])
+def test_given_widths_and_floors_keep_the_mass(width, floor):
+    spectrum = quadrature()
+    u = spectrum.log_grid(width=width, floor=floor)
+    q = spectrum.log_density(u, width=width, floor=floor)
+    assert float(torch.trapezoid(q, u)) == pytest.approx(1, abs=1e-4)
+
+
+def test_the_density_of_one_atom_is_its_gaussian():
+    spectrum, x = Spectrum.of_eigenvalues(real(2.0)), torch.linspace(0, 4, 9, dtype=torch.float64)
+    expected = torch.distributions.Normal(real(2.0), real(0.5)).log_prob(x).exp()
+    assert_close(spectrum.density(x, 0.5), expected)
+
+
+def test_the_log_density_of_one_atom_sits_at_its_logarithm_whatever_its_sign():
+    for eigenvalue in (3.0, -3.0):
+        u = torch.linspace(-2, 4, 601, dtype=torch.float64)
+        q = Spectrum.of_eigenvalues(real(eigenvalue)).log_density(u, width=0.2, floor=0.5)
+        assert float(u[q.argmax()]) == pytest.approx(math.log(3.5), abs=0.01)
+
+
+def test_log_density_is_the_density_of_the_logarithm():
+    generator = torch.Generator().manual_seed(0)
+    logs = torch.randn(20000, generator=generator, dtype=torch.float64)
+    spectrum = Spectrum.of_eigenvalues(logs.exp())
+    u = torch.linspace(-3, 3, 121, dtype=torch.float64)
+    q = spectrum.log_density(u, width=0.1, floor=1e-9)
+    normal = torch.distributions.Normal(real(0.0), real(math.sqrt(1.01))).log_prob(u).exp()
+    assert float((q - normal).abs().max()) < 0.02
+
+
+def test_default_width_falls_to_a_third_half_a_spacing_away():
+    spectrum = quadrature()
+    g = lambda t: math.exp(-0.5 * (t / spectrum.width) ** 2)
+    assert g(spectrum.resolution / 2) == pytest.approx(1 / 3)
+
+
+def test_chunks_do_not_change_a_density(monkeypatch):
+    spectrum = quadrature()
+    x = spectrum.grid(301)
+    whole = spectrum.density(x)
+    monkeypatch.setattr("ritz.spectrum.CHUNK", 1000)
+    assert_close(spectrum.density(x), whole)
+
+
+def test_a_density_scales_with_its_eigenvalues():
+    for scale in (1e-12, 1e12):
+        small, plain = (Spectrum.of_eigenvalues(s * real(-1, 0, 2, 5)) for s in (scale, 1.0))
+        assert_close(small.density(scale * plain.grid()) * scale, plain.density(plain.grid()))
+
+
+def test_all_zero_eigenvalues_have_densities_and_mass_at_zero():
+    spectrum = Spectrum.of_eigenvalues(torch.zeros(5, dtype=torch.float64))
+    x, u = spectrum.grid(), spectrum.log_grid()
+    assert float(torch.trapezoid(spectrum.density(x), x)) == pytest.approx(1, abs=1e-4)
+    assert float(torch.trapezoid(spectrum.log_density(u), u)) == pytest.approx(1, abs=1e-4)
+    assert spectrum.zero_mass() == 1.0
+
+
+@given(values)
+@settings(max_examples=50, deadline=None)
+def test_moments_and_cdf_are_those_of_the_eigenvalues(eigenvalues):
+    spectrum, x = Spectrum.of_eigenvalues(real(*eigenvalues)), real(*eigenvalues).sort().values
+    assert spectrum.moment(1) == pytest.approx(float(x.mean()), rel=1e-9, abs=1e-9)
+    assert spectrum.moment(2) == pytest.approx(float(x.square().mean()), rel=1e-9)
+    empirical = torch.stack([(x <= t).double().mean() for t in x])
+    assert_close(spectrum.cdf(x), empirical)
+
+
+@given(values, values)
+@settings(max_examples=50, deadline=None)
+def test_wasserstein_distance_matches_scipy(first, second):
+    ours = Spectrum.of_eigenvalues(real(*first)).wasserstein(Spectrum.of_eigenvalues(real(*second)))
+    assert ours == pytest.approx(wasserstein_distance(first, second), rel=1e-6, abs=1e-6)
+
+
+def test_wasserstein_distance_of_a_shift_is_the_shift():
+    spectrum = quadrature()
+    shifted = Spectrum(spectrum.nodes + 0.25, spectrum.weights, spectrum.size)
+    assert spectrum.wasserstein(shifted) == pytest.approx(0.25)
+    assert spectrum.wasserstein(spectrum) == 0.0
+
+
+def test_a_matrix_has_the_spectrum_of_its_eigenvalues():
+    matrix = torch.diag(real(3, -1, 0)) @ torch.eye(3, dtype=torch.float64)
+    spectrum = Spectrum.of_matrix(matrix)
+    assert spectrum.range == (-1.0, 3.0) and spectrum.size == 3
+    assert spectrum.zero_mass() == pytest.approx(1 / 3)
+
+
+def test_multiplicities_are_weights():
+    spectrum = Spectrum.of_eigenvalues(real(2, 5), torch.tensor([3, 1]))
+    assert spectrum.size == 4 and spectrum.moment(1) == pytest.approx(11 / 4)
+
+
+def test_standard_error_is_the_scatter_over_probes():
+    spectrum = quadrature(num_probes=20)
+    means = (spectrum.nodes * spectrum.weights).sum(1)
+    assert_close(spectrum.standard_error(lambda s: s.moment(1)), means.std() / 20**0.5)
+    x = spectrum.grid(50)
+    assert spectrum.standard_error(lambda s: s.density(x, 0.2)).shape == (50,)
+
+
+def test_one_probe_has_no_standard_error():
+    with pytest.raises(RitzError, match="one probe"):
+        quadrature(num_probes=1).standard_error(lambda s: s.moment(1))
+
+
+def test_split_takes_the_largest_magnitudes_and_leaves_the_rest():
+    outliers, bulk = Spectrum.of_eigenvalues(real(1, -7, 0.5, 3, 0)).split(2)
+    assert_close(outliers, real(-7, 3))
+    assert bulk.size == 3 and bulk.moment(1) == pytest.approx(0.5) and bulk.range == (0.0, 1.0)
+
+
+def test_split_divides_a_multiple_eigenvalue():
+    outliers, bulk = Spectrum.of_eigenvalues(real(2, 5), torch.tensor([3, 2])).split(1)
+    assert_close(outliers, real(5))
+    assert bulk.size == 4 and bulk.moment(1) == pytest.approx((5 + 6) / 4)
+
+
+def test_split_of_a_plain_quadrature_is_refused():
+    with pytest.raises(ArgumentError, match="outliers=2"):
+        quadrature().split(2)
+    with pytest.raises(ArgumentError, match="bulk left"):
+        Spectrum.of_eigenvalues(real(1, 2)).split(2)
+
+
+def test_a_spectrum_survives_its_file(tmp_path):
+    spectrum = quadrature()
+    loaded = Spectrum.load(spectrum.save(tmp_path / "spectrum.npz"))
+    assert torch.equal(loaded.nodes, spectrum.nodes) and torch.equal(loaded.weights, spectrum.weights)
+    assert (loaded.size, loaded.resolution) == (spectrum.size, spectrum.resolution)
+
+
+def test_eigenpairs_survive_their_file_and_are_no_spectrum(tmp_path):
+    pairs = Eigenpairs(real(2, 1), torch.eye(5, 2), real(1e-9, 0.1), torch.tensor([True, False]), 17)
+    path = pairs.save(tmp_path / "pairs.npz")
+    loaded = Eigenpairs.load(path)
+    for name in ("values", "vectors", "residuals", "converged"):
+        assert torch.equal(getattr(loaded, name), getattr(pairs, name))
+    assert loaded.num_products == 17 and "not converged" in repr(loaded) and len(loaded) == 2
+    with pytest.raises(ArgumentError, match="Eigenpairs, not Spectrum"):
+        Spectrum.load(path)
+
+
+@pytest.mark.parametrize(
+    "nodes, weights, error",
+    [
+        ([[1.0, 2.0]], [[0.7, 0.7]], ArgumentError),
+        ([[1.0, 2.0]], [[1.5, -0.5]], ArgumentError),
+        ([[1.0, math.nan]], [[0.5, 0.5]], NumericalError),
+        ([[1.0, 2.0]], [[math.nan, 0.5]], NumericalError),
+    ],
+)
+def test_what_is_no_measure_is_refused(nodes, weights, error):
+    with pytest.raises(error):
+        Spectrum(torch.tensor(nodes), torch.tensor(weights), 2)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
+def test_a_width_or_floor_that_is_not_positive_is_refused(bad):
+    spectrum = quadrature()
+    with pytest.raises(ArgumentError, match="width"):
+        spectrum.density(spectrum.grid(), bad)
+    with pytest.raises(ArgumentError, match="floor"):
+        spectrum.log_density(spectrum.log_grid(), floor=bad)
+
+
+def test_a_spectrum_prints_what_people_ask_first():
+    text = repr(quadrature())
+    assert all(word in text for word in ("1000 eigenvalues", "8 probes × 50 nodes", "λ from", "mean"))
+    assert "exact" in repr(Spectrum.of_eigenvalues(real(1, 2)))
+
+
+@pytest.mark.parametrize(
+    "value, error, text",
+    [
+        (3.6123, 0.041, "3.61 ± 0.04 (99 products)"),
+        (1234.6, 20.0, "1235 ± 20 (99 products)"),
+        (1.234e-8, 3e-10, "(1.23 ± 0.03)e-08 (99 products)"),
+        (-5.1e9, 2e8, "(-5.1 ± 0.2)e+09 (99 products)"),
+        (15.0, 0.0, "15 ± 0 (99 products)"),
+    ],
+)
+def test_an_estimate_prints_to_the_digit_it_knows(value, error, text):
+    assert str(Estimate(value, error, 99)) == text
+
+
+def test_an_estimate_without_error_says_so_when_asked():
+    estimate = Estimate(3.0, None, 1)
+    assert float(estimate) == 3.0 and not estimate.has_error and "error unknown" in str(estimate)
+    with pytest.raises(RitzError, match="one probe"):
+        estimate.standard_error
