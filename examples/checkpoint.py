@@ -1,7 +1,9 @@
-"""From a checkpoint file to its spectrum. Put your own model, file and data in `risk`, then:
+"""From a checkpoint file to its spectrum.
 
     ritz spectrum examples/checkpoint.py:risk
     ritz spectrum examples/checkpoint.py:risk --per-layer --operator gauss-newton --dtype float64
+
+Put your own model, file and data into `risk`. `train_checkpoint.py` made the file that is here.
 """
 
 from pathlib import Path
@@ -20,7 +22,7 @@ def classifier() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
 
 
-def risk(device: str = "cpu", dtype: torch.dtype = torch.float32) -> Risk:
+def risk(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Risk:
     """What `ritz spectrum` calls, with --device and --dtype where they are given."""
     model = classifier()
     model.load_state_dict(torch.load(CHECKPOINT, weights_only=True))  # tensors alone: no code is run

@@ -1,6 +1,8 @@
-"""Train a small classifier of digits and save it as people do: a state dict. `checkpoint.py` starts from it.
+"""Train a small classifier of digits and save it as people do.
 
     python examples/train_checkpoint.py [FILE.pt]
+
+The file holds a state dict, from which `checkpoint.py` starts.
 """
 
 import sys
@@ -16,6 +18,7 @@ from ritz.lab.train import accuracy, train
 
 def main(path: Path = CHECKPOINT) -> None:
     """Train for ten epochs, print how it goes, save."""
+    torch.manual_seed(0)  # the weights are drawn from torch's own generator
     generator = torch.Generator().manual_seed(0)
     data = digits(generator=generator)
     model = classifier()

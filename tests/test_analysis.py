@@ -114,9 +114,9 @@ def test_a_forecast_counts_what_the_analysis_then_makes(risk, record):
     assert forecast.seconds > 0 and forecast.bytes > 0 and forecast.path
 
 
-def test_the_same_seed_gives_the_same_bits(risk):
+def test_the_same_seed_gives_the_same_probes(risk):
     first, second, other = (
         analysis.run(risk, Settings(num_eigenpairs=2, num_probes=2, num_steps=6, seed=seed)) for seed in (3, 3, 4)
     )
-    assert torch.equal(first.arrays["weights"], second.arrays["weights"])
-    assert not torch.equal(first.arrays["weights"], other.arrays["weights"])
+    assert_close(first.arrays["weights"], second.arrays["weights"], atol=1e-10, rtol=0)
+    assert (first.arrays["weights"] - other.arrays["weights"]).abs().max() > 1e-3

@@ -295,3 +295,11 @@ def test_subspace_iteration_starts_warm_and_flags_what_is_not_there_yet(generato
     assert not bool(cold.converged.all()) and bool(warm.converged.all())
     with pytest.raises(ArgumentError):
         subspace_iteration(A, 10, 0)
+
+
+def test_products_that_run_out_before_all_copies_are_found_end_with_a_warning(generator):
+    eigenvalues = torch.cat([torch.full((3,), 5.0), torch.full((3,), -7.0), torch.ones(200)]).double()
+    for max_products in (13, 14, 15):  # 10 find and confirm all copies, 6 certify
+        with pytest.warns(ConvergenceWarning, match="max_products"):
+            pairs = eigenpairs(rotated(eigenvalues), 6, max_products=max_products, generator=generator)
+        assert pairs.num_products <= max_products and len(pairs) == 6

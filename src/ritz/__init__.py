@@ -1,0 +1,45 @@
+"""Spectroscopy for neural networks: the spectrum of a network's curvature, with every number certified.
+
+    risk = ritz.Risk(model.eval(), torch.nn.CrossEntropyLoss(), (x, y))
+    H = ritz.hessian(risk)
+    top = ritz.eigenpairs(H, 10)
+    spectrum = ritz.spectral_density(H, outliers=10)
+    ritz.plot.density(ax, spectrum)
+"""
+
+from . import analysis, losses, plot, progress, testing
+from .eigen import eigenpairs, subspace_iteration
+from .errors import ArgumentError, DataError, FileError, ModelError, NumericalError, RitzError
+from .estimates import condition_number, effective_rank, hutchinson, log_determinant, negative_mass, trace
+from .krylov import Tridiagonal, lanczos, spectral_density, spectral_range
+from .losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
+from .operators import (
+    Operator,
+    deflated,
+    empirical_fisher,
+    functional_hessian,
+    gauss_newton,
+    hessian,
+    low_rank,
+    preconditioned,
+)
+from .record import Claim, Record
+from .risk import Risk
+from .spectrum import ConvergenceWarning, Eigenpairs, Estimate, Spectrum
+
+__version__ = "0.1.0"
+
+__all__ = [
+    # a model, a loss and data
+    "Risk", "Loss", "CrossEntropy", "SquaredError", "BinaryCrossEntropy", "losses",
+    # curvature as an operator
+    "Operator", "hessian", "gauss_newton", "functional_hessian", "empirical_fisher",
+    "deflated", "low_rank", "preconditioned", "testing",
+    # what is measured
+    "eigenpairs", "subspace_iteration", "lanczos", "spectral_density", "spectral_range",
+    "trace", "hutchinson", "log_determinant", "condition_number", "effective_rank", "negative_mass",
+    # results
+    "Spectrum", "Eigenpairs", "Estimate", "Tridiagonal", "Record", "Claim", "analysis", "plot", "progress",
+    # what can go wrong
+    "RitzError", "DataError", "ModelError", "ArgumentError", "NumericalError", "FileError", "ConvergenceWarning",
+]  # fmt: skip

@@ -85,10 +85,17 @@ def array_of(record: Record, key: str, layer: str | None = None) -> Tensor:
     return torch.as_tensor(record.arrays[key if layer is None else f"{layer}/{key}"])
 
 
+def num_outliers(record: Record) -> int:
+    """How many of the eigenpairs stand apart from everything that the probes saw of the rest."""
+    spectrum, asked = spectrum_of(record), len(record.arrays["eigenvalues"])
+    first = min(asked, spectrum.size - 1)  # `spectral_density` puts the atoms first in every row
+    atoms, rest = spectrum.nodes[0, :first].abs(), spectrum.nodes[:, first:][spectrum.weights[:, first:] > 0].abs()
+    return int((atoms > float(rest.max())).sum())
+
+
 def draw(record: Record) -> Figure:
     """The figure of a record: the density with its outliers, the bulk alone or log |λ|, and a comparison of layers."""
-    spectrum, layers = spectrum_of(record), record.scalars["layers"]
-    outliers = min(len(array_of(record, "eigenvalues")), spectrum.size - 1)
+    spectrum, layers, outliers = spectrum_of(record), record.scalars["layers"], num_outliers(record)
     figure, axes = plot.panels(2 + bool(layers))
     plot.density(axes[0], spectrum, outliers=outliers)
     if outliers:
@@ -100,7 +107,8 @@ def draw(record: Record) -> Figure:
         axes[1].set_xlabel("eigenvalue λ" + f", without the {outliers} outliers" * bool(outliers))
     if layers:
         plot.comparison(axes[2], {layer: spectrum_of(record, layer) for layer in layers}, log=True)
-    axes[0].set_title(_title(record), fontsize="medium", loc="left")
+    sizes = f"n = {record.scalars['num_parameters']:,}, N = {record.scalars['num_terms']:,}"
+    axes[0].set_title(f"{title_of(record)}: {sizes}", fontsize="medium", loc="left")
     return figure
 
 
@@ -231,6 +239,9 @@ def _config(risk: Risk, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _title(record: Record) -> str:
-    size, terms = record.scalars["num_parameters"], record.scalars["num_terms"]
-    return f"{record.config['operator'].replace('_', ' ').capitalize()}: n = {size:,}, N = {terms:,}"
+TITLES = {"hessian": "Hessian", "gauss_newton": "Gauss-Newton", "functional_hessian": "Functional Hessian"}
+
+
+def title_of(record: Record) -> str:
+    """The name of the matrix that was analysed, as people write it."""
+    return TITLES.get(record.config["operator"], record.config["operator"])

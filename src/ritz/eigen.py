@@ -21,7 +21,6 @@ from .spectrum import ConvergenceWarning, Eigenpairs
 from .vectors import Basis, check_finite, gaussian, inner, norms, product, rounding
 
 ENDS = ("largest", "smallest", "magnitude", "both")
-
 NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start: without it a new eigenvector could never be seen
 SAFETY = 0.9  # of the tolerance, left to the rounding between an estimated residual and the fresh one
 ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
@@ -87,9 +86,7 @@ def subspace_iteration(
     """
     _check_count(A, k)
     if num_iterations < 1:
-        raise ArgumentError(
-            f"num_iterations={num_iterations} was given.", "Ritz values need a product.", "Ask for 1 or more."
-        )
+        raise ArgumentError(f"num_iterations={num_iterations} was given.", "It takes a product.", "Ask for 1 or more.")
     V = gaussian(A, k, generator or torch.Generator().manual_seed(0))
     if start is not None:
         given = _start_rows(A, start)[:k]
@@ -138,10 +135,9 @@ class _Search:
     def explored(self) -> int:
         return len(self.H)
 
-    @property
-    def invariant(self) -> bool:
-        """Whether A maps the explored space into itself."""
-        return not bool(self.B.any())
+    def closed(self, A: Operator, aim: float) -> bool:
+        """Whether A maps the explored space into itself, to rounding, which small earlier β have amplified."""
+        return float(self.B.norm()) <= max(1e-3 * aim, min(10 * rounding(A), 0.3 * aim)) * self.scale
 
     @classmethod
     def begun(cls, A: Operator, start: Tensor | None, generator: torch.Generator, block_size: int) -> _Search:
@@ -177,8 +173,8 @@ class _Search:
         """Ritz values, vectors in the basis, and residuals ‖B y_last‖; locked ones first, which have none."""
         blocks = [self.H[: self.locked, : self.locked], self.H[self.locked :, self.locked :]]
         (inner_values, S), (values, Y) = (torch.linalg.eigh(block) for block in blocks)
-        last = Y[len(Y) - self.B.shape[1] :] if self.B.numel() else Y[:0]
-        residuals = (self.B @ last).norm(dim=0) if self.B.numel() else torch.zeros_like(values)
+        last = Y[len(Y) - self.B.shape[1] :] if len(Y) else Y.new_zeros(self.B.shape[1], 0)
+        residuals = (self.B @ last).norm(dim=0)
         return torch.cat([inner_values, values]), torch.block_diag(S, Y), torch.cat([0 * inner_values, residuals])
 
     def restart(self, goal: _Goal) -> None:
@@ -240,30 +236,30 @@ def _found(A: Operator, search: _Search, goal: _Goal) -> Eigenpairs:
                 pairs = _certificate(A, search, goal)
                 spent = goal.out_of_products(search.num_products, search.block_size)
                 if bool(pairs.converged.all()) or spent or search.certificates == ATTEMPTS:
-                    return pairs
+                    return pairs if settled or not search.locked else _incomplete(pairs)
 
 
 def _verdict(A: Operator, search: _Search, goal: _Goal) -> tuple[float, bool]:
     """The largest wanted residual, relative, and whether it is worth a certificate."""
-    j = search.explored
-    if search.invariant and j < goal.k:
+    j, aim = search.explored, SAFETY * max(goal.tolerance, 4 * torch.finfo(A.dtype).eps) * 0.1**search.certificates
+    closed = search.closed(A, aim)
+    if closed and j < goal.k:
         search.lock(None)
-    if j < goal.k or (not search.invariant and j > 200 and j % (j // 100) and j + search.block_size <= goal.capacity):
+    if j < goal.k or (not closed and j > 200 and j % (j // 100) and j + search.block_size <= goal.capacity):
         return math.nan, False  # a test costs j³, and late ones rarely bring news
     values, _, residuals = search.ritz()
     order, scale = ranking(values, goal.which), float(values.abs().max())
-    wanted = order[: goal.k]
-    limit = SAFETY * max(goal.tolerance, 4 * torch.finfo(A.dtype).eps) * 0.1**search.certificates * scale
+    wanted, limit = order[: goal.k], aim * scale
     worst = float(residuals[wanted].max())
     settled = worst <= limit
-    if search.invariant and j < A.size:  # copies of multiple eigenvalues may be left outside: look until none appears
+    if closed and j < A.size:  # copies of multiple eigenvalues may be left outside: look until none appears
         settled = search.seen is not None and torch.allclose(values[wanted], search.seen, rtol=0.0, atol=limit)
         if not settled:
             search.lock(values[wanted])
     elif search.locked:  # what leads the new space must be known well: a start may contain little of a copy
         leaders = order[order >= search.locked][: 2 if goal.which == "both" else 1]
         settled &= bool((residuals[leaders] <= max(1e-3 * limit, 10 * rounding(A) * scale)).all())
-    return worst / scale if scale else 0.0, settled
+    return worst / (scale or 1.0), settled
 
 
 def _certificate(A: Operator, search: _Search, goal: _Goal) -> Eigenpairs:
@@ -285,8 +281,8 @@ def _checked_residuals(A: Operator, search: _Search, goal: _Goal, X: Float[Tenso
     """‖rᵢ‖ + ‖D‖ for the recursion's residuals R = PB and D = A X - XΘ - R, whose norm is E‖Dω‖² over normal ω."""
     values, S, residuals = search.ritz()
     wanted = _presented(values, goal.which, goal.k)
-    seeds = search.generator
-    omega = torch.randn(goal.fresh_products, goal.k, generator=seeds, dtype=torch.float64, device=seeds.device).cpu()
+    shape, source = (goal.fresh_products, goal.k), search.generator
+    omega = torch.randn(shape, generator=source, dtype=torch.float64, device=source.device).cpu()
     rest = omega @ (search.B @ S[len(S) - search.B.shape[1] :, wanted]).T
     D = product(A, omega.to(X) @ X) - (omega * values[wanted]).to(X) @ X
     D -= rest.to(X) @ search.basis.last(search.B.shape[0])
@@ -354,6 +350,12 @@ def _start_rows(A: Operator, start: Tensor | Eigenpairs) -> Float[Tensor, "s n"]
             "Leave it out for a random start.",
         )
     return rows / norms(rows)[:, None].to(rows)
+
+
+def _incomplete(pairs: Eigenpairs) -> Eigenpairs:
+    message = f"{pairs.num_products} products were too few to rule out more copies of multiple eigenvalues."
+    warnings.warn(f"{message}\n  - Raise max_products.", ConvergenceWarning, stacklevel=4)
+    return pairs
 
 
 def _reported(pairs: Eigenpairs) -> Eigenpairs:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
 from . import products
 from .errors import ArgumentError
 from .products import CurvatureProduct, Path
 from .risk import Risk
-
-if TYPE_CHECKING:
-    from scipy.sparse.linalg import LinearOperator
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,6 @@ class Operator:
 
     def to_scipy(self) -> LinearOperator:
         """A `scipy.sparse.linalg.LinearOperator` in this operator's own precision."""
-        import numpy as np
-        from scipy.sparse.linalg import LinearOperator
 
         def product(V: np.ndarray) -> np.ndarray:
             columns = torch.from_numpy(np.ascontiguousarray(V)).to(self.device, self.dtype)
@@ -103,9 +99,6 @@ class Operator:
     @staticmethod
     def from_scipy(linear_operator: LinearOperator) -> Operator:
         """Wrap a symmetric `scipy.sparse.linalg.LinearOperator`; its products run on the CPU."""
-        import numpy as np
-        from scipy.sparse.linalg import aslinearoperator
-
         wrapped = aslinearoperator(linear_operator)
         dtype = torch.float32 if wrapped.dtype == np.float32 else torch.float64
 

@@ -62,7 +62,8 @@ def density(
     """
     width = _visible_width(spectrum) if width is None else width
     values, bulk = spectrum.split(outliers) if outliers else (torch.empty(0), spectrum)
-    x, share, one = bulk.grid(width=width), bulk.size / spectrum.size, _one_eigenvalue(spectrum, width)
+    x = bulk.grid(width=1.5 * width)  # six widths beyond the ends: four are still to be seen below a high peak
+    share, one = bulk.size / spectrum.size, _one_eigenvalue(spectrum, width)
     base = _curve(ax, x, bulk, lambda s: share * s.density(x, width), one / 10, band, style)
     _stems(ax, values, one, base)
     ax.set(xlabel="eigenvalue λ", ylabel="density")

@@ -48,7 +48,7 @@ class Risk:
         *,
         parameters: str | Sequence[str] = "*",
         tangent_precision: Precision = "highest",
-        memory: float | None = None,
+        memory: int | float | None = None,
         group: Any = None,
     ) -> None:
         _check_model(model)
@@ -56,7 +56,7 @@ class Risk:
         self.model, self.group, self.tangent_precision = model, group, tangent_precision
         self._select(_tensors(model), _matching(model, parameters))
         self.device, self.dtype = self.theta.device, self.theta.dtype
-        self.memory: float = free_memory(self.device) / 2 if memory is None else memory
+        self.memory = free_memory(self.device) / 2 if memory is None else float(memory)
         self.loss: Loss = on_device(loss_from(loss), self.device)
         self.batches: Batches = batches_from(data, self.device, self.dtype, self.memory)
         self.batches = self._in_best_layout()

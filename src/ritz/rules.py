@@ -140,6 +140,10 @@ class Matrix:
         """Σ ȳ."""
         return y.flatten(0, -2).sum(0)
 
+    def from_bias(self, b: Tensor) -> Tensor:
+        """b, shaped to broadcast over y."""
+        return b
+
 
 class Convolution:
     """The bilinear maps of a convolution."""
@@ -166,6 +170,10 @@ class Convolution:
     def to_bias(self, y: Tensor) -> Tensor:
         """Σ ȳ over examples and positions."""
         return y.sum([0, *range(2, y.ndim)])
+
+    def from_bias(self, b: Tensor) -> Tensor:
+        """b, shaped to broadcast over y."""
+        return b.view([-1] + [1] * len(self.stride))
 
     def _backward(self, y: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
         zeros = [0] * len(self.stride)
@@ -212,7 +220,7 @@ class BilinearBackward(Function):
         y, x, w = ctx.saved_tensors
         maps, (_, to_x, to_w, *_) = ctx.maps, ctx.needs_input_grad
         return (
-            _tangent(maps, x, w, dx, dw, db),
+            _tangent(maps, y, x, w, dx, dw, db),
             maps.to_input(y, dw) if to_x and dw is not None else None,
             maps.to_weight(y, dx) if to_w and dx is not None else None,
             None,
@@ -231,13 +239,21 @@ def _bilinear_backward(
 
 
 def _tangent(
-    maps: Matrix | Convolution, x: Tensor, w: Tensor, dx: Tensor | None, dw: Tensor | None, db: Tensor | None
+    maps: Matrix | Convolution,
+    y: Tensor,
+    x: Tensor,
+    w: Tensor,
+    dx: Tensor | None,
+    dw: Tensor | None,
+    db: Tensor | None,
 ) -> Tensor | None:
     """ẏ = C(ẋ, w) + C(x, ẇ) + ḃ."""
-    if dw is None:
-        return None if dx is None else maps.forward(dx, w, db)
-    along = maps.forward(x, dw, db)
-    return along if dx is None else along.add_(maps.forward(dx, w))
+    if dw is not None:
+        along = maps.forward(x, dw, db)
+        return along if dx is None else along.add_(maps.forward(dx, w))
+    if dx is not None:
+        return maps.forward(dx, w, db)
+    return None if db is None else maps.from_bias(db).expand_as(y)
 
 
 def _linear(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:

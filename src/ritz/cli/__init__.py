@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,11 +88,10 @@ def demo(out: Out = None, seed: Seed = 0, debug: Debug = False) -> None:
       ritz demo --out out/demo
     """
     with _told(debug):
-        from . import tables
-        from .demo import run
+        from . import digits, tables
 
         folder = out or Path("out/demo")
-        record, accuracy = run(folder, seed=seed or 0)
+        record, accuracy = digits.run(folder, seed=seed or 0)
         tables.printed(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
         tables.printed(tables.summary(record))
         _say_files(folder)
@@ -183,8 +183,7 @@ def _device(name: str | None) -> torch.device | None:
     if name is None:
         return None
     try:
-        torch.empty(0, device=name)
-        return torch.device(name)
+        return torch.empty(0, device=name).device  # with its index: cuda is cuda:0
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ArgumentError(
             f"--device {name} cannot be used: {str(error).splitlines()[0]}",
@@ -206,19 +205,18 @@ def _say_files(folder: Path) -> None:
 @contextmanager
 def _told(debug: bool) -> Iterator[None]:
     """End with a message instead of a traceback: exit code 2 for what the user can mend, 1 for what they cannot."""
-    if debug:
-        yield
-        return
     with warnings.catch_warnings():
         warnings.showwarning = _say_warning
         try:
             yield
         except RitzError as error:
-            typer.secho(str(error), err=True)
+            typer.secho(traceback.format_exc() if debug else str(error), err=True)
             raise typer.Exit(2) from None
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
+            if debug:
+                raise
             typer.secho(f"Unexpected {type(error).__name__}: {error}", err=True)
             typer.secho("This may be a fault of ritz. Run the same command with --debug to see where it is.", err=True)
             raise typer.Exit(1) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,15 +11,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis import Forecast, array_of
+from ..analysis import Forecast, array_of, title_of
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate
 
+_PIPE_WIDTH = 110  # a pipe has no width of its own; the widest table fits
+
 
 def printed(content: RenderableType) -> None:
     """Print to standard output: coloured in a terminal, plain in a pipe."""
-    Console(highlight=False, soft_wrap=False).print(content)
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    Console(highlight=False, width=width).print(content)
 
 
 def summary(record: Record) -> RenderableType:
@@ -43,7 +47,7 @@ def cost(forecast: Forecast) -> RenderableType:
 def _facts(record: Record) -> RenderableType:
     scalars, config = record.scalars, record.config
     table = _plain_table()
-    table.add_row("matrix", config["operator"].replace("_", " "))
+    table.add_row("matrix", title_of(record))
     table.add_row(
         "parameters", f"n = {scalars['num_parameters']:,}, {config['dtype']} on {record.provenance['device']}"
     )
@@ -72,7 +76,7 @@ def _statistics(scalars: Mapping[str, Any]) -> RenderableType:
     table.add_row("range of λ", f"{low:.4g} to {high:.4g}")
     table.add_row("trace", _with_error(scalars, "trace"))
     table.add_row("effective rank", _with_error(scalars, "effective_rank"), "(tr A)² / tr A²")
-    below = f"fraction of eigenvalues below -{scalars['resolved_zero']:.1e}, as the steps resolve it"
+    below = f"the part of all eigenvalues below -{scalars['resolved_zero']:.1e}"
     table.add_row("negative mass", _with_error(scalars, "negative_mass"), below)
     return table
 
@@ -80,7 +84,7 @@ def _statistics(scalars: Mapping[str, Any]) -> RenderableType:
 def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), title="Layer by layer (diagonal blocks)", title_justify="left")
     table.add_column("layer")
-    for heading in ("n", "largest λ", "smallest λ", "trace", "effective rank", "negative mass"):
+    for heading in ("n", "largest λ", "smallest λ", "trace", "eff. rank", "neg. mass"):
         table.add_column(heading, justify="right")
     for layer, scalars in layers.items():
         low, high = scalars["range"]
@@ -96,7 +100,9 @@ def _plain_table() -> Table:
 
 
 def _with_error(scalars: Mapping[str, Any], name: str) -> str:
-    """A number to the digit that its error reaches, as an Estimate prints it."""
+    """A number to the digit that its error reaches, as an Estimate prints it; exact ones without an error."""
+    if scalars[f"{name}_error"] == 0:
+        return f"{scalars[name]:.4g}"
     return repr(Estimate(scalars[name], scalars[f"{name}_error"], 0)).partition(" (")[0]
 
 

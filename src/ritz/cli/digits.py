@@ -1,8 +1,9 @@
-"""The smallest real analysis: a classifier of handwritten digits, trained here and now."""
+"""What `ritz demo` shows: a classifier of handwritten digits, trained here and now, and its Hessian."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from ..record import Record, check_writable, write_picture
 from ..risk import Risk
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE, MOMENTUM = 8, 64, 0.05, 0.9  # to a test accuracy of 97 % in a second
+SETTINGS = analysis.Settings(num_eigenpairs=10, num_steps=80, log_spectrum=True, per_layer=True)
 
 
 def run(folder: Path, *, seed: int = 0) -> tuple[Record, float]:
@@ -23,8 +25,8 @@ def run(folder: Path, *, seed: int = 0) -> tuple[Record, float]:
     generator = torch.Generator().manual_seed(seed)
     data = digits(generator=generator)
     model = trained(data, generator)
-    settings = analysis.Settings(num_eigenpairs=10, num_steps=80, log_spectrum=True, per_layer=True, seed=seed)
-    record = analysis.run(Risk(model, nn.CrossEntropyLoss(), data.train), settings, name="demo")
+    risk = Risk(model, nn.CrossEntropyLoss(), data.train)
+    record = analysis.run(risk, replace(SETTINGS, seed=seed), name="demo")
     record.save(folder)
     write_picture(folder / "spectrum.png", analysis.draw(record))
     return record, accuracy(model, data.test)

@@ -1,0 +1,47 @@
+"""What a maintainer runs on a new operator."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .operators import Operator
+
+
+def check_operator(A: Operator, dense: Float[Tensor, "n n"] | None = None, *, tolerance: float | None = None) -> None:
+    """Assert that A is linear, symmetric, the same for one column as for many, of its dtype, and equal to `dense`.
+
+    Differences are relative to the largest entry of the product; by default they may reach 1e-10 in float64 and
+    2e-4 in float32, where sums over data of different order differ.
+    """
+    allowed = tolerance or (1e-10 if A.dtype == torch.float64 else 2e-4)
+    generator = torch.Generator().manual_seed(0)
+    U, V = (torch.randn(A.size, 5, generator=generator, dtype=torch.float64).to(A.device, A.dtype) for _ in range(2))
+    AU, AV = A @ U, A @ V
+    _check_kind(A, V, AV)
+    _assert_near(A @ (2.0 * U - 3.0 * V), 2.0 * AU - 3.0 * AV, allowed, "A(2U - 3V) ≠ 2AU - 3AV: not linear")
+    _assert_near(U.T @ AV, (V.T @ AU).T, allowed, "UᵀAV ≠ (VᵀAU)ᵀ: not symmetric")
+    _assert_near(A @ V[:, 0], AV[:, 0], allowed, "a vector and a column give different products")
+    _assert_near(A @ V[:, [4, 0]], AV[:, [4, 0]], allowed, "the product of a column depends on its neighbours")
+    _assert_near(A @ V, AV, allowed, "the same product computed twice differs")
+    _assert_near(A @ torch.zeros_like(V), torch.zeros_like(V), allowed, "A 0 ≠ 0")
+    if dense is not None:
+        _assert_near(AV, dense.to(AV) @ V, allowed, "products disagree with the dense matrix")
+        _assert_near(A.dense(), dense.to(AV), allowed, "columns disagree with the dense matrix")
+
+
+def _check_kind(A: Operator, V: Tensor, AV: Tensor) -> None:
+    if AV.shape != V.shape:
+        raise AssertionError(f"a product with shape {tuple(V.shape)} has shape {tuple(AV.shape)}")
+    if (AV.dtype, AV.device) != (A.dtype, A.device):
+        raise AssertionError(f"an operator in {A.dtype} on {A.device} returned {AV.dtype} on {AV.device}")
+    if not bool(torch.isfinite(AV).all()):
+        raise AssertionError("a product holds NaN or infinity")
+
+
+def _assert_near(actual: Tensor, expected: Tensor, tolerance: float, message: str) -> None:
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    difference = float((actual - expected).abs().max()) if expected.numel() else 0.0
+    if not difference <= tolerance * max(scale, torch.finfo(expected.dtype).tiny):
+        raise AssertionError(f"{message} (by {difference:.2e}, entries up to {scale:.2e})")
