@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +103,7 @@ class TokenCrossEntropy(nn.CrossEntropyLoss):
 def mlp_problem(device: torch.device) -> Problem:
     """MLP 784-256-256-256-256-10 on 2,000 examples in batches of 500."""
     widths = (784, 256, 256, 256, 256, 10)
-    layers = [layer for a, b in zip(widths, widths[1:]) for layer in (nn.Linear(a, b), nn.ReLU())][:-1]
+    layers = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())][:-1]
     return _classifier("MLP", nn.Sequential(*layers), (784,), 2000, 500, device)
 
 
@@ -133,7 +134,9 @@ def _classifier(
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(count, *shape, generator=generator).to(device)
     y = torch.randint(10, (count,), generator=generator).to(device)
-    return Problem(name, model.to(device).eval(), nn.CrossEntropyLoss(), list(zip(x.split(batch), y.split(batch))))
+    return Problem(
+        name, model.to(device).eval(), nn.CrossEntropyLoss(), list(zip(x.split(batch), y.split(batch), strict=True))
+    )
 
 
 PROBLEMS: dict[str, Callable[[torch.device], Problem]] = {

@@ -1,6 +1,19 @@
 from jaxtyping import install_import_hook
 
-NUMERICS = ("losses", "batches", "risk", "products", "operators", "spectrum", "vectors", "krylov", "eigen", "estimates")
+NUMERICS = (
+    "losses",
+    "autodiff",
+    "batches",
+    "selection",
+    "risk",
+    "products",
+    "operators",
+    "spectrum",
+    "vectors",
+    "krylov",
+    "eigen",
+    "estimates",
+)
 hook = install_import_hook(
     [f"ritz.{name}" for name in NUMERICS], "beartype.beartype"
 )  # shapes are checked in every test

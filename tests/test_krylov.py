@@ -314,3 +314,13 @@ def test_the_residual_of_the_range_is_that_of_its_ritz_vector(generator):
 def test_counts_that_cannot_be_are_refused(wrong):
     with pytest.raises(ArgumentError):
         spectral_density(Operator.from_matrix(torch.eye(10)), **wrong)
+
+
+def test_eigenpairs_that_are_known_serve_as_outliers(generator):
+    values = torch.cat([torch.tensor([9.0, -8.0, 7.0]), torch.linspace(0, 1, 197)]).double()
+    A = Operator.from_matrix(torch.diag(values))
+    pairs = eigenpairs(A, 3, which="magnitude", generator=generator)
+    given = spectral_density(A, num_steps=10, num_probes=2, outliers=pairs, generator=generator)
+    atoms, bulk = given.split(3)
+    assert_close(atoms, torch.tensor([9.0, -8.0, 7.0], dtype=torch.float64))
+    assert bulk.range[1] <= 1.0 + 1e-9 and bulk.range[0] >= -1e-9

@@ -14,7 +14,8 @@ RANK = {
         [
             {"errors"},
             {"record", "progress"},
-            {"losses", "spectrum", "batches", "rules"},
+            {"losses", "spectrum", "numerics", "rules"},
+            {"autodiff", "batches", "selection"},
             {"risk"},
             {"products", "theory"},
             {"operators"},

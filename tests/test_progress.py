@@ -153,5 +153,5 @@ def test_facts_are_not_read_while_nothing_is_drawn():
 
 
 @pytest.mark.parametrize("seconds, text", [(7.4, "7 s"), (61, "1 min 01 s"), (3725, "1 h 02 min")])
-def testdurations_are_readable(seconds, text):
+def test_durations_are_readable(seconds, text):
     assert progress.duration(seconds) == text

@@ -1,10 +1,10 @@
 """Spectroscopy for neural networks: the spectrum of a network's curvature, with every number certified.
 
-    risk = ritz.Risk(model.eval(), torch.nn.CrossEntropyLoss(), (x, y))
-    H = ritz.hessian(risk)
-    top = ritz.eigenpairs(H, 10)
-    spectrum = ritz.spectral_density(H, outliers=10)
-    ritz.plot.density(ax, spectrum)
+risk = ritz.Risk(model.eval(), torch.nn.CrossEntropyLoss(), (x, y))
+H = ritz.hessian(risk)
+top = ritz.eigenpairs(H, 10)
+spectrum = ritz.spectral_density(H, outliers=10)
+ritz.plot.density(ax, spectrum)
 """
 
 from . import analysis, losses, plot, progress, testing

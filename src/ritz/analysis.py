@@ -1,8 +1,8 @@
 """The analysis of one model: its spectrum, its largest eigenvalues, what they sum up to, as one record.
 
-record = analysis.analysed(risk, per_layer=True)
-record.save("out/mine")
-analysis.picture(record)
+    record = analysis.run(risk, analysis.Settings(per_layer=True))
+    record.save("out/mine")
+    analysis.draw(record).savefig("mine.png")
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     product_seconds = time.perf_counter() - start - set_up
     blocks = 1 + (len(layers_of(risk)) if settings.per_layer else 0)
     pairs = min(risk.size, _PRODUCTS_PER_PAIR * settings.num_eigenpairs)
-    count = blocks * (2 * pairs + settings.num_probes * settings.num_steps)
+    count = blocks * (pairs + settings.num_probes * settings.num_steps)
     return Forecast(blocks * set_up + count * product_seconds, count, product_seconds, *_footprint(A, risk, settings))
 
 
@@ -163,9 +163,8 @@ def _measured(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str,
     generator = torch.Generator().manual_seed(settings.seed)
     with _counted(settings.operator(risk)) as (A, products):
         pairs = _pairs(A, settings, generator)
-        outliers = min(len(pairs), A.size - 1)
         spectrum = spectral_density(
-            A, num_steps=settings.num_steps, num_probes=settings.num_probes, outliers=outliers, generator=generator
+            A, num_steps=settings.num_steps, num_probes=settings.num_probes, outliers=pairs, generator=generator
         )
     scalars = {
         "num_parameters": risk.size,

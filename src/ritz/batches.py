@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from .errors import DataError
+from .numerics import untouched_randomness
 
 Inputs = Tensor | dict[str, Tensor]
 BATCH_SIZE = 512  # for data that comes unbatched: enough to fill a GPU, small enough for a laptop
@@ -65,6 +66,24 @@ class Batches:
             return holding([batch.channels_last() for batch in self.held])
         return Batches(lambda: (batch.channels_last() for batch in self.source()))
 
+    def joined(self, count: int) -> Batches:
+        """The same data with `count` batches at a time made one, where they are held and of the same shape."""
+        shapes = {tuple(t.shape[1:] for t in batch.tensors()) for batch in self.held or ()}
+        if self.held is None or count < 2 or len(shapes) > 1:
+            return self
+        return holding([joined(self.held[i : i + count]) for i in range(0, len(self.held), count)])
+
+
+def joined(batches: list[Batch]) -> Batch:
+    """Several batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    first = batches[0].inputs
+    targets = torch.cat([batch.targets for batch in batches])
+    if isinstance(first, dict):
+        return Batch({name: torch.cat([b.inputs[name] for b in batches]) for name in first}, targets)  # type: ignore
+    return Batch(torch.cat([batch.inputs for batch in batches]), targets)  # type: ignore[misc]
+
 
 def holding(batches: list[Batch]) -> Batches:
     """Batches held in memory."""
@@ -78,11 +97,33 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
     refused. The first pass is kept on the device if it fits into `memory` bytes.
     """
     source = _source(data)
-    passes = lambda: (_batch(item, number).to(device, dtype) for number, item in enumerate(source))
-    kept, fingerprints = _first_pass(passes(), memory)
-    if not isinstance(source, _Chunks):
-        _check_second_pass(passes(), fingerprints)
-    return Batches(passes) if kept is None else holding(kept)
+    generator = getattr(data, "generator", None)  # a loader's own, which shuffles
+    with untouched_randomness(device, generator):  # once around both passes: augmentation must not repeat itself
+        kept, first = _first_pass(_passed(source, device, dtype), memory)
+        if not isinstance(source, _Chunks):
+            second = [_fingerprint(batch) for batch in _passed(source, device, dtype)]
+            _check_second_pass(first, second, held=kept is not None)
+    if kept is not None:
+        return holding(kept)
+    return Batches(lambda: _quietly(_passed(source, device, dtype), device, generator))
+
+
+def _passed(source: Iterable[Any], device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:
+    """One pass; it begins with the first batch and not with this call, for to begin moves a loader's random state."""
+    for number, item in enumerate(source):
+        batch = _batch(item, number).to(device, dtype)
+        if len(batch):
+            yield batch
+
+
+def _quietly(batches: Iterator[Batch], device: torch.device, generator: torch.Generator | None) -> Iterator[Batch]:
+    """The batches, read without moving the random state: every pass of a DataLoader draws a seed."""
+    while True:
+        with untouched_randomness(device, generator):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -125,10 +166,15 @@ def _source(data: Any) -> Iterable[Any]:
 def _check_pair(x: Any, y: Tensor) -> None:
     tensors = list(x.values()) if isinstance(x, Mapping) else [x]
     for tensor in tensors:
-        if not isinstance(tensor, Tensor) or tensor.ndim == 0 or y.ndim == 0 or len(tensor) != len(y):
-            shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+        if not isinstance(tensor, Tensor):
             raise DataError(
-                f"Inputs of shape {shape} came with targets of shape {tuple(y.shape)}.",
+                f"The inputs hold a {type(tensor).__name__}.",
+                "Inputs are one tensor, or a dict of tensors for model(**inputs).",
+                "Convert arrays with torch.as_tensor; name several inputs: {'a': a, 'b': b}.",
+            )
+        if tensor.ndim == 0 or y.ndim == 0 or len(tensor) != len(y):
+            raise DataError(
+                f"Inputs of shape {tuple(tensor.shape)} came with targets of shape {tuple(y.shape)}.",
                 "The first dimension of both counts the examples.",
                 "Check that inputs and targets come from the same split, in the order (inputs, targets).",
             )
@@ -140,7 +186,8 @@ def _batch(item: Any, number: int) -> Batch:
             f"Batch {number} is a {type(item).__name__}"
             + (f" of {len(item)} entries." if isinstance(item, (tuple, list, Mapping)) else "."),
             "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs).",
-            "Wrap the loader: [(batch['inputs'], batch['labels']) for batch in loader].",
+            "For a loader of dicts or triples: [(batch['inputs'], batch['labels']) for batch in loader].",
+            "For arrays: (torch.as_tensor(x), torch.as_tensor(y)).",
         )
     inputs, targets = item
     inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
@@ -167,11 +214,12 @@ def _first_pass(batches: Iterator[Batch], memory: float) -> tuple[list[Batch] | 
     fingerprints: list[Tensor] = []
     used = 0
     for batch in batches:
-        if len(batch) == 0:
-            continue
         fingerprints.append(_fingerprint(batch))
         used += sum(t.numel() * t.element_size() for t in batch.tensors())
-        kept = [*kept, batch] if kept is not None and used <= memory else None
+        if kept is not None and used <= memory:
+            kept.append(batch)
+        else:
+            kept = None
     if not fingerprints:
         raise DataError(
             "The data hold no example.",
@@ -181,15 +229,28 @@ def _first_pass(batches: Iterator[Batch], memory: float) -> tuple[list[Batch] | 
     return kept, fingerprints
 
 
-def _check_second_pass(batches: Iterator[Batch], first: list[Tensor]) -> None:
-    second = [_fingerprint(batch) for batch in batches if len(batch)]
-    before, after = torch.cat(first).sort().values, (torch.cat(second) if second else torch.empty(0)).sort().values
-    if before.shape == after.shape and torch.allclose(before, after.to(before), rtol=1e-9, atol=1e-12):
-        return
-    raise DataError(
-        f"A second pass over the data differs from the first ({len(before)} examples, then {len(after)})."
-        if len(before) != len(after)
-        else f"A second pass over the data differs from the first in {int((before != after).sum())} examples.",
+def _check_second_pass(first: list[Tensor], second: list[Tensor], *, held: bool) -> None:
+    before, after = torch.cat(first), torch.cat(second) if second else torch.empty(0, dtype=torch.float64)
+    if len(before) != len(after):
+        raise _other_data(f"{len(before)} examples, then {len(after)}")
+    if not _same(before.sort().values, after.sort().values):
+        raise _other_data(f"in {int((before.sort().values != after.sort().values).sum())} of {len(before)} examples")
+    if not held and not ([len(b) for b in first] == [len(b) for b in second] and _same(before, after)):
+        raise DataError(
+            "A second pass gives the same examples in another order, and they do not fit into memory.",
+            "They are read anew for every product, and what is kept of a batch belongs to that very batch.",
+            "Turn shuffling off for the analysis: DataLoader(..., shuffle=False).",
+            "Raise Risk(..., memory=...) above the size of the data.",
+        )
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def _other_data(how: str) -> DataError:
+    return DataError(
+        f"A second pass over the data differs from the first: {how}.",
         "Every product must see the same matrix: shuffling with drop_last, random augmentation or a "
         "one-shot iterable give another one each time.",
         "Turn shuffling and augmentation off for the analysis.",
@@ -198,10 +259,11 @@ def _check_second_pass(batches: Iterator[Batch], first: list[Tensor]) -> None:
 
 
 def _fingerprint(batch: Batch) -> Tensor:
-    """One number per example, the same wherever in a batch the example stands."""
+    """One number per example, the same wherever in a batch the example stands; NaN and infinity count, too."""
     total = torch.zeros(len(batch), dtype=torch.float64)
     for index, tensor in enumerate(batch.tensors()):
-        rows = tensor.detach().reshape(len(batch), -1).to("cpu", torch.float64)
+        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        rows = real.detach().reshape(len(batch), -1).to("cpu", torch.float64).nan_to_num(0.25, 1.25, -1.25)
         key = torch.arange(1, rows.shape[1] + 1, dtype=torch.float64).add(index).sqrt().frac() + 0.5
         total += (rows * key).sum(1)
     return total

@@ -125,6 +125,7 @@ class _Search:
     block_size: int
     H: Float[Tensor, "j j"] = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
     B: Float[Tensor, "r b"] = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    tridiagonal: bool = False  # whether A P meets only the last two blocks: not right after a restart
     locked: int = 0  # leading rows that span an invariant space
     seen: Tensor | None = None  # the wanted values when rows were last locked
     scale: float = 0.0  # largest ‖A q‖
@@ -160,7 +161,8 @@ class _Search:
         largest = float(norms(W).max())
         check_finite(largest)
         self.scale = max(self.scale, largest)
-        W, C = self.basis.orthogonalised(W)
+        W, C = self.basis.orthogonalised(W, near=2 * self.block_size if self.tridiagonal else None)
+        self.tridiagonal = True
         H = torch.zeros(self.basis.count, self.basis.count, dtype=torch.float64)
         H[: self.explored, : self.explored] = self.H
         H[self.explored :, :] = C
@@ -184,6 +186,7 @@ class _Search:
         kept = ranking(values, goal.which)[:num_kept].sort().values  # locked ones stay in front
         self.basis.rotate(S[:, kept])
         self.H, self.locked = torch.diag(values[kept]), int((kept < self.locked).sum())
+        self.tridiagonal = False
 
     def lock(self, wanted: Tensor | None) -> None:
         """Set the invariant space aside; the pending block, random, starts another one orthogonal to it."""

@@ -6,7 +6,10 @@ class RitzError(Exception):
 
     def __init__(self, seen: str, why: str, *ways_out: str) -> None:
         self.seen, self.why, self.ways_out = seen, why, ways_out
-        super().__init__("\n".join([seen, why, *(f"  - {way}" for way in ways_out)]))
+        super().__init__(seen, why, *ways_out)  # as given, so that an error survives pickling between processes
+
+    def __str__(self) -> str:
+        return "\n".join([self.seen, self.why, *(f"  - {way}" for way in self.ways_out)])
 
 
 class DataError(RitzError):

@@ -14,7 +14,7 @@ from . import progress
 from .eigen import eigenpairs
 from .errors import ArgumentError
 from .operators import Operator
-from .spectrum import Spectrum
+from .spectrum import Eigenpairs, Spectrum
 from .vectors import check_finite, gaussian, norms, product, rounding
 
 PATIENCE = 16  # steps between two looks at whether all probes have stopped: each makes a GPU wait
@@ -62,27 +62,30 @@ def spectral_density(
     *,
     num_steps: int = 128,
     num_probes: int = 8,
-    outliers: int = 0,
+    outliers: int | Eigenpairs = 0,
     generator: torch.Generator | None = None,
 ) -> Spectrum:
     """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
 
     Three vectors a probe are kept; the range is that of the Ritz values. With outliers, that many certified
-    eigenpairs of largest |λ| are atoms of mass exactly 1/n, and the probes measure the rest on their orthogonal
-    complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8, which
-    counts them. No more than n steps are made. Without a generator, a new one with seed 0 is used: two such calls
+    eigenpairs of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their
+    orthogonal complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8,
+    which counts them. No more than n steps are made. Without a generator, a new one with seed 0 is used: two such calls
     share their probes.
     """
     generator = generator or torch.Generator().manual_seed(0)
-    _check_counts(A, num_steps, num_probes, outliers)
-    pairs = eigenpairs(A, outliers, which="magnitude", generator=generator) if outliers else None
+    count = len(outliers) if isinstance(outliers, Eigenpairs) else outliers
+    _check_counts(A, num_steps, num_probes, count)
+    pairs = outliers if isinstance(outliers, Eigenpairs) else None
+    if pairs is None and count:
+        pairs = eigenpairs(A, count, which="magnitude", generator=generator)
     values = torch.zeros(0) if pairs is None else pairs.values.double().cpu()
-    if outliers == A.size:
+    if count == A.size:
         return Spectrum.of_eigenvalues(values, probes=num_probes)
     probes = gaussian(A, num_probes, generator).T
-    steps = min(num_steps, A.size - outliers)
+    steps = min(num_steps, A.size - count)
     # A space this small is exhausted, and its last steps are right only in an orthogonal basis.
-    keep_basis = steps == A.size - outliers
+    keep_basis = steps == A.size - count
     state = _Recursion.begun(A, probes, steps, keep_basis, None if pairs is None else pairs.vectors.T)
     return _with_atoms(*_completed(state, A).quadrature(), values, A.size, steps)
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from .errors import ArgumentError, DataError, ModelError, NumericalError
+from .errors import ArgumentError, DataError, NumericalError
 
 Reduction = Literal["mean", "sum"]
 Outputs = Float[Tensor, "*batch"]
 Targets = Shaped[Tensor, "..."]
 LinearMap = Callable[[Tensor], Tensor]
+ENTRY_BY_ENTRY = "The loss compares them entry by entry; broadcasting would pair the wrong ones."
 
 
 class Loss(ABC):
@@ -86,37 +87,76 @@ class CrossEntropy(Loss):
         return kept if self.weight is None else kept * self._class_weights(rows)[self._labels(y)]
 
     def gradient(self, z: Outputs, y: Targets) -> Outputs:
-        a = self._coefficients(z, y)
-        return self._restore(self._rows(z).softmax(-1) * a.sum(-1, keepdim=True) - a, z)
+        """a p - (a_c), whose entries sum to zero: that of the likeliest class is minus the others, not p - 1, which
+        would be rounding alone where a network is sure."""
+        a, p = self._coefficients(z, y), self._rows(z).softmax(-1)
+        top = p.argmax(-1, keepdim=True)
+        others = (p * a.sum(-1, keepdim=True) - a).scatter(-1, top, 0.0)
+        return self._restore(others.scatter(-1, top, -others.sum(-1, keepdim=True)), z)
 
     def curvature(self, z: Outputs, y: Targets) -> LinearMap:
         """a (diag(p) - p pᵀ), with a = Σ_c a_c the mass of the term."""
         p, dim = z.softmax(self.class_dim), self.class_dim
         mass = self._coefficients(z, y).sum(-1).reshape(z.movedim(dim, -1).shape[:-1]).unsqueeze(dim) * p
-        return lambda u: mass * (u - (p * u).sum(dim, keepdim=True))
+        top = p.argmax(dim, keepdim=True)
+
+        def product(u: Tensor) -> Tensor:
+            u = u - u.gather(dim, top)  # constants are mapped to zero; where p is nearly 1, u - Σ p u would be rounding
+            return mass * (u - (p * u).sum(dim, keepdim=True))
+
+        return product
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms C C"]:
         """√a (diag(√p) - p √pᵀ), with a the mass of the term."""
         p = self._rows(z).softmax(-1)
-        mass = self._coefficients(z, y).sum(-1).sqrt()
+        mass = self._coefficients(z, y).sum(-1)
+        if bool((mass < 0).any()):
+            raise not_convex(float(mass.min()))
         root = p.sqrt()
-        return mass[:, None, None] * (torch.diag_embed(root) - p[:, :, None] * root[:, None, :])
+        return mass.sqrt()[:, None, None] * (torch.diag_embed(root) - p[:, :, None] * root[:, None, :])
 
     def check(self, z: Outputs, y: Targets) -> None:
-        expected = z.movedim(self.class_dim, -1).shape
-        shape = expected if y.is_floating_point() else expected[:-1]
-        if z.ndim < 2 or y.shape != shape:
-            raise _misfit(
-                z, y, f"Cross-entropy with classes in dimension {self.class_dim} takes targets of shape {tuple(shape)}."
+        if z.ndim < 2:
+            raise misfit(z, y, "Cross-entropy takes outputs with a dimension for the examples and one for the classes.")
+        shape = z.shape if y.is_floating_point() else z.movedim(self.class_dim, -1).shape[:-1]
+        if y.shape != shape:
+            kind = "probabilities" if y.is_floating_point() else "class indices"
+            raise misfit(
+                z,
+                y,
+                f"Cross-entropy with classes in dimension {self.class_dim} takes {kind} of shape {tuple(shape)} here.",
+                "Class indices are integers: y.long().",
+                "For outputs (batch, length, classes) use ritz.CrossEntropy(), whose classes are the last dimension.",
             )
-        if not y.is_floating_point():
-            labels = y[y != self.ignore_index]
-            if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < expected[-1]:
-                raise DataError(
-                    f"Labels run from {int(labels.min())} to {int(labels.max())}; there are {expected[-1]} outputs.",
-                    "A label is the index of an output, counted from zero.",
-                    "Shift the labels, widen the model's last layer, or set ignore_index for padding.",
-                )
+        _check_finite("class weights", self.weight)
+        count = z.shape[self.class_dim]
+        if self.weight is not None and self.weight.shape != (count,):
+            raise ArgumentError(
+                f"Class weights of shape {tuple(self.weight.shape)} came with {count} outputs.",
+                "Every class has one weight.",
+                f"Pass {count} weights, in the order of the outputs.",
+            )
+        if y.is_floating_point():
+            self._check_probabilities()
+        else:
+            self._check_labels(y, count)
+
+    def _check_labels(self, y: Tensor, count: int) -> None:
+        labels = y[y != self.ignore_index]
+        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < count:
+            raise DataError(
+                f"Labels run from {int(labels.min())} to {int(labels.max())}; there are {count} outputs.",
+                "A label is the index of an output, counted from zero.",
+                "Shift the labels, widen the model's last layer, or set ignore_index for padding.",
+            )
+
+    def _check_probabilities(self) -> None:
+        if self.ignore_index >= 0:
+            raise ArgumentError(
+                f"ignore_index={self.ignore_index} was given with probabilities as targets.",
+                "Only class indices can be ignored; PyTorch refuses this, too.",
+                "Give ignored rows the probability zero for every class, or pass class indices.",
+            )
 
     def _rows(self, z: Tensor) -> Tensor:
         return z.movedim(self.class_dim, -1).reshape(-1, z.shape[self.class_dim])
@@ -125,7 +165,7 @@ class CrossEntropy(Loss):
         return rows.reshape(z.movedim(self.class_dim, -1).shape).movedim(-1, self.class_dim)
 
     def _labels(self, y: Tensor) -> Tensor:
-        return y.flatten().masked_fill(y.flatten() == self.ignore_index, 0)
+        return y.flatten().long().masked_fill(y.flatten() == self.ignore_index, 0)
 
     def _class_weights(self, rows: Tensor) -> Tensor:
         return rows.new_ones(rows.shape[-1]) if self.weight is None else self.weight.to(rows)
@@ -154,10 +194,10 @@ class SquaredError(Loss):
     reduction: Reduction = "mean"
 
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return self._factor / 2 * _columns(z - y).square().sum(-1)
+        return self._factor / 2 * columns(z - y).square().sum(-1)
 
     def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return _unit_weights(z, self.elementwise)
+        return unit_weights(z, self.elementwise)
 
     def gradient(self, z: Outputs, y: Targets) -> Outputs:
         return self._factor * (z - y)
@@ -166,11 +206,11 @@ class SquaredError(Loss):
         return lambda u: self._factor * u
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
-        return torch.diag_embed(torch.full_like(_columns(z), self._factor**0.5))
+        return torch.diag_embed(torch.full_like(columns(z), self._factor**0.5))
 
     def check(self, z: Outputs, y: Targets) -> None:
         if z.shape != y.shape:
-            raise _misfit(z, y, "Squared error compares them entry by entry; broadcasting would pair the wrong ones.")
+            raise misfit(z, y, ENTRY_BY_ENTRY)
 
     @property
     def _factor(self) -> float:
@@ -192,10 +232,10 @@ class BinaryCrossEntropy(Loss):
 
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         positive, negative = self._coefficients(z, y)
-        return _columns(positive * F.softplus(-z) + negative * F.softplus(z)).sum(-1)
+        return columns(positive * F.softplus(-z) + negative * F.softplus(z)).sum(-1)
 
     def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return _unit_weights(z, self.elementwise)
+        return unit_weights(z, self.elementwise)
 
     def gradient(self, z: Outputs, y: Targets) -> Outputs:
         positive, negative = self._coefficients(z, y)
@@ -206,11 +246,17 @@ class BinaryCrossEntropy(Loss):
         return lambda u: diagonal * u
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
-        return torch.diag_embed(_columns(self._diagonal(z, y)).sqrt())
+        diagonal = self._diagonal(z, y)
+        if bool((diagonal < 0).any()):
+            raise not_convex(float(diagonal.min()))
+        return torch.diag_embed(columns(diagonal).sqrt())
 
     def check(self, z: Outputs, y: Targets) -> None:
         if z.shape != y.shape:
-            raise _misfit(z, y, "Binary cross-entropy compares them entry by entry.")
+            raise misfit(z, y, ENTRY_BY_ENTRY)
+        for name in ("pos_weight", "weight"):
+            _check_finite(name, getattr(self, name))
+            _check_broadcasts(name, getattr(self, name), z)
         if y.numel() and not 0 <= float(y.min()) <= float(y.max()) <= 1:
             raise DataError(
                 f"Targets run from {float(y.min()):.3g} to {float(y.max()):.3g}.",
@@ -230,114 +276,6 @@ class BinaryCrossEntropy(Loss):
         return (positive + negative) * z.sigmoid() * (-z).sigmoid()
 
 
-@dataclass(frozen=True, eq=False)
-class Autodiff(Loss):
-    """Any callable (outputs, targets) -> one loss per term, differentiated by autograd.
-
-    `weigh` gives the weights of the terms where they are not all one.
-    """
-
-    function: Callable[[Tensor, Tensor], Tensor]
-    weigh: Callable[[Tensor, Tensor], Tensor] | None = None
-    reduction: Reduction = "mean"
-
-    def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return self.function(z, y).flatten()
-
-    def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return torch.ones_like(self.terms(z, y)) if self.weigh is None else self.weigh(z, y)
-
-    def gradient(self, z: Outputs, y: Targets) -> Outputs:
-        return torch.func.grad(self._total(y))(z)
-
-    def curvature(self, z: Outputs, y: Targets) -> LinearMap:
-        with torch.enable_grad():
-            z = z.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(self._total(y)(z), z, create_graph=True)
-        if not slope.requires_grad:  # the loss is linear in the outputs
-            return torch.zeros_like
-        return lambda u: torch.autograd.grad(slope, z, u, retain_graph=True)[0]
-
-    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
-        """By the eigenvectors of each term's Hessian, found from one product per output."""
-        product, width = self.curvature(z, y), _columns(z).shape[1]
-        units = torch.eye(width, dtype=z.dtype, device=z.device)
-        rows = [_columns(product(unit.expand(len(_columns(z)), -1).reshape(z.shape))) for unit in units]
-        blocks = torch.stack(rows, dim=-1)
-        values, vectors = torch.linalg.eigh((blocks + blocks.mT) / 2)
-        if bool((values < -1e-6 * values.abs().max()).any()):
-            raise NumericalError(
-                f"The loss has a Hessian with eigenvalue {float(values.min()):.3g} at these outputs.",
-                "Only a convex loss has a Hessian with a real square root.",
-                "Use products with gauss_newton(risk), which need no square root.",
-            )
-        return vectors * values.clamp(min=0).sqrt()[:, None, :]
-
-    def check(self, z: Outputs, y: Targets) -> None:
-        values = self.function(z, y)
-        if not isinstance(values, Tensor) or values.ndim == 0:
-            raise ModelError(
-                f"The loss function returned {'a scalar' if isinstance(values, Tensor) else type(values).__name__}.",
-                "It must return one value per term: an average over a batch would weigh unequal batches wrongly.",
-                'Use reduction="none" inside the loss.',
-                "Pass a torch.nn loss module such as torch.nn.CrossEntropyLoss().",
-            )
-
-    def _total(self, y: Tensor) -> Callable[[Tensor], Tensor]:
-        return lambda z: self.function(z, y).sum()
-
-
-def loss_from(loss: Any) -> Loss:
-    """The `Loss` that a user's argument stands for: a Loss, a `torch.nn` loss module, or a callable.
-
-    Modules keep their own convention exactly. Only the module's own class counts: a subclass may compute anything,
-    so it is treated as a callable.
-    """
-    if isinstance(loss, Loss):
-        return loss
-    if isinstance(loss, nn.modules.loss._Loss) and type(loss).__module__ == "torch.nn.modules.loss":
-        return _from_module(loss)
-    if callable(loss):
-        return Autodiff(loss)
-    raise ArgumentError(
-        f"The loss is a {type(loss).__name__}.",
-        "A risk needs a function of outputs and targets.",
-        "Pass a ritz loss, a torch.nn loss module, or a callable returning one value per term.",
-    )
-
-
-def _from_module(module: Any) -> Loss:
-    if module.reduction == "none":
-        return Autodiff(module)
-    reduction: Reduction = "sum" if module.reduction == "sum" else "mean"
-    if type(module) is nn.CrossEntropyLoss:
-        return CrossEntropy(module.weight, module.ignore_index, module.label_smoothing, 1, reduction)
-    if type(module) is nn.MSELoss:
-        return SquaredError(True, reduction)
-    if type(module) is nn.BCEWithLogitsLoss:
-        return BinaryCrossEntropy(module.pos_weight, module.weight, True, reduction)
-    return _elementwise_module(module, reduction)
-
-
-def _elementwise_module(module: Any, reduction: Reduction) -> Loss:
-    """A loss module through autodiff, its mean spelled out as values and weights."""
-    import copy
-
-    values = copy.copy(module)
-    values.reduction = "none"
-    if isinstance(module, nn.NLLLoss):
-        return Autodiff(values, lambda z, y: _label_weights(module, z, y), reduction)
-    if module.reduction == "batchmean":  # divides by the batch alone
-        return Autodiff(lambda z, y: values(z, y).flatten(1).sum(1), None, reduction)
-    return Autodiff(values, None, reduction)
-
-
-def _label_weights(module: Any, z: Tensor, y: Tensor) -> Tensor:
-    weight = z.new_ones(z.shape[1]) if module.weight is None else module.weight.to(z)
-    ignored = y.flatten() == module.ignore_index
-    return weight[y.flatten().masked_fill(ignored, 0)].masked_fill(ignored, 0.0)
-
-
 def on_device(loss: Loss, device: torch.device) -> Loss:
     """The loss with its class weights on the given device."""
     moved = {
@@ -348,20 +286,56 @@ def on_device(loss: Loss, device: torch.device) -> Loss:
     return replace(loss, **moved) if moved else loss  # type: ignore[type-var]
 
 
-def _columns(values: Tensor) -> Tensor:
+def columns(values: Tensor) -> Tensor:
     """Values as rows of outputs, one per term; a 1-d output has one column."""
     return values[:, None] if values.ndim == 1 else values.reshape(-1, values.shape[-1])
 
 
-def _unit_weights(z: Tensor, elementwise: bool) -> Tensor:
-    columns = _columns(z)
-    return columns.new_full((len(columns),), float(columns.shape[1]) if elementwise else 1.0)
+def unit_weights(z: Tensor, elementwise: bool) -> Tensor:
+    """Equal weights: one for each term, or one for each of its outputs."""
+    rows = columns(z)
+    return rows.new_full((len(rows),), float(rows.shape[1]) if elementwise else 1.0)
 
 
-def _misfit(z: Tensor, y: Tensor, why: str) -> DataError:
+def misfit(z: Tensor, y: Tensor, why: str, *ways_out: str) -> DataError:
+    """Outputs and targets that do not fit together."""
     return DataError(
         f"The outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)} ({y.dtype}).",
         why,
         "Reshape the targets, or the model's outputs.",
-        "For outputs (batch, length, classes) use ritz.losses.CrossEntropy(), whose classes are the last dimension.",
+        *ways_out,
+    )
+
+
+def _check_finite(name: str, weight: Tensor | None) -> None:
+    if weight is not None and not bool(torch.isfinite(weight).all()):
+        raise NumericalError(
+            f"The loss's {name} hold NaN or infinity.",
+            "They multiply the terms, so the risk would be NaN or infinite, too.",
+            "Look for a class without examples, whose weight 1/count is infinite; give it the weight zero.",
+        )
+
+
+def _check_broadcasts(name: str, weight: Tensor | None, z: Tensor) -> None:
+    if weight is None:
+        return
+    try:
+        fits = torch.broadcast_shapes(weight.shape, z.shape) == z.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"The loss's {name} has shape {tuple(weight.shape)}, the outputs {tuple(z.shape)}.",
+            "It multiplies the outputs of every batch, whatever its size.",
+            "Pass one weight for each output, of the shape of the last dimension.",
+            "For weights that differ between examples, pack them into the targets and use a callable loss.",
+        )
+
+
+def not_convex(eigenvalue: float) -> NumericalError:
+    """A loss whose Hessian has no square root."""
+    return NumericalError(
+        f"The loss has a Hessian with eigenvalue {eigenvalue:.3g} at these outputs.",
+        "Only a convex loss has a Hessian with a real square root.",
+        "Use products with gauss_newton(risk), which need no square root.",
     )

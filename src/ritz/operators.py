@@ -31,6 +31,15 @@ class Operator:
     device: torch.device
     factor: Float[Tensor, "n r"] | None = None  # A = U Uᵀ, where that is known
 
+    def __post_init__(self) -> None:
+        if self.dtype not in (torch.float32, torch.float64):
+            raise ArgumentError(
+                f"An operator in {self.dtype} was given.",
+                "Vectors that are to be orthogonal need float32 at least: with less, Lanczos stops after a step.",
+                "Convert a matrix: matrix.float().",
+                "Wrap cheaper products: Operator(lambda V: product(V.bfloat16()).float(), n, torch.float32, device).",
+            )
+
     def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         self._check(V)
         return self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
@@ -86,6 +95,7 @@ class Operator:
                 "An operator is symmetric, so its matrix is square.",
                 "For a rectangular J, study J.T @ J or J @ J.T.",
             )
+        operator = Operator(lambda V: matrix @ V, len(matrix), matrix.dtype, matrix.device)
         asymmetry = float((matrix - matrix.T).abs().max()) if len(matrix) else 0.0
         scale = float(matrix.abs().max()) if len(matrix) else 0.0
         if not asymmetry <= 100 * torch.finfo(matrix.dtype).eps * len(matrix) * scale:
@@ -94,7 +104,7 @@ class Operator:
                 "Every algorithm here relies on real eigenvalues and orthogonal eigenvectors.",
                 "Pass (A + A.T) / 2 if the difference is rounding.",
             )
-        return Operator(lambda V: matrix @ V, len(matrix), matrix.dtype, matrix.device)
+        return operator
 
     @staticmethod
     def from_scipy(linear_operator: LinearOperator) -> Operator:

@@ -9,11 +9,12 @@ the graph of Jᵀu or of ∇R, within a memory budget. A product then costs 6 ma
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 
-from .batches import Batch
+from .batches import Batch, Batches
 from .errors import ModelError
 from .risk import Risk
 from .rules import EfficientRules
@@ -31,6 +32,8 @@ Map = Callable[[list[Tensor], bool], Pieces]  # tangent pieces (with a leading d
 Linearization = Callable[[Risk, Batch], Map]  # what is done once per batch
 
 MAX_COLUMNS = 16  # beyond that, a batched product gains nothing and costs memory
+BUSY_SECONDS = 0.1  # shorter products are mostly overhead, so batches are joined until one takes this long
+FASTER = 1.25  # how much faster PyTorch's own path must be to be taken: the choice should not hang on noise
 
 
 # Linearisations: one batch, everything that does not depend on the vector ---------------------------------------------
@@ -129,7 +132,7 @@ def forward_over_reverse(risk: Risk, batch: Batch) -> Map:
     """v ↦ H v by forward differentiation of the gradient, for operations without a double backward. Keeps nothing."""
 
     def gradient(*parameters: Tensor) -> tuple[Tensor, ...]:
-        z, pullback = torch.func.vjp(lambda *p: risk.outputs(p, batch), *parameters)
+        z, pullback = _pulled_back(lambda *p: risk.outputs(p, batch), *parameters)
         return pullback(risk.loss.gradient(z, batch.targets))
 
     return _forward_derivative(risk, gradient)
@@ -152,6 +155,12 @@ def fisher_forward(risk: Risk, batch: Batch) -> Map:
     return _forward_then_reverse(risk, batch, partial(_gradient_moment, risk))
 
 
+def _pulled_back(function: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+    """`torch.func.vjp`, without the third value that its signature allows."""
+    value, pullback = torch.func.vjp(function, *primals)[:2]
+    return value, pullback
+
+
 def _forward_derivative(risk: Risk, gradient: Callable[..., tuple[Tensor, ...]]) -> Map:
     primals = tuple(leaf.detach() for leaf in risk.leaves())
     along = lambda *tangent: torch.func.jvp(gradient, primals, tangent)[1]
@@ -161,7 +170,7 @@ def _forward_derivative(risk: Risk, gradient: Callable[..., tuple[Tensor, ...]])
 def _forward_then_reverse(risk: Risk, batch: Batch, middle: Callable[[Tensor, Tensor], Any]) -> Map:
     primals = tuple(leaf.detach() for leaf in risk.leaves())
     network = lambda *p: risk.outputs(p, batch)
-    z, pullback = torch.func.vjp(network, *primals)
+    z, pullback = _pulled_back(network, *primals)
     M = middle(z, batch.targets)
     along = lambda *tangent: pullback(M(torch.func.jvp(network, primals, tangent)[1]))
     return lambda tangent, batched: (torch.func.vmap(along) if batched else along)(*tangent)
@@ -196,8 +205,9 @@ class Probe:
     seconds: float  # of one product with the first batch
     disagreement: float  # relative, with PyTorch's own derivatives
     tangent_error: float  # relative, of tangent_precision="high" against "highest"
-    batch_bytes: int  # kept by one linearisation
     set_up_seconds: float
+    batch_bytes: int  # kept by the linearisation of the first batch
+    example_bytes: float  # the same, for each of its examples
 
 
 class CurvatureProduct:
@@ -205,23 +215,28 @@ class CurvatureProduct:
 
     def __init__(self, risk: Risk, candidates: list[Path]) -> None:
         self.risk, self._candidates = risk, candidates
-        self._probe: Probe | None = None
         self._kept: dict[int, Map] = {}
+        self._kept_bytes = 0.0
         self._columns: int | None = None  # how many columns one pass takes; None until measured
 
-    @property
+    @cached_property
     def probe(self) -> Probe:
         """Which path was chosen and what was measured; the first product triggers it."""
-        if self._probe is None:
-            with quiet():
-                self._probe = probed(self.risk, self._candidates)
-        return self._probe
+        with quiet():
+            return probed(self.risk, self._candidates)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The risk's batches, joined where one alone would not keep the device busy."""
+        wanted = math.ceil(BUSY_SECONDS / self.probe.seconds)
+        fitting = int(self.risk.memory / 8 / max(self.probe.batch_bytes, 1))
+        return self.risk.batches.joined(max(1, min(wanted, fitting)))
 
     def __call__(self, V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         rows = V.T.contiguous()
         total = torch.zeros_like(rows)
         with quiet():
-            for number, batch in enumerate(self.risk.batches):
+            for number, batch in enumerate(self.batches):
                 self._add(total, self._map(number, batch), rows)
         return (self.risk.reduced(total) / self.risk.total_weight).T
 
@@ -230,8 +245,10 @@ class CurvatureProduct:
             return self._kept[number]
         with self.risk.numerics():
             found = self.probe.path.linearize(self.risk, batch)
-        if self.probe.path.keeps and (len(self._kept) + 1) * self.probe.batch_bytes <= self.risk.memory:
+        size = self.probe.example_bytes * len(batch)
+        if self.probe.path.keeps and self._kept_bytes + size <= self.risk.memory:
             self._kept[number] = found
+            self._kept_bytes += size
         return found
 
     def _add(self, total: Tensor, product: Map, rows: Tensor) -> None:
@@ -241,25 +258,33 @@ class CurvatureProduct:
             start = self._measured_columns(total, product, rows)
         width = self._columns or 1
         with self.risk.numerics(self.risk.tangent_precision):
-            while start < len(rows):
-                add_product(self.risk, total[start : start + width], product, rows[start : start + width])
-                start += width
+            for first in range(start, len(rows), width):
+                part = slice(first, first + width)
+                add_product(self.risk, total[part], product, rows[part])
 
     def _measured_columns(self, total: Tensor, product: Map, rows: Tensor) -> int:
-        """Do the first columns one by one and as many next ones together; time both, and remember which was faster."""
+        """Do the first columns one by one and as many next ones together; time both, and remember which was faster.
+
+        The last single column is done again among the batched ones, to see that they agree.
+        """
         half = min(len(rows) // 2, MAX_COLUMNS)
-        room = (self.risk.memory - len(self._kept) * self.probe.batch_bytes) / max(self.probe.batch_bytes, 1)
-        add = lambda part: add_product(self.risk, total[part], product, rows[part])
+        room = (self.risk.memory - self._kept_bytes) / max(self.probe.batch_bytes, 1)
+        single, together = torch.zeros_like(rows[:half]), torch.zeros_like(rows[: half + 1])
+        add = lambda target, first: add_product(self.risk, target, product, rows[first : first + len(target)])
+        self._columns = 1
         with self.risk.numerics(self.risk.tangent_precision):
-            single = _seconds(self.risk, lambda: [add(slice(i, i + 1)) for i in range(half)])
-            self._columns = 1
+            seconds = _seconds(self.risk, lambda: [add(single[i : i + 1], i) for i in range(half)])
+            total[:half] += single
             if room < half:
                 return half
             try:
-                together = _seconds(self.risk, lambda: add(slice(half, 2 * half)))
+                batched_seconds = _seconds(self.risk, lambda: add(together, half - 1))
             except RuntimeError:  # an operation that cannot be batched
                 return half
-        if together < single:
+        if _distance(together[0], single[-1]) > _tolerance(rows.dtype):
+            return half
+        total[half : 2 * half] += together[1:]
+        if batched_seconds < seconds:
             self._columns = int(min(MAX_COLUMNS, room))
         return 2 * half
 
@@ -319,7 +344,7 @@ def probed(risk: Risk, candidates: list[Path]) -> Probe:
             "Replace the operation; a custom autograd Function needs a differentiable backward.",
             "Leave out the parameters in front of it: Risk(..., parameters=...).",
         )
-    return _chosen(trials)
+    return _chosen(trials, len(batch))
 
 
 def _trial(risk: Risk, batch: Batch, path: Path, rows: Float[Tensor, "2 n"]) -> _Trial:
@@ -348,25 +373,35 @@ def _check_symmetric(rows: Float[Tensor, "2 n"], results: Float[Tensor, "2 n"]) 
     A custom autograd Function whose backward is a constant to autograd would silently lose its terms.
     """
     v, w = rows.double()
-    Av, Aw = results.double()
+    Av, Aw = results.double() / (float(results.abs().max()) or 1.0)  # whose squares do not vanish
     asymmetry = abs(float(w @ Av - v @ Aw))
     if asymmetry > 30 * torch.finfo(rows.dtype).eps ** 0.5 * float(Av.norm() + Aw.norm()):
         raise NotImplementedError("its products are not symmetric, so some backward pass is not differentiable")
 
 
-def _chosen(trials: list[_Trial]) -> Probe:
-    reference = trials[-1].result  # the candidates end with PyTorch's own derivatives
-    tolerance = torch.finfo(reference.dtype).eps ** 0.5
-    agreeing = [t for t in trials if _distance(t.result, reference) <= tolerance]
-    best = min(agreeing or trials[-1:], key=lambda trial: trial.seconds)
+def _chosen(trials: list[_Trial], num_examples: int) -> Probe:
+    """The first path that agrees with PyTorch's own derivatives, which come last, unless these are clearly faster."""
+    reference = trials[-1]
+    disagreements = [_distance(trial.result, reference.result) for trial in trials]
+    best, disagreement = next(
+        (t, d) for t, d in zip(trials, disagreements, strict=True) if d <= _tolerance(t.result.dtype)
+    )
+    if FASTER * reference.seconds < best.seconds:
+        best, disagreement = reference, 0.0
     return Probe(
         path=best.path,
         seconds=best.seconds,
-        set_up_seconds=best.set_up_seconds,
-        disagreement=_distance(best.result, reference),
+        disagreement=disagreement,
         tangent_error=best.tangent_error,
+        set_up_seconds=best.set_up_seconds,
         batch_bytes=best.kept_bytes,
+        example_bytes=best.kept_bytes / num_examples,
     )
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    """How far two ways to compute the same product may lie apart, relative."""
+    return torch.finfo(dtype).eps ** 0.5
 
 
 def _distance(a: Tensor, b: Tensor) -> float:

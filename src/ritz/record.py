@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -129,6 +129,7 @@ def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
     return arrays, {} if header is None else _loads(str(header), path)
 
 
+@runtime_checkable
 class Picture(Protocol):
     """Whatever can draw itself into a stream, such as a matplotlib figure."""
 

@@ -6,21 +6,20 @@ import contextlib
 import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from .autodiff import loss_from
 from .batches import Batch, Batches, batches_from, holding
 from .errors import ArgumentError, DataError, ModelError, NumericalError
-from .losses import CrossEntropy, Loss, loss_from, on_device
-
-Precision = Literal["highest", "high"]
+from .losses import CrossEntropy, Loss, on_device
+from .numerics import Precision, numerics, untouched_randomness
+from .selection import check_model, matching, tensors, trainable
 
 
 class Risk:
@@ -51,15 +50,17 @@ class Risk:
         memory: int | float | None = None,
         group: Any = None,
     ) -> None:
-        _check_model(model)
+        check_model(model)
         _check_precision(tangent_precision)
+        _check_memory(memory)
         self.model, self.group, self.tangent_precision = model, group, tangent_precision
-        self._select(_tensors(model), _matching(model, parameters))
+        self._select(tensors(model), matching(trainable(model), parameters))
         self.device, self.dtype = self.theta.device, self.theta.dtype
         self.memory = free_memory(self.device) / 2 if memory is None else float(memory)
         self.loss: Loss = on_device(loss_from(loss), self.device)
-        self.batches: Batches = batches_from(data, self.device, self.dtype, self.memory)
-        self.batches = self._in_best_layout()
+        with self._in_step():
+            self.batches: Batches = batches_from(data, self.device, self.dtype, self.memory)
+            self.batches = self._in_best_layout()
         self.num_examples, self.num_terms, self.total_weight, self._sum = self._first_evaluation()
 
     @property
@@ -99,14 +100,14 @@ class Risk:
     def num_classes(self) -> int:
         """C, the width of the model's output."""
         batch = next(iter(self.batches))
-        with torch.no_grad(), self.numerics():
+        with self.numerics(), torch.no_grad():
             z = self.outputs(self.leaves(), batch)
         return 1 if z.ndim == 1 else z.shape[getattr(self.loss, "class_dim", -1)]
 
     def restricted_to(self, parameters: str | Sequence[str]) -> Risk:
         """The same risk as a function of fewer parameters, such as those of one layer."""
-        risk = copy.copy(self)
-        risk._select(self._all_tensors(), _matching(self.model, parameters))
+        risk, tensors = copy.copy(self), self._all_tensors()
+        risk._select(tensors, matching({name: tensors[name] for name in self.shapes}, parameters))
         return risk
 
     def first(self, count: int) -> Risk:
@@ -150,21 +151,9 @@ class Risk:
             torch.distributed.all_reduce(value, group=self.group)
         return value
 
-    @contextlib.contextmanager
-    def numerics(self, precision: Precision = "highest") -> Iterator[None]:
-        """Run with attention that can be differentiated twice, and without TF32 unless asked for.
-
-        Fused attention kernels have no second derivative, and cuDNN's recurrent ones neither.
-        """
-        matmul = torch.get_float32_matmul_precision()
-        recurrent = self.device.type == "cuda" and any(isinstance(m, nn.RNNBase) for m in self.model.modules())
-        cudnn = torch.backends.cudnn.flags(enabled=not recurrent, allow_tf32=precision == "high")
-        torch.set_float32_matmul_precision(precision)
-        try:
-            with sdpa_kernel(SDPBackend.MATH), cudnn:
-                yield
-        finally:
-            torch.set_float32_matmul_precision(matmul)
+    def numerics(self, precision: Precision = "highest") -> contextlib.AbstractContextManager[None]:
+        """How PyTorch computes inside the engine: exactly, and so that everything can be differentiated twice."""
+        return numerics(self.device, precision, recurrent=any(isinstance(m, nn.RNNBase) for m in self.model.modules()))
 
     def _select(self, tensors: dict[str, Tensor], names: list[str]) -> None:
         """Make θ of the named tensors, and constants of the others."""
@@ -182,7 +171,7 @@ class Risk:
             return self.batches
         moved = self.batches.channels_last()
         leaves = [leaf.detach() for leaf in self.leaves()]
-        with torch.no_grad(), self.numerics(), _untouched_randomness(self.device):
+        with self.numerics(), torch.no_grad(), untouched_randomness(self.device):
             try:
                 self.outputs(leaves, next(iter(moved)).first(1))
             except RuntimeError:  # a view() that wants contiguous images
@@ -191,39 +180,66 @@ class Risk:
 
     def _first_evaluation(self) -> tuple[int, int, float, float]:
         """Evaluate every batch once and the first one twice, and refuse what cannot be analysed."""
-        examples = terms = 0
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        leaves = [leaf.detach() for leaf in self.leaves()]
-        with torch.no_grad(), self.numerics(), _untouched_randomness(self.device):
-            for number, batch in enumerate(self.batches):
-                z = self._checked_outputs(leaves, batch, number)
-                values, weights = self.loss.terms(z, batch.targets), self.loss.weights(z, batch.targets)
-                sums += torch.stack([values.double().sum(), weights.double().sum()])
-                examples, terms = examples + len(batch), terms + len(values)
-                if number == 0:
-                    _check_deterministic(z, self.outputs(leaves, batch))
-        total, weight = self.reduced(sums).tolist()
+        with self._in_step():
+            counts = self._counts()
+        examples, terms, total, weight = self.reduced(counts).tolist()
         if self.loss.reduction == "sum":
             weight = 1.0
         _check_total(total, weight)
-        return examples, terms, weight, total
+        return int(examples), int(terms), weight, total
+
+    def _counts(self) -> Float[Tensor, "4"]:
+        """This rank's examples, terms, Σ tᵢ and Σ wᵢ."""
+        counts = torch.zeros(4, dtype=torch.float64, device=self.device)
+        leaves = [leaf.detach() for leaf in self.leaves()]
+        with self.numerics(), torch.no_grad(), untouched_randomness(self.device):
+            for number, batch in enumerate(self.batches):
+                z = self._checked_outputs(leaves, batch, number)
+                values, weights = self.loss.terms(z, batch.targets), self.loss.weights(z, batch.targets)
+                sizes = counts.new_tensor([len(batch), len(values)])
+                counts += torch.cat([sizes, torch.stack([values.double().sum(), weights.double().sum()])])
+                if number == 0:
+                    _check_deterministic(z, self.outputs(leaves, batch))
+        return counts
+
+    @contextlib.contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """Fail on all ranks of the group where one fails, so that none waits for the others for ever."""
+        if self.group is None:
+            yield
+            return
+        norm = self.theta.double().norm()
+        bounds = torch.stack([norm, -norm, torch.ones_like(norm)])
+        try:
+            yield
+            bounds[2] = 0.0
+        finally:
+            torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX, group=self.group)
+        largest, smallest, failed = bounds.tolist()
+        if failed:
+            raise DataError(
+                "Another rank of the group refused its part of the data.",
+                "A product needs every rank.",
+                "Read that rank's own message.",
+            )
+        if largest != -smallest:
+            raise ModelError(
+                f"The parameters differ between ranks: ‖θ‖ runs from {-smallest:.9g} to {largest:.9g}.",
+                "All ranks must be at the same θ, each with its own part of the data.",
+                "Load the same checkpoint on every rank, or broadcast the parameters from rank 0.",
+            )
 
     def _checked_outputs(self, leaves: list[Tensor], batch: Batch, number: int) -> Tensor:
         try:
             z = self.outputs(leaves, batch)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ModelError(
-                f"The model failed on batch {number}: {str(error).splitlines()[0]}",
-                "The inputs do not fit the model, or its parameters and buffers are on different devices.",
+                f"The model failed on batch {number}: {(str(error).splitlines() or [type(error).__name__])[0]}",
+                "The inputs do not fit the model in shape or type, or parts of it are on different devices.",
                 "Call model(inputs) on one batch by hand and compare the shapes.",
             ) from error
+        _check_outputs(z, batch, number)
         self.loss.check(z, batch.targets)
-        if not bool(torch.isfinite(z).all()):
-            raise NumericalError(
-                f"The model returns NaN or infinity on batch {number}.",
-                "Derivatives of such outputs mean nothing.",
-                "Look for weights that overflowed, inputs that were not scaled, or a division by zero.",
-            )
         return z
 
 
@@ -236,82 +252,38 @@ def free_memory(device: torch.device) -> float:
     return float(os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")) if pages in names else 8e9
 
 
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of all parameters and buffers, so that neither training nor a forward pass can move the risk."""
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return {name: tensor.detach().clone() for name, tensor in named}
-
-
-def _matching(model: nn.Module, parameters: str | Sequence[str]) -> list[str]:
-    globs = [parameters] if isinstance(parameters, str) else list(parameters)
-    trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    found = {n: p for n, p in trainable.items() if any(fnmatchcase(n, glob) for glob in globs)}
-    if not found:
-        shown = ", ".join(list(trainable)[:6]) + (", ..." if len(trainable) > 6 else "")
-        raise ModelError(
-            f"parameters={parameters!r} matches none of the {len(trainable)} trainable parameters.",
-            "Curvature is taken with respect to the matching ones that have requires_grad.",
-            f"Choose among: {shown}." if trainable else "Unfreeze some: parameter.requires_grad_().",
-            "Globs match whole names: '*.weight', 'layer1.*', '*' for all.",
-        )
-    _check_parameters(found)
-    return list(found)
-
-
-def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
-    for name, parameter in parameters.items():
-        if parameter.dtype not in (torch.float32, torch.float64):
-            raise ModelError(
-                f"Parameter {name} is {parameter.dtype}.",
-                "Second derivatives in half precision, of integers or of complex numbers are noise or not defined.",
-                "Analyse a float32 copy: copy.deepcopy(model).float().",
-                'On a GPU, Risk(..., tangent_precision="high") is fast and keeps the network itself exact.',
-            )
-        if not bool(torch.isfinite(parameter).all()):
-            raise NumericalError(
-                f"Parameter {name} holds NaN or infinity.",
-                "The network has no curvature there.",
-                "Take a checkpoint from before training diverged.",
-            )
-    kinds = {(str(p.device), str(p.dtype)) for p in parameters.values()}
-    if len(kinds) > 1:
-        raise ModelError(
-            f"The parameters are of several kinds: {', '.join(' '.join(kind) for kind in sorted(kinds))}.",
-            "θ is one vector on one device in one precision.",
-            "Convert the model with .to(device, dtype), or select parameters of one kind by a glob.",
-        )
-
-
-def _check_model(model: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise ModelError(
-            f"The model is a {type(model).__name__}.",
-            "Parameters are found by name in a torch.nn.Module.",
-            "Wrap the function in a Module that owns its parameters.",
-        )
-    for name, module in model.named_modules():
-        if module.training and _is_random(module):
-            raise ModelError(
-                f"Module {name or '(the model itself)'} is a {type(module).__name__} in train mode.",
-                "Its output is random or depends on the other examples of the batch, so the risk is not a "
-                "function of θ alone.",
-                "Call model.eval() before the analysis.",
-                "To study train-mode batch norm on purpose, write it as a layer of your own that is deterministic.",
-            )
-
-
-def _is_random(module: nn.Module) -> bool:
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return True
-    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
-
-
 def _check_precision(precision: str) -> None:
     if precision not in ("highest", "high"):
         raise ArgumentError(
             f"tangent_precision={precision!r} was given.",
             "The precisions are those of torch.set_float32_matmul_precision.",
             '"highest" is float32 throughout, "high" allows TF32 in the linear maps.',
+        )
+
+
+def _check_memory(memory: int | float | None) -> None:
+    if memory is not None and not memory >= 0:
+        raise ArgumentError(
+            f"memory={memory} was given.",
+            "It is the number of bytes that the engine may keep between products.",
+            "Pass 0 to keep nothing, or None for half of what is free.",
+        )
+
+
+def _check_outputs(z: Tensor, batch: Batch, number: int) -> None:
+    if z.dtype not in (torch.float32, torch.float64):
+        raise ModelError(
+            f"The model returns {z.dtype}.",
+            "Outputs in less than float32, or of integers, have no useful second derivative.",
+            "Return the logits themselves, in the precision of the parameters.",
+            "Leave out casts such as .half() and .argmax() in the forward pass.",
+        )
+    if not bool(torch.isfinite(z).all()):
+        blame = [t for t in batch.tensors()[:-1] if t.is_floating_point() and not bool(torch.isfinite(t).all())]
+        raise NumericalError(
+            f"The model returns NaN or infinity on batch {number}{', whose inputs hold such values' if blame else ''}.",
+            "Derivatives of such outputs mean nothing.",
+            "Look for weights that overflowed, inputs that were not scaled, or a division by zero.",
         )
 
 
@@ -358,11 +330,3 @@ def _first(batches: Iterable[Batch], count: int) -> Iterator[Batch]:
             return
         yield batch.first(count)
         count -= len(batch)
-
-
-@contextlib.contextmanager
-def _untouched_randomness(device: torch.device) -> Iterator[None]:
-    """Leave the global random state as it was, should the model draw from it."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        yield

@@ -134,11 +134,11 @@ class Matrix:
 
     def to_weight(self, y: Tensor, x: Tensor) -> Tensor:
         """K(ȳ, x) = ȳᵀ x."""
-        return y.flatten(0, -2).T @ x.flatten(0, -2)
+        return y.reshape(-1, y.shape[-1]).T @ x.reshape(-1, x.shape[-1])
 
     def to_bias(self, y: Tensor) -> Tensor:
         """Σ ȳ."""
-        return y.flatten(0, -2).sum(0)
+        return y.reshape(-1, y.shape[-1]).sum(0)
 
     def from_bias(self, b: Tensor) -> Tensor:
         """b, shaped to broadcast over y."""
@@ -295,11 +295,13 @@ class Standardize(Function):
 
     @staticmethod
     def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        x, *statistics = ctx.saved_tensors
+        x, standardized, mean, scale = ctx.saved_tensors
         if torch.is_grad_enabled():
             x = x if ctx.second else x.detach()
-            return StandardizeBackward.apply(cotangent, x, *statistics, ctx.shape), None, None, None
-        return _standardize_jacobian(cotangent, x, *statistics[1:], ctx.shape), None, None, None
+            result = StandardizeBackward.apply(cotangent, x, standardized, mean, scale, ctx.shape)
+        else:
+            result = _standardize_jacobian(cotangent, x, mean, scale, ctx.shape)
+        return result, None, None, None
 
 
 class StandardizeBackward(Function):
@@ -362,8 +364,9 @@ def _batch_norm(
 ) -> Any:
     if training or running_mean is None or running_var is None:
         return NotImplemented
-    arguments = (input, running_mean, running_var, weight, bias)
-    value = F.batch_norm(*map(_detached, arguments), False, momentum, eps)
+    value = F.batch_norm(
+        input.detach(), running_mean, running_var, _detached(weight), _detached(bias), False, momentum, eps
+    )
     scale = (running_var + eps).rsqrt()  # in evaluation mode the layer is affine, channel by channel
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale if bias is None else bias - running_mean * scale

@@ -53,7 +53,7 @@ class Precision(StrEnum):
 
 Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="out/NAME")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of the probes, and of the factory if it names one.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of all randomness.", show_default="0")]
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def _ritz(
 
 
 @app.command()
-def demo(out: Out = None, seed: Seed = 0, debug: Debug = False) -> None:
+def demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
     """Train a small classifier of handwritten digits and analyse its Hessian.
 
     It takes about half a minute on a laptop and needs no download.
@@ -110,7 +110,7 @@ def spectrum(
     log: Annotated[bool, typer.Option("--log", help="Draw the density of log |λ| too.")] = False,
     dtype: Annotated[Precision | None, typer.Option(help="Convert a copy of the model.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
-    seed: Seed = 0,
+    seed: Seed = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what time and memory it would take.")] = False,
     save_vectors: Annotated[bool, typer.Option("--save-vectors", help="Keep the eigenvectors in arrays.npz.")] = False,
     out: Out = None,

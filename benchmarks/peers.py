@@ -1,0 +1,163 @@
+"""The same four pieces of work as each library does them, from construction to result."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse.linalg import LinearOperator, eigsh
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import ritz
+
+from .problems import Problem
+
+NUM_PROBES, NUM_STEPS, NUM_PAIRS, TOLERANCE = 8, 64, 10, 1e-4
+
+
+class Ritz:
+    """ritz in its default setting, or with TF32 in the linear maps."""
+
+    def __init__(self, problem: Problem, tangent_precision: str = "highest") -> None:
+        self.problem, self.precision = problem, tangent_precision
+
+    def risk(self) -> ritz.Risk:
+        loss = ritz.CrossEntropy()
+        return ritz.Risk(self.problem.model, loss, self.problem.batches, tangent_precision=self.precision)
+
+    def hessian(self) -> ritz.Operator:
+        return ritz.hessian(self.risk())
+
+    def gauss_newton(self) -> ritz.Operator:
+        return ritz.gauss_newton(self.risk())
+
+    def density(self, num_steps: int = NUM_STEPS) -> Any:
+        spectrum = ritz.spectral_density(self.hessian(), num_steps=num_steps, num_probes=NUM_PROBES)
+        return spectrum.density(spectrum.grid())
+
+    def eigenpairs(self) -> tuple[np.ndarray, float, int]:
+        """Values, largest relative residual by fresh products, products used."""
+        pairs = ritz.eigenpairs(self.hessian(), NUM_PAIRS, tolerance=TOLERANCE)
+        values = pairs.values.cpu().numpy()
+        return values, float(pairs.residuals.max()) / np.abs(values).max(), pairs.num_products
+
+
+class Curvlinops:
+    """curvlinops, eager or compiled, without its own determinism checks; ARPACK in float32."""
+
+    def __init__(self, problem: Problem, compiled: bool = False) -> None:
+        self.problem, self.compiled = problem, compiled
+
+    def hessian(self) -> Any:
+        from curvlinops import HessianLinearOperator
+
+        return self._operator(HessianLinearOperator)
+
+    def gauss_newton(self) -> Any:
+        from curvlinops import GGNLinearOperator
+
+        return self._operator(GGNLinearOperator)
+
+    def _operator(self, kind: Any) -> Any:
+        problem = self.problem
+        parameters = list(problem.model.parameters())
+        operator = kind(problem.model, problem.loss, parameters, problem.batches, check_deterministic=False)
+        return _Compiled(operator) if self.compiled else operator
+
+    def density(self, num_steps: int = NUM_STEPS) -> Any:
+        from curvlinops.papyan2020traces.spectrum import lanczos_approximate_spectrum
+
+        return lanczos_approximate_spectrum(self.hessian(), num_steps, num_repeats=NUM_PROBES)
+
+    def eigenpairs(self) -> tuple[np.ndarray, float, int]:
+        """ARPACK, then the residuals by fresh products, as ritz does them."""
+        operator = _single_precision(self.hessian())
+        counted = Counted(operator)
+        values, vectors = eigsh(counted.operator, k=NUM_PAIRS, which="LA", tol=TOLERANCE)
+        residuals = np.linalg.norm(counted.operator @ vectors - vectors * values, axis=0)
+        return values[::-1], residuals.max() / np.abs(values).max(), counted.count
+
+
+class PyHessian:
+    """PyHessian on the data loader path; its power iteration to its own tolerance."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def hessian(self) -> Any:
+        from pyhessian import hessian
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            return hessian(self.problem.model, self.problem.loss, dataloader=self.problem.batches, cuda=False)
+
+    def density(self, num_steps: int = NUM_STEPS) -> Any:
+        return self.hessian().density(iter=num_steps, n_v=NUM_PROBES)
+
+    def eigenpairs(self) -> tuple[np.ndarray, float, int]:
+        values, _ = self.hessian().eigenvalues(top_n=NUM_PAIRS, maxIter=100, tol=1e-3)
+        return np.array(values), float("nan"), 0
+
+
+class _Compiled:
+    """A curvlinops operator whose products run through `torch.compile`."""
+
+    def __init__(self, operator: Any) -> None:
+        self.operator = operator
+        self._product = torch.compile(lambda v: operator @ v)
+        self.shape = operator.shape
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        return self._product(v)
+
+    def to_scipy(self) -> LinearOperator:
+        device = next(iter(self.operator._params)).device
+
+        def product(v: np.ndarray) -> np.ndarray:
+            return (self @ torch.from_numpy(v.reshape(-1).astype(np.float32)).to(device)).cpu().numpy()
+
+        return LinearOperator(self.shape, matvec=product, dtype=np.float32)
+
+
+class Counted:
+    """A SciPy operator that counts its products."""
+
+    def __init__(self, wrapped: LinearOperator) -> None:
+        self.count = 0
+
+        def product(v: np.ndarray) -> np.ndarray:
+            self.count += 1 if v.ndim == 1 else v.shape[1]
+            return wrapped @ v
+
+        self.operator = LinearOperator(wrapped.shape, matvec=product, matmat=product, dtype=wrapped.dtype)
+
+
+def _single_precision(operator: Any) -> LinearOperator:
+    """The operator for SciPy in float32: curvlinops' own export asks ARPACK for float64 from float32 products."""
+    scipy_operator = operator.to_scipy()
+    product = lambda v: (scipy_operator @ v).astype(np.float32)
+    return LinearOperator(scipy_operator.shape, matvec=product, matmat=product, dtype=np.float32)
+
+
+@contextlib.contextmanager
+def fair() -> Iterator[None]:
+    """What peers need to run at all: attention that can be differentiated twice, float32 without TF32, no warnings."""
+    with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(allow_tf32=False):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def product_with(operator: Any, problem: Problem) -> Callable[[], Any]:
+    """One product with a vector in the library's own form."""
+    generator = torch.Generator().manual_seed(0)
+    parameters = [p for p in problem.model.parameters() if p.requires_grad]
+    pieces = [torch.randn(p.shape, generator=generator).to(p) for p in parameters]
+    if hasattr(operator, "dataloader_hv_product"):
+        return lambda: operator.dataloader_hv_product(pieces)
+    flat = torch.cat([piece.reshape(-1) for piece in pieces])
+    return lambda: operator @ flat
