@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
-from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ritz
+from ritz.numerics import numerics
 
 from .problems import Problem
 
@@ -68,7 +67,9 @@ class Curvlinops:
         problem = self.problem
         parameters = list(problem.model.parameters())
         operator = kind(problem.model, problem.loss, parameters, problem.batches, check_deterministic=False)
-        return _Compiled(operator) if self.compiled else operator
+        if self.compiled:  # the instance's product, so that all that curvlinops does around it stays
+            operator._matmat = torch.compile(operator._matmat)
+        return operator
 
     def density(self, num_steps: int = NUM_STEPS) -> Any:
         from curvlinops.papyan2020traces.spectrum import lanczos_approximate_spectrum
@@ -96,32 +97,9 @@ class PyHessian:
         with contextlib.redirect_stdout(io.StringIO()):
             return hessian(self.problem.model, self.problem.loss, dataloader=self.problem.batches, cuda=False)
 
-    def density(self, num_steps: int = NUM_STEPS) -> Any:
-        return self.hessian().density(iter=num_steps, n_v=NUM_PROBES)
-
     def eigenpairs(self) -> tuple[np.ndarray, float, int]:
         values, _ = self.hessian().eigenvalues(top_n=NUM_PAIRS, maxIter=100, tol=1e-3)
         return np.array(values), float("nan"), 0
-
-
-class _Compiled:
-    """A curvlinops operator whose products run through `torch.compile`."""
-
-    def __init__(self, operator: Any) -> None:
-        self.operator = operator
-        self._product = torch.compile(lambda v: operator @ v)
-        self.shape = operator.shape
-
-    def __matmul__(self, v: Tensor) -> Tensor:
-        return self._product(v)
-
-    def to_scipy(self) -> LinearOperator:
-        device = next(iter(self.operator._params)).device
-
-        def product(v: np.ndarray) -> np.ndarray:
-            return (self @ torch.from_numpy(v.reshape(-1).astype(np.float32)).to(device)).cpu().numpy()
-
-        return LinearOperator(self.shape, matvec=product, dtype=np.float32)
 
 
 class Counted:
@@ -145,9 +123,9 @@ def _single_precision(operator: Any) -> LinearOperator:
 
 
 @contextlib.contextmanager
-def fair() -> Iterator[None]:
+def fair(device: torch.device) -> Iterator[None]:
     """What peers need to run at all: attention that can be differentiated twice, float32 without TF32, no warnings."""
-    with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(allow_tf32=False):
+    with warnings.catch_warnings(), numerics(device, "highest", recurrent=False):
         warnings.simplefilter("ignore")
         yield
 

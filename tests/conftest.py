@@ -1,22 +1,9 @@
 from jaxtyping import install_import_hook
 
-NUMERICS = (
-    "losses",
-    "autodiff",
-    "batches",
-    "selection",
-    "risk",
-    "products",
-    "operators",
-    "spectrum",
-    "vectors",
-    "krylov",
-    "eigen",
-    "estimates",
-)
-hook = install_import_hook(
-    [f"ritz.{name}" for name in NUMERICS], "beartype.beartype"
-)  # shapes are checked in every test
+NUMERICS = """
+    losses autodiff batches selection risk linearizations probe products operators spectrum vectors krylov eigen estimates
+""".split()
+hook = install_import_hook([f"ritz.{name}" for name in NUMERICS], "beartype.beartype")  # shapes are checked everywhere
 
 import pytest
 import torch

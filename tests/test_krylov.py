@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from ritz.eigen import eigenpairs
 from ritz.errors import ArgumentError, NumericalError
 from ritz.krylov import lanczos, spectral_density, spectral_range
 from ritz.operators import Operator

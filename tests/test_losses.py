@@ -29,7 +29,7 @@ def labels(generator):
 
 
 def dense_hessian(total, z):
-    return torch.func.hessian(lambda t: total(t.view_as(z)))(z.flatten())
+    return torch.autograd.functional.hessian(lambda t: total(t.view_as(z)), z.flatten())
 
 
 def check_derivatives(loss, z, y, total):
@@ -225,6 +225,7 @@ def sums(loss, z, y):
     return total if loss.reduction == "sum" else total / sum(loss.weights(*part).sum() for part in parts)
 
 
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss")  # PyTorch, of its own KLDivLoss
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_keeps_its_value_gradient_and_hessian(name, reduction, normal, labels):
@@ -396,3 +397,11 @@ def test_a_loss_that_is_not_convex_has_no_square_root(normal, labels):
     ]:
         with refused(ritz.NumericalError, "convex"):
             loss.square_root(z, y)
+
+
+def test_terms_that_join_several_rows_have_no_square_root_by_rows(normal, labels):
+    z, y = normal(5, 4, C), labels(5, 4)
+    loss = loss_from(lambda a, b: F.cross_entropy(a.mT, b, reduction="none").sum(1).square())
+    check_derivatives(loss, z, y, lambda t: F.cross_entropy(t.mT, y, reduction="none").sum(1).square().sum())
+    with refused(ritz.ModelError, "5 terms for 20 rows"):
+        loss.square_root(z, y)

@@ -1,8 +1,8 @@
 """The analysis of one model: its spectrum, its largest eigenvalues, what they sum up to, as one record.
 
-    record = analysis.run(risk, analysis.Settings(per_layer=True))
-    record.save("out/mine")
-    analysis.draw(record).savefig("mine.png")
+record = analysis.run(risk, analysis.Settings(per_layer=True))
+record.save("out/mine")
+analysis.draw(record).savefig("mine.png")
 """
 
 from __future__ import annotations

@@ -67,7 +67,14 @@ class Autodiff(Loss):
         """By the eigenvectors of each term's Hessian, found from one product per output."""
         dim = -1 if z.ndim == 1 else self.class_dim
         rows = lambda t: columns(t if t.ndim == 1 else t.movedim(dim, -1))
-        product, width = self.curvature(z, y), rows(z).shape[1]
+        product, (count, width) = self.curvature(z, y), rows(z).shape
+        if len(self.terms(z, y)) != count:
+            raise ModelError(
+                f"The loss has {len(self.terms(z, y))} terms for {count} rows of outputs.",
+                "A term that joins several rows has a Hessian that does not split into blocks of one row.",
+                "Use products with gauss_newton(risk), which need no square root.",
+                "Return one value for each row of outputs.",
+            )
         unit = lambda k: torch.zeros_like(z).index_fill_(dim, torch.tensor(k, device=z.device), 1.0)
         ones = torch.ones_like(z)
         blocks = torch.stack([rows(product(ones if z.ndim == 1 else unit(k))) for k in range(width)], dim=-1)

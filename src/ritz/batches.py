@@ -149,7 +149,7 @@ def _source(data: Any) -> Iterable[Any]:
         return DataLoader(data, batch_size=BATCH_SIZE)
     if not hasattr(data, "__iter__"):
         raise DataError(
-            f"The data are a {type(data).__name__}.",
+            f"The data are of type {type(data).__name__}.",
             "A risk needs examples to average over.",
             "Pass (x, y) tensors, a Dataset, a DataLoader, or a list of (inputs, targets) batches.",
         )

@@ -117,7 +117,12 @@ class CrossEntropy(Loss):
 
     def check(self, z: Outputs, y: Targets) -> None:
         if z.ndim < 2:
-            raise misfit(z, y, "Cross-entropy takes outputs with a dimension for the examples and one for the classes.")
+            raise misfit(
+                z,
+                y,
+                "Cross-entropy takes outputs with a dimension for the examples and one for the classes.",
+                "For a single logit, use ritz.BinaryCrossEntropy() or torch.nn.BCEWithLogitsLoss().",
+            )
         shape = z.shape if y.is_floating_point() else z.movedim(self.class_dim, -1).shape[:-1]
         if y.shape != shape:
             kind = "probabilities" if y.is_floating_point() else "class indices"

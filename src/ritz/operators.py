@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,10 +12,13 @@ from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
-from . import products
+from . import linearizations as maps
 from .errors import ArgumentError
-from .products import CurvatureProduct, Path
+from .probe import Path, paths
+from .products import CurvatureProduct
 from .risk import Risk
+
+Scalar = int | float | np.number | Tensor  # a tensor without dimensions
 
 
 @dataclass(frozen=True)
@@ -44,34 +48,40 @@ class Operator:
         self._check(V)
         return self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
 
-    def __add__(self, other: Operator | float) -> Operator:
+    def __add__(self, other: Operator | Scalar) -> Operator:
         if isinstance(other, Operator):
             self._check_same_space(other)
             return replace(self, matmat=lambda V: self @ V + other @ V, factor=None)
-        return replace(self, matmat=lambda V: self @ V + other * V, factor=None)
+        if not _is_scalar(other):
+            return NotImplemented
+        shift = float(other)
+        return replace(self, matmat=lambda V: self @ V + shift * V, factor=None)
 
     __radd__ = __add__
 
     def __neg__(self) -> Operator:
         return -1.0 * self
 
-    def __sub__(self, other: Operator | float) -> Operator:
+    def __sub__(self, other: Operator | Scalar) -> Operator:
         return self + -other
 
-    def __rsub__(self, other: float) -> Operator:
+    def __rsub__(self, other: Scalar) -> Operator:
         return -self + other
 
-    def __mul__(self, scalar: float) -> Operator:
-        factor = self.factor * scalar**0.5 if self.factor is not None and scalar >= 0 else None
-        return replace(self, matmat=lambda V: scalar * (self @ V), factor=factor)
+    def __mul__(self, scalar: Scalar) -> Operator:
+        if not _is_scalar(scalar):
+            return NotImplemented
+        scale = float(scalar)
+        factor = self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None
+        return replace(self, matmat=lambda V: scale * (self @ V), factor=factor)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, scalar: float) -> Operator:
-        return self * (1.0 / scalar)
+    def __truediv__(self, scalar: Scalar) -> Operator:
+        return self * (1.0 / scalar) if _is_scalar(scalar) else NotImplemented
 
     def dense(self) -> Float[Tensor, "n n"]:
-        """The matrix itself, at the price of n products. For tests and small models."""
+        """The matrix itself, at the price of n maps. For tests and small models."""
         return self @ torch.eye(self.size, dtype=self.dtype, device=self.device)
 
     def to_scipy(self) -> LinearOperator:
@@ -89,11 +99,12 @@ class Operator:
     @staticmethod
     def from_matrix(matrix: Float[Tensor, "n n"]) -> Operator:
         """Wrap an explicit symmetric matrix."""
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        _check_square(tuple(matrix.shape))
+        if matrix.dtype not in (torch.float32, torch.float64):
             raise ArgumentError(
-                f"A matrix of shape {tuple(matrix.shape)} was given.",
-                "An operator is symmetric, so its matrix is square.",
-                "For a rectangular J, study J.T @ J or J @ J.T.",
+                f"A matrix in {matrix.dtype} was given.",
+                "Operators are real, in float32 or float64.",
+                "Convert it: matrix.double().",
             )
         operator = Operator(lambda V: matrix @ V, len(matrix), matrix.dtype, matrix.device)
         asymmetry = float((matrix - matrix.T).abs().max()) if len(matrix) else 0.0
@@ -107,17 +118,30 @@ class Operator:
         return operator
 
     @staticmethod
-    def from_scipy(linear_operator: LinearOperator) -> Operator:
-        """Wrap a symmetric `scipy.sparse.linalg.LinearOperator`; its products run on the CPU."""
+    def from_scipy(linear_operator: Any) -> Operator:
+        """Wrap a symmetric `scipy.sparse.linalg.LinearOperator` or an array, sparse or not. Products run on the CPU."""
         wrapped = aslinearoperator(linear_operator)
+        _check_square(wrapped.shape)
+        if np.issubdtype(wrapped.dtype, np.complexfloating):
+            raise ArgumentError(
+                f"A SciPy operator in {wrapped.dtype} was given.",
+                "Operators are real; dropping the imaginary part would give another one.",
+                "Wrap its real part, if that is what you mean.",
+            )
         dtype = torch.float32 if wrapped.dtype == np.float32 else torch.float64
 
         def product(V: Tensor) -> Tensor:
-            return torch.from_numpy(np.asarray(wrapped.matmat(V.cpu().numpy()))).to(V)
+            return torch.from_numpy(np.ascontiguousarray(wrapped.matmat(V.cpu().numpy()))).to(V)
 
         return Operator(product, wrapped.shape[0], dtype, torch.device("cpu"))
 
     def _check(self, V: Tensor) -> None:
+        if not isinstance(V, Tensor):
+            raise ArgumentError(
+                f"An operator was multiplied with a {type(V).__name__}.",
+                "A product takes a tensor: a vector (n,) or columns (n, k).",
+                "Convert arrays with torch.as_tensor; in SciPy, use A.to_scipy().",
+            )
         if V.ndim not in (1, 2) or V.shape[0] != self.size:
             raise ArgumentError(
                 f"An operator of size {self.size} was multiplied with shape {tuple(V.shape)}.",
@@ -130,6 +154,12 @@ class Operator:
                 "A silent conversion would hide what precision the result has.",
                 f"Convert the tensor: V.to({self.dtype}).",
             )
+        if V.device != self.device:
+            raise ArgumentError(
+                f"An operator on {self.device} was multiplied with a tensor on {V.device}.",
+                "A silent copy in every product would be slow.",
+                f"Move the tensor: V.to({str(self.device)!r}).",
+            )
 
     def _check_same_space(self, other: Operator) -> None:
         if (self.size, self.dtype, self.device) != (other.size, other.dtype, other.device):
@@ -139,6 +169,19 @@ class Operator:
                 "A sum needs both in the same space, precision and place.",
                 "Build both from the same Risk, or from matrices of the same shape, dtype and device.",
             )
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor) and value.ndim == 0)
+
+
+def _check_square(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ArgumentError(
+            f"A matrix of shape {shape} was given.",
+            "An operator is symmetric, so its matrix is square.",
+            "For a rectangular J, study J.T @ J or J @ J.T.",
+        )
 
 
 def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None) -> Operator:
@@ -159,6 +202,13 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"]) -> Operator:
     The columns must be orthonormal. The result has k eigenvalues zero that A does not have;
     `spectral_density` removes them from the count (Papyan 2020, Sec. D.3 leaves them in).
     """
+    overlap = vectors.T @ vectors - torch.eye(vectors.shape[1], dtype=vectors.dtype, device=vectors.device)
+    if vectors.numel() and not float(overlap.abs().max()) <= torch.finfo(vectors.dtype).eps ** 0.5:
+        raise ArgumentError(
+            f"The columns are not orthonormal: max |QᵀQ - I| = {float(overlap.abs().max()):.3g}.",
+            "I - Q Qᵀ would be no projection.",
+            "Pass the vectors of eigenpairs, or torch.linalg.qr(vectors).Q.",
+        )
 
     def project(V: Tensor) -> Tensor:
         return V - vectors @ (vectors.T @ V)
@@ -168,9 +218,10 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"]) -> Operator:
 
 def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
     """D^½ A D^½ for a non-negative diagonal D: the curvature that a preconditioned optimiser sees."""
-    if bool((diagonal < 0).any()):
+    usable = (diagonal >= 0) & torch.isfinite(diagonal)
+    if not bool(usable.all()):
         raise ArgumentError(
-            f"The preconditioner has {int((diagonal < 0).sum())} negative entries.",
+            f"The preconditioner has {int((~usable).sum())} entries that are negative, infinite or NaN.",
             "D^½ would not be real.",
             "Pass the diagonal of a positive preconditioner, such as Adam's 1 / (sqrt(v) + eps).",
         )
@@ -180,7 +231,7 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
 
 def hessian(risk: Risk) -> Operator:
     """H = ∇²R(θ)."""
-    return _curvature(risk, products.paths(products.hessian_map, products.forward_over_reverse))
+    return _curvature(risk, paths(maps.hessian_map, maps.forward_over_reverse))
 
 
 def gauss_newton(risk: Risk) -> Operator:
@@ -189,17 +240,17 @@ def gauss_newton(risk: Risk) -> Operator:
     For a softmax or squared-error loss it is the Fisher information (Papyan's "FIM"); where the loss is convex
     it is positive semi-definite.
     """
-    return _curvature(risk, products.paths(products.gauss_newton_map, products.gauss_newton_forward))
+    return _curvature(risk, paths(maps.gauss_newton_map, maps.gauss_newton_forward))
 
 
 def functional_hessian(risk: Risk) -> Operator:
     """E = H - G = Σᵢ Σ_k ∂tᵢ/∂z_k ∇²f_k(θ, xᵢ) / Σ wᵢ: the curvature of the network, at the price of one product."""
-    return _curvature(risk, products.paths(products.functional_map, products.functional_forward))
+    return _curvature(risk, paths(maps.functional_map, maps.functional_forward))
 
 
 def empirical_fisher(risk: Risk) -> Operator:
     """F = Σᵢ wᵢ gᵢ gᵢᵀ / Σ wᵢ, with gᵢ = ∇ℓᵢ: the second moment of the per-term gradients, none of which is formed."""
-    return _curvature(risk, products.paths(products.fisher_map, products.fisher_forward))
+    return _curvature(risk, paths(maps.fisher_map, maps.fisher_forward))
 
 
 def _curvature(risk: Risk, candidates: list[Path]) -> Operator:

@@ -237,6 +237,7 @@ class Risk:
                 f"The model failed on batch {number}: {(str(error).splitlines() or [type(error).__name__])[0]}",
                 "The inputs do not fit the model in shape or type, or parts of it are on different devices.",
                 "Call model(inputs) on one batch by hand and compare the shapes.",
+                "Integers are passed on as they are, for embeddings; convert images: x.float().",
             ) from error
         _check_outputs(z, batch, number)
         self.loss.check(z, batch.targets)
@@ -283,7 +284,9 @@ def _check_outputs(z: Tensor, batch: Batch, number: int) -> None:
         raise NumericalError(
             f"The model returns NaN or infinity on batch {number}{', whose inputs hold such values' if blame else ''}.",
             "Derivatives of such outputs mean nothing.",
-            "Look for weights that overflowed, inputs that were not scaled, or a division by zero.",
+            "Fill or drop missing values."
+            if blame
+            else "Look for weights that overflowed, inputs that were not scaled, or a division by zero.",
         )
 
 

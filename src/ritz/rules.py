@@ -110,10 +110,10 @@ def _curvature(x: Tensor, phi: Scalar) -> Tensor:
 
 
 def _pointwise(func: Any) -> Callable[..., Any]:
-    def rule(second: bool, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.pop("inplace", False) or not x.requires_grad:
+    def rule(second: bool, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.pop("inplace", False) or not input.requires_grad:
             return NotImplemented
-        return Pointwise.apply(x, lambda t: func(t, *args, **kwargs), second)
+        return Pointwise.apply(input, lambda t: func(t, *args, **kwargs), second)
 
     return rule
 
@@ -276,7 +276,7 @@ def _convolution(
         return NotImplemented
     maps = Convolution(input, weight, stride, padding, dilation, groups)
     result = Bilinear.apply(input, weight, bias, maps, second)
-    result.convolution = (input, weight, bias, maps)  # for a batch norm that follows
+    result.convolution = (input, weight, bias, maps, result._version)  # for a batch norm that follows
     return result
 
 
@@ -370,8 +370,8 @@ def _batch_norm(
     scale = (running_var + eps).rsqrt()  # in evaluation mode the layer is affine, channel by channel
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale if bias is None else bias - running_mean * scale
-    if hasattr(input, "convolution"):  # an affine map of a convolution is a convolution
-        x, w, b, maps = input.convolution
+    x, w, b, maps, version = getattr(input, "convolution", [None] * 5)
+    if version == input._version:  # not changed in place since: an affine map of a convolution is a convolution
         w = w * scale.view([-1] + [1] * (w.ndim - 1))
         result = Bilinear.apply(x, w, shift if b is None else shift + b * scale, maps, second)
     else:

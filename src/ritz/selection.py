@@ -30,9 +30,9 @@ def matching(trainable: dict[str, Tensor], parameters: str | Sequence[str]) -> l
     idle = [glob for glob in globs if not any(fnmatchcase(name, glob) for name in found)]
     if idle or not found:
         shown = ", ".join(list(trainable)[:6]) + (", ..." if len(trainable) > 6 else "")
+        culprit = f": {', '.join(map(repr, idle))}" if len(globs) > 1 else ""
         raise ModelError(
-            f"parameters={parameters!r}: {', '.join(map(repr, idle)) or 'an empty list'} matches none of the "
-            f"{len(trainable)} trainable parameters.",
+            f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
             "Curvature is taken with respect to the matching ones that have requires_grad.",
             f"Choose among: {shown}." if trainable else "Unfreeze some: parameter.requires_grad_().",
             "Globs match whole names: '*.weight', 'layer1.*', '*' for all.",

@@ -15,11 +15,14 @@ def check_operator(A: Operator, dense: Float[Tensor, "n n"] | None = None, *, to
     Differences are relative to the largest entry of the product; by default they may reach 1e-10 in float64 and
     2e-4 in float32, where sums over data of different order differ.
     """
-    allowed = tolerance or (1e-10 if A.dtype == torch.float64 else 2e-4)
+    allowed = tolerance if tolerance is not None else (1e-10 if A.dtype == torch.float64 else 2e-4)
     generator = torch.Generator().manual_seed(0)
     U, V = (torch.randn(A.size, 5, generator=generator, dtype=torch.float64).to(A.device, A.dtype) for _ in range(2))
+    given = V.clone()
     AU, AV = A @ U, A @ V
     _check_kind(A, V, AV)
+    if not torch.equal(V, given):
+        raise AssertionError("a product changes the vectors it is given")
     _assert_near(A @ (2.0 * U - 3.0 * V), 2.0 * AU - 3.0 * AV, allowed, "A(2U - 3V) ≠ 2AU - 3AV: not linear")
     _assert_near(U.T @ AV, (V.T @ AU).T, allowed, "UᵀAV ≠ (VᵀAU)ᵀ: not symmetric")
     _assert_near(A @ V[:, 0], AV[:, 0], allowed, "a vector and a column give different products")

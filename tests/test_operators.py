@@ -1,0 +1,322 @@
+"""Operators: their algebra, their ways in and out, and the check that maintainers run on new ones."""
+
+from dataclasses import replace
+
+import jaxtyping
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.sparse.linalg
+import torch
+from torch.testing import assert_close
+
+import ritz
+from ritz import Operator
+from ritz.testing import check_operator
+
+N = 12
+
+
+@pytest.fixture
+def symmetric(generator):
+    def matrix(size=N, dtype=torch.float64):
+        M = torch.randn(size, size, generator=generator, dtype=dtype)
+        return M + M.T
+
+    return matrix
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Run without the shape checks of the test suite, as users do."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+# Algebra --------------------------------------------------------------------------------------------------------------
+
+
+def test_operators_form_a_vector_space_with_shifts(symmetric):
+    MA, MB = symmetric(), symmetric()
+    A, B, eye = Operator.from_matrix(MA), Operator.from_matrix(MB), torch.eye(N, dtype=torch.float64)
+    for operator, matrix in [
+        (A + B, MA + MB),
+        (A - B, MA - MB),
+        (2 * A, 2 * MA),
+        (A * 2.5, 2.5 * MA),
+        (A / 2, MA / 2),
+        (-A, -MA),
+        (A + 0.3, MA + 0.3 * eye),
+        (0.3 + A, MA + 0.3 * eye),
+        (A - 3, MA - 3 * eye),
+        (3 - A, 3 * eye - MA),
+        (2 * (A - B) / 4 + 1, (MA - MB) / 2 + eye),
+        (A - A, 0 * MA),
+        (0 * A, 0 * MA),
+    ]:
+        check_operator(operator, matrix)
+
+
+@pytest.mark.parametrize("scalar", [np.float64(2), np.float32(2), torch.tensor(2.0), torch.tensor(2.0).double(), True])
+def test_numbers_of_every_library_are_scalars(scalar, symmetric):
+    M = symmetric()
+    A, eye = Operator.from_matrix(M), torch.eye(N, dtype=torch.float64)
+    value = float(scalar)
+    for operator, matrix in [(A * scalar, value * M), (A / scalar, M / value), (A + scalar, M + value * eye)]:
+        check_operator(operator, matrix)
+    for operator, matrix in [(scalar * A, value * M), (scalar + A, M + value * eye), (scalar - A, value * eye - M)]:
+        check_operator(operator, matrix)
+
+
+def test_products_of_operators_are_no_operators(symmetric, unchecked):
+    A = Operator.from_matrix(symmetric())
+    for nonsense in (lambda: A * A, lambda: A / A, lambda: A + "1", lambda: A * torch.ones(3)):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            nonsense()
+
+
+def test_operators_of_different_spaces_are_not_added(symmetric):
+    A = Operator.from_matrix(symmetric())
+    for B in (Operator.from_matrix(symmetric(5)), Operator.from_matrix(symmetric(dtype=torch.float32))):
+        for combined in (lambda B=B: A + B, lambda B=B: A - B):
+            with pytest.raises(ritz.ArgumentError, match="were combined"):
+                combined()
+
+
+def test_the_operands_stay_as_they_are(symmetric):
+    M = symmetric()
+    A = Operator.from_matrix(M)
+    _ = 2 * A, A + 1, -A
+    check_operator(A, M)
+
+
+# Products -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_vector_gives_a_vector_and_columns_give_columns(symmetric, generator):
+    M = symmetric()
+    A, V = Operator.from_matrix(M), torch.randn(N, 3, generator=generator, dtype=torch.float64)
+    assert_close(A @ V, M @ V)
+    assert_close(A @ V[:, 0], M @ V[:, 0])
+    assert (A @ V[:, :1]).shape == (N, 1) and (A @ V[:, :0]).shape == (N, 0)
+    assert_close(A.dense(), M)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, N), (N, 2, 2), ()])
+def test_vectors_of_another_shape_are_refused(shape, symmetric, unchecked):
+    with pytest.raises(ritz.ArgumentError, match=f"size {N} was multiplied with shape"):
+        Operator.from_matrix(symmetric()) @ torch.ones(shape, dtype=torch.float64)
+
+
+def test_vectors_of_another_precision_are_refused(symmetric):
+    with pytest.raises(ritz.ArgumentError, match=r"V\.to\(torch\.float64\)"):
+        Operator.from_matrix(symmetric()) @ torch.ones(N)
+
+
+def test_vectors_elsewhere_are_refused(symmetric):
+    with pytest.raises(ritz.ArgumentError, match="on cpu was multiplied with a tensor on meta"):
+        Operator.from_matrix(symmetric()) @ torch.ones(N, dtype=torch.float64, device="meta")
+
+
+def test_arrays_are_refused_with_the_remedy(symmetric, unchecked):
+    with pytest.raises(ritz.ArgumentError, match=r"torch\.as_tensor"):
+        Operator.from_matrix(symmetric()) @ np.ones(N)
+
+
+# Low rank, deflated, preconditioned -----------------------------------------------------------------------------------
+
+
+def test_low_rank_and_its_factor(generator):
+    U = torch.randn(N, 3, generator=generator, dtype=torch.float64)
+    values = torch.tensor([3.0, 0.0, 0.5], dtype=torch.float64)
+    for operator, matrix in [
+        (ritz.low_rank(U), U @ U.T),
+        (ritz.low_rank(U, values), U * values @ U.T),
+        (4 * ritz.low_rank(U, values), 4 * (U * values @ U.T)),
+        (ritz.low_rank(U, values) / 4, U * values @ U.T / 4),
+        (0 * ritz.low_rank(U), 0 * (U @ U.T)),
+    ]:
+        check_operator(operator, matrix)
+        assert_close(operator.factor @ operator.factor.T, matrix)
+
+
+def test_a_factor_is_forgotten_where_it_would_be_wrong(generator):
+    U = torch.randn(N, 3, generator=generator, dtype=torch.float64)
+    A = ritz.low_rank(U)
+    Q = torch.linalg.qr(U).Q
+    indefinite = ritz.low_rank(U, torch.tensor([3.0, -1.0, 0.5], dtype=torch.float64))
+    check_operator(indefinite, U * torch.tensor([3.0, -1.0, 0.5], dtype=torch.float64) @ U.T)
+    for changed in (-A, -2 * A, A + 1, A - 1, 1 - A, A + A, A - A, indefinite):
+        assert changed.factor is None
+    assert ritz.deflated(A, Q[:, :1]).factor is None
+    assert ritz.preconditioned(A, torch.ones(N, dtype=torch.float64)).factor is None
+
+
+def test_deflation_removes_exactly_the_given_eigenpairs(symmetric):
+    M = symmetric()
+    values, vectors = torch.linalg.eigh(M)
+    deflated = ritz.deflated(Operator.from_matrix(M), vectors[:, [0, N - 1]])
+    kept = vectors[:, 1:-1]
+    check_operator(deflated, kept * values[1:-1] @ kept.T)
+
+
+def test_deflation_by_any_orthonormal_vectors_is_a_projection(symmetric, generator):
+    M, Q = symmetric(), torch.linalg.qr(torch.randn(N, 2, generator=generator, dtype=torch.float64)).Q
+    P = torch.eye(N, dtype=torch.float64) - Q @ Q.T
+    check_operator(ritz.deflated(Operator.from_matrix(M), Q), P @ M @ P)
+
+
+def test_deflation_by_vectors_that_are_not_orthonormal_is_refused(symmetric, generator):
+    V = torch.randn(N, 2, generator=generator, dtype=torch.float64)
+    for bad in (V, 1.01 * torch.linalg.qr(V).Q, V * float("nan")):
+        with pytest.raises(ritz.ArgumentError, match="orthonormal"):
+            ritz.deflated(Operator.from_matrix(symmetric()), bad)
+
+
+def test_preconditioning_from_both_sides(symmetric, generator):
+    M, d = symmetric(), torch.rand(N, generator=generator, dtype=torch.float64)
+    d[3] = 0.0
+    check_operator(ritz.preconditioned(Operator.from_matrix(M), d), d.sqrt()[:, None] * M * d.sqrt())
+
+
+@pytest.mark.parametrize("bad", [-1e-3, float("nan"), float("inf")])
+def test_a_preconditioner_without_a_root_is_refused(bad, symmetric):
+    d = torch.ones(N, dtype=torch.float64)
+    d[5] = bad
+    with pytest.raises(ritz.ArgumentError, match="has 1 entries that are negative, infinite or NaN"):
+        ritz.preconditioned(Operator.from_matrix(symmetric()), d)
+
+
+# In and out -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", ["rectangular", "vector", "asymmetric", "nan", "integers", "half"])
+def test_matrices_that_are_no_operators_are_refused(bad, symmetric, generator, unchecked):
+    M = symmetric()
+    matrix = {
+        "rectangular": M[:, :-1],
+        "vector": M[0],
+        "asymmetric": M.triu(),
+        "nan": M * float("nan"),
+        "integers": torch.eye(N, dtype=torch.int64),
+        "half": M.half(),
+    }[bad]
+    with pytest.raises(ritz.ArgumentError) as caught:
+        Operator.from_matrix(matrix)
+    assert caught.value.ways_out
+
+
+def test_rounding_is_not_asymmetry(symmetric, generator):
+    for dtype in (torch.float32, torch.float64):
+        X = torch.randn(50, N, generator=generator, dtype=dtype)
+        check_operator(Operator.from_matrix(X.T @ X))
+    Operator.from_matrix(torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_to_scipy_and_back(dtype, symmetric):
+    M = symmetric(dtype=dtype)
+    there = Operator.from_matrix(M).to_scipy()
+    back = Operator.from_scipy(there)
+    assert there.dtype == M.numpy().dtype and back.dtype == dtype
+    check_operator(back, M)
+    assert (there @ np.ones(N, dtype=there.dtype)).dtype == there.dtype
+    assert there.matvec(np.ones(N)).shape == (N,) and there.matmat(np.ones((N, 2))).shape == (N, 2)
+    np.testing.assert_allclose(there.rmatvec(np.ones(N)), M.numpy().T @ np.ones(N), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-4), (torch.float64, 1e-10)])
+def test_scipy_finds_the_eigenvalues_of_our_operators(dtype, tolerance, symmetric):
+    M = symmetric(40, dtype)
+    start = np.ones(40, dtype=M.numpy().dtype)
+    values = scipy.sparse.linalg.eigsh(Operator.from_matrix(M).to_scipy(), k=4, which="LA", v0=start)[0]
+    assert values.dtype == M.numpy().dtype
+    assert_close(torch.from_numpy(values), torch.linalg.eigvalsh(M)[-4:], rtol=tolerance, atol=0)
+
+
+def test_a_curvature_matrix_goes_to_scipy(generator):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
+    x = torch.randn(9, 3, generator=generator, dtype=torch.float64)
+    y = torch.randint(2, (9,), generator=generator)
+    H = ritz.hessian(ritz.Risk(model, ritz.CrossEntropy(), [(x[:6], y[:6]), (x[6:], y[6:])]))
+    values = scipy.sparse.linalg.eigsh(H.to_scipy(), k=3, which="LA", v0=np.ones(H.size))[0]
+    assert_close(torch.from_numpy(values), torch.linalg.eigvalsh(H.dense())[-3:])
+
+
+def test_sparse_and_dense_arrays_of_scipy_come_in(symmetric):
+    M = symmetric()
+    for array in (
+        scipy.sparse.csr_matrix(M.numpy()),
+        scipy.sparse.coo_array(M.numpy()),
+        M.numpy(),
+        M.numpy()[::-1, ::-1],
+    ):
+        expected = torch.as_tensor(np.ascontiguousarray(array if isinstance(array, np.ndarray) else array.toarray()))
+        check_operator(Operator.from_scipy(array), expected)
+
+
+@pytest.mark.parametrize("array", [np.ones((3, 4)), np.eye(3) * 1j])
+def test_arrays_of_scipy_that_are_no_operators_are_refused(array):
+    with pytest.raises(ritz.ArgumentError):
+        Operator.from_scipy(array)
+
+
+# The maintainers' check -----------------------------------------------------------------------------------------------
+
+
+def shifted_columns(M):
+    return lambda V: M @ V + V.roll(1, dims=1) * (V.shape[1] > 2)
+
+
+def only_for_blocks(M):
+    return lambda V: M @ V if V.shape[1] > 1 else 1.01 * (M @ V)
+
+
+def changing(M):
+    calls = iter(range(100))
+    return lambda V: (M + 1e-6 * next(calls) * torch.eye(len(M), dtype=M.dtype)) @ V
+
+
+def writing(M):
+    def product(V):
+        result = M @ V
+        V.mul_(2.0)
+        return result
+
+    return product
+
+
+BROKEN = {
+    "not linear": lambda M: lambda V: M @ V * (1 + 1e-3 * V.abs().max()),
+    "not linear, affine": lambda M: lambda V: M @ V + 1e-3,
+    "not symmetric": lambda M: lambda V: (M + 1e-6 * torch.ones_like(M).triu(1)) @ V,
+    "columns that depend on their neighbours": shifted_columns,
+    "vectors unlike columns": only_for_blocks,
+    "another precision": lambda M: lambda V: (M @ V).float(),
+    "another shape": lambda M: lambda V: (M @ V)[:-1],
+    "NaN": lambda M: lambda V: (M @ V).index_fill(0, torch.tensor([2]), float("nan")),
+    "different at every call": changing,
+    "writes into its input": writing,
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_the_check_catches_an_operator_that_is_broken(fault, symmetric, unchecked):
+    A = Operator.from_matrix(symmetric())
+    with pytest.raises(AssertionError):
+        check_operator(replace(A, matmat=BROKEN[fault](symmetric())))
+
+
+def test_the_check_catches_an_operator_of_another_matrix(symmetric):
+    M = symmetric()
+    with pytest.raises(AssertionError, match="disagree with the dense matrix"):
+        check_operator(Operator.from_matrix(M), M * (1 + 1e-6))
+    check_operator(Operator.from_matrix(M), M * (1 + 1e-6), tolerance=1e-5)
+    with pytest.raises(AssertionError):
+        check_operator(Operator.from_matrix(M), M * (1 + 1e-12), tolerance=0.0)
+
+
+def test_the_check_accepts_zero_and_both_precisions(symmetric):
+    check_operator(Operator.from_matrix(torch.zeros(N, N)), torch.zeros(N, N))
+    for dtype in (torch.float32, torch.float64):
+        M = symmetric(dtype=dtype)
+        check_operator(Operator.from_matrix(M), M)
