@@ -1,9 +1,8 @@
 from jaxtyping import install_import_hook
 
-NUMERICS = """
-    losses autodiff batches selection risk linearizations probe products operators spectrum vectors krylov eigen estimates
-""".split()
-hook = install_import_hook([f"ritz.{name}" for name in NUMERICS], "beartype.beartype")  # shapes are checked everywhere
+ENGINE = ("losses", "autodiff", "batches", "selection", "risk", "linearizations", "probe", "products", "operators")
+SOLVERS = ("spectrum", "vectors", "eigen", "krylov", "estimates")
+hook = install_import_hook([f"ritz.{name}" for name in ENGINE + SOLVERS], "beartype.beartype")  # shapes are checked
 
 import pytest
 import torch

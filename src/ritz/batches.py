@@ -99,8 +99,9 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
     source = _source(data)
     generator = getattr(data, "generator", None)  # a loader's own, which shuffles
     with untouched_randomness(device, generator):  # once around both passes: augmentation must not repeat itself
-        kept, first = _first_pass(_passed(source, device, dtype), memory)
-        if not isinstance(source, _Chunks):
+        fixed = isinstance(source, (_Chunks, list, tuple))  # nothing is drawn anew at a pass over these
+        kept, first = _first_pass(_passed(source, device, dtype), memory, compared=not fixed)
+        if not fixed:
             second = [_fingerprint(batch) for batch in _passed(source, device, dtype)]
             _check_second_pass(first, second, held=kept is not None)
     if kept is not None:
@@ -209,12 +210,13 @@ def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     )
 
 
-def _first_pass(batches: Iterator[Batch], memory: float) -> tuple[list[Batch] | None, list[Tensor]]:
+def _first_pass(batches: Iterator[Batch], memory: float, *, compared: bool) -> tuple[list[Batch] | None, list[Tensor]]:
+    """The batches, if they fit into memory, and a fingerprint of each, if they are to be compared."""
     kept: list[Batch] | None = []
     fingerprints: list[Tensor] = []
     used = 0
     for batch in batches:
-        fingerprints.append(_fingerprint(batch))
+        fingerprints.append(_fingerprint(batch) if compared else torch.zeros(0))
         used += sum(t.numel() * t.element_size() for t in batch.tensors())
         if kept is not None and used <= memory:
             kept.append(batch)
