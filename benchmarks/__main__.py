@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -39,6 +40,7 @@ TARGETS = {  # time of ritz / time of curvlinops, at most
     ("cuda", "H product, TF32 tangents"): 0.15,
     ("cuda", "G product, TF32 tangents"): 0.15,
 }
+WORK = ("products", "eigenpairs", "density")
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,13 @@ class Bench:
 
     def run(self) -> list[Row]:
         with peers.fair(self.device):
-            self.products("H product", "hessian")
-            self.products("G product", "gauss_newton")
-            self.eigenpairs()
-            self.density()
+            if "products" in self.options.work:
+                self.products("H product", "hessian")
+                self.products("G product", "gauss_newton")
+            if "eigenpairs" in self.options.work:
+                self.eigenpairs()
+            if "density" in self.options.work:
+                self.density()
         return self.rows
 
     def products(self, work: str, matrix: str) -> None:
@@ -93,7 +98,8 @@ class Bench:
         operator = getattr(peers.Ritz(self.problem, "high"), matrix)()
         times = self._alternated({"ritz": peers.product_with(operator, self.problem)}, self.repetitions)
         rivals = {name: values for name, values in slow.items() if name not in ("ritz", "gradient")}
-        note = f"relative error of a product {operator.matmat.probe.tangent_error:.1e}, measured on the first batch"
+        error = operator.matmat.probe.tangent_error
+        note = f"against float32 peers; relative error of a product {error:.1e}, measured on the first batch"
         self._report(f"{work}, TF32 tangents", {**times, **rivals}, note)
 
     def eigenpairs(self) -> None:
@@ -109,10 +115,11 @@ class Bench:
         """The density, from construction to the curve."""
         contestants = {"ritz": peers.Ritz(self.problem), **self._peers("density")}
         if self.full:
-            peak = self._peak_memory_reset()
+            peaks: list[str] = []
             work: dict[str, Callable[[], Any]] = {n: c.density for n, c in contestants.items()}
+            work["ritz"] = lambda: peaks.append(self._peak_memory(contestants["ritz"].density))
             times = self._alternated(work, self._repetitions_of_runs)
-            self._report("density", times, peak())
+            self._report("density", times, f"peak of ritz {peaks[-1]}")
         else:
             self._short_density(contestants)
 
@@ -178,11 +185,13 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _peak_memory_reset(self) -> Callable[[], str]:
+    def _peak_memory(self, work: Callable[[], Any]) -> str:
         if self.device.type != "cuda":
-            return lambda: ""
+            work()
+            return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB of the process so far"
         torch.cuda.reset_peak_memory_stats()
-        return lambda: f"peak {torch.cuda.max_memory_allocated() / 1e9:.1f} GB"
+        work()
+        return f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB"
 
     def _report(self, work: str, times: dict[str, list[float]], note: str) -> None:
         ours, name = times["ritz"], self.problem.name
@@ -218,6 +227,7 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", help=f"any of {', '.join(PROBLEMS)}")
     parser.add_argument("--gpu", action="store_true", help="VGG11 on a GPU; every density in full")
     parser.add_argument("--full", action="store_true", help="run densities in full on the CPU, too (hours)")
+    parser.add_argument("--work", nargs="*", default=WORK, choices=WORK, help="what to measure (default: everything)")
     parser.add_argument("--repetitions", type=int, default=11)
     parser.add_argument("--out", type=Path, help="JSON to write, besides printing")
     options = parser.parse_args()

@@ -126,6 +126,7 @@ def _single_precision(operator: Any) -> LinearOperator:
 def fair(device: torch.device) -> Iterator[None]:
     """What peers need to run at all: attention that can be differentiated twice, float32 without TF32, no warnings."""
     with warnings.catch_warnings(), numerics(device, "highest", recurrent=False):
+        torch.backends.cudnn.benchmark = False  # PyTorch's default; ritz turns it on for itself
         warnings.simplefilter("ignore")
         yield
 

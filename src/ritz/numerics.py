@@ -18,18 +18,31 @@ Precision = Literal["highest", "high"]
 def numerics(device: torch.device, precision: Precision, *, recurrent: bool) -> Iterator[None]:
     """Run with attention that can be differentiated twice, outside autocast, and without TF32 unless asked for.
 
-    Fused attention kernels have no second derivative, and cuDNN's recurrent ones neither.
+    Fused attention kernels have no second derivative, and cuDNN's recurrent ones neither. The shapes are the same in
+    every product, so cuDNN may look for its fastest convolution once.
     """
     _check_inference_mode()
-    cudnn = torch.backends.cudnn.enabled
-    if recurrent and device.type == "cuda":
-        torch.backends.cudnn.enabled = False
+    with contextlib.ExitStack() as settings:
+        settings.enter_context(_cudnn(device, enabled=not recurrent))
+        settings.enter_context(_float32(precision))
+        settings.enter_context(sdpa_kernel(SDPBackend.MATH))
+        settings.enter_context(torch.autocast(device.type, enabled=False))
+        settings.enter_context(torch.enable_grad())
+        yield
+
+
+@contextlib.contextmanager
+def _cudnn(device: torch.device, *, enabled: bool) -> Iterator[None]:
+    if device.type != "cuda":
+        yield
+        return
+    backend: Any = torch.backends.cudnn
+    before = backend.enabled, backend.benchmark
+    backend.enabled, backend.benchmark = before[0] and enabled, True
     try:
-        exact = torch.autocast(device.type, enabled=False)
-        with _float32(precision), exact, sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
-            yield
+        yield
     finally:
-        torch.backends.cudnn.enabled = cudnn
+        backend.enabled, backend.benchmark = before
 
 
 @contextlib.contextmanager
