@@ -78,7 +78,7 @@ def risk_of(target: Target, wishes: Wishes) -> Risk:
     if isinstance(found, tuple | list) and len(found) == 3 and isinstance(found[0], nn.Module):
         model, loss, data = found
         return Risk(_converted(model, wishes), loss, data)
-    what = f"a {type(found).__name__}"
+    what = f"an object of type {type(found).__name__}"
     if isinstance(found, tuple | list):
         what += f" of {', '.join(type(item).__name__ for item in found) or 'nothing'}"
     raise ArgumentError(
