@@ -124,9 +124,11 @@ def _single_precision(operator: Any) -> LinearOperator:
 
 @contextlib.contextmanager
 def fair(device: torch.device) -> Iterator[None]:
-    """What peers need to run at all: attention that can be differentiated twice, float32 without TF32, no warnings."""
+    """The engine's own settings for the peers as well, who could not run without some of them.
+
+    Attention that can be differentiated twice, float32 without TF32, cuDNN's search for its fastest convolutions.
+    """
     with warnings.catch_warnings(), numerics(device, "highest", recurrent=False):
-        torch.backends.cudnn.benchmark = False  # PyTorch's default; ritz turns it on for itself
         warnings.simplefilter("ignore")
         yield
 

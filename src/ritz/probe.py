@@ -18,7 +18,7 @@ from .errors import ModelError
 from .linearizations import Linearization, Map, add_product
 from .risk import Risk
 
-FASTER = 1.25  # how much faster PyTorch's own path must be to be taken: the choice should not hang on noise
+FASTER = 1.5  # how much faster PyTorch's own path must be to be taken: the choice should not hang on noise
 
 
 @dataclass(frozen=True)
