@@ -161,13 +161,19 @@ def complement(U: Float[Tensor, "n r"], count: int) -> Float[Tensor, "n k"]:
 
     By Householder reflections: O(n r k), however large n is.
     """
-    n, r = U.shape
-    E = U.new_zeros(n, count)
-    E[r : r + count] = torch.eye(count, dtype=U.dtype, device=U.device)
-    if not r or not count:
-        return E
-    reflectors, tau = torch.geqrf(U)
-    return torch.ormqr(reflectors, tau, E)
+    return from_complement(U, torch.eye(len(U) - U.shape[1], count, dtype=U.dtype, device=U.device))
+
+
+def from_complement(U: Float[Tensor, "n r"], Z: Float[Tensor, "s k"]) -> Float[Tensor, "n k"]:
+    """B Z, with B the orthonormal basis (n × n - r) of the complement of span(U) that `complement` begins."""
+    padded = torch.cat([Z.new_zeros(U.shape[1], Z.shape[1]), Z])
+    return torch.ormqr(*torch.geqrf(U), padded) if U.shape[1] and Z.shape[1] else padded
+
+
+def in_complement(U: Float[Tensor, "n r"], A: Float[Tensor, "n k"]) -> Float[Tensor, "s k"]:
+    """Bᵀ A: the coordinates of A in the same basis."""
+    turned = torch.ormqr(*torch.geqrf(U), A, transpose=True) if U.shape[1] and A.shape[1] else A
+    return turned[U.shape[1] :]
 
 
 def unit(u: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
