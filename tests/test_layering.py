@@ -21,7 +21,7 @@ RANK = {
             {"vectors"},
             {"krylov", "eigen", "estimates", "gram", "kronecker", "classes", "knockout"},
             {"plot", "testing"},
-            {"lab", "analysis"},
+            {"lab", "analysis", "verify"},
             {"experiments", "integrations"},
             {"report"},
             {"cli"},

@@ -231,7 +231,7 @@ def _check_assumptions(w: Tensor, V: Tensor, X: Tensor, y: Tensor) -> None:
     if broken:
         raise ArgumentError(
             f"The paired outliers are not exact here: {'; '.join(broken)}.",
-            "They need orthogonal columns of equal norm, white inputs, and targets correlated with them along Vᵀw alone.",
+            "They need orthogonal columns of equal norm, white inputs, and targets that follow them along Vᵀw alone.",
             "theory.two_layer_linear(V, w[None], X, y[:, None]) is exact for any weights and data.",
         )
 

@@ -104,6 +104,12 @@ def whole(generator: Generator, low: int, high: int) -> int:
     return int(torch.randint(low, high + 1, (), generator=generator))
 
 
+def width(generator: Generator, low: int, high: int) -> int:
+    """An integer from low to high, uniform in its logarithm: narrow networks as often as wide ones."""
+    share = float(torch.rand((), generator=generator, dtype=torch.float64))
+    return min(high, int(low * ((high + 1) / low) ** share))
+
+
 def _flat(parameters: tuple[Tensor, ...]) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
     sizes = [p.numel() for p in parameters]
 

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import leaky_relu, softplus
 
 from .. import theory
-from .check import Check, dense_gauss_newton, dense_hessian, normal, scale, squared_error, whole
+from .check import Check, dense_gauss_newton, dense_hessian, normal, scale, squared_error, whole, width
 
 PAPER = "Singh et al. 2026"
 Inputs = tuple[Any, ...]
@@ -19,7 +19,7 @@ Inputs = tuple[Any, ...]
 
 def _scalar(generator: Generator, largest: int = 150) -> Inputs:
     """w, v, x, y of any width up to `largest` and any scale within 10^±3."""
-    m, N = whole(generator, 1, largest), whole(generator, 1, 30)
+    m, N = width(generator, 1, largest), whole(generator, 1, 30)
     return tuple(normal(generator, size, scale=scale(generator)) for size in (m, m, N, N))
 
 
@@ -65,7 +65,7 @@ def _any_loss_oracle(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _unit_scales(generator: Generator) -> Inputs:
-    m, N = whole(generator, 1, 150), whole(generator, 1, 30)
+    m, N = width(generator, 1, 150), whole(generator, 1, 30)
     return tuple(normal(generator, size) for size in (m, m, N, N))
 
 
@@ -98,13 +98,13 @@ def _relu_ggn(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _bias(generator: Generator) -> Inputs:
-    m, N = whole(generator, 1, 100), whole(generator, 1, 30)
+    m, N = width(generator, 1, 100), whole(generator, 1, 30)
     return tuple(normal(generator, size, scale=scale(generator)) for size in (m, m, m, N, N))
 
 
 def _bias_assumed(generator: Generator) -> Inputs:
     """An input of Thm B.1: v ⟂ b of equal norm, x and y centred, var x = 1, no correlation."""
-    m, N = whole(generator, 2, 100), whole(generator, 4, 30)
+    m, N = width(generator, 2, 100), whole(generator, 4, 30)
     v, b = (scale(generator, 1.5) * torch.linalg.qr(normal(generator, m, 2)).Q).unbind(1)
     columns = torch.linalg.qr(torch.cat([torch.ones(N, 1, dtype=torch.float64), normal(generator, N, 2)], 1)).Q
     x, y = N**0.5 * columns[:, 1], scale(generator) * columns[:, 2]
@@ -150,8 +150,8 @@ def _bias_oracle(w: Tensor, v: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tenso
     return dense_hessian(lambda v, b, w: squared_error((w @ v) * x + w @ b, y), v, b, w)
 
 
-def _inputs(generator: Generator, *, correlated: bool, width: int = 25) -> Inputs:
-    D, m = whole(generator, 1, 5), whole(generator, 1, width)
+def _inputs(generator: Generator, *, correlated: bool) -> Inputs:
+    D, m = whole(generator, 1, 5), width(generator, 1, 30)
     N = D + whole(generator, 1, 30)
     X = normal(generator, N, D, scale=scale(generator))
     if not correlated:
@@ -182,7 +182,7 @@ def _multi_input(W: Tensor, V: Tensor, X: Tensor, y: Tensor) -> Tensor:
 
 
 def _diagonal(generator: Generator) -> Inputs:
-    D, N = whole(generator, 1, 40), whole(generator, 1, 30)
+    D, N = width(generator, 1, 40), whole(generator, 1, 30)
     w, v = (normal(generator, D, scale=scale(generator)) for _ in range(2))
     return w, v, normal(generator, N, D, scale=scale(generator)), normal(generator, N, scale=scale(generator))
 
@@ -192,7 +192,7 @@ def _diagonal_oracle(w: Tensor, v: Tensor, X: Tensor, y: Tensor) -> Tensor:
 
 
 def _outputs(generator: Generator) -> Inputs:
-    K, m, N = whole(generator, 1, 5), whole(generator, 1, 25), whole(generator, 1, 30)
+    K, m, N = whole(generator, 1, 5), width(generator, 1, 30), whole(generator, 1, 30)
     W, V = (normal(generator, K, m, scale=scale(generator)) for _ in range(2))
     return W, V, normal(generator, N, scale=scale(generator)), normal(generator, N, K, scale=scale(generator))
 
@@ -224,7 +224,7 @@ def _white(generator: Generator, m: int, D: int) -> Inputs:
 
 def _paired(generator: Generator) -> Inputs:
     D = whole(generator, 1, 6)
-    return _white(generator, whole(generator, D, 40), D)
+    return _white(generator, width(generator, D, 40), D)
 
 
 def _paired_degenerate(generator: Generator) -> Mapping[str, Inputs]:
@@ -245,10 +245,10 @@ def _paired_oracle(w: Tensor, V: Tensor, X: Tensor, y: Tensor) -> Tensor:
 
 
 def _head(generator: Generator) -> Inputs:
-    """w_q, w_k, w_v, x, y; the weights scaled so that the softmax is sometimes flat, sometimes nearly saturated."""
-    d, n = whole(generator, 1, 120), whole(generator, 1, 12)
+    """w_q, w_k, w_v, x, y, with scores up to about ten: far beyond, it is autograd that loses its digits."""
+    d, n = width(generator, 1, 140), whole(generator, 1, 12)
     x, y = normal(generator, n, scale=scale(generator, 1)), normal(generator, n, scale=scale(generator))
-    size = scale(generator, 1) * d**0.25 / float(x.abs().max())  # scores up to about a hundred
+    size = scale(generator, 0.5) * d**0.25 / float(x.abs().max())
     w_q, w_k = (normal(generator, d) * size / d**0.25 for _ in range(2))
     return w_q, w_k, float(normal(generator, 1, scale=scale(generator))), x, y
 
@@ -317,7 +317,7 @@ def _smooth(w_v: Tensor, s: Tensor) -> Tensor:
 
 
 def _any_head(generator: Generator) -> Inputs:
-    d = whole(generator, 1, 120)
+    d = width(generator, 1, 140)
     return normal(generator, d), normal(generator, d), float(normal(generator, 1))
 
 
