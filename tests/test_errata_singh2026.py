@@ -8,7 +8,7 @@ from pytest import approx
 from torch.testing import assert_close
 
 from ritz import theory
-from ritz.verify import singh2026
+from ritz.verify import singh2026, singh2026_attention
 from ritz.verify.check import dense_hessian, normal, squared_error
 
 W, V, X = (torch.tensor(numbers, dtype=torch.float64) for numbers in ([1, 2], [2, 0.5], [1, 2]))  # ⟨w,v⟩ = 3, σ² = 2.5
@@ -288,7 +288,7 @@ def xi_squared(inputs, *, squared):
 
 
 def test_attention_hessian_columns_are_query_then_key():
-    H, s = singh2026._attention(*HEAD), theory.attention_scalars(*HEAD)
+    H, s = singh2026_attention._attention(*HEAD), theory.attention_scalars(*HEAD)
     w_q, w_k = HEAD[:2]
     assert_close(H[0, 1:], s.beta * torch.cat([w_k, w_q]))  # columns (w_q, w_k)
     assert float((H[0, 1:] - s.beta * torch.cat([w_q, w_k])).abs().max()) > 0.1  # columns (w_k, w_q), as printed
@@ -318,7 +318,7 @@ def test_attention_xi_needs_squared_norms():
 def test_remark_b4_bounds_the_outlier_and_not_the_bulk():
     found, bounds = theory.self_attention(*BULK_ON_TOP), theory.attention_bounds(*BULK_ON_TOP)
     s = theory.attention_scalars(*BULK_ON_TOP)
-    sharpness = float(torch.linalg.eigvalsh(singh2026._attention(*BULK_ON_TOP)).max())
+    sharpness = float(torch.linalg.eigvalsh(singh2026_attention._attention(*BULK_ON_TOP)).max())
     assert s.zeta < 0 and sharpness == approx(abs(s.gamma)) == approx(1.372, abs=1e-3)
     assert bounds.largest_outlier[1] == approx(1.187, abs=1e-3)  # printed as a bound of λ_max
     assert found["outlier 1"].value <= bounds.largest_outlier[1]
@@ -338,7 +338,7 @@ def test_remark_3_1_is_monotone_in_the_norms_for_positive_zeta_only():
     assert frozen_bound(FALLING, 1.0) == approx(0.334, abs=1e-3) and frozen_bound(FALLING, 1.5) == approx(
         0.267, abs=1e-3
     )
-    inputs = singh2026._head_degenerate(seeded())["ζ > 0"]
+    inputs = singh2026_attention._head_degenerate(seeded())["ζ > 0"]
     assert cubic(inputs)[5].zeta > 0 and frozen_bound(inputs, 1.5) > frozen_bound(inputs, 1.0)
 
 

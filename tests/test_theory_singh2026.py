@@ -14,10 +14,10 @@ from ritz import theory
 from ritz.errors import ArgumentError, RitzError
 from ritz.operators import Operator
 from ritz.spectrum import Spectrum
-from ritz.verify import errors, singh2026
+from ritz.verify import errors, singh2026, singh2026_attention
 from ritz.verify.check import dense_hessian, normal, scale, whole
 
-CHECKS = {check.result: check for check in singh2026.CHECKS}
+CHECKS = {check.result: check for check in singh2026.CHECKS + singh2026_attention.CHECKS}
 seeds = st.integers(0, 2**32 - 1)
 patient = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 every_result = pytest.mark.parametrize("check", CHECKS.values(), ids=list(CHECKS))
@@ -53,7 +53,7 @@ def test_closed_form_is_the_dense_hessian(check, seed):
 
 DEGENERATE = [
     pytest.param(check, name, id=f"{check.result}: {name}")
-    for check in singh2026.CHECKS
+    for check in CHECKS.values()
     for name in check.degenerate(seeded())
 ]
 
@@ -106,7 +106,8 @@ class Products:
 @pytest.mark.parametrize("result", LARGE)
 def test_three_thousand_parameters(result, seed, monkeypatch):
     """Random mixtures of all eigenvectors: what holds for them holds for the whole basis, so for all eigenvalues."""
-    monkeypatch.setattr(singh2026, "dense_hessian", Products)
+    for module in (singh2026, singh2026_attention):
+        monkeypatch.setattr(module, "dense_hessian", Products)
     check, generator = CHECKS[result], seeded(seed)
     inputs = LARGE[result](generator)
     closed_form, H = check.closed_form(*inputs), check.oracle(*inputs)
@@ -321,7 +322,7 @@ def test_attention_stays_exact_where_the_softmax_saturates_and_autograd_does_not
 @patient
 @given(seeds)
 def test_attention_bounds_hold(seed):
-    inputs = singh2026._head(seeded(seed))
+    inputs = singh2026_attention._head(seeded(seed))
     found, bounds = theory.self_attention(*inputs), theory.attention_bounds(*inputs)
     values, margin = found.eigenvalues(), 1e-10 * found.scale
     outliers = [found[f"outlier {i}"].value for i in (1, 2, 3)]
