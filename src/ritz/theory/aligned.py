@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,7 +21,7 @@ from .closed_form import ClosedForm, Group, complement
 from .linear import TOLERANCE, require_white
 from .matrices import EPS, matrix, product, regression, told_from_zero
 
-LINKED = 1e-12  # a factor below this times the layer's norm ends a direction: beyond rounding, far below TOLERANCE
+LINKED = 1e-10  # a factor below this times the norm ends a direction: above what rounding grows to on the way round
 GOLDEN = 0.6180339887498949  # multiples of it, modulo one, are spread as evenly as can be
 
 
@@ -47,8 +48,9 @@ def aligned_linear(
     Ws, X, Y = regression(weights, X, Y)
     sigma_x = require_white(X)
     R = (X @ product(Ws).T - Y).T @ X / len(X)
-    scale = sigma_x**2 * float(torch.linalg.matrix_norm(product(Ws), 2)) + float((Y.T @ X).norm()) / len(X)
-    return _lines(_directions(Ws, R * (not gauss_newton), scale or 1.0), sigma_x)
+    norms = [float(torch.linalg.matrix_norm(W, 2)) for W in Ws]
+    scale = sigma_x**2 * prod(norms) + float((Y.T @ X).norm()) / len(X)  # what R is a difference of
+    return _lines(_directions(Ws, R * (not gauss_newton), [*norms, scale]), sigma_x)
 
 
 def balanced_linear(
@@ -184,16 +186,15 @@ def _lift(directions: Directions, i: Tensor, j: Tensor, Z: Float[Tensor, "l2 c"]
     return torch.cat([part.flatten(0, 1) for part in parts])
 
 
-def _directions(weights: Sequence[Tensor], R: Tensor, scale: float) -> Directions:
+def _directions(weights: Sequence[Tensor], R: Tensor, norms: Sequence[float]) -> Directions:
     """The common singular directions of W₁ … W_L and R, found by following them around the circle of these maps.
 
     A direction begins where a layer cannot reach (the complement of its range) and goes on, from the last layer to the
-    inputs through Rᵀ, until a factor is zero; what is left at the inputs begins there. `scale` is what R is small
-    or large against.
+    inputs through Rᵀ, until a factor is zero; what is left at the inputs begins there. `norms` are those of the
+    layers, and what R is small or large against.
     """
-    R = R if float(R.norm()) > LINKED * scale else torch.zeros_like(R)
-    norms = [*(float(torch.linalg.matrix_norm(W, 2)) for W in weights), scale]
-    maps = [C / (norm or 1.0) for C, norm in zip([*weights, R.T], norms, strict=True)]
+    R = R if float(R.norm()) > LINKED * norms[-1] else torch.zeros_like(R)
+    maps = [C / (norm or 1.0) for C, norm in zip([*weights, R.T], [*norms[:-1], float(R.norm())], strict=True)]
     depth, begun, at_input = len(weights), [], [R.new_zeros(R.shape[1], 0)]
     for level in [*range(1, depth + 1), 0]:
         reached = _range(maps[level - 1]) if level else torch.cat(at_input, 1)

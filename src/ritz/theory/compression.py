@@ -139,7 +139,7 @@ def _outputs(W1: Tensor, W2: Tensor, X: Tensor, slope: float) -> Tensor:
 def _patterns(W1: Tensor, X: Tensor, slope: float) -> tuple[Tensor, Tensor]:
     """The distinct slope patterns (g, N), and for each unit which of them is its own."""
     active, members = (X @ W1.T > 0).T.unique(dim=0, return_inverse=True)
-    return torch.where(active, 1.0, slope).to(X), members
+    return active.to(X) + slope * (~active).to(X), members
 
 
 def _folds(W1: Tensor, W2: Tensor, members: Tensor, R: Tensor) -> list[Fold]:

@@ -63,6 +63,7 @@ def balanced_weights(
     with a generator and coordinate axes without. linear2026, App. C; there "right" in step 1 is to read "left".
     """
     U, S, Vt = torch.linalg.svd(matrix("M", M), full_matrices=False)
+    S = torch.where(told_from_zero(S, M), S, 0.0)  # the L-th root of rounding is large
     rank = min([*M.shape, *hidden])
     bases = [Vt[:rank].T, *(_frame(width, rank, generator) for width in hidden), U[:, :rank]]
     root = S[:rank] ** (1 / (len(bases) - 1))
