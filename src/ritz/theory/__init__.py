@@ -54,7 +54,8 @@ __all__ = [  # noqa: RUF022 - grouped by subject
     "linear_pair", "relu_pair", "two_layer_linear", "two_layer_relu",
     # deep linear networks: linear2026
     "aligned_linear", "balanced_linear", "balanced_solution", "balanced_weights", "balancedness", "input_scale",
-    "linear_gauss_newton", "linear_trace", "shallow_linear", "sharpness_bound", "spectral_norm_bound", "whitened", "whiteness",
+    "linear_gauss_newton", "linear_trace", "shallow_linear", "sharpness_bound", "spectral_norm_bound", "whitened",
+    "whiteness",
     # logistic regression on class means: Papyan (2020), Sec. 8
     "Gaps", "ccm_error_rate", "ccm_gaps", "logistic_ccm",
     # random matrices
