@@ -1,6 +1,8 @@
 """`ritz verify` runs every result, reports what it found, and can say no."""
 
+import re
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from ritz.cli.verify import verify as command
 from ritz.verify import singh2026
 from ritz.verify.check import Check, dense_gauss_newton, dense_hessian, normal, scale, whole, width
 
+ROOT = Path(__file__).parent.parent
 app = typer.Typer()
 app.command()(command)
 
@@ -99,3 +102,10 @@ def test_draws_stay_in_their_range(seed):
     assert 1e-3 <= scale(generator) <= 1e3
     assert 1 <= whole(generator, 1, 3) <= 3
     assert 2 <= width(generator, 2, 9) <= 9
+
+
+def test_every_row_of_the_errata_links_to_a_test_that_exists():
+    links = re.findall(r"\(\.\./(tests/\w+\.py)#:~:text=(\w+)\)", (ROOT / "docs" / "errata.md").read_text())
+    assert len(links) > 30
+    missing = [name for file, name in links if f"def {name}(" not in (ROOT / file).read_text()]
+    assert missing == []

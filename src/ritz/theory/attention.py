@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.func import grad
 
@@ -19,7 +19,7 @@ from .closed_form import ClosedForm, Group
 from .matrices import eigenlines, fits
 from .pairs import Pair, embedded, same_length, vector
 
-PerSequence = Float[Tensor, "..."] | Sequence[Float[Tensor, "..."]] | None
+PerSequence = Shaped[Tensor, "..."] | Sequence[Shaped[Tensor, "..."]] | None
 
 
 @dataclass(frozen=True)

@@ -31,19 +31,19 @@ class Pair:
     name: str  # prefix of its lines: "", "cell +, ", "input 3, "
     w: Float[Tensor, " m"]
     v: Float[Tensor, " m"]
-    rows: Int[Tensor, " 2m"]  # of v, then of w
+    rows: Int[Tensor, " n"]  # of the m entries of v, then of w
 
     @property
     def norms(self) -> tuple[float, float]:
         """p = ‖w + v‖/√2 and q = ‖w - v‖/√2."""
         return ROOT * float((self.w + self.v).norm()), ROOT * float((self.w - self.v).norm())
 
-    def bulk(self, sign: int, count: int) -> Float[Tensor, "2m k"]:
+    def bulk(self, sign: int, count: int) -> Float[Tensor, "n k"]:
         """(u; ±u)/√2 with u ⟂ w ± v."""
         U = complement(unit(self.w + sign * self.v)[:, None], count)
         return ROOT * torch.cat([U, sign * U])
 
-    def frame(self) -> Float[Tensor, "2m 2"]:
+    def frame(self) -> Float[Tensor, "n 2"]:
         """(ĝ₊; ĝ₊)/√2 and (ĝ₋; -ĝ₋)/√2, ĝ± = (w ± v)/‖w ± v‖: what the outliers' eigenvectors are made of."""
         plus, minus = unit(self.w + self.v), unit(self.w - self.v)
         return ROOT * torch.stack([torch.cat([plus, plus]), torch.cat([minus, -minus])], 1)

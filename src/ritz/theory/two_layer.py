@@ -131,9 +131,7 @@ def phase(w: Float[Tensor, " m"], v: Float[Tensor, " m"], x: Float[Tensor, " N"]
     return Phase.EARLY if target and c / target < 1 / 3 else Phase.DIVERGENT
 
 
-def invariant_bulk(
-    w: Float[Tensor, " m"], v: Float[Tensor, " m"]
-) -> tuple[Float[Tensor, "2m a"], Float[Tensor, "2m b"]]:
+def invariant_bulk(w: Float[Tensor, " m"], v: Float[Tensor, " m"]) -> tuple[Float[Tensor, "n a"], Float[Tensor, "n b"]]:
     """The subspaces (u; u), u ⟂ w + v, and (u; -u), u ⟂ w - v, that gradient descent never enters nor turns.
 
     Orthonormal columns, in coordinates (v, w). θ and its gradient are orthogonal to both, with momentum and weight
