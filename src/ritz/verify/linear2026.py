@@ -15,6 +15,7 @@ from .. import theory
 from .check import Check, dense_gauss_newton, dense_hessian, normal, scale, squared_error, whole
 
 PAPER = "linear2026"
+SMOOTHING = 0.1  # of labels: without it a confident network has no curvature left to measure rounding by
 Inputs = tuple[Any, ...]
 
 
@@ -40,7 +41,7 @@ def _white(generator: Generator, D: int, decades: float = 3.0) -> Tensor:
     return theory.whitened(normal(generator, D + whole(generator, 0, 20), D), scale(generator, decades))
 
 
-def two_layers(generator: Generator, width: int = 30, most: int = 4) -> Inputs:
+def two_layers(generator: Generator, width: int = 22, most: int = 4) -> Inputs:
     """W₁, W₂, X, Y of any scales; one draw in four has weights of low rank."""
     m, D, K, N = (whole(generator, 1, top) for top in (width, most, most, 20))
     W1, W2 = normal(generator, m, D, scale=scale(generator)), normal(generator, K, m, scale=scale(generator))
@@ -77,7 +78,7 @@ def _linear_ggn(W1: Tensor, W2: Tensor, X: Tensor, Y: Tensor) -> Tensor:
     return _gauss_newton([W1, W2], X)
 
 
-def relu_layers(generator: Generator, width: int = 36) -> Inputs:
+def relu_layers(generator: Generator, width: int = 16) -> Inputs:
     """W₁, W₂, X, Y with few examples, so that units share their patterns."""
     m, D, K, N = (whole(generator, 1, top) for top in (width, 3, 3, 4))
     W1, W2 = normal(generator, m, D, scale=scale(generator)), normal(generator, K, m, scale=scale(generator))
@@ -104,14 +105,14 @@ def _relu(W1: Tensor, W2: Tensor, X: Tensor, Y: Tensor, slope: float = 0.0) -> T
 
 def _classified(generator: Generator) -> Inputs:
     """A linear pair under cross-entropy inside a tanh network, whose output bias is the rest of the parameters."""
-    m, D, K, N = (whole(generator, low, top) for low, top in ((1, 30), (1, 4), (2, 4), (1, 12)))
+    m, D, K, N = (whole(generator, low, top) for low, top in ((1, 16), (1, 3), (2, 3), (1, 12)))
     W1, W2 = normal(generator, m, D), normal(generator, K, m, scale=m**-0.5)
     labels = torch.randint(K, (N,), generator=generator)
     return W1, W2, normal(generator, N, D), labels, normal(generator, K)
 
 
 def _tanh_loss(X: Tensor, labels: Tensor, M: Tensor, bias: Tensor) -> Tensor:
-    return cross_entropy(torch.tanh(X @ M.T) * bias.exp() + bias, labels)
+    return cross_entropy(torch.tanh(X @ M.T) * bias.exp() + bias, labels, label_smoothing=SMOOTHING)
 
 
 def _pair(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor, bias: Tensor) -> theory.ClosedForm:
@@ -127,15 +128,19 @@ def _relu_classified(generator: Generator) -> Inputs:
     return W1, W2, X[:4], labels[:4]
 
 
+def _smoothed(labels: Tensor, outputs: Tensor) -> Tensor:
+    return cross_entropy(outputs, labels, label_smoothing=SMOOTHING)
+
+
 def _relu_pair(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor) -> theory.ClosedForm:
-    return theory.relu_pair(W1, W2, X, lambda outputs: cross_entropy(outputs, labels), slope=0.2)
+    return theory.relu_pair(W1, W2, X, partial(_smoothed, labels), slope=0.2)
 
 
 def _relu_pair_oracle(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor) -> Tensor:
-    return dense_hessian(lambda A, B: cross_entropy(_outputs([A, B], X, 0.2), labels), W1, W2)
+    return dense_hessian(lambda A, B: _smoothed(labels, _outputs([A, B], X, 0.2)), W1, W2)
 
 
-def _widths(generator: Generator, deepest: int = 4, widest: int = 6) -> list[int]:
+def _widths(generator: Generator, deepest: int = 4, widest: int = 5) -> list[int]:
     return [whole(generator, 1, widest) for _ in range(whole(generator, 2, deepest + 1))]
 
 
@@ -256,7 +261,7 @@ def _shallow_oracle(W1: Tensor, W2: Tensor, X: Tensor) -> Tensor:
 
 def aligned(generator: Generator, widths: Sequence[int] | None = None, kind: str | None = None) -> Inputs:
     """Layers with common singular vectors and a residual that has them too; `kind` is one of KINDS."""
-    widths = widths or _widths(generator)
+    widths = widths or _widths(generator, widest=4)
     kind = kind or KINDS[whole(generator, 0, len(KINDS) - 1)]
     depth, q = len(widths) - 1, max(widths)
     s, rho = 0.05 + torch.rand(depth, q, generator=generator, dtype=torch.float64), normal(generator, q)
