@@ -183,7 +183,7 @@ class _Sector:
         m, D = self.Q.shape
 
         def basis(count: int) -> Tensor:
-            U = complement(unit(self.w)[:, None], m - 1)
+            U = complement(unit(self.w)[:, None], min(count, m - 1))
             return torch.cat([self._vectors(U, 0 * U, k=k) for k in range(1, D)], 1)[:, :count]
 
         return Group("zero", 0.0, (m - 1) * (D - 1), basis)

@@ -21,7 +21,7 @@ from .closed_form import ClosedForm, Group, complement, unit
 from .matrices import eigenlines, fits
 
 ROOT = 0.5**0.5
-DECOUPLED = 1e-13  # entries of C below this fraction of the largest one cannot move an eigenvalue by more than rounding
+DECOUPLED = 1e-13  # |Cₛₜ|/√(Cₛₛ Cₜₜ) below which two pairs cannot move each other's lines by more than rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +57,8 @@ def coupled(
     Pairs that C does not couple give lines of their own, named after them.
     """
     lines = [line for pair, d in zip(pairs, slopes.tolist(), strict=True) for line in _bulk(pair, d, size)]
-    across = curvature - curvature.diag().diag()
-    if len(pairs) == 1 or float(across.abs().max()) <= DECOUPLED * float(curvature.abs().max()):
+    sizes, across = curvature.diag().abs().sqrt(), curvature - curvature.diag().diag()
+    if bool((across.abs() <= DECOUPLED * torch.outer(sizes, sizes)).all()):
         for pair, d, c in zip(pairs, slopes.tolist(), curvature.diag().tolist(), strict=True):
             lines += [embedded(line, pair.rows, size) for line in _two_outliers(pair, d, c)]
         return lines
@@ -85,7 +85,7 @@ def vector(name: str, given: Tensor) -> Float[Tensor, " m"]:
             f"{name} has shape {tuple(given.shape)}"
             + ("." if bool(given.isfinite().all()) else " and NaN or infinite entries."),
             "Here a closed form takes finite vectors: one number per hidden unit, or one per example.",
-            f"Flatten it: {name}.flatten().",
+            f"Flatten it, {name}.flatten(), or look for the overflow that made it infinite.",
         )
     return given.detach().to(torch.float64)
 
