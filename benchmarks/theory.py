@@ -1,125 +1,97 @@
-"""`python -m benchmarks.theory`: what closed forms cost as networks grow, against the dense route where that can run.
+"""What a closed form costs as width and samples grow, against the dense Hessian where that can be formed.
 
-One thread, float64. "grows" is the exponent of the last step, time ~ size^grows; a dense spectrum grows with 3.
+python benchmarks/theory.py
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
+from torch.func import grad, jacfwd
 
 from ritz import theory
-from ritz.verify.check import dense_hessian, normal, squared_error
 
-REPEATS = 3  # the fastest counts: the machine may be shared
-DENSE_SIZE = 1500  # parameters up to which the dense route runs
-
-
-@dataclass(frozen=True)
-class Case:
-    """One closed form: its input at a given width, and the loss that the dense route differentiates."""
-
-    name: str
-    widths: tuple[int, ...]
-    inputs: Callable[[int], tuple[Tensor, ...]]
-    closed_form: Callable[..., theory.ClosedForm]
-    dense: Callable[..., Tensor]
+DENSE = 2_000  # parameters up to which the dense Hessian is formed and diagonalised
+ENTRIES = 10**8  # numbers that its tangents may hold at once: 0.8 GB
+REPEATS = 3
 
 
-def scalar(m: int) -> tuple[Tensor, ...]:
-    """w, v of width m, and as many examples."""
-    return tuple(normal(torch.Generator().manual_seed(i), m) for i in range(4))
+def seconds(run: Callable[[], object], repeats: int = REPEATS) -> float:
+    """The shortest of several runs."""
+    found = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - started)
+    return min(found)
 
 
-def pair(m: int) -> tuple[Tensor, ...]:
-    """W1, W2 of hidden width m with ten inputs and outputs, and a thousand examples."""
-    shapes = ((m, 10), (10, m), (1000, 10), (1000, 10))
-    return tuple(normal(torch.Generator().manual_seed(i), *shape) for i, shape in enumerate(shapes))
+def dense_eigenvalues(outputs: Callable[..., Tensor], targets: Tensor, *weights: Tensor) -> Tensor:
+    """All eigenvalues of the autograd Hessian of Σ ‖f - y‖²/2N."""
+    sizes = [W.numel() for W in weights]
+
+    def loss(theta: Tensor) -> Tensor:
+        parts = (part.view_as(W) for part, W in zip(theta.split(sizes), weights, strict=True))
+        return (outputs(*parts) - targets).square().sum() / (2 * len(targets))
+
+    return torch.linalg.eigvalsh(jacfwd(grad(loss))(torch.cat([W.flatten() for W in weights])))
 
 
-def head(d: int) -> tuple[Tensor, ...]:
-    """w_q, w_k of width d, w_v = 1, and one sequence of a hundred."""
-    w_q, w_k, x, y = (normal(torch.Generator().manual_seed(i), size) for i, size in enumerate((d, d, 100, 100)))
-    return w_q / d**0.5, w_k / d**0.5, torch.tensor(1.0), x, y
+def linear_network(width: int, samples: int) -> tuple[float, float | None]:
+    """Seconds of the closed form and of the dense route for f = ⟨w, v⟩x."""
+    w, v, x, y = (torch.randn(n, dtype=torch.float64) for n in (width, width, samples, samples))
+
+    def dense() -> Tensor:
+        return dense_eigenvalues(lambda v, w: (w @ v) * x, y, v, w)
+
+    fits = 2 * width <= DENSE and 2 * width * samples <= ENTRIES
+    return seconds(lambda: theory.linear_network(w, v, x, y)), seconds(dense, 1) if fits else None
 
 
-def attention(w_q: Tensor, w_k: Tensor, w_v: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The dense Hessian of a head."""
+def two_layer_linear(width: int, samples: int, size: int = 10) -> tuple[float, float | None]:
+    """The same for f = W₂W₁x with `size` inputs and outputs."""
+    shapes = ((width, size), (size, width), (samples, size), (samples, size))
+    W1, W2, X, Y = (torch.randn(*shape, dtype=torch.float64) for shape in shapes)
 
-    def loss(w_v: Tensor, w_q: Tensor, w_k: Tensor) -> Tensor:
-        return squared_error(w_v * ((torch.outer(x, x) * (w_q @ w_k) / len(w_q) ** 0.5).softmax(1) @ x), y)
+    def dense() -> Tensor:
+        return dense_eigenvalues(lambda A, B: X @ A.T @ B.T, Y, W1, W2)
 
-    return dense_hessian(loss, w_v, w_q, w_k)
+    fits = 2 * size * width <= DENSE and 2 * size * width * width * samples <= ENTRIES
+    return seconds(lambda: theory.two_layer_linear(W1, W2, X, Y)), seconds(dense, 1) if fits else None
 
 
-CASES = (
-    Case(
+CASES: Sequence[tuple[str, Callable[[int, int], tuple[float, float | None]], Sequence[tuple[int, int]], int]] = (
+    (
         "linear_network",
-        (100, 10**4, 10**5, 10**6),
-        scalar,
-        theory.linear_network,
-        lambda w, v, x, y: dense_hessian(lambda v, w: squared_error((w @ v) * x, y), v, w),
+        linear_network,
+        [(100, 100), (1000, 100), (10**4, 100), (10**6, 100), (100, 10**6), (10**6, 10**6)],
+        2,
     ),
-    Case(
-        "relu_network",
-        (100, 10**4, 10**5, 10**6),
-        scalar,
-        theory.relu_network,
-        lambda w, v, x, y: dense_hessian(lambda v, w: squared_error(torch.relu(torch.outer(x, v)) @ w, y), v, w),
+    (
+        "two_layer_linear, D = K = 10",
+        two_layer_linear,
+        [(25, 100), (100, 100), (1000, 100), (10**4, 100), (10**5, 100), (100, 10**5), (10**5, 10**5)],
+        20,
     ),
-    Case(
-        "two_layer_linear",
-        (50, 10**3, 10**4, 10**5),
-        pair,
-        theory.two_layer_linear,
-        lambda A, B, X, Y: dense_hessian(lambda A, B: squared_error(X @ A.T @ B.T, Y), A, B),
-    ),
-    Case("self_attention", (100, 10**4, 10**5, 10**6), head, theory.self_attention, attention),
 )
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    """The fastest of a few runs."""
-
-    def once() -> float:
-        started = time.perf_counter()
-        work()
-        return time.perf_counter() - started
-
-    return min(once() for _ in range(REPEATS))
-
-
-def rows(case: Case) -> list[tuple[str, ...]]:
-    """Name, width, parameters, time, exponent, dense time."""
-    found, before = list[tuple[str, ...]](), (0, 0.0)
-    for width in case.widths:
-        inputs = case.inputs(width)
-        size, spent = case.closed_form(*inputs).size, seconds(lambda given=inputs: case.closed_form(*given))
-        grows = f"{math.log(spent / before[1]) / math.log(width / before[0]):.2f}" if before[0] else ""
-        dense = "-"
-        if size <= DENSE_SIZE:
-            dense = f"{seconds(lambda given=inputs: torch.linalg.eigvalsh(case.dense(*given))):.3f} s"
-        found.append((case.name, f"{width:,}", f"{size:,}", f"{spent:.4f} s", grows, dense))
-        before = (width, spent)
-    return found
-
-
 def main() -> None:
-    """Measure all cases and print one table."""
-    torch.set_num_threads(1)
-    table = Table("closed form", "width", "parameters", "time", "grows", "dense", title="Closed forms, one thread")
-    for case in CASES:
-        for row in rows(case):
-            table.add_row(*row)
-    Console().print(table)
+    """Print one table: seconds by width and number of samples."""
+    torch.manual_seed(0)
+    linear_network(2, 2)  # the first use of forward mode compiles
+    print(
+        f"one thread: {torch.get_num_threads() == 1}; best of {REPEATS}; the dense route once, up to {DENSE} parameters"
+    )
+    print(f"{'closed form':<30}{'width':>9}{'samples':>9}{'parameters':>12}{'formula':>12}{'dense':>12}")
+    for name, case, points, per_unit in CASES:
+        for width, samples in points:
+            formula, dense = case(width, samples)
+            shown = "-" if dense is None else f"{dense:.3g} s"
+            print(f"{name:<30}{width:>9}{samples:>9}{per_unit * width:>12}{formula * 1e3:>9.2f} ms{shown:>12}")
 
 
 if __name__ == "__main__":
