@@ -206,10 +206,10 @@ class _Sector:
 
 def _violations(w: Tensor, V: Tensor, X: Tensor, y: Tensor, *, uncorrelated: bool = False) -> list[str]:
     """Which assumptions of the paired outliers do not hold, with what was measured."""
-    gram, S, c = V.T @ V, X.T @ X / len(X), V.T @ w
-    moment, size = y @ X / len(X), float((y.abs() @ X.abs()).max()) / len(X)
+    gram, S, c, moment = V.T @ V, X.T @ X / len(X), V.T @ w, y @ X / len(X)
     first = unit(c)
     left = moment if uncorrelated or not c.any() else moment - (first @ moment) * first
+    size = float(S.diag().mean() * (gram.diag().mean() + w @ w) + (S @ c - moment).norm())  # that of the largest line
     found = {
         "VᵀV is not νI": _unevenness(gram),
         "XᵀX/N is not σ²I": _unevenness(S),

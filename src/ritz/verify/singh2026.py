@@ -107,8 +107,9 @@ def _bias_assumed(generator: Generator) -> Inputs:
     m, N = width(generator, 2, 100), whole(generator, 4, 30)
     v, b = (scale(generator, 1.5) * torch.linalg.qr(normal(generator, m, 2)).Q).unbind(1)
     columns = torch.linalg.qr(torch.cat([torch.ones(N, 1, dtype=torch.float64), normal(generator, N, 2)], 1)).Q
-    x, y = N**0.5 * columns[:, 1], scale(generator) * columns[:, 2]
-    return normal(generator, m, scale=scale(generator, 1.5)), v, b, x, y
+    w = normal(generator, m, scale=scale(generator, 1.5))
+    x, y = N**0.5 * columns[:, 1], scale(generator, 1) * float(w @ w + v @ v) * columns[:, 2]
+    return w, v, b, x, y
 
 
 def _bias_assumed_degenerate(generator: Generator) -> Mapping[str, Inputs]:
@@ -217,9 +218,9 @@ def _white(generator: Generator, m: int, D: int) -> Inputs:
     V = scale(generator, 1.5) * torch.linalg.qr(normal(generator, m, D)).Q
     w = normal(generator, m, scale=scale(generator, 1.5))
     columns = torch.linalg.qr(normal(generator, N, D + 1)).Q
-    X = scale(generator, 1.5) * N**0.5 * columns[:, :D]
-    kappa = float(normal(generator, 1))
-    return w, V, X, kappa * (X @ (V.T @ w)) + scale(generator) * columns[:, D]
+    sigma, kappa = scale(generator, 1.5), float(normal(generator, 1))
+    X, noise = sigma * N**0.5 * columns[:, :D], scale(generator, 1) * sigma * float(w @ w + V[:, 0] @ V[:, 0])
+    return w, V, X, kappa * (X @ (V.T @ w)) + noise * columns[:, D]
 
 
 def _paired(generator: Generator) -> Inputs:
