@@ -32,7 +32,7 @@ class Directions:
     factors: Float[Tensor, "l q"]  # zero where the direction ends
     residuals: Float[Tensor, " q"]  # ρ, with R = (1/N)(f(X) - Y)ᵀX = Σᵢ ρᵢ u_{L,i}u_{0,i}ᵀ
     present: Bool[Tensor, "l1 q"]
-    bases: tuple[Float[Tensor, "d q"], ...] | None = None  # u_{ℓ,i}, zero where absent; None: not known
+    bases: tuple[Float[Tensor, "_ q"], ...] | None = None  # u_{ℓ,i}, zero where absent; None: not known
 
 
 def aligned_linear(
@@ -260,7 +260,7 @@ def _check_aligned(found: Directions, matrices: Sequence[Tensor], norms: Sequenc
 
 
 def _check_balanced(singular_values: Tensor, widths: Sequence[int]) -> tuple[Tensor, Sequence[int]]:
-    sigma = singular_values.detach().to(torch.float64)
+    sigma = singular_values.detach().to("cpu", torch.float64)
     if sigma.ndim != 1 or len(widths) < 2 or min(widths) < max(len(sigma), 1) or not bool((sigma >= 0).all()):
         raise ArgumentError(
             f"Singular values of shape {tuple(sigma.shape)} were given for widths {tuple(widths)}.",

@@ -31,8 +31,8 @@ def two_layer_linear(
 
     R = (1/N) Σᵢ (W₂W₁xᵢ - yᵢ)xᵢᵀ and r = rank[W₁, W₂ᵀ] ≤ D + K. The lines "outlier i" are those of the network
     compressed to r hidden units, a matrix of r(D + K) rows: the cost does not grow with the width, nor with the number
-    of examples beyond their second moments. A bias of the first layer is an input that is constantly 1. Not in the
-    papers for D, K > 1.
+    of examples beyond their second moments. Where r = D + K, each ±σᵢ is once more among them. A bias of the first
+    layer is an input that is constantly 1. Not in the papers for D, K > 1.
     """
     (W1, W2), X, Y = regression([W1, W2], X, Y)
     S, R = X.T @ X / len(X), (X @ (W2 @ W1).T - Y).T @ X / len(X)
@@ -76,7 +76,8 @@ def linear_pair(
     """spec ∇²F(W₂W₁, φ) = spec(width r) ∪ (m - r) × {±σᵢ(R), 0^|D-K|}, R = ∂F/∂(W₂W₁), for any twice smooth F.
 
     `loss(M)`, or `loss(M, rest)` where the network has further parameters φ: a flat vector, whose coordinates come
-    after those of W₁ and W₂. Only `loss` sees the data, so the pair may sit anywhere in any network. Not in the papers.
+    after those of W₁ and W₂. Only `loss` sees the data (in float64, on the CPU), so the pair may sit anywhere in any
+    network. Not in the papers.
     """
     W1, W2 = layers([W1, W2])
     others = W1.new_zeros(0) if rest is None else rest.detach().to(W1)

@@ -1,4 +1,4 @@
-"""Weights and data as the closed forms want them: float64, finite, of shapes that fit together."""
+"""Weights and data as the closed forms want them: float64 on the CPU, finite, of shapes that fit together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPS = torch.finfo(torch.float64).eps
 
 
 def matrix(name: str, A: Tensor) -> Float[Tensor, "a b"]:
-    """A in float64; refused unless it is a finite matrix with entries."""
+    """A in float64 on the CPU; refused unless it is a finite matrix with entries."""
     finite = bool(A.isfinite().all())
     if A.ndim != 2 or not A.numel() or not finite:
         raise ArgumentError(
@@ -25,7 +25,7 @@ def matrix(name: str, A: Tensor) -> Float[Tensor, "a b"]:
             "A closed form takes finite matrices: weights are out × in, data are rows (N × D, N × K).",
             f"Give {name} two dimensions, for instance {name}[:, None] for a single column.",
         )
-    return A.detach().to(torch.float64)
+    return A.detach().to("cpu", torch.float64)
 
 
 def layers(weights: Sequence[Tensor]) -> list[Tensor]:

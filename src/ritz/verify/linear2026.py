@@ -335,7 +335,8 @@ def _trace_oracle(weights: Any, X: Tensor, Y: Tensor) -> Tensor:
 
 
 _leaky = partial(theory.two_layer_relu, slope=0.2)
-_g = {"gauss_newton": True}
+_two_layers_g = partial(theory.two_layer_linear, gauss_newton=True)
+_aligned_g = partial(theory.aligned_linear, gauss_newton=True)
 CHECKS = (
     Check("two layers", PAPER, "new", two_layers, theory.two_layer_linear, _linear, _two_layers_degenerate),
     Check(
@@ -343,7 +344,7 @@ CHECKS = (
         PAPER,
         "new",
         two_layers,
-        partial(theory.two_layer_linear, **_g),
+        _two_layers_g,
         _linear_ggn,
         _two_layers_degenerate,
     ),
@@ -375,7 +376,7 @@ CHECKS = (
         PAPER,
         "new",
         aligned,
-        partial(theory.aligned_linear, **_g),
+        _aligned_g,
         _gauss_newton,
         _aligned_degenerate,
     ),
