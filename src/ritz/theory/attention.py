@@ -201,7 +201,7 @@ def _attention(s: Tensor, x: Tensor, bias: Tensor | None, mask: Tensor | None) -
     scores = s * torch.outer(x, x)
     try:
         scores = scores if bias is None else scores + bias.detach().to(scores)
-        scores = scores if mask is None else scores.masked_fill(~mask.bool(), -torch.inf)
+        scores = scores if mask is None else scores.masked_fill(~mask.bool().cpu(), -torch.inf)
     except RuntimeError as error:
         raise ArgumentError(
             f"The scores of a sequence of {len(x)} do not go with the bias or mask: {error}",

@@ -79,7 +79,7 @@ def coordinates(name: str, rows: Int[Tensor, " r"], size: int) -> Group:
 
 
 def vector(name: str, given: Tensor) -> Float[Tensor, " m"]:
-    """A vector in float64; refused unless it is finite, one-dimensional and not empty."""
+    """A vector in float64 on the CPU; refused unless it is finite, one-dimensional and not empty."""
     if given.ndim != 1 or not given.numel() or not bool(given.isfinite().all()):
         raise ArgumentError(
             f"{name} has shape {tuple(given.shape)}"
@@ -87,7 +87,7 @@ def vector(name: str, given: Tensor) -> Float[Tensor, " m"]:
             "Here a closed form takes finite vectors: one number per hidden unit, or one per example.",
             f"Flatten it, {name}.flatten(), or look for the overflow that made it infinite.",
         )
-    return given.detach().to(torch.float64)
+    return given.detach().to("cpu", torch.float64)
 
 
 def same_length(**vectors: Tensor) -> None:
