@@ -16,8 +16,8 @@ from torch.func import grad
 
 from ..errors import ArgumentError
 from .closed_form import ClosedForm, Group
-from .matrices import eigenlines, fits
-from .pairs import Pair, embedded, same_length, vector
+from .matrices import fits
+from .pairs import Pair, embedded, numbered, same_length, vector
 
 PerSequence = Shaped[Tensor, "..."] | Sequence[Shaped[Tensor, "..."]] | None
 
@@ -236,10 +236,9 @@ def _closed_form(scalars: AttentionScalars, w_q: Tensor, w_k: Tensor) -> ClosedF
     pair, size = _pair(w_q, w_k), 2 * len(w_q) + 1
 
     def lift(Z: Tensor) -> Tensor:
-        frame = pair.frame()
-        return torch.cat([Z[:1].to(frame), frame @ Z[1:].to(frame)])
+        return torch.cat([Z[:1], pair.frame() @ Z[1:]])
 
-    outliers = eigenlines(_reduced(scalars, pair), lambda i: f"outlier {i + 1}", lift)
+    outliers = numbered(_reduced(scalars, pair), "outlier", lift)
     bulk = [
         Group("bulk +", scalars.gamma, len(w_q) - 1, lambda count: pair.bulk(1, count)),
         Group("bulk -", -scalars.gamma, len(w_q) - 1, lambda count: pair.bulk(-1, count)),

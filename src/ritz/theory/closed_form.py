@@ -98,7 +98,7 @@ class ClosedForm:
         return Spectrum.of_eigenvalues(*_columns(self.groups))
 
     def __repr__(self) -> str:
-        rows = [(group.name, f"{group.value:.6g}", f"× {group.multiplicity}") for group in self.groups]
+        rows = [(group.name, f"{group.value + 0.0:.6g}", f"× {group.multiplicity}") for group in self.groups]
         return "\n".join([f"ClosedForm({self.size} eigenvalues, {len(rows)} lines)", *_table(rows)])
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..errors import ArgumentError
 from .closed_form import ClosedForm, Group, complement, from_complement, in_complement, unit
 from .compression import two_layer_linear
-from .matrices import eigenlines, fits, matrix
-from .pairs import Pair, coupled, embedded, same_length, vector
+from .matrices import fits, matrix
+from .pairs import Pair, coupled, embedded, numbered, same_length, vector
 
 ASSUMED = 1e-12  # how well an assumption must hold, relative: ten times less than the error that is promised
 
@@ -175,7 +175,7 @@ class _Sector:
         D, W = self.E.shape[1], float(self.w @ self.w)
         cross = self.sigma2 * (self.nu * W) ** 0.5
         M = [[self.sigma2 * W, cross, 0.0], [cross, self.sigma2 * self.nu, self.d], [0.0, self.d, 0.0]]
-        lines = eigenlines(torch.tensor(M, dtype=torch.float64), lambda i: f"triple {i + 1}", lambda Z: Z)
+        lines = numbered(torch.tensor(M, dtype=torch.float64), "triple", lambda Z: Z)
         return [replace(line, multiplicity=D - 1, basis=self._triple(line.basis)) for line in lines if line.basis]
 
     def zeros(self) -> Group:

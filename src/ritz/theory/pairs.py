@@ -8,7 +8,7 @@ by radicals, so that w = ±v, zero residuals and single units need no care.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from .closed_form import ClosedForm, Group, complement, unit
-from .matrices import eigenlines, fits
+from .matrices import fits
 
 ROOT = 0.5**0.5
 DECOUPLED = 1e-13  # |Cₛₜ|/√(Cₛₛ Cₜₜ) below which two pairs cannot move each other's lines by more than rounding
@@ -63,6 +63,21 @@ def coupled(
             lines += [embedded(line, pair.rows, size) for line in _two_outliers(pair, d, c)]
         return lines
     return lines + _joint_outliers(pairs, slopes, curvature, size)
+
+
+def numbered(M: Float[Tensor, "r r"], name: str, lift: Callable[[Tensor], Tensor]) -> list[Group]:
+    """A line "name i" for each eigenvalue of a small symmetric matrix, largest first, zeros included.
+
+    `lift` maps its eigenvectors (r, k) to those of the large one, (n, k).
+    """
+    values, Z = torch.linalg.eigh(M)
+    columns = Z.flip(1).split(1, 1)
+
+    def basis(column: Tensor) -> Callable[[int], Tensor]:
+        return lambda count: lift(column[:, :count])
+
+    lines = zip(values.flip(0).tolist(), columns, strict=True)
+    return [Group(f"{name} {i}", value, 1, basis(column)) for i, (value, column) in enumerate(lines, 1)]
 
 
 def embedded(line: Group, rows: Int[Tensor, " r"], size: int) -> Group:
@@ -116,7 +131,7 @@ def _bulk(pair: Pair, d: float, size: int) -> list[Group]:
 def _two_outliers(pair: Pair, d: float, c: float) -> list[Group]:
     p, q = pair.norms
     M = torch.tensor([[d + c * p * p, c * p * q], [c * p * q, c * q * q - d]], dtype=torch.float64)
-    lines = eigenlines(M, lambda i: f"{pair.name}outlier {i + 1}", lambda Z: pair.frame() @ Z.to(pair.w))
+    lines = numbered(M, f"{pair.name}outlier", lambda Z: pair.frame() @ Z)
     large = max((line.value for line in lines), key=abs)
     if large:  # Vieta: the small one loses no digits to the large one
         small = -d * (d + 2 * c * float(pair.w @ pair.v)) / large
@@ -135,10 +150,10 @@ def _joint_outliers(pairs: Sequence[Pair], slopes: Tensor, curvature: Tensor, si
         return [pair.frame() for pair in pairs]
 
     def lift(Z: Tensor) -> Tensor:
-        parts = [frame @ piece.to(frame) for frame, piece in zip(frames(), Z.split(2), strict=True)]
+        parts = [frame @ piece for frame, piece in zip(frames(), Z.split(2), strict=True)]
         return _spread(torch.cat(parts), rows, size)
 
-    return eigenlines(M, lambda i: f"outlier {i + 1}", lift)
+    return numbered(M, "outlier", lift)
 
 
 def _spread(Z: Float[Tensor, "r k"], rows: Tensor, size: int) -> Float[Tensor, "n k"]:
