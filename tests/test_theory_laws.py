@@ -35,6 +35,12 @@ def test_marchenko_pastur_moments_are_those_of_narayana(c, s):
     assert mu.zero_mass(1e-12 * s) == approx(max(0.0, 1 - 1 / c))
 
 
+@pytest.mark.parametrize("c", [0.99, 0.999, 1.001])
+def test_a_ratio_close_to_one_takes_more_nodes(c):
+    few, many = (laws.marchenko_pastur(c).spectrum(n).moment(2) for n in (2000, 20_000))
+    assert few == approx(1 + c, abs=3e-4) and many == approx(1 + c, abs=1e-8)
+
+
 @patient
 @given(st.floats(1e-3, 1e3))
 def test_semicircle_moments_are_those_of_catalan(s):

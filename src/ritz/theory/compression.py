@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import grad, jacfwd
 
 from .closed_form import ClosedForm, Group, complement
-from .matrices import applied, eigenlines, layers, regression, span
+from .matrices import EPS, applied, eigenlines, layers, regression, span
 
 
 def two_layer_linear(
@@ -29,7 +29,7 @@ def two_layer_linear(
 ) -> ClosedForm:
     """spec ∇²ℓ = spec(width r) ∪ (m - r) × {±σᵢ(R), 0^|D-K|} for ℓ = ‖X W₁ᵀW₂ᵀ - Y‖²/2N, at any loss.
 
-    R = (1/N) Σᵢ (W₂W₁xᵢ - yᵢ)xᵢᵀ and r = rank[W₁, W₂ᵀ] ≤ D + K. The lines "outlier i" are those of the network
+    R = (1/N) Σᵢ (W₂W₁xᵢ - yᵢ)xᵢᵀ and r = rank[W₁, W₂ᵀ] ≤ D + K. The lines "outlier i", "zero" are those of the network
     compressed to r hidden units, a matrix of r(D + K) rows: the cost does not grow with the width, nor with the number
     of examples beyond their second moments. Where r = D + K, each ±σᵢ is once more among them. A bias of the first
     layer is an input that is constantly 1. Not in the papers for D, K > 1.
@@ -187,10 +187,21 @@ def _closed_form(folds: list[Fold], H: Tensor, W1: Tensor, W2: Tensor, num_rest:
         A, B, phi = Z.split([r * d, k * r, num_rest])
         return torch.cat([_unfolded(folds, A.view(r, d, -1), m), _unfolded(folds, B.view(k, r, -1), m, 1), phi])
 
-    outliers = eigenlines(H, lambda i: f"outlier {i + 1}", lift)
+    outliers = _with_one_zero(eigenlines(H, lambda i: f"outlier {i + 1}", lift))
     prefixes = [f"pattern {g + 1}, " if len(folds) > 1 else "" for g in range(len(folds))]
     bulks = [_bulk(prefix, fold, m, num_rest) for prefix, fold in zip(prefixes, folds, strict=True)]
     return ClosedForm([*outliers, *(line for bulk in bulks for line in bulk)])
+
+
+def _with_one_zero(lines: list[Group]) -> list[Group]:
+    """The same lines, those that rounding cannot tell from zero as one."""
+    rounding = len(lines) * EPS * max((abs(line.value) for line in lines), default=0.0)
+    zeros = [line for line in lines if abs(line.value) <= rounding]
+
+    def basis(count: int) -> Tensor:
+        return torch.cat([line.basis(1) for line in zeros[:count] if line.basis], 1)
+
+    return [*(line for line in lines if abs(line.value) > rounding), Group("zero", 0.0, len(zeros), basis)]
 
 
 def _unfolded(folds: list[Fold], A: Tensor, m: int, dim: int = 0) -> Tensor:
@@ -218,7 +229,7 @@ def _bulk(prefix: str, fold: Fold, m: int, num_rest: int) -> list[Group]:
 
     root = 0.5**0.5
     lines = [
-        Group(f"{prefix}bulk {sign} {i + 1}", s * float(sigma[i]), count, basis(s * root * A[:, i], root * Bt[i]))
+        Group(f"{prefix}bulk {sign} {i + 1}", s * float(sigma[i]) + 0.0, count, basis(s * root * A[:, i], root * Bt[i]))
         for sign, s in (("+", 1.0), ("-", -1.0))
         for i in range(q)
     ]

@@ -41,7 +41,7 @@ def _white(generator: Generator, D: int, decades: float = 3.0) -> Tensor:
     return theory.whitened(normal(generator, D + whole(generator, 0, 20), D), scale(generator, decades))
 
 
-def two_layers(generator: Generator, width: int = 22, most: int = 4) -> Inputs:
+def two_layers(generator: Generator, width: int = 16, most: int = 4) -> Inputs:
     """W₁, W₂, X, Y of any scales; one draw in four has weights of low rank."""
     m, D, K, N = (whole(generator, 1, top) for top in (width, most, most, 20))
     W1, W2 = normal(generator, m, D, scale=scale(generator)), normal(generator, K, m, scale=scale(generator))
@@ -78,7 +78,7 @@ def _linear_ggn(W1: Tensor, W2: Tensor, X: Tensor, Y: Tensor) -> Tensor:
     return _gauss_newton([W1, W2], X)
 
 
-def relu_layers(generator: Generator, width: int = 16) -> Inputs:
+def relu_layers(generator: Generator, width: int = 12) -> Inputs:
     """W₁, W₂, X, Y with few examples, so that units share their patterns."""
     m, D, K, N = (whole(generator, 1, top) for top in (width, 3, 3, 4))
     W1, W2 = normal(generator, m, D, scale=scale(generator)), normal(generator, K, m, scale=scale(generator))
@@ -105,7 +105,7 @@ def _relu(W1: Tensor, W2: Tensor, X: Tensor, Y: Tensor, slope: float = 0.0) -> T
 
 def _classified(generator: Generator) -> Inputs:
     """A linear pair under cross-entropy inside a tanh network, whose output bias is the rest of the parameters."""
-    m, D, K, N = (whole(generator, low, top) for low, top in ((1, 16), (1, 3), (2, 3), (1, 12)))
+    m, D, K, N = (whole(generator, low, top) for low, top in ((1, 12), (1, 3), (2, 3), (1, 12)))
     W1, W2 = normal(generator, m, D), normal(generator, K, m, scale=m**-0.5)
     labels = torch.randint(K, (N,), generator=generator)
     return W1, W2, normal(generator, N, D), labels, normal(generator, K)
