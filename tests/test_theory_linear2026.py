@@ -59,7 +59,7 @@ def small_regressions(draw):
 @st.composite
 def diagonal_networks(draw):
     """Aligned layers of small integers in coordinate axes: every pattern of equal and zero factors."""
-    widths = draw(st.lists(st.integers(1, 3), min_size=2, max_size=5))
+    widths = draw(st.lists(st.integers(1, 3), min_size=2, max_size=4))
     weights = [torch.eye(b, a).double() * draw(matrices(1, a)) for a, b in pairwise(widths)]
     X = 2.0 * torch.eye(widths[0]).double()
     return weights, X, X @ (torch.eye(widths[-1], widths[0]).double() * draw(matrices(1, widths[0]))).T
