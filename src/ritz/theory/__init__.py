@@ -1,0 +1,63 @@
+"""Closed forms of Hessian spectra: weights and data in, named lines with eigenvectors out."""
+
+from . import laws
+from .aligned import aligned_linear, balanced_linear, balanced_solution
+from .attention import (
+    AttentionBounds,
+    AttentionScalars,
+    attention_bounds,
+    attention_moments,
+    attention_product,
+    attention_scalars,
+    self_attention,
+)
+from .ccm import Gaps, ccm_error_rate, ccm_gaps, logistic_ccm
+from .closed_form import ClosedForm, Comparison, Group, GroupError, NoEigenvectorsError, compare
+from .compression import linear_pair, relu_pair, two_layer_linear, two_layer_relu
+from .linear import (
+    balanced_weights,
+    balancedness,
+    input_scale,
+    linear_gauss_newton,
+    linear_trace,
+    shallow_linear,
+    sharpness_bound,
+    spectral_norm_bound,
+    whitened,
+    whiteness,
+)
+from .multi import bias_network, diagonal_network, multi_input_network, multi_output_network, paired_outliers
+from .pairs import shifted
+from .two_layer import (
+    Phase,
+    SharpnessTerms,
+    invariant_bulk,
+    linear_network,
+    phase,
+    product_network,
+    relu_network,
+    sharpness_terms,
+)
+
+__all__ = [  # noqa: RUF022 - grouped by subject
+    # what a closed form is
+    "ClosedForm", "Comparison", "Group", "GroupError", "NoEigenvectorsError", "compare", "shifted",
+    # two layers, scalar: Singh et al. (2026), Sec. 3.1 and 3.2
+    "Phase", "SharpnessTerms", "invariant_bulk", "linear_network", "phase", "product_network", "relu_network",
+    "sharpness_terms",
+    # two layers, several inputs or outputs: Singh et al. (2026), App. B.3 and B.4
+    "bias_network", "diagonal_network", "multi_input_network", "multi_output_network", "paired_outliers",
+    # self-attention: Singh et al. (2026), Sec. 3.3
+    "AttentionBounds", "AttentionScalars", "attention_bounds", "attention_moments", "attention_product",
+    "attention_scalars", "self_attention",
+    # two layers of any width, compressed
+    "linear_pair", "relu_pair", "two_layer_linear", "two_layer_relu",
+    # deep linear networks: linear2026
+    "aligned_linear", "balanced_linear", "balanced_solution", "balanced_weights", "balancedness", "input_scale",
+    "linear_gauss_newton", "linear_trace", "shallow_linear", "sharpness_bound", "spectral_norm_bound", "whitened",
+    "whiteness",
+    # logistic regression on class means: Papyan (2020), Sec. 8
+    "Gaps", "ccm_error_rate", "ccm_gaps", "logistic_ccm",
+    # random matrices
+    "laws",
+]  # fmt: skip

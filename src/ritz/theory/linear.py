@@ -1,0 +1,211 @@
+"""Deep linear networks f(x) = W_L ⋯ W₁x under squared error: what their curvature takes from weights, widths and data.
+
+From "How the Hessian-spectrum of linear networks depends on data" (2026), here linear2026, with index sets corrected.
+P_ℓ = W_{ℓ-1} ⋯ W₁ comes before layer ℓ, S_ℓ = W_L ⋯ W_{ℓ+1} after it, Σ = XᵀX/N, and the loss is ‖f(X) - Y‖²/2N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import ArgumentError
+from .closed_form import ClosedForm, Group, complement
+from .matrices import EPS, applied, layers, matrix, told_from_zero
+
+TOLERANCE = 1e-6  # of an assumption, relative: what float32 leaves of one that holds; the spectrum errs by as much
+
+
+def whiteness(X: Float[Tensor, "N d"]) -> float:
+    """‖XᵀX/N - σ²I‖₂/σ² with σ² = tr(XᵀX)/ND: zero where Assumption 2 of linear2026 holds."""
+    X = matrix("X", X)
+    values = torch.linalg.eigvalsh(X.T @ X / len(X))
+    return float((values - values.mean()).abs().max() / values.mean()) if float(values.mean()) else 0.0
+
+
+def input_scale(X: Float[Tensor, "N d"]) -> float:
+    """σₓ = ‖X‖_F/√(ND), the standard deviation of one input where they are white."""
+    X = matrix("X", X)
+    return float(X.norm()) / X.numel() ** 0.5
+
+
+def balancedness(weights: Sequence[Tensor]) -> float:
+    """max_ℓ ‖W_ℓW_ℓᵀ - W_{ℓ+1}ᵀW_{ℓ+1}‖₂ / max_ℓ ‖W_ℓ‖₂²: zero where Assumption 3 of linear2026 holds."""
+    Ws = layers(weights)
+    scale = max(float(torch.linalg.matrix_norm(W, 2)) for W in Ws) ** 2
+    gaps = [W @ W.T - V.T @ V for W, V in pairwise(Ws)]
+    return max((float(torch.linalg.matrix_norm(gap, 2)) for gap in gaps), default=0.0) / (scale or 1.0)
+
+
+def whitened(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool = False) -> Float[Tensor, "N r"]:
+    """√N σₓ U_r from the thin SVD X = U_r S V_rᵀ: white inputs that are functions of the data, r = rank X of them.
+
+    linear2026, App. C takes a QR decomposition, which invents inputs where X is rank deficient. `keep_inputs` keeps d
+    of them: √N σₓ U_rV_rᵀ, with a second moment σₓ² on the row space of X and zero elsewhere.
+    """
+    X = matrix("X", X)
+    U, S, Vt = torch.linalg.svd(X, full_matrices=False)
+    kept = told_from_zero(S, X)
+    return len(X) ** 0.5 * sigma_x * (U[:, kept] @ Vt[kept] if keep_inputs else U[:, kept])
+
+
+def balanced_weights(
+    M: Float[Tensor, "k d"], hidden: Sequence[int], *, generator: torch.Generator | None = None
+) -> list[Tensor]:
+    """W_ℓ = U_ℓ S^(1/L) U_{ℓ-1}ᵀ with W_L ⋯ W₁ = M: strongly balanced factors of M = U_L S U₀ᵀ.
+
+    M is cut to the rank that the narrowest layer passes, which is the best approximation. Hidden directions are random
+    with a generator and coordinate axes without. linear2026, App. C; there "right" in step 1 is to read "left".
+    """
+    U, S, Vt = torch.linalg.svd(matrix("M", M), full_matrices=False)
+    S = torch.where(told_from_zero(S, M), S, 0.0)  # the L-th root of rounding is large
+    rank = min([*M.shape, *hidden])
+    bases = [Vt[:rank].T, *(_frame(width, rank, generator) for width in hidden), U[:, :rank]]
+    root = S[:rank] ** (1 / (len(bases) - 1))
+    return [after * root @ before.T for before, after in pairwise(bases)]
+
+
+def linear_trace(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> float:
+    """tr H = tr G = Σ_ℓ tr(P_ℓΣP_ℓᵀ) ‖S_ℓ‖_F²: the trace of the full Hessian, at any loss and for any data.
+
+    linear2026, eq. (7), which has it for G and white data; Singh et al. (2026), D.4. The network is linear in each
+    layer, so H - G has no diagonal.
+    """
+    return sum(float(A.diagonal().sum() * S.square().sum()) for A, S in _moments(weights, X))
+
+
+def spectral_norm_bound(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> float:
+    """λ_max(G) ≤ Σ_ℓ λ_max(P_ℓΣP_ℓᵀ) ‖S_ℓ‖₂², with equality for strongly balanced layers and for two layers, X white.
+
+    linear2026, eq. (6), for any data.
+    """
+    return sum(_top(A) * float(torch.linalg.matrix_norm(S, 2)) ** 2 for A, S in _moments(weights, X))
+
+
+def sharpness_bound(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> float:
+    """λ_max(H) ≥ max_ℓ λ_max(P_ℓΣP_ℓᵀ) ‖S_ℓ‖₂², at any loss and for any data.
+
+    Singh et al. (2026), D.3.3 has two layers, X white, max(‖W₁‖₂², ‖W₂‖₂²), and as an equality, which it is for the
+    diagonal blocks alone.
+    """
+    return max(_top(A) * float(torch.linalg.matrix_norm(S, 2)) ** 2 for A, S in _moments(weights, X))
+
+
+def linear_gauss_newton(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> ClosedForm:
+    """spec G = spec Σ_ℓ (S_ℓS_ℓᵀ) ⊗ (Σ^½P_ℓᵀP_ℓΣ^½), and zeros: any weights, any data, any depth.
+
+    A matrix of d₀d_L rows, however wide the layers and however many the examples. linear2026, eq. (5), whose matrix
+    has N d_L rows. Lines "line i" are those that rounding can tell from zero.
+    """
+    Ws, X = applied(weights, X)
+    P, S, root = _before(Ws), _after(Ws), _square_root(X.T @ X / len(X))
+    factors = [(root @ A.T, B) for A, B in zip(P, S, strict=True)]
+    values = torch.linalg.eigvalsh(sum(_kron(B @ B.T, A @ A.T) for A, B in factors)).flip(0)
+    rank, size = int((values > len(values) * EPS * values.max()).sum()), sum(W.numel() for W in Ws)
+
+    @cache
+    def vectors() -> Tensor:
+        J = torch.cat([_kron(B.T, A.T) for A, B in factors])  # (n, d_L d₀), rows in order (W₁ … W_L)
+        return torch.linalg.svd(J, full_matrices=False).U[:, :rank]
+
+    def column(i: int) -> Callable[[int], Tensor]:
+        return lambda count: vectors()[:, i : i + count]
+
+    lines = [Group(f"line {i + 1}", float(values[i]), 1, column(i)) for i in range(rank)]
+    return ClosedForm([*lines, Group("zero", 0.0, size - rank, lambda count: complement(vectors(), count))])
+
+
+def shallow_linear(W1: Float[Tensor, "m d"], W2: Float[Tensor, "k m"], sigma_x: float) -> ClosedForm:
+    """λᵢⱼ = σₓ²(σᵢ²(W₁) + σⱼ²(W₂)), i ≤ d₀, j ≤ d₂, singular values continued by zeros; all others vanish.
+
+    G of two layers on white data: the Hessian wherever (f(X) - Y)ᵀX = 0, as at every least-squares minimum
+    (`two_layer_linear` has it everywhere). linear2026, eq. (10), (11), (15), (16); the printed index set
+    i ≤ min(d₀, d₁), j ≤ min(d₁, d₂) loses lines where d₁ < max(d₀, d₂).
+    """
+    W1, W2 = layers([W1, W2])
+    (m, d), k = W1.shape, len(W2)
+    V, s1, L = _outer_svd(W1.T)
+    U, s2, P = _outer_svd(W2)
+    pairs = [(i, j) for i in range(d) for j in range(k) if float(s1[i]) or float(s2[j])]
+
+    def vectors(chosen: Sequence[tuple[int, int]]) -> Tensor:
+        """(dW₁, dW₂) = (σⱼ(W₂) pⱼvᵢᵀ, σᵢ(W₁) uⱼlᵢᵀ)."""
+        i, j = torch.tensor(chosen, dtype=torch.int64).view(-1, 2).T
+        parts = [torch.einsum("mc,dc->mdc", P[:, j], V[:, i]), torch.einsum("kc,mc->kmc", U[:, j], L[:, i])]
+        flat = torch.cat([part.flatten(0, 1) for part in parts])
+        return flat / flat.norm(dim=0)
+
+    def line(i: int, j: int) -> Group:
+        value = sigma_x**2 * float(s1[i] ** 2 + s2[j] ** 2)
+        return Group(f"singular values {i + 1}, {j + 1}", value, 1, lambda count: vectors([(i, j)][:count]))
+
+    zeros = Group("zero", 0.0, m * (d + k) - len(pairs), lambda count: complement(vectors(pairs), count))
+    return ClosedForm([*(line(i, j) for i, j in pairs), zeros])
+
+
+def require_white(X: Tensor) -> float:
+    """σₓ of white data; refused where the data are not white."""
+    deviation = whiteness(X)
+    if deviation > TOLERANCE:
+        raise ArgumentError(
+            f"The inputs are not white: ‖XᵀX/N - σ²I‖/σ² = {deviation:.2g} (whiteness(X)).",
+            "The closed form has one variance σ² for every direction of the input (linear2026, Assumption 2).",
+            "Pass whitened(X).",
+            "linear_gauss_newton and two_layer_linear take any data.",
+        )
+    return input_scale(X)
+
+
+def _before(weights: Sequence[Tensor]) -> list[Tensor]:
+    """P₁ = I, P_ℓ = W_{ℓ-1} ⋯ W₁."""
+    found = [torch.eye(weights[0].shape[1], dtype=torch.float64, device=weights[0].device)]
+    for W in weights[:-1]:
+        found.append(W @ found[-1])
+    return found
+
+
+def _after(weights: Sequence[Tensor]) -> list[Tensor]:
+    """S_L = I, S_ℓ = W_L ⋯ W_{ℓ+1}."""
+    found = [torch.eye(len(weights[-1]), dtype=torch.float64, device=weights[0].device)]
+    for W in reversed(weights[1:]):
+        found.append(found[-1] @ W)
+    return found[::-1]
+
+
+def _moments(weights: Sequence[Tensor], X: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """(Σ^½P_ℓᵀP_ℓΣ^½, S_ℓ) for each layer: the first is d₀ × d₀ with the non-zero eigenvalues of P_ℓΣP_ℓᵀ."""
+    Ws, X = applied(weights, X)
+    root = _square_root(X.T @ X / len(X))
+    return [(root @ P.T @ P @ root, S) for P, S in zip(_before(Ws), _after(Ws), strict=True)]
+
+
+def _square_root(A: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh(A)
+    return vectors * values.clamp(min=0).sqrt() @ vectors.T
+
+
+def _top(A: Tensor) -> float:
+    return float(torch.linalg.eigvalsh(A)[-1])
+
+
+def _kron(A: Tensor, B: Tensor) -> Tensor:
+    return torch.einsum("ab,cd->acbd", A, B).reshape(A.shape[0] * B.shape[0], -1)
+
+
+def _frame(width: int, rank: int, generator: torch.Generator | None) -> Tensor:
+    if generator is None:
+        return torch.eye(width, rank, dtype=torch.float64)
+    return torch.linalg.qr(torch.randn(width, rank, generator=generator, dtype=torch.float64)).Q
+
+
+def _outer_svd(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A complete basis Q of left singular vectors, the values with zeros, and WᵀQ, the right ones times the values."""
+    Q, S, _ = torch.linalg.svd(W, full_matrices=False)
+    Q = torch.cat([Q, complement(Q, len(W) - Q.shape[1])], 1)
+    values = torch.cat([torch.where(told_from_zero(S, W), S, 0.0), S.new_zeros(len(W) - len(S))])
+    return Q, values, torch.where(values > 0, W.T @ Q, 0.0)

@@ -1,0 +1,138 @@
+"""Checks of Singh et al. (2026), Sec. 3.3: one head of self-attention, and what theory adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from .. import theory
+from .check import Check, dense_gauss_newton, dense_hessian, normal, scale, squared_error, whole, width
+
+PAPER = "Singh et al. 2026"
+Inputs = tuple[Any, ...]
+
+
+def _head(generator: Generator) -> Inputs:
+    """w_q, w_k, w_v, x, y, with scores up to about ten: far beyond, it is autograd that loses its digits."""
+    d, n = width(generator, 1, 140), whole(generator, 1, 12)
+    x, y = normal(generator, n, scale=scale(generator, 1)), normal(generator, n, scale=scale(generator))
+    size = scale(generator, 0.5) * d**0.25 / float(x.abs().max())
+    w_q, w_k = (normal(generator, d) * size / d**0.25 for _ in range(2))
+    return w_q, w_k, float(normal(generator, 1, scale=scale(generator))), x, y
+
+
+def _head_degenerate(generator: Generator) -> Mapping[str, Inputs]:
+    w_q, w_k, x, y = (normal(generator, size) for size in (4, 4, 6, 6))
+    solved = _attend(w_q, w_k, torch.tensor(0.7, dtype=torch.float64), x)
+    return {
+        "d = 1": (w_q[:1], w_k[:1], 0.7, x, y),
+        "w_q = w_k": (w_q, w_q, 0.7, x, y),
+        "w_q = -w_k": (w_q, -w_q, 0.7, x, y),
+        "w_q = 0": (0 * w_q, w_k, 0.7, x, y),
+        "w_v = 0, so γ = ζ = 0": (w_q, w_k, 0.0, x, y),
+        "zero residual, γ = 0": (w_q, w_k, 0.7, x, solved),
+        "ζ < 0": (w_q, w_k, 0.7, x, solved + 30 * x),
+        "ζ > 0": (w_q, w_k, 0.7, x, solved - 30 * x),
+        "one position": (w_q, w_k, 0.7, x[:1], y[:1]),
+        "equal positions": (w_q, w_k, 0.7, x[:1].expand(5), y[:5]),
+        "x = 0": (w_q, w_k, 0.7, 0 * x, y),
+    }
+
+
+def _attend(
+    w_q: Tensor, w_k: Tensor, w_v: Tensor, x: Tensor, bias: Tensor | float = 0.0, mask: Tensor | None = None
+) -> Tensor:
+    scores = torch.outer(x, x) * (w_q @ w_k) / len(w_q) ** 0.5 + bias
+    scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+    return w_v * (scores.softmax(1) @ x)
+
+
+def _attention(w_q: Tensor, w_k: Tensor, w_v: float, x: Tensor, y: Tensor) -> Tensor:
+    value = torch.tensor(w_v, dtype=torch.float64)
+    return dense_hessian(lambda w_v, w_q, w_k: squared_error(_attend(w_q, w_k, w_v, x), y), value, w_q, w_k)
+
+
+def _attention_ggn(w_q: Tensor, w_k: Tensor, w_v: float, x: Tensor, y: Tensor) -> Tensor:
+    value = torch.tensor(w_v, dtype=torch.float64)
+    return dense_gauss_newton(lambda w_v, w_q, w_k: _attend(w_q, w_k, w_v, x), value, w_q, w_k)
+
+
+def _heads(generator: Generator) -> Inputs:
+    """Sequences of several lengths, with score biases (a sink on the first position) and causal masks."""
+    w_q, w_k, w_v, _, _ = _head(generator)
+    size = 1 / max(1.0, float((w_q @ w_k).abs()) ** 0.5)
+    lengths = [whole(generator, 1, 8) for _ in range(whole(generator, 1, 4))]
+    xs, ys = ([normal(generator, n, scale=3 * size) for n in lengths] for _ in range(2))
+    biases = [normal(generator, n, n) + 3.0 * torch.eye(n)[:1].double() for n in lengths]
+    return w_q, w_k, w_v, xs, ys, biases, [torch.ones(n, n).tril().bool() for n in lengths]
+
+
+def _batch(w_q: Tensor, w_k: Tensor, w_v: float, xs: Any, ys: Any, biases: Any, masks: Any) -> theory.ClosedForm:
+    return theory.self_attention(w_q, w_k, w_v, xs, ys, scores_bias=biases, mask=masks)
+
+
+def _batch_oracle(w_q: Tensor, w_k: Tensor, w_v: float, xs: Any, ys: Any, biases: Any, masks: Any) -> Tensor:
+    def loss(w_v: Tensor, w_q: Tensor, w_k: Tensor) -> Tensor:
+        outputs = [_attend(w_q, w_k, w_v, *each) for each in zip(xs, biases, masks, strict=True)]
+        return squared_error(torch.cat(outputs), torch.cat(list(ys)))
+
+    return dense_hessian(loss, torch.tensor(w_v, dtype=torch.float64), w_q, w_k)
+
+
+def _smooth(w_v: Tensor, s: Tensor) -> Tensor:
+    """A loss of (w_v, s) that no softmax makes: sigmoid scores, a cubic term."""
+    return torch.sin(w_v * s) + 0.1 * (w_v + s) ** 3 + torch.sigmoid(s) * w_v**2
+
+
+def _any_head(generator: Generator) -> Inputs:
+    d = width(generator, 1, 140)
+    return normal(generator, d), normal(generator, d), float(normal(generator, 1))
+
+
+def _any_head_closed(w_q: Tensor, w_k: Tensor, w_v: float) -> theory.ClosedForm:
+    return theory.attention_product(w_q, w_k, w_v, _smooth)
+
+
+def _any_head_oracle(w_q: Tensor, w_k: Tensor, w_v: float) -> Tensor:
+    value = torch.tensor(w_v, dtype=torch.float64)
+    return dense_hessian(lambda w_v, w_q, w_k: _smooth(w_v, (w_q @ w_k) / len(w_q) ** 0.5), value, w_q, w_k)
+
+
+def _wide_head(generator: Generator) -> Inputs:
+    """Keys (d × e), queries (e × d), values (e), inputs (n × e) and targets (n), most often with d > 2e."""
+    e, d, n = whole(generator, 1, 3), width(generator, 1, 30), whole(generator, 1, 6)
+    shapes = ((d, e), (e, d), (e,), (n, e), (n,))
+    return tuple(normal(generator, *shape) / (d**0.25 if d in shape else 1.0) for shape in shapes)
+
+
+def _wide_loss(X: Tensor, y: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda M, values: squared_error((X @ M @ X.T).softmax(1) @ (X @ values), y)
+
+
+def _wide_closed(K: Tensor, Q: Tensor, values: Tensor, X: Tensor, y: Tensor) -> theory.ClosedForm:
+    return theory.linear_pair(K, Q, _wide_loss(X, y), values)
+
+
+def _wide_oracle(K: Tensor, Q: Tensor, values: Tensor, X: Tensor, y: Tensor) -> Tensor:
+    return dense_hessian(lambda K, Q, values: _wide_loss(X, y)(Q @ K, values), K, Q, values)
+
+
+CHECKS = (
+    Check("self-attention", PAPER, "Thm 3.5", _head, theory.self_attention, _attention, _head_degenerate),
+    Check(
+        "self-attention, G",
+        PAPER,
+        "Rem. B.3, new",
+        _head,
+        partial(theory.self_attention, gauss_newton=True),
+        _attention_ggn,
+        _head_degenerate,
+    ),
+    Check("self-attention, batches", PAPER, "Thm 3.5, new", _heads, _batch, _batch_oracle),
+    Check("self-attention, any loss", PAPER, "Thm 3.5, new", _any_head, _any_head_closed, _any_head_oracle),
+    Check("self-attention, wide", PAPER, "Thm 3.5, new", _wide_head, _wide_closed, _wide_oracle),
+)
