@@ -6,19 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
 from ritz import theory, verify
-from ritz.cli.verify import table
-from ritz.cli.verify import verify as command
+from ritz.cli import app
+from ritz.cli.verification import table
 from ritz.verify import singh2026
 from ritz.verify.check import Check, dense_gauss_newton, dense_hessian, normal, scale, whole, width
 
 ROOT = Path(__file__).parent.parent
-app = typer.Typer()
-app.command()(command)
 
 
 def seeded(seed=0):
@@ -76,14 +73,14 @@ def test_the_table_has_a_line_for_each_result():
 
 def test_the_command_prints_the_table_and_its_seed(monkeypatch):
     monkeypatch.setattr(verify, "checks", lambda: singh2026.CHECKS[:2])
-    result = CliRunner().invoke(app, ["--draws", "2", "--seed", "3"])
+    result = CliRunner().invoke(app, ["verify", "--draws", "2", "--seed", "3"])
     assert result.exit_code == 0 and "linear network, G" in result.output and "seed 3" in result.output
-    assert CliRunner().invoke(app, ["--draws", "2"]).exit_code == 0
+    assert CliRunner().invoke(app, ["verify", "--draws", "2"]).exit_code == 0
 
 
 def test_the_command_fails_where_a_result_does(monkeypatch):
     monkeypatch.setattr(verify, "checks", lambda: (wrong_by(0.1),))
-    result = CliRunner().invoke(app, ["--draws", "2", "--seed", "3"])
+    result = CliRunner().invoke(app, ["verify", "--draws", "2", "--seed", "3"])
     assert result.exit_code == 1 and "FAILS" in result.output and "--seed 3" in result.output
 
 

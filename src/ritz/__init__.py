@@ -7,7 +7,7 @@ spectrum = ritz.spectral_density(H, outliers=10)
 ritz.plot.density(ax, spectrum)
 """
 
-from . import analysis, losses, plot, progress, testing
+from . import analysis, losses, plot, progress, testing, theory
 from .eigen import eigenpairs, subspace_iteration
 from .errors import ArgumentError, DataError, FileError, ModelError, NumericalError, RitzError
 from .estimates import condition_number, effective_rank, hutchinson, log_determinant, negative_mass, trace
@@ -40,6 +40,8 @@ __all__ = [
     "trace", "hutchinson", "log_determinant", "condition_number", "effective_rank", "negative_mass",
     # results
     "Spectrum", "Eigenpairs", "Estimate", "Tridiagonal", "Record", "Claim", "analysis", "plot", "progress",
+    # what theory predicts
+    "theory",
     # what can go wrong
     "RitzError", "DataError", "ModelError", "ArgumentError", "NumericalError", "FileError", "ConvergenceWarning",
 ]  # fmt: skip

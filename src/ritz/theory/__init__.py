@@ -39,7 +39,7 @@ from .two_layer import (
     sharpness_terms,
 )
 
-__all__ = [  # noqa: RUF022 - grouped by subject
+__all__ = [
     # what a closed form is
     "ClosedForm", "Comparison", "Group", "GroupError", "NoEigenvectorsError", "compare", "shifted",
     # two layers, scalar: Singh et al. (2026), Sec. 3.1 and 3.2
