@@ -144,6 +144,13 @@ class Matrix:
         """b, shaped to broadcast over y."""
         return b
 
+    def add_forward(self, y: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        """y + C(x, w), accumulated by the matrix product itself where y is a tensor of its own."""
+        if not _has_memory(y):
+            return y + F.linear(x, w)
+        y.view(-1, y.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]), w.T)
+        return y
+
 
 class Convolution:
     """The bilinear maps of a convolution."""
@@ -174,6 +181,10 @@ class Convolution:
     def from_bias(self, b: Tensor) -> Tensor:
         """b, shaped to broadcast over y."""
         return b.view([-1] + [1] * len(self.stride))
+
+    def add_forward(self, y: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        """y + C(x, w)."""
+        return y.add_(self.forward(x, w))
 
     def _backward(self, y: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
         zeros = [0] * len(self.stride)
@@ -250,10 +261,19 @@ def _tangent(
     """ẏ = C(ẋ, w) + C(x, ẇ) + ḃ."""
     if dw is not None:
         along = maps.forward(x, dw, db)
-        return along if dx is None else along.add_(maps.forward(dx, w))
+        return along if dx is None else maps.add_forward(along, dx, w)
     if dx is not None:
         return maps.forward(dx, w, db)
     return None if db is None else maps.from_bias(db).expand_as(y)
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether a tensor is one array; what stands for several columns under vmap is not, and is not written into."""
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _linear(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
