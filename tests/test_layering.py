@@ -12,7 +12,7 @@ RANK = {
     module: rank
     for rank, modules in enumerate(
         [
-            {"errors"},
+            {"errors", "bilinear"},
             {"record", "progress"},
             {"losses", "spectrum", "numerics", "rules"},
             {"autodiff", "batches", "selection"},

@@ -252,3 +252,40 @@ def test_float32_agrees_with_float64(generator):
     v = torch.randn(double.size, generator=generator, dtype=torch.float64)
     for operator in (ritz.hessian, ritz.gauss_newton):
         assert_close((operator(single) @ v.float()).double(), operator(double) @ v, rtol=1e-3, atol=1e-5)
+
+
+def contrastive(z, y):
+    """One term per example, each of which depends on all others of the batch."""
+    return F.cross_entropy(z @ z.T, torch.arange(len(z)), reduction="none")
+
+
+def test_batches_are_not_joined_where_terms_depend_on_each_other():
+    built = case("mlp")
+    data = unequal_batches(built.inputs, class_targets(built.shape))
+    risk = ritz.Risk(built.model, contrastive, data)
+
+    def total(theta):
+        outputs = whole(risk, built)(theta)
+        return sum(contrastive(outputs[rows], None).sum() for rows in (slice(0, 7), slice(7, None))) / 11
+
+    assert not risk.separable
+    assert risk.loss_value() == pytest.approx(float(total(risk.theta)), rel=1e-12)
+    check_operator(ritz.hessian(risk), dense_hessian(total, risk.theta))
+    with pytest.raises(ritz.ModelError, match="depends on several"):
+        ritz.empirical_fisher(risk) @ risk.theta
+
+
+def test_weight_norm_is_differentiated_right():
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 5)), nn.Tanh(), nn.Linear(5, OUTPUTS))
+    model.double()
+    x, y = torch.randn(9, 4, dtype=torch.float64), torch.randint(OUTPUTS, (9,))
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (x, y))
+    H, step = ritz.hessian(risk).dense(), 1e-6
+    v = torch.randn(risk.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def gradient(theta):
+        model.load_state_dict(dict(zip(risk.shapes, risk.unflatten(theta), strict=True)), strict=False)
+        return ritz.Risk(model, nn.CrossEntropyLoss(), (x, y)).gradient()
+
+    difference = (gradient(risk.theta + step * v) - gradient(risk.theta - step * v)) / (2 * step)
+    assert_close(H @ v, difference, rtol=1e-5, atol=1e-7)

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import itertools
+import threading
 
 import jaxtyping
 import numpy as np
@@ -854,3 +855,87 @@ def test_two_processes_with_unequal_parts_give_the_same_as_one(tmp_path):
     first, second = (torch.load(tmp_path / f"refused{rank}.pt") for rank in range(2))
     assert "Another rank" in first[0] and "no example" in second[0]  # and nobody waits for ever
     assert "differ between ranks" in first[1] and "differ between ranks" in second[1]
+
+
+def test_a_risk_does_not_follow_its_model_into_train_mode():
+    layers = [nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 3)]
+    model = nn.Sequential(*layers).double().eval()
+    x, y = torch.randn(7, 5, dtype=torch.float64), torch.randint(3, (7,))
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (x, y))
+    gradient, product = risk.gradient(), ritz.hessian(risk) @ risk.theta
+    model.train()
+    assert_close(risk.gradient(), gradient)
+    assert_close(ritz.hessian(risk) @ risk.theta, product)
+
+
+class Remembering(nn.Module):
+    """A model that counts its calls, keeps an activation, and owns something that cannot be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.calls, self.kept, self.lock = nn.Linear(3, 2), 0, None, threading.Lock()
+
+    def forward(self, x):
+        self.calls, self.kept = self.calls + 1, self.layer(x)
+        return self.kept
+
+
+def test_what_a_model_writes_into_itself_stays_with_the_risk():
+    model = Remembering()
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))
+    ritz.hessian(risk) @ risk.theta
+    assert model.calls == 0 and model.kept is None
+
+
+def test_a_selection_that_no_output_depends_on_has_no_slope():
+    model = nn.ModuleDict({"used": nn.Linear(3, 2), "idle": nn.Linear(2, 2)})
+    model.forward = lambda x: model["used"](x)
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))), parameters="idle.*")
+    assert not bool(risk.gradient().any()) and not bool(ritz.hessian(risk).dense().any())
+
+
+def test_a_name_with_the_characters_of_a_glob_selects_itself():
+    model = nn.Sequential()
+    model.add_module("[a]", nn.Linear(3, 2))
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))
+    assert list(risk.restricted_to("[a].bias").shapes) == ["[a].bias"]
+
+
+def test_batch_norm_without_running_statistics_is_refused():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 2)).eval()
+    with pytest.raises(ritz.ModelError, match="without running statistics"):
+        ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))
+
+
+def test_whole_tensors_are_refused_where_the_cut_into_batches_would_matter():
+    mixed = lambda z, y: F.cross_entropy(z @ z.T, torch.arange(len(z)), reduction="none")
+    data = torch.randn(600, 3), torch.randint(2, (600,))
+    with pytest.raises(ritz.DataError, match="without batches"):
+        ritz.Risk(nn.Linear(3, 2), mixed, data)
+    assert not ritz.Risk(nn.Linear(3, 2), mixed, (data[0][:50], data[1][:50])).separable
+
+
+def test_the_loss_of_a_transformer_layer_is_that_of_the_function_that_is_differentiated():
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 1).double().eval()
+
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.head = encoder, nn.Linear(4, 3).double()
+
+        def forward(self, x, mask):
+            return self.head(self.encoder(x, src_key_padding_mask=mask).mean(1))
+
+    x, mask = torch.randn(5, 6, 4, dtype=torch.float64), torch.zeros(5, 6, dtype=torch.bool)
+    mask[:, 4:] = True
+    model, y = Pooled(), torch.randint(3, (5,))
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), ({"x": x, "mask": mask}, y))
+    differentiated = F.cross_entropy(model(x, mask), y)  # with gradients, so without the fast path
+    assert risk.loss_value() == pytest.approx(float(differentiated.detach()), rel=1e-12)
+
+
+def test_sparse_embeddings_have_a_gradient():
+    model = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Flatten(), nn.Linear(6, 2))
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randint(5, (8, 2)), torch.randint(2, (8,))))
+    assert bool(risk.gradient()[:15].any())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -46,6 +46,10 @@ class Batch:
         inputs = list(self.inputs.values()) if isinstance(self.inputs, dict) else [self.inputs]
         return [*inputs, self.targets]
 
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs; none for a single tensor."""
+        return tuple(self.inputs) if isinstance(self.inputs, dict) else ()
+
     def __len__(self) -> int:
         return len(self.targets)
 
@@ -56,6 +60,7 @@ class Batches:
 
     source: Callable[[], Iterator[Batch]]
     held: list[Batch] | None = None
+    chunked: bool = False  # whether the batches are ours: the data came as whole tensors, and there are several
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self.held) if self.held is not None else self.source()
@@ -63,13 +68,13 @@ class Batches:
     def channels_last(self) -> Batches:
         """The same data with images stored channels-last."""
         if self.held is not None:
-            return holding([batch.channels_last() for batch in self.held])
-        return Batches(lambda: (batch.channels_last() for batch in self.source()))
+            return replace(holding([batch.channels_last() for batch in self.held]), chunked=self.chunked)
+        return replace(self, source=lambda: (batch.channels_last() for batch in self.source()))
 
     def joined(self, count: int) -> Batches:
         """The same data with `count` batches at a time made one, where they are held and of the same shape."""
-        shapes = {tuple(t.shape[1:] for t in batch.tensors()) for batch in self.held or ()}
-        if self.held is None or count < 2 or len(shapes) > 1:
+        kinds = {(batch.names(), tuple(t.shape[1:] for t in batch.tensors())) for batch in self.held or ()}
+        if self.held is None or count < 2 or len(kinds) > 1:
             return self
         return holding([joined(self.held[i : i + count]) for i in range(0, len(self.held), count)])
 
@@ -104,9 +109,10 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
         if not fixed:
             second = [_fingerprint(batch) for batch in _passed(source, device, dtype)]
             _check_second_pass(first, second, held=kept is not None)
+    chunked = isinstance(source, _Chunks) and len(first) > 1
     if kept is not None:
-        return holding(kept)
-    return Batches(lambda: _quietly(_passed(source, device, dtype), device, generator))
+        return replace(holding(kept), chunked=chunked)
+    return Batches(lambda: _quietly(_passed(source, device, dtype), device, generator), chunked=chunked)
 
 
 def _passed(source: Iterable[Any], device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:

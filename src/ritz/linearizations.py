@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .batches import Batch
+from .errors import ModelError
 from .risk import Risk
 from .rules import EfficientRules
 
@@ -64,6 +65,7 @@ def fisher_map(risk: Risk, batch: Batch, *, rules: bool) -> Map:
 
 def _gradient_moment(risk: Risk, z: Tensor, targets: Tensor) -> Callable[[Tensor], Tensor]:
     gradient, weights = risk.loss.gradient(z, targets), risk.loss.weights(z, targets)
+    _check_terms(risk, z, weights)
     one_per_example = len(weights) == len(z)  # else one for every index but the class
     dims = list(range(1, z.ndim)) if one_per_example else [getattr(risk.loss, "class_dim", -1) % z.ndim]
     shape = [1 if dim in dims else size for dim, size in enumerate(z.shape)]
@@ -71,6 +73,18 @@ def _gradient_moment(risk: Risk, z: Tensor, targets: Tensor) -> Callable[[Tensor
     if z.ndim == 1:
         return lambda u: gradient * gradient * inverse * u
     return lambda u: gradient * inverse * (gradient * u).sum(dims, keepdim=True)
+
+
+def _check_terms(risk: Risk, z: Tensor, weights: Tensor) -> None:
+    rows = z.numel() // (1 if z.ndim == 1 else z.shape[getattr(risk.loss, "class_dim", -1)])
+    if not risk.separable or len(weights) not in (rows, len(z)):
+        raise ModelError(
+            f"The loss has {len(weights)} terms on {len(z)} examples"
+            + (", each of which depends on several." if not risk.separable else f" of {rows} rows of outputs."),
+            "The empirical Fisher is made of one gradient for each term, which needs a term for each example or row.",
+            "Return one value per example; give ignored tokens the weight zero by ignore_index.",
+            "Use gauss_newton(risk), which has no such condition.",
+        )
 
 
 def _forward(risk: Risk, batch: Batch, rules: bool, *, second: bool) -> tuple[list[Tensor], Tensor]:
@@ -168,7 +182,7 @@ def add_product(risk: Risk, total: Tensor, product: Map, rows: Tensor) -> None:
     pieces = product(_pieces(risk, rows, batched), batched)
     for target, piece in zip(_pieces(risk, total, batched), pieces, strict=True):
         if piece is not None:
-            target += piece
+            target += piece.to_dense()  # the gradient of an embedding may be sparse
 
 
 def _pieces(risk: Risk, rows: Float[Tensor, "k n"], batched: bool) -> list[Tensor]:

@@ -26,6 +26,7 @@ def numerics(device: torch.device, precision: Precision, *, recurrent: bool) -> 
         settings.enter_context(_cudnn(device, enabled=not recurrent))
         settings.enter_context(_float32(precision))
         settings.enter_context(sdpa_kernel(SDPBackend.MATH))
+        settings.enter_context(_without_fast_path())
         settings.enter_context(torch.autocast(device.type, enabled=False))
         settings.enter_context(torch.enable_grad())
         yield
@@ -43,6 +44,17 @@ def _cudnn(device: torch.device, *, enabled: bool) -> Iterator[None]:
         yield
     finally:
         backend.enabled, backend.benchmark = before
+
+
+@contextlib.contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Transformer layers take a fused path where no gradient is asked for, and may then compute something else."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,9 @@ class CurvatureProduct:
 
     @cached_property
     def batches(self) -> Batches:
-        """The risk's batches, joined where one alone would not keep the device busy."""
+        """The risk's batches, joined where one alone would not keep the device busy and examples are independent."""
+        if not self.risk.separable:
+            return self.risk.batches
         wanted = math.ceil(BUSY_SECONDS / self.probe.seconds)
         fitting = int(self.risk.memory / 8 / max(self.probe.batch_bytes, 1))
         return self.risk.batches.joined(max(1, min(wanted, fitting)))

@@ -14,12 +14,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from . import progress
 from .autodiff import loss_from
 from .batches import Batch, Batches, batches_from, holding
 from .errors import ArgumentError, DataError, ModelError, NumericalError
 from .losses import CrossEntropy, Loss, on_device
 from .numerics import Precision, numerics, untouched_randomness
-from .selection import check_model, matching, tensors, trainable
+from .selection import check_model, matching, own_copy, tensors, trainable
 
 
 class Risk:
@@ -53,7 +54,7 @@ class Risk:
         check_model(model)
         _check_precision(tangent_precision)
         _check_memory(memory)
-        self.model, self.group, self.tangent_precision = model, group, tangent_precision
+        self.model, self.group, self.tangent_precision = own_copy(model), group, tangent_precision
         self._select(tensors(model), matching(trainable(model), parameters))
         self.device, self.dtype = self.theta.device, self.theta.dtype
         self.memory = free_memory(self.device) / 2 if memory is None else float(memory)
@@ -61,7 +62,12 @@ class Risk:
         with self._in_step():
             self.batches: Batches = batches_from(data, self.device, self.dtype, self.memory)
             self.batches = self._in_best_layout()
+        self.separable = True  # whether each term depends on its own example alone; seen at the first evaluation
         self.num_examples, self.num_terms, self.total_weight, self._sum = self._first_evaluation()
+
+    def __repr__(self) -> str:
+        counts = f"n = {self.size:,} parameters, N = {self.num_terms:,} terms"
+        return f"Risk({type(self.model).__name__}, {type(self.loss).__name__}: {counts}, R = {self.loss_value():.6g})"
 
     @property
     def size(self) -> int:
@@ -76,12 +82,14 @@ class Risk:
         """∇R(θ)."""
         total = torch.zeros_like(self.theta)
         leaves = self.leaves()
-        for batch in self.batches:
-            with self.numerics():
-                z = self.outputs(leaves, batch)
-                slope = self.loss.gradient(z.detach(), batch.targets)
-                pieces = torch.autograd.grad(z, leaves, slope, allow_unused=True)
-            total += self.flatten(pieces)
+        with progress.bar("Gradient") as bar:
+            for batch in self.batches:
+                with self.numerics():
+                    z = self.outputs(leaves, batch)
+                    slope = self.loss.gradient(z.detach(), batch.targets)
+                    if z.requires_grad:  # else no output depends on θ
+                        total += self.flatten(torch.autograd.grad(z, leaves, slope, allow_unused=True))
+                bar.advance()
         return self.reduced(total) / self.total_weight
 
     @cached_property
@@ -143,7 +151,10 @@ class Risk:
     def flatten(self, pieces: Iterable[Tensor | None]) -> Float[Tensor, " n"]:
         """Join parameter-shaped tensors to one vector; a parameter that was not used contributes zeros."""
         zeros = (self.theta.new_zeros(shape) for shape in self.shapes.values())
-        return torch.cat([(z if p is None else p).reshape(-1) for p, z in zip(pieces, zeros, strict=True)])
+        dense = (
+            (z if p is None else p.to_dense()) for p, z in zip(pieces, zeros, strict=True)
+        )  # embeddings may be sparse
+        return torch.cat([piece.reshape(-1) for piece in dense])
 
     def reduced(self, value: Tensor) -> Tensor:
         """The sum of a value over all ranks of the group."""
@@ -192,7 +203,8 @@ class Risk:
         """This rank's examples, terms, Σ tᵢ and Σ wᵢ."""
         counts = torch.zeros(4, dtype=torch.float64, device=self.device)
         leaves = [leaf.detach() for leaf in self.leaves()]
-        with self.numerics(), torch.no_grad(), untouched_randomness(self.device):
+        bar = progress.bar("Evaluating the risk")
+        with self.numerics(), torch.no_grad(), untouched_randomness(self.device), bar as shown:
             for number, batch in enumerate(self.batches):
                 z = self._checked_outputs(leaves, batch, number)
                 values, weights = self.loss.terms(z, batch.targets), self.loss.weights(z, batch.targets)
@@ -200,7 +212,20 @@ class Risk:
                 counts += torch.cat([sizes, torch.stack([values.double().sum(), weights.double().sum()])])
                 if number == 0:
                     _check_deterministic(z, self.outputs(leaves, batch))
+                    self.separable = self._separates(leaves, batch, z, values)
+                shown.advance()
+        _check_separable(self.separable, self.batches)
         return counts
+
+    def _separates(self, leaves: list[Tensor], batch: Batch, z: Tensor, values: Tensor) -> bool:
+        """Whether outputs and terms of the first example are the same without the rest of its batch."""
+        alone = batch.first(1)
+        try:
+            z_alone = self.outputs(leaves, alone)
+            terms_alone = self.loss.terms(z_alone, alone.targets)
+        except (RuntimeError, ValueError, IndexError):
+            return False
+        return _near(z_alone, z[: len(z_alone)]) and _near(terms_alone, values[: len(terms_alone)])
 
     @contextlib.contextmanager
     def _in_step(self) -> Iterator[None]:
@@ -298,6 +323,22 @@ def _check_deterministic(first: Tensor, second: Tensor) -> None:
             f"Two evaluations of the same batch differ by {difference:.3g} (outputs up to {scale:.3g}).",
             "A random network has another curvature in every product, and Lanczos would mix them.",
             "Call model.eval(); turn off functional dropout, noise layers and random crops.",
+        )
+
+
+def _near(a: Tensor, b: Tensor) -> bool:
+    """Equal but for the rounding of kernels that depend on the batch's size."""
+    allowed = torch.finfo(b.dtype).eps ** 0.5 * float(b.abs().max())
+    return a.shape == b.shape and float((a - b).abs().max()) <= allowed
+
+
+def _check_separable(separable: bool, batches: Batches) -> None:
+    if not separable and batches.chunked:
+        raise DataError(
+            "The terms of an example depend on the other examples of its batch, and the data came without batches.",
+            "The risk would depend on how ritz cuts them.",
+            "Pass the batches themselves: a list of (inputs, targets) or a DataLoader.",
+            "Replace layers that look across the batch, such as batch norm without running statistics.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,7 +10,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .errors import ModelError, NumericalError
+from .errors import ArgumentError, ModelError, NumericalError
+
+
+def own_copy(model: nn.Module) -> nn.Module:
+    """The modules without their tensors, copied: train() and eval() on the user's model do not reach them.
+
+    A model that cannot be copied deeply (a lock, an open file, an activation kept as an attribute) is copied module by
+    module, its other attributes shared.
+    """
+    shared = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
+    try:
+        return copy.deepcopy(model, shared)
+    except Exception:
+        return _module_copy(model, {})
+
+
+def _module_copy(module: nn.Module, done: dict[int, nn.Module]) -> nn.Module:
+    if id(module) not in done:
+        done[id(module)] = copied = copy.copy(module)
+        children = {n: m and _module_copy(m, done) for n, m in module._modules.items()}
+        copied.__dict__.update(_modules=children, _parameters=dict(module._parameters), _buffers=dict(module._buffers))
+    return done[id(module)]
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -25,9 +47,16 @@ def trainable(model: nn.Module) -> dict[str, Tensor]:
 
 def matching(trainable: dict[str, Tensor], parameters: str | Sequence[str]) -> list[str]:
     """The names that match a glob, or one of several; each glob must match something."""
+    if not isinstance(parameters, (str, Sequence)) or not all(isinstance(glob, str) for glob in parameters):
+        raise ArgumentError(
+            f"parameters={parameters!r} was given.",
+            "It selects by name.",
+            "Pass a glob or several: '*', ['0.*', 'head.*'].",
+        )
     globs = [parameters] if isinstance(parameters, str) else list(parameters)
-    found = {n: p for n, p in trainable.items() if any(fnmatchcase(n, glob) for glob in globs)}
-    idle = [glob for glob in globs if not any(fnmatchcase(name, glob) for name in found)]
+    matches = lambda name, glob: name == glob or (glob not in trainable and fnmatchcase(name, glob))
+    found = {n: p for n, p in trainable.items() if any(matches(n, glob) for glob in globs)}
+    idle = [glob for glob in globs if not any(matches(name, glob) for name in found)]
     if idle or not found:
         shown = ", ".join(list(trainable)[:6]) + (", ..." if len(trainable) > 6 else "")
         culprit = f": {', '.join(map(repr, idle))}" if len(globs) > 1 else ""
@@ -99,9 +128,10 @@ def check_model(model: Any) -> None:
                 "Call model(inputs) once on one batch.",
             )
     for name, module in model.named_modules():
-        if module.training and _is_random(module):
+        if _is_random(module):
+            mode = "in train mode" if module.training else "without running statistics"
             raise ModelError(
-                f"Module {name or '(the model itself)'} is a {type(module).__name__} in train mode.",
+                f"Module {name or '(the model itself)'} is a {type(module).__name__} {mode}.",
                 "Its output is random or depends on the other examples of the batch, so the risk is not a "
                 "function of θ alone.",
                 "Call model.eval() before the analysis.",
@@ -111,5 +141,5 @@ def check_model(model: Any) -> None:
 
 def _is_random(module: nn.Module) -> bool:
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return True
-    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+        return module.training or module.running_mean is None
+    return module.training and isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
