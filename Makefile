@@ -22,6 +22,7 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -c "import pyhessian" 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps PyHessian==0.1
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.theory
 
 # On a GPU machine that has torch but no network: the peers lie in .peers, a folder of installed packages.
 bench-gpu:

@@ -1,6 +1,6 @@
 """What a closed form costs as width and samples grow, against the dense Hessian where that can be formed.
 
-python benchmarks/theory.py
+python -m benchmarks.theory
 """
 
 from __future__ import annotations
@@ -63,11 +63,49 @@ def two_layer_linear(width: int, samples: int, size: int = 10) -> tuple[float, f
     return seconds(lambda: theory.two_layer_linear(W1, W2, X, Y)), seconds(dense, 1) if fits else None
 
 
+def relu_network(width: int, samples: int) -> tuple[float, float | None]:
+    """The same for f = Σⱼ wⱼ max(0, vⱼx)."""
+    w, v, x, y = (torch.randn(n, dtype=torch.float64) for n in (width, width, samples, samples))
+
+    def dense() -> Tensor:
+        return dense_eigenvalues(lambda v, w: torch.outer(x, v).relu() @ w, y, v, w)
+
+    fits = 2 * width <= DENSE and 2 * width * width * samples <= ENTRIES
+    return seconds(lambda: theory.relu_network(w, v, x, y)), seconds(dense, 1) if fits else None
+
+
+def self_attention(width: int, samples: int) -> tuple[float, float | None]:
+    """The same for one head of `width` on one sequence of `samples` positions, whose scores are a square of them."""
+    w_q, w_k = (torch.randn(width, dtype=torch.float64) for _ in range(2))
+    x, y = (torch.randn(samples, dtype=torch.float64) for _ in range(2))
+
+    def outputs(w_v: Tensor, w_q: Tensor, w_k: Tensor) -> Tensor:
+        return w_v * ((torch.outer(x, x) * (w_q @ w_k) / width**0.5).softmax(1) @ x)
+
+    def dense() -> Tensor:
+        return dense_eigenvalues(outputs, y, torch.tensor(0.7, dtype=torch.float64), w_q, w_k)
+
+    fits = 2 * width + 1 <= DENSE and (2 * width + 1) * samples**2 <= ENTRIES
+    return seconds(lambda: theory.self_attention(w_q, w_k, 0.7, x, y)), seconds(dense, 1) if fits else None
+
+
 CASES: Sequence[tuple[str, Callable[[int, int], tuple[float, float | None]], Sequence[tuple[int, int]], int]] = (
     (
         "linear_network",
         linear_network,
         [(100, 100), (1000, 100), (10**4, 100), (10**6, 100), (100, 10**6), (10**6, 10**6)],
+        2,
+    ),
+    (
+        "relu_network",
+        relu_network,
+        [(100, 100), (500, 100), (10**4, 100), (10**6, 100), (100, 10**6), (10**6, 10**6)],
+        2,
+    ),
+    (
+        "self_attention",
+        self_attention,
+        [(100, 100), (500, 100), (10**4, 100), (10**6, 100), (100, 1000), (100, 4000)],
         2,
     ),
     (
@@ -91,7 +129,8 @@ def main() -> None:
         for width, samples in points:
             formula, dense = case(width, samples)
             shown = "-" if dense is None else f"{dense:.3g} s"
-            print(f"{name:<30}{width:>9}{samples:>9}{per_unit * width:>12}{formula * 1e3:>9.2f} ms{shown:>12}")
+            size = per_unit * width + (case is self_attention)  # w_v is one more
+            print(f"{name:<30}{width:>9}{samples:>9}{size:>12}{formula * 1e3:>9.2f} ms{shown:>12}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
 """Closed forms of Singh et al. (2026) against dense autograd: draws of any size and scale, degenerate cases by name."""
 
-import time
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.func import grad, jvp, vmap
 from torch.testing import assert_close
 
 from ritz import theory
@@ -72,72 +69,9 @@ def test_small_whole_numbers_hit_every_degeneracy(result, inputs):
     assert errors(CHECKS[result], inputs).small
 
 
-LARGE = {
-    "linear network": lambda g: tuple(normal(g, size) for size in (1500, 1500, 40, 40)),
-    "linear network, any loss": lambda g: tuple(normal(g, size) for size in (1500, 1500, 40, 40)),
-    "ReLU network": lambda g: tuple(normal(g, size) for size in (1500, 1500, 40, 40)),
-    "leaky ReLU network": lambda g: tuple(normal(g, size) for size in (1500, 1500, 40, 40)),
-    "bias network, any weights": lambda g: tuple(normal(g, size) for size in (1000, 1000, 1000, 40, 40)),
-    "correlated inputs": lambda g: tuple(normal(g, *shape) for shape in ((5, 300), (5, 300), (40, 5), (40,))),
-    "several outputs": lambda g: tuple(normal(g, *shape) for shape in ((5, 300), (5, 300), (40,), (40, 5))),
-    "paired outliers": lambda g: singh2026._white(g, 600, 4),
-    "self-attention": lambda g: (*(normal(g, 1500) / 30 for _ in range(2)), 0.7, normal(g, 20), normal(g, 20)),
-}
-
-
-class Products:
-    """A Hessian by products alone."""
-
-    def __init__(self, loss, *parameters):
-        sizes = [p.numel() for p in parameters]
-        self.theta = torch.cat([p.flatten() for p in parameters])
-        self.size, self.dtype, self.device = len(self.theta), torch.float64, torch.device("cpu")
-
-        def flat(theta):
-            parts = zip(theta.split(sizes), parameters, strict=True)
-            return loss(*[part.reshape(p.shape) for part, p in parts])
-
-        self.gradient = grad(flat)
-
-    def __matmul__(self, V):
-        return vmap(lambda v: jvp(self.gradient, (self.theta,), (v,))[1], 1, 1)(V)
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("result", LARGE)
-def test_three_thousand_parameters(result, seed, monkeypatch):
-    """Random mixtures of all eigenvectors: what holds for them holds for the whole basis, so for all eigenvalues."""
-    for module in (singh2026, singh2026_attention):
-        monkeypatch.setattr(module, "dense_hessian", Products)
-    check, generator = CHECKS[result], seeded(seed)
-    inputs = LARGE[result](generator)
-    closed_form, H = check.closed_form(*inputs), check.oracle(*inputs)
-    assert 2400 <= closed_form.size == H.size
-    mixed, expected, squares = [], [], []
-    for group in closed_form.groups:
-        mix = normal(generator, group.multiplicity, 4 if group.multiplicity > 1 else 1)
-        mixed.append(closed_form.eigenvectors(group) @ mix)
-        expected.append(group.value * mixed[-1])
-        squares.append(mix.T @ mix)
-    V = torch.cat(mixed, 1)
-    assert (H @ V - torch.cat(expected, 1)).abs().max() <= 1e-9 * closed_form.scale
-    assert (V.T @ V - torch.block_diag(*squares)).abs().max() <= 1e-9 * closed_form.size
-
-
-def test_large_operators_are_compared_by_products():
-    inputs = LARGE["linear network"](seeded())
-    closed_form = theory.linear_network(*inputs)
-    w, v, x, y = inputs
-    H = Products(lambda v, w: 0.5 * ((w @ v) * x - y).square().mean(), v, w)
-    found = theory.compare(closed_form, H)
-    assert found.value <= 1e-12 and found.residual <= 1e-12
-
-
-def test_a_million_units_and_samples_take_less_than_a_second():
+def test_a_million_units_and_samples_never_form_a_matrix():
     w, v, x, y = (normal(seeded(), 10**6) for _ in range(4))
-    started = time.perf_counter()
     found = theory.linear_network(w, v, x, y)
-    assert time.perf_counter() - started < 1.0
     assert found.size == 2 * 10**6
     z = found.eigenvectors("bulk -", 2)
     assert_close(z.T @ z, torch.eye(2, dtype=torch.float64))

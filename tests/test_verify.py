@@ -1,7 +1,6 @@
 """`ritz verify` runs every result, reports what it found, and can say no."""
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -35,10 +34,8 @@ def wrong_by(relative):
     )
 
 
-def test_every_result_holds_in_under_a_minute():
-    started = time.perf_counter()
+def test_every_result_holds():
     found = list(verify.rows(draws=5, generator=seeded()))
-    assert time.perf_counter() - started < 60
     assert len(found) == len(verify.checks()) >= 17
     assert [row.result for row in found if not row.passed] == []
     assert all(row.draws >= 5 and row.paper and row.equation for row in found)

@@ -15,8 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.func import grad, jacfwd
 
+from ..errors import ArgumentError
 from .closed_form import ClosedForm, Group, complement
 from .matrices import EPS, applied, eigenlines, layers, regression, span
+
+ROWS = 20_000  # of the compressed matrix, beyond which it is refused: 3.2 GB, and hours to diagonalise
 
 
 def two_layer_linear(
@@ -60,11 +63,12 @@ def two_layer_relu(
     (W1, W2), X, Y = regression([W1, W2], X, Y)
     patterns, members = _patterns(W1, X, slope)
     delta = (_outputs(W1, W2, X, slope) - Y) / len(X)
-    features = torch.einsum("gi,id->igd", patterns, X)
-    R = torch.einsum("ik,igd->gkd", delta, features) * (not gauss_newton)
-    S = torch.einsum("igd,ihe->gdhe", features, features) / len(X)
+    R = torch.einsum("ik,gi,id->gkd", delta, patterns, X) * (not gauss_newton)
     folds = _folds(W1, W2, members, R)
-    return _closed_form(folds, _squared_error_hessian(_compressed(folds, W1, W2), S, folds), W1, W2)
+    weights = _compressed(folds, W1, W2)
+    features = torch.einsum("gi,id->igd", patterns, X)
+    S = torch.einsum("igd,ihe->gdhe", features, features) / len(X)
+    return _closed_form(folds, _squared_error_hessian(weights, S, folds), W1, W2)
 
 
 def linear_pair(
@@ -84,7 +88,7 @@ def linear_pair(
     arguments = () if rest is None else (others,)
     R = grad(loss)(W2 @ W1, *arguments)
     folds = [Fold(torch.arange(len(W1)), span(torch.cat([W1, W2.T], 1)), R)]
-    V1, V2 = _compressed(folds, W1, W2)
+    V1, V2 = _compressed(folds, W1, W2, others.numel())
 
     def compressed_loss(theta: Tensor) -> Tensor:
         A, B, phi = theta.split([V1.numel(), V2.numel(), others.numel()])
@@ -148,10 +152,23 @@ def _folds(W1: Tensor, W2: Tensor, members: Tensor, R: Tensor) -> list[Fold]:
     return [Fold(units, span(torch.cat([W1[units], W2.T[units]], 1)), R[g]) for g, units in enumerate(found)]
 
 
-def _compressed(folds: list[Fold], W1: Tensor, W2: Tensor) -> tuple[Tensor, Tensor]:
-    """The weights UᵀW₁ and W₂U of the network of Σ r_g hidden units."""
+def _compressed(folds: list[Fold], W1: Tensor, W2: Tensor, num_rest: int = 0) -> tuple[Tensor, Tensor]:
+    """The weights UᵀW₁ and W₂U of the network of Σ r_g hidden units; refused where its Hessian would be too large."""
+    _check_rows(sum(fold.rank for fold in folds), W1.shape[1] + len(W2), num_rest, len(folds))
     V1 = torch.cat([fold.U.T @ W1[fold.units] for fold in folds])
     return V1, torch.cat([W2[:, fold.units] @ fold.U for fold in folds], 1)
+
+
+def _check_rows(r: int, ends: int, num_rest: int, num_patterns: int) -> None:
+    rows = r * ends + num_rest
+    if rows > ROWS:
+        patterns = f" in {num_patterns} activation patterns" if num_patterns > 1 else ""
+        raise ArgumentError(
+            f"The compressed Hessian would have {rows:,} rows: {r} hidden directions{patterns}, D + K = {ends}.",
+            f"That matrix of r(D + K) rows, whatever the width, is formed and diagonalised: {ROWS:,} rows at most.",
+            "Measure it instead: ritz.spectral_density(ritz.hessian(risk)) takes products only.",
+            "Give fewer inputs or outputs, or for ReLU fewer examples, so that units share their patterns.",
+        )
 
 
 def _squared_error_hessian(weights: tuple[Tensor, Tensor], S: Tensor, folds: list[Fold]) -> Float[Tensor, "n n"]:

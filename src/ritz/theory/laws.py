@@ -29,8 +29,8 @@ class Law:
         """The law as atoms at x = centre - radius·cos θ, θ at midpoints of [0, π], to compare with what is measured.
 
         In θ a density that vanishes or grows like a square root at its edges is smooth, and midpoints integrate it to
-        rounding; to 1e-4 where Marchenko-Pastur has a ratio within 0.01 of one but not one, unless there are ten times
-        the nodes. `size` is that of the matrix it stands for; by default the number of nodes.
+        rounding; `marchenko_pastur` says where that takes more nodes. `size` is that of the matrix it stands for; by
+        default the number of nodes.
         """
         low, high = self.support
         theta = (torch.arange(num_nodes, dtype=torch.float64) + 0.5) * math.pi / num_nodes
@@ -51,7 +51,9 @@ def marchenko_pastur(ratio: float, variance: float = 1.0) -> Law:
     """ρ(x) = √((b - x)(x - a))/(2πσ²cx) on [a, b] = σ²(1 ∓ √c)², and 1 - 1/c at zero for c > 1.
 
     The law of XᵀX/N for X of N × D independent entries of variance σ², as both grow with D/N = c (`ratio`). Marchenko
-    and Pastur (1967).
+    and Pastur (1967). Moments of its `spectrum()` are exact to rounding at c = 1 and for |c - 1| ≥ 0.03; in between the
+    pole at zero is close to the edge, and with the default 2,000 nodes they are off by 2e-11 at |c - 1| = 0.01, 2e-7 at
+    0.005 and 1e-4 at 0.001 (with 20,000 nodes by 2e-12 there, and by 1e-5 at 0.0001).
     """
     _check_positive(ratio=ratio, variance=variance)
     low, high = variance * (1 - math.sqrt(ratio)) ** 2, variance * (1 + math.sqrt(ratio)) ** 2

@@ -103,9 +103,10 @@ def _relu(W1: Tensor, W2: Tensor, X: Tensor, Y: Tensor, slope: float = 0.0) -> T
     return _hessian([W1, W2], X, Y, slope)
 
 
-def _classified(generator: Generator) -> Inputs:
+def _classified(generator: Generator, shape: tuple[int, int, int] | None = None) -> Inputs:
     """A linear pair under cross-entropy inside a tanh network, whose output bias is the rest of the parameters."""
-    m, D, K, N = (whole(generator, low, top) for low, top in ((1, 12), (1, 3), (2, 3), (1, 12)))
+    m, D, K = shape or (whole(generator, low, top) for low, top in ((1, 12), (1, 3), (2, 3)))
+    N = whole(generator, 1, 12)
     W1, W2 = normal(generator, m, D), normal(generator, K, m, scale=m**-0.5)
     labels = torch.randint(K, (N,), generator=generator)
     return W1, W2, normal(generator, N, D), labels, normal(generator, K)
@@ -123,8 +124,8 @@ def _pair_oracle(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor, bias: Tensor
     return dense_hessian(lambda A, B, b: _tanh_loss(X, labels, B @ A, b), W1, W2, bias)
 
 
-def _relu_classified(generator: Generator) -> Inputs:
-    W1, W2, X, labels, _ = _classified(generator)
+def _relu_classified(generator: Generator, shape: tuple[int, int, int] | None = None) -> Inputs:
+    W1, W2, X, labels, _ = _classified(generator, shape)
     return W1, W2, X[:4], labels[:4]
 
 
@@ -227,9 +228,13 @@ def _solution_closed(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> theory.Clos
     return theory.balanced_solution(X, Y, len(hidden) + 1, hidden)
 
 
-def _solution_oracle(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> Tensor:
+def _solution_weights(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> list[Tensor]:
     M = Y.T @ X / len(X) / theory.input_scale(X) ** 2
-    return _hessian(theory.balanced_weights(M, hidden, generator=Generator().manual_seed(0)), X, Y)
+    return theory.balanced_weights(M, hidden, generator=Generator().manual_seed(0))
+
+
+def _solution_oracle(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> Tensor:
+    return _hessian(_solution_weights(X, Y, hidden), X, Y)
 
 
 def _shallow(generator: Generator) -> Inputs:
@@ -302,9 +307,9 @@ def _aligned_degenerate(generator: Generator) -> Mapping[str, Inputs]:
     }
 
 
-def _residual(generator: Generator) -> Inputs:
+def _residual(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
     """A balanced network away from its minimum."""
-    sigma, widths, sigma_x, _, X = balanced(generator)
+    sigma, widths, sigma_x, _, X = balanced(generator, widths)
     U = [_orthogonal(generator, d) for d in widths]
     weights = [B[:, : len(sigma)] * sigma @ A[:, : len(sigma)].T for A, B in pairwise(U)]
     q, size = min(widths[0], widths[-1]), float(sigma.max()) ** (len(widths) - 1)
@@ -321,8 +326,8 @@ def _residual_oracle(sigma: Tensor, widths: Any, sigma_x: float, rho: Tensor, we
     return _hessian(weights, X, Y)
 
 
-def _regression(generator: Generator) -> Inputs:
-    weights, X = deep(generator)
+def _regression(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
+    weights, X = deep(generator, widths)
     return weights, X, normal(generator, len(X), len(weights[-1]), scale=scale(generator))
 
 

@@ -102,9 +102,9 @@ def _bias(generator: Generator) -> Inputs:
     return tuple(normal(generator, size, scale=scale(generator)) for size in (m, m, m, N, N))
 
 
-def _bias_assumed(generator: Generator) -> Inputs:
+def _bias_assumed(generator: Generator, m: int | None = None) -> Inputs:
     """An input of Thm B.1: v ⟂ b of equal norm, x and y centred, var x = 1, no correlation."""
-    m, N = width(generator, 2, 100), whole(generator, 4, 30)
+    m, N = m or width(generator, 2, 100), whole(generator, 4, 30)
     v, b = (scale(generator, 1.5) * torch.linalg.qr(normal(generator, m, 2)).Q).unbind(1)
     columns = torch.linalg.qr(torch.cat([torch.ones(N, 1, dtype=torch.float64), normal(generator, N, 2)], 1)).Q
     w = normal(generator, m, scale=scale(generator, 1.5))
@@ -151,8 +151,8 @@ def _bias_oracle(w: Tensor, v: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tenso
     return dense_hessian(lambda v, b, w: squared_error((w @ v) * x + w @ b, y), v, b, w)
 
 
-def _inputs(generator: Generator, *, correlated: bool) -> Inputs:
-    D, m = whole(generator, 1, 5), width(generator, 1, 30)
+def _inputs(generator: Generator, D: int | None = None, m: int | None = None, *, correlated: bool) -> Inputs:
+    D, m = D or whole(generator, 1, 5), m or width(generator, 1, 30)
     N = D + whole(generator, 1, 30)
     X = normal(generator, N, D, scale=scale(generator))
     if not correlated:
@@ -182,8 +182,8 @@ def _multi_input(W: Tensor, V: Tensor, X: Tensor, y: Tensor) -> Tensor:
     return dense_hessian(lambda V, W: squared_error(X @ (W * V).sum(1), y), V, W)
 
 
-def _diagonal(generator: Generator) -> Inputs:
-    D, N = width(generator, 1, 40), whole(generator, 1, 30)
+def _diagonal(generator: Generator, D: int | None = None) -> Inputs:
+    D, N = D or width(generator, 1, 40), whole(generator, 1, 30)
     w, v = (normal(generator, D, scale=scale(generator)) for _ in range(2))
     return w, v, normal(generator, N, D, scale=scale(generator)), normal(generator, N, scale=scale(generator))
 

@@ -16,9 +16,9 @@ PAPER = "Singh et al. 2026"
 Inputs = tuple[Any, ...]
 
 
-def _head(generator: Generator) -> Inputs:
+def _head(generator: Generator, d: int | None = None) -> Inputs:
     """w_q, w_k, w_v, x, y, with scores up to about ten: far beyond, it is autograd that loses its digits."""
-    d, n = width(generator, 1, 140), whole(generator, 1, 12)
+    d, n = d or width(generator, 1, 140), whole(generator, 1, 12)
     x, y = normal(generator, n, scale=scale(generator, 1)), normal(generator, n, scale=scale(generator))
     size = scale(generator, 0.5) * d**0.25 / float(x.abs().max())
     w_q, w_k = (normal(generator, d) * size / d**0.25 for _ in range(2))
@@ -61,9 +61,9 @@ def _attention_ggn(w_q: Tensor, w_k: Tensor, w_v: float, x: Tensor, y: Tensor) -
     return dense_gauss_newton(lambda w_v, w_q, w_k: _attend(w_q, w_k, w_v, x), value, w_q, w_k)
 
 
-def _heads(generator: Generator) -> Inputs:
+def _heads(generator: Generator, d: int | None = None) -> Inputs:
     """Sequences of several lengths, with score biases (a sink on the first position) and causal masks."""
-    w_q, w_k, w_v, _, _ = _head(generator)
+    w_q, w_k, w_v, _, _ = _head(generator, d)
     size = 1 / max(1.0, float((w_q @ w_k).abs()) ** 0.5)
     lengths = [whole(generator, 1, 8) for _ in range(whole(generator, 1, 4))]
     xs, ys = ([normal(generator, n, scale=3 * size) for n in lengths] for _ in range(2))
@@ -88,8 +88,8 @@ def _smooth(w_v: Tensor, s: Tensor) -> Tensor:
     return torch.sin(w_v * s) + 0.1 * (w_v + s) ** 3 + torch.sigmoid(s) * w_v**2
 
 
-def _any_head(generator: Generator) -> Inputs:
-    d = width(generator, 1, 140)
+def _any_head(generator: Generator, d: int | None = None) -> Inputs:
+    d = d or width(generator, 1, 140)
     return normal(generator, d), normal(generator, d), float(normal(generator, 1))
 
 
@@ -102,9 +102,9 @@ def _any_head_oracle(w_q: Tensor, w_k: Tensor, w_v: float) -> Tensor:
     return dense_hessian(lambda w_v, w_q, w_k: _smooth(w_v, (w_q @ w_k) / len(w_q) ** 0.5), value, w_q, w_k)
 
 
-def _wide_head(generator: Generator) -> Inputs:
+def _wide_head(generator: Generator, e: int | None = None, d: int | None = None) -> Inputs:
     """Keys (d × e), queries (e × d), values (e), inputs (n × e) and targets (n), most often with d > 2e."""
-    e, d, n = whole(generator, 1, 3), width(generator, 1, 30), whole(generator, 1, 6)
+    e, d, n = e or whole(generator, 1, 3), d or width(generator, 1, 30), whole(generator, 1, 6)
     shapes = ((d, e), (e, d), (e,), (n, e), (n,))
     return tuple(normal(generator, *shape) / (d**0.25 if d in shape else 1.0) for shape in shapes)
 
