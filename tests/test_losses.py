@@ -405,3 +405,8 @@ def test_terms_that_join_several_rows_have_no_square_root_by_rows(normal, labels
     check_derivatives(loss, z, y, lambda t: F.cross_entropy(t.mT, y, reduction="none").sum(1).square().sum())
     with refused(ritz.ModelError, "5 terms for 20 rows"):
         loss.square_root(z, y)
+
+
+def test_the_class_of_a_loss_is_no_loss():
+    with pytest.raises(ritz.ArgumentError, match=r"CrossEntropyLoss\(\)"):
+        loss_from(nn.CrossEntropyLoss)

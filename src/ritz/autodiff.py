@@ -129,11 +129,14 @@ def loss_from(loss: Any) -> Loss:
         return loss
     if isinstance(loss, nn.modules.loss._Loss) and type(loss).__module__ == "torch.nn.modules.loss":
         return _from_module(loss)
-    if callable(loss):
+    if callable(loss) and not isinstance(loss, type):
         return Autodiff(loss)
     raise ArgumentError(
-        f"The loss is a {type(loss).__name__}.",
+        f"The loss is the class {loss.__name__}."
+        if isinstance(loss, type)
+        else f"The loss is a {type(loss).__name__}.",
         "A risk needs a function of outputs and targets.",
+        *([f"Make one of it: {loss.__name__}()."] if isinstance(loss, type) else []),
         "Pass a ritz loss, a torch.nn loss module, or a callable returning one value per term.",
     )
 

@@ -358,7 +358,7 @@ def _check_total(total: float, weight: float) -> None:
 
 
 def _output_tensor(z: Any) -> Tensor:
-    z = getattr(z, "logits", z)
+    z = z.get("logits", z) if isinstance(z, dict) else getattr(z, "logits", z)
     if not isinstance(z, Tensor) or z.ndim == 0:
         raise ModelError(
             f"The model returned a {'scalar' if isinstance(z, Tensor) else type(z).__name__}.",
