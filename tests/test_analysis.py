@@ -1,12 +1,16 @@
 """The analysis of a model against the dense matrix it stands for."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 from torch.testing import assert_close
 
 from ritz import analysis
 from ritz.analysis import Settings
+from ritz.errors import ArgumentError
 from ritz.operators import functional_hessian, gauss_newton, hessian
 from ritz.record import Record, write_picture
 from ritz.risk import Risk
@@ -51,6 +55,65 @@ def test_statistics_are_within_their_errors(record, dense):
     }
     for name, value in truth.items():
         assert abs(record.scalars[name] - float(value)) < 4 * record.scalars[f"{name}_error"] + 1e-9
+
+
+@pytest.mark.parametrize("dtype, steps, k", [(torch.float64, 12, 4), (torch.float32, 12, 4), (torch.float32, 60, 0)])
+def test_errors_cover_what_they_say_over_seeds(dtype, steps, k):
+    def model(seed, dtype):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            net, x = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double(), torch.randn(30, 5)
+        x, y = x.to(dtype), torch.arange(30) % 3
+        return Risk(net.to(dtype), nn.CrossEntropyLoss(), [(x[:21], y[:21]), (x[21:], y[21:])])
+
+    off = {name: [] for name in ("trace", "effective_rank", "negative_mass")}
+    for seed in range(24):
+        found = analysis.run(
+            model(seed, dtype), Settings(num_eigenpairs=k, num_probes=8, num_steps=steps, seed=1000 + seed)
+        ).scalars
+        exact = hessian(model(seed, torch.float64)).dense()
+        truth = {
+            "trace": exact.trace(),
+            "effective_rank": exact.trace() ** 2 / exact.square().sum(),
+            "negative_mass": (torch.linalg.eigvalsh(exact) < -found["resolved_zero"]).double().mean(),
+        }
+        for name, value in truth.items():
+            off[name].append(abs(found[name] - float(value)) / (found[f"{name}_error"] + 1e-12))
+    for name, values in off.items():
+        ratios = torch.tensor(values)
+        assert (ratios < 2).double().mean() > 0.8 and ratios.max() < 6, (name, ratios)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zeros_of_a_semidefinite_matrix_are_not_negative(risk, dtype):
+    net = copy.deepcopy(risk.model).to(dtype)
+    batches = [(batch.inputs.to(dtype), batch.targets) for batch in risk.batches]
+    for steps in (20, 70):
+        found = analysis.run(
+            Risk(net, nn.CrossEntropyLoss(), batches),
+            Settings(operator=gauss_newton, num_probes=4, num_steps=steps, per_layer=True),
+        ).scalars
+        for scalars in (found, *found["layers"].values()):
+            assert scalars["negative_mass"] == scalars["negative_mass_error"] == 0
+            assert scalars["resolved_zero"] >= 16 * torch.finfo(dtype).eps * max(map(abs, scalars["range"]))
+
+
+def test_a_zero_matrix_has_no_mass_below_zero(risk):
+    net = nn.Linear(5, 3).double()
+    flat = analysis.run(
+        Risk(net, nn.MSELoss(), (torch.zeros(4, 5).double(), net(torch.zeros(4, 5).double()).detach())),
+        Settings(operator=functional_hessian, num_probes=2),
+    )
+    assert flat.scalars["resolved_zero"] == flat.scalars["negative_mass"] == flat.scalars["trace"] == 0
+    analysis.draw(flat).draw_without_rendering()
+
+
+def test_the_error_of_float32_products_is_no_smaller_than_their_rounding(risk):
+    single = Risk(
+        copy.deepcopy(risk.model).float(), nn.CrossEntropyLoss(), [(b.inputs.float(), b.targets) for b in risk.batches]
+    )
+    found = analysis.run(single, Settings(num_eigenpairs=57, num_probes=2)).scalars
+    assert 1e-7 < found["trace_error"] / abs(found["trace"]) < 1e-3
 
 
 def test_every_layer_is_a_diagonal_block(record, risk, dense):
@@ -120,3 +183,54 @@ def test_the_same_seed_gives_the_same_probes(risk):
     )
     assert_close(first.arrays["weights"], second.arrays["weights"], atol=1e-10, rtol=0)
     assert (first.arrays["weights"] - other.arrays["weights"]).abs().max() > 1e-3
+
+
+def test_the_default_number_of_eigenpairs_is_what_a_small_risk_has(risk):
+    bias = risk.restricted_to("2.bias")
+    record = analysis.run(bias, Settings(num_probes=2))
+    assert len(record.arrays["eigenvalues"]) == record.config["num_eigenpairs"] == 3
+    assert analysis.forecast(bias).num_products > 0
+    for computation in (analysis.run, analysis.forecast):
+        with pytest.raises(ArgumentError, match="10"):
+            computation(bias, Settings(num_eigenpairs=10))
+
+
+def test_the_config_tells_how_much_data_there_was(risk):
+    config = analysis.run(risk, Settings(num_probes=2, num_steps=4), source={"factory": "mine.py:risk"}).config
+    assert config["num_examples"] == 30 and config["num_batches"] == 2 and config["factory"] == "mine.py:risk"
+
+
+def test_a_record_whose_picture_fails_is_not_written(risk, tmp_path, monkeypatch):
+    record = analysis.run(risk, Settings(num_probes=2, num_steps=4))
+
+    def broken(_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(analysis, "draw", broken)
+    with pytest.raises(ZeroDivisionError):
+        analysis.write(record, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_parametrised_layer_stays_one_layer():
+    model = nn.Sequential(weight_norm(nn.Linear(5, 4)), nn.Tanh(), weight_norm(nn.Linear(4, 3))).double()
+    x = torch.ones(4, 5, dtype=torch.float64)
+    layers = analysis.layers_of(Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(4) % 3)))
+    assert list(layers) == ["0", "2"] and len(layers["0"]) == 3
+    alone = analysis.layers_of(
+        Risk(weight_norm(nn.Linear(5, 3).double()), nn.CrossEntropyLoss(), (x, torch.ones(4).long()))
+    )
+    assert list(alone) == ["(model)"]
+
+
+def test_any_name_of_a_layer_is_measured_and_drawn():
+    model = nn.Sequential()
+    for name, width in (("a[0]*", 5), ("_b$x", 4), ("a0", 4)):
+        model.add_module(name, nn.Linear(width, 4).double())
+    x = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(6) % 3))
+    record = analysis.run(risk, Settings(num_probes=2, num_steps=6, per_layer=True))
+    assert [found["num_parameters"] for found in record.scalars["layers"].values()] == [24, 20, 20]
+    legend = analysis.draw(record).axes[2].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == list(model._modules)
+    assert not any(text.get_parse_math() for text in legend.get_texts())

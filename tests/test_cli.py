@@ -55,6 +55,19 @@ def needy(path):
 def failing():
     raise KeyError("no such checkpoint")
 
+class Absent(list):
+    def __iter__(self):
+        raise LookupError("no such data")
+
+def unreadable():
+    return MODEL, nn.CrossEntropyLoss(), Absent()
+
+def marked():
+    model = nn.Sequential()
+    model.add_module("[bold]x", nn.Linear(4, 3))
+    model.add_module(":smile:[0]*", nn.Linear(3, 3))
+    return model, nn.CrossEntropyLoss(), (X, Y)
+
 def bad_data():
     return MODEL, nn.CrossEntropyLoss(), (X, Y + 7)
 
@@ -187,9 +200,14 @@ def test_a_dry_run_forecasts_and_writes_nothing(folder):
         (["mine.py:pair"], "Return ritz.Risk"),
         (["mine.py:needy"], "cannot be called"),
         (["mine.py:failing"], "no such checkpoint"),
+        (["builtins:dict"], "type dict"),
+        (["builtins:print"], "type NoneType"),
+        (["builtins:range"], "range failed"),
+        (["mine.py:unreadable"], "no such data"),
         (["mine.py:bad_data"], "there are 3 outputs"),
         (["mine.py:risk", "--layer", "conv*"], "matches none"),
         (["mine.py:risk", "-k", "44"], "44"),
+        (["mine.py:risk", "--layer", "2.bias", "-k", "10"], "10"),
         (["mine.py:risk", "--device", "nowhere"], "--device nowhere"),
         (["mine.py:risk", "--out", "mine.py/x"], "cannot be written"),
         (["mine.py:risk", "--operator", "hesian"], "hesian"),
@@ -283,3 +301,55 @@ def test_the_example_of_the_readme_runs(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text(), re.DOTALL)
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
     assert "products" in capsys.readouterr().out
+
+
+def test_the_default_number_of_eigenpairs_fits_a_small_layer(folder):
+    result = ritz("spectrum", "mine.py:risk", "--layer", "2.bias")
+    assert result.exit_code == 0, result.output
+    assert len(Record.load("out/mine-risk").arrays["eigenvalues"]) == 3
+
+
+def test_products_of_all_layers_are_counted(folder):
+    result = spectrum("mine.py:risk", "--per-layer")
+    scalars = Record.load("out/mine-risk").scalars
+    total = scalars["num_products"] + sum(layer["num_products"] for layer in scalars["layers"].values())
+    assert f"{total:,} products" in result.stdout
+
+
+@pytest.mark.parametrize("command", [["spectrum", "mine.py:risk", *FAST], ["demo"]])
+def test_no_record_stays_without_its_picture(folder, monkeypatch, command):
+    def broken(_):
+        raise ZeroDivisionError("no picture")
+
+    monkeypatch.setattr(digits, "EPOCHS", 1)
+    monkeypatch.setattr(digits, "SETTINGS", analysis.Settings(num_eigenpairs=2, num_probes=2, num_steps=5))
+    monkeypatch.setattr(analysis, "draw", broken)
+    result = ritz(*command)
+    assert result.exit_code == 1 and not (folder / "out").exists()
+    assert len(result.stderr.strip().splitlines()) >= 3 and "no picture" in result.stderr
+
+
+def test_names_of_layers_are_printed_as_they_are(folder):
+    result = spectrum("mine.py:marked", "--per-layer")
+    assert "[bold]x" in result.stdout and ":smile:[0]*" in result.stdout
+
+
+def test_the_record_tells_what_was_analysed(folder):
+    spectrum(folder / "mine.py:risk", "--examples", "15")
+    config = Record.load("out/mine-risk").config
+    assert config["factory"] == "mine.py:risk" and config["examples"] == config["num_examples"] == 15
+    assert config["num_batches"] == 2
+    assert str(folder) not in (folder / "out/mine-risk/record.json").read_text()
+    spectrum("./mine.py:risk")
+    config = Record.load("out/mine-risk").config
+    assert config["factory"] == "./mine.py:risk" and config["examples"] is None and config["num_examples"] == 20
+
+
+def test_numbers_are_printed_to_the_digits_that_mean_something(folder):
+    result = spectrum("mine.py:risk", "--layer", "2.bias", "--dtype", "float64")
+    (trace,) = [line for line in result.stdout.splitlines() if line.startswith("trace")]
+    assert "e-1" not in trace and len(trace.split()[1]) < 10
+
+
+def test_a_device_without_float64_is_not_offered():
+    assert "mps" not in ritz("spectrum", "--help").stdout

@@ -2,6 +2,7 @@
 
 import math
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import eigsh
 from torch.testing import assert_close
 
+import ritz
 from ritz.eigen import eigenpairs, subspace_iteration
 from ritz.errors import ArgumentError, NumericalError
 from ritz.operators import Operator
@@ -129,10 +131,60 @@ def test_blocks_see_every_copy_up_to_their_width(block_size, generator):
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.sampled_from(["largest", "smallest", "magnitude"]))
 @settings(max_examples=30, deadline=None)
 def test_few_distinct_eigenvalues_come_with_all_their_copies(first, second, k, which):
-    eigenvalues = torch.cat([5.0 * torch.ones(first), -7.0 * torch.ones(second), torch.ones(200)]).double()
+    eigenvalues = torch.cat([5.0 * torch.ones(first), -7.0 * torch.ones(second), torch.ones(600)]).double()
     pairs = eigenpairs(rotated(eigenvalues), k, which=which)
     assert_close(pairs.values, expected(eigenvalues, k, which), atol=1e-9, rtol=0)
     assert_orthonormal(pairs.vectors)
+
+
+@pytest.mark.parametrize("n, rank", [(300, 20), (300, 150), (2000, 20), (2000, 200)])
+@pytest.mark.parametrize("which", ["smallest", "both"])
+def test_a_singular_operator_has_as_many_zeros_as_are_wanted(n, rank, which, generator):
+    eigenvalues = torch.cat([linspace(0.14, 1, rank), torch.zeros(n - rank, dtype=torch.float64)])
+    pairs = eigenpairs(rotated(eigenvalues), 7, which=which, generator=generator)
+    assert_close(pairs.values, expected(eigenvalues, 7, which), atol=1e-6, rtol=0)
+    assert_orthonormal(pairs.vectors)
+
+
+@pytest.mark.parametrize("n", [300, 1500])
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-8])
+def test_a_five_fold_eigenvalue_comes_five_times(n, tolerance):
+    eigenvalues = torch.cat([torch.full((5,), 5.0, dtype=torch.float64), linspace(0, 4.5, n)])
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        A = rotated(eigenvalues)
+        pairs = eigenpairs(A, 7, tolerance=tolerance, generator=generator)
+        assert_close(pairs.values, expected(eigenvalues, 7, "largest"), atol=20 * tolerance, rtol=0)
+        assert_close(pairs.residuals, true_residuals(A, pairs), atol=1e-11, rtol=1e-4)
+        assert bool(pairs.converged.all()) and int((pairs.values > 4.9).sum()) == 5
+
+
+def test_a_search_for_copies_that_runs_out_of_products_says_so(generator):
+    eigenvalues = torch.cat([torch.full((5,), 5.0, dtype=torch.float64), linspace(0, 4.5, 1500)])
+    with pytest.warns(ConvergenceWarning, match="copies"):
+        eigenpairs(rotated(eigenvalues), 7, max_products=250, generator=generator)
+
+
+def test_gauss_newton_of_a_small_network_has_all_its_zeros(generator):
+    model = torch.nn.Sequential(torch.nn.Linear(10, 30), torch.nn.Tanh(), torch.nn.Linear(30, 10)).double()  # n = 640
+    x = torch.randn(9, 10, generator=generator, dtype=torch.float64)
+    y = torch.randint(10, (9,), generator=generator)
+    A = ritz.gauss_newton(ritz.Risk(model, ritz.CrossEntropy(), [(x[:6], y[:6]), (x[6:], y[6:])]))
+    truth = torch.linalg.eigvalsh(A.dense())
+    pairs = eigenpairs(A, 10, which="both", generator=generator)
+    assert_close(pairs.values, expected(truth, 10, "both"), atol=1e-6 * float(truth[-1]), rtol=0)
+
+
+def test_values_that_lie_close_but_apart_cost_no_search_for_copies():
+    A = rotated(torch.cat([torch.tensor([10.0, 9.99, 8.0, 7.0]).double(), network_like(2000).clamp(-2, 2)]))
+    assert eigenpairs(A, 4).num_products < 60
+
+
+def test_sizes_below_five_hundred_are_exact_unless_less_is_allowed(generator):
+    A = rotated(network_like(400))
+    assert eigenpairs(A, 3).num_products == 400
+    assert eigenpairs(A, 3, max_products=200).num_products < 200
+    assert eigenpairs(A, 3, basis_size=100).num_products < 200
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 30, 120])
@@ -144,7 +196,7 @@ def test_all_n_eigenpairs_can_be_had(n, generator):
     assert_close(pairs.vectors @ torch.diag(pairs.values) @ pairs.vectors.T, A.dense())
 
 
-@pytest.mark.parametrize("n", [20, 300])
+@pytest.mark.parametrize("n", [20, 600])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_zero_identity_and_rank_one_operators_have_their_eigenpairs(n, dtype):
     u = torch.ones(n, dtype=dtype)
@@ -163,7 +215,7 @@ def test_an_operator_that_returns_its_argument_is_the_identity():
 
 
 def test_no_eigenvalue_appears_twice_after_many_steps(generator):
-    eigenvalues = torch.cat([torch.tensor([100.0]), linspace(0, 1, 400) ** 3])
+    eigenvalues = torch.cat([torch.tensor([100.0]), linspace(0, 1, 600) ** 3])
     pairs = eigenpairs(rotated(eigenvalues, dtype=torch.float32), 30, tolerance=1e-6, generator=generator)
     assert int((pairs.values > 50).sum()) == 1
     assert_orthonormal(pairs.vectors, 1e-5)
@@ -228,7 +280,7 @@ def test_noise_in_the_products_shows_in_the_residuals(fresh_products, generator)
     assert 3e-3 < float(pairs.residuals.max()) < 0.3 and not bool(pairs.converged.all())
 
 
-@pytest.mark.parametrize("n", [20, 500])
+@pytest.mark.parametrize("n", [20, 600])
 def test_nan_products_are_refused(n):
     with pytest.raises(NumericalError, match="NaN"):
         eigenpairs(Operator(lambda V: V * math.nan, n, torch.float64, torch.device("cpu")), 2)
@@ -238,10 +290,13 @@ def test_nan_products_are_refused(n):
     "wrong",
     [
         *({"k": 0}, {"k": 301}, {"which": "LM"}, {"block_size": 0}, {"basis_size": 5}, {"max_products": 5}),
+        *({"k": 2.0}, {"k": True}, {"block_size": 1.0}, {"max_products": 100.0}, {"basis_size": 50.0}),
+        *({"generator": 0}, {"tolerance": -1.0}, {"tolerance": math.nan}, {"tolerance": math.inf}),
         *({"start": torch.ones(299)}, {"start": torch.zeros(300)}, {"start": torch.full((300, 2), math.nan)}),
     ],
 )
-def test_what_cannot_be_asked_is_refused_in_three_parts(wrong):
+def test_what_cannot_be_asked_is_refused_in_three_parts(wrong, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
     arguments = {"k": 5, **wrong}
     with pytest.raises(ArgumentError) as caught:
         eigenpairs(rotated(linspace(0, 1, 300)), arguments.pop("k"), **arguments)

@@ -2,6 +2,7 @@
 
 import math
 
+import jaxtyping
 import pytest
 import torch
 from torch.testing import assert_close
@@ -179,6 +180,28 @@ def test_log_determinant_lies_within_its_error(damping):
     assert coverage(estimate, truth, 40) >= 0.82
 
 
+@pytest.mark.parametrize("num_steps", [4, 10, 30, 60])
+@pytest.mark.parametrize("spectrum", ["logarithmic", "linear", "cubic"])
+def test_log_determinant_lies_within_its_error_where_the_quadrature_is_far_from_done(spectrum, num_steps):
+    t = linspace(0, 1, 300)
+    eigenvalues = {"logarithmic": 10 ** (6 * t - 6), "linear": t + 1e-6, "cubic": t**3 + 1e-6}[spectrum]  # κ = 10⁶
+    A, truth = with_eigenvalues(eigenvalues), float(eigenvalues.log().sum())
+    estimate = lambda generator: log_determinant(A, num_steps=num_steps, generator=generator)
+    assert coverage(estimate, truth, 30) >= 0.83
+
+
+def test_a_quadrature_that_is_done_adds_nothing_to_the_error(generator):
+    A, probes = with_eigenvalues(FLAT), vectors.gaussian(with_eigenvalues(FLAT), 8, torch.Generator().manual_seed(0))
+    found = log_determinant(A, num_steps=60, generator=generator)
+    V = probes / probes.norm(dim=1, keepdim=True)
+    values, U = torch.linalg.eigh(A.dense())
+    samples = 300 * ((V @ U).square() * values.log()).sum(1)
+    assert found.standard_error == pytest.approx(float(samples.std()) / 8**0.5, rel=1e-6)
+    identity = log_determinant(Operator.from_matrix(2 * torch.eye(300, dtype=torch.float64)), num_steps=1)
+    assert identity.standard_error == pytest.approx(0, abs=1e-9)
+    assert log_determinant(A, num_steps=1).standard_error > 5  # one node sees the mean alone
+
+
 def test_log_determinant_counts_its_products(generator):
     A, columns = with_eigenvalues(FLAT), []
     watched = Operator(lambda V: columns.append(V.shape[1]) or A @ V, A.size, A.dtype, A.device)
@@ -228,6 +251,12 @@ def test_condition_number_is_the_ratio_of_both_ends(low, n):
     assert found.value == pytest.approx(10 / low, rel=0.01) and found.standard_error <= 0.01 * found.value
 
 
+@pytest.mark.parametrize("n, most", [(300, 300), (900, 1400)])
+def test_a_condition_number_of_a_million_is_found_where_n_products_are_allowed(n, most):
+    found = condition_number(with_eigenvalues(torch.logspace(-6, 0, n, dtype=torch.float64)))
+    assert found.value == pytest.approx(1e6, rel=1e-6) and found.num_products <= most
+
+
 def test_damping_moves_both_ends():
     found = condition_number(with_eigenvalues(linspace(-1, 10, 300)), damping=2.0)
     assert found.value == pytest.approx(12.0, rel=0.01)
@@ -265,6 +294,31 @@ def test_estimates_repeat_with_their_generator():
     for estimate in (trace, hutchinson, effective_rank, negative_mass):
         first, again, other = (estimate(A, generator=torch.Generator().manual_seed(s)).value for s in (0, 0, 1))
         assert first == again and (first != other or estimate is negative_mass)
+
+
+@pytest.mark.parametrize("estimate", [trace, hutchinson, effective_rank, log_determinant, negative_mass])
+def test_without_a_generator_the_seed_is_zero(estimate):
+    A = with_eigenvalues(FLAT)
+    assert estimate(A).value == estimate(A, generator=torch.Generator().manual_seed(0)).value
+
+
+@pytest.mark.parametrize(
+    "estimate, wrong",
+    [
+        *((f, {"generator": 0}) for f in (trace, hutchinson, effective_rank, log_determinant, negative_mass)),
+        *((f, {"num_products": 8.0}) for f in (trace, hutchinson, effective_rank)),
+        *((f, {name: 8.0}) for f in (log_determinant, negative_mass) for name in ("num_steps", "num_probes")),
+        *((f, {"damping": bad}) for f in (log_determinant, condition_number) for bad in (math.nan, math.inf)),
+        *((f, {"tolerance": bad}) for f in (trace, negative_mass, condition_number) for bad in (-1.0, math.nan)),
+        *((condition_number, {"max_products": 100.0}), (condition_number, {"generator": 0})),
+        *((log_determinant, {"num_steps": 0}), (log_determinant, {"num_probes": 0})),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused_by_name(estimate, wrong, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
+    with pytest.raises(ArgumentError, match=next(iter(wrong))) as caught:
+        estimate(with_eigenvalues(FLAT), **wrong)
+    assert caught.value.seen and caught.value.why and caught.value.ways_out
 
 
 def test_inner_products_are_summed_in_float64():

@@ -1,7 +1,9 @@
 """Lanczos and its quadratures on matrices of known spectrum."""
 
 import math
+from dataclasses import replace
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import given, settings
@@ -325,3 +327,39 @@ def test_eigenpairs_that_are_known_serve_as_outliers(generator):
     atoms, bulk = given.split(3)
     assert_close(atoms, torch.tensor([9.0, -8.0, 7.0], dtype=torch.float64))
     assert bulk.range[1] <= 1.0 + 1e-9 and bulk.range[0] >= -1e-9
+
+
+def test_outliers_of_another_space_are_refused_in_three_parts(generator):
+    A, half = with_eigenvalues(linspace(0, 1, 40), generator), with_eigenvalues(linspace(0, 1, 30), generator)
+    single = with_eigenvalues(linspace(0, 1, 40), generator, torch.float32)
+    pairs = eigenpairs(A, 3)
+    for wrong in (eigenpairs(half, 3), eigenpairs(single, 3), replace(pairs, vectors=1.01 * pairs.vectors)):
+        with pytest.raises(ArgumentError) as caught:
+            spectral_density(A, outliers=wrong)
+        assert caught.value.seen and caught.value.why and caught.value.ways_out
+
+
+@pytest.mark.parametrize("wrong", [{"num_steps": 8.0}, {"num_probes": 2.0}, {"outliers": 1.0}, {"generator": 0}])
+def test_counts_that_are_no_integers_and_seeds_that_are_no_generators_are_refused(wrong, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        spectral_density(Operator.from_matrix(torch.eye(10)), **wrong)
+
+
+def test_a_recursion_keeps_no_basis_unless_asked(generator):
+    T = lanczos(with_eigenvalues(linspace(0, 1, 30), generator), random(30, 2, generator=generator), 8)
+    assert T.basis is None
+
+
+def test_a_shortened_recursion_is_the_shorter_one(generator):
+    A, starts = with_eigenvalues(linspace(0, 1, 30), generator), random(30, 2, generator=generator)
+    longer, shorter = lanczos(A, starts, 12).shortened(5), lanczos(A, starts, 5)
+    for name in ("diagonal", "off_diagonal", "residual"):
+        assert_close(getattr(longer, name), getattr(shorter, name))
+
+
+def test_what_a_quadrature_leaves_open_is_nothing_for_polynomials(generator):
+    A, starts = with_eigenvalues(linspace(0, 1, 30), generator), random(30, 2, generator=generator)
+    T = lanczos(A, starts, 8)
+    assert T.unresolved(lambda x: x**3) < 1e-12 < T.unresolved(lambda x: (x + 1e-3).log())
+    assert_close(T.integral(lambda x: x), (starts * (A @ starts)).sum(0) / starts.square().sum(0))

@@ -89,6 +89,25 @@ def test_the_operands_stay_as_they_are(symmetric):
     check_operator(A, M)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), np.float64("nan"), torch.tensor(float("inf"))])
+def test_numbers_that_are_not_finite_are_refused(bad, symmetric):
+    A = Operator.from_matrix(symmetric())
+    for combined in (lambda: A + bad, lambda: bad - A, lambda: bad * A, lambda: A / (0 * bad)):
+        with pytest.raises(ritz.ArgumentError, match="combined with the number"):
+            combined()
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, np.float64(0), torch.tensor(0.0)])
+def test_division_by_zero_is_refused(zero, symmetric):
+    with pytest.raises(ritz.ArgumentError, match="divided by zero"):
+        Operator.from_matrix(symmetric()) / zero
+
+
+def test_an_operator_prints_its_size_precision_and_place():
+    A = Operator(lambda V: V, 5018, torch.float32, torch.device("cpu"))
+    assert repr(A) == "Operator(n = 5,018, float32, cpu)"
+
+
 # Products -------------------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +191,27 @@ def test_deflation_by_vectors_that_are_not_orthonormal_is_refused(symmetric, gen
             ritz.deflated(Operator.from_matrix(symmetric()), bad)
 
 
+def test_eigenpairs_are_deflated_by_their_vectors(symmetric):
+    A = Operator.from_matrix(symmetric())
+    pairs = ritz.eigenpairs(A, 3)
+    check_operator(ritz.deflated(A, pairs), ritz.deflated(A, pairs.vectors).dense())
+
+
+def test_factors_of_another_size_or_precision_are_refused_at_once(symmetric, unchecked):
+    A, one = Operator.from_matrix(symmetric()), torch.ones(N, dtype=torch.float64)
+    small = ritz.eigenpairs(Operator.from_matrix(symmetric(5)), 2)
+    U = torch.ones(N, 2, dtype=torch.float64)
+    for wrong in (
+        *(lambda Q=Q: ritz.deflated(A, Q) for Q in (small, small.vectors, one, U[:0], torch.eye(N))),
+        *(lambda d=d: ritz.preconditioned(A, d) for d in (one[:5], one[:1], U, one.float(), one.to("meta"))),
+        *(lambda v=v: ritz.low_rank(U, v) for v in (one, one[:1], one[0], torch.ones(2))),
+        lambda: ritz.low_rank(one),
+    ):
+        with pytest.raises(ritz.ArgumentError) as caught:
+            wrong()
+        assert caught.value.seen and caught.value.why and caught.value.ways_out
+
+
 def test_preconditioning_from_both_sides(symmetric, generator):
     M, d = symmetric(), torch.rand(N, generator=generator, dtype=torch.float64)
     d[3] = 0.0
@@ -252,6 +292,22 @@ def test_sparse_and_dense_arrays_of_scipy_come_in(symmetric):
     ):
         expected = torch.as_tensor(np.ascontiguousarray(array if isinstance(array, np.ndarray) else array.toarray()))
         check_operator(Operator.from_scipy(array), expected)
+
+
+def test_an_operator_of_scipy_that_is_not_symmetric_is_refused(symmetric):
+    M = symmetric().triu().numpy()
+    for array in (M, scipy.sparse.csr_matrix(M), scipy.sparse.linalg.aslinearoperator(M), M * np.nan):
+        with pytest.raises(ritz.ArgumentError, match="not symmetric"):
+            Operator.from_scipy(array)
+    Operator.from_scipy(np.zeros((3, 3)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_matrix_of_numpy_comes_in(dtype, symmetric):
+    M = symmetric().numpy().astype(dtype)
+    check_operator(Operator.from_matrix(M[::-1, ::-1]), torch.from_numpy(M[::-1, ::-1].copy()))
+    with pytest.raises(ritz.ArgumentError, match="int64"):
+        Operator.from_matrix(np.eye(3, dtype=np.int64))
 
 
 @pytest.mark.parametrize("array", [np.ones((3, 4)), np.eye(3) * 1j])

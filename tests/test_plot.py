@@ -159,3 +159,9 @@ def test_drawing_leaves_no_global_state(spectrum):
     assert dict(matplotlib.rcParams) == before
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or not pyplot.get_fignums()
+
+
+def test_a_figure_shows_itself_in_a_notebook(spectrum):
+    figure, (ax,) = plot.panels()
+    plot.density(ax, spectrum)
+    assert figure._repr_png_().startswith(b"\x89PNG")

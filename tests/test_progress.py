@@ -146,3 +146,13 @@ def test_facts_are_not_read_while_nothing_is_drawn():
 @pytest.mark.parametrize("seconds, text", [(7.4, "7 s"), (61, "1 min 01 s"), (3725, "1 h 02 min")])
 def test_durations_are_readable(seconds, text):
     assert progress.duration(seconds) == text
+
+
+def test_the_clock_of_an_outer_bar_goes_on_while_an_inner_one_works(impatient, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    with terminal() as screen, progress.bar("outer", total=2) as outer, progress.bar("inner") as inner:
+        for now[0] in (1.0, 30.0):
+            inner.advance()
+        assert outer.done == 0
+    assert re.search(r"outer[^\n]* 30 s", screen.seen())

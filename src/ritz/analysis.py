@@ -1,16 +1,18 @@
 """The analysis of one model: its spectrum, its largest eigenvalues, what they sum up to, as one record.
 
 record = analysis.run(risk, analysis.Settings(per_layer=True))
-record.save("out/mine")
-analysis.draw(record).savefig("mine.png")
+analysis.draw(record)  # in a notebook
+analysis.write(record, "out/mine")  # with the picture
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,14 +20,18 @@ from torch import Tensor
 
 from . import plot, progress
 from .eigen import eigenpairs
+from .errors import ArgumentError
+from .estimates import mass_below
 from .krylov import spectral_density
 from .operators import Operator, hessian
-from .record import Record, provenance
+from .record import Record, provenance, write_picture
 from .risk import Risk
 from .spectrum import Eigenpairs, Spectrum
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+DEFAULT_EIGENPAIRS = 10  # or all, where there are fewer
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Settings:
     """What is measured, and how finely."""
 
     operator: Callable[[Risk], Operator] = hessian
-    num_eigenpairs: int = 10  # of largest magnitude; they are also the outliers of the density
+    num_eigenpairs: int | None = None  # of largest magnitude, also the outliers of the density; None: 10, or all
     num_probes: int = 8
     num_steps: int = 64
     tolerance: float = 1e-4  # of the eigenpairs' residuals, relative to the largest |λ|
@@ -42,14 +48,30 @@ class Settings:
     per_layer: bool = False  # whether every layer is measured too, as a diagonal block
     log_spectrum: bool = False  # whether the picture shows the density of log |λ|
 
+    def fitted(self, size: int) -> Settings:
+        """These settings for so many parameters; more eigenpairs than that are refused where they were asked for."""
+        if self.num_eigenpairs is not None and not 0 <= self.num_eigenpairs <= size:
+            raise ArgumentError(
+                f"{self.num_eigenpairs} eigenpairs of a matrix of size {size} were asked for.",
+                "A symmetric matrix has as many as it has rows.",
+                f"Ask for 0 to {size}.",
+            )
+        return self.restricted(size)
+
     def restricted(self, size: int) -> Settings:
         """These settings for a layer, which may have fewer parameters than eigenpairs were asked for."""
-        return replace(self, num_eigenpairs=min(self.num_eigenpairs, size))
+        wanted = DEFAULT_EIGENPAIRS if self.num_eigenpairs is None else self.num_eigenpairs
+        return replace(self, num_eigenpairs=min(wanted, size))
 
 
-def run(risk: Risk, settings: Settings | None = None, *, name: str = "analysis") -> Record:
-    """Measure a risk, and with `per_layer` each of its layers; everything that was found is in the record."""
-    settings = settings or Settings()
+def run(
+    risk: Risk, settings: Settings | None = None, *, name: str = "analysis", source: Mapping[str, Any] | None = None
+) -> Record:
+    """Measure a risk, and with `per_layer` each of its layers; everything that was found is in the record.
+
+    `source` is kept in the record's config: where the risk comes from, in the caller's words.
+    """
+    settings = (settings or Settings()).fitted(risk.size)
     start = time.perf_counter()
     layers = layers_of(risk) if settings.per_layer else {}
     with progress.bar("Spectra", total=1 + len(layers)) as bar:
@@ -57,20 +79,40 @@ def run(risk: Risk, settings: Settings | None = None, *, name: str = "analysis")
         bar.advance()
         scalars["layers"] = {}
         for layer, parameters in layers.items():
+            bar.advance(0, layer=layer)
             block = risk.restricted_to(parameters)
             scalars["layers"][layer], found = _measured(block, settings.restricted(block.size))
             arrays |= {f"{layer}/{key}": array for key, array in found.items()}
-            bar.advance(layer=layer)
+            bar.advance()
     scalars["seconds"] = time.perf_counter() - start
-    return Record(name, "analysis", _config(risk, settings), scalars, arrays, (), provenance(risk.device))
+    config = {**_config(risk, settings), **(source or {})}
+    return Record(name, "analysis", config, scalars, arrays, (), provenance(risk.device))
+
+
+def write(record: Record, folder: str | Path) -> Path:
+    """Write spectrum.png and then the record into the folder, so that no record lacks its picture."""
+    folder = Path(folder)
+    write_picture(folder / "spectrum.png", draw(record))
+    return record.save(folder)
 
 
 def layers_of(risk: Risk) -> dict[str, list[str]]:
-    """The names of a risk's parameters by the module that owns them, in order; the model's own are under "(model)"."""
+    """The names of a risk's parameters by the module that owns them, in order; the model's own are under "(model)".
+
+    What `torch.nn.utils.parametrize` keeps in modules of its own belongs to the layer it parametrises.
+    """
     layers: dict[str, list[str]] = {}
     for name in risk.shapes:
-        layers.setdefault(name.rpartition(".")[0] or "(model)", []).append(name)
+        *path, _ = name.split(".")
+        path = path[: path.index("parametrizations")] if "parametrizations" in path else path
+        layers.setdefault(".".join(path) or "(model)", []).append(name)
     return layers
+
+
+def num_products(record: Record) -> int:
+    """The products of the whole and of all layers."""
+    scalars = record.scalars
+    return scalars["num_products"] + sum(layer["num_products"] for layer in scalars["layers"].values())
 
 
 def spectrum_of(record: Record, layer: str | None = None) -> Spectrum:
@@ -128,7 +170,7 @@ _PRODUCTS_PER_PAIR = 5  # seen on trained classifiers, whose largest eigenvalues
 
 def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     """Set the products up, time one, and say what the whole analysis will take. Nothing else is computed."""
-    settings = settings or Settings()
+    settings = (settings or Settings()).fitted(risk.size)
     start = time.perf_counter()
     A = settings.operator(risk)
     V = torch.randn(risk.size, 1, generator=torch.Generator().manual_seed(settings.seed), dtype=risk.dtype)
@@ -138,14 +180,15 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     _synchronised(A @ V)
     product_seconds = time.perf_counter() - start - set_up
     blocks = 1 + (len(layers_of(risk)) if settings.per_layer else 0)
-    pairs = min(risk.size, _PRODUCTS_PER_PAIR * settings.num_eigenpairs)
+    pairs = min(risk.size, _PRODUCTS_PER_PAIR * (settings.num_eigenpairs or 0))
     count = blocks * (pairs + settings.num_probes * settings.num_steps)
     return Forecast(blocks * set_up + count * product_seconds, count, product_seconds, *_footprint(A, risk, settings))
 
 
 def _footprint(A: Operator, risk: Risk, settings: Settings) -> tuple[float, str]:
     """Bytes: the kept linearisations, and the vectors of the larger of the two solvers."""
-    vectors = max(4 * settings.num_eigenpairs + 20, 100) + settings.num_eigenpairs, 4 * settings.num_probes
+    k = settings.num_eigenpairs or 0
+    vectors = max(4 * k + 20, 100) + k, 4 * settings.num_probes
     solver = risk.size * risk.theta.element_size() * max(vectors)
     probe = getattr(A.matmat, "probe", None)
     if probe is None:
@@ -174,8 +217,8 @@ def _measured(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str,
         "num_products": products[0],
         "resolution": spectrum.resolution,
         "range": list(spectrum.range),
-        "resolved_zero": resolved_zero(spectrum),
-        **_statistics(spectrum),
+        "resolved_zero": resolved_zero(spectrum, A.dtype),
+        **_statistics(spectrum, len(pairs), settings.num_steps, A.dtype),
     }
     arrays = {"eigenvalues": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
     arrays |= {"nodes": spectrum.nodes, "weights": spectrum.weights}
@@ -190,30 +233,53 @@ def _pairs(A: Operator, settings: Settings, generator: torch.Generator) -> Eigen
     return Eigenpairs(none, torch.zeros(A.size, 0, dtype=A.dtype), none, none.bool())
 
 
-def resolved_zero(spectrum: Spectrum) -> float:
-    """The |λ| above which the sign of an eigenvalue is known: the spacing that the quadrature resolves.
+def resolved_zero(spectrum: Spectrum, dtype: torch.dtype) -> float:
+    """16 eps max|λ| in the precision of the products: below it the sign of an eigenvalue is rounding."""
+    return 16 * torch.finfo(dtype).eps * max(map(abs, spectrum.range))
 
-    Most eigenvalues of a network crowd around zero, and one node there stands for thousands of either sign.
+
+def _statistics(spectrum: Spectrum, atoms: int, num_steps: int, dtype: torch.dtype) -> dict[str, float | None]:
+    """What the probes give without another product, each with its standard error; None with one probe.
+
+    An error covers the scatter over the probes, the rounding of products in `dtype` (‖A‖_F eps in A, so √n ‖A‖_F eps
+    in its trace), and for the negative mass what the quadrature leaves open around zero. The first `atoms` nodes of
+    every row are eigenvalues.
     """
-    return spectrum.floor if spectrum.resolution is None else max(spectrum.floor, spectrum.resolution)
+    first, second = (spectrum.size * (spectrum.weights * spectrum.nodes**degree).sum(1) for degree in (1, 2))
+    eps, norm = torch.finfo(dtype).eps, math.sqrt(float(second.mean()))
+    found = {
+        "trace": (float(first.mean()), math.hypot(_scatter(first), eps * math.sqrt(spectrum.size) * norm)),
+        "effective_rank": _effective_rank(first, second, spectrum.size, eps),
+        "negative_mass": _negative_mass(spectrum, atoms, num_steps, resolved_zero(spectrum, dtype)),
+    }
+    known = spectrum.num_probes > 1
+    errors = {f"{name}_error": error if known else None for name, (_, error) in found.items()}
+    return {name: value for name, (value, _) in found.items()} | errors
 
 
-# What the probes of a spectrum give without another product, by the name it has in a record.
-STATISTICS: Mapping[str, Callable[[Spectrum], float]] = {
-    "trace": lambda s: s.size * s.moment(1),
-    "effective_rank": lambda s: s.size * s.moment(1) ** 2 / s.moment(2) if s.moment(2) else 0.0,
-    "negative_mass": lambda s: float((s.weights * (s.nodes < -resolved_zero(s))).sum(1).mean()),
-}
+def _scatter(samples: Tensor) -> float:
+    """The standard error of the mean of independent samples."""
+    return float(samples.std()) / math.sqrt(len(samples)) if len(samples) > 1 else 0.0
 
 
-def _statistics(spectrum: Spectrum) -> dict[str, float | None]:
-    """Each statistic, and its standard error over the probes; None with one probe, which has no scatter."""
-    found: dict[str, float | None] = {}
-    for name, statistic in STATISTICS.items():
-        found[name] = statistic(spectrum)
-        error = spectrum.standard_error(statistic) if spectrum.num_probes > 1 else None
-        found[f"{name}_error"] = None if error is None else float(error)
-    return found
+def _effective_rank(first: Tensor, second: Tensor, size: int, eps: float) -> tuple[float, float]:
+    """(tr A)²/tr A² from samples of both, as `estimates.effective_rank` takes it: the delta method to second order."""
+    a, b, variance = float(first.mean()), float(second.mean()), _scatter(first) ** 2
+    if b == 0:
+        return 0.0, 0.0
+    value = max(a**2 - variance, 0.0) / b  # E a² exceeds (tr A)² by the variance
+    rounding = 2 * eps * (math.sqrt(size / b) * abs(a) + value)
+    return value, math.hypot(_scatter((2 * a * first - a**2 / b * second) / b), math.sqrt(2) * variance / b, rounding)
+
+
+def _negative_mass(spectrum: Spectrum, atoms: int, num_steps: int, cut: float) -> tuple[float, float]:
+    """The part of the eigenvalues below -cut: the atoms exactly, the rest by each probe's quadrature."""
+    nodes, weights = spectrum.nodes[:, atoms:], spectrum.weights[:, atoms:]
+    exhausted = nodes.shape[1] < num_steps or num_steps >= spectrum.size - atoms  # then the nodes are eigenvalues
+    rows = [mass_below(*row, cut, exhausted) for row in zip(nodes, weights, strict=True)]
+    masses, doubts = torch.tensor(rows, dtype=torch.float64).T
+    exact = int((spectrum.nodes[0, :atoms] < -cut).sum()) / spectrum.size
+    return exact + float(masses.mean()), math.hypot(_scatter(masses), float(doubts.mean()))
 
 
 @contextmanager
@@ -234,6 +300,8 @@ def _config(risk: Risk, settings: Settings) -> dict[str, Any]:
         "operator": settings.operator.__name__,
         **told,
         "dtype": str(risk.dtype).removeprefix("torch."),
+        "num_examples": risk.num_examples,
+        "num_batches": None if risk.batches.held is None else len(risk.batches.held),  # counting would read the data
         "parameters": list(risk.shapes),
     }
 

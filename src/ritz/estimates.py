@@ -1,7 +1,7 @@
 """Numbers that summarise a spectrum, each an Estimate with its error and its cost.
 
 The error is the Monte Carlo error: the scatter over random probes. What a quadrature of finite resolution adds to it is
-said where there is one.
+said where there is one. Without a generator, each uses a new one with seed 0, so that two calls share their probes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ from torch import Tensor
 from . import progress
 from .eigen import eigenpairs
 from .errors import ArgumentError, NumericalError
-from .krylov import spectral_density
+from .krylov import lanczos, spectral_density
 from .operators import Operator
 from .spectrum import ConvergenceWarning, Eigenpairs, Estimate
-from .vectors import check_finite, gaussian, inner, norms, product
+from .vectors import check_finite, check_positive, check_tolerance, check_whole, gaussian, inner, norms, product, source
 
 BLOCK = 8  # columns multiplied at a time where nothing else decides
 GROUPS = 32  # of probes left out in turn: enough for an error good to an eighth
 DEFAULT_TOLERANCE = 0.01
+DENSE = 2000  # the largest n solved exactly where a search has not settled a condition number: seconds, 32 MB
 DEFAULT_PRODUCTS = 256  # where a tolerance alone is given: XTrace keeps one vector for each product
 
 
 def trace(
-    A: Operator, *, tolerance: float | None = None, num_products: int | None = None, generator: torch.Generator
+    A: Operator,
+    *,
+    tolerance: float | None = None,
+    num_products: int | None = None,
+    generator: torch.Generator | None = None,
 ) -> Estimate:
     """tr A by XTrace: exact on a random subspace, stochastic on the rest, averaged over which probe is left out.
 
@@ -38,7 +43,9 @@ def trace(
     first; 1 % within 256 products if neither is given. As many products as n give the exact trace. The error is
     the Monte Carlo error. Epperly, Tropp and Webber (2024), with their normalisation.
     """
-    _check_positive(tolerance=tolerance, num_products=num_products)
+    check_positive(tolerance=tolerance, num_products=num_products)
+    check_whole(num_products=num_products)
+    generator = source(generator)
     budget = num_products or DEFAULT_PRODUCTS
     if budget >= A.size or budget < 2:
         return _exact_trace(A) if budget >= A.size else hutchinson(A, num_products=budget, generator=generator)
@@ -63,26 +70,27 @@ def trace(
     return estimate
 
 
-def hutchinson(A: Operator, *, num_products: int = 100, generator: torch.Generator) -> Estimate:
+def hutchinson(A: Operator, *, num_products: int = 100, generator: torch.Generator | None = None) -> Estimate:
     """tr A = E zᵀAz for random signs z: one product a probe, and nothing kept. Hutchinson (1990).
 
     The error is the Monte Carlo error; `trace` has a far smaller one where the spectrum decays.
     """
-    _check_positive(num_products=num_products)
-    samples = _samples(A, num_products, generator, lambda Z, AZ: inner(Z, AZ).diagonal())
+    check_positive(num_products=num_products)
+    check_whole(num_products=num_products)
+    samples = _samples(A, num_products, source(generator), lambda Z, AZ: inner(Z, AZ).diagonal())
     return _mean(samples[0], num_products)
 
 
-def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Generator) -> Estimate:
+def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Generator | None = None) -> Estimate:
     """(tr A)²/tr A²: the number of eigenvalues, if all that matter were equal. One product a probe: zᵀAz and ‖Az‖².
 
     The error is the Monte Carlo error of the ratio by the delta method, from both sums over the same probes, with the
     square's own second order: near tr A = 0 it is all there is. A zero operator has effective rank zero.
     """
-    _check_positive(num_products=num_products)
-    first, second = _samples(
-        A, num_products, generator, lambda Z, AZ: inner(Z, AZ).diagonal(), lambda Z, AZ: norms(AZ).square().cpu()
-    )
+    check_positive(num_products=num_products)
+    check_whole(num_products=num_products)
+    forms = (lambda Z, AZ: inner(Z, AZ).diagonal(), lambda Z, AZ: norms(AZ).square().cpu())
+    first, second = _samples(A, num_products, source(generator), *forms)
     a, b = float(first.mean()), float(second.mean())
     if b == 0:
         return Estimate(0.0, 0.0, num_products)
@@ -95,20 +103,34 @@ def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Gen
 
 
 def log_determinant(
-    A: Operator, *, damping: float = 0.0, num_steps: int = 128, num_probes: int = 8, generator: torch.Generator
+    A: Operator,
+    *,
+    damping: float = 0.0,
+    num_steps: int = 128,
+    num_probes: int = 8,
+    generator: torch.Generator | None = None,
 ) -> Estimate:
     """log det(A + μ) = n ∫ log(λ + μ) dρ of a positive definite A + μ, by stochastic Lanczos quadrature.
 
-    The error is the Monte Carlo error; num_steps must grow like the root of the condition number for the quadrature's
-    own to be below it. A Ritz value that is not positive proves that A + μ is not positive definite, and is refused.
-    Ubaru, Chen and Saad (2017).
+    The error is the Monte Carlo error and, added to it, what the quadrature leaves open: a Gauss rule overestimates a
+    logarithm, and what the rules of m, m/2 and m/4 steps lose from one to the next is extrapolated, a guess and no
+    bound. It is small once num_steps reaches the root of the condition number. A Ritz value that is not positive proves
+    that A + μ is not positive definite, and is refused. Ubaru, Chen and Saad (2017).
     """
-    spectrum = spectral_density(A, num_steps=num_steps, num_probes=num_probes, generator=generator)
-    low, high = (end + damping for end in spectrum.range)
+    _check_damping(damping)
+    check_whole(num_steps=num_steps, num_probes=num_probes)
+    check_positive(num_steps=num_steps, num_probes=num_probes)
+    steps = min(num_steps, A.size)
+    T = lanczos(A, gaussian(A, num_probes, source(generator)).T, steps, keep_basis=steps == A.size)
+    nodes, _ = T.quadrature()
+    low, high = float(nodes.min()) + damping, float(nodes.max()) + damping
     if low <= 4 * torch.finfo(A.dtype).eps * max(abs(low), abs(high), abs(high - damping)):
         raise _not_positive(low, 0.0, damping)
-    logs = (spectrum.nodes + damping).clamp(min=low).log()
-    return _mean(A.size * (spectrum.weights * logs).sum(1), spectrum.nodes.numel())  # a node a product
+    logs = lambda nodes: (nodes + damping).clamp(min=low).log()
+    estimate = _mean(A.size * T.integral(logs), nodes.numel())  # a node a product
+    doubt = A.size * T.unresolved(logs) if steps < A.size else 0.0
+    error = math.hypot(estimate.standard_error, doubt) if estimate.has_error else None
+    return Estimate(estimate.value, error, estimate.num_products)
 
 
 def negative_mass(
@@ -117,7 +139,7 @@ def negative_mass(
     tolerance: float | None = None,
     num_steps: int = 128,
     num_probes: int = 8,
-    generator: torch.Generator,
+    generator: torch.Generator | None = None,
 ) -> Estimate:
     """The fraction of eigenvalues below -tolerance, by stochastic Lanczos quadrature without smoothing.
 
@@ -126,11 +148,13 @@ def negative_mass(
     side: it is shared by interpolation, and what that leaves open is added to the Monte Carlo error, which it
     exceeds where eigenvalues crowd around zero. More steps make it smaller.
     """
+    if tolerance is not None:
+        check_tolerance(tolerance)
     spectrum = spectral_density(A, num_steps=num_steps, num_probes=num_probes, generator=generator)
     if tolerance is None:
         tolerance = 16 * torch.finfo(A.dtype).eps * max(map(abs, spectrum.range))
     exhausted = spectrum.nodes.shape[1] < num_steps or num_steps >= A.size  # then the nodes are eigenvalues
-    rows = [_mass_below(*row, tolerance, exhausted) for row in zip(spectrum.nodes, spectrum.weights, strict=True)]
+    rows = [mass_below(*row, tolerance, exhausted) for row in zip(spectrum.nodes, spectrum.weights, strict=True)]
     masses, doubts = torch.tensor(rows, dtype=torch.float64).T
     estimate = _mean(masses, spectrum.nodes.numel())  # a node a product
     error = math.hypot(estimate.standard_error, float(doubts.mean())) if estimate.has_error else None
@@ -149,11 +173,14 @@ def condition_number(
 
     Its error is not a Monte Carlo error but what the certified residuals of both ends allow, below `tolerance` relative
     unless a ConvergenceWarning says otherwise; Ritz values lie inside the spectrum, so it errs towards less. An A + μ
-    that is not provably positive definite in this precision is refused. Without a generator, one with seed 0 is used.
+    that is not provably positive definite in this precision is refused. Where max_products allows n, all n ≤ 500 are
+    solved exactly, and n ≤ 2000 where a first search does not suffice.
     """
-    _check_positive(tolerance=tolerance, max_products=max_products)
+    check_positive(tolerance=tolerance, max_products=max_products)
+    check_whole(max_products=max_products)
+    _check_damping(damping)
     shifted = A + damping if damping else A
-    ends = _Ends.of(shifted, tolerance, max_products, generator or torch.Generator().manual_seed(0))
+    ends = _Ends.of(shifted, tolerance, max_products, source(generator))
     if ends.low - ends.low_error <= 4 * torch.finfo(A.dtype).eps * abs(ends.high):
         raise _not_positive(ends.low, ends.low_error, damping)
     if ends.relative_error > tolerance:
@@ -190,17 +217,25 @@ class _Ends:
         aim, spent, pairs = 1e-4, 0, None
         best = 4 * torch.finfo(A.dtype).eps
         while True:
-            pairs = _both_ends(A, aim, pairs, max(max_products - spent, 8), generator)
+            left = max(max_products - spent, 8)
+            dense = pairs is not None and A.size <= min(left, DENSE)
+            pairs = _both_ends(A, aim, pairs, left, generator, A.size if dense else None)
             spent += pairs.num_products
             (high, low), (above, below) = pairs.values[[0, -1]].tolist(), pairs.residuals[[0, -1]].tolist()
             ends = cls(high, above, low, below, spent)
-            if ends.relative_error <= tolerance or low < -below or aim <= best or spent >= max_products:
+            known = ends.relative_error <= tolerance or low < -below or aim <= best
+            if known or dense or spent >= max_products:
                 return ends
             aim = max(best, min(0.1 * aim, 0.3 * tolerance * abs(low) / (max(abs(high), abs(low)) or 1.0)))
 
 
 def _both_ends(
-    A: Operator, tolerance: float, start: Eigenpairs | None, max_products: int, generator: torch.Generator
+    A: Operator,
+    tolerance: float,
+    start: Eigenpairs | None,
+    max_products: int,
+    generator: torch.Generator,
+    basis_size: int | None,
 ) -> Eigenpairs:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the caller judges by the residuals
@@ -212,6 +247,7 @@ def _both_ends(
             start=start,
             generator=generator,
             max_products=max_products,
+            basis_size=basis_size,
         )
 
 
@@ -327,7 +363,7 @@ def _mean(samples: Float[Tensor, " p"], num_products: int) -> Estimate:
     return Estimate(float(samples.mean()), error, num_products)
 
 
-def _mass_below(nodes: Tensor, weights: Tensor, tolerance: float, exhausted: bool) -> tuple[float, float]:
+def mass_below(nodes: Tensor, weights: Tensor, tolerance: float, exhausted: bool) -> tuple[float, float]:
     """The mass below -tolerance, and the standard deviation of what the nodes on both sides of zero leave open.
 
     By the Chebyshev-Markov-Stieltjes inequalities the mass lies between its sum without the last negative node and
@@ -344,6 +380,11 @@ def _mass_below(nodes: Tensor, weights: Tensor, tolerance: float, exhausted: boo
     return min(max(mass + share, 0.0), 1.0), open_mass / math.sqrt(3)  # of a uniform distribution over that width
 
 
+def _check_damping(damping: float) -> None:
+    if not math.isfinite(damping):
+        raise ArgumentError(f"damping={damping} was given.", "A + μ needs a number.", "Leave it out for μ = 0.")
+
+
 def _not_positive(low: float, error: float, damping: float) -> NumericalError:
     return NumericalError(
         f"The smallest eigenvalue of A + {damping:g} is {low:.3g} ± {error:.1g}.",
@@ -352,9 +393,3 @@ def _not_positive(low: float, error: float, damping: float) -> NumericalError:
         *(["Allow more products: with max_products, its sign may become certain."] if abs(low) < error else []),
         "Study gauss_newton(risk), which has no negative eigenvalue, instead of the Hessian.",
     )
-
-
-def _check_positive(**numbers: float | int | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and not number > 0:
-            raise ArgumentError(f"{name}={number} was given.", "It must be positive.", "Leave it out for the default.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +14,11 @@ from torch import Tensor
 from . import progress
 from .eigen import eigenpairs
 from .errors import ArgumentError
-from .operators import Operator
+from .operators import Operator, orthonormal_columns
 from .spectrum import Eigenpairs, Spectrum
-from .vectors import check_finite, gaussian, norms, product, rounding
+from .vectors import check_finite, check_whole, gaussian, norms, product, rounding, source
 
+SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 PATIENCE = 16  # steps between two looks at whether all probes have stopped: each makes a GPU wait
 
 
@@ -38,6 +40,33 @@ class Tridiagonal:
         pairs = [_tridiagonal_eigh(a.numpy(), b.numpy()) for a, b in zip(self.diagonal, self.off_diagonal, strict=True)]
         return torch.stack([values for values, _ in pairs]), torch.stack([S for _, S in pairs])
 
+    def integral(self, f: Callable[[Tensor], Tensor]) -> Float[Tensor, " p"]:
+        """∫ f by each probe's Gauss rule."""
+        nodes, weights = self.quadrature()
+        return (weights * f(nodes)).sum(1)
+
+    def unresolved(self, f: Callable[[Tensor], Tensor]) -> float:
+        """What more steps would change in the mean of ∫ f, if each doubling changed as much less as the last one did.
+
+        A guess from the rules of m, m/2 and m/4 steps, and no bound; zero where every space is exhausted.
+        """
+        a, b, m = self.diagonal[:, 0], self.residual, self.diagonal.shape[1]
+        if not bool(b.any()):
+            return 0.0
+        if m == 1:
+            return abs(float((f(a + b) + f(a - b) - 2 * f(a)).mean())) / 2  # f'' β²/2
+        last, half, quarter = (float(self.shortened(max(m // part, 1)).integral(f).mean()) for part in (1, 2, 4))
+        change, before = abs(half - last), abs(quarter - half)
+        ratio = min(change / before, SLOWEST) if before else SLOWEST
+        return change * max(1.0, ratio / (1 - ratio))
+
+    def shortened(self, num_steps: int) -> Tridiagonal:
+        """The decompositions as they were after fewer steps, without a basis."""
+        if num_steps >= self.diagonal.shape[1]:
+            return self
+        off = self.off_diagonal
+        return Tridiagonal(self.diagonal[:, :num_steps], off[:, : num_steps - 1], off[:, num_steps - 1])
+
     def quadrature(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m"]]:
         """Nodes θ and weights y[1]² of the Gauss rule for Σᵢ (vᵀuᵢ)² δ(λ - λᵢ); exact for degrees below 2m."""
         nodes, S = self.eigh()
@@ -45,7 +74,7 @@ class Tridiagonal:
         return nodes, weights / weights.sum(1, keepdim=True)
 
 
-def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_basis: bool) -> Tridiagonal:
+def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_basis: bool = False) -> Tridiagonal:
     """Tridiagonalise A on the Krylov space of each start vector: A Q = Q T + β r eₘᵀ.
 
     The p recursions run in step, so one pass over the data serves them all; they end early where every space has
@@ -73,10 +102,12 @@ def spectral_density(
     which counts them. No more than n steps are made. Without a generator, a new one with seed 0 is used: two such calls
     share their probes.
     """
-    generator = generator or torch.Generator().manual_seed(0)
+    generator = source(generator)
     count = len(outliers) if isinstance(outliers, Eigenpairs) else outliers
     _check_counts(A, num_steps, num_probes, count)
     pairs = outliers if isinstance(outliers, Eigenpairs) else None
+    if pairs is not None:
+        orthonormal_columns(A, pairs)
     if pairs is None and count:
         pairs = eigenpairs(A, count, which="magnitude", generator=generator)
     values = torch.zeros(0) if pairs is None else pairs.values.double().cpu()
@@ -99,7 +130,7 @@ def spectral_range(
     defaults; its residual ‖(A - θ)y‖ should read ‖(A - θ)V y‖ = β|y[m]|. Without a generator, one with seed 0 is used.
     """
     _check_counts(A, num_steps, 1, 0)
-    start = gaussian(A, 1, generator or torch.Generator().manual_seed(0))
+    start = gaussian(A, 1, source(generator))
     T = lanczos(A, start.T, min(num_steps, A.size), keep_basis=False)
     (theta,), (S,) = T.eigh()
     residuals = T.residual[0] * S[-1].abs()
@@ -217,6 +248,7 @@ def _with_atoms(nodes: Tensor, weights: Tensor, values: Tensor, size: int, steps
 
 
 def _check_steps(A: Operator, starts: Tensor, num_steps: int, keep_basis: bool) -> None:
+    check_whole(num_steps=num_steps)
     most = A.size if keep_basis else None
     if num_steps < 1 or (most is not None and num_steps > most):
         raise ArgumentError(
@@ -234,6 +266,7 @@ def _check_steps(A: Operator, starts: Tensor, num_steps: int, keep_basis: bool) 
 
 
 def _check_counts(A: Operator, num_steps: int, num_probes: int, outliers: int) -> None:
+    check_whole(num_steps=num_steps, num_probes=num_probes, outliers=outliers)
     if num_steps < 1 or num_probes < 1 or not 0 <= outliers <= A.size:
         raise ArgumentError(
             f"num_steps={num_steps}, num_probes={num_probes} and outliers={outliers} were given for size {A.size}.",

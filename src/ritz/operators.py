@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,11 +18,13 @@ from .errors import ArgumentError
 from .probe import Path, paths
 from .products import CurvatureProduct
 from .risk import Risk
+from .spectrum import Eigenpairs
 
 Scalar = int | float | np.number | Tensor  # a tensor without dimensions
+ASYMMETRY = 1e-5  # |uᵀAv - vᵀAu| / ‖u‖‖Av‖: above the rounding of float32 products, far below 1/√n of a real one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Operator:
     """A symmetric n × n matrix A known only through its products A V.
 
@@ -44,6 +47,9 @@ class Operator:
                 "Wrap cheaper products: Operator(lambda V: product(V.bfloat16()).float(), n, torch.float32, device).",
             )
 
+    def __repr__(self) -> str:
+        return f"Operator(n = {self.size:,}, {str(self.dtype).removeprefix('torch.')}, {self.device})"
+
     def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         self._check(V)
         return self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
@@ -54,7 +60,7 @@ class Operator:
             return replace(self, matmat=lambda V: self @ V + other @ V, factor=None)
         if not _is_scalar(other):
             return NotImplemented
-        shift = float(other)
+        shift = _finite(other)
         return replace(self, matmat=lambda V: self @ V + shift * V, factor=None)
 
     __radd__ = __add__
@@ -71,14 +77,16 @@ class Operator:
     def __mul__(self, scalar: Scalar) -> Operator:
         if not _is_scalar(scalar):
             return NotImplemented
-        scale = float(scalar)
+        scale = _finite(scalar)
         factor = self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None
         return replace(self, matmat=lambda V: scale * (self @ V), factor=factor)
 
     __rmul__ = __mul__
 
     def __truediv__(self, scalar: Scalar) -> Operator:
-        return self * (1.0 / scalar) if _is_scalar(scalar) else NotImplemented
+        if not _is_scalar(scalar):
+            return NotImplemented
+        return self * (1.0 / float(scalar) if scalar else math.inf)
 
     def dense(self) -> Float[Tensor, "n n"]:
         """The matrix itself, at the price of n maps. For tests and small models."""
@@ -97,8 +105,9 @@ class Operator:
         )
 
     @staticmethod
-    def from_matrix(matrix: Float[Tensor, "n n"]) -> Operator:
-        """Wrap an explicit symmetric matrix."""
+    def from_matrix(matrix: Float[Tensor, "n n"] | np.ndarray) -> Operator:
+        """Wrap an explicit symmetric matrix, a tensor or a NumPy array."""
+        matrix = torch.from_numpy(np.ascontiguousarray(matrix)) if isinstance(matrix, np.ndarray) else matrix
         _check_square(tuple(matrix.shape))
         if matrix.dtype not in (torch.float32, torch.float64):
             raise ArgumentError(
@@ -119,7 +128,10 @@ class Operator:
 
     @staticmethod
     def from_scipy(linear_operator: Any) -> Operator:
-        """Wrap a symmetric `scipy.sparse.linalg.LinearOperator` or an array, sparse or not. Products run on the CPU."""
+        """Wrap a symmetric `scipy.sparse.linalg.LinearOperator` or an array, sparse or not. Products run on the CPU.
+
+        Two products with random vectors check the symmetry, uᵀAv = vᵀAu.
+        """
         wrapped = aslinearoperator(linear_operator)
         _check_square(wrapped.shape)
         if np.issubdtype(wrapped.dtype, np.complexfloating):
@@ -133,7 +145,9 @@ class Operator:
         def product(V: Tensor) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(wrapped.matmat(V.cpu().numpy()))).to(V)
 
-        return Operator(product, wrapped.shape[0], dtype, torch.device("cpu"))
+        operator = Operator(product, wrapped.shape[0], dtype, torch.device("cpu"))
+        _check_symmetry(operator)
+        return operator
 
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):
@@ -175,6 +189,28 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor) and value.ndim == 0)
 
 
+def _finite(scalar: Scalar) -> float:
+    if not math.isfinite(scalar):
+        raise ArgumentError(
+            f"An operator was combined with the number {float(scalar)}, or divided by zero.",
+            "Every product would be NaN or infinite.",
+            "Use a finite number, and do not divide by zero.",
+        )
+    return float(scalar)
+
+
+def _check_symmetry(A: Operator) -> None:
+    V = torch.randn(A.size, 2, generator=torch.Generator().manual_seed(0), dtype=A.dtype)
+    AV = A @ V
+    asymmetry, scale = float((V[:, 0] @ AV[:, 1] - V[:, 1] @ AV[:, 0]).abs()), float(V.norm() * AV.norm())
+    if not asymmetry <= ASYMMETRY * scale:
+        raise ArgumentError(
+            f"The operator is not symmetric: |uᵀAv - vᵀAu| = {asymmetry:.3g} for random u, v; ‖u‖‖Av‖ = {scale:.3g}.",
+            "Every algorithm here relies on real eigenvalues and orthogonal eigenvectors.",
+            "Wrap its symmetric part (A + A.T) / 2, or A.T @ A.",
+        )
+
+
 def _check_square(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ArgumentError(
@@ -189,6 +225,13 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
 
     Its `factor` is known where the values are non-negative, so that it can be projected out exactly.
     """
+    if U.ndim != 2 or (values is not None and (values.shape != U.shape[1:] or values.dtype != U.dtype)):
+        given = None if values is None else (tuple(values.shape), values.dtype)
+        raise ArgumentError(
+            f"U of shape {tuple(U.shape)} in {U.dtype} and values {given} were given.",
+            "U has a column, in the same precision, for each value.",
+            "Pass U of shape (n, r) and values of shape (r,).",
+        )
     scaled = U if values is None else U * values
     factor: Tensor | None = U
     if values is not None:
@@ -196,28 +239,47 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
     return Operator(lambda V: scaled @ (U.T @ V), len(U), U.dtype, U.device, factor)
 
 
-def deflated(A: Operator, vectors: Float[Tensor, "n k"]) -> Operator:
+def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operator:
     """(I - Q Qᵀ) A (I - Q Qᵀ): A on the orthogonal complement of the columns of Q, zero on their span.
 
-    The columns must be orthonormal. The result has k eigenvalues zero that A does not have;
-    `spectral_density` removes them from the count (Papyan 2020, Sec. D.3 leaves them in).
+    The columns, or the vectors of the Eigenpairs, must be orthonormal. The result has k eigenvalues zero that A does
+    not have; `spectral_density` removes them from the count (Papyan 2020, Sec. D.3 leaves them in).
     """
-    overlap = vectors.T @ vectors - torch.eye(vectors.shape[1], dtype=vectors.dtype, device=vectors.device)
-    if vectors.numel() and not float(overlap.abs().max()) <= torch.finfo(vectors.dtype).eps ** 0.5:
+    Q = orthonormal_columns(A, vectors)
+
+    def project(V: Tensor) -> Tensor:
+        return V - Q @ (Q.T @ V)
+
+    return replace(A, matmat=lambda V: project(A @ project(V)), factor=None)
+
+
+def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Float[Tensor, "n k"]:
+    """The columns, once it is sure that they lie in the operator's space and are orthonormal there."""
+    Q = vectors.vectors if isinstance(vectors, Eigenpairs) else vectors
+    if Q.ndim != 2 or (len(Q), Q.dtype, Q.device) != (A.size, A.dtype, A.device):
+        raise ArgumentError(
+            f"Vectors of shape {tuple(Q.shape)} in {Q.dtype} on {Q.device} were given for {A!r}.",
+            "They are columns (n, k) in the operator's own precision and place.",
+            "Compute them with eigenpairs(A, k) of this operator, or convert them with .to(A.device, A.dtype).",
+        )
+    overlap = Q.T @ Q - torch.eye(Q.shape[1], dtype=Q.dtype, device=Q.device)
+    if Q.numel() and not float(overlap.abs().max()) <= torch.finfo(Q.dtype).eps ** 0.5:
         raise ArgumentError(
             f"The columns are not orthonormal: max |QᵀQ - I| = {float(overlap.abs().max()):.3g}.",
             "I - Q Qᵀ would be no projection.",
             "Pass the vectors of eigenpairs, or torch.linalg.qr(vectors).Q.",
         )
-
-    def project(V: Tensor) -> Tensor:
-        return V - vectors @ (vectors.T @ V)
-
-    return replace(A, matmat=lambda V: project(A @ project(V)), factor=None)
+    return Q
 
 
 def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
     """D^½ A D^½ for a non-negative diagonal D: the curvature that a preconditioned optimiser sees."""
+    if (diagonal.shape, diagonal.dtype, diagonal.device) != ((A.size,), A.dtype, A.device):
+        raise ArgumentError(
+            f"A diagonal of shape {tuple(diagonal.shape)}, {diagonal.dtype}, {diagonal.device}, was given for {A!r}.",
+            "It has one entry for each coordinate, in the operator's own precision and place.",
+            "Flatten it in named_parameters() order and convert it with .to(A.device, A.dtype).",
+        )
     usable = (diagonal >= 0) & torch.isfinite(diagonal)
     if not bool(usable.all()):
         raise ArgumentError(

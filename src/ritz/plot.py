@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
@@ -40,13 +42,26 @@ _RC: Any = {
 }
 _BAND = 2.0  # standard errors on either side: about 95 %
 _FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
+_NOTEBOOK_DPI = 120  # of a figure that shows itself
 _HEADROOM = 3.0  # of a logarithmic axis above its highest curve
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows as it is, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        stream = io.BytesIO()
+        self.savefig(stream, format="png", dpi=_NOTEBOOK_DPI)
+        return stream.getvalue()
+
+
 def panels(columns: int = 1, rows: int = 1, *, width: float = 3.6, height: float = 2.8) -> tuple[Figure, list[Axes]]:
-    """A figure of rows × columns axes, each so many inches large; it needs no display and leaves no global state."""
+    """A figure of rows × columns axes, each so many inches large; it needs no display and leaves no global state.
+
+    It is the last line of a notebook's cell that is shown: end it with `figure`.
+    """
     with matplotlib.rc_context(_RC):
-        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        figure = ShownFigure(figsize=(width * columns, height * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
 
@@ -117,13 +132,21 @@ def comparison(
     only these two are named.
     """
     draw, many = log_spectrum if log else density, len(spectra) > len(COLOURS)
-    shades = matplotlib.colormaps["viridis"]
+    shades, named = matplotlib.colormaps["viridis"], dict[str, Line2D]()
     for index, (name, spectrum) in enumerate(spectra.items()):
         colour = shades(0.95 * index / (len(spectra) - 1)) if many else COLOURS[index]
-        label = name if not many or index in (0, len(spectra) - 1) else None
-        draw(ax, spectrum, width=width, band=not many, **{"label": label, "color": colour, **style})
+        before = len(ax.lines)
+        draw(ax, spectrum, width=width, band=not many, **{"color": colour, **style})
+        if not many or index in (0, len(spectra) - 1):
+            named[name] = ax.lines[before]
     above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3, "borderpad": 0.2}
-    ax.legend(frameon=False, fontsize="small", handlelength=1.2, columnspacing=1.2, **above)
+    blank = [f"{index}" for index in range(len(named))]  # matplotlib would leave out names such as _head
+    legend = ax.legend(
+        list(named.values()), blank, frameon=False, fontsize="small", handlelength=1.2, columnspacing=1.2, **above
+    )
+    for text, name in zip(legend.get_texts(), named, strict=True):
+        text.set_parse_math(False)  # a $ is part of the name
+        text.set_text(name)
     return ax
 
 

@@ -86,7 +86,7 @@ class Bar:
             self._screen.stop()
 
     def _draw(self) -> None:
-        if self.outer is not None and self.outer._task is None and self.outer._due < float("inf"):
+        if self.outer is not None and monotonic() >= self.outer._due:
             self.outer._draw()  # it has worked for longer than this one, though it has not advanced
         self._due = monotonic() + _INTERVAL
         status = " · ".join(

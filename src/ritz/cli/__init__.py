@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..analysis import Settings
     from ..risk import Risk
+    from .target import Target
 
 app = typer.Typer(
     name="ritz",
@@ -102,7 +103,10 @@ def demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
 def spectrum(
     target: Annotated[str, typer.Argument(metavar="FILE.py:FACTORY", help="Or package.module:factory.")],
     operator: Annotated[Matrix, typer.Option(help="Which matrix: H, G, or what is left, E = H - G.")] = Matrix.HESSIAN,
-    eigenpairs: Annotated[int, typer.Option("--eigenpairs", "-k", min=0, help="How many, largest |λ| first.")] = 10,
+    eigenpairs: Annotated[
+        int | None,
+        typer.Option("--eigenpairs", "-k", min=0, help="How many, largest |λ| first.", show_default="10, or all"),
+    ] = None,
     probes: Annotated[int, typer.Option(min=1, help="Random probes of the density: more, less noise.")] = 8,
     steps: Annotated[int, typer.Option(min=1, help="Lanczos steps per probe: more, finer detail.")] = 64,
     layer: Annotated[list[str] | None, typer.Option(help="Only parameters that match this glob; repeatable.")] = None,
@@ -110,7 +114,7 @@ def spectrum(
     examples: Annotated[int | None, typer.Option(min=1, help="Only the first so many examples.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Draw the density of log |λ| too.")] = False,
     dtype: Annotated[Precision | None, typer.Option(help="Convert a copy of the model.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.")] = None,
     seed: Seed = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what time and memory it would take.")] = False,
     save_vectors: Annotated[bool, typer.Option("--save-vectors", help="Keep the eigenvectors in arrays.npz.")] = False,
@@ -154,7 +158,10 @@ def spectrum(
         risk = risk_of(place, Wishes(_device(device), _dtype(dtype), seed))
         risk = risk.first(examples) if examples is not None else risk
         risk = risk.restricted_to(layer) if layer else risk
-        _analyse(risk, settings, place.name, folder, dry_run=dry_run)
+        if dry_run:
+            _forecast(risk, settings)
+        else:
+            _analyse(risk, settings, place, folder, examples)
 
 
 @app.command()
@@ -181,17 +188,19 @@ def verify(
         raise typer.Exit(1)
 
 
-def _analyse(risk: Risk, settings: Settings, name: str, folder: Path, *, dry_run: bool) -> None:
+def _forecast(risk: Risk, settings: Settings) -> None:
     from .. import analysis
-    from ..record import write_picture
     from . import tables
 
-    if dry_run:
-        tables.printed(tables.cost(analysis.forecast(risk, settings)))
-        return
-    record = analysis.run(risk, settings, name=name)
-    record.save(folder)
-    write_picture(folder / "spectrum.png", analysis.draw(record))
+    tables.printed(tables.cost(analysis.forecast(risk, settings)))
+
+
+def _analyse(risk: Risk, settings: Settings, place: Target, folder: Path, examples: int | None) -> None:
+    from .. import analysis
+    from . import tables
+
+    record = analysis.run(risk, settings, name=place.name, source={"factory": place.told, "examples": examples})
+    analysis.write(record, folder)
     tables.printed(tables.summary(record))
     _say_files(folder)
 
@@ -208,8 +217,9 @@ def _device(name: str | None) -> torch.device | None:
     if name is None:
         return None
     try:
-        return torch.empty(0, device=name).device  # with its index: cuda is cuda:0
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        # Sums are kept in float64, which mps does not have. The answer has its index: cuda is cuda:0.
+        return torch.empty(0, device=name, dtype=torch.float64).device
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise ArgumentError(
             f"--device {name} cannot be used: {str(error).splitlines()[0]}",
             "The model would be moved there.",
@@ -242,9 +252,16 @@ def _told(debug: bool) -> Iterator[None]:
         except Exception as error:
             if debug:
                 raise
-            typer.secho(f"Unexpected {type(error).__name__}: {error}", err=True)
-            typer.secho("This may be a fault of ritz. Run the same command with --debug to see where it is.", err=True)
+            typer.secho(str(_unexpected(error)), err=True)
             raise typer.Exit(1) from None
+
+
+def _unexpected(error: Exception) -> RitzError:
+    return RitzError(
+        f"Unexpected {type(error).__name__}: {error}",
+        "ritz did not foresee this: it may be a fault of its own.",
+        "Run the same command with --debug to see where it comes from.",
+    )
 
 
 def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:

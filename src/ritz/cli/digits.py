@@ -12,7 +12,7 @@ from torch import nn
 from .. import analysis
 from ..lab.data import Split, digits
 from ..lab.train import accuracy, train
-from ..record import Record, check_writable, write_picture
+from ..record import Record, check_writable
 from ..risk import Risk
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE, MOMENTUM = 8, 64, 0.05, 0.9  # to a test accuracy of 97 % in a second
@@ -27,8 +27,7 @@ def run(folder: Path, *, seed: int = 0) -> tuple[Record, float]:
     model = trained(data, generator)
     risk = Risk(model, nn.CrossEntropyLoss(), data.train)
     record = analysis.run(risk, replace(SETTINGS, seed=seed), name="demo")
-    record.save(folder)
-    write_picture(folder / "spectrum.png", analysis.draw(record))
+    analysis.write(record, folder)
     return record, accuracy(model, data.test)
 
 

@@ -11,18 +11,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis import Forecast, array_of, title_of
+from ..analysis import Forecast, array_of, num_products, title_of
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate
 
+_SURE = 5e-7  # relative error below which six printed digits are right
 _PIPE_WIDTH = 110  # a pipe has no width of its own; the widest table fits
 
 
 def printed(content: RenderableType) -> None:
-    """Print to standard output: coloured in a terminal, plain in a pipe."""
+    """Print to standard output: coloured in a terminal, plain in a pipe. Names such as [bold]x are not markup."""
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(highlight=False, width=width).print(content)
+    Console(highlight=False, markup=False, emoji=False, width=width).print(content)
 
 
 def summary(record: Record) -> RenderableType:
@@ -30,7 +31,7 @@ def summary(record: Record) -> RenderableType:
     parts = [_facts(record), _eigenvalues(record), _statistics(record.scalars)]
     if record.scalars["layers"]:
         parts.append(_layers(record.scalars["layers"]))
-    cost = f"{record.scalars['num_products']:,} products, {duration(record.scalars['seconds'])} in all"
+    cost = f"{num_products(record):,} products, {duration(record.scalars['seconds'])} in all"
     return Group(*(Padding(part, (0, 0, 1, 0), expand=False) for part in parts), Text(cost, style="dim"))
 
 
@@ -76,7 +77,7 @@ def _statistics(scalars: Mapping[str, Any]) -> RenderableType:
     table.add_row("range of λ", f"{low:.4g} to {high:.4g}")
     table.add_row("trace", _with_error(scalars, "trace"))
     table.add_row("effective rank", _with_error(scalars, "effective_rank"), "(tr A)² / tr A²")
-    below = f"the part of all eigenvalues below -{scalars['resolved_zero']:.1e}"
+    below = f"the part of all eigenvalues below {-scalars['resolved_zero'] or 0:.1e}".replace(" 0.0e+00", " 0")
     table.add_row("negative mass", _with_error(scalars, "negative_mass"), below)
     return table
 
@@ -100,10 +101,11 @@ def _plain_table() -> Table:
 
 
 def _with_error(scalars: Mapping[str, Any], name: str) -> str:
-    """A number to the digit that its error reaches, as an Estimate prints it; exact ones without an error."""
-    if scalars[f"{name}_error"] == 0:
-        return f"{scalars[name]:.4g}"
-    return repr(Estimate(scalars[name], scalars[f"{name}_error"], 0)).partition(" (")[0]
+    """A number to the digit that its error reaches, as an Estimate prints it; without it where six digits are sure."""
+    value, error = scalars[name], scalars[f"{name}_error"]
+    if error is not None and error <= _SURE * abs(value):
+        return f"{value:.6g}"
+    return repr(Estimate(value, error, 0)).partition(" (")[0]
 
 
 def _bytes(count: float) -> str:

@@ -38,6 +38,12 @@ class Target:
         stem = Path(self.place).stem if self.is_file else self.place.rpartition(".")[2]
         return f"{stem}-{self.factory}"
 
+    @property
+    def told(self) -> str:
+        """As the user named it, but without the folders of an absolute path, which are nobody's business."""
+        place = Path(self.place).name if self.is_file and Path(self.place).is_absolute() else self.place
+        return f"{place}:{self.factory}"
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -77,7 +83,8 @@ def risk_of(target: Target, wishes: Wishes) -> Risk:
         return _converted_risk(found, wishes)
     if isinstance(found, tuple | list) and len(found) == 3 and isinstance(found[0], nn.Module):
         model, loss, data = found
-        return Risk(_converted(model, wishes), loss, data)
+        model = _converted(model, wishes)
+        return _users_code(lambda: Risk(model, loss, data), f"What {target.factory} returned cannot be evaluated")
     what = f"an object of type {type(found).__name__}"
     if isinstance(found, tuple | list):
         what += f" of {', '.join(type(item).__name__ for item in found) or 'nothing'}"
@@ -130,7 +137,7 @@ def _make_importable(folder: Path) -> None:
 
 
 def _called(factory: Callable[..., Any], target: Target, wishes: Wishes) -> Any:
-    signature = inspect.signature(factory)
+    signature = _signature(factory)
     arguments = wishes.arguments(signature)
     try:
         signature.bind(**arguments)
@@ -143,6 +150,14 @@ def _called(factory: Callable[..., Any], target: Target, wishes: Wishes) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(wishes.seed or 0)  # so that a factory which draws its weights draws the same ones again
         return _users_code(lambda: factory(**arguments), f"{target.factory} failed")
+
+
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+    """What the factory names; some of Python's own do not tell, and are called with nothing."""
+    try:
+        return inspect.signature(factory)
+    except (TypeError, ValueError):
+        return inspect.Signature()
 
 
 def _users_code(run: Callable[[], Any], what: str) -> Any:
