@@ -25,6 +25,10 @@ Map = Callable[[list[Tensor], bool], Pieces]  # tangent pieces (with a leading d
 Linearization = Callable[[Risk, Batch], Map]  # what is done once per batch
 
 
+class DoesNotApply(RuntimeError):
+    """A way to compute a product that does not serve this model; the probe goes on to the next."""
+
+
 class OutputGradient(Function):
     """u = ∂ℓ/∂z as a function of z, differentiated by the loss's own Hessian product."""
 
@@ -94,7 +98,7 @@ def _forward(risk: Risk, batch: Batch, rules: bool, *, second: bool) -> tuple[li
     with EfficientRules(second=second) as mode:
         z = risk.outputs(leaves, batch)
     if not mode.used:
-        raise NotImplementedError("no layer has a rule of its own")
+        raise DoesNotApply("no layer has a rule of its own")
     return leaves, z
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .batches import Batch
 from .errors import ModelError
-from .linearizations import Linearization, Map, add_product
+from .linearizations import DoesNotApply, Linearization, Map, add_product
 from .risk import Risk
 
 FASTER = 1.5  # how much faster PyTorch's own path must be to be taken: the choice should not hang on noise
@@ -77,7 +77,7 @@ def probed(risk: Risk, candidates: list[Path]) -> Probe:
             trials.append(_trial(risk, batch, path, rows))
         except torch.OutOfMemoryError:
             raise
-        except (NotImplementedError, RuntimeError) as error:
+        except RuntimeError as error:  # PyTorch's NotImplementedError is one, too
             failures.append(f"{path.name}: {str(error).splitlines()[0]}")
     if not trials:
         raise ModelError(
@@ -118,7 +118,7 @@ def _check_symmetric(rows: Float[Tensor, "2 n"], results: Float[Tensor, "2 n"]) 
     Av, Aw = results.double() / (float(results.abs().max()) or 1.0)  # whose squares do not vanish
     asymmetry = abs(float(w @ Av - v @ Aw))
     if asymmetry > 30 * torch.finfo(rows.dtype).eps ** 0.5 * float(Av.norm() + Aw.norm()):
-        raise NotImplementedError("its products are not symmetric, so some backward pass is not differentiable")
+        raise DoesNotApply("its products are not symmetric, so some backward pass is not differentiable")
 
 
 def _chosen(trials: list[_Trial], num_examples: int) -> Probe:
