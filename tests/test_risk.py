@@ -939,3 +939,16 @@ def test_sparse_embeddings_have_a_gradient():
     model = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Flatten(), nn.Linear(6, 2))
     risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randint(5, (8, 2)), torch.randint(2, (8,))))
     assert bool(risk.gradient()[:15].any())
+
+
+def test_another_precision_gives_the_same_risk_and_leaves_the_first_as_it_was():
+    found = case("cnn")
+    x, y = found.inputs, torch.arange(11) % 3
+    risk = Risk(found.model, nn.CrossEntropyLoss(), [(x[:7], y[:7]), (x[7:], y[7:])])
+    single = risk.to(torch.float32)
+    assert (single.dtype, single.theta.dtype, risk.dtype, risk.theta.dtype) == (torch.float32,) * 2 + (torch.float64,) * 2
+    assert single.loss_value() == pytest.approx(risk.loss_value(), rel=1e-6)
+    assert single.loss_value() != risk.loss_value()
+    again = single.to(torch.float64)
+    torch.testing.assert_close(again.gradient(), risk.gradient(), rtol=1e-5, atol=1e-7)
+    assert risk.to(torch.float64) is risk

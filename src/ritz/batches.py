@@ -28,11 +28,15 @@ class Batch:
         """The batch on another device, floating-point inputs and targets in the given precision."""
         return Batch(_moved(self.inputs, device, dtype), _moved(self.targets, device, dtype))
 
+    def rows(self, which: slice | Tensor) -> Batch:
+        """Some examples of the batch: a slice, or the indices to take."""
+        if isinstance(self.inputs, dict):
+            return Batch({name: x[which] for name, x in self.inputs.items()}, self.targets[which])
+        return Batch(self.inputs[which], self.targets[which])
+
     def first(self, count: int) -> Batch:
         """The first examples of the batch."""
-        if isinstance(self.inputs, dict):
-            return Batch({name: x[:count] for name, x in self.inputs.items()}, self.targets[:count])
-        return Batch(self.inputs[:count], self.targets[:count])
+        return self.rows(slice(count))
 
     def channels_last(self) -> Batch:
         """The batch with images stored channels-last; the same numbers in another order of memory."""
@@ -70,6 +74,12 @@ class Batches:
         if self.held is not None:
             return replace(holding([batch.channels_last() for batch in self.held]), chunked=self.chunked)
         return replace(self, source=lambda: (batch.channels_last() for batch in self.source()))
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Batches:
+        """The same data on another device, floating-point numbers in another precision."""
+        if self.held is not None:
+            return replace(holding([batch.to(device, dtype) for batch in self.held]), chunked=self.chunked)
+        return replace(self, source=lambda: (batch.to(device, dtype) for batch in self.source()))
 
     def joined(self, count: int) -> Batches:
         """The same data with `count` batches at a time made one, where they are held and of the same shape."""

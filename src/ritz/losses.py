@@ -97,7 +97,7 @@ class CrossEntropy(Loss):
     def curvature(self, z: Outputs, y: Targets) -> LinearMap:
         """a (diag(p) - p pᵀ), with a = Σ_c a_c the mass of the term."""
         p, dim = z.softmax(self.class_dim), self.class_dim
-        mass = self._coefficients(z, y).sum(-1).reshape(z.movedim(dim, -1).shape[:-1]).unsqueeze(dim) * p
+        mass = self.masses(z, y).reshape(z.movedim(dim, -1).shape[:-1]).unsqueeze(dim) * p
         top = p.argmax(dim, keepdim=True)
 
         def product(u: Tensor) -> Tensor:
@@ -106,14 +106,19 @@ class CrossEntropy(Loss):
 
         return product
 
-    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms C C"]:
-        """√a (diag(√p) - p √pᵀ), with a the mass of the term."""
-        p = self._rows(z).softmax(-1)
-        mass = self._coefficients(z, y).sum(-1)
+    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms C r"]:
+        """√a diag(√p) Q, with a the mass of the term and Q an orthonormal basis of the complement of √p; r = C - 1.
+
+        The symmetric form √a (diag(√p) - p √pᵀ) has one column more, and cancels where a network is sure.
+        """
+        p, mass = self._rows(z).softmax(-1), self.masses(z, y)
         if bool((mass < 0).any()):
             raise not_convex(float(mass.min()))
-        root = p.sqrt()
-        return mass.sqrt()[:, None, None] * (torch.diag_embed(root) - p[:, :, None] * root[:, None, :])
+        return mass.sqrt()[:, None, None] * p.sqrt()[:, :, None] * complement(p)
+
+    def masses(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        """a of every term, whose Hessian is a (diag(p) - p pᵀ): one, but for class weights and ignored labels."""
+        return self._coefficients(z, y).sum(-1)
 
     def check(self, z: Outputs, y: Targets) -> None:
         if z.ndim < 2:
@@ -279,6 +284,22 @@ class BinaryCrossEntropy(Loss):
     def _diagonal(self, z: Tensor, y: Tensor) -> Tensor:
         positive, negative = self._coefficients(z, y)
         return (positive + negative) * z.sigmoid() * (-z).sigmoid()
+
+
+def complement(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"]:
+    """Q with QᵀQ = I and Qᵀ√p = 0 for probabilities p, r = C - 1: the Householder reflection of √p, without its image.
+
+    It takes √p to the class of largest p, so that nothing cancels: every entry is right to its last digits.
+    """
+    count, root = p.shape[-1], p.sqrt()
+    top = p.argmax(-1, keepdim=True)
+    v = root.scatter_add(-1, top, torch.ones_like(root[:, :1]))
+    reflection = (
+        torch.diag_embed(torch.ones_like(p)) - v[:, :, None] * root[:, None, :] / (1 + root.gather(1, top))[:, None]
+    )
+    others = torch.arange(count, device=p.device).expand_as(p)
+    kept = others[others != top].reshape(len(p), count - 1)
+    return reflection.gather(2, kept[:, None, :].expand(-1, count, -1))
 
 
 def on_device(loss: Loss, device: torch.device) -> Loss:

@@ -130,6 +130,17 @@ class Risk:
         risk.num_examples, risk.num_terms, risk.total_weight, risk._sum = risk._first_evaluation()
         return risk
 
+    def to(self, dtype: torch.dtype) -> Risk:
+        """The same risk in another precision: parameters, buffers and data converted, float64 for exact results."""
+        if dtype == self.dtype:
+            return self
+        risk = copy.copy(self)
+        tensors = {name: t.to(dtype) if t.is_floating_point() else t for name, t in self._all_tensors().items()}
+        risk._select(tensors, list(self.shapes))
+        risk.dtype, risk.batches = dtype, self.batches.to(self.device, dtype)
+        risk.num_examples, risk.num_terms, risk.total_weight, risk._sum = risk._first_evaluation()
+        return risk
+
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
