@@ -24,8 +24,8 @@ def main(path: Path = CHECKPOINT) -> None:
     model = classifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     options = {"num_epochs": 10, "batch_size": 64, "generator": generator}
-    for epoch in train(model, nn.CrossEntropyLoss(), data.train, optimizer, **options):
-        print(f"epoch {epoch.number:2d}   loss {epoch.loss:.4f}   test accuracy {accuracy(model, data.test):.3f}")
+    for pause in train(model, nn.CrossEntropyLoss(), data.train, optimizer, **options):
+        print(f"epoch {pause.epoch:2d}   loss {pause.loss:.4f}   test accuracy {accuracy(model, data.test):.3f}")
     torch.save(model.state_dict(), path)
     print(f"saved {path}")
 

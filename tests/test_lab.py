@@ -49,7 +49,7 @@ def test_training_learns_and_pauses_in_eval_mode(problem):
     for epoch in trained(model, examples, 20):
         assert not model.training
         epochs.append(epoch)
-    assert [e.number for e in epochs] == list(range(1, 21))
+    assert [e.epoch for e in epochs] == list(range(1, 21))
     assert epochs[-1].loss < 0.5 * epochs[0].loss
     assert accuracy(model, examples) > 0.9
 

@@ -2,13 +2,17 @@
 
 import json
 import math
-from dataclasses import FrozenInstanceError, replace
+import pickle
+import shutil
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, asdict, dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
-from ritz import record
+from ritz import provenance, record
 from ritz.errors import ArgumentError, FileError
 from ritz.record import Claim, Record
 
@@ -54,10 +58,107 @@ def test_provenance_names_versions_and_no_machine(example):
     import socket
 
     told = example.provenance
-    assert {"ritz", "torch", "numpy", "python", "platform", "device", "date"} == set(told)
+    known = {"ritz", "torch", "numpy", "commit", "python", "platform", "device", "threads", "date"}
+    assert known == set(told) and set(provenance.provenance(seconds=1.5)) == known | {"seconds"}
     assert told["torch"] == torch.__version__ and told["date"].endswith("+00:00")
+    assert told["threads"] == torch.get_num_threads()
     for private in (socket.gethostname(), getpass.getuser(), "/"):
-        assert private not in " ".join(told.values())
+        assert private not in " ".join(map(str, told.values()))
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A source tree of its own, with the package where ritz has it; `commit()` asks for its commit."""
+    package = tmp_path / "tree/src/ritz"
+    package.mkdir(parents=True)
+    (package / "provenance.py").write_text("1")
+    monkeypatch.setattr(provenance, "__file__", str(package / "provenance.py"))
+    return tmp_path / "tree"
+
+
+def git(tree, *arguments):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    return subprocess.run(["git", "-C", tree, *who, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def commit():
+    return provenance._commit.__wrapped__()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_commit_is_that_of_the_source_tree_and_says_whether_the_code_was_changed(tree):
+    assert commit() is None  # an installed package
+    git(tree, "init")
+    assert commit() is None  # no commit yet
+    git(tree, "add", ".")
+    git(tree, "commit", "-m", "first")
+    head = git(tree, "rev-parse", "HEAD").strip()
+    assert commit() == head[:12]
+    (tree / "results.json").write_text("new results are no changes of the code")
+    assert commit() == head[:12]
+    (tree / "src/ritz/provenance.py").write_text("2")
+    assert commit() == head[:12] + "+changes"
+
+
+def test_without_git_there_is_no_commit_and_no_error(tree, monkeypatch):
+    (tree / ".git").mkdir()
+    assert commit() is None  # a folder that is no repository
+    monkeypatch.setenv("PATH", str(tree))
+    assert commit() is None
+
+
+def test_a_record_is_read_without_ritz(example, tmp_path):
+    """Only json, hashlib and numpy, in another process: what is promised to those who get a file."""
+    example.save(tmp_path)
+    code = (
+        "import hashlib, json, sys, numpy\n"
+        "header = json.load(open('record.json'))\n"
+        "arrays = numpy.load('arrays.npz')\n"
+        "assert header['scalars']['trace'] == 0.1 + 0.2 and header['scalars']['diverged'] == {'float': 'nan'}\n"
+        "assert header['config']['layers'] == [64, 10] and header['claims'][0]['verdict'] == 'partly'\n"
+        "assert header['arrays']['sha256'] == hashlib.sha256(open('arrays.npz', 'rb').read()).hexdigest()\n"
+        "assert arrays['file'].tolist() == [0, 1, 2] and not {'ritz', 'torch'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+
+def test_a_placed_record_appears_whole_and_replaces_what_was_there(example, tmp_path):
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "stale").touch()
+    assert Record.load(example.place(folder)).id == "demo"
+    assert sorted(path.name for path in folder.iterdir()) == ["arrays.npz", "record.json"]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_record_that_cannot_be_placed_leaves_the_old_one(example, tmp_path):
+    example.place(tmp_path / "one")
+    with pytest.raises(ArgumentError):
+        replace(example, scalars={"z": 1j}).place(tmp_path / "one")
+    assert Record.load(tmp_path / "one").id == "demo" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_detached_record_holds_neither_tensors_nor_graphs(example):
+    graph = torch.ones(2, requires_grad=True) * 2
+    plain = replace(example, scalars={"loss": graph.sum()}, arrays={"x": graph}).detached()
+    assert plain.scalars == {"loss": 4.0} and type(plain.arrays["x"]) is np.ndarray
+    assert pickle.loads(pickle.dumps(plain)).config == {"layers": [64, 10], "dtype": "float64", "seed": 0}
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = 0.1
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner = Inner()
+    widths: tuple[int, ...] = (1, 2)
+
+
+def test_a_dataclass_is_kept_by_its_fields(example, tmp_path):
+    kept = replace(example, config={"all": Outer()}).save(tmp_path)
+    assert Record.load(kept).config == {"all": {"inner": {"rate": 0.1}, "widths": [1, 2]}}
 
 
 def test_a_record_cannot_be_changed(example):
@@ -145,11 +246,63 @@ def test_a_pickle_is_never_opened(tmp_path):
         record.read_arrays(tmp_path / "evil.npz")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 99}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 99}', b"\xff", b"[" * 100_000, b'{"format": 1}'])
 def test_a_damaged_or_foreign_record_is_refused(tmp_path, content):
     record.write_bytes(tmp_path / "record.json", content)
     with pytest.raises(FileError):
         Record.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        *[(name, None) for name in ("id", "preset", "config", "scalars", "provenance", "claims", "arrays")],
+        *[("id", 3), ("config", [1]), ("scalars", "none"), ("claims", {}), ("arrays", "arrays.npz"), ("arrays", {})],
+        *[("claims", ["all true"]), ("claims", [{"statement": "half a claim"}])],
+        ("claims", [{**asdict(CLAIM), "verdict": "perhaps"}]),
+    ],
+)
+def test_a_record_with_a_missing_or_wrong_entry_is_refused_with_a_way_out(example, tmp_path, name, value):
+    path = example.save(tmp_path) / "record.json"
+    header = json.loads(path.read_text())
+    header.pop(name) if value is None else header.update({name: value})
+    path.write_text(json.dumps(header))
+    with pytest.raises(FileError) as caught:
+        Record.load(tmp_path)
+    assert caught.value.why and caught.value.ways_out
+
+
+def test_a_record_cut_short_anywhere_is_refused(example, tmp_path):
+    folder = example.save(tmp_path)
+    for path in (folder / "record.json", folder / "arrays.npz"):
+        whole = path.read_bytes()
+        for length in range(0, len(whole) - 2, 7):
+            path.write_bytes(whole[:length])
+            with pytest.raises(FileError):
+                Record.load(folder)
+        path.write_bytes(whole)
+    assert Record.load(folder).id == "demo"
+
+
+@pytest.mark.parametrize("savez", [np.savez, np.savez_compressed])
+def test_arrays_with_any_damaged_byte_are_read_or_refused(tmp_path, savez):
+    """A flipped byte may hit what nobody reads; it must never lead to another kind of error."""
+    path = tmp_path / "x.npz"
+    savez(path, a=np.arange(5), b=np.linspace(0, 1, 3))
+    whole, refused = path.read_bytes(), 0
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            record.read_arrays(path)
+        except FileError:
+            refused += 1
+    assert refused > len(whole) // 4
+
+
+def test_a_single_array_is_no_array_file(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    with pytest.raises(FileError, match="cannot be read"):
+        record.read_arrays(tmp_path / "x.npy")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 not quite", b"0123456789"])
@@ -158,3 +311,9 @@ def test_damaged_arrays_are_refused(tmp_path, content):
         record.write_bytes(tmp_path / "x.npz", content)
     with pytest.raises(FileError, match=r"x\.npz cannot be read"):
         record.read_arrays(tmp_path / "x.npz")
+
+
+def test_a_parent_that_is_a_file_is_told_as_such(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(FileError, match="cannot be written"):
+        record.write_bytes(tmp_path / "taken" / "numbers.bin", b"1")

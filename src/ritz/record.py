@@ -9,37 +9,32 @@ import hashlib
 import json
 import math
 import os
-import platform
+import shutil
 import uuid
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import torch
 
 from .errors import ArgumentError, FileError
+from .provenance import provenance
+
+Verdict = Literal["yes", "partly", "no"]
 
 _FORMAT = 1  # of record.json; a reader refuses what it does not know
-_FIELDS = ("id", "preset", "config", "scalars", "provenance")  # of a Record, kept in record.json as they are
+_FIELDS = {"id": str, "preset": str, "config": dict, "scalars": dict, "provenance": dict}  # of a Record, as JSON
 _HEADER = "header"  # the entry of an array file that holds its JSON header
 _FLOAT = "float"  # {"float": "nan"} stands for what JSON cannot write as a number
-
-
-def provenance(device: torch.device | str = "cpu") -> dict[str, str]:
-    """The versions, platform, device and UTC date behind a result. It names no machine, user or folder."""
-    place = torch.device(device)
-    return {
-        **{package: _version(package) for package in ("ritz", "torch", "numpy")},
-        "python": platform.python_version(),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+_DAMAGED = (  # what numpy and zipfile raise at a file that is cut short, foreign, packed otherwise or full of nonsense
+    *(OSError, ValueError, TypeError, AttributeError, EOFError, MemoryError, RuntimeError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ class Claim:
     expected: Any
     measured: Any
     error: float | None
-    verdict: Literal["yes", "partly", "no"]
+    verdict: Verdict
     why: str = ""
 
 
@@ -62,7 +57,12 @@ class Record:
     """The result of one computation: everything its figure and its report need, and no code.
 
     `config` and `scalars` hold what JSON holds, NaN and infinities included; `arrays` may be given as tensors and
-    come back as numpy arrays.
+    come back as numpy arrays. Nobody needs ritz to read one:
+
+        header = json.load(open("record.json"))  # id, preset, config, scalars, claims, provenance
+        arrays = numpy.load("arrays.npz")  # header["arrays"] has the name and the SHA-256 of this file
+
+    NaN and infinities stand in the JSON as {"float": "nan"}, {"float": "inf"}, {"float": "-inf"}.
     """
 
     id: str
@@ -71,7 +71,7 @@ class Record:
     scalars: Mapping[str, Any]
     arrays: Mapping[str, Any]
     claims: Sequence[Claim] = ()
-    provenance: Mapping[str, str] = field(default_factory=provenance)
+    provenance: Mapping[str, Any] = field(default_factory=provenance)
 
     def save(self, folder: str | Path) -> Path:
         """Write `record.json` and `arrays.npz` into the folder, made if need be; returns the folder.
@@ -80,7 +80,7 @@ class Record:
         leave a record whose numbers and arrays disagree unnoticed.
         """
         folder = check_writable(folder)
-        header = _plain(  # before anything is written: it may refuse a value
+        header = plain(  # before anything is written: it may refuse a value
             {
                 "format": _FORMAT,
                 **{name: getattr(self, name) for name in _FIELDS},
@@ -97,7 +97,7 @@ class Record:
         """Read back what `save` wrote, and check that both files belong together."""
         folder = Path(folder)
         header = _parsed(folder / "record.json")
-        if _checksum(folder / "arrays.npz") != header["arrays"]["sha256"]:
+        if _checksum(folder / "arrays.npz") != header["arrays"].get("sha256"):
             raise FileError(
                 f"{folder / 'arrays.npz'} is not the file that record.json was written with.",
                 "The numbers and the arrays of this record come from different runs, or one of them was damaged.",
@@ -106,8 +106,54 @@ class Record:
         return cls(
             **{name: header[name] for name in _FIELDS},
             arrays=read_arrays(folder / "arrays.npz")[0],
-            claims=tuple(Claim(**claim) for claim in header["claims"]),
+            claims=_claims(header["claims"], folder / "record.json"),
         )
+
+    def detached(self) -> Record:
+        """The same record in the types of JSON and numpy: it depends on no device and can go to another process."""
+        return replace(
+            self,
+            arrays=_entries(self.arrays),
+            **{name: plain(getattr(self, name)) for name in ("config", "scalars", "provenance")},
+        )
+
+    def place(self, folder: str | Path) -> Path:
+        """Let the folder appear with the whole record in it, in place of what was there; returns the folder.
+
+        Unlike `save`, it never leaves one file of two: a run killed on the way leaves a hidden neighbour `.*.tmp`.
+        """
+        folder = Path(folder)
+        part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            self.save(part)
+            discard(folder)
+            os.replace(part, folder)
+        except OSError as error:
+            raise error if isinstance(error, FileError) else _unwritable(folder, error) from error
+        finally:
+            discard(part)  # nothing to do after the rename
+        return folder
+
+
+def canonical(value: Any) -> str:
+    """The value as JSON in one spelling: equal configs have equal texts in every process and version of Python."""
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def key(config: Any) -> str:
+    """The name a config is filed under: 32 hexadecimal digits of the SHA-256 of its canonical text."""
+    return hashlib.sha256(canonical(config).encode()).hexdigest()[:32]
+
+
+def discard(path: str | Path) -> None:
+    """Remove a file, or a folder and all that is in it, if it is there."""
+    path = Path(path)
+    try:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass  # gone meanwhile
+    except OSError as error:
+        raise _unwritable(path, error) from error
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any], header: Mapping[str, Any] | None = None) -> Path:
@@ -123,7 +169,7 @@ def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise _unreadable(path, error, "an .npz file of numbers, without pickled objects") from error
     header = arrays.pop(_HEADER, None)
     return arrays, {} if header is None else _loads(str(header), path)
@@ -143,6 +189,14 @@ def write_picture(path: str | Path, figure: Picture, *, dpi: int = 200) -> Path:
     path = Path(path)
     check_writable(path.parent)
     return _write(path, lambda stream: figure.savefig(stream, format=path.suffix.lstrip(".") or "png", dpi=dpi))
+
+
+def read_bytes(path: str | Path, wanted: str = "a file that can be read") -> bytes:
+    """The whole of a file, whoever wrote it; `wanted` tells the user what should have been there."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise _unreadable(Path(path), error, wanted) from error
 
 
 def write_bytes(path: str | Path, content: bytes) -> Path:
@@ -176,7 +230,8 @@ def _write(path: Path, write: Callable[[BinaryIO], Any]) -> Path:
     except OSError as error:
         raise _unwritable(path, error) from error
     finally:
-        part.unlink(missing_ok=True)  # nothing to do after the rename
+        with suppress(OSError):  # nothing to do after the rename; and a parent that is a file has been told above
+            part.unlink(missing_ok=True)
     return path
 
 
@@ -208,7 +263,7 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 
 def _dumps(value: Any, indent: int | None = None) -> str:
-    return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def _loads(text: str | bytes, path: Path) -> Any:
@@ -217,24 +272,26 @@ def _loads(text: str | bytes, path: Path) -> Any:
 
     try:
         return json.loads(text, object_hook=revived)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(path, error, "a JSON file that ritz wrote") from error
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The value in the types JSON knows; what has no counterpart there is refused rather than stringified."""
     if isinstance(value, torch.Tensor | np.generic | np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return {_FLOAT: str(value)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.dtype | torch.device):
         return str(value).removeprefix("torch.")
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     raise ArgumentError(
         f"A value of type {type(value).__name__} was to be saved: {value!r:.80}.",
         "A record holds numbers, text, lists and mappings with text keys, which every reader understands.",
@@ -251,7 +308,21 @@ def _parsed(path: Path) -> dict[str, Any]:
             f"This version of ritz reads format {_FORMAT}.",
             "Check that the file is a record of ritz, or use the version of ritz that wrote it.",
         )
+    expected = {**_FIELDS, "claims": list, "arrays": dict}
+    wrong = [name for name, kind in expected.items() if not isinstance(header.get(name), kind)]
+    if wrong:
+        raise _no_record(path, f"without a readable {', '.join(wrong)}")
     return header
+
+
+def _claims(entries: Sequence[Any], path: Path) -> tuple[Claim, ...]:
+    try:
+        claims = tuple(Claim(**entry) for entry in entries)
+    except TypeError as error:
+        raise _no_record(path, "with a claim that has other fields") from error
+    if any(claim.verdict not in get_args(Verdict) for claim in claims):
+        raise _no_record(path, "with a claim whose verdict is none of yes, partly, no")
+    return claims
 
 
 def _read(path: Path) -> bytes:
@@ -270,10 +341,18 @@ def _checksum(path: Path) -> str:
 
 
 def _unreadable(path: Path, error: Exception, wanted: str) -> FileError:
-    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    reason = getattr(error, "strerror", None) or (str(error) or type(error).__name__).splitlines()[0]
     return FileError(
         f"{path} cannot be read: {reason}.",
         f"It was expected to be {wanted}.",
+        "Check the path, or run the analysis that writes it again.",
+    )
+
+
+def _no_record(path: Path, seen: str) -> FileError:
+    return FileError(
+        f"{path} is a JSON file {seen}.",
+        "It is no record of ritz, or it was changed by hand.",
         "Check the path, or run the analysis that writes it again.",
     )
 
@@ -285,10 +364,3 @@ def _unwritable(path: Path, error: OSError) -> FileError:
         "Name another folder (--out on the command line).",
         "Check that the folder is yours, that it is no file, and that the disk has room.",
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # run from the source tree, not installed
-        return "unknown"

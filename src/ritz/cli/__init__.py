@@ -34,6 +34,7 @@ app = typer.Typer(
     Try it:         ritz demo
     Your own model: ritz spectrum train.py:risk
     The theory:     ritz verify
+    The papers:     ritz list, ritz run linear2026.fig1a, ritz claims
     """,
 )
 
@@ -53,6 +54,16 @@ class Precision(StrEnum):
     FLOAT64 = "float64"
 
 
+class Engine(StrEnum):
+    """Where the many small computations of a figure run."""
+
+    IN_PROCESS = "in-process"
+    PROCESSES = "processes"
+    RAY = "ray"
+
+
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Figures, or globs such as 'linear2026.*'.")]
+Results = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="out/NAME")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of all randomness.", show_default="0")]
@@ -186,6 +197,95 @@ def verify(
         holds = verification.run(draws, seed)
     if not holds:
         raise typer.Exit(1)
+
+
+@app.command("list")
+def list_figures(out: Results = Path("results"), debug: Debug = False) -> None:
+    """List the figures of the papers, with their presets and the records that are there.
+
+    \b
+    Example:
+      ritz list
+    """
+    with _told(debug):
+        from . import experiments
+
+        experiments.show_list(out)
+
+
+@app.command("run")
+def run_figures(
+    ids: Ids,
+    preset: Annotated[str, typer.Option(help="paper, laptop (minutes on two cores) or smoke (seconds).")] = "laptop",
+    setting: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Repeatable.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets.", show_default="RITZ_DATA, or as ritz.lab.data says")
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="Where sweeps run.")] = Engine.IN_PROCESS,
+    workers: Annotated[int | None, typer.Option(min=1, help="For --engine processes.", show_default="cores")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Compute what is there again.")] = False,
+    out: Results = Path("results"),
+    debug: Debug = False,
+) -> None:
+    """Compute figures of the papers, judge their claims, draw them.
+
+    Written are record.json, arrays.npz and figure.png in OUT/ID/PRESET. What is there is not computed again, and an
+    interrupted run goes on where it was: run the same command once more.
+
+    \b
+    Examples:
+      ritz run linear2026.fig1c
+      ritz run 'linear2026.*' --preset paper --device cuda
+      ritz run singh2026.fig4 --set num_networks=20 --engine processes
+    """
+    with _told(debug):
+        from . import experiments
+
+        place = _device(device)
+        kept = experiments.Wishes(place, data_dir, engine.value, workers, force=force, debug=debug)
+        complete = experiments.run(ids, preset, setting or [], out, kept)
+    if not complete:
+        raise typer.Exit(1)
+
+
+@app.command("draw")
+def draw_figures(
+    ids: Ids,
+    preset: Annotated[str | None, typer.Option(help="Only the records of this preset.", show_default="all")] = None,
+    out: Results = Path("results"),
+    debug: Debug = False,
+) -> None:
+    """Draw figures again from their records, and judge their claims again. Nothing is computed.
+
+    \b
+    Examples:
+      ritz draw linear2026.fig1c
+      ritz draw '*' --preset paper
+    """
+    with _told(debug):
+        from . import experiments
+
+        experiments.draw(ids, preset, out)
+
+
+@app.command("claims")
+def show_claims(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only these figures, or globs.")] = None,
+    out: Results = Path("results"),
+    debug: Debug = False,
+) -> None:
+    """Print what the papers say and what was measured: the claims of all records, with their verdicts.
+
+    \b
+    Examples:
+      ritz claims
+      ritz claims 'linear2026.*'
+    """
+    with _told(debug):
+        from . import experiments
+
+        experiments.show_claims(ids or ["*"], out)
 
 
 def _forecast(risk: Risk, settings: Settings) -> None:

@@ -38,7 +38,7 @@ def trained(data: Split, generator: torch.Generator) -> nn.Module:
         first, second, last = nn.Linear(64, 48), nn.Linear(48, 32), nn.Linear(32, 10)
     model = nn.Sequential(OrderedDict(first=first, tanh1=nn.Tanh(), second=second, tanh2=nn.Tanh(), last=last))
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    options = {"num_epochs": EPOCHS, "batch_size": BATCH_SIZE}
-    for _ in train(model, nn.CrossEntropyLoss(), data.train, optimizer, generator=generator, **options):
+    loss = nn.CrossEntropyLoss()
+    for _ in train(model, loss, data.train, optimizer, num_epochs=EPOCHS, batch_size=BATCH_SIZE, generator=generator):
         pass
     return model

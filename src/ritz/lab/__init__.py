@@ -1,1 +1,1 @@
-"""What experiments need around the measurement: data, training."""
+"""What experiments need around the measurement: data, networks, initialisations, training, many at once, sweeps."""

@@ -1,4 +1,4 @@
-"""Data sets as tensors, split and standardised, the same for the same generator."""
+"""What a data set is here: pairs of tensors, in two parts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Shaped
 from torch import Tensor
 
 
 class Examples(NamedTuple):
-    """Inputs and their labels: a pair of tensors, as `Risk` and `train` take it."""
+    """Inputs and their labels or targets: a pair of tensors, as `Risk` and `train` take it."""
 
-    x: Float[Tensor, "N ..."]
-    y: Int[Tensor, " N"]
+    x: Shaped[Tensor, "N ..."]
+    y: Shaped[Tensor, "N ..."]
 
 
 @dataclass(frozen=True)

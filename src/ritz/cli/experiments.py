@@ -1,0 +1,191 @@
+"""`ritz list`, `run`, `draw`, `claims`: the figures of the papers on the command line."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .. import progress
+from ..errors import ArgumentError, FileError, RitzError
+from ..experiments import Context, Figure, counted, figures, matching
+from ..experiments.results import Order, finish, folders, order, present
+from ..experiments.results import run as run_order
+from ..lab.engines import ENGINES, Engine, Processes, Ray
+from ..record import Claim, Record
+from .tables import printed
+
+PACKAGE = "ritz.experiments"  # where the papers' packages are
+COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How figures are to be run."""
+
+    device: torch.device | None
+    data_dir: Path | None
+    engine: str
+    workers: int | None
+    force: bool
+    debug: bool
+
+
+def show_list(out: Path) -> None:
+    """Print a table of all figures."""
+    table = _table("id", "title", "presets", "records")
+    for figure in figures(PACKAGE).values():
+        there = [folder.name for folder in folders(out, figure.id)]
+        table.add_row(figure.id, figure.title, ", ".join(figure.presets), ", ".join(there) or "-")
+    printed(table)
+
+
+def run(ids: Sequence[str], preset: str, settings: Sequence[str], out: Path, wishes: Wishes) -> bool:
+    """Run figures one after the other; one that fails does not stop the others. Whether all have their record."""
+    known = figures(PACKAGE)
+    orders = [order(figure, preset, settings, out) for figure in matching(list(ids), known)]
+    context = _context(wishes)
+    if len(orders) == 1:
+        _run_one(orders[0], known.values(), context, force=wishes.force)
+        return True
+    failed = []
+    with progress.bar("Figures", total=len(orders)) as bar:
+        for one in orders:
+            bar.advance(0, figure=one.figure.id)
+            try:
+                _run_one(one, known.values(), context, force=wishes.force)
+            except Exception as error:
+                failed.append(one.figure.id)
+                _say_failure(one, error, debug=wishes.debug)
+            bar.advance()
+    if failed:
+        typer.secho(f"{len(failed)} of {len(orders)} figures failed: {', '.join(failed)}", err=True)
+    return not failed
+
+
+def draw(ids: Sequence[str], preset: str | None, out: Path) -> None:
+    """Draw and judge again what is there."""
+    chosen = matching(list(ids), figures(PACKAGE))
+    found = [(figure, folder) for figure in chosen for folder in folders(out, figure.id, preset or "*")]
+    if not found:
+        wanted = "" if preset is None else f" of preset {preset}"
+        raise FileError(
+            f"{out} holds no record{wanted} of {', '.join(figure.id for figure in chosen)}.",
+            "A figure is drawn from its record.",
+            f"Compute it: ritz run {chosen[0].id} --preset {preset or 'laptop'}",
+            "Name the folder of the records with --out.",
+        )
+    for figure, folder in found:
+        record = finish(figure, Record.load(folder), folder)
+        typer.echo(f"{figure.id} {folder.name}: drawn again{_verdicts(record.claims)} · {folder / 'figure.png'}")
+
+
+def show_claims(ids: Sequence[str], out: Path) -> None:
+    """Print the ledger of all records."""
+    table = _table("figure", "the paper says", "where", "expected", "measured", "verdict", "why")
+    claims = list[Claim]()
+    for folder in sorted(folders(out), key=lambda folder: (counted(folder.parent.name), folder.name)):
+        if any(fnmatchcase(folder.parent.name, pattern) for pattern in ids):
+            record = _readable(folder)
+            for claim in record.claims if record is not None else ():
+                claims.append(claim)
+                table.add_row(*_row(claim, f"{folder.parent.name}\n{folder.name}"))
+    if not claims:
+        raise FileError(
+            f"{out} holds no claims of {', '.join(ids)}.",
+            "Claims come with the records of figures.",
+            "Compute one: ritz run linear2026.fig1a",
+            "Name the folder of the records with --out.",
+        )
+    printed(table)
+    typer.echo(f"{len(claims)} claims{_verdicts(claims)}")
+
+
+def _run_one(one: Order, known: Iterable[Figure], context: Context, *, force: bool) -> None:
+    there = None if force else present(one)
+    if there is not None and (one.folder / "figure.png").exists():
+        typer.echo(f"{_title(one)}: is there already (--force computes it again){_verdicts(there.claims)}")
+        return
+    record = run_order(one, known, context, force=force) if there is None else finish(one.figure, there, one.folder)
+    lender, took = record.provenance.get("shared_with"), progress.duration(record.provenance["seconds"])
+    how = f"computed in {took}" if lender is None else f"computed with {lender}"
+    typer.echo(f"{_title(one)}: {how}{_verdicts(record.claims)} · {one.folder}")
+
+
+def _say_failure(one: Order, error: Exception, *, debug: bool) -> None:
+    told = str(error) if isinstance(error, RitzError) else f"Unexpected {type(error).__name__}: {error}"
+    typer.secho(f"{_title(one)} failed: {traceback.format_exc() if debug else told}", err=True)
+
+
+def _context(wishes: Wishes) -> Context:
+    if wishes.data_dir is not None and not wishes.data_dir.is_dir():
+        raise FileError(
+            f"--data-dir {wishes.data_dir} is no folder.",
+            "The data sets would be read from it.",
+            "Name the folder that holds them, or leave the option out.",
+        )
+    device = wishes.device or torch.device("cpu")
+    return Context(device, wishes.data_dir, engine=_engine(wishes.engine, wishes.workers, device))
+
+
+def _engine(name: str, workers: int | None, device: torch.device) -> Engine:
+    if workers is not None and name != "processes":
+        raise ArgumentError(
+            f"--workers {workers} was given with --engine {name}.",
+            "Only processes of this machine are counted.",
+            "Add --engine processes, or leave --workers out.",
+        )
+    if name == "ray":
+        return Ray(gpus_per_task=1 if device.type == "cuda" else 0)
+    return Processes(workers) if name == "processes" else ENGINES[name]()
+
+
+def _readable(folder: Path) -> Record | None:
+    """The record, or None and a word about it: one damaged file must not hide the others."""
+    try:
+        return Record.load(folder)
+    except FileError as error:
+        typer.secho(f"Note: {error.seen}", err=True)
+        return None
+
+
+def _row(claim: Claim, figure: str) -> tuple[RenderableType, ...]:
+    where, expected = f"{claim.paper}\n{claim.where}", f"{_value(claim.expected)}\n{claim.rule}"
+    verdict = Text(claim.verdict, style=COLOURS[claim.verdict])
+    return figure, claim.statement, where, expected, _value(claim.measured), verdict, claim.why
+
+
+def _value(value: Any) -> str:
+    """A number to three digits; several of them one below the other."""
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {_value(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_value, value))
+    return f"{value:.3g}" if isinstance(value, float) else "-" if value is None else str(value)
+
+
+def _verdicts(claims: Sequence[Claim]) -> str:
+    """How many of each, such as: 3 yes, 1 no."""
+    counts = Counter[str](claim.verdict for claim in claims)
+    return "".join(f" · {counts[verdict]} {verdict}" for verdict in COLOURS if counts[verdict])
+
+
+def _title(one: Order) -> str:
+    return f"{one.figure.id} {one.folder.name}"
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table

@@ -1,0 +1,98 @@
+"""The published weights of GPT-2 for the GPT that is built here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import record
+from ...errors import ArgumentError, ModelError
+from .gpt import GPT, GPTConfig
+
+# transformers' names to ours; its "Conv1D" layers keep their weights in × out, so that ours are the transposes
+_NAMES = {
+    "wte": "tokens",
+    "wpe": "positions",
+    "ln_f": "norm",
+    "ln_1": "attention_norm",
+    "attn.c_attn": "attention.qkv",
+    "attn.c_proj": "attention.out",
+    "ln_2": "mlp_norm",
+    "mlp.c_fc": "mlp.up",
+    "mlp.c_proj": "mlp.out",
+}
+_TRANSPOSED = ("qkv", "out", "up")
+_PATTERN = re.compile(r"(?:transformer\.)?(?:h\.(?P<block>\d+)\.)?(?P<name>.+)\.(?P<kind>weight|bias)")
+_IGNORED = re.compile(r".*\.attn\.(bias|masked_bias)|lm_head\.weight")  # the causal mask; the tied embedding
+
+
+def gpt2_state(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict of GPT-2 as `transformers` names it, under the names and in the shapes of `GPT`."""
+    return dict(_translated(name, value) for name, value in published.items() if not _IGNORED.fullmatch(name))
+
+
+def gpt2(
+    source: str | Path | Mapping[str, Tensor],
+    *,
+    num_heads: int | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> GPT:
+    """GPT-2 with its published weights, of any size: from a `.safetensors` file or a `transformers` state dict.
+
+        gpt2("model.safetensors")
+        gpt2(transformers.GPT2LMHeadModel.from_pretrained("gpt2").state_dict())
+
+    The sizes are read off the weights; heads, which are not to be seen there, have 64 dimensions each in GPT-2. Only
+    names and shapes were tested, for want of the file.
+    """
+    state = gpt2_state(source if isinstance(source, Mapping) else _read(Path(source)))
+    with torch.device("meta"):
+        model = GPT(_config(state, num_heads)).to(dtype)
+    model.load_state_dict({name: value.to(device, dtype) for name, value in state.items()}, assign=True)
+    return model.requires_grad_(True)
+
+
+def _translated(name: str, value: Tensor) -> tuple[str, Tensor]:
+    found = _PATTERN.fullmatch(name)
+    if found is None or found["name"] not in _NAMES:
+        raise ModelError(
+            f"The weights hold {name!r}.",
+            "GPT-2 has no such part, so this is another model, or another naming of it.",
+            "Give the state dict of transformers.GPT2LMHeadModel, or the model.safetensors published with it.",
+        )
+    ours = _NAMES[found["name"]]
+    path = f"blocks.{found['block']}.{ours}" if found["block"] is not None else ours
+    turned = found["kind"] == "weight" and ours.split(".")[-1] in _TRANSPOSED
+    return f"{path}.{found['kind']}", value.T.contiguous() if turned else value
+
+
+def _config(state: Mapping[str, Tensor], num_heads: int | None) -> GPTConfig:
+    try:
+        (vocabulary, width), context = state["tokens.weight"].shape, len(state["positions.weight"])
+    except KeyError as error:
+        raise ModelError(
+            f"The weights lack {error.args[0]!r}.",
+            "Without its embeddings a GPT cannot be built.",
+            "Give the whole state dict.",
+        ) from None
+    depth = 1 + max((int(name.split(".")[1]) for name in state if name.startswith("blocks.")), default=0)
+    return GPTConfig(vocabulary, context, depth, width, num_heads or max(1, width // 64))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        load = import_module("safetensors.torch").load
+    except ImportError:
+        raise ArgumentError(
+            f"{path} was to be read, but the package safetensors is not installed.",
+            "It is the reader of this file format.",
+            "Install it: pip install safetensors",
+        ) from None
+    return load(record.read_bytes(path))

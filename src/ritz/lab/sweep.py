@@ -1,0 +1,157 @@
+"""Many configs, one function: every result a record on the disk, so that nothing is computed twice and nothing lost.
+
+    records = sweep(measured, [Config(width=w) for w in (10, 100, 1000)], "out/widths", engine="processes")
+
+It can be stopped at any moment, killed even, and started again: what is in the folder is not computed again. Delete the
+folder when the function has changed: results are filed by their config alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .. import progress
+from ..errors import ArgumentError, FileError, RitzError
+from ..record import Record, canonical, check_writable, discard, key, plain
+from .engines import ENGINES, Engine, Failure, InProcess, Processes, Ray, SweepWarning, Task, name_of, warn
+
+__all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "locked", "sweep"]
+
+try:
+    import fcntl
+except ImportError:  # Windows: there, two sweeps in one folder are not noticed
+    fcntl = None  # type: ignore[assignment]
+
+_NAMED = 3  # failures that a message quotes; all are in the exception
+
+
+class SweepError(RitzError):
+    """Some tasks failed. `records` has the results in the order of the configs, None where `failures` says why."""
+
+    failures: tuple[Failure, ...] = ()
+    records: tuple[Record | None, ...] = ()
+
+
+def sweep(
+    task: Task,
+    configs: Iterable[Any],
+    folder: str | Path,
+    *,
+    engine: Engine | str = "in-process",
+    name: str | None = None,
+) -> list[Record]:
+    """One record for each config: from the folder if it is there, else by calling the task and putting it there.
+
+    A config is a frozen dataclass or a mapping of JSON values. The task returns a Record, or a mapping: tensors and
+    arrays with a dimension become the record's arrays, the rest its scalars. The record's id and config are those of
+    the sweep, `name` (the function's own, unless given) and the config. What does not belong to the identity of a
+    result, such as the device, is best bound with `functools.partial`.
+
+    A task that raises is reported with its config at the end (SweepError), when all others have their result. Engines:
+    "in-process", "processes" (one per core), "ray" (`pip install ritz[ray]`; starts or joins a cluster), or an instance
+    of InProcess, Processes, Ray. Only the process that sweeps writes.
+    """
+    configs = list(configs)
+    name, runner = name or name_of(task), _engine(engine)
+    wanted = {key(_mapping(config)): config for config in configs}
+    with locked(folder) as folder:
+        found = {file: _stored(folder / file, config, name) for file, config in wanted.items()}
+        missing = {file: wanted[file] for file, record in found.items() if record is None}
+        failures = dict[str, Failure]()
+        with progress.bar(name, total=len(missing)) as bar, closing(runner.outcomes(task, missing)) as outcomes:
+            for file, outcome in outcomes if missing else ():
+                if isinstance(outcome, Failure):
+                    failures[file] = replace(outcome, config=wanted[file])
+                    warn(f"{wanted[file]} failed: {outcome.error}")
+                else:
+                    filed = replace(outcome, id=name, config=_mapping(wanted[file]))
+                    found[file] = Record.load(filed.place(folder / file))
+                bar.advance(failed=len(failures))
+    records = [found[key(config)] for config in configs]
+    if failures:
+        raise _failed(tuple(failures.values()), tuple(records), folder)
+    return [record for record in records if record is not None]
+
+
+@contextmanager
+def locked(folder: str | Path) -> Iterator[Path]:
+    """Keep a folder for one writer at a time, and remove what a killed one left half-written in it.
+
+    The lock goes with the process that holds it, however it ends.
+    """
+    folder = check_writable(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("ab") as stream:
+        if fcntl is not None:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise FileError(
+                    f"Another process is writing to {folder}.",
+                    "Two writers would do the same work twice and replace each other's results.",
+                    "Wait for the other one, or name another folder.",
+                ) from error
+        for part in folder.glob(".*.tmp"):
+            discard(part)
+        yield folder
+
+
+def _stored(folder: Path, config: Any, name: str) -> Record | None:
+    """The result that is there, if it is whole and the answer to this config."""
+    if not folder.exists():
+        return None
+    try:
+        record = Record.load(folder)
+    except FileError as error:
+        warn(f"{error.seen} It is computed again.")
+        return None
+    if record.id != name:
+        raise ArgumentError(
+            f"{folder.parent} holds results of {record.id!r}, and this is a sweep of {name!r}.",
+            "Results are filed by their config: those of two functions would be taken for each other.",
+            "Name another folder, or give the sweep its old name.",
+        )
+    if canonical(record.config) != canonical(config):
+        warn(f"{folder} holds the result of another config. It is computed again.")
+        return None
+    return record
+
+
+def _mapping(config: Any) -> dict[str, Any]:
+    values = plain(config)
+    if not isinstance(values, dict):
+        raise ArgumentError(
+            f"A config of type {type(config).__name__} was to be swept: {config!r:.80}.",
+            "A record keeps its config by name.",
+            "Use a frozen dataclass or a mapping, such as {'width': 10}.",
+        )
+    return values
+
+
+def _engine(engine: Engine | str) -> Engine:
+    if not isinstance(engine, str):
+        return engine
+    if engine not in ENGINES:
+        raise ArgumentError(
+            f"The engine {engine!r} was asked for.",
+            "There is none of this name.",
+            f"Use one of {', '.join(ENGINES)}, or an instance such as Processes(workers=4).",
+        )
+    return ENGINES[engine]()
+
+
+def _failed(failures: tuple[Failure, ...], records: tuple[Record | None, ...], folder: Path) -> SweepError:
+    first = "".join(f"\n  {failure.config}: {failure.error.splitlines()[0]}" for failure in failures[:_NAMED])
+    rest = f"\n  and {len(failures) - _NAMED} more" if len(failures) > _NAMED else ""
+    error = SweepError(
+        f"{len(failures)} of {len(records)} tasks failed:{first}{rest}",
+        f"The results of the others are in {folder}, and they stay.",
+        "Mend the cause and run the same sweep again: only what is missing is computed.",
+        "The exception's `failures` have the traceback of each.",
+    )
+    error.failures, error.records = failures, records
+    return error
