@@ -1,8 +1,10 @@
 from jaxtyping import install_import_hook
 
 ENGINE = ("losses", "autodiff", "batches", "selection", "risk", "linearizations", "probe", "products", "operators")
-SOLVERS = ("spectrum", "vectors", "eigen", "krylov", "estimates")
-hook = install_import_hook([f"ritz.{name}" for name in ENGINE + SOLVERS], "beartype.beartype")  # shapes are checked
+SOLVERS = ("spectrum", "vectors", "eigen", "krylov", "estimates", "classes", "knockout")
+LAYERS = ("affine", "factors", "kronecker")
+CHECKED = ENGINE + SOLVERS + LAYERS
+hook = install_import_hook([f"ritz.{name}" for name in CHECKED], "beartype.beartype")  # shapes are checked
 
 import pytest
 import torch

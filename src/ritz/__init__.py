@@ -7,10 +7,14 @@ spectrum = ritz.spectral_density(H, outliers=10)
 ritz.plot.density(ax, spectrum)
 """
 
-from . import analysis, losses, plot, progress, testing, theory
+from . import analysis, classes, knockout, losses, plot, progress, testing, theory
+from .attribution import Attribution, attribution
+from .classes import ClassDecomposition, class_decomposition
 from .eigen import eigenpairs, subspace_iteration
 from .errors import ArgumentError, DataError, FileError, ModelError, NumericalError, RitzError
 from .estimates import condition_number, effective_rank, hutchinson, log_determinant, negative_mass, trace
+from .gram import Gram, gram_spectrum
+from .kronecker import cfac, kfac, khatri_rao_cfac, khatri_rao_kfac
 from .krylov import Tridiagonal, lanczos, spectral_density, spectral_range
 from .losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from .operators import (
@@ -38,6 +42,9 @@ __all__ = [
     # what is measured
     "eigenpairs", "subspace_iteration", "lanczos", "spectral_density", "spectral_range",
     "trace", "hutchinson", "log_determinant", "condition_number", "effective_rank", "negative_mass",
+    # where it comes from
+    "class_decomposition", "ClassDecomposition", "classes", "knockout", "attribution", "Attribution",
+    "gram_spectrum", "Gram", "kfac", "cfac", "khatri_rao_kfac", "khatri_rao_cfac",
     # results
     "Spectrum", "Eigenpairs", "Estimate", "Tridiagonal", "Record", "Claim", "analysis", "plot", "progress",
     # what theory predicts

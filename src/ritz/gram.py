@@ -22,8 +22,8 @@ from .classes.membership import Terms, terms
 from .errors import ArgumentError, DataError, NumericalError
 from .jacobians import Rows, row_bytes, rows_of
 from .layers import Layers, layers
+from .linearizations import add_product, gauss_newton_forward, gauss_newton_map
 from .losses import CrossEntropy, complement
-from .operators import gauss_newton
 from .risk import Risk
 from .spectrum import Spectrum
 
@@ -188,7 +188,7 @@ def _assembled(known: Layers) -> Gram:
             pieces.append([])
             for j in range(i + 1):
                 right = left if i == j else _rows(known, blocks[j])
-                with risk.numerics(risk.tangent_precision), torch.no_grad():
+                with risk.numerics(risk.tangent_precision, search=False), torch.no_grad():
                     pieces[i].append(left.inner(right, risk.memory / 4))
                 bar.advance()
             labelled += [terms(risk, left.outputs, block.targets)] if _has_labels(risk) else []
@@ -246,12 +246,12 @@ def _all_terms(found: list[Terms]) -> Terms | None:
 
 
 def _blocks(known: Layers) -> list[Batch]:
-    """The data in blocks of as many examples as a quarter of the memory holds."""
+    """The data in blocks of as many examples as a third of the memory holds."""
     risk = known.risk
     first = next(iter(risk.batches))
     with torch.no_grad():
         z = risk.outputs(risk.leaves(), first.first(1))
-    size = max(1, int(risk.memory / 4 / row_bytes(known, len(_directions_of_outputs(risk, z, first.first(1).targets)))))
+    size = max(1, int(risk.memory / 3 / row_bytes(known, len(_directions_of_outputs(risk, z, first.first(1).targets)))))
     batches = risk.batches.joined(max(1, size // len(first)))
     return [batch.rows(slice(i, i + size)) for batch in batches for i in range(0, len(batch), size)]
 
@@ -262,7 +262,7 @@ def _error(risk: Risk, K: Float[Tensor, "m m"], blocks: list[Batch]) -> float:
     x, start = torch.zeros_like(risk.theta), 0
     for block in blocks:
         leaves = risk.leaves()
-        with risk.numerics():
+        with risk.numerics(search=False):
             z = risk.outputs(leaves, block)
             U = _directions_of_outputs(risk, z.detach(), block.targets)
             part = y[start : start + len(U) * len(block)].view(len(block), len(U))
@@ -271,8 +271,21 @@ def _error(risk: Risk, K: Float[Tensor, "m m"], blocks: list[Batch]) -> float:
                 x += risk.flatten(torch.autograd.grad(z, leaves, u, allow_unused=True))
         start += part.numel()
     Ky = K @ y
-    pairs = [(x @ x, y @ Ky), (x @ (gauss_newton(risk) @ x), Ky @ Ky)]
+    pairs = [(x @ x, y @ Ky), (x @ _gauss_newton_product(risk, x, blocks), Ky @ Ky)]
     return max(float((a - b).abs() / b.abs()) if float(b) else float(a.abs()) for a, b in pairs)
+
+
+def _gauss_newton_product(risk: Risk, x: Float[Tensor, " n"], blocks: list[Batch]) -> Float[Tensor, " n"]:
+    """G x by the plainest path: one product does not pay for a choice among several."""
+    total = torch.zeros_like(x)[None]
+    for block in blocks:
+        with risk.numerics(search=False):
+            try:
+                product = gauss_newton_map(risk, block, rules=False)
+                add_product(risk, total, product, x[None])
+            except RuntimeError:  # an operation without a double backward, before anything was added
+                add_product(risk, total, gauss_newton_forward(risk, block), x[None])
+    return total[0] / risk.total_weight
 
 
 # What is refused ----------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def rows_of(layers: Layers, batch: Batch, cotangents: Callable[[Tensor], Float[T
     """The rows of one block, for r directions u(z) of every example's outputs."""
     risk, passed = layers.risk, layers.passed(batch)
     u = cotangents(passed.z.detach())
-    with risk.numerics(risk.tangent_precision):
+    with risk.numerics(risk.tangent_precision, search=False):
         errors = [error.transpose(0, 1) for error in passed.errors(u)]  # (N, r, T, o)
         formed, weights = _sorted(risk, passed.uses, errors)
         if layers.others:

@@ -15,15 +15,15 @@ Precision = Literal["highest", "high"]
 
 
 @contextlib.contextmanager
-def numerics(device: torch.device, precision: Precision, *, recurrent: bool) -> Iterator[None]:
+def numerics(device: torch.device, precision: Precision, *, recurrent: bool, search: bool) -> Iterator[None]:
     """Run with attention that can be differentiated twice, outside autocast, and without TF32 unless asked for.
 
-    Fused attention kernels have no second derivative, and cuDNN's recurrent ones neither. The shapes are the same in
-    every product, so cuDNN may look for its fastest convolution once.
+    Fused attention kernels have no second derivative, and cuDNN's recurrent ones neither. Where the same shapes come
+    back in every product, cuDNN may `search` for its fastest convolution once; for a single pass that takes too long.
     """
     _check_inference_mode()
     with contextlib.ExitStack() as settings:
-        settings.enter_context(_cudnn(device, enabled=not recurrent))
+        settings.enter_context(_cudnn(device, enabled=not recurrent, search=search))
         settings.enter_context(_float32(precision))
         settings.enter_context(sdpa_kernel(SDPBackend.MATH))
         settings.enter_context(_without_fast_path())
@@ -33,13 +33,13 @@ def numerics(device: torch.device, precision: Precision, *, recurrent: bool) -> 
 
 
 @contextlib.contextmanager
-def _cudnn(device: torch.device, *, enabled: bool) -> Iterator[None]:
+def _cudnn(device: torch.device, *, enabled: bool, search: bool) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
     backend: Any = torch.backends.cudnn
     before = backend.enabled, backend.benchmark
-    backend.enabled, backend.benchmark = before[0] and enabled, True
+    backend.enabled, backend.benchmark = before[0] and enabled, search
     try:
         yield
     finally:

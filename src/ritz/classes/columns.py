@@ -1,0 +1,124 @@
+"""Backward columns: Jᵀu for the cotangents of cross-classes, each example in those of its own class alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .. import progress
+from ..batches import Batch
+from ..probe import distance, seconds_of, tolerance
+from ..products import MAX_COLUMNS, quiet
+from ..risk import Risk
+from .membership import Terms, as_outputs, class_batches, known_batches, terms
+
+Column = tuple[
+    int, int, Tensor
+]  # class c, cross-class c', and a part of Σ_{i in c} w_{i,c,c'} g_{i,c,c'} / scale_{c,c'}
+
+
+class Pullback:
+    """U ↦ Jᵀ U for the cotangents of a batch, one by one or several at a time, whichever was measured to be faster."""
+
+    def __init__(self, risk: Risk) -> None:
+        self.risk = risk
+        self.largest = max(len(batch) for batch in known_batches(risk))
+        self._together: bool | None = None  # None until measured
+
+    def __call__(self, z: Tensor, leaves: list[Tensor], U: Float[Tensor, "m ..."]) -> Iterator[Float[Tensor, "b n"]]:
+        """The rows of (Jᵀ U)ᵀ in pieces, the graph of z kept."""
+        done = 0
+        with quiet():
+            if self._together is None and len(U) >= 4:
+                yield self._measured(z, leaves, U[:4])
+                done = 4
+            width = self._width(len(z)) if self._together else 1
+            for first in range(done, len(U), width):
+                yield self._rows(z, leaves, U[first : first + width])
+
+    def _width(self, num_examples: int) -> int:
+        """As many columns as need no more memory than the gradient of a whole batch."""
+        return max(1, min(MAX_COLUMNS, max(self.largest, num_examples) // num_examples))
+
+    def _measured(self, z: Tensor, leaves: list[Tensor], U: Float[Tensor, "4 ..."]) -> Float[Tensor, "4 n"]:
+        """Two columns one by one and two together, after one that warms up; time both and compare."""
+        self._together, found = False, list[Tensor]()
+        first = self._rows(z, leaves, U[:1])
+        alone = lambda: found.extend(self._rows(z, leaves, u[None]) for u in U[1:3])
+        seconds = seconds_of(self.risk, alone)
+        try:
+            together = self._rows(z, leaves, U[2:])
+            batched_seconds = seconds_of(self.risk, lambda: self._rows(z, leaves, U[2:]))
+        except RuntimeError:  # an operation that cannot be batched
+            return torch.cat([first, *found, self._rows(z, leaves, U[3:])])
+        if distance(together[:1], found[1]) > tolerance(z.dtype):
+            return torch.cat([first, *found, self._rows(z, leaves, U[3:])])
+        self._together = batched_seconds < seconds
+        return torch.cat([first, *found, together[1:]])
+
+    def _rows(self, z: Tensor, leaves: list[Tensor], U: Float[Tensor, "b ..."]) -> Float[Tensor, "b n"]:
+        risk, batched = self.risk, len(U) > 1
+        if not z.requires_grad:  # no output depends on θ
+            return risk.theta.new_zeros(len(U), risk.size)
+        with risk.numerics(risk.tangent_precision):
+            pieces = torch.autograd.grad(
+                z, leaves, U if batched else U[0], retain_graph=True, allow_unused=True, is_grads_batched=batched
+            )
+        if not batched:
+            return risk.flatten(pieces)[None]
+        shapes = risk.shapes.values()
+        zeros = (risk.theta.new_zeros(len(U), shape.numel()) for shape in shapes)
+        dense = (o if p is None else p.to_dense().reshape(len(U), -1) for p, o in zip(pieces, zeros, strict=True))
+        return torch.cat(list(dense), 1)
+
+
+def mean_columns(
+    risk: Risk, columns: Sequence[Sequence[int]], scale: Float[Tensor, "C C"], *, only: int | None = None
+) -> Iterator[Column]:
+    """Σ_{i in c} w_{i,c,c'} g_{i,c,c'} / scale_{c,c'} for the columns c' that are asked for of each class c, in parts.
+
+    The weights are divided by the scale before they meet a gradient, so that nothing underflows that matters.
+    """
+    pullback, leaves = Pullback(risk), risk.leaves()
+    with progress.bar("Class means", total=risk.num_examples if only is None else None) as bar:
+        for batch in class_batches(risk, only=only):
+            with risk.numerics():
+                z = risk.outputs(leaves, batch)
+            found = terms(risk, z, batch.targets)
+            for label in found.present() if only is None else [only]:
+                yield from _columns_of(pullback, z, leaves, found, label, columns[label], scale[label])
+            bar.advance(len(batch))
+
+
+def _columns_of(
+    pullback: Pullback,
+    z: Tensor,
+    leaves: list[Tensor],
+    found: Terms,
+    label: int,
+    columns: Sequence[int],
+    scale: Float[Tensor, " C"],
+) -> Iterator[Column]:
+    if not columns:
+        return
+    U = torch.stack([_cotangent(found, label, column, scale[column]) for column in columns])
+    numbers = iter(columns)
+    for rows in pullback(z, leaves, as_outputs(pullback.risk, U, z)):
+        yield from ((label, next(numbers), row) for row in rows)
+
+
+def _cotangent(found: Terms, label: int, column: int, scale: Float[Tensor, ""]) -> Float[Tensor, "t C"]:
+    """w_{i,c,c'} (p - e_{c'}) / scale for the terms of one class, zero for the others."""
+    weights = torch.where(found.members(label), found.weights[:, column], 0.0) / scale
+    return weights[:, None] * found.errors(column)
+
+
+def forward(risk: Risk, batch: Batch) -> tuple[list[Tensor], Tensor, Terms]:
+    """Leaves, outputs with their graph, and the terms of a batch."""
+    leaves = risk.leaves()
+    with risk.numerics():
+        z = risk.outputs(leaves, batch)
+    return leaves, z, terms(risk, z, batch.targets)

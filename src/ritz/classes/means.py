@@ -1,0 +1,78 @@
+"""Means of gradients by class and cross-class, each in the form that neither cancels nor underflows."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..risk import Risk
+from .columns import mean_columns
+
+
+def cross_class_means(risk: Risk, weights: Float[Tensor, "C C"]) -> Float[Tensor, "C C n"]:
+    """g_{c,c'}: all columns but that of the largest weight, which is minus the others, as Σ_{c'} w_{c,c'} g_{c,c'} = 0.
+
+    Its weight is the largest, so the rounding of the others is not magnified.
+    """
+    C, tops, positive = len(weights), weights.argmax(1).tolist(), (weights > 0).tolist()
+    columns = [[k for k in range(C) if k != tops[c] and positive[c][k]] for c in range(C)]
+    means = risk.theta.new_zeros(C, C, risk.size)
+    for c, k, row in mean_columns(risk, columns, weights):
+        means[c, k] += row
+    means = risk.reduced(means)
+    for c, top in enumerate(tops):
+        means[c, top] = -(ratio(weights[c], weights[c, top]).to(means) @ means[c])  # whose row `top` is still zero
+    return means
+
+
+def class_means(means: Float[Tensor, "C C n"], weights: Float[Tensor, "C C"]) -> Float[Tensor, "C n"]:
+    """g_c = Σ_{c'≠c} w_{c,c'} g_{c,c'} / w_c, or -(w_{c,c} / w_c) g_{c,c} where the sum would cancel."""
+    others, own = off_diagonal(weights), weights.diagonal()
+    total = others.sum(1)
+    shares = ratio(others, total[:, None]).to(means)
+    averaged = torch.stack([share @ rows for share, rows in zip(shares, means, strict=True)])
+    return torch.where((own < total)[:, None], -ratio(own, total).to(means)[:, None] * diagonal(means), averaged)
+
+
+def own_and_class_means(
+    risk: Risk, weights: Float[Tensor, "C C"], *, only: int | None = None
+) -> tuple[Float[Tensor, "m n"], Float[Tensor, "m n"]]:
+    """g_{c,c} and g_c of all classes, or of one, without the cross-class means: one backward column for each example.
+
+    Both are multiples of Σ w_{i,c,c} g_{i,c,c}, which is divided by the smaller of their weights.
+    """
+    own, others = weights.diagonal(), off_diagonal(weights).sum(1)
+    smaller, labels = torch.minimum(own, others), range(len(weights)) if only is None else [only]
+    usable = (smaller > 0).tolist()
+    columns = [[c] if usable[c] and c in labels else [] for c in range(len(weights))]
+    sums = risk.theta.new_zeros(len(labels), risk.size)
+    for c, _, row in mean_columns(risk, columns, smaller[:, None].expand_as(weights), only=only):
+        sums[labels.index(c)] += row
+    sums, rows = risk.reduced(sums), slice(None) if only is None else slice(only, only + 1)
+    own_shares, class_shares = (ratio(smaller, weight)[rows].to(sums)[:, None] for weight in (own, others))
+    return own_shares * sums, -class_shares * sums
+
+
+def means_of_class(risk: Risk, label: int, columns: list[int], weights: Float[Tensor, "C C"]) -> Float[Tensor, "m n"]:
+    """g_{c,c'} for some columns c', of positive weight, of one class."""
+    means = risk.theta.new_zeros(len(columns), risk.size)
+    wanted = [columns if c == label else [] for c in range(len(weights))]
+    for _, k, row in mean_columns(risk, wanted, weights, only=label):
+        means[columns.index(k)] += row
+    return risk.reduced(means)
+
+
+def off_diagonal(matrix: Float[Tensor, "C C"]) -> Float[Tensor, "C C"]:
+    """The matrix with zeros on its diagonal; the difference of two sums would be rounding where the rest is small."""
+    return matrix - torch.diag(matrix.diagonal())
+
+
+def diagonal(means: Float[Tensor, "C C n"]) -> Float[Tensor, "C n"]:
+    """g_{c,c}, as a view."""
+    return means.diagonal(dim1=0, dim2=1).T
+
+
+def ratio(a: Tensor, b: Tensor) -> Tensor:
+    """a / b, and zero where b is: a mean without weight is zero."""
+    return torch.where(b > 0, a / torch.where(b > 0, b, 1.0), 0.0)
