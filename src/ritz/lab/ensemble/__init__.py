@@ -1,0 +1,19 @@
+"""Hundreds of small networks at once: trained in step and measured together, each as if it were alone.
+
+networks = ensemble.Ensemble.of(models, device="cuda")
+for pause in ensemble.train(networks, loss, data, learning_rate=1e-2, num_epochs=500):
+    pass
+top = ensemble.sharpness(networks, loss, data)
+ensemble.pearson(top.values[:, 0], ensemble.norms(networks.matrices[0]).spectral ** 2)
+"""
+
+from .curvature import Top, Traces, hessians, sharpness, spectra, trace
+from .stack import Ensemble, LinearNetwork, linear, losses
+from .training import train
+from .weights import Alignments, Norms, alignments, norms, pearson, product_without
+
+__all__ = [
+    "Ensemble", "linear", "LinearNetwork", "train", "losses",
+    "sharpness", "Top", "spectra", "hessians", "trace", "Traces",
+    "norms", "Norms", "alignments", "Alignments", "product_without", "pearson",
+]  # fmt: skip

@@ -1,0 +1,223 @@
+"""The curvature of many networks at once: sharpness, spectra, traces.
+
+One product serves all networks, since the Hessian of the summed loss is block diagonal, with a block for each.
+Networks whose loss or gradient is no number have NaN for a result; none is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ... import progress
+from ...vectors import check_positive, check_tolerance, check_whole, source
+from ..train.networks import AnyLoss, Batch
+from .lanczos import Product, capacity, largest
+from .stack import Ensemble, losses_at, on_device
+
+DENSE = 256  # parameters up to which whole Hessians are formed and diagonalised
+EXACT_TRACE = 512  # parameters up to which a trace is summed over all coordinates
+ENTRIES = 2**26  # numbers held at a time, for bases and Hessians: half a gigabyte in float64
+PROBES = 100  # of Hutchinson's estimate; linear2026, App. C
+
+
+@dataclass(frozen=True)
+class Top:
+    """The k largest eigenvalues of each network's Hessian, largest first, each with its residual ‖Hv - λv‖."""
+
+    values: Float[Tensor, "B k"]
+    residuals: Float[Tensor, "B k"]  # each by one fresh product
+    converged: Bool[Tensor, " B"]  # all k residuals are below the tolerance times the largest |λ| met
+    num_products: int  # for each network
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The trace of each network's Hessian with its standard error, which is zero where the trace is exact."""
+
+    values: Float[Tensor, " B"]
+    standard_errors: Float[Tensor, " B"]
+    num_products: int
+
+
+def sharpness(
+    ensemble: Ensemble,
+    loss: AnyLoss,
+    data: Batch,
+    *,
+    k: int = 1,
+    tolerance: float = 1e-4,
+    generator: torch.Generator | None = None,
+    each: bool = False,
+) -> Top:
+    """λ₁ ≥ … ≥ λ_k of each network's Hessian: dense for small networks, else block Lanczos in step.
+
+    A block of k vectors finds multiple eigenvalues as often as they occur. The spaces grow together and are restarted
+    with their best vectors (thick restart) until all have converged.
+    """
+    check_positive(k=k)
+    check_whole(k=k)
+    check_tolerance(tolerance)
+    k = min(k, ensemble.size)
+    generator = source(generator)
+    parts = _parts(ensemble, data, each, "Sharpness", ensemble.size * capacity(k))
+    found = [_top(part, loss, batch, k, tolerance, generator, each) for part, batch in parts]
+    values, residuals, converged = (torch.cat([getattr(top, name) for top in found]) for name in _TOP)
+    return Top(values, residuals, converged, max(top.num_products for top in found))
+
+
+_TOP = ("values", "residuals", "converged")
+
+
+def hessians(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = False) -> Float[Tensor, "B n n"]:
+    """The whole Hessian of each network."""
+    _, gradient, product = _curvature(ensemble, loss, on_device(ensemble, data, each), each)
+    B, n = gradient.shape
+    H = gradient.new_empty(B, n, n)
+    for start in range(0, n, width := max(1, ENTRIES // (4 * B * n))):
+        stop = min(start + width, n)
+        H[:, start:stop] = product(_coordinates(gradient, start, stop)).transpose(0, 1)
+    return (H + H.mT) / 2
+
+
+def spectra(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = False) -> Float[Tensor, "B n"]:
+    """All eigenvalues of each network's Hessian, ascending. Takes n³ operations a network: for thousands at most."""
+    return torch.cat(
+        [
+            _eigenvalues(hessians(part, loss, batch, each=each))
+            for part, batch in _parts(ensemble, data, each, "Spectra", ensemble.size**2)
+        ]
+    )
+
+
+def trace(
+    ensemble: Ensemble,
+    loss: AnyLoss,
+    data: Batch,
+    *,
+    num_products: int | None = None,
+    generator: torch.Generator | None = None,
+    each: bool = False,
+) -> Traces:
+    """tr H of each network: exact where it has no more parameters than products, else by Hutchinson's random signs.
+
+    By default exact up to 512 parameters, and with 100 probes beyond, as linear2026 has it. Probes are independent
+    between networks.
+    """
+    check_positive(num_products=num_products)
+    check_whole(num_products=num_products)
+    _, gradient, product = _curvature(ensemble, loss, on_device(ensemble, data, each), each)
+    n = gradient.shape[1]
+    budget = num_products or (n if n <= EXACT_TRACE else PROBES)
+    if budget >= n:
+        pieces = (_coordinates(gradient, start, min(start + 16, n)) for start in range(0, n, 16))
+        total = torch.stack([(V * product(V)).sum((0, 2)) for V in pieces]).sum(0)
+        return Traces(total, torch.zeros_like(total), n)
+    generator = source(generator)
+    samples = torch.stack([_probe(gradient, product, generator) for _ in range(budget)])
+    return Traces(samples.mean(0), samples.std(0) / budget**0.5, budget)
+
+
+def _probe(gradient: Tensor, product: Product, generator: torch.Generator) -> Float[Tensor, " B"]:
+    """zᵀHz for a random sign vector z of each network."""
+    draws = torch.randint(0, 2, gradient.shape, generator=generator, device=generator.device)
+    z = (2 * draws - 1).to(gradient)
+    return (z * product(z[None])[0]).sum(1)
+
+
+def _curvature(
+    ensemble: Ensemble, loss: AnyLoss, data: Batch, each: bool
+) -> tuple[Float[Tensor, " B"], Float[Tensor, "B n"], Product]:
+    """The losses, their gradients, and the product with all Hessians, for which the gradient's graph is kept."""
+    theta = ensemble.flat.requires_grad_()
+    with torch.enable_grad():
+        values = losses_at(ensemble, ensemble.rows(theta), loss, data, each)
+        (gradient,) = torch.autograd.grad(values.sum(), theta, create_graph=True, materialize_grads=True)
+
+    def product(V: Tensor) -> Tensor:
+        if not gradient.requires_grad:  # a loss linear in every parameter
+            return torch.zeros_like(V)
+        options = {"retain_graph": True, "materialize_grads": True}
+        if len(V) == 1:
+            return torch.autograd.grad(gradient, theta, V[0], **options)[0][None]
+        return torch.autograd.grad(gradient, theta, V, is_grads_batched=True, **options)[0]
+
+    return values.detach(), gradient.detach(), product
+
+
+def _parts(ensemble: Ensemble, data: Batch, each: bool, label: str, entries: int) -> Iterator[tuple[Ensemble, Batch]]:
+    """As many networks at a time as memory holds, with their data."""
+    x, y = on_device(ensemble, data, each)
+    width = max(1, ENTRIES // entries)
+    with progress.bar(label, total=len(ensemble)) as bar:
+        for start in range(0, len(ensemble), width):
+            chosen = slice(start, start + width)
+            yield ensemble.part(chosen), (x[chosen], y[chosen]) if each else (x, y)
+            bar.advance(min(width, len(ensemble) - start))
+
+
+def _top(
+    ensemble: Ensemble, loss: AnyLoss, data: Batch, k: int, tolerance: float, generator: torch.Generator, each: bool
+) -> Top:
+    values, gradient, product = _curvature(ensemble, loss, data, each)
+    sound = values.isfinite() & gradient.isfinite().all(1)
+    if not sound.all():
+        return _top_of_sound(ensemble, sound, loss, data, k, tolerance, generator, each)
+    if ensemble.size <= max(DENSE, 2 * capacity(k)):
+        values, V, scale, count = _dense(hessians(ensemble, loss, data, each=each), k)
+    else:
+        values, V, scale, count = largest(product, gradient, k, tolerance=tolerance, generator=generator)
+    residuals = (product(V.transpose(0, 1)).transpose(0, 1) - values[..., None] * V).norm(dim=-1)
+    converged = (residuals <= tolerance * scale).all(1)
+    return Top(values, residuals, converged, count + k)
+
+
+def _top_of_sound(
+    ensemble: Ensemble,
+    sound: Tensor,
+    loss: AnyLoss,
+    data: Batch,
+    k: int,
+    tolerance: float,
+    generator: torch.Generator,
+    each: bool,
+) -> Top:
+    """NaN for networks that have diverged, and the eigenvalues of the others."""
+    unknown = ensemble.flat.new_full((len(ensemble), k), torch.nan)
+    top = Top(unknown, unknown.clone(), torch.zeros_like(sound), 0)
+    chosen = sound.nonzero().squeeze(1)
+    if not len(chosen):
+        return top
+    own = (data[0][chosen], data[1][chosen]) if each else data
+    rest = _top(ensemble.part(chosen), loss, own, k, tolerance, generator, each)
+    for name in _TOP:
+        getattr(top, name)[chosen] = getattr(rest, name)
+    return Top(top.values, top.residuals, top.converged, rest.num_products)
+
+
+def _dense(
+    H: Float[Tensor, "B n n"], k: int
+) -> tuple[Float[Tensor, "B k"], Float[Tensor, "B k n"], Float[Tensor, "B 1"], int]:
+    """As `largest`, from the whole matrices."""
+    values, vectors = torch.linalg.eigh(H)
+    scale = values.abs().amax(1, keepdim=True)
+    return values[:, -k:].flip(1), vectors[..., -k:].flip(2).mT, scale, H.shape[1]
+
+
+def _coordinates(like: Float[Tensor, "B n"], start: int, stop: int) -> Float[Tensor, "p B n"]:
+    """Unit vectors start … stop - 1, the same for every network."""
+    B, n = like.shape
+    V = like.new_zeros(stop - start, n)
+    V[:, start:stop] = torch.eye(stop - start).to(like)
+    return V[:, None].expand(-1, B, -1)
+
+
+def _eigenvalues(H: Float[Tensor, "b n n"]) -> Float[Tensor, "b n"]:
+    """Of each matrix; NaN for one that has no numbers, which LAPACK would refuse for all."""
+    sound = H.isfinite().all(-1).all(-1)[:, None, None]
+    values = torch.linalg.eigvalsh(torch.where(sound, H, 0.0))
+    return torch.where(sound[..., 0], values, torch.nan)

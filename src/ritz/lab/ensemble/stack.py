@@ -1,0 +1,188 @@
+"""Many networks of one architecture as one: their parameters stacked, so that one operation serves them all."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from ...errors import ArgumentError, DataError, ModelError
+from ..train.networks import AnyLoss, Batch, mean_loss
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """B networks of one architecture, with parameters of B × their own shape, in the order of `named_parameters()`.
+
+    Training changes the parameters in place. `model` is the architecture alone: its own weights are not used.
+    """
+
+    model: nn.Module = field(repr=False)
+    parameters: dict[str, Float[Tensor, "B ..."]] = field(repr=False)
+    buffers: dict[str, Tensor] = field(repr=False)
+
+    @classmethod
+    def of(cls, networks: Iterable[nn.Module], *, device: torch.device | str | None = None) -> Ensemble:
+        """Stack networks that differ in their parameters and buffers alone; they stay as they are."""
+        networks = list(networks)
+        _check_alike(networks)
+        parameters, buffers = stack_module_state(networks)
+        detached = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        stacked = cls(copy.deepcopy(networks[0]).to("meta").eval(), detached, buffers)
+        return stacked if device is None else stacked.to(device)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.parameters.values())))
+
+    @property
+    def size(self) -> int:
+        """n, the number of parameters of one network."""
+        return sum(parameter[0].numel() for parameter in self.parameters.values())
+
+    @property
+    def flat(self) -> Float[Tensor, "B n"]:
+        """All parameters of each network in a row, as `Risk` orders them: a copy."""
+        return torch.cat([parameter.flatten(1) for parameter in self.parameters.values()], 1)
+
+    @property
+    def matrices(self) -> list[Float[Tensor, "B _ _"]]:
+        """The weight matrices, layer by layer; biases are none."""
+        return [parameter for parameter in self.parameters.values() if parameter.ndim == 3]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(iter(self.parameters.values())).device
+
+    def to(self, place: torch.device | str | torch.dtype) -> Ensemble:
+        """A copy on another device or in another precision."""
+        parameters = {name: parameter.to(place, copy=True) for name, parameter in self.parameters.items()}
+        return Ensemble(self.model, parameters, {name: buffer.to(place) for name, buffer in self.buffers.items()})
+
+    def part(self, chosen: slice | Int[Tensor, " b"]) -> Ensemble:
+        """Some of the networks: a view for a slice, else a copy."""
+        parameters = {name: parameter[chosen] for name, parameter in self.parameters.items()}
+        return Ensemble(self.model, parameters, {name: buffer[chosen] for name, buffer in self.buffers.items()})
+
+    def network(self, index: int) -> nn.Module:
+        """One network as a module of its own, in eval mode."""
+        state = {**self.parameters, **self.buffers}
+        module = copy.deepcopy(self.model).to_empty(device=self.device)
+        with torch.no_grad():
+            for name, target in (*module.named_parameters(), *module.named_buffers()):
+                target.data = state[name][index].clone()
+        return module
+
+    def rows(self, theta: Float[Tensor, "B n"]) -> dict[str, Tensor]:
+        """Flat parameters as the architecture names them."""
+        pieces = theta.split([parameter[0].numel() for parameter in self.parameters.values()], 1)
+        return {
+            name: piece.view(parameter.shape)
+            for (name, parameter), piece in zip(self.parameters.items(), pieces, strict=True)
+        }
+
+    def outputs(self, x: Tensor, *, each: bool = False) -> Float[Tensor, "B N ..."]:
+        """What each network says to the inputs, or to its own inputs (B × N × …) with `each`."""
+        call = vmap(lambda p, b, x: functional_call(self.model, (p, b), (x,)), in_dims=(0, 0, 0 if each else None))
+        found: Tensor = call(self.parameters, self.buffers, x.to(self.device))
+        return found
+
+
+class LinearNetwork(nn.Module):
+    """x ↦ m_LW_L … m_1W_1x, without biases."""
+
+    def __init__(self, weights: Sequence[Float[Tensor, "_ _"]], multipliers: Sequence[float]) -> None:
+        super().__init__()
+        self.weights, self.multipliers = nn.ParameterList(nn.Parameter(W) for W in weights), tuple(multipliers)
+
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N K"]:
+        for factor, W in zip(self.multipliers, self.weights, strict=True):
+            x = factor * (x @ W.T)
+        return x
+
+
+def linear(weights: Sequence[Float[Tensor, "B _ _"]], multipliers: Sequence[float] | None = None) -> Ensemble:
+    """Linear networks as an ensemble, from their stacked weights (of `linear_descent`, say), which they share."""
+    count = len(weights)
+    scales = [1.0] * count if multipliers is None else [float(factor) for factor in multipliers]
+    if len(scales) != count or len({len(W) for W in weights}) != 1:
+        raise ArgumentError(
+            f"Weights {[tuple(W.shape) for W in weights]} were given with multipliers {scales}.",
+            "Each layer is a stack of B matrices with one multiplier, and B is the same for all.",
+            "Stack the weights layer by layer, B × out × in.",
+        )
+    model = LinearNetwork([torch.empty_like(W[0], device="meta") for W in weights], scales)
+    return Ensemble(model, {f"weights.{layer}": W.detach() for layer, W in enumerate(weights)}, {})
+
+
+def losses(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = False) -> Float[Tensor, " B"]:
+    """The mean loss of each network on the data; with `each`, of every network on its own (B × N × …)."""
+    with torch.no_grad():
+        return losses_at(ensemble, ensemble.parameters, loss, on_device(ensemble, data, each), each)
+
+
+def losses_at(
+    ensemble: Ensemble, parameters: dict[str, Tensor], loss: AnyLoss, data: Batch, each: bool
+) -> Float[Tensor, " B"]:
+    """The same as a function of the parameters, to be differentiated.
+
+    The networks do not know of each other: the gradient of the sum is the gradient of each, and so is every product
+    with the Hessian.
+    """
+    own = 0 if each else None
+
+    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return mean_loss(loss, functional_call(ensemble.model, (parameters, buffers), (x,)), y)
+
+    found: Tensor = vmap(one, in_dims=(0, 0, own, own))(parameters, ensemble.buffers, *data)
+    return found
+
+
+def on_device(ensemble: Ensemble, data: Batch, each: bool) -> Batch:
+    """The data where the networks are, checked to be one set, or one for each."""
+    x, y = data
+    axis = 1 if each else 0
+    if each and (len(x) != len(ensemble) or len(y) != len(ensemble)):
+        raise DataError(
+            f"{len(x)} sets of inputs and {len(y)} of targets were given for {len(ensemble)} networks.",
+            "With each=True every network has its own data, as the first dimension counts them.",
+            "Stack one set for each network, or leave `each` out where all share one.",
+        )
+    if x.shape[axis] != y.shape[axis] or x.shape[axis] == 0:
+        raise DataError(
+            f"There are {x.shape[axis]} inputs and {y.shape[axis]} targets.",
+            "Each example has one of each, and there is at least one example.",
+            "Check how the data were cut; data for each network have shape B × N × …, and need each=True.",
+        )
+    return x.to(ensemble.device), y.to(ensemble.device)
+
+
+def _check_alike(networks: Sequence[nn.Module]) -> None:
+    if not networks:
+        raise ArgumentError("No networks were given.", "An ensemble has at least one.", "Give a list of modules.")
+    shapes = [{name: tuple(value.shape) for name, value in network.state_dict().items()} for network in networks]
+    if any(other != shapes[0] for other in shapes):
+        raise ModelError(
+            "The networks have parameters of different names or shapes.",
+            "They are computed as one, stacked, which takes one architecture.",
+            "Make one ensemble for each architecture.",
+        )
+    if not shapes[0] or any(not parameter.requires_grad for parameter in networks[0].parameters()):
+        raise ModelError(
+            "The networks have no parameters, or some of them are frozen.",
+            "An ensemble trains and measures all parameters.",
+            "Turn frozen parameters into buffers, or use `train` and `Risk` for one network at a time.",
+        )
+    for part in networks[0].modules():
+        dropout = isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0
+        if dropout or isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise ModelError(
+                f"The networks contain {part}.",
+                "An ensemble computes in eval mode, also in training: it would train another network than this one.",
+                "Leave the layer out, or train one network at a time with `train`.",
+            )

@@ -1,0 +1,162 @@
+"""Training many networks in step, each as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...errors import ArgumentError
+from ..train.networks import AnyLoss, Batch, shuffled
+from ..train.pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
+from ..train.schedules import Constant, Pace, Schedule
+from .stack import Ensemble, losses_at, on_device
+
+
+def train(
+    ensemble: Ensemble,
+    loss: AnyLoss,
+    data: Batch,
+    *,
+    learning_rate: float | Float[Tensor, " B"],
+    num_epochs: int,
+    schedule: Schedule | None = None,
+    layer_rates: Sequence[float] | None = None,
+    batch_size: int | None = None,
+    generator: torch.Generator | None = None,
+    each: bool = False,
+    checkpoint: str | Path | None = None,
+    save_seconds: float = SAVE_SECONDS,
+) -> Iterator[Checkpoint[Tensor, dict[str, Tensor]]]:
+    """Gradient descent of all networks in place, in step, pausing after every epoch: SGD without momentum.
+
+        for pause in ensemble.train(networks, loss, data, learning_rate=1e-2, num_epochs=500, batch_size=128,
+                                    schedule=Plateau(10, 1e-2, 0.1, floor=1e-3), generator=generator):
+            pause.loss, pause.diverged, pause.done
+
+    Each network has its own pace. One that diverged, or that the schedule has ended, stays as it is while the others
+    go on; the run ends with the last of them. Linear networks are trained far faster by `lab.train.linear_descent`.
+
+    Args:
+        learning_rate: One for all, or one for each network.
+        layer_rates: Multiplies it, for each parameter in the order of `named_parameters()`.
+        batch_size: None for all examples at once; else batches, the same for all networks.
+        each: Whether every network has its own data, B × N × ….
+        schedule, checkpoint, save_seconds: As in `lab.train.train`.
+    """
+    check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
+    schedule = Constant() if schedule is None else schedule
+    rates = _layer_rates(ensemble, layer_rates)
+    rate = _rate(ensemble, learning_rate)
+    trainee = _Stack(ensemble, loss, on_device(ensemble, data, each), each, rate, rates, batch_size, generator)
+
+    def identity() -> Mapping[str, str]:
+        settings = {"num_epochs": num_epochs, "batch_size": batch_size, "schedule": schedule, "layer_rates": rates}
+        return trainee.identity() | {name: str(value) for name, value in settings.items()}
+
+    return pauses(
+        trainee,
+        schedule,
+        torch.full((len(ensemble),), torch.inf, dtype=torch.float64, device=ensemble.device),
+        num_epochs=num_epochs,
+        label=f"Training {len(ensemble)} networks",
+        checkpoint=checkpoint,
+        save_seconds=save_seconds,
+        identity=identity,
+    )
+
+
+class _Stack:
+    """An ensemble as the loop of `pauses` sees it."""
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        loss: AnyLoss,
+        data: Batch,
+        each: bool,
+        learning_rate: Tensor,
+        layer_rates: Sequence[float],
+        batch_size: int | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        self.ensemble, self.loss, self.data, self.each = ensemble, loss, data, each
+        self.learning_rate, self.layer_rates = learning_rate, layer_rates
+        self.batch_size, self.generator = batch_size, generator
+        self.count = data[0].shape[1 if each else 0]
+        self.steps_per_epoch = 1 if batch_size is None else -(-self.count // batch_size)
+
+    def epoch(self, pace: Pace) -> tuple[Tensor, None]:
+        if self.batch_size is None:
+            return self._step(self.data, pace), None
+        total, axis = torch.zeros_like(pace.factor), 1 if self.each else 0
+        for rows in shuffled(self.count, self.batch_size, self.generator, self.ensemble.device):
+            x, y = (part.index_select(axis, rows) for part in self.data)
+            total = total + self._step((x, y), pace) * (len(rows) / self.count)
+        return total, None
+
+    def _step(self, batch: Batch, pace: Pace) -> Tensor:
+        parameters = {name: value.requires_grad_() for name, value in self.ensemble.parameters.items()}
+        with torch.enable_grad():
+            values = losses_at(self.ensemble, parameters, self.loss, batch, self.each)
+            gradients = torch.autograd.grad(values.sum(), list(parameters.values()), materialize_grads=True)
+        rate = torch.where(pace.done, 0.0, self.learning_rate * pace.factor)
+        for parameter, gradient, factor in zip(parameters.values(), gradients, self.layer_rates, strict=True):
+            parameter.requires_grad_(False)
+            here = (factor * rate).to(parameter.dtype).view(-1, *[1] * (parameter.ndim - 1))
+            parameter.copy_(torch.where(here == 0, parameter, parameter - here * gradient))
+        return values.detach().double()
+
+    def rate(self, pace: Pace) -> Tensor:
+        return self.learning_rate * self.layer_rates[0] * pace.factor
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.ensemble.parameters.items()}
+
+    def state(self) -> tuple[Arrays, Mapping[str, Any]]:
+        arrays: Arrays = {f"parameters/{name}": value for name, value in self.ensemble.parameters.items()}
+        return arrays | ({} if self.generator is None else {"generator": self.generator.get_state()}), {}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+        for name, value in self.ensemble.parameters.items():
+            value.copy_(torch.from_numpy(arrays[f"parameters/{name}"]))
+        if self.generator is not None:
+            self.generator.set_state(torch.from_numpy(arrays["generator"]))
+
+    def identity(self) -> dict[str, str]:
+        """What tells this run from another, before it starts."""
+        axis = 1 if self.each else 0
+        return {
+            "initial weights": fingerprint(*self.ensemble.parameters.values(), *self.ensemble.buffers.values()),
+            "data": fingerprint(*(sampled(part, axis) for part in self.data)),
+            "learning_rate": fingerprint(self.learning_rate),
+            "generator": fingerprint(None if self.generator is None else self.generator.get_state()),
+        }
+
+
+def _layer_rates(ensemble: Ensemble, given: Sequence[float] | None) -> list[float]:
+    count = len(ensemble.parameters)
+    rates = [1.0] * count if given is None else [float(rate) for rate in given]
+    if len(rates) != count:
+        raise ArgumentError(
+            f"layer_rates has {len(rates)} entries.",
+            f"The networks have {count} parameter tensors: {', '.join(ensemble.parameters)}.",
+            "Give one for each of them, in this order; a bias usually has the rate of its layer.",
+        )
+    return rates
+
+
+def _rate(ensemble: Ensemble, given: float | Tensor) -> Tensor:
+    rate = torch.as_tensor(given, dtype=torch.float64, device=ensemble.device)
+    if rate.ndim and rate.shape != (len(ensemble),):
+        raise ArgumentError(
+            f"Learning rates of shape {tuple(rate.shape)} were given.",
+            f"There are {len(ensemble)} networks.",
+            "Give one number for all, or one for each network.",
+        )
+    return rate.expand(len(ensemble))

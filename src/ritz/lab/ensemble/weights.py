@@ -1,0 +1,92 @@
+"""Numbers of weight matrices that sharpness is held against: norms, alignments, products with one layer left out.
+
+Matrices may be stacks of networks, B × out × in; the results then have one entry for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Three norms that are one for vectors: √Σσ², max σ and Σσ. Singh et al. (2026), D.1.3."""
+
+    frobenius: Float[Tensor, "*B"]
+    spectral: Float[Tensor, "*B"]
+    nuclear: Float[Tensor, "*B"]
+
+
+@dataclass(frozen=True)
+class Alignments:
+    """How a layer W meets the next one V: three products that are |⟨v, w⟩| for vectors, and one angle."""
+
+    frobenius: Float[Tensor, "*B"]  # |tr VW|, NaN where VW is not square
+    spectral: Float[Tensor, "*B"]  # σ_max(VW)
+    nuclear: Float[Tensor, "*B"]  # Σσ(VW)
+    leading: Float[Tensor, "*B"]  # |cos| between the first left vector of W and the first right vector of V
+
+
+def norms(W: Float[Tensor, "*B m n"]) -> Norms:
+    """‖W‖_F, ‖W‖₂ and ‖W‖_*; NaN where W has entries that are no numbers."""
+    sigma = _singular_values(W)
+    return Norms(sigma.square().sum(-1).sqrt(), sigma.amax(-1), sigma.sum(-1))
+
+
+def alignments(W: Float[Tensor, "*B m n"], V: Float[Tensor, "*B k m"]) -> Alignments:
+    """Of a layer W and the next one V, by their product: ⟨Vᵀ, W⟩ = tr VW. Singh et al. (2026), D.1.3.
+
+    The paper's Fig. 15 has absolute values, so all are: as printed, only the Frobenius product has a sign.
+    `leading` is 1 for aligned layers (linear2026, Sec. 3: left vectors of a layer are right vectors of the next).
+    """
+    P = V @ W
+    sigma = _singular_values(P)
+    square = P.shape[-1] == P.shape[-2]
+    trace = P.diagonal(dim1=-2, dim2=-1).sum(-1).abs() if square else torch.full_like(sigma[..., 0], torch.nan)
+    left, right = _factors(W)[0][..., :, 0], _factors(V)[1][..., 0, :]
+    return Alignments(trace, sigma.amax(-1), sigma.sum(-1), (left * right).sum(-1).abs())
+
+
+def product_without(weights: Sequence[Float[Tensor, "*B _ _"]], left_out: int) -> Float[Tensor, "*B p q"]:
+    """Ŵᵢ = W_L … W_{i+1} W_{i-1} … W_1, layers counted from 0. Singh et al. (2026), D.1.4."""
+    chosen = [W for layer, W in enumerate(weights) if layer != left_out % len(weights)]
+    if len(chosen) != len(weights) - 1 or not chosen or not _chained(chosen):
+        raise ArgumentError(
+            f"Layer {left_out} was to be left out of layers {[tuple(W.shape) for W in weights]}.",
+            "The layers on either side of it must fit together, so it is the first, the last, or a square one.",
+            "Choose another layer.",
+        )
+    return reduce(lambda before, after: after @ before, chosen)
+
+
+def pearson(x: Float[Tensor, " B"], y: Float[Tensor, " B"]) -> float:
+    """The correlation coefficient over the networks for which both are numbers; NaN for fewer than three."""
+    known = x.isfinite() & y.isfinite()
+    if int(known.sum()) < 3:
+        return float("nan")
+    return float(torch.corrcoef(torch.stack([x[known].double(), y[known].double()]))[0, 1])
+
+
+def _singular_values(W: Tensor) -> Tensor:
+    return _factors(W)[2]
+
+
+def _factors(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U, Vᵀ and σ; NaN for a matrix with entries that are no numbers, which LAPACK would refuse for all."""
+    sound = W.isfinite().all(-1).all(-1)[..., None, None]
+    U, sigma, Vh = torch.linalg.svd(torch.where(sound, W, 0.0), full_matrices=False)
+    U, Vh, sigma = (torch.where(sound, part, torch.nan) for part in (U, Vh, sigma[..., None, :]))
+    return U, Vh, sigma[..., 0, :]
+
+
+def _chained(weights: Sequence[Tensor]) -> bool:
+    return all(before.shape[-2] == after.shape[-1] for before, after in pairwise(weights))

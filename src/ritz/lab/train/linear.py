@@ -1,0 +1,256 @@
+"""Linear networks, whose squared loss knows the data through second moments alone: descent at a cost free of N.
+
+With W = W_L … W_1 and X/√N = QR, the loss ½E‖Wx - y‖² is ½‖RWᵀ - QᵀY/√N‖² plus a constant. Nothing is subtracted
+from anything, so that a loss of 1e-30 has as many digits as one of 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...errors import ArgumentError, DataError
+from .networks import shuffled
+from .pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
+from .schedules import Constant, Pace, Schedule
+
+Weights = Sequence[Float[Tensor, "*B _ _"]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """½‖RWᵀ - T‖² + rest, as a function of the product W."""
+
+    R: Float[Tensor, "*b q D"]
+    T: Float[Tensor, "*b q K"]
+    rest: Float[Tensor, "*b"]
+
+    def loss_and_slope(self, W: Float[Tensor, "*B K D"]) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B K D"]]:
+        """The loss and its derivative (RWᵀ - T)ᵀR."""
+        E = self.R @ W.mT - self.T
+        return E.square().sum((-2, -1)) / 2 + self.rest, E.mT @ self.R
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """The same for R = diag(s), where W is in the basis of the data's right singular vectors."""
+
+    s: Float[Tensor, "*b r"]
+    T: Float[Tensor, "*b K r"]
+    rest: Float[Tensor, "*b"]
+
+    def loss_and_slope(self, W: Float[Tensor, "*B K r"]) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B K r"]]:
+        """The loss and its derivative (Ws - T)s."""
+        E = W * self.s[..., None, :] - self.T
+        return E.square().sum((-2, -1)) / 2 + self.rest, E * self.s[..., None, :]
+
+
+class Moments(NamedTuple):
+    """A small data set with the squared loss of a large one: a pair of tensors, as `Risk` and `train` take it."""
+
+    x: Float[Tensor, "*b q D"]
+    y: Float[Tensor, "*b q K"]
+
+
+def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*b N K"]) -> Moments:
+    """D + 1 examples on which every linear network without biases has the squared loss that it has on all N.
+
+    So its gradient and Hessian are the same, too, for a fraction of the cost. The last example has the input 0 and
+    carries what no linear map can fit. Exact in all derivatives; not for networks that are not linear in x.
+    """
+    rows = _rows(X, Y)
+    count = rows.R.shape[-2] + 1
+    zero, last = rows.R.new_zeros(*rows.R.shape[:-2], 1, rows.R.shape[-1]), torch.zeros_like(rows.T[..., :1, :])
+    last[..., 0, 0] = (2 * rows.rest).sqrt()
+    scale = math.sqrt(count)
+    return Moments(scale * torch.cat([rows.R, zero], -2), scale * torch.cat([rows.T, last], -2))
+
+
+def linear_descent(
+    weights: Weights,
+    X: Float[Tensor, "*b N D"],
+    Y: Float[Tensor, "*b N K"],
+    *,
+    learning_rate: float | Float[Tensor, "*B"],
+    num_epochs: int,
+    schedule: Schedule | None = None,
+    layer_rates: Sequence[float] | None = None,
+    multipliers: Sequence[float] | None = None,
+    batch_size: int | None = None,
+    generator: torch.Generator | None = None,
+    checkpoint: str | Path | None = None,
+    save_seconds: float = SAVE_SECONDS,
+) -> Iterator[Checkpoint[Any, list[Tensor]]]:
+    """Gradient descent of ½E‖W_L … W_1x - y‖², the steps of `train` at a cost that does not grow with N.
+
+        for pause in linear_descent(weights, X, Y, learning_rate=0.01, num_epochs=10_000, schedule=HALVING):
+            W1, W2 = pause.parameters
+
+    Weights may be stacks of networks, B × out × in, trained in step, each at its own rate and pace; data are shared, or
+    one set for each network (B × N × D). Full-batch descent turns W_1 into the singular basis of the data, in which a
+    step costs as much as the product of the weights; so does nothing but rounding to the trajectory. The weights
+    given stay as they are: `pause.parameters` are new ones.
+
+    Args:
+        layer_rates: Multiplies the learning rate, layer by layer (`Parametrization.learning_rates`).
+        multipliers: Of the layers, h ↦ mₗWₗh, as in the neural-tangent parametrisation.
+        batch_size: None for all examples at once; else batches, the same for all networks.
+        schedule, checkpoint, save_seconds: As in `train`.
+    """
+    check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
+    _check_shapes(weights, X, Y)
+    schedule = Constant() if schedule is None else schedule
+    count = len(weights)
+    rates, scales = _each("layer_rates", layer_rates, count), _each("multipliers", multipliers, count)
+    trainee = _Linear(weights, X, Y, learning_rate, rates, scales, batch_size, generator)
+
+    def identity() -> Mapping[str, str]:
+        settings: dict[str, object] = {"num_epochs": num_epochs, "batch_size": batch_size, "schedule": schedule}
+        settings |= {"layer_rates": list(rates), "multipliers": list(scales)}
+        return trainee.identity() | {name: str(value) for name, value in settings.items()}
+
+    return pauses(
+        trainee,
+        schedule,
+        torch.full(trainee.shape, torch.inf, dtype=torch.float64, device=weights[0].device),
+        num_epochs=num_epochs,
+        label="Linear descent",
+        checkpoint=checkpoint,
+        save_seconds=save_seconds,
+        identity=identity,
+    )
+
+
+class _Linear:
+    """A stack of linear networks as the loop of `pauses` sees it; of networks alone, where the stack has no shape."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        X: Tensor,
+        Y: Tensor,
+        learning_rate: float | Tensor,
+        layer_rates: Sequence[float],
+        multipliers: Sequence[float],
+        batch_size: int | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        like = weights[0].detach()
+        self.shape = torch.broadcast_shapes(like.shape[:-2], X.shape[:-2])
+        self.X, self.Y = X.to(like), Y.to(like)
+        self.learning_rate = torch.as_tensor(learning_rate, dtype=torch.float64, device=like.device)
+        self.layer_rates, self.multipliers = layer_rates, multipliers
+        self.batch_size, self.generator = batch_size, generator
+        self.steps_per_epoch = 1 if batch_size is None else -(-X.shape[-2] // batch_size)
+        self.initial = [W.detach().expand(*self.shape, -1, -1) for W in weights]
+        self.weights = [W.clone() for W in self.initial]
+        if batch_size is None:
+            self.directions, self.full = _diagonal(self.X, self.Y)
+            self.weights[0] = self.weights[0] @ self.directions
+            self.first = self.weights[0].clone()
+
+    def epoch(self, pace: Pace) -> tuple[Tensor, None]:
+        rate = torch.where(pace.done, 0.0, self.learning_rate * pace.factor).to(self.X.dtype)[..., None, None]
+        if self.batch_size is None:
+            return self._step(self.full, rate).double(), None
+        total, count = torch.zeros_like(pace.factor), self.X.shape[-2]
+        for rows in shuffled(count, self.batch_size, self.generator, self.X.device):
+            total = total + self._step(self._batch(rows), rate) * (len(rows) / count)
+        return total, None
+
+    def _batch(self, rows: Tensor) -> Rows:
+        """So few examples cost less than their decomposition."""
+        scale, none = len(rows) ** -0.5, self.X.new_zeros(self.X.shape[:-2])
+        return Rows(scale * self.X.index_select(-2, rows), scale * self.Y.index_select(-2, rows), none)
+
+    def _step(self, data: Rows | Diagonal, rate: Float[Tensor, "*B 1 1"]) -> Tensor:
+        """W_ℓ -= η S_ℓᵀ(∂R/∂W P_ℓᵀ) with S_ℓ = W_L … W_{ℓ+1} and P_ℓ = W_{ℓ-1} … W_1; returns the loss before it."""
+        mapped = [m * W if m != 1 else W for m, W in zip(self.multipliers, self.weights, strict=True)]
+        after = [mapped[-1]]  # W_L, W_L W_{L-1}, …: as thin as the output
+        for W in reversed(mapped[:-1]):
+            after.append(after[-1] @ W)
+        loss, slope = data.loss_and_slope(after.pop())
+        for layer, W in enumerate(mapped):
+            gradient = after.pop().mT @ slope if after else slope
+            slope = slope @ W.mT if layer + 1 < len(mapped) else slope
+            step = rate * (self.layer_rates[layer] * self.multipliers[layer]) * gradient
+            self.weights[layer] = torch.where(rate == 0, self.weights[layer], self.weights[layer] - step)
+        return loss
+
+    def rate(self, pace: Pace) -> Tensor:
+        return self.learning_rate * self.layer_rates[0] * pace.factor
+
+    def parameters(self) -> list[Tensor]:
+        """The weights in the basis they were given in; what the data do not reach has not moved."""
+        if self.batch_size is not None:
+            return [W.clone() for W in self.weights]
+        moved = self.initial[0] + (self.weights[0] - self.first) @ self.directions.mT
+        return [moved, *(W.clone() for W in self.weights[1:])]
+
+    def state(self) -> tuple[Arrays, Mapping[str, Any]]:
+        arrays: Arrays = {f"weights/{layer}": W for layer, W in enumerate(self.weights)}
+        return arrays | ({} if self.generator is None else {"generator": self.generator.get_state()}), {}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+        saved = [torch.from_numpy(arrays[f"weights/{layer}"]) for layer in range(len(self.weights))]
+        self.weights = [tensor.to(W) for tensor, W in zip(saved, self.weights, strict=True)]
+        if self.generator is not None:
+            self.generator.set_state(torch.from_numpy(arrays["generator"]))
+
+    def identity(self) -> dict[str, str]:
+        """What tells this run from another, before it starts."""
+        return {
+            "initial weights": fingerprint(*self.initial),
+            "data": fingerprint(sampled(self.X, -2), sampled(self.Y, -2)),
+            "learning_rate": fingerprint(self.learning_rate),
+            "generator": fingerprint(None if self.generator is None else self.generator.get_state()),
+        }
+
+
+def _rows(X: Tensor, Y: Tensor) -> Rows:
+    """X/√N = QR, where that is smaller than X itself."""
+    count = X.shape[-2]
+    X, Y = X / math.sqrt(count), Y / math.sqrt(count)
+    if count <= X.shape[-1]:
+        return Rows(X, Y, X.new_zeros(X.shape[:-2]))
+    Q, R = torch.linalg.qr(X)
+    T = Q.mT @ Y
+    return Rows(R, T, (Y - Q @ T).square().sum((-2, -1)) / 2)
+
+
+def _diagonal(X: Tensor, Y: Tensor) -> tuple[Float[Tensor, "*b D r"], Diagonal]:
+    """X/√N = U diag(s) Vᵀ: returns V, and the loss in its basis."""
+    rows = _rows(X, Y)
+    U, s, Vh = torch.linalg.svd(rows.R.double(), full_matrices=False)
+    T = (U.mT @ rows.T.double()).mT
+    inside = rows.T.double() - U @ T.mT  # nothing, unless there are fewer inputs than examples kept
+    rest = rows.rest.double() + inside.square().sum((-2, -1)) / 2
+    return Vh.mT.to(X), Diagonal(s.to(X), T.to(X), rest.to(X))
+
+
+def _each(name: str, given: Sequence[float] | None, count: int) -> Sequence[float]:
+    given = [1.0] * count if given is None else [float(number) for number in given]
+    if len(given) != count:
+        raise ArgumentError(
+            f"{name} has {len(given)} entries, for {count} layers.", "Every layer has one.", f"Give {count}."
+        )
+    return given
+
+
+def _check_shapes(weights: Weights, X: Tensor, Y: Tensor) -> None:
+    inner = [X.shape[-1], *(W.shape[-2] for W in weights)]
+    fits = all(W.shape[-1] == width for W, width in zip(weights, inner, strict=False))
+    if not (weights and fits and Y.shape[-1] == inner[-1] and X.shape[-2] == Y.shape[-2] and X.shape[-2]):
+        raise DataError(
+            f"Layers {[tuple(W.shape) for W in weights]} were given data {tuple(X.shape)} and {tuple(Y.shape)}.",
+            "Layers are out × in, from the input to the output, data are rows, and W_L … W_1x is compared with y.",
+            "Check the order of the layers, and that there are as many targets as inputs.",
+        )

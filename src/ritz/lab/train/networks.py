@@ -1,0 +1,254 @@
+"""Training one network of any kind with an optimiser of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor, nn
+
+from ...errors import ArgumentError, DataError
+from ...losses import Loss
+from .pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
+from .schedules import Constant, Pace, Schedule
+
+Batch = tuple[Shaped[Tensor, "N ..."], Shaped[Tensor, "..."]]  # as many targets as inputs
+Draw = Callable[[torch.Generator], Batch]
+AnyLoss = Loss | Callable[[Tensor, Tensor], Tensor]
+_BFLOAT16 = ":bfloat16"  # ends the name of an array that numpy has no type for
+
+
+def train(
+    model: nn.Module,
+    loss: AnyLoss,
+    data: Batch | Draw,
+    optimizer: torch.optim.Optimizer,
+    *,
+    num_epochs: int,
+    batch_size: int | None = None,
+    generator: torch.Generator | None = None,
+    schedule: Schedule | None = None,
+    clip: float | None = None,
+    checkpoint: str | Path | None = None,
+    save_seconds: float = SAVE_SECONDS,
+) -> Iterator[Checkpoint[float, dict[str, Tensor]]]:
+    """Train the model in place, pausing after every epoch.
+
+        for pause in train(model, loss, data, optimizer, num_epochs=20, batch_size=64, generator=generator):
+            pause.note(sharpness=eigenpairs(hessian(Risk(model, loss, data)), 1).values[0])
+        pause.history["sharpness"]
+
+    At every pause the model is in eval mode, as a measurement needs it. The run ends early where the loss is no number
+    any more (`pause.diverged`) or the schedule says so (`pause.done`). With `checkpoint`, a file, a run that was killed
+    goes on from its last saved pause, on the CPU to the same bits; start it with the same arguments.
+
+    Args:
+        loss: As `Risk` takes it: a `ritz` loss, or a callable whose values are averaged over a batch.
+        data: Inputs and targets, of which an epoch is one pass; or a function that draws one batch from the
+            generator, and an epoch is one step.
+        batch_size: None for all examples at once, in their order.
+        schedule: Multiplies the learning rates of the optimiser; `HALVING`, `Annealing()`, `Plateau`, `Cosine`.
+        clip: The largest norm of a gradient.
+        save_seconds: The least time between two writings of the file.
+    """
+    check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
+    _check_data(data, batch_size, generator)
+    schedule = Constant() if schedule is None else schedule
+    trainee = _Network(model, loss, data, optimizer, batch_size, generator, clip)
+
+    def identity() -> Mapping[str, str]:
+        settings = {"num_epochs": num_epochs, "batch_size": batch_size, "schedule": schedule, "clip": clip}
+        return trainee.identity() | {name: str(value) for name, value in settings.items()}
+
+    return pauses(
+        trainee,
+        schedule,
+        torch.tensor(torch.inf, dtype=torch.float64),
+        num_epochs=num_epochs,
+        label="Training",
+        checkpoint=checkpoint,
+        save_seconds=save_seconds,
+        identity=identity,
+    )
+
+
+def adamw(
+    model: nn.Module, learning_rate: float, *, weight_decay: float = 0.1, betas: tuple[float, float] = (0.9, 0.95)
+) -> torch.optim.AdamW:
+    """AdamW as GPT is trained with it: weight decay for matrices and embeddings, none for biases and norms.
+
+    The defaults are those of nanoGPT (Karpathy 2022), which Singh et al. (2026), D.1.5 follow; it warms up for 2,000
+    steps, falls to a tenth (`Cosine(2000)`) and clips gradients at 1.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
+    others = [parameter for parameter in parameters if parameter.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, betas=betas)
+
+
+def mean_loss(loss: AnyLoss, z: Tensor, y: Tensor) -> Tensor:
+    """The mean over a batch, as a risk over the batch would have it."""
+    if isinstance(loss, Loss):
+        total = loss.terms(z, y).sum()
+        return total / loss.weights(z, y).sum() if loss.reduction == "mean" else total
+    return loss(z, y).mean()
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, data: Batch) -> float:
+    """The fraction of examples whose largest output is that of their class."""
+    x, y = data
+    return float(_hits(model(x), y)) / y.numel()
+
+
+class _Network:
+    """A module and its optimiser as the loop of `pauses` sees them."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: AnyLoss,
+        data: Batch | Draw,
+        optimizer: torch.optim.Optimizer,
+        batch_size: int | None,
+        generator: torch.Generator | None,
+        clip: float | None,
+    ) -> None:
+        self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
+        self.batch_size, self.generator, self.clip = batch_size, generator, clip
+        self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.steps_per_epoch = 1 if callable(data) or batch_size is None else -(-len(data[0]) // batch_size)
+
+    def epoch(self, pace: Pace) -> tuple[Tensor, float | None]:
+        for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
+            group["lr"] = base * float(pace.factor)
+        self.model.train()
+        results = [self._step(x, y) for x, y in self._batches()]
+        self.model.eval()
+        losses, hits, counts, labels = zip(*results, strict=True)
+        mean = sum(loss * count for loss, count in zip(losses, counts, strict=True)) / sum(counts)
+        seen = None if hits[0] is None else float(sum(hits)) / sum(labels)
+        return mean.to("cpu", torch.float64), seen
+
+    def rate(self, pace: Pace) -> Tensor:
+        return self.base_rates[0] * pace.factor
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
+
+    def _batches(self) -> Iterator[Batch]:
+        if callable(self.data):
+            assert self.generator is not None
+            yield self.data(self.generator)
+            return
+        x, y = self.data
+        if self.batch_size is None:
+            yield x, y
+            return
+        for rows in shuffled(len(x), self.batch_size, self.generator, x.device):
+            yield x[rows], y[rows]
+
+    def _step(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None, int, int]:
+        """One optimiser step: the loss before it, right answers, examples, labels. Nothing waits for the device."""
+        self.optimizer.zero_grad()
+        outputs = self.model(x)
+        value = mean_loss(self.loss, outputs, y)
+        value.backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimizer.step()
+        classes = not y.is_floating_point() and outputs.shape[:-1] == y.shape
+        hits = _hits(outputs.detach(), y) if classes else None
+        return value.detach().double(), hits, len(x), max(y.numel(), 1)
+
+    def state(self) -> tuple[Arrays, Mapping[str, Any]]:
+        optimizer = self.optimizer.state_dict()
+        arrays = {f"model/{name}": value for name, value in self.model.state_dict().items()}
+        plain = dict[str, Any]()
+        for index, entries in optimizer["state"].items():
+            for name, value in entries.items():
+                (arrays if isinstance(value, Tensor) else plain)[f"optimizer/{index}/{name}"] = value
+        arrays |= {f"random/{name}": value for name, value in self._random_states().items()}
+        return dict(map(_numpy_ready, arrays.items())), {"plain": plain, "groups": optimizer["param_groups"]}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+        tensors = dict(map(_from_numpy, arrays.items()))
+        self.model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model/")})
+        states = dict[int, dict[str, Any]]()
+        for name, value in (*tensors.items(), *header["plain"].items()):
+            if name.startswith("optimizer/"):
+                _, index, entry = name.split("/")
+                states.setdefault(int(index), {})[entry] = value
+        self.optimizer.load_state_dict({"state": states, "param_groups": header["groups"]})
+        self.model.eval()
+        if self.generator is not None:
+            self.generator.set_state(tensors["random/generator"])
+        torch.set_rng_state(tensors["random/torch"])  # dropout draws from it
+        if "random/cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random/cuda"])
+
+    def _random_states(self) -> Arrays:
+        states = {"torch": torch.get_rng_state()}
+        if self.generator is not None:
+            states["generator"] = self.generator.get_state()
+        if any(parameter.is_cuda for parameter in self.model.parameters()):
+            states["cuda"] = torch.cuda.get_rng_state()
+        return states
+
+    def identity(self) -> dict[str, str]:
+        """What tells this run from another, before it starts."""
+        groups = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
+        random = None if self.generator is None else self.generator.get_state()
+        data = "drawn" if callable(self.data) else fingerprint(*(sampled(part) for part in self.data))
+        return {
+            "initial weights": fingerprint(*self.model.state_dict().values()),
+            "data": data,
+            "optimizer": f"{type(self.optimizer).__name__} {groups}",
+            "generator": fingerprint(random),
+        }
+
+
+def shuffled(
+    count: int, batch_size: int, generator: torch.Generator | None, device: torch.device
+) -> Sequence[Int[Tensor, " rows"]]:
+    """The rows of each batch of an epoch, in an order drawn from the generator."""
+    assert generator is not None
+    return torch.randperm(count, generator=generator, device=generator.device).to(device).split(batch_size)
+
+
+def _hits(outputs: Tensor, y: Tensor) -> Tensor:
+    return (outputs.argmax(-1) == y).sum()
+
+
+def _numpy_ready(item: tuple[str, Tensor]) -> tuple[str, Tensor]:
+    name, tensor = item
+    return (name + _BFLOAT16, tensor.view(torch.int16)) if tensor.dtype == torch.bfloat16 else (name, tensor)
+
+
+def _from_numpy(item: tuple[str, np.ndarray]) -> tuple[str, Tensor]:
+    name, array = item
+    tensor = torch.from_numpy(array)
+    return (name.removesuffix(_BFLOAT16), tensor.view(torch.bfloat16)) if name.endswith(_BFLOAT16) else (name, tensor)
+
+
+def _check_data(data: Batch | Draw, batch_size: int | None, generator: torch.Generator | None) -> None:
+    if callable(data):
+        if batch_size is not None or generator is None:
+            raise ArgumentError(
+                f"A function that draws batches was given, with batch_size={batch_size} and generator={generator}.",
+                "It says itself how large a batch is, and draws it from the generator.",
+                "Pass a generator and no batch_size.",
+            )
+        return
+    x, y = data
+    if len(x) != len(y) or len(x) == 0:
+        raise DataError(
+            f"There are {len(x)} inputs and {len(y)} targets.",
+            "Each example has one of each, and there is at least one example.",
+            "Check how the data were cut.",
+        )

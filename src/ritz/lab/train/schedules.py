@@ -1,0 +1,113 @@
+"""How the learning rate changes: each schedule gives the factor of the rates that training started with.
+
+A schedule reads the loss of one network or of many at once, and each network has its own pace.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ...errors import ArgumentError
+
+_SLACK = 1 - 1e-9  # 0.1 · 0.1 · 0.1 may come out below a floor of 0.001
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Where a schedule stands, for each network: the factor, the loss it compares with, and whether it has ended."""
+
+    factor: Float[Tensor, "*B"]
+    reference: Float[Tensor, "*B"]
+    done: Bool[Tensor, "*B"]
+
+    @classmethod
+    def start(cls, loss: Float[Tensor, "*B"]) -> Pace:
+        """Before the first epoch, for losses of this shape, kind and place."""
+        return cls(torch.ones_like(loss), torch.full_like(loss, torch.inf), torch.zeros_like(loss, dtype=torch.bool))
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """The pace of the next epoch, once `epoch` epochs are over and the last of them has shown this loss."""
+
+    def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
+        """Called with epoch = 0 before the first one."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The rates stay as they are."""
+
+    def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
+        return pace
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Multiply the rates by `factor` where the loss has improved by less than `improvement`, relative, in a window.
+
+    Windows are disjoint: each begins where the last ended, or a rate too small to improve anything would fall at every
+    step. Training ends where the factor would fall below `floor`, and then only for the network concerned.
+    """
+
+    window: int
+    improvement: float
+    factor: float
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.window >= 1 and 0 <= self.improvement < 1 and 0 < self.factor < 1 and 0 <= self.floor <= 1):
+            raise ArgumentError(
+                f"{self} was asked for.",
+                "A window has at least one epoch; the improvement is a fraction of the loss, below 1; a rate falls by "
+                "a factor between 0 and 1; and the floor is a fraction of the rate at the start.",
+                "HALVING is the rule of linear2026; Plateau(10, 1e-2, 0.1, floor=1e-3) goes down three decades.",
+            )
+
+    def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
+        if epoch == 0 or (epoch - 1) % self.window:
+            return pace
+        improved = loss <= (1 - self.improvement) * pace.reference
+        factor = torch.where(improved, pace.factor, self.factor * pace.factor)
+        done = pace.done | (factor < _SLACK * self.floor)
+        return Pace(torch.where(done, pace.factor, factor), loss, done)
+
+
+HALVING = Plateau(window=100, improvement=1e-3, factor=0.5)  # linear2026, App. C; disjoint windows: theory.md
+
+
+@dataclass(frozen=True)
+class Annealing:
+    """Multiply the rates by `factor` at these fractions of the epochs. Papyan (2020), App. D.1."""
+
+    at: tuple[float, ...] = (1 / 3, 2 / 3)
+    factor: float = 0.1
+
+    def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
+        passed = sum(epoch >= fraction * num_epochs for fraction in self.at)
+        return replace(pace, factor=torch.full_like(pace.factor, self.factor**passed))
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Rise linearly for `warmup` epochs, then fall along half a cosine to `floor`.
+
+    For GPT (nanoGPT, Karpathy 2022), where batches are drawn and an epoch is a step.
+    """
+
+    warmup: int = 0
+    floor: float = 0.1
+
+    def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
+        if epoch < self.warmup:
+            factor = (epoch + 1) / (self.warmup + 1)
+        else:
+            progress = min((epoch - self.warmup) / max(num_epochs - self.warmup, 1), 1.0)
+            factor = self.floor + (1 - self.floor) * (1 + math.cos(math.pi * progress)) / 2
+        return replace(pace, factor=torch.full_like(pace.factor, factor))
