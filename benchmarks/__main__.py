@@ -1,8 +1,8 @@
 """`make bench`: ritz against curvlinops and PyHessian, alternating in one run, as ratios of times.
 
 Absolute times mean little on a shared machine, so every figure is a ratio of times measured one after the other, as
-a median with the range over the repetitions. The floor of a Hessian product is 2 gradients, that of a Gauss-Newton
-product 4/3 (matrix products counted).
+a median with the range over the repetitions. Each library runs in a process of its own (see `contestants`). The floor
+of a Hessian product is 2 gradients, that of a Gauss-Newton product 4/3 (matrix products counted).
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import resource
 import statistics
-import time
-from collections.abc import Callable
+import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,10 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
-from scipy.sparse.linalg import eigsh
 
 from . import peers
-from .problems import PROBLEMS, Problem
+from .contestants import Contestant
+from .problems import PROBLEMS
 
 TARGETS = {  # time of ritz / time of curvlinops, at most
     ("cpu", "H product"): 0.65,
@@ -41,6 +39,8 @@ TARGETS = {  # time of ritz / time of curvlinops, at most
     ("cuda", "G product, TF32 tangents"): 0.15,
 }
 WORK = ("products", "eigenpairs", "density")
+NAMES = {"mlp": "MLP", "gpt": "GPT", "resnet": "ResNet-20", "vgg": "VGG11"}
+FAST = "ritz, TF32 tangents"
 
 
 @dataclass(frozen=True)
@@ -52,155 +52,104 @@ class Row:
     ratios: dict[str, tuple[float, float, float]]
     target: float | None
     note: str
+    seconds: dict[str, float]  # medians; for the record, they mean little elsewhere
 
 
 class Bench:
     """The measurements of one problem."""
 
-    def __init__(self, problem: Problem, device: torch.device, options: argparse.Namespace, full: bool) -> None:
-        self.problem, self.device, self.options, self.full = problem, device, options, full
+    def __init__(self, problem: str, device: torch.device, options: argparse.Namespace, full: bool) -> None:
+        self.name, self.device, self.options, self.full = NAMES[problem], device, options, full
+        others = ["PyHessian"] if device.type == "cpu" else [FAST, "curvlinops compiled", "curvlinops, cuDNN search"]
+        names = ["ritz", "curvlinops", *others]
+        self.contestants = {name: Contestant(name, problem, device.type) for name in names}
         self.repetitions: int = options.repetitions
         self.rows: list[Row] = []
-        self.compiled_is_faster = False  # then curvlinops' densities and eigenpairs run compiled
+        self.fastest = "curvlinops"  # of eager and compiled; it runs the densities and eigenpairs
 
     def run(self) -> list[Row]:
-        with peers.fair(self.device):
+        try:
             if "products" in self.options.work:
                 self.products("H product", "hessian")
                 self.products("G product", "gauss_newton")
             if "eigenpairs" in self.options.work:
                 self.eigenpairs()
             if "density" in self.options.work:
-                self.density()
+                self.density() if self.full else self.short_density()
+        finally:
+            for contestant in self.contestants.values():
+                contestant.leave()
         return self.rows
 
     def products(self, work: str, matrix: str) -> None:
         """One product after set-up."""
-        rivals = {
-            name: peers.product_with(getattr(peer, matrix)(), self.problem)
-            for name, peer in self._peers(matrix).items()
-        }
-        operator = getattr(peers.Ritz(self.problem), matrix)()
-        ours = peers.product_with(operator, self.problem)
-        gradient = operator.matmat.risk.gradient
-        times = self._alternated({"ritz": ours, "gradient": gradient, **rivals}, self.repetitions)
+        names = [n for n in self.contestants if n != "PyHessian" or matrix == "hessian"]
+        times: dict[str, list[float]] = {name: [] for name in [*names, "gradient"]}
+        for _ in range(self.repetitions):
+            for name in names:
+                times[name].append(self.contestants[name].ask("product", matrix))
+            times["gradient"].append(self.contestants["ritz"].ask("gradient", matrix))
+        path, kept, _ = self.contestants["ritz"].ask("probe", matrix)
         cost = statistics.median(times["ritz"]) / statistics.median(times["gradient"])
-        probe = operator.matmat.probe
-        note = f"{cost:.2f} gradients; {probe.path.name}; keeps {probe.example_bytes * self._examples / 1e6:.0f} MB"
-        self._report(work, times, note)
-        if self.device.type == "cuda":
-            self._fast_products(work, matrix, times)
+        self._report(work, times, f"{cost:.2f} gradients; {path}; keeps {kept / 1e6:.0f} MB")
+        if FAST in times:
+            path, _, error = self.contestants[FAST].ask("probe", matrix)
+            note = f"against float32 peers; relative error of a product {error:.1e} on the first batch; {path}"
+            self._report(f"{work}, TF32 tangents", {**times, "ritz": times[FAST]}, note)
         if matrix == "hessian" and "curvlinops compiled" in times:
-            eager, compiled = (statistics.median(times[n]) for n in ("curvlinops", "curvlinops compiled"))
-            self.compiled_is_faster = compiled < eager
-
-    def _fast_products(self, work: str, matrix: str, slow: dict[str, list[float]]) -> None:
-        operator = getattr(peers.Ritz(self.problem, "high"), matrix)()
-        times = self._alternated({"ritz": peers.product_with(operator, self.problem)}, self.repetitions)
-        rivals = {name: values for name, values in slow.items() if name not in ("ritz", "gradient")}
-        error = operator.matmat.probe.tangent_error
-        note = f"against float32 peers; relative error of a product {error:.1e}, measured on the first batch"
-        self._report(f"{work}, TF32 tangents", {**times, **rivals}, note)
+            self.fastest = min("curvlinops", "curvlinops compiled", key=lambda name: statistics.median(times[name]))
 
     def eigenpairs(self) -> None:
         """The ten largest eigenpairs, from construction, all certified by fresh products."""
-        found: dict[str, Any] = {}
-        contestants = {"ritz": peers.Ritz(self.problem), **self._peers("eigenpairs")}
-        work = {name: self._kept(found, name, contestant.eigenpairs) for name, contestant in contestants.items()}
-        times = self._alternated(work, self._repetitions_of_runs)
-        facts = [f"{name}: residual {r:.1e}, {count} products" for name, (_, r, count) in found.items() if count]
-        self._report("eigenpairs", times, "; ".join(facts))
+        # PyHessian's power iteration takes hours on the larger networks.
+        names = ["ritz", self.fastest, *(["PyHessian"] if "PyHessian" in self.contestants and self.full else [])]
+        found = self._alternated(names, "eigenpairs")
+        facts = [f"{name}: residual {f[-1][1]:.1e}, {f[-1][2]} products" for name, f in found.items() if f[-1][2]]
+        self._report("eigenpairs", {name: [f[0] for f in fs] for name, fs in found.items()}, "; ".join(facts))
 
     def density(self) -> None:
-        """The density, from construction to the curve."""
-        contestants = {"ritz": peers.Ritz(self.problem), **self._peers("density")}
-        if self.full:
-            peaks: list[str] = []
-            work: dict[str, Callable[[], Any]] = {n: c.density for n, c in contestants.items()}
-            work["ritz"] = lambda: peaks.append(self._peak_memory(contestants["ritz"].density))
-            times = self._alternated(work, self._repetitions_of_runs)
-            self._report("density", times, f"peak of ritz {peaks[-1]}")
-        else:
-            self._short_density(contestants)
+        """The density, from construction to the curve. PyHessian's calls what torch has removed."""
+        found = self._alternated(["ritz", self.fastest], "density")
+        times = {name: [f[0] for f in fs] for name, fs in found.items()}
+        self._report("density", times, f"peak of ritz {found['ritz'][-1][1]}")
 
-    def _short_density(self, contestants: dict[str, Any]) -> None:
+    def short_density(self) -> None:
         """Construction and 6 of the 64 steps are run; the other steps cost what the last 4 of these did.
 
         The peers' search for the range is counted, not run: ARPACK's products on the same matrix, at their own cost.
         """
-        short = 2
-        ours = contestants["ritz"]
-        range_products = peers.Counted(ours.hessian().to_scipy())
-        eigsh(range_products.operator, k=2, which="BE", tol=1e-2)
-        rivals = {n: peers.product_with(c.hessian(), self.problem) for n, c in contestants.items() if n != "ritz"}
-        times: dict[str, list[float]] = {name: [] for name in contestants}
+        short, ours, theirs = 2, self.contestants["ritz"], self.contestants["curvlinops"]
+        range_products = ours.ask("range_products")
+        count = peers.NUM_PROBES * peers.NUM_STEPS + range_products
+        times: dict[str, list[float]] = {"ritz": [], "curvlinops": []}
         for _ in range(self._repetitions_of_runs):
-            one, many = (self._seconds(lambda steps=steps: ours.density(steps)) for steps in (short, 3 * short))
+            one, many = (ours.ask("density", steps)[0] for steps in (short, 3 * short))
             times["ritz"].append(many + (peers.NUM_STEPS - 3 * short) * (many - one) / (2 * short))
-            for name, product in rivals.items():
-                count = peers.NUM_PROBES * peers.NUM_STEPS + (range_products.count if name == "curvlinops" else 0)
-                times[name].append(count * statistics.median(self._seconds(product) for _ in range(3)))
-        note = f"6 of the 64 steps run, the rest at their cost; curvlinops' range: {range_products.count} products"
+            times["curvlinops"].append(count * statistics.median(theirs.ask("product", "hessian") for _ in range(3)))
+        note = f"6 of the 64 steps run, the rest at their cost; curvlinops' range: {range_products} products"
         self._report("density", times, note)
-
-    def _peers(self, work: str) -> dict[str, Any]:
-        products = work in ("hessian", "gauss_newton")
-        eager, compiled = (peers.Curvlinops(self.problem, compiled=choice) for choice in (False, True))
-        found: dict[str, Any] = {"curvlinops": compiled if self.compiled_is_faster and not products else eager}
-        if self.device.type == "cuda" and products:
-            found["curvlinops compiled"] = compiled
-        # PyHessian's density calls what torch has removed; its power iteration takes hours on the larger networks.
-        if self.device.type == "cpu" and (work == "hessian" or (work == "eigenpairs" and self.full)):
-            found["PyHessian"] = peers.PyHessian(self.problem)
-        return found
-
-    @property
-    def _examples(self) -> int:
-        return sum(len(y) for _, y in self.problem.batches)
 
     @property
     def _repetitions_of_runs(self) -> int:
         return max(1, self.repetitions // 5) if self.full else 1
 
-    def _kept(self, found: dict[str, Any], name: str, work: Callable[[], Any]) -> Callable[[], None]:
-        return lambda: found.__setitem__(name, work())
-
-    def _alternated(self, work: dict[str, Callable[[], Any]], repetitions: int) -> dict[str, list[float]]:
-        if repetitions > 2:  # single products: a first one sets up
-            for run in work.values():
-                run()
-        times: dict[str, list[float]] = {name: [] for name in work}
-        for _ in range(repetitions):
-            for name, run in work.items():
-                times[name].append(self._seconds(run))
-        return times
-
-    def _seconds(self, work: Callable[[], Any]) -> float:
-        self._synchronize()
-        start = time.perf_counter()
-        work()
-        self._synchronize()
-        return time.perf_counter() - start
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-
-    def _peak_memory(self, work: Callable[[], Any]) -> str:
-        if self.device.type != "cuda":
-            work()
-            return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB of the process so far"
-        torch.cuda.reset_peak_memory_stats()
-        work()
-        return f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB"
+    def _alternated(self, names: list[str], measurement: str) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {name: [] for name in names}
+        for _ in range(self._repetitions_of_runs):
+            for name in names:
+                found[name].append(self.contestants[name].ask(measurement))
+        return found
 
     def _report(self, work: str, times: dict[str, list[float]], note: str) -> None:
-        ours, name = times["ritz"], self.problem.name
-        ratios = {rival: _ratio(ours, theirs) for rival, theirs in times.items() if rival not in ("ritz", "gradient")}
+        ours, name = times["ritz"], self.name
+        ratios = {
+            rival: _ratio(ours, theirs) for rival, theirs in times.items() if rival not in ("ritz", FAST, "gradient")
+        }
         target = TARGETS.get((self.device.type, work, name), TARGETS.get((self.device.type, work)))
-        self.rows.append(Row(name, work, ratios, target, note))
+        seconds = {who: statistics.median(values) for who, values in times.items() if who != FAST}
+        self.rows.append(Row(name, work, ratios, target, note, seconds))
         _write(self.options, self.rows)
-        print(f"{name}, {work}: {ratios} (ritz {statistics.median(ours):.3g} s; {note})", flush=True)
+        print(f"{name}, {work}: {ratios} ({seconds}; {note})", flush=True)
 
 
 def _ratio(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
@@ -216,7 +165,7 @@ def table(rows: list[Row]) -> Table:
         shown.add_column(heading, overflow="fold")
     for row in rows:
         cells = ["" if r not in row.ratios else "{:.2f} ({:.2f} to {:.2f})".format(*row.ratios[r]) for r in rivals]
-        best = max((row.ratios[r][0] for r in row.ratios if r.startswith("curvlinops")), default=0.0)
+        best = max((row.ratios[r][0] for r in ("curvlinops", "curvlinops compiled") if r in row.ratios), default=0.0)
         met = row.target is None or best <= row.target
         shown.add_row(row.problem, row.work, *cells, f"{row.target} {'✓' if met else '✗'}", row.note)
     return shown
@@ -231,16 +180,25 @@ def main() -> None:
     parser.add_argument("--work", nargs="*", default=WORK, choices=WORK, help="what to measure (default: everything)")
     parser.add_argument("--repetitions", type=int, default=11)
     parser.add_argument("--out", type=Path, help="JSON to write, besides printing")
+    parser.add_argument("--commit", default=_commit(), help="what is measured, where git cannot tell")
     options = parser.parse_args()
     device = torch.device("cuda" if options.gpu else "cpu")
     names = options.problems or (["vgg"] if options.gpu else ["mlp", "gpt", "resnet"])
     rows: list[Row] = []
     for name in names:
-        torch.manual_seed(0)  # initial weights
         full = options.gpu or options.full or name == "mlp"
-        rows += Bench(PROBLEMS[name](device), device, options, full).run()
+        rows += Bench(name, device, options, full).run()
         _write(options, rows)
     Console(width=160).print(table(rows))
+
+
+def _commit() -> str:
+    """The commit, marked where the working tree differs from it."""
+    command = ["git", "describe", "--always", "--abbrev=12", "--dirty= with uncommitted changes"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def _write(options: argparse.Namespace, rows: list[Row]) -> None:
@@ -248,6 +206,7 @@ def _write(options: argparse.Namespace, rows: list[Row]) -> None:
         return
     machine = torch.cuda.get_device_name() if options.gpu else f"{torch.get_num_threads()} CPU threads"
     facts = {"machine": machine, "torch": torch.__version__, "python": platform.python_version()}
+    facts["commit"] = options.commit
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({**facts, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
 

@@ -123,12 +123,12 @@ def _single_precision(operator: Any) -> LinearOperator:
 
 
 @contextlib.contextmanager
-def fair(device: torch.device) -> Iterator[None]:
-    """The engine's own settings for the peers as well, who could not run without some of them.
+def fair(device: torch.device, *, search: bool) -> Iterator[None]:
+    """Settings for every library: attention that can be differentiated twice, and float32 without TF32.
 
-    Attention that can be differentiated twice, float32 without TF32, cuDNN's search for its fastest convolutions.
+    `search` lets cuDNN look for its fastest convolutions, which is not PyTorch's default; ritz asks for it itself.
     """
-    with warnings.catch_warnings(), numerics(device, "highest", recurrent=False):
+    with warnings.catch_warnings(), numerics(device, "highest", recurrent=False, search=search):
         warnings.simplefilter("ignore")
         yield
 

@@ -28,7 +28,7 @@ RANK = {
             {"estimates"},
             {"attribution"},
             {"plot", "testing"},
-            {"lab", "analysis", "verify"},
+            {"lab", "analysis", "class_analysis", "verify"},
             {"experiments", "integrations"},
             {"report"},
             {"cli"},

@@ -45,6 +45,10 @@ class Matrix:
         y.view(-1, y.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]), w.T)
         return y
 
+    def stored(self, w: Tensor) -> Tensor:
+        """w as it is: a matrix has no other order of memory that would help."""
+        return w
+
 
 class Convolution:
     """The bilinear maps of a convolution."""
@@ -53,6 +57,7 @@ class Convolution:
         tuples = ([a] * (w.ndim - 2) if isinstance(a, int) else list(a) for a in (stride, padding, dilation))
         self.stride, self.padding, self.dilation = tuples
         self.groups, self.input_shape, self.weight_shape = groups, x.shape, w.shape
+        self.channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
     def forward(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         """C(x, w) + b."""
@@ -61,7 +66,7 @@ class Convolution:
         )
 
     def to_input(self, y: Tensor, w: Tensor) -> Tensor:
-        """I(ȳ, w)."""
+        """I(ȳ, w), stored as w is: of x, only the shape is passed."""
         return self._backward(y, y.new_empty(1).expand(self.input_shape), w, [True, False, False])[0]
 
     def to_weight(self, y: Tensor, x: Tensor) -> Tensor:
@@ -79,6 +84,12 @@ class Convolution:
     def add_forward(self, y: Tensor, x: Tensor, w: Tensor) -> Tensor:
         """y + C(x, w)."""
         return y.add_(self.forward(x, w))
+
+    def stored(self, w: Tensor) -> Tensor:
+        """A kernel in the order of memory of the images, so that nothing is turned round in the products."""
+        if self.channels_last and _has_memory(w):
+            return w.contiguous(memory_format=torch.channels_last)
+        return w
 
     def _backward(self, y: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
         zeros = [0] * len(self.stride)
@@ -124,6 +135,7 @@ class BilinearBackward(Function):
     def backward(ctx: Context, dx: Tensor | None, dw: Tensor | None, db: Tensor | None) -> tuple[Tensor | None, ...]:
         y, x, w = ctx.saved_tensors
         maps, (_, to_x, to_w, *_) = ctx.maps, ctx.needs_input_grad
+        dw = None if dw is None else maps.stored(dw)
         return (
             _tangent(maps, y, x, w, dx, dw, db),
             maps.to_input(y, dw) if to_x and dw is not None else None,

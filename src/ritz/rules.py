@@ -18,6 +18,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from .attention_rule import attention
 from .bilinear import Bilinear, Convolution, Matrix
 
 Context = Any  # autograd's context object, to which a Function may attach what it likes
@@ -142,6 +143,7 @@ def _convolution(
     if isinstance(padding, str) or input.ndim != weight.ndim:  # padding="same", or an input without a batch
         return NotImplemented
     maps = Convolution(input, weight, stride, padding, dilation, groups)
+    weight = maps.stored(weight)
     result = Bilinear.apply(input, weight, bias, maps, second)
     result.convolution = (input, weight, bias, maps, result._version)  # for a batch norm that follows
     return result
@@ -201,6 +203,80 @@ def _standardize_jacobian(a: Tensor, x: Tensor, mean: Tensor, scale: Tensor, sha
     return torch.ops.aten.native_layer_norm_backward(a, x, shape, mean, scale, None, None, [True, False, False])[0]
 
 
+class LayerNorm(Function):
+    """y = w x̂ + b, whose backward pass is differentiated with respect to ȳ alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: list[int], epsilon: float
+    ) -> Tensor:
+        value, mean, scale = torch.native_layer_norm(x, shape, weight, bias, epsilon)
+        ctx.save_for_backward(x, weight, bias, mean, scale)
+        ctx.shape = shape
+        return value
+
+    @staticmethod
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        saved, needed = [_detached(tensor) for tensor in ctx.saved_tensors], list(ctx.needs_input_grad[:3])
+        run: Callable[..., Any] = LayerNormBackward.apply if torch.is_grad_enabled() else _layer_norm_backward
+        return *run(cotangent, *saved, ctx.shape, needed), None, None
+
+
+class LayerNormBackward(Function):
+    """(x̄, w̄, b̄) = (P w ȳ, Σ ȳ x̂, Σ ȳ) as functions of ȳ, so that ẏ = w P ẋ + x̂ ẇ + ḃ."""
+
+    @staticmethod
+    def forward(
+        ctx: Context,
+        cotangent: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean: Tensor,
+        scale: Tensor,
+        shape: list[int],
+        needed: list[bool],
+    ) -> tuple[Tensor | None, ...]:
+        standardized = (x - mean) * scale if needed[1] else None
+        ctx.save_for_backward(cotangent, x, weight, mean, scale, standardized)
+        ctx.shape = shape
+        ctx.set_materialize_grads(False)
+        return _layer_norm_backward(cotangent, x, weight, bias, mean, scale, shape, needed)
+
+    @staticmethod
+    def backward(ctx: Context, dx: Tensor | None, dw: Tensor | None, db: Tensor | None) -> tuple[Tensor | None, ...]:
+        y, x, weight, mean, scale, standardized = ctx.saved_tensors
+        total = None if db is None else db.expand_as(y)
+        if dx is not None:
+            projected = _standardize_jacobian(dx.contiguous(), x, mean, scale, ctx.shape)
+            total = _sum_with_product(total, projected, weight)
+        if dw is not None:
+            total = _sum_with_product(total, standardized, dw)
+        return total, *[None] * 7
+
+
+def _layer_norm_backward(
+    cotangent: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    scale: Tensor,
+    shape: list[int],
+    needed: list[bool],
+) -> tuple[Tensor | None, ...]:
+    kernel = torch.ops.aten.native_layer_norm_backward
+    found = kernel(cotangent.contiguous(), x, shape, mean, scale, weight, bias, needed)
+    return tuple(tensor if wanted else None for tensor, wanted in zip(found, needed, strict=True))
+
+
+def _sum_with_product(total: Tensor | None, a: Tensor, b: Tensor | None) -> Tensor:
+    """total + a b, where a missing total is zero and a missing b is one."""
+    if total is None:
+        return a if b is None else a * b
+    return total + a if b is None else torch.addcmul(total, a, b)
+
+
 def _layer_norm(
     second: bool,
     input: Tensor,
@@ -210,6 +286,8 @@ def _layer_norm(
     eps: float = 1e-5,
     *_: Any,
 ) -> Tensor:
+    if not second:
+        return LayerNorm.apply(input, weight, bias, list(normalized_shape), eps)
     result = Standardize.apply(input, list(normalized_shape), eps, second)
     result = result if weight is None else result * weight
     result = result if bias is None else result + bias
@@ -271,4 +349,5 @@ RULES: dict[Any, Callable[..., Any]] = {
     F.layer_norm: _layer_norm,
     F.batch_norm: _batch_norm,
     torch._weight_norm: _weight_norm,
+    F.scaled_dot_product_attention: attention,
 }
