@@ -1,0 +1,435 @@
+"""Attention and GPT in Singh et al. (2026): every figure at its smallest, what they compute, and rules that say no."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.func import functional_call, grad, jacfwd, jacrev
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ritz import CrossEntropy, Risk
+from ritz.errors import ArgumentError, FileError
+from ritz.experiments import Context
+from ritz.experiments.singh2026 import PAPER, attention, attention_sinks, edge, gpt, gpt_sinks, pretraining, stability
+from ritz.lab import ensemble
+from ritz.lab.models import gpt as gpt_model
+from ritz.lab.models import self_attention
+from ritz.record import Record, plain
+from ritz.theory.attention import attention_moments
+from ritz.theory.attention import self_attention as closed_form
+
+MODULES = (attention, attention_sinks, stability, gpt, gpt_sinks)
+FIGURES = {name: figure for module in MODULES for name, figure in module.FIGURES.items()}
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.filterwarnings("ignore::ritz.ConvergenceWarning")
+
+
+def record_of(config, found):
+    arrays = {name: np.asarray(value) for name, value in found.items() if isinstance(value, np.ndarray | torch.Tensor)}
+    scalars = {name: value for name, value in found.items() if name not in arrays}
+    return Record("", "smoke", plain(config), scalars, arrays, (), {})
+
+
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory):
+    """The record of each computation at preset "smoke", computed when it is first asked for."""
+    kept = {}
+
+    def of(figure):
+        if figure.shared not in kept:
+            folder = tmp_path_factory.mktemp("cache")
+            config = figure.presets["smoke"]
+            kept[figure.shared] = record_of(config, figure.run(config, Context(folder=folder)))
+        return kept[figure.shared]
+
+    return of
+
+
+# every figure
+
+
+def test_the_figures_are_those_of_the_paper():
+    names = ["fig2a", "fig2b", "fig2c", "fig5", "fig6", "fig9", "fig23", "fig24", "fig25", "fig27"]
+    assert sorted(FIGURES) == sorted(f"singh2026.{name}" for name in names)
+    assert all(set(figure.presets) == {"paper", "laptop", "smoke"} for figure in FIGURES.values())
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_computed_drawn_and_judged(name, computed, tmp_path):
+    figure = FIGURES[name]
+    record = computed(figure)
+    figure.draw(record).savefig(tmp_path / "figure.png", format="png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000
+    claims = figure.claims(record)
+    assert claims and all(claim.why for claim in claims if claim.verdict == "no")
+    assert all(claim.paper == PAPER for claim in claims)
+
+
+# one head of self-attention
+
+
+def test_what_repeats_is_told_from_what_does_not():
+    values = torch.tensor([3.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, 1.0 + 1e-12, 0.5, 0.5], dtype=torch.float64)
+    bulk, copies, rest = attention.repeated(values)
+    assert torch.allclose(bulk, torch.tensor([-1.0, 1.0], dtype=torch.float64)) and copies == [3, 4]
+    assert rest.tolist() == [0.5, 0.5, 3.0]
+
+
+@pytest.mark.parametrize("varied", ["query and key", "value", "sink"])
+def test_a_grid_point_changes_what_it_says_and_nothing_else(varied):
+    config = attention.Config(varied, (0.5, 2.0), key_size=5, norm=1.5)
+    drawn = self_attention(5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    head = attention.head_at(drawn, config, 2.0)
+    query_key, value, sink = {"query and key": (2, 1.5, 0), "value": (1.5, 2, 0), "sink": (1.5, 1.5, 2)}[varied]
+    assert [float(w.detach().norm()) for w in (head.w_q, head.w_k)] == pytest.approx([query_key] * 2)
+    assert head.w_v.item() == pytest.approx(value) and head.sink == sink
+
+
+def test_the_measured_spectrum_of_the_head_is_that_of_the_closed_form(computed):
+    record = computed(FIGURES["singh2026.fig2c"])
+    assert record.arrays["measured_error"].max() < 1e-12
+    assert (record.arrays["measured_copies"] == record.config["key_size"] - 1).all()
+    at = np.searchsorted(record.arrays["grid"], record.arrays["measured_at"])
+    assert np.allclose(record.arrays["measured_outliers"], record.arrays["outliers"][0, at], atol=1e-12)
+
+
+def test_the_bulk_of_a_head_of_vectors_is_the_slope_of_the_loss_in_the_product_of_query_and_key():
+    config = replace(attention_sinks.FIGURES["singh2026.fig9"].presets["smoke"], num_draws=1)
+    point = attention_sinks.Point(config, bias=1.5, draw=0)
+    found = attention_sinks.spectrum_at(point, device=CPU)
+    generator = torch.Generator().manual_seed(config.seed)
+    e, d = config.embedding_size, config.key_size
+    head = self_attention(d, e, generator=generator, deviation=d**-0.5, dtype=torch.float64)
+    x, y = torch.randn(2, config.num_sequences, config.length, e, generator=generator, dtype=torch.float64)
+    bias = torch.zeros(config.length, config.length, dtype=torch.float64)
+    bias[:, 0] = 1.5
+
+    def loss(M):
+        A = (x @ M @ x.mT / d**0.5 + bias).softmax(-1)
+        return (A @ x @ head.w_v * (d / e) ** 0.5 - y).square().sum(-1).mean() / 2
+
+    slopes = torch.linalg.svdvals(grad(loss)((head.w_q @ head.w_k.mT).detach()))
+    assert torch.allclose(found["bulk"], slopes.detach().repeat_interleave(2), atol=1e-12)
+
+
+# the edge of stability
+
+
+def test_moments_of_many_heads_are_those_of_each():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 2, 4, generator=generator, dtype=torch.float64)
+    s = torch.randn(3, generator=generator, dtype=torch.float64)
+    found = stability.moments(s, x)
+    for i in range(3):
+        for j in range(2):
+            A = (s[i] * torch.outer(x[i, j], x[i, j])).softmax(-1)
+            for ours, theirs in zip(found, attention_moments(A, x[i, j]), strict=True):
+                assert torch.allclose(ours[i, j], theirs)
+
+
+def test_what_is_observed_of_a_head_agrees_with_its_closed_form():
+    generator = torch.Generator().manual_seed(1)
+    heads = [self_attention(2, generator=generator, deviation=1.0, dtype=torch.float64) for _ in range(3)]
+    x = torch.randn(3, 2, 2, generator=generator, dtype=torch.float64)
+    y = x.flip(2)[..., None]
+    found = stability.observed(ensemble.Ensemble.of(heads), x, y)
+    for i, head in enumerate(heads):
+        w_v, w_q, w_k = (parameter.detach() for parameter in head.parameters())
+        values = closed_form(w_q[0], w_k[0], w_v[0, 0], x[i], y[i, ..., 0]).eigenvalues()
+        assert float(found["sharpness"][i]) == pytest.approx(float(values.max()))
+        assert float(found["trace"][i]) == pytest.approx(float(values.sum()))
+        assert float(found["residual"][i]) == pytest.approx(float((head(x[i]) - y[i]).detach().norm()))
+        assert float(found["losses"][i]) == pytest.approx(float((head(x[i]) - y[i]).detach().square().mean()) / 2)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(tmp_path):
+    config = stability.Config(readings=(0,), factors=(1.0,), num_draws=2, num_steps=12)
+    whole = stability.run(config, Context())
+    stability.run(config, Context(folder=tmp_path))  # leaves its file, complete
+    again = stability.run(config, Context(folder=tmp_path))
+    assert all(np.array_equal(whole[name], again[name], equal_nan=True) for name in whole)
+
+
+# tokens
+
+
+def test_pieces_of_a_text_are_pieces_of_the_text():
+    stream = np.arange(100, dtype=np.uint16)
+    rows = pretraining.sequences(stream, 50, 7, torch.Generator().manual_seed(0))
+    assert rows.shape == (50, 8) and bool((rows.diff(dim=1) == 1).all()) and int(rows.max()) <= 99
+    assert len(set(rows[:, 0].tolist())) > 20
+
+
+def test_tokens_come_from_a_file_of_integers(tmp_path):
+    config = replace(pretraining.TINY, corpus="tokens", vocabulary=300)
+    tokens = np.arange(40) % 300
+    np.save(tmp_path / "tokens.npy", tokens)
+    tokens.astype(np.uint16).tofile(tmp_path / "tokens.bin")
+    for name in ("tokens.npy", "tokens.bin"):
+        found = pretraining.token_stream(replace(config, tokens=str(tmp_path / name)), None)
+        assert np.array_equal(found, tokens)
+
+
+@pytest.mark.parametrize(
+    "array, words", [(np.arange(40), "from 0 to 39"), (np.ones(40), "float64"), (np.arange(3), r"\(3,\)")]
+)
+def test_tokens_that_the_model_cannot_read_are_refused(tmp_path, array, words):
+    np.save(tmp_path / "tokens.npy", array)
+    config = replace(pretraining.TINY, corpus="tokens", tokens=str(tmp_path / "tokens.npy"))
+    with pytest.raises(FileError, match=words):
+        pretraining.token_stream(config, None)
+
+
+def test_what_the_paper_presets_need_is_asked_for_before_the_work():
+    for name, words in (("fig5", "--set tokens="), ("fig6", "--set tokens=")):
+        figure = FIGURES[f"singh2026.{name}"]
+        with pytest.raises(ArgumentError, match=words):
+            figure.run(figure.presets["paper"], Context())
+    with pytest.raises(FileError, match=r"missing\.bin cannot be read"):
+        gpt.run(pretraining.Config(tokens="missing.bin"), Context())
+
+
+def test_the_weights_of_gpt2_are_asked_for_before_the_work(tmp_path):
+    np.arange(2000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    config = gpt_sinks.Config(tokens=str(tmp_path / "tokens.bin"))
+    with pytest.raises(ArgumentError, match="--set weights="):
+        gpt_sinks.run(config, Context())
+    with pytest.raises(FileError, match="is no file"):
+        gpt_sinks.run(replace(config, weights="nowhere.safetensors"), Context())
+
+
+# training and measuring a GPT
+
+
+def tiny_gpt(seed=0, **changed):
+    config = pretraining.architecture(replace(pretraining.TINY, **changed), attention=True)
+    return gpt_model(config, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_parts_of_a_batch_have_the_gradient_of_the_whole():
+    model = tiny_gpt()
+    rows = torch.randint(11, (5, 9), generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for micro_batch in (None, 2):
+        losses = pretraining.TokenLosses(model, micro_batch=micro_batch)(rows)
+        gradients.append(torch.autograd.grad(losses.mean(), list(model.parameters())))
+    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(*gradients, strict=True))  # losses are in float32
+    risk = Risk(model, CrossEntropy(), [(rows[:2, :-1], rows[:2, 1:]), (rows[2:, :-1], rows[2:, 1:])])
+    assert losses.detach().mean().item() == pytest.approx(risk.loss_value(), rel=1e-6)
+
+
+def test_the_paper_measures_often_at_first_and_seldom_later():
+    at = pretraining.checkpoints(pretraining.Config())
+    assert at[:12] == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 200] and at[-2:] == [9000, 10_000] and len(at) == 29
+    assert pretraining.checkpoints(pretraining.Config(num_steps=25)) == [0, 10, 20, 25]
+
+
+def test_the_twin_without_attention_has_eighteen_blocks():
+    twin = pretraining.architecture(pretraining.Config(), attention=False)
+    assert twin.depth == 18 and not twin.attention
+
+
+def test_a_long_cosine_has_hardly_begun():
+    schedule = pretraining.Stretched(pretraining.Cosine(2000), 600_000)
+    start = pretraining.Pace.start(torch.tensor(math.inf))
+    factors = [
+        float(schedule.after(start, torch.tensor(1.0), epoch=e, num_epochs=10_000).factor) for e in (0, 2000, 9999)
+    ]
+    assert factors[0] == pytest.approx(1 / 2001) and factors[1] == 1 and 0.999 < factors[2] < 1
+
+
+def test_the_residual_of_a_model_that_knows_nothing():
+    class Nothing(torch.nn.Module):
+        def forward(self, x):
+            return torch.zeros(*x.shape, 4)
+
+    x = torch.zeros(2, 3, dtype=torch.long)
+    assert gpt.residual_norm(Nothing(), x, x) == pytest.approx(math.sqrt(0.75**2 + 3 * 0.25**2))
+
+
+def test_both_sharpnesses_are_those_of_dense_matrices():
+    model = tiny_gpt(vocabulary=5, context=4, width=4).requires_grad_(True)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    rows = torch.randint(5, (3, 5), generator=torch.Generator().manual_seed(2))
+    x, y = rows[:, :-1], rows[:, 1:]
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    theta = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    def logits(theta):
+        pieces = theta.split([shape.numel() for shape in shapes.values()])
+        values = {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+        return functional_call(model, values, (x,)).flatten(0, 1)
+
+    with sdpa_kernel(SDPBackend.MATH):  # no other has second derivatives
+        H = jacfwd(grad(lambda theta: F.cross_entropy(logits(theta), y.flatten())))(theta)
+        J = jacrev(logits)(theta)
+    p = logits(theta).softmax(-1).detach()
+    G = torch.einsum("tcn,tcd,tdm->nm", J, torch.diag_embed(p) - p[:, :, None] * p[:, None, :], J) / len(p)
+    found = gpt.measured(model, rows, tolerance=1e-8, basis_size=100)
+    assert found["hessian"] == pytest.approx(float(torch.linalg.eigvalsh(H)[-1]), rel=1e-6)
+    assert found["gauss_newton"] == pytest.approx(float(torch.linalg.eigvalsh(G.detach())[-1]), rel=1e-6)
+    assert found["converged"] == 1 and max(found["hessian_residual"], found["gauss_newton_residual"]) < 1e-6
+
+
+def test_a_diverged_model_is_measured_as_nothing():
+    model = tiny_gpt()
+    with torch.no_grad():
+        model.tokens.weight.fill_(torch.nan)
+    found = gpt.measured(model, torch.zeros(1, 3, dtype=torch.long), tolerance=1e-2, basis_size=10)
+    assert all(math.isnan(value) for value in found.values())
+
+
+def pretrained(error, *, residual=None, sizes=(100, 100)):
+    """A record of both models whose relative errors are given: models × seeds × checkpoints."""
+    error = np.asarray(error, dtype=float)
+    residual = np.broadcast_to(np.linspace(1.0, 0.1, error.shape[-1]), error.shape) if residual is None else residual
+    arrays = {"residual": residual, "batch_loss": 3 * residual, "hessian": np.ones_like(error)}
+    arrays |= {"gauss_newton": 1 - error, "steps": np.arange(error.shape[-1])}
+    config = replace(pretraining.TINY, seeds=tuple(range(error.shape[1])))
+    return record_of(config, {**arrays, "num_parameters": list(sizes)})
+
+
+def test_runs_are_compared_where_both_have_been():
+    residual = np.array([[[9, 0.8, 0.6, 0.2]], [[9, 0.7, 0.3, 0.1]]])
+    grid, curves = gpt.interpolated(pretrained(residual / 10, residual=residual), "residual")
+    assert (grid[0], grid[-1]) == (0.2, 0.7)  # what came before training is left out
+    assert np.allclose(curves[0, 0], grid / 10) and np.allclose(curves[1, 0], grid / 10)
+
+
+def test_runs_that_never_meet_are_not_compared():
+    residual = np.array([[[9, 0.8, 0.6]], [[9, 0.3, 0.1]]])
+    record = pretrained(residual / 10, residual=residual)
+    assert len(gpt.interpolated(record, "residual")[0]) == 0
+    assert FIGURES["singh2026.fig5"].claims(record)[0].verdict == "no"
+
+
+# rules: on data that agree with the paper, and on data that contradict it in everything
+
+STEPS = np.linspace(0.1, 0.9, 8)
+GRID = np.arange(5.0)
+
+
+def heads(varied, **arrays):
+    """A record of Fig. 2 with the same rows for three draws."""
+    rows = {name: np.tile(np.asarray(row, dtype=float), (3, *[1] * np.ndim(row))) for name, row in arrays.items()}
+    measured = {"measured_copies": np.array([7, 7]), "measured_error": np.array([1e-14, 1e-13])}
+    return record_of(attention.Config(varied, (0.0,), key_size=8), {"grid": GRID, **rows, **measured})
+
+
+def norms(bulk, top, kappa, bound, copies=7):
+    record = heads("query and key", bulk=bulk, sharpness=top, condition=kappa, condition_bound=bound)
+    return replace(record, arrays={**record.arrays, "measured_copies": np.array([7, copies])})
+
+
+def sunk(bulk, top, kappa, moments):
+    return heads("sink", bulk=bulk, sharpness=top, condition=kappa, moments=moments)
+
+
+UP, DOWN, FLAT = 2.0**GRID, 0.2**GRID, np.ones(5)
+MOMENTS = np.stack([UP, DOWN, DOWN], 1)
+
+
+def vectors(bulk, outliers):
+    rows = {"bulk": np.tile(bulk[:, None], (2, 1, 3)), "outliers": np.tile(outliers[:, None], (2, 1, 4))}
+    return record_of(attention_sinks.Config(), {"biases": GRID, **rows})
+
+
+def trained_heads(agree):
+    """Sharpness that rises to 2/η = 1 and hovers there, or one that does nothing of what the paper says."""
+    t, before = np.arange(400), 40
+    late, sign = np.clip(t - before, 0, None), np.where(t % 2 == 0, 1.0, -1.0)
+    fade = np.exp(-late / 50)
+    if agree:
+        rise = np.clip(t / before, 0, 1)
+        sharpness = np.where(t < before, 0.1 + 0.88 * rise, 1 + 0.1 * sign * fade)
+        trace = np.where(t < before, rise, 1 - 0.1 * sign * fade)
+        losses = np.where(t < before, 1.0, 0.5 * fade * (1 + 0.2 * sign))
+        residual, grows = fade, rise + 0.01 * t
+    else:
+        sharpness = np.where(t < before, 0.9 - t / 100 + 0.01 * sign, 2 + 0.001 * late * sign)
+        trace = np.where(t < before, t, 2 + 0.001 * late * sign)
+        losses, residual, grows = np.ones(400), fade, -t
+    series = dict.fromkeys(stability.NORMS, grows) | {"losses": losses, "sharpness": sharpness, "trace": trace}
+    rows = series | {"residual": residual}
+    shaped = {name: np.tile(row, (1, 30, 1)).astype(float) for name, row in rows.items()}
+    if not agree:
+        shaped["sharpness"][:, 1:] = 0.5  # one draw of thirty reaches the edge
+    shaped["inside_bounds"] = np.full((1, 30), float(agree))
+    return edge_record(shaped)
+
+
+def edge_record(series):
+    config = stability.Config(learning_rate=2.0, factors=(1.0,), readings=(0,), num_draws=30)
+    kept = stability.summary(series, np.array([2.0]), 2.0)
+    return record_of(config, {"rates": np.array([2.0]), **{name: value[None] for name, value in kept.items()}})
+
+
+def sinking(top, near_zero, first=0.32):
+    nodes = np.tile(np.array([0.0, 5.0]), (1, 2, 1, 1))
+    weights = np.tile(np.array([near_zero, 1 - near_zero]), (1, 2, 1, 1))
+    arrays = {"top": np.array([top], dtype=float), "nodes": nodes, "weights": weights}
+    return record_of(gpt_sinks.Config(weights="given"), {**arrays, "attention": np.array([[first, 0.81]])})
+
+
+def errors(attention_errors, twin_errors):
+    return np.array([[attention_errors] * 2, [twin_errors] * 2])
+
+
+AGREE = {
+    "fig2a": norms(FLAT, UP, UP, 0.5 * UP),
+    "fig2b": heads("value", bulk=UP, sharpness=UP, condition=[3, 1, 2, 1, 3]),
+    "fig2c": sunk(DOWN, UP, UP, MOMENTS),
+    "fig9": vectors(DOWN, UP),
+    "fig27": trained_heads(True),
+    "fig5": pretrained(errors([0.1, *STEPS[::-1]], [0.2, *STEPS[::-1] / 2])),
+    "fig23": pretrained(errors([0.1, *STEPS[::-1]], [0.2, *STEPS[::-1] / 2])),
+    "fig24": pretrained(errors([0.1, *STEPS], [0.2, *STEPS / 2])),
+    "fig25": pretrained(errors([0.5, *STEPS[::-1], 0.01], [0.5, *STEPS[::-1], 0.01])),
+    "fig6": sinking([[4, 3, -1, -0.5], [8, 6, -2, -1]], 0.99),
+}
+CONTRADICT = {
+    "fig2a": norms(UP, FLAT, DOWN, 2 * DOWN, copies=5),
+    "fig2b": heads("value", bulk=FLAT, sharpness=FLAT, condition=UP),
+    "fig2c": sunk(UP, DOWN, DOWN, 1 / MOMENTS),
+    "fig9": vectors(UP, DOWN),
+    "fig27": trained_heads(False),
+    "fig5": pretrained(errors([0.4, *STEPS / 2], [0.2, *STEPS])),
+    "fig23": pretrained(errors([0.4, *STEPS / 2], [0.2, *STEPS])),
+    "fig24": pretrained(errors([0.4, *STEPS / 2], [0.2, *STEPS])),
+    "fig25": pretrained(errors(STEPS, STEPS), sizes=(100, 130)),
+    "fig6": sinking([[8, 6, -2, -1], [4, 3, -1, -0.5]], 0.2, first=0.7),
+}
+
+
+def rules(records, verdict):
+    for name, record in records.items():
+        for number, claim in enumerate(FIGURES[f"singh2026.{name}"].claims(record)):
+            yield pytest.param(claim, verdict, id=f"{name}-{number}")
+
+
+@pytest.mark.parametrize("claim, verdict", [*rules(AGREE, "yes"), *rules(CONTRADICT, "no")])
+def test_a_rule_says_what_the_data_say(claim, verdict):
+    assert claim.verdict == verdict, f"{claim.statement}: {claim.measured}"
+    assert claim.why if verdict == "no" else not claim.why
+
+
+def test_contradiction_is_tried_on_every_figure():
+    assert {f"singh2026.{name}" for name in CONTRADICT} == set(FIGURES) == {f"singh2026.{name}" for name in AGREE}
+
+
+def test_a_head_that_never_reaches_the_edge_counts_against():
+    series = {name: np.full((1, 30, 400), 0.3) for name in stability.NOTED} | {"inside_bounds": np.ones((1, 30))}
+    claims = stability.claims(edge_record(series))
+    assert {claim.verdict for claim in claims[:-1]} == {"no"}  # the bounds hold wherever it is
+
+
+def test_a_head_that_diverged_does_not_reach_the_edge():
+    series = {name: np.linspace(0.1, 2.0, 400) for name in stability.NOTED}
+    assert edge.measures(series, 1.0)["reached"] == 1
+    series["losses"] = np.where(np.arange(400) > 300, np.nan, series["losses"])
+    assert edge.measures(series, 1.0)["reached"] == 0
