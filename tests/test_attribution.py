@@ -83,10 +83,18 @@ def test_every_way_to_the_knocked_out_spectra_agrees_with_dense_matrices(exact_r
 
 def test_examples_that_outnumber_the_parameters_are_analysed_through_the_dense_matrix():
     risk = separated(1.0, per_class=10)
-    found = attribution(risk)  # 40 · 3 rows, 32 parameters
+    found = attribution(risk, exact_rows=100)  # of 40 · 3 rows, and 32 parameters
     expected = ritz.Spectrum.of_matrix(ritz.gauss_newton(risk).dense())
     assert found.spectra["G"].wasserstein(expected) < 1e-12
     assert found.counts["zero"] == 0
+
+
+def test_a_gram_matrix_with_more_rows_than_parameters_gives_the_same_spectra():
+    risk = separated(1.0, per_class=10)
+    through_rows, through_parameters = (attribution(risk, exact_rows=rows).spectra for rows in (120, 119))
+    for name, spectrum in through_rows.items():
+        assert spectrum.size == 32 and spectrum.resolution is None
+        assert spectrum.wasserstein(through_parameters[name]) < 1e-12, name
 
 
 def test_classes_that_lie_far_apart_make_outliers_that_are_attributed_to_their_means():
@@ -116,6 +124,8 @@ def test_means_that_do_not_fit_into_memory_leave_out_what_needs_them():
     found = attribution(risk, exact_rows=0)
     assert found.class_overlap is None
     assert "together" not in found.part_eigenvalues
+    dense = torch.linalg.eigvalsh(ritz.gauss_newton(risk).dense()).flip(0)
+    torch.testing.assert_close(found.gauss_newton.pairs.values[:3], dense[:3], rtol=1e-4, atol=0)  # with a small basis
     assert set(found.spectra) == set(SUBTRACTED)
     assert len(found.findings) >= 4
 

@@ -338,6 +338,15 @@ def test_a_sum_over_many_parameters_has_a_quadrature(build, monkeypatch):
         assert abs(ours.moment(degree) - float((dense**degree).mean())) < 4 * error
 
 
+def test_factors_of_few_examples_are_multiplied_as_thin_ones():
+    generator = torch.Generator().manual_seed(0)
+    rows = lambda count, width: torch.randn(count, width, generator=generator, dtype=torch.float64)
+    (D, H), M = (X.T @ X for X in (rows(5, 4), rows(3, 9))), rows(4, 9)[..., None]
+    thin, thick = ritz.kronecker._thinned(D, H, False), ritz.kronecker._thinned(D, H + torch.eye(9), False)
+    assert thin[2] and thin[1].shape == (9, 3) and not thick[2]
+    torch.testing.assert_close(ritz.kronecker._multiplied([thin], M)[..., 0], D @ M[..., 0] @ H, rtol=1e-12, atol=1e-12)
+
+
 def test_parameters_without_influence_have_a_block_of_zeros():
     class Idle(nn.Module):
         def __init__(self):

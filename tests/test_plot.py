@@ -165,3 +165,31 @@ def test_a_figure_shows_itself_in_a_notebook(spectrum):
     figure, (ax,) = plot.panels()
     plot.density(ax, spectrum)
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_counts_per_decade_add_up_to_the_eigenvalues_above_the_floor(ax):
+    values = torch.cat([torch.logspace(-3, 0, 40, dtype=torch.float64), torch.zeros(960)])
+    plot.counts(ax, Spectrum.of_eigenvalues(values), floor=1e-4, width=0.1)
+    x, y = curve(ax.lines[0])
+    assert_close(float(torch.trapezoid(y, x.log10())), 40.0, atol=0.1, rtol=0)
+    assert ax.get_xlim()[0] == 1e-4 and ax.get_xlim()[1] > 1
+
+
+def test_a_knockout_pairs_eigenvalues_by_rank_and_keeps_what_is_unchanged_on_the_line(ax):
+    before, after = (torch.tensor(v, dtype=torch.float64).exp() for v in ([4.0, 1.0, 0.0], [2.0, 1.0, 0.0]))
+    plot.knockout(ax, before, after, top=1)
+    rest, top = (curve(line) for line in ax.lines[1:])
+    assert_close(torch.stack(top), torch.tensor([[0.5], [1.0]], dtype=torch.float64))
+    assert_close(torch.stack(rest), torch.tensor([[0.25, 0.0], [0.25, 0.0]], dtype=torch.float64))
+
+
+def test_a_knockout_that_leaves_nothing_says_so(ax):
+    plot.knockout(ax, torch.tensor([1.0, 0.5]), torch.tensor([1e-17, 0.0]), top=1, zero=1e-12)
+    assert [text.get_text() for text in ax.texts] == ["nothing is left"]
+
+
+def test_screes_leave_zeros_out_and_name_a_decade_at_least(ax):
+    curves = {"H": torch.tensor([6.0, 3.0, 2.0]), "H_class": torch.tensor([5.0, 2.5, 0.0])}
+    plot.screes(ax, curves, zero=1e-9, whisker=(2.5, 5.0))
+    assert [len(line.get_ydata()) for line in ax.lines[:2]] == [3, 2]
+    assert ax.get_ylim()[0] <= 1 < ax.get_ylim()[1]

@@ -124,16 +124,26 @@ def attribution(
     count = min(risk.size, num_lines if num_lines is not None else classes.num_classes + 2)
     _check_lines(count, num_lines)
     H, G = hessian(risk), gauss_newton(risk)
-    of_g = eigenpairs(G, count, generator=generator)
-    of_h = eigenpairs(H, count, start=of_g.vectors, generator=generator)
+    basis_size = _basis_size(risk, count)
+    of_g = eigenpairs(G, count, basis_size=basis_size, generator=generator)
+    of_h = eigenpairs(H, count, basis_size=basis_size, start=of_g.vectors, generator=generator)
     return Attribution(
         classes,
         _lines(of_h, H, classes),
         _lines(of_g, None, classes),
         _spectra(risk, G, classes, exact_rows, generator),
         _part_eigenvalues(classes),
-        float(eigenpairs(classes.within, 1, generator=generator).values[0]),
+        float(eigenpairs(classes.within, 1, basis_size=_basis_size(risk, 1), generator=generator).values[0]),
     )
+
+
+def _basis_size(risk: Risk, count: int) -> int | None:
+    """How many vectors a search may keep: as many as it likes, or what a third of the memory holds if that is less.
+
+    A hundred vectors of 28 million parameters are 11 GB; a search with fewer restarts more often.
+    """
+    held = int(risk.memory / 3 / (risk.size * risk.theta.element_size()))
+    return None if held >= max(4 * count + 20, 100) else min(risk.size, max(held, 2 * count + 10))
 
 
 def _lines(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -> Lines:
@@ -169,6 +179,8 @@ def _inner(left: Sequence[Tensor], right: Sequence[Tensor]) -> Float[Tensor, "r 
     """AᵀB of matrices given by blocks of columns, summed up in float64, some rows at a time."""
     rows = range(0, len(left[0]), CHUNK)
     pieces = lambda blocks, i: torch.cat([block[i : i + CHUNK].double() for block in blocks], 1)
+    if left is right:
+        return torch.stack([(A := pieces(left, i)).T @ A for i in rows]).sum(0)
     return torch.stack([pieces(left, i).T @ pieces(right, i) for i in rows]).sum(0)
 
 
@@ -200,21 +212,22 @@ def _spectra(
 ) -> dict[str, Spectrum]:
     """The spectrum of G, and those after each of its parts was subtracted, or the span of its means projected out."""
     rows = risk.num_terms * (risk.num_classes - 1)
-    if rows <= min(exact_rows, risk.size) and risk.group is None and risk.separable:
+    if rows <= exact_rows and risk.group is None and risk.separable:
         gram = Gram.of(risk, dtype=risk.dtype)
         subtracted = {name: gram.spectrum(subtract=parts) for name, parts in SUBTRACTED.items()}
         return subtracted | {name: gram.spectrum(project=parts) for name, parts in PROJECTED.items()}
-    return {
-        name: _spectrum(A, exact=risk.size <= exact_rows, generator=generator)
-        for name, A in _knocked_out(G, classes).items()
-    }
+    exact = risk.size <= exact_rows
+    G = Operator.from_matrix(G.dense()) if exact else G  # each knockout would multiply all of it again
+    return {name: _spectrum(A, exact=exact, generator=generator) for name, A in _knocked_out(G, classes).items()}
 
 
 def _knocked_out(G: Operator, classes: ClassDecomposition) -> dict[str, Operator]:
+    """G without its parts; without G_within it is the sum of the others, which needs no product with G."""
     found = dict.fromkeys(SUBTRACTED, G)
     for name, parts in SUBTRACTED.items():
         for part in parts:
             found[name] = knockout.subtract(found[name], getattr(classes, part))
+    found["G - G_within"] = classes.between_class + classes.cross_class + classes.own_class
     for name, parts in PROJECTED.items():
         factors = [getattr(classes, part).factor for part in parts]
         if all(factor is not None for factor in factors):

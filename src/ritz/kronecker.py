@@ -27,7 +27,7 @@ from .operators import Operator
 from .risk import Risk
 from .spectrum import Spectrum
 
-Terms = list[tuple[Tensor, Tensor]]  # pairs of factors
+Terms = list[tuple[Tensor, Tensor, bool]]  # Δ and H; or, where it is thin, F with H = F Fᵀ
 DENSE = 2048  # parameters up to which a sum of Kronecker products is diagonalised: seconds on one core
 
 
@@ -100,7 +100,7 @@ class KroneckerLayer:
         """π_c Δ_c and H_c of the classes that have examples, in the given precision."""
         scaled = self.weights[:, None, None] * self.errors
         return [
-            (D.to(dtype), H.to(dtype))
+            (D.to(dtype), H.to(dtype), False)
             for weight, D, H in zip(self.weights.tolist(), scaled, self.features, strict=True)
             if weight > 0
         ]
@@ -114,7 +114,11 @@ class KroneckerLayer:
         if len(self.weights) == 1:
             outer, inner = (torch.linalg.eigvalsh(factor[0]).clamp(min=0) for factor in (self.errors, self.features))
             return Spectrum.of_eigenvalues(torch.outer(outer, inner).flatten() * self.weights)
-        return _spectrum(replace(self, dtype=torch.float64).operator, options)
+        exact = replace(self, dtype=torch.float64)
+        if self.size <= DENSE:
+            return Spectrum.of_matrix(exact.operator.dense())
+        product = _product([(self.place, [_thinned(*term) for term in exact.terms(torch.float64)])])
+        return spectral_density(Operator(product, self.size, torch.float64, self.errors.device), **options)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -180,7 +184,7 @@ class KhatriRao:
             for block, outputs, inputs in self._places:
                 for M, (_, others, sources) in zip(taken, self._places, strict=True):
                     pairs = zip(scaled[:, outputs, others], features[:, sources, inputs], strict=True)
-                    block.add(total, _multiplied(list(pairs), M))
+                    block.add(total, _multiplied([(D, H, False) for D, H in pairs], M))
             return total
 
         return Operator(product, self.risk.size, dtype, self.risk.device)
@@ -200,8 +204,23 @@ def _product(blocks: list[tuple[Block, Terms]]) -> Callable[[Tensor], Tensor]:
 
 def _multiplied(terms: Terms, M: Float[Tensor, "p e k"]) -> Float[Tensor, "o d k"]:
     """Σ_c Δ_c M H_c for k matrices."""
-    products = (torch.einsum("op,pek,ed->odk", D, M, H) for D, H in terms)
-    return functools.reduce(torch.add, products)
+    return functools.reduce(torch.add, (_one(*term, M) for term in terms))
+
+
+def _one(D: Tensor, H: Tensor, thin: bool, M: Float[Tensor, "p e k"]) -> Float[Tensor, "o d k"]:
+    if not thin:
+        return torch.einsum("op,pek,ed->odk", D, M, H)
+    return torch.einsum("op,prk,dr->odk", D, torch.einsum("pek,er->prk", M, H), H)
+
+
+def _thinned(D: Float[Tensor, "o o"], H: Float[Tensor, "d d"], _: bool) -> tuple[Tensor, Tensor, bool]:
+    """The same term with F of few columns, where that multiplies faster: a class has few examples and H low rank."""
+    values, vectors = torch.linalg.eigh(H)
+    known = values > len(H) * torch.finfo(H.dtype).eps * values[-1]
+    rank, (o, d) = int(known.sum()), (len(D), len(H))
+    if rank * (2 * d + o) >= d * (d + o):
+        return D, H, False
+    return D, vectors[:, known] * values[known].sqrt(), True
 
 
 # Built from a risk --------------------------------------------------------------------------------------------------

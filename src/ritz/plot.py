@@ -21,7 +21,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter
 from torch import Tensor
 
 from .errors import ArgumentError
@@ -55,14 +55,17 @@ class ShownFigure(Figure):
         return stream.getvalue()
 
 
-def panels(columns: int = 1, rows: int = 1, *, width: float = 3.6, height: float = 2.8) -> tuple[Figure, list[Axes]]:
+def panels(
+    columns: int = 1, rows: int = 1, *, width: float = 3.6, height: float = 2.8, shared: bool = False
+) -> tuple[Figure, list[Axes]]:
     """A figure of rows × columns axes, each so many inches large; it needs no display and leaves no global state.
 
-    It is the last line of a notebook's cell that is shown: end it with `figure`.
+    `shared` axes have one scale and one range. It is the last line of a notebook's cell that is shown: end it with
+    `figure`.
     """
     with matplotlib.rc_context(_RC):
         figure = ShownFigure(figsize=(width * columns, height * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False)
+        axes = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
     return figure, list(axes.flat)
 
 
@@ -169,6 +172,70 @@ def eigenvalues(ax: Axes, measured: Float[Tensor, " k"], predicted: Float[Tensor
     ax.plot(x, y, "o", **look)
     scale = "log" if ends[0] > 0 and ends[1] > 100 * ends[0] else "linear"
     ax.set(xscale=scale, yscale=scale, xlabel="eigenvalue, closed form", ylabel="eigenvalue, measured")
+    return ax
+
+
+def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style: Any) -> Axes:
+    """How many eigenvalues there are per decade of |λ|, both axes logarithmic; those below the floor are not shown."""
+    end = math.log(max(*map(abs, spectrum.range), floor)) + 4 * width
+    u = torch.linspace(math.log(floor), end, 2000, dtype=torch.float64)
+    y = spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=1e-9 * floor)
+    one = math.log(10) / (width * math.sqrt(2 * math.pi))  # the height of one eigenvalue
+    low, high = _limits(ax, one / 10, _HEADROOM * max(one, float(y.max())))
+    right = max(math.exp(end), ax.get_xlim()[1] if ax.lines else 0.0)
+    (line,) = ax.plot(u.exp(), y, **{"linewidth": 1.2, "color": COLOURS[0], **style})
+    ax.fill_between(u.exp(), low, y.clamp(min=low), color=line.get_color(), alpha=0.25, linewidth=0)
+    ax.set(xscale="log", yscale="log", ylim=(low, high), xlim=(floor, right))
+    ax.set(xlabel="eigenvalue λ", ylabel="per decade")
+    return ax
+
+
+def knockout(
+    ax: Axes, before: Float[Tensor, " k"], after: Float[Tensor, " l"], *, top: int, zero: float = 0.0, **style: Any
+) -> Axes:
+    """Log-eigenvalues before a knockout against those after it, both moved to [0, 1] alike; the top in another colour.
+
+    They are paired by rank. What the knockout leaves unchanged lies on the identity line, and what it takes down lies
+    above it. Pairs of which one is not above `zero` are not drawn. Papyan (2020), Figs. 7, 9, 13.
+    """
+    x, y = (values.detach().cpu().double() for values in (after, before))
+    seen = (x > zero) & (y > zero)
+    x, y = x[seen].log(), y[seen].log()
+    ax.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), xticks=(0, 1), yticks=(0, 1), box_aspect=1)
+    if len(x) == 0:
+        ax.text(0.5, 0.5, "nothing is left", ha="center", va="center", color="0.5", fontsize="small")
+        return ax
+    low, high = float(torch.cat([x, y]).min()), float(torch.cat([x, y]).max())
+    x, y = ((values - low) / max(high - low, 1e-12) for values in (x, y))
+    ax.plot((0, 1), (0, 1), color="black", linewidth=0.8, zorder=0)
+    look: dict[str, Any] = {"markersize": 3.5, "alpha": 0.7, "markeredgewidth": 0} | style
+    ax.plot(x[top:], y[top:], "o", color=COLOURS[3], **look)
+    ax.plot(x[:top], y[:top], "o", color=COLOURS[0], **look)
+    return ax
+
+
+def screes(
+    ax: Axes,
+    curves: Mapping[str, Float[Tensor, " _"]],
+    *,
+    zero: float = 0.0,
+    whisker: tuple[float, float] | None = None,
+) -> Axes:
+    """Several lists of eigenvalues by rank, both axes logarithmic; the whisker beside them shows a range.
+
+    Values that are not above `zero` are not drawn. Papyan (2020), Figs. 8 and 10.
+    """
+    for colour, (name, values) in zip((COLOURS[0], COLOURS[3], "0.55"), curves.items(), strict=False):
+        values = values[values > zero].detach().cpu()
+        ax.plot(range(1, len(values) + 1), values, "o-", color=colour, label=name, markersize=3, linewidth=0.8)
+    if whisker is not None:
+        low, high = whisker
+        ax.errorbar([0.7], [low], [[0.0], [high - low]], color=COLOURS[3], capsize=3, linewidth=1.2)
+    ax.set(xscale="log", yscale="log", xlabel="rank")
+    low, high = ax.get_ylim()
+    ax.set_ylim(min(low, 10 ** math.floor(math.log10(high))), high)  # one decade is named at least
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_minor_formatter(NullFormatter())
     return ax
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from importlib.metadata import version
@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ArgumentError, RitzError
+from ..errors import RitzError
 
 if TYPE_CHECKING:
-    import torch
-
     from ..analysis import Settings
     from ..risk import Risk
     from .target import Target
@@ -33,6 +31,7 @@ app = typer.Typer(
     \b
     Try it:         ritz demo
     Your own model: ritz spectrum train.py:risk
+    Its classes:    ritz classes train.py:risk
     The theory:     ritz verify
     The papers:     ritz list, ritz run linear2026.fig1a, ritz claims
     """,
@@ -62,6 +61,11 @@ class Engine(StrEnum):
     RAY = "ray"
 
 
+Factory = Annotated[str, typer.Argument(metavar="FILE.py:FACTORY", help="Or package.module:factory.")]
+Layer = Annotated[list[str] | None, typer.Option(help="Only parameters that match this glob; repeatable.")]
+Examples = Annotated[int | None, typer.Option(min=1, help="Only the first so many examples.")]
+Dtype = Annotated[Precision | None, typer.Option(help="Convert a copy of the model.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Figures, or globs such as 'linear2026.*'.")]
 Results = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="out/NAME")]
@@ -108,11 +112,12 @@ def demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
         tables.printed(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
         tables.printed(tables.summary(record))
         _say_files(folder)
+        typer.echo("Where such eigenvalues come from, for a model of yours: ritz classes examples/checkpoint.py:risk")
 
 
 @app.command()
 def spectrum(
-    target: Annotated[str, typer.Argument(metavar="FILE.py:FACTORY", help="Or package.module:factory.")],
+    target: Factory,
     operator: Annotated[Matrix, typer.Option(help="Which matrix: H, G, or what is left, E = H - G.")] = Matrix.HESSIAN,
     eigenpairs: Annotated[
         int | None,
@@ -120,12 +125,12 @@ def spectrum(
     ] = None,
     probes: Annotated[int, typer.Option(min=1, help="Random probes of the density: more, less noise.")] = 8,
     steps: Annotated[int, typer.Option(min=1, help="Lanczos steps per probe: more, finer detail.")] = 64,
-    layer: Annotated[list[str] | None, typer.Option(help="Only parameters that match this glob; repeatable.")] = None,
+    layer: Layer = None,
     per_layer: Annotated[bool, typer.Option("--per-layer", help="Every layer too, each as a diagonal block.")] = False,
-    examples: Annotated[int | None, typer.Option(min=1, help="Only the first so many examples.")] = None,
+    examples: Examples = None,
     log: Annotated[bool, typer.Option("--log", help="Draw the density of log |λ| too.")] = False,
-    dtype: Annotated[Precision | None, typer.Option(help="Convert a copy of the model.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.")] = None,
+    dtype: Dtype = None,
+    device: Device = None,
     seed: Seed = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what time and memory it would take.")] = False,
     save_vectors: Annotated[bool, typer.Option("--save-vectors", help="Keep the eigenvectors in arrays.npz.")] = False,
@@ -146,7 +151,7 @@ def spectrum(
     with _told(debug):
         from .. import operators
         from ..analysis import Settings
-        from .target import Wishes, parsed, risk_of
+        from .target import Wishes, device_of, dtype_of, found
 
         functions = {
             Matrix.HESSIAN: operators.hessian,
@@ -163,16 +168,54 @@ def spectrum(
             per_layer=per_layer,
             log_spectrum=log,
         )
-        place = parsed(target)
-        folder = out or Path("out") / place.name
-        _check_folder(folder)
-        risk = risk_of(place, Wishes(_device(device), _dtype(dtype), seed))
-        risk = risk.first(examples) if examples is not None else risk
-        risk = risk.restricted_to(layer) if layer else risk
+        place, folder, risk = found(target, out, Wishes(device_of(device), dtype_of(dtype), seed), examples, layer)
         if dry_run:
             _forecast(risk, settings)
         else:
             _analyse(risk, settings, place, folder, examples)
+
+
+@app.command("classes")
+def show_classes(
+    target: Factory,
+    lines: Annotated[
+        int | None, typer.Option(min=1, help="Eigenvalues of H and of G.", show_default="number of classes and two")
+    ] = None,
+    exact_rows: Annotated[int, typer.Option(min=0, help="The largest matrix that is decomposed.")] = 3000,
+    decay: Annotated[
+        float | None, typer.Option(help="The training's weight decay, for the weights.", show_default="left out")
+    ] = None,
+    layer: Layer = None,
+    examples: Examples = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    seed: Seed = None,
+    out: Out = None,
+    debug: Debug = False,
+) -> None:
+    """Say where the largest eigenvalues of a classifier come from: its classes, cross-classes, or the rest.
+
+    FACTORY is as for ritz spectrum. Written are record.json, arrays.npz, and pictures: the spectrum of G after each
+    part was knocked out, and the class structure of features, errors and weights, KFAC and CFAC, layer by layer.
+    Beyond --exact-rows, spectra are Lanczos quadratures, and wide layers are left out.
+
+    \b
+    Examples:
+      ritz classes examples/checkpoint.py:risk
+      ritz classes examples/checkpoint.py:risk --examples 300 --dtype float64
+      ritz classes train.py:risk --decay 5e-4 --exact-rows 10000 --device cuda
+    """
+    with _told(debug):
+        from ..class_analysis import Settings
+        from . import classes
+        from .target import Wishes, device_of, dtype_of, found
+
+        settings = Settings(num_lines=lines, exact_rows=exact_rows, decay=decay, seed=seed or 0)
+        settings.check()
+        wishes = Wishes(device_of(device), dtype_of(dtype), seed)
+        place, folder, risk = found(target, out, wishes, examples, layer, suffix="-classes")
+        source = {"factory": place.told, "examples": examples}
+        _say_files(folder, classes.run(risk, settings, folder, name=place.name, source=source))
 
 
 @app.command()
@@ -241,8 +284,9 @@ def run_figures(
     """
     with _told(debug):
         from . import experiments
+        from .target import device_of
 
-        place = _device(device)
+        place = device_of(device)
         kept = experiments.Wishes(place, data_dir, engine.value, workers, force=force, debug=debug)
         complete = experiments.run(ids, preset, setting or [], out, kept)
     if not complete:
@@ -305,36 +349,8 @@ def _analyse(risk: Risk, settings: Settings, place: Target, folder: Path, exampl
     _say_files(folder)
 
 
-def _check_folder(folder: Path) -> None:
-    from ..record import check_writable
-
-    check_writable(folder)
-
-
-def _device(name: str | None) -> torch.device | None:
-    import torch
-
-    if name is None:
-        return None
-    try:
-        # Sums are kept in float64, which mps does not have. The answer has its index: cuda is cuda:0.
-        return torch.empty(0, device=name, dtype=torch.float64).device
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        raise ArgumentError(
-            f"--device {name} cannot be used: {str(error).splitlines()[0]}",
-            "The model would be moved there.",
-            "Use cpu, or cuda where torch.cuda.is_available().",
-        ) from error
-
-
-def _dtype(precision: Precision | None) -> torch.dtype | None:
-    import torch
-
-    return None if precision is None else {"float32": torch.float32, "float64": torch.float64}[precision]
-
-
-def _say_files(folder: Path) -> None:
-    typer.echo(f"Written to {folder}: record.json, arrays.npz, spectrum.png")
+def _say_files(folder: Path, files: Sequence[str] = ("record.json", "arrays.npz", "spectrum.png")) -> None:
+    typer.echo(f"Written to {folder}: {', '.join(files)}")
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def summary(record: Record) -> RenderableType:
 
 def cost(forecast: Forecast) -> RenderableType:
     """What an analysis would take."""
-    table = _plain_table()
+    table = plain_table()
     table.add_row("products", f"about {forecast.num_products:,}, {forecast.product_seconds * 1e3:.3g} ms each")
     table.add_row("time", f"about {duration(forecast.seconds)}")
     table.add_row("memory", f"about {_bytes(forecast.bytes)} beyond the model and the data")
@@ -47,7 +47,7 @@ def cost(forecast: Forecast) -> RenderableType:
 
 def _facts(record: Record) -> RenderableType:
     scalars, config = record.scalars, record.config
-    table = _plain_table()
+    table = plain_table()
     table.add_row("matrix", title_of(record))
     table.add_row(
         "parameters", f"n = {scalars['num_parameters']:,}, {config['dtype']} on {record.provenance['device']}"
@@ -72,7 +72,7 @@ def _eigenvalues(record: Record) -> RenderableType:
 
 
 def _statistics(scalars: Mapping[str, Any]) -> RenderableType:
-    table = _plain_table()
+    table = plain_table()
     low, high = scalars["range"]
     table.add_row("range of λ", f"{low:.4g} to {high:.4g}")
     table.add_row("trace", _with_error(scalars, "trace"))
@@ -94,7 +94,8 @@ def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     return table
 
 
-def _plain_table() -> Table:
+def plain_table() -> Table:
+    """A table of names and what belongs to them, without lines."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     return table

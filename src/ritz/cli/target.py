@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError
+from ..record import check_writable
 from ..risk import Risk
 
 
@@ -93,6 +94,37 @@ def risk_of(target: Target, wishes: Wishes) -> Risk:
         "A factory returns what is to be analysed.",
         "Return ritz.Risk(model, loss, data), or the three as a tuple (model, loss, data).",
     )
+
+
+def found(
+    text: str, out: Path | None, wishes: Wishes, examples: int | None, layers: list[str] | None, *, suffix: str = ""
+) -> tuple[Target, Path, Risk]:
+    """The place that the text names, the folder for its results, known to be writable, and the risk to be analysed."""
+    place = parsed(text)
+    folder = check_writable(out or Path("out") / f"{place.name}{suffix}")
+    risk = risk_of(place, wishes)
+    risk = risk.first(examples) if examples is not None else risk
+    return place, folder, risk.restricted_to(layers) if layers else risk
+
+
+def device_of(name: str | None) -> torch.device | None:
+    """The device of this name, known to work; None where none was named."""
+    if name is None:
+        return None
+    try:
+        # Sums are kept in float64, which mps does not have. The answer has its index: cuda is cuda:0.
+        return torch.empty(0, device=name, dtype=torch.float64).device
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        raise ArgumentError(
+            f"--device {name} cannot be used: {str(error).splitlines()[0]}",
+            "The model would be moved there.",
+            "Use cpu, or cuda where torch.cuda.is_available().",
+        ) from error
+
+
+def dtype_of(precision: str | None) -> torch.dtype | None:
+    """The precision of this name; None where none was named."""
+    return None if precision is None else {"float32": torch.float32, "float64": torch.float64}[precision]
 
 
 def _factory(target: Target) -> Callable[..., Any]:

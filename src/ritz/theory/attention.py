@@ -193,7 +193,7 @@ def _sums(
     delta = torch.zeros_like(y) if gauss_newton else w_v * m1 - y
     slope, bend = x * m2, x * x * m3
     return torch.stack(
-        [m1 @ m1, (w_v * m1 + delta) @ slope, w_v * (delta @ slope), w_v**2 * (slope @ slope) + w_v * (delta @ bend)]
+        [m1 @ m1, (w_v * m1 + delta) @ slope, w_v * (delta @ slope), w_v * w_v * (slope @ slope) + w_v * (delta @ bend)]
     )
 
 

@@ -1,0 +1,138 @@
+"""`ritz classes`: where the lines of a classifier's spectrum come from, as tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .. import class_analysis
+from ..attribution import NAMES
+from ..class_analysis import Settings
+from ..progress import duration
+from ..record import Record
+from ..risk import Risk
+from .tables import plain_table, printed
+
+SHARES: dict[str, str] = {str(part): name for part, name in NAMES.items()} | {"functional": "E"}
+
+LEGEND = {
+    "W off": "W off: ‖W + ∇R/η‖ / ‖W‖; the classes' part of W is right only where this is near zero.",
+    "λ₁(Gˡ)": "λ₁(Gˡ): the largest eigenvalue of the layer's block of G, and those of its factorisations.",
+    "W₁ KFAC": "W₁: how far their spectra are from that of Gˡ, in units of its mean eigenvalue.",
+}  # by the heading of the layers' table
+
+
+def run(risk: Risk, settings: Settings, folder: Path, *, name: str, source: Mapping[str, Any]) -> list[str]:
+    """Analyse, write and print; returns the names of the files."""
+    record = class_analysis.run(risk, settings, name=name, source=source)
+    files = class_analysis.write(record, folder)
+    printed(summary(record.detached()))
+    return files
+
+
+def summary(record: Record) -> RenderableType:
+    """Everything worth reading in a record, in the order one asks for it."""
+    scalars = record.scalars
+    parts = [_facts(record), _overlap(scalars), _lines(record, "G"), _lines(record, "H"), _counts(scalars)]
+    parts.append(_sentences("Findings", scalars["findings"]))
+    parts += [_layers(scalars["layers"])] if scalars["layers"] else []
+    parts += [_sentences("Notes", scalars["notes"])] if scalars["notes"] else []
+    cost = Text(f"{duration(scalars['seconds'])} in all", style="dim")
+    return Group(*(Padding(part, (0, 0, 1, 0), expand=False) for part in parts), cost)
+
+
+def _facts(record: Record) -> RenderableType:
+    scalars, table = record.scalars, plain_table()
+    device = record.provenance["device"]
+    table.add_row("parameters", f"n = {scalars['num_parameters']:,}, {record.config['dtype']} on {device}")
+    table.add_row("terms", f"N = {scalars['num_terms']:,} in C = {scalars['num_classes']:,} classes")
+    table.add_row("loss", f"{scalars['loss']:.6g}")
+    table.add_row("gradient norm", f"{scalars['gradient_norm']:.4g}")
+    return table
+
+
+def _overlap(scalars: Mapping[str, Any]) -> RenderableType:
+    overlap, count = scalars["class_overlap"], min(scalars["num_classes"], scalars["num_lines"])
+    if overlap is None:
+        return Text("The class means do not fit into memory, so overlaps with their span are not known.", "bold")
+    return Text(f"Overlap of the top {count} eigenvectors of G with the span of the class means: {overlap:.3f}", "bold")
+
+
+def _lines(record: Record, symbol: str) -> RenderableType:
+    """One row for each eigenvalue of G or H: how sure it is, what it is made of, where its eigenvector lies."""
+    arrays = {"G": "gauss_newton", "H": "hessian"}[symbol]
+    of = {key.removeprefix(f"{arrays}/"): array for key, array in record.arrays.items() if key.startswith(arrays)}
+    parts = record.scalars["shares"][: len(of["shares"])]
+    columns = {
+        "rank": [str(rank) for rank in range(1, len(of["values"]) + 1)],
+        f"λ({symbol})": [f"{value:.6g}" for value in of["values"]],
+        "residual": [f"{residual:.1e}" for residual in of["residuals"]],
+    }
+    columns |= {SHARES[part]: [f"{x:.1%}" for x in row] for part, row in zip(parts, of["shares"], strict=True)}
+    if "in_class_means" in of:
+        columns["in means"] = [f"{x:.3f}" for x in of["in_class_means"]]
+    if symbol == "H":
+        nearest = zip(record.arrays["matches"], record.arrays["overlaps"], strict=True)
+        columns["nearest of G"] = [f"{match + 1} ({row[match]:.2f})" for match, row in nearest]
+    columns[""] = ["" if good else "not converged" for good in of["converged"]]
+    return _table(f"The largest eigenvalues of {symbol}, and the share of each part in them", columns)
+
+
+def _counts(scalars: Mapping[str, Any]) -> RenderableType:
+    C, counts, table = scalars["num_classes"], scalars["counts"], plain_table()
+    told = {
+        "outliers": f"of at most C = {C}: above everything that is left without G_class",
+        "mini-bulk": f"of at most C(C - 2) = {C * (C - 2)}: above G_within, by the means of the cross-classes",
+        "bulk": "the rest of those that the examples can make",
+        "zero": "more parameters than that",
+    }
+    for name, count in counts.items():
+        table.add_row(name, f"{count:,}", told[name])
+    return table
+
+
+def _sentences(title: str, sentences: Sequence[str]) -> RenderableType:
+    return Group(Text(title, "italic"), *(Padding(Text(sentence), (0, 0, 0, 2)) for sentence in sentences))
+
+
+def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
+    """What is measured of every layer; a dash where it was left out."""
+    shown: dict[str, tuple[tuple[str, ...], str]] = {
+        "H_class in H": (("class_part_of_features",), ".1%"),
+        "Δ_class in Δ": (("class_part_of_errors",), ".1%"),
+        "W off": (("weight_residual",), ".2g"),
+        "λ₁(Gˡ)": (("largest", "G"), ".4g"),
+        "KFAC": (("largest", "KFAC"), ".4g"),
+        "CFAC": (("largest", "CFAC"), ".4g"),
+        "W₁ KFAC": (("distances", "KFAC"), ".3f"),
+        "W₁ CFAC": (("distances", "CFAC"), ".3f"),
+    }
+    columns = {"layer": list(layers)}
+    for heading, (path, digits) in shown.items():
+        found = [_at(numbers, path) for numbers in layers.values()]
+        if any(value is not None for value in found):
+            columns[heading] = ["-" if value is None else format(value, digits) for value in found]
+    told = [sentence for heading, sentence in LEGEND.items() if heading in columns]
+    return Group(_table("Layer by layer", columns, first="left"), *(Text(sentence, "dim") for sentence in told))
+
+
+def _at(numbers: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
+    found: Any = numbers
+    for key in path:
+        found = None if found is None else found.get(key)
+    return found
+
+
+def _table(title: str, columns: Mapping[str, Sequence[str]], *, first: str = "right") -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left")
+    for index, heading in enumerate(columns):
+        table.add_column(heading, justify="left" if index == 0 and first == "left" else "right")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    return table

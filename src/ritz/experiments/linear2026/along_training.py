@@ -1,0 +1,266 @@
+"""Curvature along training, measured and from the weights alone: Fig. 3, the trace, and Fig. 4, the top eigenvalues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
+
+from ... import gauss_newton, hessian, hutchinson, plot
+from ...lab.train import Moments
+from ...record import Claim, Record
+from .. import Context, Figure, at_most, claim, each
+from . import BEYOND, PAPER, data, pictures
+from .data import TITLES, Name, White, Whitening
+from .imbalance import logarithmic
+from .judged import spearman
+from .networks import Chain, Start, WhiteDescent, initial_weights, printed_pairs, printed_trace, risk_of, top_eigenpairs
+
+# Fixed before the first real run.
+VERY_WELL = at_most(0.05, partly=0.2)  # two curves that one cannot, or can hardly, tell apart
+WITHIN_NOISE = at_most(4.0, partly=6.0)  # standard errors: four are not seen once in ten thousand measurements
+FALLS = at_most(-0.9, partly=-0.5)  # a rank correlation, as for the curves that rise in Fig. 1
+PRECISE = at_most(0.01, partly=0.05)
+NO_MORE = at_most(1.0)
+
+Measure = Callable[[list[Tensor], Moments], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The setting of Fig. 3; sources: linear2026, App. C, unless another is named."""
+
+    data: tuple[Name, ...] = ("mnist", "fashion_mnist", "cifar10")
+    num_examples: int = 5000  # "subsets of n = 5,000 samples"; no α_max is set for these figures
+    depth: int = 4  # "4-layer Linear-MLP"
+    width: int = 256  # "with width 256"
+    sigma_x: float = 1.0  # "orthogonalized with σ_x = 1"
+    learning_rate: float = 0.003  # "η_max = 0.003"
+    num_epochs: int = 10_000  # "10,000 epochs"
+    inputs: Whitening = "qr"  # "Data Whitening"; "rank" is the rank-revealing one
+    start: Start = "kaiming"  # open; PyTorch's default, for (7) and (15) need no balanced layers
+    singular_values: tuple[float, float] = (0.0, 1.0)  # of balanced layers, if they are asked for
+    num_pauses: int = 15  # open: epochs at which it is measured, evenly spaced on a logarithmic scale
+    num_probes: int = 100  # "with 100 samples"; signs here, for which the variance is smaller than for Gaussians
+    num_eigenvalues: int = 10  # Fig. 4: "Top-10 eigenvalues"
+    counted: tuple[int, int, int] = (12, 5, 3)  # open: d₀, d₁, d₂ of a network small enough to count its eigenvalues
+    seed: int = 0  # open
+
+
+_PAIRS = replace(Config(), depth=2, learning_rate=0.001)  # Fig. 4: "2-layer Linear-MLP with width 256", "η_max = 0.001"
+
+
+def run_trace(config: Config, context: Context) -> dict[str, Any]:
+    """tr H by Hutchinson's method and by eq. (7), at some epochs of every data set: arrays data × pause."""
+    return _along(config, context, "traces", partial(traces, config=config))
+
+
+def run_pairs(config: Config, context: Context) -> dict[str, Any]:
+    """The top eigenvalues of H and those of eq. (15), likewise: arrays data × pause × rank; and a count of them."""
+    return _along(config, context, "pairs", partial(pairs, config=config)) | {"num_nonzero": _count(config)}
+
+
+def traces(weights: list[Tensor], examples: Moments, config: Config) -> dict[str, Any]:
+    """One measurement of Fig. 3."""
+    H = hessian(risk_of(Chain(weights), examples))
+    estimate = hutchinson(H, num_products=config.num_probes, generator=torch.Generator().manual_seed(config.seed))
+    printed = printed_trace(weights, config.sigma_x)
+    return {"measured": estimate.value, "error": estimate.standard_error, "printed": printed}
+
+
+def pairs(weights: list[Tensor], examples: Moments, config: Config) -> dict[str, Any]:
+    """One measurement of Fig. 4."""
+    k = config.num_eigenvalues
+    top = top_eigenpairs(Chain(weights), examples, k)
+    nothing = torch.full((k,), torch.nan, dtype=torch.float64)
+    values, residuals = (nothing, nothing) if top is None else (top.values, top.residuals)
+    printed = printed_pairs(weights[0], weights[1], config.sigma_x, k)
+    norms = torch.stack([torch.linalg.matrix_norm(W, 2) for W in weights])
+    return {"measured": values, "error": residuals, "printed": printed, "norms": norms}
+
+
+def _along(config: Config, context: Context, name: str, measure: Measure) -> dict[str, Any]:
+    place: dict[str, Any] = {"device": context.device, "data_dir": context.data_dir, "folder": context.folder}
+    task = partial(trained, measure=measure, **place)
+    records = context.sweep(task, [replace(config, data=(one,)) for one in config.data], name=name)
+    return {key: np.stack([record.arrays[key] for record in records]) for key in records[0].arrays}
+
+
+def trained(
+    config: Config, *, measure: Measure, device: torch.device, data_dir: Path | None = None, folder: Path | None = None
+) -> dict[str, np.ndarray]:
+    """Train a network on one data set and measure it on the way."""
+    (name,) = config.data
+    cut = data.subset(data.training_set(name, data_dir), config.num_examples, alpha_max=None, seed=config.seed)
+    X, Y = data.regression(cut, device)
+    white = White.of(data.white_inputs(X, config.sigma_x, config.inputs), Y, config.sigma_x)
+    descent = WhiteDescent([_start(config, white)], [white])
+    examples, wanted = white.examples(), logarithmic(config.num_epochs, config.num_pauses)
+    file = None if folder is None else folder / "training" / f"{name}.npz"
+    settings: dict[str, Any] = {"learning_rate": config.learning_rate, "num_epochs": config.num_epochs}
+    for pause in descent.pauses(checkpoint=file, **settings):
+        if pause.epoch in wanted:
+            pause.note(**measure(descent.weights(pause.parameters, 0), examples))
+    history = pause.history
+    measured = {key: series.values for key, series in history.items() if key not in ("loss", "learning_rate")}
+    epochs = history["measured"].epochs
+    return measured | {"epochs": epochs, "loss": history["loss"].values[epochs - 1, 0]}
+
+
+def _start(config: Config, white: White) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(config.seed)
+    widths = [white.T.shape[1], *[config.width] * (config.depth - 1), data.NUM_CLASSES]
+    drawn = initial_weights(config.start, widths, singular_values=config.singular_values, generator=generator)
+    return [W.to(white.T) for W in drawn]
+
+
+def _count(config: Config) -> np.ndarray:
+    """How many eigenvalues of G do not vanish for a small network of two layers on white inputs."""
+    d0, _, d2 = config.counted
+    generator = torch.Generator().manual_seed(config.seed)
+    weights = initial_weights("kaiming", config.counted, singular_values=(0.0, 1.0), generator=generator)
+    examples = White(torch.zeros(d2, d0, dtype=torch.float64), 0.0, config.sigma_x).examples()
+    G = gauss_newton(risk_of(Chain(weights), examples)).dense()
+    values = torch.linalg.eigvalsh(G)
+    return np.array([int((values > 1e-10 * values.max()).sum())])
+
+
+def draw_trace(record: Record) -> MatplotlibFigure:
+    """A panel for each data set: the trace along training, and the loss."""
+    arrays, names = record.arrays, record.config["data"]
+    figure, axes = plot.panels(len(names), 2, width=2.9, height=2.1)
+    for index, name in enumerate(names):
+        upper, lower = axes[index], axes[len(names) + index]
+        epochs, error = arrays["epochs"][index], 2 * arrays["error"][index]
+        pictures.series(upper, epochs, arrays["printed"][index], color=plot.COLOURS[1], linewidth=1.2, label="eq. (7)")
+        upper.errorbar(epochs, arrays["measured"][index], error, fmt="o", color=plot.COLOURS[0], markersize=3.5,
+                       capsize=2, linewidth=0.8, label="Hutchinson, ± 2 s.e.")  # fmt: skip
+        pictures.title(upper, TITLES[name])
+        upper.set_xlabel("")
+        pictures.series(lower, epochs, arrays["loss"][index], color="0.3", linewidth=1.2)
+        lower.set_ylim(0, None)
+    axes[0].set_ylabel("tr H")
+    axes[0].legend(frameon=False, fontsize=7)
+    axes[len(names)].set_ylabel("loss")
+    return figure
+
+
+def draw_pairs(record: Record) -> MatplotlibFigure:
+    """A panel for each data set: the error of (15) in per cent along training, rank by rank, and their mean."""
+    arrays, names = record.arrays, record.config["data"]
+    figure, axes = plot.panels(len(names), width=2.9, height=2.6)
+    shades = plot.matplotlib.colormaps["viridis"](np.linspace(0, 0.9, arrays["measured"].shape[2]))
+    for index, (name, ax) in enumerate(zip(names, axes, strict=True)):
+        error = 100 * _pair_errors(arrays["measured"][index], arrays["printed"][index])
+        for rank, shade in enumerate(shades):
+            told = f"λ{rank + 1}" if rank in (0, len(shades) - 1) else None
+            pictures.series(ax, arrays["epochs"][index], error[:, rank], color=shade, linewidth=0.9, label=told)
+        pictures.series(ax, arrays["epochs"][index], error.mean(1), color="black", linewidth=1.6, label="mean")
+        pictures.title(ax, TITLES[name])
+        ax.set_yscale("log")
+    axes[0].set_ylabel("error of (15), per cent")
+    axes[0].legend(frameon=False, fontsize=7)
+    return figure
+
+
+def judge_trace(record: Record) -> list[Claim]:
+    """Fig. 3."""
+    arrays, names = record.arrays, [TITLES[name] for name in record.config["data"]]
+    relative = np.abs(arrays["measured"] - arrays["printed"]) / np.abs(arrays["printed"])
+    units = np.abs(arrays["measured"] - arrays["printed"]) / arrays["error"]
+    named = lambda values: {name: float(value) for name, value in zip(names, values, strict=True)}
+    return [
+        claim(
+            "Eq. (7) holds very well for the sum of the eigenvalues of the Hessian (largest relative difference from "
+            "Hutchinson's estimate along training).",
+            paper=PAPER, where="Fig. 3; Sec. 2.2", rule=each(VERY_WELL), measured=named(relative.max(1)), expected=0.0,
+        ),
+        claim(
+            "It does so even early in training, when the loss is high (relative difference after the first epoch).",
+            paper=PAPER, where="Fig. 3; Sec. 2.2", rule=each(VERY_WELL), measured=named(relative[:, 0]), expected=0.0,
+        ),
+        claim(
+            "Eq. (7) is no approximation but the trace of the full Hessian at any loss (largest difference from "
+            "Hutchinson's estimate, in standard errors).",
+            paper=BEYOND, where="Fig. 3", rule=each(WITHIN_NOISE), measured=named(units.max(1)), expected="noise",
+        ),
+    ]  # fmt: skip
+
+
+def judge_pairs(record: Record) -> list[Claim]:
+    """Fig. 4."""
+    arrays, names = record.arrays, [TITLES[name] for name in record.config["data"]]
+    mean = _pair_errors(arrays["measured"], arrays["printed"]).mean(2)
+    falls = {name: spearman(arrays["epochs"][i], mean[i]) for i, name in enumerate(names)}
+    norms, top = arrays["norms"][:, -1], arrays["measured"][:, -1, 0]
+    sums = np.abs(record.config["sigma_x"] ** 2 * (norms**2).sum(1) / top - 1)
+    named = lambda values: {name: float(value) for name, value in zip(names, values, strict=True)}
+    d0, d1, d2 = record.config["counted"]
+    return [
+        claim(
+            "Eq. (15) becomes increasingly precise as training progresses (rank correlation of its mean error with the "
+            "epoch).",
+            paper=PAPER, where="Fig. 4; App. B", rule=each(FALLS), measured=falls, expected=-1.0,
+        ),
+        claim(
+            "At the end of training eq. (15) gives the top eigenvalues of the Hessian (mean relative error).",
+            paper=PAPER, where="Fig. 4; App. B", rule=each(PRECISE), measured=named(mean[:, -1]), expected=0.0,
+            why={"no": "Training has not reached a minimum of the loss.", "partly": "Some are not at a minimum yet."},
+        ),
+        claim(
+            "The sharpness of two layers is σₓ²(‖W₁‖₂² + ‖W₂‖₂²), not the larger of the two (relative error at "
+            "the end).",
+            paper=PAPER, where="eq. (10)", rule=each(PRECISE), measured=named(sums), expected=0.0,
+        ),
+        claim(
+            f"At most min(d₀, d₁) · min(d₁, d₂) eigenvalues are non-zero (their number for d = {d0}, {d1}, {d2}, in "
+            "units of that).",
+            paper=PAPER, where="App. B, last paragraph", rule=NO_MORE, expected=1.0,
+            measured=float(arrays["num_nonzero"][0]) / (min(d0, d1) * min(d1, d2)),
+            why={
+                "no": "(15) runs over i ≤ d₀ and j ≤ d₂ with singular values continued by zeros, so that a hidden "
+                "layer narrower than one of them leaves more eigenvalues."
+            },
+        ),
+    ]  # fmt: skip
+
+
+def _pair_errors(measured: np.ndarray, printed: np.ndarray) -> np.ndarray:
+    """|λ - λ'|/λ, rank by rank."""
+    return np.abs(printed - measured) / np.abs(measured)
+
+
+def _presets(paper: Config, pauses: int, *, learning_rate: float) -> dict[str, Config]:
+    tiny = {"data": ("digits",), "num_examples": 150, "width": 16, "num_epochs": 300, "num_pauses": 5, "num_probes": 20}
+    smoke = replace(paper, **tiny, learning_rate=learning_rate, num_eigenvalues=4)  # type: ignore[arg-type]
+    return {"paper": paper, "laptop": replace(paper, num_pauses=pauses), "smoke": smoke}
+
+
+FIGURES = {
+    figure.id: figure
+    for figure in (
+        Figure(
+            "linear2026.fig3",
+            "The trace of the Hessian along training: Hutchinson's method and (7)",
+            presets=_presets(Config(), 6, learning_rate=0.1),
+            run=run_trace,
+            draw=draw_trace,
+            claims=judge_trace,
+        ),
+        Figure(
+            "linear2026.fig4",
+            "The ten largest eigenvalues of two layers along training: the error of (15)",
+            presets=_presets(_PAIRS, 6, learning_rate=0.1),
+            run=run_pairs,
+            draw=draw_pairs,
+            claims=judge_pairs,
+        ),
+    )
+}

@@ -1,0 +1,97 @@
+"""The data of the figures: subsets of real data sets, and what a linear network sees of them.
+
+On white inputs the loss ‖WX - Y‖²/2N of a linear map is ½‖σₓW - T‖² plus a constant, with T = YᵀX/(Nσₓ): a matrix with
+a row for each class is all that is left of five thousand images.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...lab import data
+from ...lab.data import Examples
+from ...lab.train import Moments
+
+Name = Literal["mnist", "fashion_mnist", "cifar10", "digits"]
+Whitening = Literal["qr", "rank"]
+Inputs = Whitening | Literal["raw"]
+TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits 8 × 8"}
+NUM_CLASSES = 10
+FULL_RANK = 100 * torch.finfo(torch.float64).eps  # σ²_min/‖X‖²_F of data that need no SVD: above a Cholesky's rounding
+
+
+@dataclass(frozen=True, eq=False)
+class White:
+    """½‖σₓW - T‖² + rest: the squared loss of a linear map W on white inputs, as a function of W."""
+
+    T: Float[Tensor, "K D"]
+    rest: float
+    sigma_x: float
+
+    @classmethod
+    def of(cls, X: Float[Tensor, "N D"], Y: Float[Tensor, "N K"], sigma_x: float) -> White:
+        """From white inputs and their targets."""
+        T = Y.T @ X / (len(X) * sigma_x)
+        rest = (Y - X @ T.T / sigma_x).square().sum() / (2 * len(X))
+        return cls(T, float(rest), sigma_x)
+
+    def examples(self) -> Moments:
+        """D + 1 examples with the same loss: the coordinate axes, and one that carries what no linear map can fit."""
+        K, D = self.T.shape
+        x, y = self.T.new_zeros(D + 1, D), self.T.new_zeros(D + 1, K)
+        x[:D], y[:D], y[D, 0] = self.sigma_x * torch.eye(D).to(x), self.T.T, math.sqrt(2 * self.rest)
+        return Moments(math.sqrt(D + 1) * x, math.sqrt(D + 1) * y)
+
+
+def training_set(name: Name, folder: Path | None) -> Examples:
+    """All training examples of a data set, flat; pixels in [0, 1], but for the digits, which are standardised."""
+    if name == "digits":
+        return data.digits(generator=torch.Generator().manual_seed(0)).train
+    read = {"mnist": data.mnist, "fashion_mnist": data.fashion_mnist, "cifar10": data.cifar10}[name]
+    return data.flattened(read(folder=folder).train)
+
+
+def subset(examples: Examples, total: int, *, alpha_max: float | None, seed: int) -> Examples:
+    """So many random examples, the share α_max of them of class 0; the shares of the data set where it is None.
+
+    One seed shuffles each class in one way, so that a smaller subset of a class is part of a larger one.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if alpha_max is None:
+        return data.subsample(examples, total=total, generator=generator)
+    return data.imbalanced(examples, alpha_max=alpha_max, total=total, generator=generator)
+
+
+def regression(examples: Examples, device: torch.device) -> tuple[Float[Tensor, "N D"], Float[Tensor, "N K"]]:
+    """Inputs and one-hot targets in float64."""
+    Y = data.one_hot(examples.y, NUM_CLASSES, dtype=torch.float64)
+    return examples.x.to(device, torch.float64), Y.to(device)
+
+
+def largest_share(examples: Examples) -> float:
+    """α_max = σ²_max(Y)/N, the share of the most frequent class."""
+    return int(examples.y.bincount().max()) / len(examples.y)
+
+
+def white_inputs(X: Float[Tensor, "N D"], sigma_x: float, inputs: Whitening) -> Float[Tensor, "N r"]:
+    """√N σₓQ as the paper has it ("qr"), or as many inputs as the data have directions ("rank").
+
+    Where the data have full rank, both span the same space and the first is returned: it takes a tenth of the time.
+    """
+    if inputs == "rank" and not has_full_rank(X):
+        return data.whiten(X, sigma_x).x
+    return data.whiten_by_qr(X, sigma_x)
+
+
+def has_full_rank(X: Float[Tensor, "N D"]) -> bool:
+    """Whether XᵀX - δ‖X‖²I has a Cholesky factor, which proves σ²_min(X) > δ‖X‖²; never true of a rank deficient X."""
+    G = X.T @ X
+    shift = FULL_RANK * G.diagonal().sum()
+    return int(torch.linalg.cholesky_ex(G - shift * torch.eye(len(G)).to(G)).info) == 0
