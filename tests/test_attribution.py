@@ -125,7 +125,7 @@ def test_means_that_do_not_fit_into_memory_leave_out_what_needs_them():
     assert found.class_overlap is None
     assert "together" not in found.part_eigenvalues
     dense = torch.linalg.eigvalsh(ritz.gauss_newton(risk).dense()).flip(0)
-    torch.testing.assert_close(found.gauss_newton.pairs.values[:3], dense[:3], rtol=1e-4, atol=0)  # with a small basis
+    torch.testing.assert_close(found.gauss_newton.pairs.values, dense[:5], rtol=1e-6, atol=0)
     assert set(found.spectra) == set(SUBTRACTED)
     assert len(found.findings) >= 4
 
@@ -139,6 +139,21 @@ def test_part_eigenvalues_are_those_of_the_dense_parts(small):
         torch.testing.assert_close(values[: len(expected)], expected.clamp(min=0), rtol=0, atol=1e-12)
     edge = float(torch.linalg.eigvalsh(parts["within"])[-1])
     assert found.within_edge == pytest.approx(edge, rel=1e-4)
+
+
+def test_lines_from_the_gram_matrix_are_certified_eigenpairs_of_g(small):
+    _, risk, found = small
+    pairs, G = found.gauss_newton.pairs, ritz.gauss_newton(risk).dense()
+    assert pairs.num_products == len(pairs)  # nothing was searched for
+    torch.testing.assert_close(pairs.values, torch.linalg.eigvalsh(G).flip(0)[:5], rtol=0, atol=1e-12)
+    torch.testing.assert_close(pairs.residuals, (G @ pairs.vectors - pairs.vectors * pairs.values).norm(dim=0))
+    assert bool(pairs.converged.all())
+
+
+def test_lines_beyond_the_rank_of_g_are_searched_for():
+    found = attribution(separated(1.0), num_lines=14)  # G has rank 12
+    assert len(found.gauss_newton) == 14
+    assert bool(found.gauss_newton.pairs.converged.all())
 
 
 def test_no_lines_are_refused():

@@ -16,15 +16,17 @@ from torch import Tensor
 
 from . import knockout
 from .classes import ClassDecomposition, class_decomposition
-from .eigen import eigenpairs
+from .eigen import SMALL, eigenpairs
 from .errors import ArgumentError
-from .gram import PARTS, Gram, Part
+from .gram import PARTS, Gram, Part, pulled_back
 from .krylov import spectral_density
 from .operators import Operator, gauss_newton, hessian, low_rank
 from .risk import Risk
 from .spectrum import Eigenpairs, Spectrum
 
 EXACT_ROWS = 3000  # of a matrix that is decomposed five times: a minute on two cores
+TOLERANCE = 1e-4  # of eigenpairs, relative to the largest
+KNOWN = {torch.float64: 1e-10, torch.float32: 1e-4}  # λ/λ₁ from which y of K gives v of G to a few digits
 CHUNK = 2**20  # rows of a factor that are converted to float64 at a time
 STEPS, PROBES = 128, 4  # of the quadratures that stand in for larger ones
 NEAR_ONE, NEAR_ZERO = 0.8, 0.2  # overlaps that the findings call "lie in" and "do not lie in"
@@ -123,18 +125,52 @@ def attribution(
     classes = class_decomposition(risk)
     count = min(risk.size, num_lines if num_lines is not None else classes.num_classes + 2)
     _check_lines(count, num_lines)
-    H, G = hessian(risk), gauss_newton(risk)
-    basis_size = _basis_size(risk, count)
-    of_g = eigenpairs(G, count, basis_size=basis_size, generator=generator)
-    of_h = eigenpairs(H, count, basis_size=basis_size, start=of_g.vectors, generator=generator)
+    H, G, gram = hessian(risk), gauss_newton(risk), _gram(risk, exact_rows)
+    of_g = None if gram is None else _eigenpairs_of_gram(risk, G, gram, count)
+    if of_g is None:
+        of_g = eigenpairs(G, count, basis_size=_basis_size(risk, count), generator=generator)
+    of_h = eigenpairs(H, count, basis_size=_basis_size(risk, count), start=of_g.vectors, generator=generator)
     return Attribution(
         classes,
         _lines(of_h, H, classes),
         _lines(of_g, None, classes),
-        _spectra(risk, G, classes, exact_rows, generator),
+        _spectra_of_gram(gram) if gram is not None else _spectra(risk, G, classes, exact_rows, generator),
         _part_eigenvalues(classes),
-        float(eigenpairs(classes.within, 1, basis_size=_basis_size(risk, 1), generator=generator).values[0]),
+        _within_edge(risk, classes, gram, generator),
     )
+
+
+def _gram(risk: Risk, exact_rows: int) -> Gram | None:
+    """The Gram matrix, where it is small enough to be diagonalised once for each knockout."""
+    rows = risk.num_terms * (risk.num_classes - 1)
+    wanted = rows <= exact_rows and risk.group is None and risk.separable
+    return Gram.of(risk, dtype=risk.dtype) if wanted else None
+
+
+def _eigenpairs_of_gram(risk: Risk, G: Operator, gram: Gram, count: int) -> Eigenpairs | None:
+    """The largest eigenpairs of G from those of K: v = J̃ᵀy / √λ, certified by fresh products.
+
+    None where fewer eigenvalues than wanted can be told from zero, for then y says nothing about v.
+    """
+    values, Y = torch.linalg.eigh(gram.matrix.double())
+    values, Y = values.flip(0)[:count], Y.flip(1)[:, :count]
+    if len(values) < count or not float(values[-1]) > KNOWN[risk.dtype] * float(values[0]):
+        return None
+    V = pulled_back(risk, Y.to(risk.dtype)) / values.sqrt().to(risk.dtype)
+    V = torch.linalg.qr(V).Q  # rounding has tilted them
+    GV = G @ V
+    small, turn = torch.linalg.eigh((V.T @ GV).double())
+    V, GV, values = V @ turn.flip(1).to(V), GV @ turn.flip(1).to(V), small.flip(0).to(V)
+    residuals = (GV - V * values).norm(dim=0)
+    return Eigenpairs(values, V, residuals, residuals <= TOLERANCE * values[0], num_products=count)
+
+
+def _within_edge(
+    risk: Risk, classes: ClassDecomposition, gram: Gram | None, generator: torch.Generator | None
+) -> float:
+    if gram is not None:
+        return float(gram.eigenvalues(subtract=PARTS[:3])[0])
+    return float(eigenpairs(classes.within, 1, basis_size=_basis_size(risk, 1), generator=generator).values[0])
 
 
 def _basis_size(risk: Risk, count: int) -> int | None:
@@ -143,7 +179,7 @@ def _basis_size(risk: Risk, count: int) -> int | None:
     A hundred vectors of 28 million parameters are 11 GB; a search with fewer restarts more often.
     """
     held = int(risk.memory / 3 / (risk.size * risk.theta.element_size()))
-    return None if held >= max(4 * count + 20, 100) else min(risk.size, max(held, 2 * count + 10))
+    return None if risk.size <= SMALL or held >= max(4 * count + 20, 100) else max(held, 2 * count + 10)
 
 
 def _lines(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -> Lines:
@@ -207,15 +243,15 @@ PROJECTED: dict[str, list[Part]] = {
 }
 
 
+def _spectra_of_gram(gram: Gram) -> dict[str, Spectrum]:
+    subtracted = {name: gram.spectrum(subtract=parts) for name, parts in SUBTRACTED.items()}
+    return subtracted | {name: gram.spectrum(project=parts) for name, parts in PROJECTED.items()}
+
+
 def _spectra(
     risk: Risk, G: Operator, classes: ClassDecomposition, exact_rows: int, generator: torch.Generator | None
 ) -> dict[str, Spectrum]:
     """The spectrum of G, and those after each of its parts was subtracted, or the span of its means projected out."""
-    rows = risk.num_terms * (risk.num_classes - 1)
-    if rows <= exact_rows and risk.group is None and risk.separable:
-        gram = Gram.of(risk, dtype=risk.dtype)
-        subtracted = {name: gram.spectrum(subtract=parts) for name, parts in SUBTRACTED.items()}
-        return subtracted | {name: gram.spectrum(project=parts) for name, parts in PROJECTED.items()}
     exact = risk.size <= exact_rows
     G = Operator.from_matrix(G.dense()) if exact else G  # each knockout would multiply all of it again
     return {name: _spectrum(A, exact=exact, generator=generator) for name, A in _knocked_out(G, classes).items()}

@@ -256,21 +256,26 @@ def _blocks(known: Layers) -> list[Batch]:
     return [batch.rows(slice(i, i + size)) for batch in batches for i in range(0, len(batch), size)]
 
 
-def _error(risk: Risk, K: Float[Tensor, "m m"], blocks: list[Batch]) -> float:
-    """How far xᵀx is from yᵀKy and xᵀGx from ‖Ky‖², for x = J̃ᵀy by plain backward passes."""
-    y = torch.randn(len(K), generator=torch.Generator().manual_seed(0), dtype=K.dtype).to(K.device)
-    x, start = torch.zeros_like(risk.theta), 0
-    for block in blocks:
+def pulled_back(risk: Risk, Y: Float[Tensor, "m k"]) -> Float[Tensor, "n k"]:
+    """J̃ᵀ Y by plain backward passes: the vectors of parameter space that belong to columns of K's."""
+    X, start = Y.new_zeros(Y.shape[1], risk.size), 0
+    for batch in risk.batches:
         leaves = risk.leaves()
         with risk.numerics(search=False):
-            z = risk.outputs(leaves, block)
-            U = _directions_of_outputs(risk, z.detach(), block.targets)
-            part = y[start : start + len(U) * len(block)].view(len(block), len(U))
-            u = torch.einsum("nr,rn...->n...", part, U)
-            if z.requires_grad:
-                x += risk.flatten(torch.autograd.grad(z, leaves, u, allow_unused=True))
-        start += part.numel()
-    Ky = K @ y
+            z = risk.outputs(leaves, batch)
+            U = _directions_of_outputs(risk, z.detach(), batch.targets)
+            part = Y[start : start + len(U) * len(batch)].view(len(batch), len(U), -1)
+            start += len(batch) * len(U)
+            for x, u in zip(X, torch.einsum("nrk,rn...->kn...", part, U), strict=True):
+                if z.requires_grad:
+                    x += risk.flatten(torch.autograd.grad(z, leaves, u, allow_unused=True, retain_graph=True))
+    return X.T
+
+
+def _error(risk: Risk, K: Float[Tensor, "m m"], blocks: list[Batch]) -> float:
+    """How far xᵀx is from yᵀKy and xᵀGx from ‖Ky‖², for x = J̃ᵀy with a random y."""
+    y = torch.randn(len(K), generator=torch.Generator().manual_seed(0), dtype=K.dtype).to(K.device)
+    x, Ky = pulled_back(risk, y[:, None])[:, 0], K @ y
     pairs = [(x @ x, y @ Ky), (x @ _gauss_newton_product(risk, x, blocks), Ky @ Ky)]
     return max(float((a - b).abs() / b.abs()) if float(b) else float(a.abs()) for a, b in pairs)
 
