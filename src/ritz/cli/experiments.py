@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 import typer
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -92,14 +91,17 @@ def draw(ids: Sequence[str], preset: str | None, out: Path) -> None:
 
 def show_claims(ids: Sequence[str], out: Path) -> None:
     """Print the ledger of all records."""
-    table = _table("figure", "the paper says", "where", "expected", "measured", "verdict", "why")
+    table = _table("verdict", "what is said, and what was measured")
     claims = list[Claim]()
     for folder in sorted(folders(out), key=lambda folder: (counted(folder.parent.name), folder.name)):
         if any(fnmatchcase(folder.parent.name, pattern) for pattern in ids):
             record = _readable(folder)
-            for claim in record.claims if record is not None else ():
-                claims.append(claim)
-                table.add_row(*_row(claim, f"{folder.parent.name}\n{folder.name}"))
+            found = record.claims if record is not None else ()
+            claims += found
+            if found:
+                table.add_row("", Text(f"\n{folder.parent.name}, {folder.name}", style="bold"))
+            for claim in found:
+                table.add_row(Text(claim.verdict, style=COLOURS[claim.verdict]), _told(claim))
     if not claims:
         raise FileError(
             f"{out} holds no claims of {', '.join(ids)}.",
@@ -159,16 +161,17 @@ def _readable(folder: Path) -> Record | None:
         return None
 
 
-def _row(claim: Claim, figure: str) -> tuple[RenderableType, ...]:
-    where, expected = f"{claim.paper}\n{claim.where}", f"{_value(claim.expected)}\n{claim.rule}"
-    verdict = Text(claim.verdict, style=COLOURS[claim.verdict])
-    return figure, claim.statement, where, expected, _value(claim.measured), verdict, claim.why
+def _told(claim: Claim) -> Text:
+    """A claim in three lines at most: what is said; what was measured; why, where that needs a word."""
+    measured = f"measured {_value(claim.measured)}; expected {_value(claim.expected)} ({claim.rule})"
+    told = Text(claim.statement).append(f"\n{measured}. {claim.paper}, {claim.where}", style="dim")
+    return told.append(f"\n{claim.why}", style="italic") if claim.why else told
 
 
 def _value(value: Any) -> str:
-    """A number to three digits; several of them one below the other."""
+    """A number to three digits; several of them with their names."""
     if isinstance(value, dict):
-        return "\n".join(f"{name}: {_value(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {_value(item)}" for name, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(_value, value))
     return f"{value:.3g}" if isinstance(value, float) else "-" if value is None else str(value)
