@@ -308,6 +308,19 @@ def test_the_ledger_has_every_claim_with_its_verdict_and_why(folder):
     assert "the first is 1" not in ritz("claims", "us2000.fig2").stdout
 
 
+def test_the_ledger_as_markdown_names_the_picture_the_command_and_the_time(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    heading, _, row = ritz("claims", "--markdown").stdout.splitlines()
+    assert heading.count("|") == row.count("|") == 8
+    for part in (
+        "(results/us2000.fig2/smoke/figure.png)",
+        "`ritz run us2000.fig2 --preset smoke`",
+        "CPU thread",
+        "yes",
+    ):
+        assert part in row
+
+
 def test_one_damaged_record_does_not_hide_the_others(folder):
     ritz("run", "us2000.*", "--preset", "smoke")
     (folder / "results/us2000.fig2/smoke/record.json").write_text("{")

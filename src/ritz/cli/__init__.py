@@ -317,6 +317,7 @@ def draw_figures(
 def show_claims(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only these figures, or globs.")] = None,
     out: Results = Path("results"),
+    markdown: Annotated[bool, typer.Option("--markdown", help="As a table for a document.")] = False,
     debug: Debug = False,
 ) -> None:
     """Print what the papers say and what was measured: the claims of all records, with their verdicts.
@@ -325,11 +326,12 @@ def show_claims(
     Examples:
       ritz claims
       ritz claims 'linear2026.*'
+      ritz claims --markdown > results/README.md
     """
     with _told(debug):
         from . import experiments
 
-        experiments.show_claims(ids or ["*"], out)
+        (experiments.markdown if markdown else experiments.show_claims)(ids or ["*"], out)
 
 
 def _forecast(risk: Risk, settings: Settings) -> None:

@@ -93,15 +93,14 @@ def show_claims(ids: Sequence[str], out: Path) -> None:
     """Print the ledger of all records."""
     table = _table("verdict", "what is said, and what was measured")
     claims = list[Claim]()
-    for folder in sorted(folders(out), key=lambda folder: (counted(folder.parent.name), folder.name)):
-        if any(fnmatchcase(folder.parent.name, pattern) for pattern in ids):
-            record = _readable(folder)
-            found = record.claims if record is not None else ()
-            claims += found
-            if found:
-                table.add_row("", Text(f"\n{folder.parent.name}, {folder.name}", style="bold"))
-            for claim in found:
-                table.add_row(Text(claim.verdict, style=COLOURS[claim.verdict]), _told(claim))
+    for folder in _folders(ids, out):
+        record = _readable(folder)
+        found = record.claims if record is not None else ()
+        claims += found
+        if found:
+            table.add_row("", Text(f"\n{folder.parent.name}, {folder.name}", style="bold"))
+        for claim in found:
+            table.add_row(Text(claim.verdict, style=COLOURS[claim.verdict]), _told(claim))
     if not claims:
         raise FileError(
             f"{out} holds no claims of {', '.join(ids)}.",
@@ -111,6 +110,34 @@ def show_claims(ids: Sequence[str], out: Path) -> None:
         )
     printed(table)
     typer.echo(f"{len(claims)} claims{_verdicts(claims)}")
+
+
+def markdown(ids: Sequence[str], out: Path) -> None:
+    """Print the ledger as a table for a document: one row for each claim."""
+    typer.echo(
+        "| figure | command | computed in | claim | expected | measured | verdict |\n|---|---|---|---|---|---|---|"
+    )
+    for folder in _folders(ids, out):
+        record = _readable(folder)
+        for number, claim in enumerate(record.claims if record is not None else ()):
+            what = (claim.statement, _value(claim.expected), _value(claim.measured), claim.verdict)
+            cells = (*(_source(record, folder) if record is not None and number == 0 else ("", "", "")), *what)
+            typer.echo("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+
+
+def _source(record: Record, folder: Path) -> tuple[str, str, str]:
+    """Which figure, how it is computed, and how long that took on what."""
+    told = record.provenance
+    time, threads = progress.duration(float(told.get("seconds") or 0)), told.get("threads")
+    place = f"{threads} CPU thread{'s' * (threads != 1)}" if told.get("device") == "cpu" else str(told.get("device"))
+    shared = f" (with {told['shared_with']})" if "shared_with" in told else ""
+    picture = f"[{record.id}]({(folder / 'figure.png').as_posix()})"
+    return picture, f"`ritz run {record.id} --preset {record.preset}`", f"{time}, {place}{shared}"
+
+
+def _folders(ids: Sequence[str], out: Path) -> list[Path]:
+    found = sorted(folders(out), key=lambda folder: (counted(folder.parent.name), folder.name))
+    return [folder for folder in found if any(fnmatchcase(folder.parent.name, pattern) for pattern in ids)]
 
 
 def _run_one(one: Order, known: Iterable[Figure], context: Context, *, force: bool) -> None:

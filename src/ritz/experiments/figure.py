@@ -62,6 +62,9 @@ class Figure:
     draw: Callable[[Record], Picture]
     claims: Callable[[Record], Sequence[Claim]]
     computation: str = ""
+    paper_cost: str = (
+        ""  # why "paper" is not run as a matter of course, and what it takes; kept in other presets' records
+    )
 
     @property
     def shared(self) -> str:

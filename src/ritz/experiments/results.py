@@ -100,6 +100,8 @@ def present(order: Order) -> Record | None:
 
 def finish(figure: Figure, record: Record, folder: Path) -> Record:
     """Judge and draw a record that is in the folder, and write both; returns what was written."""
+    if figure.paper_cost and record.preset != "paper":
+        record = replace(record, scalars={**record.scalars, "paper_cost": figure.paper_cost})
     record = replace(record, claims=tuple(figure.claims(record)))
     write_picture(folder / "figure.png", figure.draw(record))
     record.save(folder)
