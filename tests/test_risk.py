@@ -946,7 +946,8 @@ def test_another_precision_gives_the_same_risk_and_leaves_the_first_as_it_was():
     x, y = found.inputs, torch.arange(11) % 3
     risk = Risk(found.model, nn.CrossEntropyLoss(), [(x[:7], y[:7]), (x[7:], y[7:])])
     single = risk.to(torch.float32)
-    assert (single.dtype, single.theta.dtype, risk.dtype, risk.theta.dtype) == (torch.float32,) * 2 + (torch.float64,) * 2
+    assert single.dtype == single.theta.dtype == torch.float32
+    assert risk.dtype == risk.theta.dtype == torch.float64
     assert single.loss_value() == pytest.approx(risk.loss_value(), rel=1e-6)
     assert single.loss_value() != risk.loss_value()
     again = single.to(torch.float64)

@@ -326,7 +326,7 @@ def show_claims(
     Examples:
       ritz claims
       ritz claims 'linear2026.*'
-      ritz claims --markdown > results/README.md
+      ritz claims --markdown
     """
     with _told(debug):
         from . import experiments

@@ -273,8 +273,8 @@ _PRESETS = {"paper": Config(), "laptop": SMALL, "smoke": TINY}
 
 
 _PAPER_COST = (
-    "It needs a tokenised OpenWebText and, counted and not measured, about 30 hours of one H200: six runs of 10,000 steps "
-    "of half a million tokens at 124M parameters (29 h in bfloat16 at 40 % of its peak) and 174 measurements (2 h)."
+    "It needs a tokenised OpenWebText and, counted and not measured, about 30 hours of one H200: six runs of 10,000 "
+    "steps of half a million tokens at 124M parameters (29 h in bfloat16 at 40 % of its peak), 174 measurements (2 h)."
 )
 
 

@@ -203,8 +203,8 @@ _PRESETS = {
     "smoke": Config(training=TINY, targets=(0.5, 0.81), num_steps=12, outliers=1, tolerance=1e-2, num_sequences=2),
 }
 _PAPER_COST = (
-    "It needs the weights of GPT-2 and tokens of OpenWebText, neither of which comes with ritz; with them, estimated and "
-    "not measured, about a quarter of an hour of one H200 (2 × 1,024 products at 124M parameters, and eigenpairs)."
+    "It needs the weights of GPT-2 and tokens of OpenWebText, neither of which comes with ritz; with them, estimated "
+    "and not measured, about a quarter of an hour of one H200 (2 × 1,024 products at 124M parameters, and eigenpairs)."
 )
 _TITLE = "GPT: spectra with attention sinks"
 FIGURES = {"singh2026.fig6": Figure("singh2026.fig6", _TITLE, _PRESETS, run, draw, claims, paper_cost=_PAPER_COST)}
