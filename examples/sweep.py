@@ -12,6 +12,7 @@ from torch import nn
 
 from ritz import Risk, eigenpairs, hessian
 from ritz.lab.data import digits
+from ritz.lab.models import mlp
 from ritz.lab.sweep import sweep
 from ritz.lab.train import accuracy, train
 
@@ -29,12 +30,10 @@ def measured(config: Config) -> dict[str, object]:
     """Train one network, and measure it."""
     generator, loss = torch.Generator().manual_seed(config.seed), nn.CrossEntropyLoss()
     data = digits(generator=generator)
-    torch.manual_seed(config.seed)
-    model = nn.Sequential(nn.Linear(64, config.width), nn.Tanh(), nn.Linear(config.width, 10))
+    model = mlp((64, config.width, 10), activation="tanh", generator=generator)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in train(
-        model, loss, data.train, optimizer, num_epochs=config.num_epochs, batch_size=64, generator=generator
-    ):
+    options = {"num_epochs": config.num_epochs, "batch_size": 64, "generator": generator}
+    for _ in train(model, loss, data.train, optimizer, **options):
         pass
     top = eigenpairs(hessian(Risk(model, loss, data.train)), 3)
     return {"accuracy": accuracy(model, data.test), "sharpness": top.values[0], "eigenvalues": top.values}

@@ -3,7 +3,8 @@ from jaxtyping import install_import_hook
 ENGINE = ("losses", "autodiff", "batches", "selection", "risk", "linearizations", "probe", "products", "operators")
 SOLVERS = ("spectrum", "vectors", "eigen", "krylov", "estimates", "classes", "knockout")
 LAYERS = ("affine", "factors", "kronecker")
-CHECKED = ENGINE + SOLVERS + LAYERS
+LAB = ("lab.train", "lab.ensemble")
+CHECKED = ENGINE + SOLVERS + LAYERS + LAB
 hook = install_import_hook([f"ritz.{name}" for name in CHECKED], "beartype.beartype")  # shapes are checked
 
 import pytest

@@ -156,6 +156,39 @@ def test_lines_beyond_the_rank_of_g_are_searched_for():
     assert bool(found.gauss_newton.pairs.converged.all())
 
 
+def test_a_network_that_is_sure_of_everything_is_said_to_be():
+    risk = separated(1.0)
+    risk = Risk(_scaled(risk.model, 1e4), CrossEntropy(), [(b.inputs, b.targets) for b in risk.batches])
+    found = attribution(risk)
+    assert found.counts["outliers"] == 0
+    assert all(bool(share.isfinite().all()) for share in found.gauss_newton.shares.values())
+    assert any("sure of every example" in sentence for sentence in found.findings)
+
+
+def test_counts_are_possible_for_one_example_of_each_of_two_classes():
+    model = nn.Linear(3, 2).double()
+    x = torch.randn(2, 3, generator=torch.Generator().manual_seed(0)).double()
+    found = attribution(Risk(model, CrossEntropy(), (x, torch.tensor([0, 1]))))
+    assert found.counts["mini-bulk"] == 0
+    assert all(count >= 0 for count in found.counts.values())
+    assert sum(found.counts.values()) == 8
+
+
+def test_ignored_terms_do_not_count_towards_the_rank():
+    model = nn.Linear(12, 3).double()
+    x = torch.randn(6, 12, generator=torch.Generator().manual_seed(0)).double()
+    y = torch.tensor([0, 1, 2, -100, -100, 0])
+    found = attribution(Risk(model, CrossEntropy(), (x, y)))
+    assert found.counts["zero"] == 39 - 4 * 2
+
+
+def _scaled(model, factor):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= factor
+    return model
+
+
 def test_no_lines_are_refused():
     with pytest.raises(ArgumentError, match="num_lines=0"):
         attribution(risk_of()[1], num_lines=0)

@@ -559,3 +559,18 @@ def test_no_warning_reaches_the_user():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _ = class_decomposition(risk).within_traces
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+def test_traces_within_are_exact_where_only_several_examples_cannot_be_mapped(channels):
+    """PyTorch's rule for PReLU mistakes examples for channels as soon as there are several of them."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv1d(2, channels, 2), nn.PReLU(channels), nn.Flatten(), nn.Linear(2 * channels, 3))
+        x = torch.randn(10, 2, 3, dtype=torch.float64)
+    y = torch.tensor([0, 1, 1, 2, 2, 2, 2, 1, 1, 2])
+    risk = ritz.Risk(model.double(), nn.CrossEntropyLoss(), [(x[:6], y[:6]), (x[6:], y[6:])])
+    for memory in (risk.memory, 0.0):
+        risk.memory = memory
+        found = class_decomposition(risk)
+        assert_close(found.within_traces.sum(), found.within.dense().trace(), rtol=1e-10, atol=0.0)

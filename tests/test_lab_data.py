@@ -199,6 +199,36 @@ def test_windows_that_do_not_fit_the_text_are_refused(context, stride):
         data.windows(torch.arange(9), context, stride=stride)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 500])
+def test_a_file_that_is_no_text_is_refused(tmp_path, content):
+    (tmp_path / "tinyshakespeare").mkdir()
+    (tmp_path / "tinyshakespeare" / "input.txt").write_bytes(content)
+    with pytest.raises(FileError, match="not what they should be"):
+        data.tiny_shakespeare(folder=tmp_path)
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 0.0, 1.0, 1.5, float("nan")])
+def test_a_part_that_is_no_part_is_refused(tmp_path, fraction):
+    (tmp_path / "tinyshakespeare").mkdir()
+    (tmp_path / "tinyshakespeare" / "input.txt").write_text("to be or not to be " * 50)
+    with pytest.raises(ArgumentError, match="test_fraction"):
+        data.tiny_shakespeare(folder=tmp_path, test_fraction=fraction)
+    with pytest.raises(ArgumentError, match="test_fraction"):
+        data.digits(generator=seeded(), test_fraction=fraction)
+
+
+def test_without_a_home_one_is_told_to_name_a_cache(monkeypatch):
+    """As in containers, whose user may be in no list."""
+
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(sources.Path, "home", home)
+    with pytest.raises(FileError, match="XDG_CACHE_HOME"):
+        data.mnist()
+
+
 def test_a_folder_that_is_not_there_is_refused_and_says_who_named_it(tmp_path, monkeypatch):
     with pytest.raises(FileError, match="argument folder"):
         data.mnist(folder=tmp_path / "nowhere")
@@ -340,7 +370,7 @@ def test_an_unwritable_cache_is_noticed_before_the_download(server, published, t
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(sources, "CIFAR10", replace(sources.CIFAR10, homes=(server.address,)))
     for read in (data.mnist, data.cifar10):
-        with pytest.raises(FileError, match="cannot be written"):
+        with pytest.raises(FileError, match=r"(?s)cannot be written.*XDG_CACHE_HOME"):
             read()
     assert server.asked == []
 
@@ -590,7 +620,13 @@ def test_data_that_qr_cannot_whiten_are_refused(X):
         data.whiten_by_qr(X)
 
 
-@pytest.mark.parametrize("X", [torch.zeros(0, 4), torch.zeros(5), torch.full((5, 2), torch.inf), torch.zeros(2, 3, 3)])
+@pytest.mark.parametrize(
+    "X",
+    [
+        *(torch.zeros(0, 4), torch.zeros(5), torch.zeros(2, 3, 3), torch.full((5, 2), torch.inf)),
+        torch.arange(12, dtype=torch.uint8).view(4, 3),  # pixels as they lie in files
+    ],
+)
 def test_data_that_are_no_matrix_are_not_whitened(X):
     with pytest.raises(ArgumentError, match="flattened"):
         data.whiten(X)
@@ -657,6 +693,10 @@ def test_round_shares_are_met_exactly():
     assert counts == [10] * 10
     counts = data.imbalanced(labelled([500] * 10), alpha_max=0.91, total=500).y.bincount().tolist()
     assert counts == [455, *[5] * 9]
+    counts = data.imbalanced(labelled([500] * 11), alpha_max=1 / 11, total=110).y.bincount().tolist()
+    assert counts == [10] * 11
+    counts = data.imbalanced(labelled([500] * 8), alpha_max=0.1 + 0.2, total=280).y.bincount().tolist()
+    assert counts == [84, *[28] * 7]
 
 
 @pytest.mark.parametrize("alpha", [0.4, 1.1, float("nan")])

@@ -120,6 +120,7 @@ def test_linear_networks_are_made_from_their_stacked_weights():
     [
         ([], "at least one"),
         ([network(0), network(1, widths=(4, 5, 3))], "different names or shapes"),
+        ([network(0), network(1, activation=nn.ReLU)], "different layers"),
         ([nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))], "eval mode"),
         ([nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))], "eval mode"),
         ([nn.Linear(2, 2).requires_grad_(False)], "frozen"),
@@ -128,6 +129,32 @@ def test_linear_networks_are_made_from_their_stacked_weights():
 def test_networks_that_cannot_be_one_are_refused(wrong, message):
     with pytest.raises(ritz.RitzError, match=message):
         lab.Ensemble.of(wrong)
+
+
+class Tied(nn.Module):
+    """A layer that is used twice under two names."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.first, self.second = (nn.Linear(3, 3, bias=False, dtype=F64) for _ in range(2))
+        self.first.weight.data = normal(3, 3, seed=seed)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)))
+
+
+def test_a_weight_that_is_shared_stays_shared():
+    models, (x, y) = [Tied(0), Tied(1)], regression(inputs=3)
+    stack = lab.Ensemble.of(models)
+    assert stack.size == 9
+    assert_close(stack.outputs(x), torch.stack([model(x) for model in models]).detach())
+    alone = stack.network(1)
+    assert alone.first.weight is alone.second.weight
+    assert_close(alone(x), models[1](x))
+    *_, together = lab.train(stack, SQUARED, (x, y), learning_rate=0.05, num_epochs=5)
+    *_, single = train_one(models[1], SQUARED, (x, y), torch.optim.SGD(models[1].parameters(), 0.05), num_epochs=5)
+    assert_close(together.parameters["first.weight"][1], single.parameters["first.weight"])
 
 
 # training
@@ -215,6 +242,27 @@ def test_training_goes_on_from_its_file(tmp_path):
     (found, noted), (expected, whole) = run(tmp_path / "half.npz"), run(tmp_path / "whole.npz")
     assert torch.equal(found, expected)
     assert noted["size"].values.shape == (8, 3) and (noted["size"].values == whole["size"].values).all()
+
+
+@pytest.mark.parametrize("count, dtype", [(1, F64), (2, torch.bfloat16)])
+def test_any_number_of_networks_of_any_precision_goes_on_from_a_file(tmp_path, count, dtype):
+    def run(path, until=None):
+        stack, data = lab.Ensemble.of(networks(count)).to(dtype), tuple(part.to(dtype) for part in regression())
+        for pause in lab.train(
+            stack, SQUARED, data, learning_rate=0.05, num_epochs=4, checkpoint=path, save_seconds=0.0
+        ):
+            if pause.epoch == until:
+                break
+        return stack.flat
+
+    run(tmp_path / "half.npz", until=2)
+    assert torch.equal(run(tmp_path / "half.npz"), run(tmp_path / "whole.npz"))
+
+
+@pytest.mark.parametrize("wrong", [{"learning_rate": -0.1}, {"learning_rate": torch.tensor([0.1, torch.nan, 0.1])}])
+def test_rates_that_no_descent_has_are_refused(wrong):
+    with pytest.raises(ritz.ArgumentError, match="negative"):
+        lab.train(lab.Ensemble.of(networks()), SQUARED, regression(), num_epochs=1, **wrong)
 
 
 # curvature

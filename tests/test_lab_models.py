@@ -84,6 +84,11 @@ COUNTS = {
 }
 
 
+def test_a_network_without_layers_is_refused():
+    with pytest.raises(ArgumentError, match="0 layers"):
+        models.wide_mlp(5, depth=0, generator=seeded())
+
+
 @pytest.mark.parametrize("builder, count", COUNTS.values(), ids=COUNTS.keys())
 def test_large_models_have_the_published_number_of_parameters(builder, count):
     assert models.parameter_count(builder(generator=seeded(), device="meta")) == count

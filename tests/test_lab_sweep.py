@@ -110,7 +110,7 @@ def test_a_damaged_result_is_computed_again_and_that_is_said(tmp_path, damage):
 def test_results_of_another_function_are_not_taken_for_its_own(tmp_path):
     sweep(tasks.measured, configs(), tmp_path)
     with pytest.raises(ArgumentError, match="holds results of 'measured'"):
-        sweep(tasks.threads, configs(), tmp_path)
+        sweep(tasks.traced, configs(), tmp_path)
 
 
 def test_two_sweeps_do_not_write_to_one_folder(tmp_path):
@@ -180,27 +180,13 @@ def test_an_interrupt_keeps_what_was_done(tmp_path):
     assert len(list(tmp_path.glob("[!.]*"))) == 2 and not hidden(tmp_path)
 
 
-def test_an_unknown_engine_is_refused_with_the_known_ones(tmp_path):
+@pytest.mark.parametrize("engine", ["threads", Processes])
+def test_an_unknown_engine_is_refused_with_the_known_ones(tmp_path, engine):
     with pytest.raises(ArgumentError, match="in-process, processes, ray"):
-        sweep(tasks.measured, configs(), tmp_path, engine="threads")
+        sweep(tasks.measured, configs(), tmp_path, engine=engine)
 
 
 # Processes ------------------------------------------------------------------------------------------------------------
-
-
-def test_each_process_has_its_share_of_the_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "_cores", lambda: 7)
-    found = sweep(tasks.threads, configs(count=2), tmp_path, engine=Processes(workers=2))
-    assert [r.scalars["threads"] for r in found] == [3, 3]
-
-
-def test_a_killed_worker_costs_only_its_task_which_is_tried_again(tmp_path):
-    with pytest.warns(SweepWarning, match=r"index=1.* died\. It is tried again"):
-        records = sweep(tasks.killed_once, configs(tmp_path), tmp_path / "out", engine=Processes(workers=2))
-    assert [len(tasks.calls(tmp_path, i)) for i in range(4)] == [1, 2, 1, 1]
-    reference = sweep(tasks.measured, configs(tmp_path), tmp_path / "reference", name="killed_once")
-    assert_same(records, reference)
-    assert not hidden(tmp_path / "out")
 
 
 @dataclass(frozen=True)
@@ -213,14 +199,23 @@ class Opaque:
         raise TypeError("not to be pickled")
 
 
-def test_what_raises_what_kills_its_worker_and_what_cannot_travel_cost_nobody_else(tmp_path):
-    given = [Config(0), Config(1), Config(2), Opaque(3), Config(4)]
-    with pytest.warns(SweepWarning), pytest.raises(SweepError, match="3 of 5 tasks failed") as caught:
-        sweep(tasks.dangerous, given, tmp_path, engine=Processes(workers=2, retries=1))
+def test_a_worker_that_is_killed_or_raises_or_gets_what_cannot_travel_costs_only_its_task(tmp_path, monkeypatch):
+    """In one sweep, as processes that import torch take seconds: also that each has its share of the cores."""
+    monkeypatch.setattr(engines, "_cores", lambda: 7)
+    given = [Opaque(3) if index == 3 else Config(index, folder=str(tmp_path)) for index in range(6)]
+    with pytest.warns(SweepWarning) as warned, pytest.raises(SweepError, match="3 of 6 tasks failed") as caught:
+        sweep(tasks.dangerous, given, tmp_path / "out", engine=Processes(workers=2, retries=1))
     told = {failure.config.index: failure.error for failure in caught.value.failures}
     assert told[1] == "KeyError: 'no such checkpoint'" and "not to be pickled" in told[3]
     assert told[2].startswith("Its process died 2 times")
-    assert [r is None for r in caught.value.records] == [False, True, True, True, False]
+    retried = [str(warning.message) for warning in warned if "died. It is tried again" in str(warning.message)]
+    assert len(retried) == 2 and sum("index=4" in message for message in retried) == 1
+    assert [len(tasks.calls(tmp_path, i)) for i in (0, 4, 5)] == [1, 2, 1]  # what was killed once, and nobody else
+    assert not hidden(tmp_path / "out")
+    found = [record for record in caught.value.records if record is not None]
+    assert [record.scalars.pop("threads") for record in found] == [3, 3, 3]
+    done = [given[index] for index in (0, 4, 5)]
+    assert_same(found, sweep(tasks.measured, done, tmp_path / "reference", name="dangerous"))
 
 
 @pytest.mark.parametrize("task", [lambda config: {}, partial(lambda config: {})])

@@ -1,11 +1,10 @@
 """Training: what the loop yields, how rates change, how it goes on after a kill, and linear networks by moments."""
 
+import inspect
 import itertools
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -17,11 +16,12 @@ from torch.func import functional_call, grad, jacfwd
 from torch.testing import assert_close
 
 import ritz
+from ritz import record
 from ritz.lab import train as lab
 from ritz.lab.train.schedules import Pace
 
 F64 = torch.float64
-SQUARED = ritz.SquaredError()
+SQUARED, CROSS_ENTROPY = ritz.SquaredError(), nn.CrossEntropyLoss()
 
 
 def seeded(seed=0):
@@ -131,6 +131,45 @@ def test_notes_are_kept_with_their_epochs():
     assert history["loss"].epochs.tolist() == list(range(1, 7)) and history["loss"].values[-1] == pause.loss
 
 
+@pytest.mark.parametrize(
+    "value, told",
+    [
+        ("flat", "numbers"),
+        ([[1.0, 2.0], [3.0]], "numbers"),
+        (1j, "numbers"),
+        (torch.ones(2) * 1j, "numbers"),
+        (object(), "numbers"),
+        (None, "numbers"),
+    ],
+)
+def test_a_note_that_is_no_number_is_refused_at_once(value, told):
+    model, data = network(3, 5, 2), classes()
+    pause = next(lab.train(model, nn.CrossEntropyLoss(), data, sgd(model), num_epochs=2))
+    with pytest.raises(ritz.ArgumentError, match=told):
+        pause.note(seen=value)
+    assert "seen" not in pause.history
+
+
+def test_a_note_keeps_its_shape_and_does_not_take_the_name_of_what_is_kept_anyway():
+    model, data = network(3, 5, 2), classes()
+    run = lab.train(model, nn.CrossEntropyLoss(), data, sgd(model), num_epochs=2)
+    next(run).note(top=torch.zeros(2))
+    pause = next(run)
+    with pytest.raises(ritz.ArgumentError, match=r"shape \(3,\).*shape \(2,\)"):
+        pause.note(top=torch.zeros(3))  # would fail where all are put together: in the middle of the run
+    with pytest.raises(ritz.ArgumentError, match="'loss'"):
+        pause.note(loss=0.0)
+    assert pause.history["loss"].values[-1] == pause.loss
+
+
+def test_notes_may_be_of_any_precision():
+    model, data = network(3, 5, 2), classes()
+    (pause,) = lab.train(model, nn.CrossEntropyLoss(), data, sgd(model), num_epochs=1)
+    pause.note(half=torch.tensor([0.5, 3.0], dtype=torch.bfloat16), count=torch.tensor(3), yes=True)
+    assert pause.history["half"].values.tolist() == [[0.5, 3.0]] and pause.history["count"].values.tolist() == [3]
+    assert pause.history["yes"].values.tolist() == [1]
+
+
 def test_drawn_batches_make_an_epoch_a_step():
     model, (x, y) = network(3, 5, 2), classes()
 
@@ -163,6 +202,8 @@ def test_adamw_decays_matrices_alone():
         {"num_epochs": 0},
         {"num_epochs": 1, "batch_size": 0, "generator": seeded()},
         {"num_epochs": 1, "batch_size": 8},
+        {"num_epochs": 1, "clip": -1.0},  # would climb
+        {"num_epochs": 1, "clip": float("nan")},
     ],
 )
 def test_runs_that_cannot_be_are_refused_before_they_start(wrong):
@@ -177,6 +218,21 @@ def test_data_that_do_not_fit_are_refused():
         lab.train(model, nn.CrossEntropyLoss(), (x, y[1:]), sgd(model), num_epochs=1)
     with pytest.raises(ritz.ArgumentError, match="generator"):
         lab.train(model, nn.CrossEntropyLoss(), lambda generator: (x, y), sgd(model), num_epochs=1)
+
+
+def test_an_optimiser_that_asks_for_the_loss_again_and_again_is_refused():
+    model = network(3, 5, 2)
+    with pytest.raises(ritz.ArgumentError, match="LBFGS"):
+        lab.train(model, nn.CrossEntropyLoss(), classes(), torch.optim.LBFGS(model.parameters()), num_epochs=1)
+
+
+def test_an_accuracy_is_that_of_the_model_in_eval_mode_and_leaves_it_as_it_was():
+    x, y = classes()
+    model = nn.Sequential(network(3, 5, 2), nn.BatchNorm1d(2, dtype=F64)).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = lab.accuracy(model, (x, y))
+    assert model.training and all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert found == float((model.eval()(x).argmax(1) == y).double().mean())
 
 
 # schedules
@@ -232,15 +288,26 @@ def test_a_schedule_multiplies_the_rate_of_every_group():
     assert_close(last.learning_rate, 0.001)
 
 
-def test_a_schedule_without_meaning_is_refused():
-    with pytest.raises(ritz.ArgumentError, match="HALVING"):
-        lab.Plateau(window=100, improvement=1e-3, factor=2.0)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: lab.Plateau(window=100, improvement=1e-3, factor=2.0),
+        lambda: lab.Annealing(factor=-0.1),
+        lambda: lab.Annealing(at=(-0.5,)),
+        lambda: lab.Cosine(warmup=-1),
+        lambda: lab.Cosine(floor=float("nan")),
+    ],
+)
+def test_a_schedule_without_meaning_is_refused(wrong):
+    with pytest.raises(ritz.ArgumentError, match="asked for"):
+        wrong()
 
 
 # going on after a kill
 
 RUN = """
-import sys, torch
+import os, signal, sys, time, torch
+import torch._dynamo  # which the first optimiser imports: here once, and not in every process
 from torch import nn
 from ritz.lab import ensemble, train as lab
 
@@ -273,39 +340,52 @@ def result(kind, path):
     assert pause.history["drawn"].epochs.tolist() == list(range(1, 13))
     return torch.cat([part.flatten().double() for part in (*parts, *noted)])
 
-for kind in ("sgd", "adamw", "linear", "ensemble"):
-    found = result(kind, f"{sys.argv[1]}/{kind}.npz")
-    if sys.argv[2] == "compare":
-        assert torch.equal(found, result(kind, f"{sys.argv[1]}/{kind}-whole.npz")), kind
+KINDS = "sgd", "adamw", "linear", "ensemble"
+
+def killed(folder, pauses, delay):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(writer, 1)
+        for kind in KINDS:
+            result(kind, f"{folder}/{kind}.npz")
+    with open(reader) as lines:
+        for _ in range(pauses):
+            lines.readline()
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+folder, *moments = sys.argv[1:]
+for moment in moments:
+    pauses, delay = moment.split(":")
+    killed(folder, int(pauses), float(delay))
+for kind in KINDS:
+    found = result(kind, f"{folder}/{kind}.npz")
+    assert torch.equal(found, result(kind, f"{folder}/{kind}-whole.npz")), kind
 """
 
 
-def started(*arguments):
-    command = [sys.executable, "-c", RUN, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_run_killed_at_random_moments_gives_the_same_bits(tmp_path):
-    """Killed twice, in the middle of one kind of training or another; the third run compares with runs in one go."""
+    """Killed twice, in the middle of one kind of training or another; then all are compared with runs in one go.
+
+    One process imports torch and forks before it computes anything: what it forks is as good as a new process.
+    """
     random = np.random.default_rng()
-    for pauses in random.integers(1, 16, size=2):
-        with started(tmp_path, "go on") as process:
-            for _ in range(pauses):
-                process.stdout.readline()
-            time.sleep(random.uniform(0, 0.01))  # in the middle of an epoch, or of writing the file
-            process.send_signal(signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
-    with started(tmp_path, "compare") as process:
-        reported = process.stdout.read().decode().splitlines()
-    assert process.returncode == 0
+    pauses, delays = random.integers(1, 16, size=2), random.uniform(0, 0.01, size=2)  # within an epoch, or a writing
+    moments = [f"{pause}:{delay}" for pause, delay in zip(pauses, delays, strict=True)]
+    command = [sys.executable, "-c", RUN, str(tmp_path), *moments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    reported = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True).stdout.decode().splitlines()
     assert len(reported) < 2 * 4 * 12  # some of it had been done
 
 
-def run_with_file(path, *, num_epochs=6, until=None, seed=0, rate=0.1):
+def run_with_file(path, *, num_epochs=6, until=None, seed=0, rate=0.1, loss=CROSS_ENTROPY):
     """The losses of a run with a file, abandoned after `until` epochs."""
     model, data, found = network(3, 5, 2, seed=seed), classes(), []
     options = {"num_epochs": num_epochs, "batch_size": 32, "generator": seeded(), "save_seconds": 0.0}
-    for pause in lab.train(model, nn.CrossEntropyLoss(), data, sgd(model, rate), checkpoint=path, **options):
+    for pause in lab.train(model, loss, data, sgd(model, rate), checkpoint=path, **options):
         found.append((pause.epoch, pause.loss))
         if pause.epoch == until:
             break
@@ -332,7 +412,14 @@ def test_notes_survive_in_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other, names", [({"seed": 1}, "initial weights"), ({"rate": 0.2}, "optimizer"), ({"num_epochs": 7}, "num_epochs")]
+    "other, names",
+    [
+        ({"seed": 1}, "initial weights"),
+        ({"rate": 0.2}, "optimizer"),
+        ({"num_epochs": 7}, "num_epochs"),
+        ({"loss": nn.MultiMarginLoss()}, "loss"),
+        ({"loss": lambda z, y: nn.functional.cross_entropy(z, y)}, "loss"),
+    ],
 )
 def test_a_file_of_another_run_is_refused(tmp_path, other, names):
     run_with_file(tmp_path / "run.npz", until=2)
@@ -342,6 +429,14 @@ def test_a_file_of_another_run_is_refused(tmp_path, other, names):
 
 def test_a_damaged_file_is_refused(tmp_path):
     (tmp_path / "run.npz").write_bytes(b"nonsense")
+    with pytest.raises(ritz.FileError):
+        run_with_file(tmp_path / "run.npz")
+
+
+@pytest.mark.parametrize("header", [[], {}, {"identity": 3}])
+def test_a_file_with_another_header_is_refused(tmp_path, header):
+    run_with_file(tmp_path / "run.npz", until=2)
+    record.write_arrays(tmp_path / "run.npz", record.read_arrays(tmp_path / "run.npz")[0], header)
     with pytest.raises(ritz.FileError):
         run_with_file(tmp_path / "run.npz")
 
@@ -442,6 +537,34 @@ def test_linear_descent_of_a_stack_can_have_data_for_each():
         assert_close([W[index] for W in together.parameters], single.parameters, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("examples", [3, 30])
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_networks_of_a_stack_can_share_inputs_and_have_targets_of_their_own(examples, batch_size):
+    weights, X, _ = problem(4, 5, 2, examples=examples)
+    Y = normal(3, examples, 2, seed=70)
+    options = {"learning_rate": 0.02, "num_epochs": 10, "batch_size": batch_size}
+    *_, together = lab.linear_descent(weights, X, Y, generator=seeded(), **options)
+    for index, y in enumerate(Y):
+        *_, single = lab.linear_descent(weights, X, y, generator=seeded(), **options)
+        assert_close([W[index] for W in together.parameters], single.parameters, rtol=1e-11, atol=1e-12)
+        assert_close(together.loss[index].item(), single.loss)
+        few = lab.compressed(X, Y)
+        assert_close([few.x, few.y[index]], list(lab.compressed(X, y)))
+
+
+@pytest.mark.parametrize("batch_size", [None, 16])
+def test_linear_descent_does_not_mind_what_becomes_of_the_weights_given(batch_size):
+    """As where they are a model's, into which every pause is written to be measured."""
+    weights, X, Y = problem(4, 5, 2)
+    used = [W.clone() for W in weights]
+    options = {"learning_rate": 0.05, "num_epochs": 5, "batch_size": batch_size}
+    *_, expected = lab.linear_descent(weights, X, Y, generator=seeded(), **options)
+    for pause in lab.linear_descent(used, X, Y, generator=seeded(), **options):
+        for W, now in zip(used, pause.parameters, strict=True):
+            W.copy_(now)
+    assert_close(used, expected.parameters, rtol=0, atol=0)
+
+
 def test_multipliers_and_layer_rates_are_those_of_the_network():
     weights, X, Y = problem(4, 5, 2)
 
@@ -487,9 +610,53 @@ def test_compressed_data_have_the_loss_and_hessian_of_all_data():
     assert_close(jacfwd(grad(risk))(theta, *small), jacfwd(grad(risk))(theta, X, Y), rtol=1e-11, atol=1e-12)
 
 
+# as users have them: in tests the annotations are checked as well, and would come first
+linear_descent, compressed = inspect.unwrap(lab.linear_descent), inspect.unwrap(lab.compressed)
+
+
 def test_layers_that_do_not_fit_are_refused():
     weights, X, Y = problem(4, 5, 2)
     with pytest.raises(ritz.DataError, match="order of the layers"):
-        lab.linear_descent(weights[::-1], X, Y, learning_rate=0.1, num_epochs=1)
+        linear_descent(weights[::-1], X, Y, learning_rate=0.1, num_epochs=1)
     with pytest.raises(ritz.ArgumentError, match="layer_rates"):
-        lab.linear_descent(weights, X, Y, learning_rate=0.1, num_epochs=1, layer_rates=[1.0])
+        linear_descent(weights, X, Y, learning_rate=0.1, num_epochs=1, layer_rates=[1.0])
+    stack = [torch.stack([W, W]) for W in weights]
+    for wrong in ([stack[0], torch.stack([weights[1]] * 3)], [stack[0], weights[1][0]]):
+        with pytest.raises(ritz.DataError, match="order of the layers"):
+            linear_descent(wrong, X, Y, learning_rate=0.1, num_epochs=1)
+    for x, y in ((X[0], Y), (torch.stack([X] * 3), torch.stack([Y] * 3)), (X, torch.stack([Y] * 3))):
+        with pytest.raises(ritz.DataError, match="order of the layers"):
+            linear_descent(stack, x, y, learning_rate=0.1, num_epochs=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"learning_rate": -0.1},  # would climb
+        {"learning_rate": float("nan")},
+        {"learning_rate": torch.tensor([0.1, 0.2, 0.3])},
+        {"learning_rate": 0.1, "layer_rates": [1.0, -1.0]},
+        {"learning_rate": 0.1, "multipliers": [1.0, float("inf")]},
+    ],
+)
+def test_rates_that_no_descent_has_are_refused(options):
+    weights, X, Y = problem(4, 5, 2)
+    for layers in (weights, [torch.stack([W, W]) for W in weights]):
+        with pytest.raises(ritz.ArgumentError):
+            linear_descent(layers, X, Y, num_epochs=1, **options)
+
+
+@pytest.mark.parametrize("batch_size", [None, 16])
+def test_linear_descent_refuses_data_that_are_no_numbers(batch_size):
+    weights, X, Y = problem(4, 5, 2)
+    for x, y in ((X * torch.nan, Y), (X, Y * torch.inf)):
+        options = {"num_epochs": 1, "batch_size": batch_size, "generator": seeded()}
+        with pytest.raises(ritz.DataError, match="NaN"):
+            linear_descent(weights, x, y, learning_rate=0.1, **options)
+
+
+def test_data_that_do_not_fit_are_not_compressed():
+    _, X, Y = problem(4, 5, 2)
+    for x, y in ((X, Y[1:]), (X[:0], Y[:0]), (X * torch.nan, Y)):
+        with pytest.raises(ritz.DataError):
+            compressed(x, y)

@@ -163,3 +163,80 @@ def test_a_risk_without_independent_examples_is_refused():
 def test_an_incomplete_capture_is_refused_by_name():
     with pytest.raises(ModelError, match="scale"):
         layers(risk_of("partly_trained")).check_complete("A Kronecker factor")
+
+
+class Stacked(nn.Module):
+    """A layer that sees all examples twice, one copy of the batch after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.layer(torch.cat([x, x.flip(1)])).tanh().unflatten(0, (2, -1)).sum(0))
+
+
+class Sorted(nn.Module):
+    """A layer that sees the examples in the order of their first entry."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        order = x[:, 0].argsort()
+        return self.head(self.layer(x[order]).tanh()[order.argsort()])
+
+
+class Routed(nn.Module):
+    """Two layers, each of which sees a part of the examples."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right, self.head = nn.Linear(4, 5), nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        positive = x[:, 0] > 0
+        h = torch.where(positive[:, None], 0.0, self.right(x))
+        return self.head(h.masked_scatter(positive[:, None], self.left(x[positive])).tanh())
+
+
+@pytest.mark.parametrize("sizes", [(1, 6, 4), (1,) * 11])
+def test_batches_of_one_example_do_not_hide_that_rows_are_stacked(sizes):
+    x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
+    risk = Risk(Stacked().double(), nn.CrossEntropyLoss(), list(zip(x.split(sizes), y.split(sizes), strict=True)))
+    assert layers(risk).others == {"layer.weight", "layer.bias"}
+
+
+def test_a_layer_that_sees_sorted_examples_is_not_captured_though_the_first_are_in_order():
+    x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
+    x[:3, 0] = torch.tensor([-9.0, -8.0, -7.0])
+    risk = Risk(Sorted().double(), nn.CrossEntropyLoss(), [(x[:9], y[:9]), (x[9:], y[9:])])
+    assert layers(risk).others == {"layer.weight", "layer.bias"}
+
+
+def test_a_layer_that_later_sees_a_part_of_the_examples_is_refused_by_name():
+    x, y = torch.randn(15, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(15) % 3
+    x[:9, 0], x[9:11, 0], x[11:, 0] = 1.0, -1.0, 1.0
+    risk = Risk(Routed().double(), nn.CrossEntropyLoss(), [(x[:9], y[:9]), (x[9:], y[9:])])
+    known = layers(risk)
+    with pytest.raises(ModelError, match="Layer left saw 4 rows of a batch of 6"):
+        for batch in risk.batches:
+            known.passed(batch)
+
+
+@pytest.mark.parametrize("padding", [0, -1])
+def test_padding_has_no_gradient_and_is_captured(padding):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(3, 4, padding_idx=padding), nn.Flatten(), nn.Linear(12, 3)).double()
+        x = torch.randint(3, (9, 3))
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(9) % 3))
+    known, batch = layers(risk), next(iter(risk.batches))
+    assert not known.others
+    found = known.passed(batch)
+    cotangent = torch.randn(found.z.shape, generator=torch.Generator().manual_seed(2), dtype=risk.dtype)
+    ours = gradients_by_layers(found, found.errors(cotangent[None]), 9)["0.weight"]
+    expected = gradients_by_autograd(risk, batch, cotangent)
+    assert not bool(ours.view(9, 3, 4)[:, padding].any())
+    torch.testing.assert_close(ours, torch.stack([row["0.weight"].flatten() for row in expected]))

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import zipfile
 from dataclasses import FrozenInstanceError, asdict, dataclass, replace
 
 import numpy as np
@@ -317,3 +318,39 @@ def test_a_parent_that_is_a_file_is_told_as_such(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(FileError, match="cannot be written"):
         record.write_bytes(tmp_path / "taken" / "numbers.bin", b"1")
+
+
+def entry(header):
+    """An .npy file with this header, damaged or not."""
+    line = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\0" + len(line).to_bytes(2, "little") + line + bytes(48)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999999,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3), } (",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }",
+        "'' '",
+    ],
+)
+def test_an_array_that_was_damaged_before_it_was_packed_is_refused(tmp_path, header):
+    """The checksum of the archive is right, so that numpy reads the header, which it does in many ways."""
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", entry(header))
+    with pytest.raises(FileError, match=r"x\.npz cannot be read"):
+        record.read_arrays(tmp_path / "x.npz")
+
+
+def test_a_header_that_is_no_mapping_is_refused(tmp_path):
+    record.write_arrays(tmp_path / "x.npz", {"a": np.zeros(2)}, [1, 2])
+    with pytest.raises(FileError, match="cannot be read"):
+        record.read_arrays(tmp_path / "x.npz")
+
+
+def test_numbers_that_numpy_has_no_type_for_are_kept_exactly_in_a_wider_one(tmp_path):
+    values = torch.tensor([1.0, -0.1, 3e38]).bfloat16()
+    record.write_arrays(tmp_path / "x.npz", {"a": values})
+    found = record.read_arrays(tmp_path / "x.npz")[0]["a"]
+    assert found.dtype == np.float32 and torch.equal(torch.from_numpy(found).bfloat16(), values)

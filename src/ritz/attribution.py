@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +21,7 @@ from .eigen import SMALL, eigenpairs
 from .errors import ArgumentError
 from .gram import PARTS, Gram, Part, pulled_back
 from .krylov import spectral_density
+from .losses import CrossEntropy
 from .operators import Operator, gauss_newton, hessian, low_rank
 from .risk import Risk
 from .spectrum import Eigenpairs, Spectrum
@@ -90,13 +92,20 @@ class Attribution:
         own spectrum that stand above the edge of G_within, the outliers left out: at most C(C - 2); it is not told
         from the bulk where the means are not held.
         """
-        n, risk = self.classes.risk.size, self.classes.risk
-        rank = min(n, risk.num_terms * (self.num_classes - 1))
-        edge = self.spectra["G - G_class"].range[1]
-        outliers = int((self.gauss_newton.pairs.values > edge * (1 + 1e-9)).sum())
-        means = self.part_eigenvalues.get("together", self.gauss_newton.pairs.values[:outliers])
-        mini = max(0, int((means > self.within_edge).sum()) - outliers)
+        n, C, values = self.classes.risk.size, self.num_classes, self.gauss_newton.pairs.values
+        rank = min(n, _num_weighted(self.classes.risk) * (C - 1))
+        edge, floor = self.spectra["G - G_class"].range[1], self.floor
+        outliers = int((values > max(edge * (1 + 1e-9), floor)).sum())
+        means = self.part_eigenvalues.get("together", values[:outliers])
+        mini = int((means > max(self.within_edge, floor)).sum()) - outliers
+        mini = min(max(0, mini), C * (C - 2), rank - outliers)
         return {"outliers": outliers, "mini-bulk": mini, "bulk": rank - outliers - mini, "zero": n - rank}
+
+    @property
+    def floor(self) -> float:
+        """What rounding cannot tell from a zero eigenvalue of G: eps λ₁ for each class and cross-class."""
+        eps = torch.finfo(self.classes.risk.dtype).eps
+        return self.num_classes**2 * eps * max(0.0, float(self.gauss_newton.pairs.values[0]))
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -144,7 +153,7 @@ def _gram(risk: Risk, exact_rows: int) -> Gram | None:
     """The Gram matrix, where it is small enough to be diagonalised once for each knockout."""
     rows = risk.num_terms * (risk.num_classes - 1)
     wanted = rows <= exact_rows and risk.group is None and risk.separable
-    return Gram.of(risk, dtype=risk.dtype) if wanted else None
+    return Gram.of(risk) if wanted else None  # in float64: it is small, and its small eigenvalues are wanted
 
 
 def _eigenpairs_of_gram(risk: Risk, G: Operator, gram: Gram, count: int) -> Eigenpairs | None:
@@ -156,7 +165,7 @@ def _eigenpairs_of_gram(risk: Risk, G: Operator, gram: Gram, count: int) -> Eige
     values, Y = values.flip(0)[:count], Y.flip(1)[:, :count]
     if len(values) < count or not float(values[-1]) > KNOWN[risk.dtype] * float(values[0]):
         return None
-    V = pulled_back(risk, Y.to(risk.dtype)) / values.sqrt().to(risk.dtype)
+    V = pulled_back(risk, Y.to(risk.dtype)) / values.sqrt().to(risk.dtype)  # rows in the same order in any precision
     V = torch.linalg.qr(V).Q  # rounding has tilted them
     GV = G @ V
     small, turn = torch.linalg.eigh((V.T @ GV).double())
@@ -190,7 +199,8 @@ def _lines(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -
     if H is not None:
         total = energy(H)
         parts["functional"], whole = total - whole, total
-    shares = {name: torch.where(whole != 0, value / whole, 0.0) for name, value in parts.items()}
+    known = whole.abs() > torch.finfo(V.dtype).eps ** 0.75 * whole.abs().max()  # an eigenvalue of zero has no parts
+    shares = {name: torch.where(known, value / whole, 0.0) for name, value in parts.items()}
     means, cross = classes.between_class.factor, classes.cross_class.factor
     return Lines(pairs, shares, _inside(V, means), _inside(V, means, cross))
 
@@ -283,9 +293,10 @@ def _spectrum(A: Operator, *, exact: bool, generator: torch.Generator | None) ->
 def _outliers(found: Attribution) -> list[str]:
     C, values, inside = found.num_classes, found.gauss_newton.pairs.values, found.class_overlap
     counted = found.counts["outliers"]
-    sentences = [f"{counted} of the {C} largest eigenvalues of G stand above everything that is left without G_class."]
-    if len(values) > C:
-        sentences.append(f"Eigenvalue {C} of G is {float(values[C - 1] / values[C]):.2f} times eigenvalue {C + 1}.")
+    stand = "stands" if counted == 1 else "stand"
+    sentences = [f"{counted} of the {C} largest eigenvalues of G {stand} above all that is left without G_class."]
+    if len(values) > C and float(values[C]) > found.floor:
+        sentences.append(f"Eigenvalue {C} of G is {float(values[C - 1] / values[C]):.3g} times eigenvalue {C + 1}.")
     if inside is not None:
         where = "lie in" if inside >= NEAR_ONE else "lie partly in" if inside > NEAR_ZERO else "do not lie in"
         sentences.append(
@@ -297,8 +308,10 @@ def _outliers(found: Attribution) -> list[str]:
 def _knockouts(found: Attribution) -> list[str]:
     largest = {name: spectrum.range[1] for name, spectrum in found.spectra.items()}
     top, left = largest.pop("G"), largest.get("G off G_class")
+    if top <= 0:
+        return ["G is zero to rounding: the network is sure of every example."]
     by = {name.removeprefix("G - "): 1 - value / top for name, value in largest.items() if name.startswith("G - ")}
-    told = ", ".join(f"{share:.1%} without {name}" for name, share in by.items())
+    told = ", ".join(f"{max(0.0, share):.1%} without {name}" for name, share in by.items())
     sentences = [f"The largest eigenvalue of G falls by {told}."]
     if left is not None:
         sentences.append(f"On the complement of the class means it falls from {top:.3g} to {left:.3g}.")
@@ -306,14 +319,14 @@ def _knockouts(found: Attribution) -> list[str]:
 
 
 def _mini_bulk(found: Attribution) -> list[str]:
-    C, values = found.num_classes, found.part_eigenvalues.get("cross_class")
+    C, values, floor = found.num_classes, found.part_eigenvalues.get("cross_class"), found.floor
     if values is None:
         return []
-    above, bound = int((values > found.within_edge).sum()), C * (C - 2)
-    rank = int((values > values[0] * torch.finfo(found.classes.risk.dtype).eps * len(values)).sum())
+    rank, above = (int((values > bound).sum()) for bound in (floor, max(floor, found.within_edge)))
+    has = "one eigenvalue that is" if rank == 1 else f"{rank} eigenvalues that are"
     return [
-        f"G_cross has {rank} eigenvalues that are not zero, of at most C(C - 2) = {bound}; {above} of them stand "
-        f"above the edge of the bulk, {found.within_edge:.3g}, the largest eigenvalue of G_within."
+        f"G_cross has {has} not zero, of at most C(C - 2) = {C * (C - 2)}; above the edge of the bulk, "
+        f"{found.within_edge:.3g}, the largest eigenvalue of G_within, there {'is' if above == 1 else 'are'} {above}."
     ]
 
 
@@ -326,6 +339,15 @@ def _hessian(found: Attribution) -> list[str]:
         f"The top {C} eigenvectors of H {how} those of G: overlap {overlap:.3f}.",
         f"On average E = H - G gives {share:.1%} of the top {C} eigenvalues of H.",
     ]
+
+
+def _num_weighted(risk: Risk) -> int:
+    """How many terms have a weight: those that are neither ignored nor of a class of weight zero."""
+    loss = cast(CrossEntropy, risk.loss)
+    z = risk.theta.new_zeros(risk.num_classes, risk.num_classes)
+    masses = loss.masses(z, torch.arange(risk.num_classes, device=z.device))
+    kept = risk.labels[risk.labels != loss.ignore_index]
+    return int((masses[kept] > 0).sum())
 
 
 def _check_lines(count: int, asked: int | None) -> None:

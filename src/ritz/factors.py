@@ -11,6 +11,7 @@ from torch import Tensor
 from .affine import Affine, affine_layers, check_memory, check_own, check_ungrouped, columns, pieces
 from .batches import Batch
 from .errors import ModelError
+from .jacobians import cotangents
 from .layers import Layers, Pass, layers
 from .losses import CrossEntropy, Loss
 from .risk import Risk
@@ -89,22 +90,10 @@ def _masses(loss: Loss, z: Tensor, batch: Batch) -> Float[Tensor, " N"]:
 
 def errors_of(risk: Risk, batch: Batch, passed: Pass) -> Iterator[list[Tensor]]:
     """The errors of every use for all columns of the loss's square root, a few at a time."""
-    for cotangents in _cotangents(risk.loss, passed.z.detach(), batch.targets):
-        for _, errors in columns(risk, passed, cotangents):
+    z = passed.z.detach()
+    for U in cotangents(risk.loss, z, risk.loss.square_root(z, batch.targets)):
+        for _, errors in columns(risk, passed, U):
             yield errors
-
-
-def _cotangents(loss: Loss, z: Tensor, targets: Tensor) -> Iterator[Float[Tensor, "r ..."]]:
-    """The columns of S with S Sᵀ = ∂²tᵢ/∂z²; one term of an example at a time, for terms are independent."""
-    dim = -1 if z.ndim == 1 else getattr(loss, "class_dim", -1) % z.ndim
-    rows = z[:, None] if z.ndim == 1 else z.movedim(dim, -1)
-    S = loss.square_root(z, targets)
-    S = S.reshape(len(z), -1, *S.shape[1:]).permute(3, 0, 1, 2)  # (r, N, terms, K)
-    for term in range(S.shape[2]):
-        U = torch.zeros_like(S)
-        U[:, :, term] = S[:, :, term]
-        U = U.reshape(-1, *rows.shape)
-        yield U[..., 0] if z.ndim == 1 else U.movedim(-1, dim + 1)
 
 
 def features_of(layer: Affine, passed: Pass) -> Float[Tensor, "N T d"]:

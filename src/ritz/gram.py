@@ -19,18 +19,19 @@ from torch import Tensor
 from . import progress
 from .batches import Batch
 from .classes.membership import Terms, terms
-from .errors import ArgumentError, DataError, NumericalError
-from .jacobians import Rows, row_bytes, rows_of
+from .errors import ArgumentError, DataError, ModelError, NumericalError
+from .jacobians import Rows, cotangents, row_bytes, rows_of
 from .layers import Layers, layers
 from .linearizations import add_product, gauss_newton_forward, gauss_newton_map
 from .losses import CrossEntropy, complement
+from .products import quiet
 from .risk import Risk
 from .spectrum import Spectrum
 
 Part = Literal["between_class", "cross_class", "own_class", "within"]
 PARTS: tuple[Part, ...] = get_args(Part)
-ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}  # of xᵀGx: far below what a missed layer would change
-TF32_ROUNDING = 3e-2
+ROUNDING = {torch.float64: 1e-9, torch.float32: 0.1}  # of xᵀGx; float32 is also checked in float64, on few examples
+FEW = 8
 
 
 def gram_spectrum(
@@ -59,15 +60,15 @@ class Gram:
         """The Gram matrix of a risk, computed in the given precision and checked against a product with G."""
         _check_rows(risk)
         risk = risk.to(dtype)
-        high = dtype == torch.float32 and risk.tangent_precision == "high"
-        found = layers(risk)
-        for known in (found, Layers(risk, frozenset(risk.shapes))):  # the second captures nothing
-            gram = _assembled(known)
-            if gram.error <= (TF32_ROUNDING if high else ROUNDING[dtype]):
-                return gram
+        gram = _captured(layers(risk)) if dtype == torch.float64 or _faithful(risk) else None
+        if gram is None or not gram.error <= ROUNDING[dtype]:
+            gram = _assembled(Layers(risk, frozenset(risk.shapes)))  # which captures nothing
+        if gram.error <= ROUNDING[dtype]:
+            return gram
         raise NumericalError(
             f"The Gram matrix and a product with G differ by {gram.error:.1e}, relative to the product.",
-            "The gradients of single examples do not add up to those of a batch.",
+            "The gradients of single examples do not add up to those of a batch, or float32 does not resolve them.",
+            "Compute in float64: dtype=torch.float64.",
             "Check that the model treats every example by itself, and that it is deterministic.",
         )
 
@@ -91,14 +92,6 @@ class Gram:
         values = torch.linalg.eigvalsh(K).cpu()
         order = values.abs().argsort(descending=True)
         return values[order[: self.size]]
-
-    def overlap(self, parts: Sequence[Part], count: int) -> float:
-        """The part of the top `count` eigenvectors of G that lies in the range of the parts: ‖P V‖² / count."""
-        B = self._columns(parts)
-        values, vectors = torch.linalg.eigh(self.matrix.double())
-        top, roots = vectors[:, -count:], values[-count:].clamp(min=0).sqrt()
-        inside = _inverse_root(B.T @ self.matrix.double() @ B) @ (B.T @ top) * roots  # Qᵀ v, v = J̃ᵀy/√λ, K y = λ y
-        return float(inside.square().sum() / count)
 
     def _columns(self, parts: Sequence[Part]) -> Float[Tensor, "m s"]:
         """B with J̃ᵀ B Bᵀ J̃ the sum of the parts."""
@@ -152,7 +145,7 @@ def _combinations(weights: Float[Tensor, " C"], label: int, parts: Sequence[Part
         "cross_class": unit[:, others] @ complement(shares[None])[0],
         "own_class": unit[:, [label]],
     }
-    return torch.cat([columns[part] for part in parts if part in columns], 1) if parts else unit[:, :0]
+    return torch.cat([unit[:, :0], *(column for part, column in columns.items() if part in parts)], 1)
 
 
 def _loss_of_root(B: Float[Tensor, "m s"]) -> tuple[Float[Tensor, "m s"], Float[Tensor, " s"]]:
@@ -177,12 +170,26 @@ def _inverse_root(A: Float[Tensor, "s s"]) -> Float[Tensor, "s s"]:
 # The matrix ---------------------------------------------------------------------------------------------------------
 
 
+def _faithful(risk: Risk) -> bool:
+    """Whether the layers' part in the gradients is seen rightly: a question that float32 rounding must not answer."""
+    gram = _captured(layers(risk.first(FEW).to(torch.float64)))
+    return gram is not None and gram.error <= ROUNDING[torch.float64]
+
+
+def _captured(known: Layers) -> Gram | None:
+    """K from what layers saw; None where that could not be told apart by example."""
+    try:
+        return _assembled(known)
+    except ModelError:
+        return None
+
+
 def _assembled(known: Layers) -> Gram:
     """K, block by block of examples, so many at a time that two blocks and what comes of them fit into memory."""
     risk, blocks = known.risk, _blocks(known)
     pieces: list[list[Tensor]] = []
     labelled: list[Terms] = []
-    with progress.bar("Gram matrix", total=len(blocks) * (len(blocks) + 1) // 2) as bar:
+    with quiet(), progress.bar("Gram matrix", total=len(blocks) * (len(blocks) + 1) // 2) as bar:
         for i, block in enumerate(blocks):
             left = _rows(known, block)
             pieces.append([])
@@ -215,16 +222,7 @@ def _rows(known: Layers, block: Batch) -> Rows:
 
 def _directions_of_outputs(risk: Risk, z: Tensor, targets: Tensor) -> Float[Tensor, "r N ..."]:
     """u with Σ u uᵀ = ∂²ℓ/∂z² / Σ w: the directions of every example, r for each of its terms, as cotangents of z."""
-    dim = -1 if z.ndim == 1 else getattr(risk.loss, "class_dim", -1)
-    shape = z.shape if z.ndim == 1 else z.movedim(dim, -1).shape
-    S = _root(risk, z, targets)
-    count, width, rank = S.shape
-    each = count // len(z)
-    U = S.new_zeros(each, rank, len(z), each, width)
-    for term, block in enumerate(S.view(len(z), each, width, rank).unbind(1)):
-        U[term, :, :, term] = block.permute(2, 0, 1)
-    U = U.reshape(each * rank, *shape)
-    return U if z.ndim == 1 else U.movedim(-1, dim % z.ndim + 1)
+    return torch.cat(list(cotangents(risk.loss, z, _root(risk, z, targets))))
 
 
 def _root(risk: Risk, z: Tensor, targets: Tensor) -> Float[Tensor, "t K r"]:
@@ -275,8 +273,10 @@ def pulled_back(risk: Risk, Y: Float[Tensor, "m k"]) -> Float[Tensor, "n k"]:
 def _error(risk: Risk, K: Float[Tensor, "m m"], blocks: list[Batch]) -> float:
     """How far xᵀx is from yᵀKy and xᵀGx from ‖Ky‖², for x = J̃ᵀy with a random y."""
     y = torch.randn(len(K), generator=torch.Generator().manual_seed(0), dtype=K.dtype).to(K.device)
-    x, Ky = pulled_back(risk, y[:, None])[:, 0], K @ y
-    pairs = [(x @ x, y @ Ky), (x @ _gauss_newton_product(risk, x, blocks), Ky @ Ky)]
+    x, y, K = pulled_back(risk, y[:, None])[:, 0].double(), y.double(), K.double()  # float32 cannot hold their squares
+    scale, Ky = x.norm().clamp(min=torch.finfo(x.dtype).tiny), K @ y
+    Gx = _gauss_newton_product(risk, (x / scale).to(risk.dtype), blocks).double() * scale
+    pairs = [(x @ x, y @ Ky), (x @ Gx, Ky @ Ky)]
     return max(float((a - b).abs() / b.abs()) if float(b) else float(a.abs()) for a, b in pairs)
 
 
@@ -327,7 +327,7 @@ def _check_rows(risk: Risk) -> None:
         raise ArgumentError(
             f"The Gram matrix of {risk.num_terms:,} terms has {rows:,} rows and takes {wanted / 1e9:.3g} GB.",
             f"The risk may use {risk.memory / 1e9:.3g} GB.",
-            f"Take fewer examples: risk.first({int(risk.num_examples * (risk.memory / wanted) ** 0.5)}).",
+            f"Take fewer examples: risk.first({max(1, int(risk.num_examples * (risk.memory / wanted) ** 0.5))}).",
             "Raise Risk(..., memory=...), if the machine has it.",
             "Use spectral_density(gauss_newton(risk)), which needs no such matrix.",
         )

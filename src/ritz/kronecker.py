@@ -19,8 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .affine import Affine
-from .classes.membership import cross_weights
-from .errors import DataError
+from .classes.membership import check_one_label, cross_weights
 from .factors import Factors, check_size, errors_of, features_of, linear_layers, passes, width
 from .krylov import spectral_density
 from .operators import Operator
@@ -308,12 +307,8 @@ def _across(risk: Risk, groups: int) -> KhatriRao:
 
 def _class_count(risk: Risk) -> int:
     count = len(cross_weights(risk))
-    if any(batch.targets.ndim > 1 for batch in risk.batches):
-        raise DataError(
-            "An example has several labels: the targets have a dimension besides that of the examples.",
-            "Factors by class need the one class of an example, with all that a layer sees of it.",
-            "Use kfac(risk), which needs no classes.",
-        )
+    why = "Factors by class need the one class of an example, with all that a layer sees of it."
+    check_one_label(risk, why, "Use kfac(risk), which needs no classes.")
     return count
 
 

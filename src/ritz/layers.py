@@ -20,13 +20,13 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from .batches import Batch
+from .batches import Batch, holding
 from .errors import ModelError
 from .risk import Risk
 
 Kind = Literal["linear", "scale", "embedding"]
 Layout = Callable[[Tensor], Tensor]  # a tensor of the shape of the layer's output -> (N, T, channels)
-WATCHED_EXAMPLES = 3  # on which layouts are found out: enough that another example's rows are seen to stay empty
+WATCHED_EXAMPLES = 8  # on which layouts are found out: too many for rows that are sorted to keep their order by chance
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,9 @@ class Layers:
 
     def passed(self, batch: Batch) -> Pass:
         """A forward pass that remembers what every layer saw."""
-        return _watched(self.risk, batch, self.others)[0]
+        found = _watched(self.risk, batch, self.others)[0]
+        _check_rows(found, len(batch))
+        return found
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
@@ -158,18 +160,36 @@ def _watched(risk: Risk, batch: Batch, others: frozenset[str]) -> tuple[Pass, se
 
 
 def _misplaced(found: Pass, count: int) -> set[str]:
-    """Parameters of layers in which the errors of one example do not stay with that example."""
+    """Parameters of layers in which the errors of half of the examples do not stay with them."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(found.z.device)
+    half, others = order[: (count + 1) // 2], order[(count + 1) // 2 :]
     cotangent = torch.zeros_like(found.z)
-    cotangent[-1] = torch.linspace(0.5, 1.5, cotangent[-1].numel()).to(cotangent).view_as(cotangent[-1])
+    cotangent[half] = torch.linspace(0.5, 1.5, cotangent[0].numel()).to(cotangent).view_as(cotangent[0])
     names: set[str] = set()
     for use, error in zip(found.uses, found._gradients(cotangent), strict=True):
-        if len(error) % count or bool(error.reshape(count, -1)[:-1].any()):
+        if len(error) % count or bool(error.reshape(count, -1)[others].any()):
             names |= {name for name in (use.weight, use.bias) if name is not None}
     return names
 
 
 def _first(risk: Risk) -> Batch:
-    return next(iter(risk.batches)).first(WATCHED_EXAMPLES)
+    """The first examples, of several batches where these are small: one alone tells nothing of where others lie."""
+    found: list[Batch] = []
+    for batch in risk.batches:
+        found.append(batch.first(WATCHED_EXAMPLES))
+        if sum(map(len, found)) >= WATCHED_EXAMPLES:
+            break
+    return max(holding(found).joined(len(found)), key=len)
+
+
+def _check_rows(found: Pass, count: int) -> None:
+    for use in found.uses:
+        if use.shape[0] % count:
+            raise ModelError(
+                f"Layer {use.layer} saw {use.shape[0]} rows of a batch of {count} examples.",
+                "Which row belongs to which example cannot be told, though it could on the first ones.",
+                "Leave it out: risk.restricted_to(...) with globs that match the other parameters.",
+            )
 
 
 def _check_separable(risk: Risk) -> None:
@@ -214,7 +234,7 @@ class _Watch(TorchFunctionMode):
 
     def rows(self, values: Tensor, channels: int) -> Tensor:
         """(..., channels) as (N, T, channels)."""
-        return values.reshape(self.count, -1, channels) if len(values) % self.count == 0 else values
+        return values.reshape(self.count, -1, channels)
 
     def maps(self, values: Tensor) -> Tensor:
         """(N, channels, ...) as (N, T, channels)."""
@@ -349,14 +369,14 @@ def _embedding(
     watch: _Watch, input: Tensor, weight: Tensor, padding_idx: int | None = None, *args: Any, **kw: Any
 ) -> Any:
     options = {**dict(zip(("max_norm", "norm_type", "scale_grad_by_freq", "sparse"), args, strict=False)), **kw}
-    if watch.ignores(weight) or padding_idx is not None or options.get("max_norm") is not None:
-        return NotImplemented  # padding rows have no gradient, and max_norm changes the weight
-    if options.get("scale_grad_by_freq"):
-        return NotImplemented  # the gradient of an example depends on its batch
+    if watch.ignores(weight) or options.get("max_norm") is not None or options.get("scale_grad_by_freq"):
+        return NotImplemented  # max_norm changes the weight; frequencies are those of a batch
     output = F.embedding(input, watch.copied(weight))  # type: ignore[arg-type]
+    padding = None if padding_idx is None else (input == padding_idx % len(weight))[..., None]
+    counted = lambda t: t if padding is None else t.masked_fill(padding, 0.0)  # what is padding has no gradient
     return watch.note(
         "embedding", weight, None, input, output,
-        layout=lambda t: watch.rows(t, weight.shape[1]), unfolded=lambda t: t.reshape(watch.count, -1),
+        layout=lambda t: watch.rows(counted(t), weight.shape[1]), unfolded=lambda t: t.reshape(watch.count, -1),
     )  # fmt: skip
 
 

@@ -187,6 +187,7 @@ def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style:
     ax.fill_between(u.exp(), low, y.clamp(min=low), color=line.get_color(), alpha=0.25, linewidth=0)
     ax.set(xscale="log", yscale="log", ylim=(low, high), xlim=(floor, right))
     ax.set(xlabel="eigenvalue λ", ylabel="per decade")
+    ax.yaxis.set_minor_formatter(NullFormatter())  # the axis has a whole decade, which is named
     return ax
 
 
@@ -214,6 +215,14 @@ def knockout(
     return ax
 
 
+def empty(ax: Axes) -> Axes:
+    """A panel of eigenvalues that are zero, for which a logarithmic axis has no place."""
+    ax.text(0.5, 0.5, "all are zero", ha="center", color="0.5", fontsize="small", transform=ax.transAxes)
+    ax.minorticks_off()
+    ax.set(xticks=[], yticks=[])
+    return ax
+
+
 def screes(
     ax: Axes,
     curves: Mapping[str, Float[Tensor, " _"]],
@@ -228,6 +237,8 @@ def screes(
     for colour, (name, values) in zip((COLOURS[0], COLOURS[3], "0.55"), curves.items(), strict=False):
         values = values[values > zero].detach().cpu()
         ax.plot(range(1, len(values) + 1), values, "o-", color=colour, label=name, markersize=3, linewidth=0.8)
+    if not any(len(line.get_xdata()) for line in ax.lines):  # type: ignore[arg-type]
+        return empty(ax)
     if whisker is not None:
         low, high = whisker
         ax.errorbar([0.7], [low], [[0.0], [high - low]], color=COLOURS[3], capsize=3, linewidth=1.2)

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import shutil
+import tokenize
 import uuid
 import zipfile
 import zlib
@@ -33,7 +34,7 @@ _HEADER = "header"  # the entry of an array file that holds its JSON header
 _FLOAT = "float"  # {"float": "nan"} stands for what JSON cannot write as a number
 _DAMAGED = (  # what numpy and zipfile raise at a file that is cut short, foreign, packed otherwise or full of nonsense
     *(OSError, ValueError, TypeError, AttributeError, EOFError, MemoryError, RuntimeError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(OverflowError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 
 
@@ -157,7 +158,10 @@ def discard(path: str | Path) -> None:
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any], header: Mapping[str, Any] | None = None) -> Path:
-    """Write arrays (or tensors) and a header of JSON values as one `.npz` file; returns its path."""
+    """Write arrays (or tensors) and a header of JSON values as one `.npz` file; returns its path.
+
+    Tensors in bfloat16, which numpy does not know, become float32, without rounding.
+    """
     path = Path(path)
     check_writable(path.parent)
     return _write_entries(path, {**_entries(arrays), _HEADER: np.array(_dumps(header or {}))})
@@ -171,8 +175,10 @@ def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
             arrays = {name: archive[name] for name in archive.files}
     except _DAMAGED as error:
         raise _unreadable(path, error, "an .npz file of numbers, without pickled objects") from error
-    header = arrays.pop(_HEADER, None)
-    return arrays, {} if header is None else _loads(str(header), path)
+    header = _loads(str(arrays.pop(_HEADER, "{}")), path)
+    if not isinstance(header, dict):
+        raise _unreadable(path, TypeError("its header is no mapping"), "an .npz file that ritz wrote")
+    return arrays, header
 
 
 @runtime_checkable
@@ -252,7 +258,10 @@ def _entries(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value)
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    array = np.asarray(value)
     if name == _HEADER or array.dtype.hasobject:
         raise ArgumentError(
             f"The array {name!r} of dtype {array.dtype} was to be saved.",

@@ -46,11 +46,7 @@ def measure(found: Measured, risk: Risk, layers: list[Affine], *, exact_rows: in
 
 
 def _chosen(found: Measured, layers: list[Affine], exact_rows: int) -> list[Affine]:
-    layers = [layer for layer in layers if layer.weight is not None]
-    grouped = ", ".join(layer.name for layer in layers if layer.groups > 1)
-    if grouped:
-        found.notes.append(f"KFAC and CFAC: left out in {grouped}, whose weights are a matrix for each group.")
-    plain = [layer for layer in layers if layer.groups == 1]
+    plain = found.ungrouped("KFAC and CFAC", [layer for layer in layers if layer.weight is not None])
     return found.fitting("KFAC and CFAC", plain, lambda layer: max(layer.inputs + 1, layer.outputs), exact_rows)
 
 
@@ -98,11 +94,12 @@ def _factored(name: str, found: dict[str, Kronecker | None], options: dict[str, 
 
 def _note(found: Measured, name: str, spectra: dict[str, Spectrum]) -> None:
     exact = spectra["G"]
+    mean, others = exact.moment(1), {kind: spectrum for kind, spectrum in spectra.items() if kind != "G"}
     numbers = {
         "num_parameters": exact.size,
         "resolutions": {kind: spectrum.resolution for kind, spectrum in spectra.items()},
         "largest": {kind: spectrum.range[1] for kind, spectrum in spectra.items()},
-        "distances": {kind: s.wasserstein(exact) / exact.moment(1) for kind, s in spectra.items() if kind != "G"},
+        "distances": {kind: s.wasserstein(exact) / mean for kind, s in others.items() if mean > 0},
     }
     curves = {}
     for kind, spectrum in spectra.items():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..affine import Affine, affine_layers
 from ..errors import RitzError
-from ..layers import layers
+from ..layers import Layers, layers
 from ..risk import Risk
 
 SHOWN = 8  # panels that a page has room for: as many layers as the networks of Papyan (2020), Sec. 7, have
@@ -39,6 +39,13 @@ class Measured:
             self.notes.append(f"{what}: left out. {error.seen} {error.why}")
             return None
 
+    def ungrouped(self, what: str, layers: list[Affine]) -> list[Affine]:
+        """The layers whose weight is one matrix; the others are noted."""
+        grouped = ", ".join(layer.name for layer in layers if layer.groups > 1)
+        if grouped:
+            self.notes.append(f"{what}: left out in {grouped}, whose weights are a matrix for each group.")
+        return [layer for layer in layers if layer.groups == 1]
+
     def fitting(self, what: str, layers: list[Affine], width: Callable[[Affine], int], limit: int) -> list[Affine]:
         """The layers, 8 at most, whose matrices may be decomposed; the others are noted."""
         wide = [layer for layer in layers if width(layer) > limit]
@@ -54,11 +61,22 @@ class Measured:
 def affine(risk: Risk) -> tuple[list[Affine], list[str]]:
     """The linear layers and convolutions of θ; none, and why, where they cannot be told."""
     found = Measured()
-    known = found.attempted("Layers", lambda: affine_layers(layers(risk), "The class structure of layers"))
+    known = found.attempted("Layers", lambda: affine_layers(_captured(found, risk), "The class structure of layers"))
     chosen = list((known or {}).values())
     if len(chosen) > SHOWN:
         found.notes.append(f"Of {len(chosen)} layers, {SHOWN} are shown, evenly spaced.")
     return chosen, found.notes
+
+
+def _captured(found: Measured, risk: Risk) -> Layers:
+    """The layers of θ without the parameters that enter in another way, such as encodings of positions."""
+    known = layers(risk)
+    inside = [name for name in risk.shapes if name not in known.others]
+    if not known.others or not inside:
+        return known
+    told = ", ".join(name for name in risk.shapes if name in known.others)
+    found.notes.append(f"Layers: {told} left out, for they enter through no layer that can be captured.")
+    return layers(risk.restricted_to(inside))
 
 
 def spaced(items: Sequence[Result]) -> list[Result]:

@@ -132,7 +132,9 @@ def _compare(ax: Axes, record: Record, spectra: dict[str, Spectrum], colour: str
     for name, spectrum in spectra.items():
         look = {"color": plot.COLOURS[0]} if name == "G" else {"color": colour}
         plot.counts(ax, spectrum, floor=floor, width=width, label="Gˡ" if name == "G" else name, **look)
-    if len(spectra) < 2:
+    if not any(any(spectrum.range) for spectrum in spectra.values()):
+        plot.empty(ax)
+    elif len(spectra) < 2:
         ax.text(0.5, 0.9, "left out", ha="center", va="top", color="0.5", transform=ax.transAxes)
 
 

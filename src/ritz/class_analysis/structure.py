@@ -35,7 +35,8 @@ def measure(found: Measured, risk: Risk, layers: list[Affine], exact_rows: int, 
     if decay is None:
         found.notes.append("Weights: left out, for their structure needs the weight decay of the training (--decay).")
         return
-    chosen = fitting("Weights", width=lambda layer: min(layer.inputs, layer.outputs))
+    plain = found.ungrouped("Weights", [layer for layer in layers if layer.weight is not None])
+    chosen = found.fitting("Weights", plain, lambda layer: min(layer.inputs, layer.outputs), exact_rows)
     for name, W in _structures(found, "Weights", partial(classes.weights, decay=decay), risk, chosen).items():
         found.add("weights", name, _weights(W), weight_residual=W.residual)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..risk import Risk
 from .columns import mean_columns
+from .moments import ratio
 
 
 def cross_class_means(risk: Risk, weights: Float[Tensor, "C C"]) -> Float[Tensor, "C C n"]:
@@ -71,8 +72,3 @@ def off_diagonal(matrix: Float[Tensor, "C C"]) -> Float[Tensor, "C C"]:
 def diagonal(means: Float[Tensor, "C C n"]) -> Float[Tensor, "C n"]:
     """g_{c,c}, as a view."""
     return means.diagonal(dim1=0, dim2=1).T
-
-
-def ratio(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and zero where b is: a mean without weight is zero."""
-    return torch.where(b > 0, a / torch.where(b > 0, b, 1.0), 0.0)

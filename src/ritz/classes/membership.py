@@ -51,18 +51,13 @@ class Terms:
 
 def terms(risk: Risk, z: Tensor, targets: Tensor) -> Terms:
     """The terms of a batch from its outputs."""
-    loss, labels = cast(CrossEntropy, risk.loss), targets.flatten()
-    rows = z.detach().movedim(loss.class_dim, -1).reshape(len(labels), -1).double()
-    ignored = labels == loss.ignore_index
-    labels = labels.long().masked_fill(ignored, 0)
-    masses = class_masses(loss, rows)[labels].masked_fill(ignored, 0.0) / risk.total_weight
-    return Terms(labels, masses, rows.softmax(-1))
-
-
-def class_masses(loss: CrossEntropy, rows: Float[Tensor, "t C"]) -> Float[Tensor, " C"]:
-    """a = Σ_c' a_c' of a term of each class: its weight, smoothed."""
-    weight = rows.new_ones(rows.shape[1]) if loss.weight is None else loss.weight.to(rows)
-    return (1 - loss.label_smoothing) * weight + loss.label_smoothing * weight.mean()
+    loss, z = cast(CrossEntropy, risk.loss), z.detach().double()
+    labels = targets.flatten().long().masked_fill(targets.flatten() == loss.ignore_index, 0)
+    masses = loss.masses(z, targets)
+    if bool((masses < 0).any()):
+        raise not_convex(float(masses.min()))
+    rows = z.movedim(loss.class_dim, -1).reshape(len(labels), -1)
+    return Terms(labels, masses / risk.total_weight, rows.softmax(-1))
 
 
 def as_outputs(risk: Risk, rows: Float[Tensor, "*m t C"], z: Tensor) -> Tensor:
@@ -140,9 +135,14 @@ def _check_classes(risk: Risk) -> None:
             "Classes are told apart by at least two.",
             "Return one logit for each class; for a single logit z, return (0, z) and use cross-entropy.",
         )
-    masses = class_masses(cast(CrossEntropy, risk.loss), risk.theta.new_zeros(1, risk.num_classes).double())
-    if bool((masses < 0).any()):
-        raise not_convex(float(masses.min()))
+
+
+def check_one_label(risk: Risk, why: str, way_out: str) -> None:
+    """Refuse examples with several labels, such as tokens have, where each must be of one class."""
+    if any(batch.targets.ndim > 1 for batch in risk.batches):
+        raise DataError(
+            "An example has several labels: the targets have a dimension besides that of the examples.", why, way_out
+        )
 
 
 def _check_several(weights: Float[Tensor, "C C"]) -> None:

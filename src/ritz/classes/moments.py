@@ -59,5 +59,5 @@ class Moments:
 
 
 def ratio(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and zero where b is."""
+    """a / b, and zero where b is: a mean without weight is zero."""
     return torch.where(b > 0, a / torch.where(b > 0, b, 1.0), 0.0)

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from ..affine import Affine, affine_layers, check_memory, check_own, check_ungrouped, columns, pieces
 from ..batches import Batch
-from ..errors import DataError
 from ..layers import Layers, Pass, layers
 from ..operators import Operator, low_rank
 from ..risk import Risk
 from ..spectrum import Spectrum
 from ..vectors import check_positive
-from .membership import Terms, as_outputs, cross_weights, terms
+from .means import class_means, diagonal, off_diagonal
+from .membership import Terms, as_outputs, check_one_label, cross_weights, terms
 from .moments import Moments, ratio
 
 FeaturePart = Literal["between_class", "within"]
@@ -107,20 +107,17 @@ class ErrorStructure:
     @property
     def own_means(self) -> Float[Tensor, "C o"]:
         """δ_{c,c}, the means of the errors for the true label, weighted with its probability."""
-        return self.cross_means.diagonal(dim1=0, dim2=1).T
+        return diagonal(self.cross_means)
 
     @property
     def class_weights(self) -> Float[Tensor, " C"]:
         """w_c = Σ_{c'≠c} w_{c,c'}."""
-        return _off_diagonal(self.cross_weights).sum(1)
+        return off_diagonal(self.cross_weights).sum(1)
 
     @property
     def class_means(self) -> Float[Tensor, "C o"]:
         """δ_c = Σ_{c'≠c} w_{c,c'} δ_{c,c'} / w_c, or -(w_{c,c} / w_c) δ_{c,c}, which is the same: what cancels less."""
-        own, total = self.own_weights, self.class_weights
-        shares = ratio(_off_diagonal(self.cross_weights), total[:, None])
-        averaged = torch.einsum("ck,cko->co", shares, self.cross_means)
-        return torch.where((own < total)[:, None], -ratio(own, total)[:, None] * self.own_means, averaged)
+        return class_means(self.cross_means, self.cross_weights)
 
     @property
     def global_mean(self) -> Float[Tensor, " o"]:
@@ -306,12 +303,8 @@ def _weights(risk: Risk, layer: Affine, decay: float, found: Moments) -> WeightS
 def _begun(risk: Risk, purpose: str) -> tuple[Layers, list[Affine], int]:
     """The layers to look at, and the number of classes, once it is sure that there are some of both."""
     C = len(cross_weights(risk))
-    if any(batch.targets.ndim > 1 for batch in risk.batches):
-        raise DataError(
-            "An example has several labels: the targets have a dimension besides that of the examples.",
-            f"{purpose} sorts examples, with all that a layer sees of them, by their one class.",
-            "Use class_decomposition(risk), which sorts the terms of the loss.",
-        )
+    why = f"{purpose} sorts examples, with all that a layer sees of them, by their one class."
+    check_one_label(risk, why, "Use class_decomposition(risk), which sorts the terms of the loss.")
     known = layers(risk)
     return known, list(affine_layers(known, purpose).values()), C
 
@@ -350,7 +343,3 @@ def _sum(scatter: Float[Tensor, "D D"], *parts: Operator) -> Operator:
         if part.factor is not None:
             total.addmm_(part.factor, part.factor.T)
     return Operator.from_matrix(total)
-
-
-def _off_diagonal(matrix: Float[Tensor, "C C"]) -> Float[Tensor, "C C"]:
-    return matrix - torch.diag(matrix.diagonal())

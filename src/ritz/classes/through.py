@@ -14,8 +14,9 @@ from ..operators import Operator
 from ..products import quiet
 from ..risk import Risk
 from .columns import Pullback, forward
-from .means import off_diagonal, ratio
+from .means import class_means
 from .membership import Terms, as_outputs
+from .moments import ratio
 
 Along = Float[Tensor, "C C k"]  # g_{c,c'}ᵀ V
 
@@ -29,7 +30,6 @@ class OutputSpace:
 
     def __init__(self, risk: Risk, weights: Float[Tensor, "C C"]) -> None:
         self.risk, self.weights, self._pullback = risk, weights, Pullback(risk)
-        self._others = off_diagonal(weights)
         self._eye = torch.eye(len(weights), dtype=torch.bool, device=weights.device)[..., None]
 
     def operator(self, part: str) -> Operator:
@@ -73,10 +73,8 @@ class OutputSpace:
         return self.risk.reduced(along), slopes
 
     def _class_average(self, along: Along) -> Float[Tensor, "C 1 k"]:
-        """g_cᵀ V from g_{c,c'}ᵀ V, by whichever of the two forms of g_c does not cancel."""
-        own, total = self.weights.diagonal()[:, None], self._others.sum(1, keepdim=True)
-        averaged = torch.einsum("cd,cdk->ck", ratio(self._others, total), along)
-        return torch.where(own < total, -ratio(own, total) * along.diagonal().T, averaged)[:, None]
+        """g_cᵀ V from g_{c,c'}ᵀ V."""
+        return class_means(along, self.weights)[:, None]
 
     def _pushed(
         self, leaves: list[Tensor], z: Tensor, batch: Batch, rows: Float[Tensor, "k n"]

@@ -47,8 +47,8 @@ class TermGradients:
     def __call__(self, batch: Batch, label: int, columns: list[int]) -> Iterator[Gradients]:
         """Weights and gradients, a few terms at a time."""
         one_term_each = batch.targets.ndim == 1
-        if self._together is None and one_term_each:
-            self._together = self._agrees(batch.first(1), label, columns)
+        if self._together is None and one_term_each and len(batch) > 1:  # some rules fail for several examples alone
+            self._together = self._agrees(batch.first(2), label, columns)
         if self._together and one_term_each:
             for first in range(0, len(batch), self._chunk(len(columns))):
                 yield self._at_once(batch.rows(slice(first, first + self._chunk(len(columns)))), label, columns)
@@ -67,7 +67,7 @@ class TermGradients:
         except RuntimeError:  # an operation that cannot be batched
             return False
         expected = torch.cat([torch.cat(pieces, -1) for _, pieces in self._one_by_one(batch, label, columns)])
-        return distance(found, expected) <= tolerance(self.risk.dtype)
+        return found.shape == expected.shape and distance(found, expected) <= tolerance(self.risk.dtype)
 
     def _at_once(self, batch: Batch, label: int, columns: list[int]) -> Gradients:
         risk, (_, z, found) = self.risk, forward(self.risk, batch)

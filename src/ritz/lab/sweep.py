@@ -133,9 +133,9 @@ def _mapping(config: Any) -> dict[str, Any]:
 
 
 def _engine(engine: Engine | str) -> Engine:
-    if not isinstance(engine, str):
+    if not isinstance(engine, str | type):
         return engine
-    if engine not in ENGINES:
+    if not isinstance(engine, str) or engine not in ENGINES:
         raise ArgumentError(
             f"The engine {engine!r} was asked for.",
             "There is none of this name.",

@@ -22,7 +22,7 @@ from torch import Tensor
 from ... import progress, record
 from ...errors import ArgumentError, FileError
 from . import sources
-from .examples import Examples, Split
+from .examples import Examples, Split, check_fraction
 from .sources import Source
 
 _PACKED: dict[bytes, Callable[[bytes], bytes]] = {b"\x1f\x8b": gzip.decompress, b"\xfd7zXZ": lzma.decompress}
@@ -92,8 +92,11 @@ def tiny_shakespeare(
     Karpathy (2015).
     """
     source = sources.TINY_SHAKESPEARE
-    content = _content(source, "input.txt", folder) or record.read_bytes(sources.fetched(source, "input.txt"))
-    text = content.decode()
+    check_fraction(test_fraction)
+    content = _content(source, "input.txt", folder)
+    if content is None:
+        content = record.read_bytes(sources.fetched(source, "input.txt"))
+    text = _text(source, content)
     alphabet = "".join(sorted(set(text)))
     index = {character: token for token, character in enumerate(alphabet)}
     tokens = torch.tensor([index[character] for character in text])
@@ -112,6 +115,16 @@ def windows(tokens: Int[Tensor, " n"], context: int, *, stride: int | None = Non
         )
     rows = tokens.unfold(0, context + 1, stride or context)
     return Examples(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
+
+
+def _text(source: Source, content: bytes) -> str:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise _malformed(source, f"{error.reason} at byte {error.start:,}") from error
+    if not text:
+        raise _malformed(source, "the text is empty")
+    return text
 
 
 def _idx_split(source: Source, folder: str | Path | None, dtype: torch.dtype) -> Split:
@@ -183,7 +196,7 @@ def _batches(source: Source, names: Sequence[str], folder: str | Path | None) ->
     for place in [*([] if given is None else [given]), *sources.places(source, folder)]:
         if (place / archive).is_file():
             return _archived(place / archive, names)
-    home = record.check_writable(sources.cache_folder() / source.folders[0])  # before the download, not after it
+    home = sources.writable_home(source)
     members = _members(sources.downloaded(source, archive), names, archive)
     for name, content in members.items():
         record.write_bytes(home / name, content)

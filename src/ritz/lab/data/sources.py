@@ -82,7 +82,27 @@ TINY_SHAKESPEARE = Source(
 
 def cache_folder() -> Path:
     """Where downloads are kept: `ritz/data` in the user's cache folder, XDG_CACHE_HOME where that is set."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ritz" / "data"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ritz" / "data"
+    except RuntimeError as error:  # in a container, whose user may be in no list
+        raise FileError(
+            f"There is no folder for cached data: {error}",
+            "Data are downloaded once, and kept.",
+            "Set XDG_CACHE_HOME to a folder of yours.",
+        ) from error
+
+
+def writable_home(source: Source) -> Path:
+    """The folder of a data set in the cache, known to be writable: asked before a download, not after it."""
+    try:
+        return record.check_writable(cache_folder() / source.folders[0])
+    except FileError as error:
+        raise FileError(
+            error.seen,
+            f"{source.title} was to be downloaded, and kept there.",
+            "Set XDG_CACHE_HOME to a folder of yours.",
+            f"Or keep the data set in FOLDER/{source.folders[0]}, and pass folder=FOLDER or set {FOLDER}=FOLDER.",
+        ) from error
 
 
 def user_folder(folder: str | Path | None) -> Path | None:
@@ -124,7 +144,7 @@ def fetched(source: Source, name: str) -> Path:
     """A published file in the cache, downloaded if it is not there."""
     path = cache_folder() / source.folders[0] / name
     if not path.is_file():
-        record.check_writable(path.parent)  # before the download, not after it
+        writable_home(source)
         record.write_bytes(path, downloaded(source, name))
     return path
 

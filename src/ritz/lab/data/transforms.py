@@ -31,10 +31,11 @@ def whiten(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool =
     rounding of the data's own precision.
     """
     finite = bool(X.isfinite().all())
-    if X.ndim != 2 or not X.numel() or not finite:
+    if X.ndim != 2 or not X.numel() or not finite or not X.is_floating_point():
         raise ArgumentError(
-            f"Data of shape {tuple(X.shape)}{'' if finite else ' with NaN or infinite entries'} were to be whitened.",
-            "A singular value decomposition takes a matrix of finite numbers, one row for each example.",
+            f"{X.dtype} data of shape {tuple(X.shape)}{'' if finite else ' with NaN or infinite entries'} were to be "
+            "whitened.",
+            "A singular value decomposition takes a matrix of finite real numbers, one row for each example.",
             "Flatten images first: flattened(data).x.",
         )
     U, S, Vt = torch.linalg.svd(X.double(), full_matrices=False)
@@ -162,7 +163,7 @@ def imbalanced(data: Examples, *, alpha_max: float, total: int, generator: torch
             f"With {num_classes} classes the largest has a share between 1/{num_classes} and 1.",
             "Choose alpha_max in between; 1/C leaves the classes balanced.",
         )
-    share = Fraction(str(float(alpha_max)))  # as written: (1 - 0.1)·5000 is 4500, whatever binary makes of it
+    share = Fraction(alpha_max).limit_denominator(10**6)  # (1 - 0.1)·5000 is 4500, whatever binary makes of it
     each = int((1 - share) * total / (num_classes - 1))
     counts = [total - (num_classes - 1) * each, *[each] * (num_classes - 1)]
     return subsample(data, per_class=counts, generator=generator)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -33,7 +34,9 @@ class Ensemble:
         _check_alike(networks)
         parameters, buffers = stack_module_state(networks)
         detached = {name: parameter.detach().clone() for name, parameter in parameters.items()}
-        stacked = cls(copy.deepcopy(networks[0]).to("meta").eval(), detached, buffers)
+        own = (*networks[0].named_parameters(), *networks[0].named_buffers())
+        empty = {name: torch.empty_like(value, device="meta") for name, value in own}
+        stacked = cls(_with(networks[0], empty).eval(), detached, buffers)
         return stacked if device is None else stacked.to(device)
 
     def __len__(self) -> int:
@@ -72,11 +75,7 @@ class Ensemble:
     def network(self, index: int) -> nn.Module:
         """One network as a module of its own, in eval mode."""
         state = {**self.parameters, **self.buffers}
-        module = copy.deepcopy(self.model).to_empty(device=self.device)
-        with torch.no_grad():
-            for name, target in (*module.named_parameters(), *module.named_buffers()):
-                target.data = state[name][index].clone()
-        return module
+        return _with(self.model, {name: value[index].clone() for name, value in state.items()})
 
     def rows(self, theta: Float[Tensor, "B n"]) -> dict[str, Tensor]:
         """Flat parameters as the architecture names them."""
@@ -162,6 +161,13 @@ def on_device(ensemble: Ensemble, data: Batch, each: bool) -> Batch:
     return x.to(ensemble.device), y.to(ensemble.device)
 
 
+def _with(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """A copy of the module that has these parameters and buffers; what it shares under two names stays shared."""
+    replaced: dict[int, Any] = {id(old): nn.Parameter(tensors[name]) for name, old in module.named_parameters()}
+    replaced |= {id(old): tensors[name] for name, old in module.named_buffers()}
+    return copy.deepcopy(module, replaced)
+
+
 def _check_alike(networks: Sequence[nn.Module]) -> None:
     if not networks:
         raise ArgumentError("No networks were given.", "An ensemble has at least one.", "Give a list of modules.")
@@ -170,6 +176,13 @@ def _check_alike(networks: Sequence[nn.Module]) -> None:
         raise ModelError(
             "The networks have parameters of different names or shapes.",
             "They are computed as one, stacked, which takes one architecture.",
+            "Make one ensemble for each architecture.",
+        )
+    other = next((network for network in networks if str(network) != str(networks[0])), None)
+    if other is not None:
+        raise ModelError(
+            f"The networks have different layers: {networks[0]} and {other}.",
+            "All would be computed as the first one is.",
             "Make one ensemble for each architecture.",
         )
     if not shapes[0] or any(not parameter.requires_grad for parameter in networks[0].parameters()):

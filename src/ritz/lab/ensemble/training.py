@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...errors import ArgumentError
 from ..train.networks import AnyLoss, Batch, shuffled
 from ..train.pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
+from ..train.rates import factors, learning_rates
 from ..train.schedules import Constant, Pace, Schedule
 from .stack import Ensemble, losses_at, on_device
 
@@ -51,23 +51,19 @@ def train(
     """
     check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
     schedule = Constant() if schedule is None else schedule
-    rates = _layer_rates(ensemble, layer_rates)
-    rate = _rate(ensemble, learning_rate)
+    names = list(ensemble.parameters)
+    rates = factors("layer_rates", layer_rates, len(names), of=f"parameter tensors: {', '.join(names)}")
+    rate = learning_rates(learning_rate, torch.Size([len(ensemble)]), ensemble.device)
     trainee = _Stack(ensemble, loss, on_device(ensemble, data, each), each, rate, rates, batch_size, generator)
-
-    def identity() -> Mapping[str, str]:
-        settings = {"num_epochs": num_epochs, "batch_size": batch_size, "schedule": schedule, "layer_rates": rates}
-        return trainee.identity() | {name: str(value) for name, value in settings.items()}
-
     return pauses(
         trainee,
         schedule,
-        torch.full((len(ensemble),), torch.inf, dtype=torch.float64, device=ensemble.device),
+        torch.full_like(rate, torch.inf),
         num_epochs=num_epochs,
         label=f"Training {len(ensemble)} networks",
         checkpoint=checkpoint,
         save_seconds=save_seconds,
-        identity=identity,
+        settings={"loss": loss, "batch_size": batch_size, "layer_rates": rates},
     )
 
 
@@ -137,26 +133,3 @@ class _Stack:
             "learning_rate": fingerprint(self.learning_rate),
             "generator": fingerprint(None if self.generator is None else self.generator.get_state()),
         }
-
-
-def _layer_rates(ensemble: Ensemble, given: Sequence[float] | None) -> list[float]:
-    count = len(ensemble.parameters)
-    rates = [1.0] * count if given is None else [float(rate) for rate in given]
-    if len(rates) != count:
-        raise ArgumentError(
-            f"layer_rates has {len(rates)} entries.",
-            f"The networks have {count} parameter tensors: {', '.join(ensemble.parameters)}.",
-            "Give one for each of them, in this order; a bias usually has the rate of its layer.",
-        )
-    return rates
-
-
-def _rate(ensemble: Ensemble, given: float | Tensor) -> Tensor:
-    rate = torch.as_tensor(given, dtype=torch.float64, device=ensemble.device)
-    if rate.ndim and rate.shape != (len(ensemble),):
-        raise ArgumentError(
-            f"Learning rates of shape {tuple(rate.shape)} were given.",
-            f"There are {len(ensemble)} networks.",
-            "Give one number for all, or one for each network.",
-        )
-    return rate.expand(len(ensemble))

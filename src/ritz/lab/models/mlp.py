@@ -114,6 +114,10 @@ def wide_mlp(
 
     The paper does not say whether the output counts among the eight; here it does, as its figures have l = 1 … 8.
     """
+    if depth < 1:
+        raise ArgumentError(
+            f"A network of {depth} layers was asked for.", "It has at least its output.", "Choose depth=1 or more."
+        )
     widths = (num_inputs, *[width] * (depth - 1), num_classes)
     return mlp(widths, generator=generator, activation="relu", bias=True, device=device, dtype=dtype)
 

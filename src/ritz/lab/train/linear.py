@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +18,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...errors import ArgumentError, DataError
+from ...errors import DataError
 from .networks import shuffled
 from .pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
+from .rates import factors, learning_rates
 from .schedules import Constant, Pace, Schedule
 
 Weights = Sequence[Float[Tensor, "*B _ _"]]
@@ -30,8 +32,8 @@ class Rows:
     """½‖RWᵀ - T‖² + rest, as a function of the product W."""
 
     R: Float[Tensor, "*b q D"]
-    T: Float[Tensor, "*b q K"]
-    rest: Float[Tensor, "*b"]
+    T: Float[Tensor, "*c q K"]
+    rest: Float[Tensor, "*d"]
 
     def loss_and_slope(self, W: Float[Tensor, "*B K D"]) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B K D"]]:
         """The loss and its derivative (RWᵀ - T)ᵀR."""
@@ -44,8 +46,8 @@ class Diagonal:
     """The same for R = diag(s), where W is in the basis of the data's right singular vectors."""
 
     s: Float[Tensor, "*b r"]
-    T: Float[Tensor, "*b K r"]
-    rest: Float[Tensor, "*b"]
+    T: Float[Tensor, "*c K r"]
+    rest: Float[Tensor, "*d"]
 
     def loss_and_slope(self, W: Float[Tensor, "*B K r"]) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B K r"]]:
         """The loss and its derivative (Ws - T)s."""
@@ -57,15 +59,16 @@ class Moments(NamedTuple):
     """A small data set with the squared loss of a large one: a pair of tensors, as `Risk` and `train` take it."""
 
     x: Float[Tensor, "*b q D"]
-    y: Float[Tensor, "*b q K"]
+    y: Float[Tensor, "*c q K"]
 
 
-def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*b N K"]) -> Moments:
-    """D + 1 examples on which every linear network without biases has the squared loss that it has on all N.
+def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*c N K"]) -> Moments:
+    """At most D + 1 examples on which every linear network without biases has the squared loss that it has on all N.
 
     So its gradient and Hessian are the same, too, for a fraction of the cost. The last example has the input 0 and
     carries what no linear map can fit. Exact in all derivatives; not for networks that are not linear in x.
     """
+    _check_data(X, Y)
     rows = _rows(X, Y)
     count = rows.R.shape[-2] + 1
     zero, last = rows.R.new_zeros(*rows.R.shape[:-2], 1, rows.R.shape[-1]), torch.zeros_like(rows.T[..., :1, :])
@@ -77,9 +80,9 @@ def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*b N K"]) -> Moment
 def linear_descent(
     weights: Weights,
     X: Float[Tensor, "*b N D"],
-    Y: Float[Tensor, "*b N K"],
+    Y: Float[Tensor, "*c N K"],
     *,
-    learning_rate: float | Float[Tensor, "*B"],
+    learning_rate: float | Float[Tensor, "*S"],
     num_epochs: int,
     schedule: Schedule | None = None,
     layer_rates: Sequence[float] | None = None,
@@ -94,10 +97,10 @@ def linear_descent(
         for pause in linear_descent(weights, X, Y, learning_rate=0.01, num_epochs=10_000, schedule=HALVING):
             W1, W2 = pause.parameters
 
-    Weights may be stacks of networks, B × out × in, trained in step, each at its own rate and pace; data are shared, or
-    one set for each network (B × N × D). Full-batch descent turns W_1 into the singular basis of the data, in which a
-    step costs as much as the product of the weights; so does nothing but rounding to the trajectory. The weights
-    given stay as they are: `pause.parameters` are new ones.
+    Weights may be stacks of networks, B × out × in, trained in step, each at its own rate and pace; inputs and targets
+    are shared, or one set for each network (B × N × D). Full-batch descent turns W_1 into the singular basis of the
+    data, in which a step costs as much as the product of the weights; so does nothing but rounding to the trajectory.
+    The weights given stay as they are: `pause.parameters` are new ones.
 
     Args:
         layer_rates: Multiplies the learning rate, layer by layer (`Parametrization.learning_rates`).
@@ -106,26 +109,23 @@ def linear_descent(
         schedule, checkpoint, save_seconds: As in `train`.
     """
     check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
-    _check_shapes(weights, X, Y)
+    _check_data(X, Y)
+    shape = _stack(weights, X, Y)
     schedule = Constant() if schedule is None else schedule
-    count = len(weights)
-    rates, scales = _each("layer_rates", layer_rates, count), _each("multipliers", multipliers, count)
-    trainee = _Linear(weights, X, Y, learning_rate, rates, scales, batch_size, generator)
-
-    def identity() -> Mapping[str, str]:
-        settings: dict[str, object] = {"num_epochs": num_epochs, "batch_size": batch_size, "schedule": schedule}
-        settings |= {"layer_rates": list(rates), "multipliers": list(scales)}
-        return trainee.identity() | {name: str(value) for name, value in settings.items()}
+    rates = factors("layer_rates", layer_rates, len(weights))
+    scales = factors("multipliers", multipliers, len(weights), signed=True)
+    rate = learning_rates(learning_rate, shape, weights[0].device)
+    trainee = _Linear(weights, X, Y, rate, rates, scales, batch_size, generator)
 
     return pauses(
         trainee,
         schedule,
-        torch.full(trainee.shape, torch.inf, dtype=torch.float64, device=weights[0].device),
+        torch.full_like(rate, torch.inf),
         num_epochs=num_epochs,
         label="Linear descent",
         checkpoint=checkpoint,
         save_seconds=save_seconds,
-        identity=identity,
+        settings={"batch_size": batch_size, "layer_rates": rates, "multipliers": scales},
     )
 
 
@@ -137,20 +137,18 @@ class _Linear:
         weights: Weights,
         X: Tensor,
         Y: Tensor,
-        learning_rate: float | Tensor,
+        learning_rate: Float[Tensor, "*S"],
         layer_rates: Sequence[float],
         multipliers: Sequence[float],
         batch_size: int | None,
         generator: torch.Generator | None,
     ) -> None:
         like = weights[0].detach()
-        self.shape = torch.broadcast_shapes(like.shape[:-2], X.shape[:-2])
         self.X, self.Y = X.to(like), Y.to(like)
-        self.learning_rate = torch.as_tensor(learning_rate, dtype=torch.float64, device=like.device)
-        self.layer_rates, self.multipliers = layer_rates, multipliers
+        self.learning_rate, self.layer_rates, self.multipliers = learning_rate, layer_rates, multipliers
         self.batch_size, self.generator = batch_size, generator
         self.steps_per_epoch = 1 if batch_size is None else -(-X.shape[-2] // batch_size)
-        self.initial = [W.detach().expand(*self.shape, -1, -1) for W in weights]
+        self.initial = [W.detach().expand(*learning_rate.shape, -1, -1).clone() for W in weights]  # none of the user's
         self.weights = [W.clone() for W in self.initial]
         if batch_size is None:
             self.directions, self.full = _diagonal(self.X, self.Y)
@@ -171,7 +169,7 @@ class _Linear:
         scale, none = len(rows) ** -0.5, self.X.new_zeros(self.X.shape[:-2])
         return Rows(scale * self.X.index_select(-2, rows), scale * self.Y.index_select(-2, rows), none)
 
-    def _step(self, data: Rows | Diagonal, rate: Float[Tensor, "*B 1 1"]) -> Tensor:
+    def _step(self, data: Rows | Diagonal, rate: Float[Tensor, "*S 1 1"]) -> Tensor:
         """W_ℓ -= η S_ℓᵀ(∂R/∂W P_ℓᵀ) with S_ℓ = W_L … W_{ℓ+1} and P_ℓ = W_{ℓ-1} … W_1; returns the loss before it."""
         mapped = [m * W if m != 1 else W for m, W in zip(self.multipliers, self.weights, strict=True)]
         after = [mapped[-1]]  # W_L, W_L W_{L-1}, …: as thin as the output
@@ -236,21 +234,33 @@ def _diagonal(X: Tensor, Y: Tensor) -> tuple[Float[Tensor, "*b D r"], Diagonal]:
     return Vh.mT.to(X), Diagonal(s.to(X), T.to(X), rest.to(X))
 
 
-def _each(name: str, given: Sequence[float] | None, count: int) -> Sequence[float]:
-    given = [1.0] * count if given is None else [float(number) for number in given]
-    if len(given) != count:
-        raise ArgumentError(
-            f"{name} has {len(given)} entries, for {count} layers.", "Every layer has one.", f"Give {count}."
-        )
-    return given
+def _stack(weights: Sequence[Tensor], X: Tensor, Y: Tensor) -> torch.Size:
+    """The shape of the stack that networks and data form together, once all have been found to fit."""
+    given = [*weights, X, Y]
+    if weights and min(part.ndim for part in given) >= 2:
+        sent = [X.shape[-1], *(W.shape[-2] for W in weights)]
+        taken = [*(W.shape[-1] for W in weights), Y.shape[-1]]
+        with suppress(RuntimeError):  # stacks of different sizes
+            shape = torch.broadcast_shapes(*(part.shape[:-2] for part in given))
+            if sent == taken:
+                return shape
+    raise DataError(
+        f"Layers {[tuple(W.shape) for W in weights]} were given data {tuple(X.shape)} and {tuple(Y.shape)}.",
+        "Layers are out × in, from the input to the output, data are rows, and W_L … W_1x is compared with y.",
+        "Check the order of the layers, and that stacks have as many networks as sets of data.",
+    )
 
 
-def _check_shapes(weights: Weights, X: Tensor, Y: Tensor) -> None:
-    inner = [X.shape[-1], *(W.shape[-2] for W in weights)]
-    fits = all(W.shape[-1] == width for W, width in zip(weights, inner, strict=False))
-    if not (weights and fits and Y.shape[-1] == inner[-1] and X.shape[-2] == Y.shape[-2] and X.shape[-2]):
+def _check_data(X: Tensor, Y: Tensor) -> None:
+    if min(X.ndim, Y.ndim) < 2 or X.shape[-2] != Y.shape[-2] or not X.shape[-2]:
         raise DataError(
-            f"Layers {[tuple(W.shape) for W in weights]} were given data {tuple(X.shape)} and {tuple(Y.shape)}.",
-            "Layers are out × in, from the input to the output, data are rows, and W_L … W_1x is compared with y.",
-            "Check the order of the layers, and that there are as many targets as inputs.",
+            f"The data have shapes {tuple(X.shape)} and {tuple(Y.shape)}.",
+            "Inputs and targets are rows, as many of the one as of the other.",
+            "Check the order of the layers and of the data, and how the data were cut.",
+        )
+    if not bool(X.isfinite().all() and Y.isfinite().all()):
+        raise DataError(
+            "The data have NaN or infinite entries.",
+            "Their second moments, from which linear networks learn, are no numbers.",
+            "Leave these examples out.",
         )

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from ...errors import ArgumentError, DataError
 from ...losses import Loss
+from ...vectors import check_positive
 from .pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
 from .schedules import Constant, Pace, Schedule
 
 Batch = tuple[Shaped[Tensor, "N ..."], Shaped[Tensor, "..."]]  # as many targets as inputs
 Draw = Callable[[torch.Generator], Batch]
 AnyLoss = Loss | Callable[[Tensor, Tensor], Tensor]
-_BFLOAT16 = ":bfloat16"  # ends the name of an array that numpy has no type for
+_ROWS = 1024  # examples whose accuracy is counted at a time
 
 
 def train(
@@ -56,14 +57,11 @@ def train(
         save_seconds: The least time between two writings of the file.
     """
     check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
+    check_positive(clip=clip)
+    _check_optimizer(optimizer)
     _check_data(data, batch_size, generator)
     schedule = Constant() if schedule is None else schedule
     trainee = _Network(model, loss, data, optimizer, batch_size, generator, clip)
-
-    def identity() -> Mapping[str, str]:
-        settings = {"num_epochs": num_epochs, "batch_size": batch_size, "schedule": schedule, "clip": clip}
-        return trainee.identity() | {name: str(value) for name, value in settings.items()}
-
     return pauses(
         trainee,
         schedule,
@@ -72,7 +70,7 @@ def train(
         label="Training",
         checkpoint=checkpoint,
         save_seconds=save_seconds,
-        identity=identity,
+        settings={"loss": loss, "batch_size": batch_size, "clip": clip},
     )
 
 
@@ -101,9 +99,15 @@ def mean_loss(loss: AnyLoss, z: Tensor, y: Tensor) -> Tensor:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, data: Batch) -> float:
-    """The fraction of examples whose largest output is that of their class."""
-    x, y = data
-    return float(_hits(model(x), y)) / y.numel()
+    """The fraction of examples whose largest output is that of their class, the model being in eval mode."""
+    modes = {part: part.training for part in model.modules()}
+    pieces = zip(*(part.split(_ROWS) for part in data), strict=True)
+    try:
+        model.eval()
+        return sum(float(_hits(model(x), y)) for x, y in pieces) / data[1].numel()
+    finally:
+        for part, training in modes.items():
+            part.training = training
 
 
 class _Network:
@@ -174,10 +178,10 @@ class _Network:
             for name, value in entries.items():
                 (arrays if isinstance(value, Tensor) else plain)[f"optimizer/{index}/{name}"] = value
         arrays |= {f"random/{name}": value for name, value in self._random_states().items()}
-        return dict(map(_numpy_ready, arrays.items())), {"plain": plain, "groups": optimizer["param_groups"]}
+        return arrays, {"plain": plain, "groups": optimizer["param_groups"]}
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-        tensors = dict(map(_from_numpy, arrays.items()))
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         self.model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model/")})
         states = dict[int, dict[str, Any]]()
         for name, value in (*tensors.items(), *header["plain"].items()):
@@ -225,15 +229,13 @@ def _hits(outputs: Tensor, y: Tensor) -> Tensor:
     return (outputs.argmax(-1) == y).sum()
 
 
-def _numpy_ready(item: tuple[str, Tensor]) -> tuple[str, Tensor]:
-    name, tensor = item
-    return (name + _BFLOAT16, tensor.view(torch.int16)) if tensor.dtype == torch.bfloat16 else (name, tensor)
-
-
-def _from_numpy(item: tuple[str, np.ndarray]) -> tuple[str, Tensor]:
-    name, array = item
-    tensor = torch.from_numpy(array)
-    return (name.removesuffix(_BFLOAT16), tensor.view(torch.bfloat16)) if name.endswith(_BFLOAT16) else (name, tensor)
+def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ArgumentError(
+            "The optimiser is LBFGS.",
+            "It evaluates the loss many times in a step, while an epoch here evaluates it once for each batch.",
+            "Take another optimiser, such as torch.optim.SGD.",
+        )
 
 
 def _check_data(data: Batch | Draw, batch_size: int | None, generator: torch.Generator | None) -> None:

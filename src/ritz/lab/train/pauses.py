@@ -7,7 +7,8 @@ and the file. A run that was killed comes back to the last pause in its file and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from ... import progress, record
 from ...errors import ArgumentError, FileError
+from ...vectors import check_whole
 from .schedules import Pace, Schedule
 
 Number = TypeVar("Number", float, Tensor)
@@ -49,6 +51,9 @@ class Trainee(Protocol[Parameters_co]):
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
         """Go back to a state."""
+
+    def identity(self) -> dict[str, str]:
+        """What tells this run from another, before it starts."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,13 @@ class Checkpoint(Generic[Number, Parameters]):
         return found
 
     def note(self, **values: Any) -> None:
-        """Keep measured values with this epoch: they are in `history`, and in the file, so that a kill loses none."""
+        """Keep measured numbers with this epoch: they are in `history`, and in the file, so that a kill loses none."""
+        if taken := sorted(values.keys() & self._run.known.keys()):
+            raise ArgumentError(
+                f"{taken[0]!r} was to be noted.",
+                "The history has what training itself has seen under this name.",
+                f"Choose another name, such as test_{taken[0]}.",
+            )
         self._run.note(self.epoch, values)
 
     @property
@@ -106,16 +117,19 @@ def pauses(
     label: str,
     checkpoint: str | Path | None,
     save_seconds: float,
-    identity: Callable[[], Mapping[str, str]],
+    settings: Mapping[str, object],
 ) -> Iterator[Checkpoint[Any, Parameters]]:
-    """Train and pause after every epoch, from the file's state where there is one.
+    """Train and pause after every epoch, from the file's state where there is one; the file is of these settings.
 
     A run found in its file pauses once more where it was saved, so that what was not noted there is measured again.
     """
     start = schedule.after(Pace.start(losses), losses, epoch=0, num_epochs=num_epochs)
     run = _Run(trainee, schedule, num_epochs, start)
-    file = None if checkpoint is None else _File(Path(checkpoint), identity(), save_seconds)
-    return _pauses(run, file, label)
+    if checkpoint is None:
+        return _pauses(run, None, label)
+    settings = {"num_epochs": num_epochs, "schedule": schedule, **settings}
+    identity = trainee.identity() | {name: _described(value) for name, value in settings.items()}
+    return _pauses(run, _File(Path(checkpoint), identity, save_seconds), label)
 
 
 def _pauses(run: _Run[Parameters], file: _File | None, label: str) -> Iterator[Checkpoint[Any, Parameters]]:
@@ -152,12 +166,24 @@ class _Run(Generic[Parameters]):
         self.diverged = self.diverged | ~self.loss.isfinite()
         self.pace = self.schedule.after(self.pace, self.loss, epoch=self.epoch, num_epochs=self.num_epochs)
         self.over = self.epoch >= self.num_epochs or bool((self.pace.done | self.diverged).all())
-        known = {"loss": self.loss, "learning_rate": self.rate, "accuracy": self.accuracy}
-        self.note(self.epoch, {name: value for name, value in known.items() if value is not None})
+        self.note(self.epoch, self.known)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What is noted of every epoch, asked for or not."""
+        own = {"loss": self.loss, "learning_rate": self.rate, "accuracy": self.accuracy}
+        return {name: value for name, value in own.items() if value is not None}
 
     def note(self, epoch: int, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            kept = value.detach().clone() if isinstance(value, Tensor) else np.array(value, dtype=np.float64)
+            kept = _numbers(name, value)
+            shape = tuple(next(iter(self.notes.get(name, {}).values()), kept).shape)
+            if tuple(kept.shape) != shape:
+                raise ArgumentError(
+                    f"{name!r} of shape {tuple(kept.shape)} was to be noted, and before it was of shape {shape}.",
+                    "All notes of a name become one array.",
+                    "Note the same number of values every time, filled up with NaN, or use another name.",
+                )
             self.notes.setdefault(name, {})[epoch] = kept
 
     def pause(self) -> Checkpoint[Any, Parameters]:
@@ -213,7 +239,8 @@ class _File:
         if not self.path.exists():
             return False
         arrays, header = record.read_arrays(self.path)
-        found = header.get("identity", {})
+        found = header.get("identity")
+        found = found if isinstance(found, dict) else {}
         differing = [name for name in self.identity if found.get(name) != self.identity[name]]
         if differing:
             raise FileError(
@@ -234,7 +261,8 @@ def fingerprint(*tensors: Tensor | None) -> str:
             digest.update(b"none")
             continue
         digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        flat = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)  # also where it is expanded
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -246,6 +274,7 @@ def sampled(rows: Tensor, dim: int = 0) -> Tensor:
 
 def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Generator | None) -> None:
     """Refuse numbers that no run has, and random batches without a source of randomness."""
+    check_whole(num_epochs=num_epochs, batch_size=batch_size)
     if num_epochs < 1 or (batch_size is not None and batch_size < 1):
         raise ArgumentError(
             f"num_epochs={num_epochs} and batch_size={batch_size} were given.",
@@ -260,8 +289,30 @@ def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Gener
         )
 
 
+def _described(setting: object) -> str:
+    """A setting as a text that is the same in every process: without the addresses of functions."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(setting))
+
+
+def _numbers(name: str, value: Any) -> Tensor | np.ndarray:
+    """A copy of what was measured. A tensor stays on its device, where nothing has to wait for it."""
+    if isinstance(value, Tensor) and not value.is_complex():
+        return value.detach().clone()
+    try:
+        array = np.array(None if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError):  # rows of different lengths, tensors of another device
+        array = np.array(None)
+    if array.dtype.kind not in "biuf":
+        raise ArgumentError(
+            f"{name!r} was to be noted as {value!r:.80}.",
+            "Notes are real numbers, one or an array of them: they become a curve.",
+            "Note a number, a tensor or a list of numbers.",
+        )
+    return array
+
+
 def _series(notes: Mapping[int, Any]) -> Series:
-    values = [value.cpu().numpy() if isinstance(value, Tensor) else value for value in notes.values()]
+    values = [value.cpu().double().numpy() if isinstance(value, Tensor) else value for value in notes.values()]
     return Series(np.array(list(notes)), np.array(values, dtype=np.float64))
 
 

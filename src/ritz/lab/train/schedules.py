@@ -48,6 +48,11 @@ class Constant:
         return pace
 
 
+def _check(schedule: object, sound: bool, why: str, way_out: str) -> None:
+    if not sound:
+        raise ArgumentError(f"{schedule} was asked for.", why, way_out)
+
+
 @dataclass(frozen=True)
 class Plateau:
     """Multiply the rates by `factor` where the loss has improved by less than `improvement`, relative, in a window.
@@ -62,13 +67,13 @@ class Plateau:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.window >= 1 and 0 <= self.improvement < 1 and 0 < self.factor < 1 and 0 <= self.floor <= 1):
-            raise ArgumentError(
-                f"{self} was asked for.",
-                "A window has at least one epoch; the improvement is a fraction of the loss, below 1; a rate falls by "
-                "a factor between 0 and 1; and the floor is a fraction of the rate at the start.",
-                "HALVING is the rule of linear2026; Plateau(10, 1e-2, 0.1, floor=1e-3) goes down three decades.",
-            )
+        _check(
+            self,
+            self.window >= 1 and 0 <= self.improvement < 1 and 0 < self.factor < 1 and 0 <= self.floor <= 1,
+            "A window has at least one epoch; the improvement is a fraction of the loss, below 1; a rate falls by "
+            "a factor between 0 and 1; and the floor is a fraction of the rate at the start.",
+            "HALVING is the rule of linear2026; Plateau(10, 1e-2, 0.1, floor=1e-3) goes down three decades.",
+        )
 
     def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
         if epoch == 0 or (epoch - 1) % self.window:
@@ -89,6 +94,14 @@ class Annealing:
     at: tuple[float, ...] = (1 / 3, 2 / 3)
     factor: float = 0.1
 
+    def __post_init__(self) -> None:
+        _check(
+            self,
+            self.factor > 0 and math.isfinite(self.factor) and all(0 <= fraction <= 1 for fraction in self.at),
+            "Rates are multiplied by a positive number, at fractions of the epochs between 0 and 1.",
+            "Annealing() divides by ten after each third.",
+        )
+
     def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
         passed = sum(epoch >= fraction * num_epochs for fraction in self.at)
         return replace(pace, factor=torch.full_like(pace.factor, self.factor**passed))
@@ -103,6 +116,14 @@ class Cosine:
 
     warmup: int = 0
     floor: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check(
+            self,
+            self.warmup >= 0 and 0 <= self.floor <= 1,
+            "The warm-up counts epochs, and the floor is a fraction of the highest rate.",
+            "Cosine(2000) warms up for 2,000 epochs and falls to a tenth.",
+        )
 
     def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
         if epoch < self.warmup:

@@ -1,0 +1,50 @@
+"""Learning rates and what multiplies them, brought into shape and checked before a run starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...errors import ArgumentError
+
+
+def learning_rates(given: float | Tensor, shape: torch.Size, device: torch.device) -> Float[Tensor, "*B"]:
+    """One for each network of a stack of this shape, from one for all or one for each."""
+    rates = torch.as_tensor(given, dtype=torch.float64, device=device)
+    if rates.ndim and rates.shape != shape:
+        raise ArgumentError(
+            f"Learning rates of shape {tuple(rates.shape)} were given.",
+            f"The networks form a stack of shape {tuple(shape)}.",
+            "Give one number for all, or one for each network.",
+        )
+    if not bool((rates.isfinite() & (rates >= 0)).all()):
+        raise ArgumentError(
+            f"The learning rate {given} was given.",
+            "A negative one climbs instead of descending, and NaN leads nowhere.",
+            "Give numbers that are finite and not negative.",
+        )
+    return rates.expand(shape)
+
+
+def factors(
+    name: str, given: Sequence[float] | None, count: int, *, of: str = "layers", signed: bool = False
+) -> list[float]:
+    """One for each of so many layers; ones where none were given."""
+    found = [1.0] * count if given is None else [float(number) for number in given]
+    if len(found) != count:
+        raise ArgumentError(
+            f"{name} has {len(found)} entries, for {count} {of}.",
+            "Each has one.",
+            f"Give {count}, in this order; a bias usually has the rate of its layer.",
+        )
+    if not all(math.isfinite(number) and (signed or number >= 0) for number in found):
+        raise ArgumentError(
+            f"{name}={found} was given.",
+            "They multiply weights or steps, and a negative step climbs." if not signed else "They multiply weights.",
+            "Give finite numbers." if signed else "Give numbers that are finite and not negative.",
+        )
+    return found
