@@ -23,10 +23,15 @@ bench: $(READY)
 	$(BIN)/python -c "import pyhessian" 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps PyHessian==0.1
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.theory
+	$(BIN)/python -m benchmarks.gram
+	$(BIN)/python -m benchmarks.classes
+	$(BIN)/python -m benchmarks.lab
 
 # On a GPU machine that has torch but no network: the peers lie in .peers, a folder of installed packages.
 bench-gpu:
 	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks --gpu
+	PYTHONPATH=src $(PYTHON) -m benchmarks.gram --gpu
+	PYTHONPATH=src $(PYTHON) -m benchmarks.lab --device cuda
 
 clean:
 	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
