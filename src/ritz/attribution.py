@@ -136,8 +136,9 @@ def attribution(
     _check_lines(count, num_lines)
     H, G, gram = hessian(risk), gauss_newton(risk), _gram(risk, exact_rows)
     of_g = None if gram is None else _eigenpairs_of_gram(risk, G, gram, count)
-    if of_g is None:
-        of_g = eigenpairs(G, count, basis_size=_basis_size(risk, count), generator=generator)
+    if of_g is None or not bool(of_g.converged.all()):  # then float32 products are those of a slightly other matrix
+        start = None if of_g is None else of_g.vectors
+        of_g = eigenpairs(G, count, basis_size=_basis_size(risk, count), start=start, generator=generator)
     of_h = eigenpairs(H, count, basis_size=_basis_size(risk, count), start=of_g.vectors, generator=generator)
     return Attribution(
         classes,
