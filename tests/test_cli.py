@@ -17,23 +17,13 @@ from ritz import analysis, cli
 from ritz.cli import app, digits
 from ritz.record import Record
 
+from .factories import CLASSIFIER
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
-FACTORIES = """
-import torch
-from torch import nn
-from ritz.risk import Risk
-
-MODEL = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
-with torch.no_grad():
-    for index, parameter in enumerate(MODEL.parameters()):
-        parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter).roll(index))
-X = torch.linspace(-1, 1, 80).view(20, 4).sin()
-Y = torch.arange(20) % 3
-
-def risk():
-    return Risk(MODEL, nn.CrossEntropyLoss(), [(X[:13], Y[:13]), (X[13:], Y[13:])])
-
+FACTORIES = (
+    CLASSIFIER
+    + """
 def triple():
     return MODEL, nn.CrossEntropyLoss(), (X, Y)
 
@@ -73,6 +63,7 @@ def bad_data():
 
 VALUE = 3
 """
+)
 FAST = ["--probes", "2", "--steps", "6", "-k", "2"]
 
 

@@ -8,21 +8,12 @@ from typer.testing import CliRunner
 from ritz.cli import app
 from ritz.record import Record
 
-FACTORIES = """
-import torch
-from torch import nn
+from .factories import CLASSIFIER
+
+FACTORIES = (
+    CLASSIFIER
+    + """
 from ritz.losses import CrossEntropy
-from ritz.risk import Risk
-
-MODEL = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
-with torch.no_grad():
-    for index, parameter in enumerate(MODEL.parameters()):
-        parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter).roll(index))
-X = torch.linspace(-1, 1, 80).view(20, 4).sin()
-Y = torch.arange(20) % 3
-
-def risk():
-    return Risk(MODEL, nn.CrossEntropyLoss(), [(X[:13], Y[:13]), (X[13:], Y[13:])])
 
 class Tokens(nn.Module):
     def __init__(self):
@@ -43,6 +34,7 @@ def regression():
 def probabilities():
     return MODEL, nn.CrossEntropyLoss(), (X, torch.full((20, 3), 1 / 3))
 """
+)
 
 
 @pytest.fixture

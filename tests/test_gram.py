@@ -14,7 +14,7 @@ from ritz.losses import CrossEntropy
 from ritz.risk import Risk
 
 from .test_layers import Routed, Sorted, Stacked
-from .zoo import CASES, OUTPUTS, case, unequal_batches, whole
+from .zoo import CASES, OUTPUTS, Centred, case, unequal_batches, whole
 
 LOSSES = {
     "cross-entropy": CrossEntropy(),
@@ -229,14 +229,6 @@ def test_bad_requests_are_refused_with_a_way_out():
 
 
 def test_examples_that_depend_on_each_other_are_refused():
-    class Centred(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 3)
-
-        def forward(self, x):
-            return self.layer(x - x.mean(0))
-
     x, y = torch.randn(6, 3).double(), torch.arange(6) % 3
     risk = Risk(Centred().double(), nn.CrossEntropyLoss(), [(x, y)])
     with pytest.raises(ModelError, match="depend on the other examples"):

@@ -9,7 +9,7 @@ from ritz.errors import ModelError
 from ritz.layers import layers
 from ritz.risk import Risk
 
-from .zoo import CASES, case, unequal_batches
+from .zoo import CASES, Centred, case, unequal_batches
 
 
 def risk_of(name):
@@ -147,14 +147,6 @@ def test_patches_reproduce_convolutions_of_any_kind(dims, settings, groups):
 
 
 def test_a_risk_without_independent_examples_is_refused():
-    class Centred(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 3)
-
-        def forward(self, x):
-            return self.layer(x - x.mean(0))
-
     risk = Risk(Centred().double(), nn.CrossEntropyLoss(), (torch.randn(5, 3).double(), torch.tensor([0, 1, 2, 0, 1])))
     with pytest.raises(ModelError, match="depend on the other examples"):
         layers(risk)

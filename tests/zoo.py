@@ -82,6 +82,17 @@ class TwoInputs(nn.Module):
         return torch.sigmoid(self.left(a)) * self.right(b)
 
 
+class Centred(nn.Module):
+    """A layer that looks across the batch, so that no example is by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
 def mlp() -> Case:
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, OUTPUTS))
     return Case(model, torch.randn(11, 4), (11, OUTPUTS))

@@ -89,6 +89,11 @@ class Batches:
         return holding([joined(self.held[i : i + count]) for i in range(0, len(self.held), count)])
 
 
+def of_one(inputs: Inputs) -> Inputs:
+    """The inputs of a single example as a batch of one."""
+    return {name: x[None] for name, x in inputs.items()} if isinstance(inputs, dict) else inputs[None]
+
+
 def joined(batches: list[Batch]) -> Batch:
     """Several batches as one."""
     if len(batches) == 1:

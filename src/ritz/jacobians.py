@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from .batches import Batch
+from .batches import Batch, of_one
 from .layers import Layers, Use
 from .losses import Loss
 from .risk import Risk
@@ -218,7 +218,7 @@ def _mapped(risk: Risk, names: list[str], batch: Batch, directions: Tensor) -> T
     fixed = dict(zip(risk.shapes, (leaf.detach() for leaf in risk.leaves()), strict=True))
 
     def gradients(inputs: Any, u: Tensor) -> Tensor:
-        alone = Batch({k: x[None] for k, x in inputs.items()} if isinstance(inputs, dict) else inputs[None], u[:0])
+        alone = Batch(of_one(inputs), u[:0])
         network = lambda *chosen: risk.outputs(list({**fixed, **dict(zip(names, chosen, strict=True))}.values()), alone)
         pullback = torch.func.vjp(network, *(fixed[name] for name in names))[1]
         return torch.cat([piece.reshape(len(u), -1) for piece in torch.func.vmap(pullback)(u[:, None])], 1)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..batches import Batch
+from ..batches import Batch, of_one
 from ..probe import distance, tolerance
 from ..products import quiet
 from ..risk import Risk
@@ -75,8 +75,8 @@ class TermGradients:
         U = as_outputs(risk, torch.stack([found.errors(k) for k in columns]), z).movedim(0, 1)
 
         def pulled(inputs: Tensor | dict[str, Tensor], target: Tensor, cotangents: Tensor) -> tuple[Tensor, ...]:
-            alone = {n: x[None] for n, x in inputs.items()} if isinstance(inputs, dict) else inputs[None]
-            network = lambda *p: risk.outputs(p, Batch(alone, target[None]))[0]
+            alone = Batch(of_one(inputs), target[None])
+            network = lambda *p: risk.outputs(p, alone)[0]
             return torch.func.vmap(torch.func.vjp(network, *primals)[1])(cotangents)
 
         with risk.numerics(risk.tangent_precision), quiet():

@@ -201,90 +201,131 @@ def _draw_column(axes: Sequence[Axes], shown: Mapping[str, np.ndarray], edge: fl
     axes[-1].set_xlabel("step of gradient descent")
 
 
-def claims(record: Record) -> list[Claim]:
-    """App. D.5: how many draws reach the edge, and what the median of those that do shows, for each reading."""
-    arrays, rates = record.arrays, np.asarray(record.arrays["rates"])
-    at = int(np.abs(rates - record.config["learning_rate"]).argmin())
-    names = [told(reading) for reading in record.config["readings"]]
+@dataclass(frozen=True)
+class _Medians:
+    """What a record says of every reading of what x is, at the learning rate of the paper."""
 
-    def median(measure: str) -> dict[str, float]:
-        return {name: _median(arrays[measure][i, at]) for i, name in enumerate(names)}
+    record: Record
 
-    def growths(*parts: str) -> dict[str, float]:
-        grown = {part: median(f"growth_{part}") for part in parts}
-        return {f"{name}, {NORMS[part]}": grown[part][name] for name in names for part in parts}
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        return self.record.arrays
 
-    def mean(values: np.ndarray) -> dict[str, float]:
-        return {name: float(np.mean(values[i])) for i, name in enumerate(names)}
+    @property
+    def at(self) -> int:
+        """Which of the rates it is."""
+        return int(np.abs(np.asarray(self.arrays["rates"]) - self.record.config["learning_rate"]).argmin())
 
-    def judged(statement: str, rule: Rule, measured: Any, expected: Any, why: str, where: str = "App. D.5") -> Claim:
-        reasons = {"no": why, "partly": f"Not wholly, or not for all readings of what x is. {why}"}
+    @property
+    def names(self) -> list[str]:
+        return [told(reading) for reading in self.record.config["readings"]]
+
+    def median(self, measure: str) -> dict[str, float]:
+        """Of the draws that reach the edge."""
+        return {name: _median(self.arrays[measure][i, self.at]) for i, name in enumerate(self.names)}
+
+    def growths(self, *parts: str) -> dict[str, float]:
+        """Of several norms, each by its name."""
+        grown = {part: self.median(f"growth_{part}") for part in parts}
+        return {f"{name}, {NORMS[part]}": grown[part][name] for name in self.names for part in parts}
+
+    def mean(self, values: np.ndarray) -> dict[str, float]:
+        """Over everything that is known of a reading."""
+        return {name: float(np.mean(values[i])) for i, name in enumerate(self.names)}
+
+    def judged(
+        self, statement: str, rule: Rule, measured: Any, expected: Any, why: str, where: str = "App. D.5"
+    ) -> Claim:
+        """One claim, for each reading."""
+        told_why = {"no": why, "partly": f"Not wholly, or not for all readings of what x is. {why}"}
         where = f"{where}, Fig. 27"
         return claim(
-            statement, paper=PAPER, where=where, rule=each(rule), measured=measured, expected=expected, why=reasons
+            statement, paper=PAPER, where=where, rule=each(rule), measured=measured, expected=expected, why=told_why
         )
 
+
+def claims(record: Record) -> list[Claim]:
+    """App. D.5: how many draws reach the edge, and what the median of those that do shows, for each reading."""
+    of = _Medians(record)
+    return [*_at_the_edge(of), *_along_the_way(of), *_in_the_loss(of)]
+
+
+def _at_the_edge(of: _Medians) -> list[Claim]:
+    """Whether the edge is reached, and what happens there."""
     return [
-        judged(
+        of.judged(
             "The sharpness reaches 2/η (fraction of draws).", at_least(0.5, partly=0.05),
-            mean(arrays["reached"][:, at]), 1.0,
+            of.mean(of.arrays["reached"][:, of.at]), 1.0,
             "Elsewhere the largest curvature of what can be learnt is below 2/η, or the run diverges.",
         ),
-        judged(
+        of.judged(
             "The sharpness consistently increases during the initial stages (fraction of steps before 2/η).",
-            at_least(0.95, partly=0.8), median("rising"), 1.0,
+            at_least(0.95, partly=0.8), of.median("rising"), 1.0,
             "It falls at first, while the weights leave the saddle at zero, or it never reaches 2/η.",
         ),
-        judged(
+        of.judged(
             "Having reached 2/η, the sharpness stays around it (median of η λ_max/2).",
-            within(0.95, 1.05, partly=(0.8, 1.2)), median("level"), 1.0, "It leaves the edge, or never reaches it.",
+            within(0.95, 1.05, partly=(0.8, 1.2)), of.median("level"), 1.0, "It leaves the edge, or never reaches it.",
         ),
-        judged(
-            "The sharpness oscillates around 2/η (crossings).", at_least(4, partly=2), median("crossings"), "many",
+        of.judged(
+            "The sharpness oscillates around 2/η (crossings).", at_least(4, partly=2), of.median("crossings"), "many",
             "It crosses the threshold and does not come back, or never reaches it.",
         ),
-        judged(
-            "At the edge of stability the loss goes on decreasing over long times (last over first ten steps there).",
-            at_most(0.1, partly=0.5), median("loss_ratio"), "decreases",
-            "The loss oscillates where it was when the edge was reached, as on a cycle of two steps.",
-        ),
-        judged(
-            "It does so despite local non-monotonic behaviour (fraction of steps at which the loss rises).",
-            at_least(0.1, partly=0.01), median("rising_losses"), "above 0",
-            "The loss falls at every step, or the edge is never reached.",
-        ),
-        judged(
-            "Progressive sharpening coincides with a growing trace of the Hessian (rank correlation).",
-            at_least(0.9, partly=0.7), median("trace_follows"), 1.0,
-            "Trace and sharpness do not rise together, or the edge is never reached.",
-        ),
-        judged(
-            "So do the norms of the parameters grow (rank correlation with the step).",
-            at_least(0.9, partly=0.7), growths("value", "query", "key"), 1.0,
-            "Not all of them grow on the way to the edge.",
-        ),
-        judged(
-            "So do the norms of the moments of the attention grow (rank correlation with the step).",
-            at_least(0.9, partly=0.7), growths("m1", "m2", "m3"), 1.0,
-            "As the attention concentrates, its central moments fall, which the paper itself says of sinks.",
-        ),
-        judged(
+        of.judged(
             "At the edge of stability sharpness and trace oscillate in completely opposite phases (correlation).",
-            at_most(-0.9, partly=-0.5), median("phase"), -1.0,
+            at_most(-0.9, partly=-0.5), of.median("phase"), -1.0,
             "They are in step, or have no fixed phase, or the edge is never reached.",
         ),
-        judged(
-            "The amplitude of the oscillations decreases like the norm of the residual (rank correlation).",
-            at_least(0.9, partly=0.7), median("damping"), 1.0, "The residual and the amplitude do not fall together.",
+    ]  # fmt: skip
+
+
+def _along_the_way(of: _Medians) -> list[Claim]:
+    """What grows with the sharpness before the edge."""
+    return [
+        of.judged(
+            "Progressive sharpening coincides with a growing trace of the Hessian (rank correlation).",
+            at_least(0.9, partly=0.7), of.median("trace_follows"), 1.0,
+            "Trace and sharpness do not rise together, or the edge is never reached.",
         ),
-        judged(
+        of.judged(
+            "So do the norms of the parameters grow (rank correlation with the step).",
+            at_least(0.9, partly=0.7), of.growths("value", "query", "key"), 1.0,
+            "Not all of them grow on the way to the edge.",
+        ),
+        of.judged(
+            "So do the norms of the moments of the attention grow (rank correlation with the step).",
+            at_least(0.9, partly=0.7), of.growths("m1", "m2", "m3"), 1.0,
+            "As the attention concentrates, its central moments fall, which the paper itself says of sinks.",
+        ),
+    ]  # fmt: skip
+
+
+def _in_the_loss(of: _Medians) -> list[Claim]:
+    """What the loss does at the edge, and how widely all of it is seen."""
+    return [
+        of.judged(
+            "At the edge of stability the loss goes on decreasing over long times (last over first ten steps there).",
+            at_most(0.1, partly=0.5), of.median("loss_ratio"), "decreases",
+            "The loss oscillates where it was when the edge was reached, as on a cycle of two steps.",
+        ),
+        of.judged(
+            "It does so despite local non-monotonic behaviour (fraction of steps at which the loss rises).",
+            at_least(0.1, partly=0.01), of.median("rising_losses"), "above 0",
+            "The loss falls at every step, or the edge is never reached.",
+        ),
+        of.judged(
+            "The amplitude of the oscillations decreases like the norm of the residual (rank correlation).",
+            at_least(0.9, partly=0.7), of.median("damping"), 1.0,
+            "The residual and the amplitude do not fall together.",
+        ),
+        of.judged(
             "Both phenomena can be observed for a range of learning rates around 2.3 (fraction of rates).",
-            at_least(1.0, partly=0.5), mean(_shown(record)), 1.0,
+            at_least(1.0, partly=0.5), of.mean(_shown(of.record)), 1.0,
             "At the other rates the sharpness does not rise to the edge, or does not stay there.", where="App. D.2",
         ),
-        judged(
+        of.judged(
             "The largest eigenvalue is between tr/3 + ξ/2 and tr/3 + ξ (fraction of trained heads).",
-            at_least(1.0, partly=0.9), mean(arrays["inside_bounds"]), 1.0,
+            at_least(1.0, partly=0.9), of.mean(of.arrays["inside_bounds"]), 1.0,
             "Where ζ < 0 the bulk may be on top; a diverged head counts against.", where="Remark B.4",
         ),
     ]  # fmt: skip
