@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pytest
@@ -17,13 +17,13 @@ from ritz.cli import app
 from ritz.cli import experiments as commands
 from ritz.errors import ArgumentError
 from ritz.experiments import Context, Rule, at_least, at_most, claim, each, near, within
-from ritz.experiments.overrides import overridden
+from ritz.experiments.overrides import differences, overridden
 from ritz.lab.engines import Processes, Ray
-from ritz.record import Record
+from ritz.record import Record, plain
 
 PAPER = '''
 """A paper about squares."""
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -200,7 +200,7 @@ def test_an_interrupted_run_goes_on_where_it_was_and_its_cache_goes(folder):
     assert called() == [1, 2, 3, 3, 4]
     record = Record.load(folder / "results/us2000.fig10/laptop")
     assert record.provenance["resumed"] is True and record.arrays["areas"].tolist() == [1, 4, 9, 16]
-    assert not cached(folder)
+    assert [path.name for path in (folder / "results/.cache").iterdir()] == [".gitignore"]
 
 
 def test_force_forgets_what_an_interrupted_run_has_left(folder):
@@ -294,7 +294,24 @@ def test_drawing_again_computes_nothing_and_judges_again(folder):
     assert called() == [1, 2] and (written / "figure.png").exists() and len(Record.load(written).claims) == 1
 
 
+def test_one_damaged_record_does_not_keep_the_others_from_being_drawn(folder):
+    ritz("run", "us2000.*", "--preset", "smoke")
+    (folder / "results/us2000.fig2/smoke/record.json").write_text("{")
+    result = ritz("draw", "us2000.*", code=1)
+    assert "cannot be read" in result.stderr and "us2000.fig10 smoke: drawn again" in result.stdout
+
+
+def test_a_run_killed_between_its_claims_and_its_picture_is_finished(folder):
+    (folder / "no-picture").touch()
+    ritz("run", "us2000.fig2", code=1)
+    assert len(Record.load(folder / "results/us2000.fig2/laptop").claims) == 1
+    (folder / "no-picture").unlink()
+    ritz("run", "us2000.fig2")
+    assert (folder / "results/us2000.fig2/laptop/figure.png").exists()
+
+
 def test_what_has_no_record_cannot_be_drawn(folder):
+    assert "no preset papre" in ritz("draw", "us2000.fig2", "--preset", "papre", code=2).stderr
     result = ritz("draw", "us2000.fig2", "--preset", "paper", code=2)
     assert "no record of preset paper" in result.stderr and "ritz run us2000.fig2 --preset paper" in result.stderr
 
@@ -321,6 +338,26 @@ def test_the_ledger_as_markdown_names_the_picture_the_command_and_the_time(folde
         assert part in row
 
 
+def test_a_command_in_the_ledger_names_what_differs_from_the_preset(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "sides=2,4", "--set", "scale=3")
+    assert "--preset smoke --set sides=2,4 --set scale=3.0`" in ritz("claims", "--markdown").stdout
+
+
+def test_the_time_of_a_run_that_was_resumed_is_marked(folder):
+    (folder / "stop").touch()
+    CliRunner().invoke(app, ["run", "us2000.fig2"])
+    (folder / "stop").unlink()
+    assert "computed in more than" in ritz("run", "us2000.fig2").stdout
+    assert "| more than " in ritz("claims", "--markdown").stdout
+
+
+def test_the_brief_ledger_has_a_row_for_each_figure_that_counts_its_claims(folder):
+    ritz("run", "us2000.*", "--preset", "smoke")
+    heading, _, *rows = ritz("claims", "--brief").stdout.splitlines()
+    assert len(rows) == 2 and heading.count("|") == rows[0].count("|") == 9
+    assert all(row.endswith("| 1 yes |") for row in rows)
+
+
 def test_one_damaged_record_does_not_hide_the_others(folder):
     ritz("run", "us2000.*", "--preset", "smoke")
     (folder / "results/us2000.fig2/smoke/record.json").write_text("{")
@@ -330,6 +367,8 @@ def test_one_damaged_record_does_not_hide_the_others(folder):
 
 def test_without_records_the_ledger_says_how_to_get_some(folder):
     assert "ritz run" in ritz("claims", code=2).stderr
+    assert "ritz run" in ritz("claims", "--markdown", code=2).stderr
+    assert "Near it: us2000.fig2" in ritz("claims", "us2000.fig22", code=2).stderr
 
 
 @pytest.mark.parametrize("command", ["list", "run", "draw", "claims"])
@@ -373,6 +412,11 @@ def test_a_context_without_a_folder_sweeps_and_keeps_nothing():
 
 
 @dataclass(frozen=True)
+class Inside:
+    depth: int = 2
+
+
+@dataclass(frozen=True)
 class Settings:
     epochs: int = 10
     rate: float = 0.1
@@ -384,6 +428,7 @@ class Settings:
     widths: tuple[int, ...] = (8, 8)
     range: tuple[float, int] = (0.5, 2)
     function: object = None
+    inside: Inside = field(default_factory=Inside)
 
 
 @pytest.mark.parametrize(
@@ -422,11 +467,38 @@ def test_settings_are_read_by_the_type_of_their_field(text, name, value):
         "range=1",
         "range=1,2.5",
         "function=f",
+        "widths=",
+        "widths=()",
+        "widths=1,,2",
+        "rate=nan",
+        "rate=inf",
+        "inside=3",
+        "inside.depth=deep",
     ],
 )
 def test_settings_of_another_type_are_refused(text):
     with pytest.raises(ArgumentError, match="is not"):
         overridden(Settings(), [text])
+
+
+def test_a_field_of_a_field_is_set_by_both_names():
+    assert overridden(Settings(), ["inside.depth=3", "epochs=1"]) == Settings(epochs=1, inside=Inside(3))
+    for text in ("inside.width=3", "epochs.depth=3"):
+        with pytest.raises(ArgumentError, match="there is no field"):
+            overridden(Settings(), [text])
+
+
+def test_settings_can_be_told_from_a_config_and_make_it_again():
+    texts = ["whiten=true", "limit=5", "widths=1,2,3", "inside.depth=3"]
+    made = overridden(replace(Settings(), function="f"), texts)
+    assert differences(plain(made), replace(Settings(), function="f")) == texts
+
+
+def test_a_message_names_types_in_words():
+    with pytest.raises(ArgumentError, match="is not a list of int"):
+        overridden(Settings(), ["widths=x"])
+    with pytest.raises(ArgumentError, match="is not int or none"):
+        overridden(Settings(), ["limit=x"])
 
 
 # Rules ----------------------------------------------------------------------------------------------------------------

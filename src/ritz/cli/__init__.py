@@ -310,7 +310,8 @@ def draw_figures(
     with _told(debug):
         from . import experiments
 
-        experiments.draw(ids, preset, out)
+        if not experiments.draw(ids, preset, out):
+            raise typer.Exit(1)
 
 
 @app.command("claims")
@@ -318,6 +319,7 @@ def show_claims(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only these figures, or globs.")] = None,
     out: Results = Path("results"),
     markdown: Annotated[bool, typer.Option("--markdown", help="As a table for a document.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Such a table with a row for each figure.")] = False,
     debug: Debug = False,
 ) -> None:
     """Print what the papers say and what was measured: the claims of all records, with their verdicts.
@@ -326,12 +328,15 @@ def show_claims(
     Examples:
       ritz claims
       ritz claims 'linear2026.*'
-      ritz claims --markdown
+      ritz claims --brief
     """
     with _told(debug):
         from . import experiments
 
-        (experiments.markdown if markdown else experiments.show_claims)(ids or ["*"], out)
+        if markdown or brief:
+            experiments.markdown(ids or ["*"], out, brief=brief)
+        else:
+            experiments.show_claims(ids or ["*"], out)
 
 
 def _forecast(risk: Risk, settings: Settings) -> None:
@@ -360,6 +365,7 @@ def _told(debug: bool) -> Iterator[None]:
     """End with a message instead of a traceback: exit code 2 for what the user can mend, 1 for what they cannot."""
     with warnings.catch_warnings():
         warnings.showwarning = _say_warning
+        warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")
         try:
             yield
         except RitzError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,6 +18,7 @@ from rich.text import Text
 from .. import progress
 from ..errors import ArgumentError, FileError, RitzError
 from ..experiments import Context, Figure, counted, figures, matching
+from ..experiments.overrides import differences
 from ..experiments.results import Order, finish, folders, order, present
 from ..experiments.results import run as run_order
 from ..lab.engines import ENGINES, Engine, Processes, Ray
@@ -72,9 +73,11 @@ def run(ids: Sequence[str], preset: str, settings: Sequence[str], out: Path, wis
     return not failed
 
 
-def draw(ids: Sequence[str], preset: str | None, out: Path) -> None:
-    """Draw and judge again what is there."""
+def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
+    """Draw and judge again what is there; whether all could be read."""
     chosen = matching(list(ids), figures(PACKAGE))
+    if preset is not None:
+        order(chosen[0], preset, [], out)  # refuses a preset that nobody has
     found = [(figure, folder) for figure in chosen for folder in folders(out, figure.id, preset or "*")]
     if not found:
         wanted = "" if preset is None else f" of preset {preset}"
@@ -84,9 +87,17 @@ def draw(ids: Sequence[str], preset: str | None, out: Path) -> None:
             f"Compute it: ritz run {chosen[0].id} --preset {preset or 'laptop'}",
             "Name the folder of the records with --out.",
         )
-    for figure, folder in found:
-        record = finish(figure, Record.load(folder), folder)
+    drawn = [_drawn(figure, folder) for figure, folder in found]
+    return all(drawn)
+
+
+def _drawn(figure: Figure, folder: Path) -> bool:
+    """Whether it could be: one damaged record must not hide the others."""
+    record = _readable(folder)
+    if record is not None:
+        record = finish(figure, record, folder)
         typer.echo(f"{figure.id} {folder.name}: drawn again{_verdicts(record.claims)} · {folder / 'figure.png'}")
+    return record is not None
 
 
 def show_claims(ids: Sequence[str], out: Path) -> None:
@@ -102,37 +113,73 @@ def show_claims(ids: Sequence[str], out: Path) -> None:
         for claim in found:
             table.add_row(Text(claim.verdict, style=COLOURS[claim.verdict]), _told(claim))
     if not claims:
-        raise FileError(
-            f"{out} holds no claims of {', '.join(ids)}.",
-            "Claims come with the records of figures.",
-            "Compute one: ritz run linear2026.fig1a",
-            "Name the folder of the records with --out.",
-        )
+        raise _no_claims(ids, out)
     printed(table)
     typer.echo(f"{len(claims)} claims{_verdicts(claims)}")
 
 
-def markdown(ids: Sequence[str], out: Path) -> None:
-    """Print the ledger as a table for a document: one row for each claim."""
-    typer.echo(
-        "| figure | command | computed in | claim | expected | measured | verdict |\n|---|---|---|---|---|---|---|"
-    )
-    for folder in _folders(ids, out):
-        record = _readable(folder)
-        for number, claim in enumerate(record.claims if record is not None else ()):
-            what = (claim.statement, _value(claim.expected), _value(claim.measured), claim.verdict)
-            cells = (*(_source(record, folder) if record is not None and number == 0 else ("", "", "")), *what)
-            typer.echo("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+def markdown(ids: Sequence[str], out: Path, *, brief: bool = False) -> None:
+    """Print the ledger as a table for a document: a row for each claim, or for each figure with its first claim."""
+    records = [(record, folder) for folder in _folders(ids, out) if (record := _readable(folder)) is not None]
+    if not any(record.claims for record, _ in records):
+        raise _no_claims(ids, out)
+    headings = ["figure", "command", "computed in", "claim", "expected", "measured", "verdict"]
+    _say_row(headings + ["all claims"] * brief)
+    _say_row(["---"] * (len(headings) + brief))
+    for record, folder in records:
+        for row in _rows(record, folder, brief=brief):
+            _say_row(row)
+
+
+def _rows(record: Record, folder: Path, *, brief: bool) -> Iterator[list[str]]:
+    """The claims of one record; what they come from is said in the first row alone."""
+    source = _source(record, folder)
+    for claim in record.claims[:1] if brief else record.claims:
+        told = [claim.statement, _value(claim.expected), _value(claim.measured), claim.verdict]
+        yield [*source, *told, *([_verdicts(record.claims).removeprefix(" · ")] if brief else [])]
+        source = ("", "", "")
+
+
+def _say_row(cells: Sequence[str]) -> None:
+    typer.echo("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
 
 
 def _source(record: Record, folder: Path) -> tuple[str, str, str]:
     """Which figure, how it is computed, and how long that took on what."""
     told = record.provenance
-    time, threads = progress.duration(float(told.get("seconds") or 0)), told.get("threads")
-    place = f"{threads} CPU thread{'s' * (threads != 1)}" if told.get("device") == "cpu" else str(told.get("device"))
+    place = f"{threads} CPU thread{'s' * (threads != 1)}" if (threads := _threads(told)) else str(told.get("device"))
     shared = f" (with {told['shared_with']})" if "shared_with" in told else ""
     picture = f"[{record.id}]({(folder / 'figure.png').as_posix()})"
-    return picture, f"`ritz run {record.id} --preset {record.preset}`", f"{time}, {place}{shared}"
+    return picture, f"`{_command(record)}`", f"{_time(record)}, {place}{shared}"
+
+
+def _threads(provenance: Mapping[str, Any]) -> int | None:
+    return provenance.get("threads") if provenance.get("device") == "cpu" else None
+
+
+def _command(record: Record) -> str:
+    """What computes this record."""
+    figure = figures(PACKAGE).get(record.id)
+    preset = figure.presets.get(record.preset) if figure is not None else None
+    settings = [] if preset is None else differences(record.config, preset)
+    return " ".join([f"ritz run {record.id} --preset {record.preset}", *(f"--set {text}" for text in settings)])
+
+
+def _time(record: Record) -> str:
+    """Of a run that was interrupted only the last part is known."""
+    time = progress.duration(float(record.provenance.get("seconds") or 0))
+    return f"more than {time}" if record.provenance.get("resumed") else time
+
+
+def _no_claims(ids: Sequence[str], out: Path) -> FileError:
+    """Why there is no ledger; an id that nobody has is refused first."""
+    matching(list(ids), figures(PACKAGE))
+    return FileError(
+        f"{out} holds no claims of {', '.join(ids)}.",
+        "Claims come with the records of figures.",
+        "Compute one: ritz run linear2026.fig1a",
+        "Name the folder of the records with --out.",
+    )
 
 
 def _folders(ids: Sequence[str], out: Path) -> list[Path]:
@@ -146,8 +193,8 @@ def _run_one(one: Order, known: Iterable[Figure], context: Context, *, force: bo
         typer.echo(f"{_title(one)}: is there already (--force computes it again){_verdicts(there.claims)}")
         return
     record = run_order(one, known, context, force=force) if there is None else finish(one.figure, there, one.folder)
-    lender, took = record.provenance.get("shared_with"), progress.duration(record.provenance["seconds"])
-    how = f"computed in {took}" if lender is None else f"computed with {lender}"
+    lender = record.provenance.get("shared_with")
+    how = f"computed in {_time(record)}" if lender is None else f"computed with {lender}"
     typer.echo(f"{_title(one)}: {how}{_verdicts(record.claims)} · {one.folder}")
 
 

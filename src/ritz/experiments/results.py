@@ -83,6 +83,8 @@ def run(order: Order, known: Iterable[Figure], context: Context, *, force: bool 
     discard(order.folder / "figure.png")  # the picture of other numbers
     record.save(order.folder)
     discard(order.cache)
+    with suppress(OSError):  # the cache of another config is in it
+        order.cache.parent.rmdir()
     return finish(order.figure, record, order.folder)
 
 
@@ -103,8 +105,8 @@ def finish(figure: Figure, record: Record, folder: Path) -> Record:
     if figure.paper_cost and record.preset != "paper":
         record = replace(record, scalars={**record.scalars, "paper_cost": figure.paper_cost})
     record = replace(record, claims=tuple(figure.claims(record)))
-    write_picture(folder / "figure.png", figure.draw(record))
     record.save(folder)
+    write_picture(folder / "figure.png", figure.draw(record))  # last: where it is, nothing is missing
     return Record.load(folder)
 
 
