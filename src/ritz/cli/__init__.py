@@ -280,7 +280,7 @@ def run_figures(
     Examples:
       ritz run linear2026.fig1c
       ritz run 'linear2026.*' --preset paper --device cuda
-      ritz run singh2026.fig4 --set num_networks=20 --engine processes
+      ritz run singh2026.fig4 --set training.networks=20 --engine processes
     """
     with _told(debug):
         from . import experiments

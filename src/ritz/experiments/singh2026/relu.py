@@ -18,8 +18,9 @@ from ...lab.ensemble import Ensemble
 from ...losses import SquaredError
 from ...record import Claim, Picture, Record
 from ...theory import ClosedForm
-from ..figure import Context, Figure, at_most, claim
-from . import PAPER
+from ..figure import Context, Figure
+from .attention import titled
+from .judged import DISAGREE, EXACT, judged
 
 CELLS = ("cell +", "cell -")
 
@@ -139,18 +140,34 @@ def draw(record: Record) -> Picture:
 
 def ordered_axes(ax: Any, values: np.ndarray, title: str) -> None:
     """Axes for eigenvalues of both signs and several magnitudes, one after the other."""
-    largest = float(np.abs(values).max())
-    ax.set_yscale("symlog", linthresh=max(1e-2 * largest, 1e-12))
-    ax.set_ylim(1.6 * min(float(values.min()), 0.0), 1.6 * float(values.max()))
+    threshold = max(1e-2 * float(np.abs(values).max()), 1e-12)
+    low, high = 1.6 * min(float(values.min()), 0.0), 1.6 * float(values.max())
+    ax.set_yscale("symlog", linthresh=threshold)
+    ax.set_yticks([tick for tick in _ticks(threshold, max(-low, high)) if low <= tick <= high])
+    ax.minorticks_off()
+    ax.set_ylim(low, high)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(xlabel="eigenvalue, from the most negative", ylabel="λ", title=title)
+    ax.set(xlabel="eigenvalue, from the most negative", ylabel="λ")
+    titled(ax, title)
     ax.legend(frameon=False, fontsize=8)
+
+
+def _ticks(threshold: float, largest: float) -> list[float]:
+    """Zero and the powers of ten of both signs outside of the linear part, inside of which they would overprint."""
+    powers = 10.0 ** np.arange(np.ceil(np.log10(threshold)), np.log10(largest))
+    return [*(-powers[::-1]).tolist(), 0.0, *powers.tolist()]
 
 
 # --------------------------------------------------------------------------------------------------- what is claimed
 
-THEOREM = at_most(1e-9, partly=1e-6)  # float64: anything more is no closed form
-WRONG = {"no": "The closed form and the measured spectrum disagree.", "partly": "They agree to some digits only."}
+COUPLED = {
+    "no": "There are entries between units of different cells.",
+    "partly": "There are small entries between units of different cells.",
+}
+OFF_SHARE = {
+    "no": "A cell's largest eigenvalue does not follow the share of its examples, or no network has units in cell -.",
+    "partly": "A cell's largest eigenvalue follows the share of its examples to some digits only.",
+}
 
 
 def thinned_error(record: Record) -> float:
@@ -162,24 +179,22 @@ def thinned_error(record: Record) -> float:
 
 def claims(record: Record) -> list[Claim]:
     """Sec. 3.2."""
-    wide = {"no": "Cells share a unit, or an example.", "partly": "The cells are coupled weakly."}
-    arrays = record.arrays
+    coupling, errors, top = (float(record.arrays[name].max()) for name in ("coupling", "errors", "top"))
     return [
-        _claim("The Hessian decouples between the cells.", "Sec. 3.2", float(arrays["coupling"].max()), wide),
-        _claim("Thm 3.4 has all eigenvalues, cell by cell.", "Thm 3.4, Fig. 1", float(arrays["errors"].max()), WRONG),
+        _claim("The Hessian decouples between the cells.", "Sec. 3.2", coupling, COUPLED),
+        _claim("Thm 3.4 has all eigenvalues, cell by cell.", "Thm 3.4, Fig. 1", errors, DISAGREE),
         _claim(
-            "The largest eigenvalue is the larger of the cells' first outliers.", "Sec. 3.2",
-            float(arrays["top"].max()), WRONG,
+            "The largest eigenvalue is the larger of the cells' first outliers.", "Sec. 3.2", top, DISAGREE,
         ),
         _claim(
             "Eigenvalues scale in proportion to the density n₊/n or n₋/n of their cell.", "Sec. 3.2",
-            thinned_error(record), {"no": "A cell's eigenvalues do not follow the share of its examples."},
+            thinned_error(record), OFF_SHARE,
         ),
     ]  # fmt: skip
 
 
 def _claim(statement: str, where: str, measured: float, why: dict[str, str]) -> Claim:
-    return claim(statement, paper=PAPER, where=where, rule=THEOREM, measured=measured, expected=0.0, why=why)
+    return judged(statement, where, EXACT, measured, 0.0, why)
 
 
 PRESETS = {"paper": Config(), "laptop": Config(), "smoke": Config(width=5, examples=12, draws=4, repeats=(1, 3))}
