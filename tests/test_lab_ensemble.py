@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz.lab import ensemble as lab
+from ritz.lab.ensemble import curvature
 from ritz.lab.train import Plateau
 from ritz.lab.train import train as train_one
 
@@ -351,10 +352,22 @@ def test_networks_are_measured_in_parts_where_memory_is_short(monkeypatch):
     models, data = networks(4, widths=(6, 20, 12, 4)), regression(inputs=6, outputs=4)
     stack = lab.Ensemble.of(models)
     whole = lab.sharpness(stack, SQUARED, data, tolerance=1e-9), lab.spectra(stack, SQUARED, data)
-    monkeypatch.setattr("ritz.lab.ensemble.curvature.ENTRIES", stack.size**2)
+    monkeypatch.setattr(curvature, "ENTRIES", stack.size**2)
     parts = lab.sharpness(stack, SQUARED, data, tolerance=1e-9), lab.spectra(stack, SQUARED, data)
     assert_close(parts[0].values, whole[0].values, rtol=1e-8, atol=0)
     assert_close(parts[1], whole[1])
+
+
+def test_products_are_batched_by_what_they_keep_of_all_examples(monkeypatch):
+    """200 × 1,024 examples × 100 units × 200 columns asked for 30 GB, where the Hessians have 64 MB."""
+    models, data = networks(3, widths=(4, 10, 2)), regression(examples=200, inputs=4, outputs=2)
+    stack = lab.Ensemble.of(models)
+    whole, seen = lab.hessians(stack, SQUARED, data), []
+    unit = curvature._coordinates
+    monkeypatch.setattr(curvature, "ENTRIES", 40 * 3 * 200 * 10)
+    monkeypatch.setattr(curvature, "_coordinates", lambda like, *ends: seen.append(ends) or unit(like, *ends))
+    assert_close(lab.hessians(stack, SQUARED, data), whole)
+    assert len(seen) > 1 and max(stop - start for start, stop in seen) < 20
 
 
 def test_traces_are_exact_for_small_networks_and_estimated_for_large():

@@ -61,6 +61,8 @@ def _with(config: Any, name: str, value: str, text: str) -> Any:
         return replace(config, **{outer: _with(getattr(config, outer), inner, value, text)})
     try:
         return replace(config, **{outer: _parsed(value, known[outer])})
+    except ArgumentError:  # the config itself refuses such a value
+        raise
     except ValueError as error:
         raise ArgumentError(
             f"--set {text}: {value!r} is not {_told(known[outer])}.",

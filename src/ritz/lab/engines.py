@@ -79,7 +79,7 @@ class Processes:
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
         """In the order in which they end."""
         count = min(self._workers(), len(configs))
-        threads = max(1, _cores() // count)
+        threads = max(1, min(_cores(), torch.get_num_threads()) // count)  # OMP_NUM_THREADS=1 means one
         _check_importable(task)
         idle = [_Worker(threads) for _ in range(count)]
         busy = dict[Future[Record | Failure], tuple[str, _Worker]]()

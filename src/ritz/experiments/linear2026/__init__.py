@@ -1,6 +1,7 @@
 """How the Hessian-spectrum of linear networks depends on data (2026): its four figures, panel by panel.
 
 Fig. 1a and 1b are in `closed_form`, 1c and the ablations 2a, 2b, 2c in `imbalance`, 3 and 4 in `along_training`.
+Networks that are trained share a `setting`.
 """
 
 PAPER = "linear2026"

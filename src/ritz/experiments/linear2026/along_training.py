@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,14 +15,15 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from torch import Tensor
 
 from ... import gauss_newton, hessian, hutchinson, plot
-from ...lab.train import Moments
+from ...errors import ArgumentError
+from ...lab.train import Series
 from ...record import Claim, Record
 from .. import Context, Figure, at_most, claim, each
 from . import BEYOND, PAPER, data, pictures
-from .data import TITLES, Name, White, Whitening
-from .imbalance import logarithmic
-from .judged import spearman
+from .data import TITLES, White, Whitening
+from .judged import MEASURED, named, spearman, still_above, unless_yes
 from .networks import Chain, Start, WhiteDescent, initial_weights, printed_pairs, printed_trace, risk_of, top_eigenpairs
+from .setting import Setting, by_data_set, late
 
 # Fixed before the first real run.
 VERY_WELL = at_most(0.05, partly=0.2)  # two curves that one cannot, or can hardly, tell apart
@@ -29,56 +31,62 @@ WITHIN_NOISE = at_most(4.0, partly=6.0)  # standard errors: four are not seen on
 FALLS = at_most(-0.9, partly=-0.5)  # a rank correlation, as for the curves that rise in Fig. 1
 PRECISE = at_most(0.01, partly=0.05)
 NO_MORE = at_most(1.0)
+ANOTHER = 1_000_003  # from the seeds of one data set to those of the next, with room for its epochs
 
-Measure = Callable[[list[Tensor], Moments], dict[str, Any]]
+Measure = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Config:
-    """The setting of Fig. 3; sources: linear2026, App. C, unless another is named."""
+class Config(Setting):
+    """The setting of Fig. 3, for which no α_max is set: what differs from Fig. 1 right, or is new."""
 
-    data: tuple[Name, ...] = ("mnist", "fashion_mnist", "cifar10")
-    num_examples: int = 5000  # "subsets of n = 5,000 samples"; no α_max is set for these figures
-    depth: int = 4  # "4-layer Linear-MLP"
     width: int = 256  # "with width 256"
-    sigma_x: float = 1.0  # "orthogonalized with σ_x = 1"
     learning_rate: float = 0.003  # "η_max = 0.003"
-    num_epochs: int = 10_000  # "10,000 epochs"
     inputs: Whitening = "qr"  # "Data Whitening"; "rank" is the rank-revealing one
     start: Start = "kaiming"  # open; PyTorch's default, for (7) and (15) need no balanced layers
-    singular_values: tuple[float, float] = (0.0, 1.0)  # of balanced layers, if they are asked for
-    num_pauses: int = 15  # open: epochs at which it is measured, evenly spaced on a logarithmic scale
+    num_pauses: int = 40  # open: when it is measured, half of it in the last nine tenths of the epochs
     num_probes: int = 100  # "with 100 samples"; signs here, for which the variance is smaller than for Gaussians
     num_eigenvalues: int = 10  # Fig. 4: "Top-10 eigenvalues"
     counted: tuple[int, int, int] = (12, 5, 3)  # open: d₀, d₁, d₂ of a network small enough to count its eigenvalues
-    seed: int = 0  # open
 
 
-_PAIRS = replace(Config(), depth=2, learning_rate=0.001)  # Fig. 4: "2-layer Linear-MLP with width 256", "η_max = 0.001"
+_PAIRS = replace(  # Fig. 4: "2-layer Linear-MLP with width 256", "η_max = 0.001"
+    Config(), depth=2, learning_rate=0.001, num_pauses=25
+)
 
 
 def run_trace(config: Config, context: Context) -> dict[str, Any]:
     """tr H by Hutchinson's method and by eq. (7), at some epochs of every data set: arrays data × pause."""
-    return _along(config, context, "traces", partial(traces, config=config))
+    return by_data_set(partial(trained, measure=traces), config, context, name="traces")
 
 
 def run_pairs(config: Config, context: Context) -> dict[str, Any]:
     """The top eigenvalues of H and those of eq. (15), likewise: arrays data × pause × rank; and a count of them."""
-    return _along(config, context, "pairs", partial(pairs, config=config)) | {"num_nonzero": _count(config)}
+    if config.depth != 2:
+        raise ArgumentError(
+            f"depth={config.depth} was given.",
+            "(15) and this figure are of two layers.",
+            "Leave depth at 2; linear2026.fig3 takes any depth.",
+        )
+    found = by_data_set(partial(trained, measure=pairs), config, context, name="pairs")
+    return found | {"num_nonzero": _count(config)}
 
 
-def traces(weights: list[Tensor], examples: Moments, config: Config) -> dict[str, Any]:
-    """One measurement of Fig. 3."""
-    H = hessian(risk_of(Chain(weights), examples))
-    estimate = hutchinson(H, num_products=config.num_probes, generator=torch.Generator().manual_seed(config.seed))
+def traces(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: Config) -> dict[str, Any]:
+    """One measurement of Fig. 3, with probes of its own: those of two epochs or data sets have nothing in common."""
+    weights, (white,), (name,) = descent.weights(parameters, 0), descent.problems, config.data
+    H = hessian(risk_of(Chain(weights), white.examples()))
+    generator = torch.Generator().manual_seed(config.seed + epoch + ANOTHER * list(TITLES).index(name))
+    estimate = hutchinson(H, num_products=config.num_probes, generator=generator)
     printed = printed_trace(weights, config.sigma_x)
     return {"measured": estimate.value, "error": estimate.standard_error, "printed": printed}
 
 
-def pairs(weights: list[Tensor], examples: Moments, config: Config) -> dict[str, Any]:
+def pairs(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: Config) -> dict[str, Any]:
     """One measurement of Fig. 4."""
     k = config.num_eigenvalues
-    top = top_eigenpairs(Chain(weights), examples, k)
+    weights, white = descent.reduced(parameters, 0, k)
+    top = top_eigenpairs(Chain(weights), white.examples(), k)
     nothing = torch.full((k,), torch.nan, dtype=torch.float64)
     values, residuals = (nothing, nothing) if top is None else (top.values, top.residuals)
     printed = printed_pairs(weights[0], weights[1], config.sigma_x, k)
@@ -86,39 +94,33 @@ def pairs(weights: list[Tensor], examples: Moments, config: Config) -> dict[str,
     return {"measured": values, "error": residuals, "printed": printed, "norms": norms}
 
 
-def _along(config: Config, context: Context, name: str, measure: Measure) -> dict[str, Any]:
-    place: dict[str, Any] = {"device": context.device, "data_dir": context.data_dir, "folder": context.folder}
-    task = partial(trained, measure=measure, **place)
-    records = context.sweep(task, [replace(config, data=(one,)) for one in config.data], name=name)
-    return {key: np.stack([record.arrays[key] for record in records]) for key in records[0].arrays}
-
-
 def trained(
     config: Config, *, measure: Measure, device: torch.device, data_dir: Path | None = None, folder: Path | None = None
 ) -> dict[str, np.ndarray]:
-    """Train a network on one data set and measure it on the way."""
+    """Train a network on one data set and measure it on the way; the loss, too, is that after the step."""
     (name,) = config.data
     cut = data.subset(data.training_set(name, data_dir), config.num_examples, alpha_max=None, seed=config.seed)
     X, Y = data.regression(cut, device)
     white = White.of(data.white_inputs(X, config.sigma_x, config.inputs), Y, config.sigma_x)
-    descent = WhiteDescent([_start(config, white)], [white])
-    examples, wanted = white.examples(), logarithmic(config.num_epochs, config.num_pauses)
+    descent = WhiteDescent([config.weights(config.start, white.T.shape[1], white.T)], [white])
+    wanted = late(config.num_epochs, config.num_pauses)
     file = None if folder is None else folder / "training" / f"{name}.npz"
     settings: dict[str, Any] = {"learning_rate": config.learning_rate, "num_epochs": config.num_epochs}
     for pause in descent.pauses(checkpoint=file, **settings):
-        if pause.epoch in wanted:
-            pause.note(**measure(descent.weights(pause.parameters, 0), examples))
-    history = pause.history
-    measured = {key: series.values for key, series in history.items() if key not in ("loss", "learning_rate")}
-    epochs = history["measured"].epochs
-    return measured | {"epochs": epochs, "loss": history["loss"].values[epochs - 1, 0]}
+        if pause.epoch in wanted and math.isfinite(loss := white.loss(descent.weights(pause.parameters, 0))):
+            rate = pause.learning_rate[0]
+            pause.note(after=loss, rate=rate, **measure(descent, pause.parameters, pause.epoch, config))
+    noted = {key: series for key, series in pause.history.items() if key not in ("loss", "learning_rate")}
+    found = {key: _filled(series, wanted) for key, series in noted.items()}
+    found |= {"loss": found.pop("after"), "learning_rate": found.pop("rate")}
+    return found | {"epochs": np.array(wanted), "rest": np.full(len(wanted), white.rest)}
 
 
-def _start(config: Config, white: White) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(config.seed)
-    widths = [white.T.shape[1], *[config.width] * (config.depth - 1), data.NUM_CLASSES]
-    drawn = initial_weights(config.start, widths, singular_values=config.singular_values, generator=generator)
-    return [W.to(white.T) for W in drawn]
+def _filled(series: Series, wanted: list[int]) -> np.ndarray:
+    """One row for each epoch that was wanted: a run that diverged has none of the last."""
+    rows = np.full((len(wanted), *series.values.shape[1:]), np.nan)
+    rows[np.isin(wanted, series.epochs)] = series.values
+    return rows
 
 
 def _count(config: Config) -> np.ndarray:
@@ -133,7 +135,7 @@ def _count(config: Config) -> np.ndarray:
 
 
 def draw_trace(record: Record) -> MatplotlibFigure:
-    """A panel for each data set: the trace along training, and the loss."""
+    """A panel for each data set: the trace along training, and the loss, both after the same step."""
     arrays, names = record.arrays, record.config["data"]
     figure, axes = plot.panels(len(names), 2, width=2.9, height=2.1)
     for index, name in enumerate(names):
@@ -141,14 +143,16 @@ def draw_trace(record: Record) -> MatplotlibFigure:
         epochs, error = arrays["epochs"][index], 2 * arrays["error"][index]
         pictures.series(upper, epochs, arrays["printed"][index], color=plot.COLOURS[1], linewidth=1.2, label="eq. (7)")
         upper.errorbar(epochs, arrays["measured"][index], error, fmt="o", color=plot.COLOURS[0], markersize=3.5,
-                       capsize=2, linewidth=0.8, label="Hutchinson, ± 2 s.e.")  # fmt: skip
+                       capsize=2, linewidth=0.8, label="Hutchinson, signs, ± 2 s.e.")  # fmt: skip
         pictures.title(upper, TITLES[name])
         upper.set_xlabel("")
-        pictures.series(lower, epochs, arrays["loss"][index], color="0.3", linewidth=1.2)
+        pictures.series(lower, epochs, arrays["loss"][index], color="0.3", linewidth=1.2, label="training")
+        pictures.series(lower, epochs, arrays["rest"][index], color="0.3", linewidth=0.9, linestyle=":", label="least")
         lower.set_ylim(0, None)
     axes[0].set_ylabel("tr H")
     axes[0].legend(frameon=False, fontsize=7)
     axes[len(names)].set_ylabel("loss")
+    axes[len(names)].legend(frameon=False, fontsize=7, loc="lower left")
     return figure
 
 
@@ -175,23 +179,36 @@ def judge_trace(record: Record) -> list[Claim]:
     arrays, names = record.arrays, [TITLES[name] for name in record.config["data"]]
     relative = np.abs(arrays["measured"] - arrays["printed"]) / np.abs(arrays["printed"])
     units = np.abs(arrays["measured"] - arrays["printed"]) / arrays["error"]
-    named = lambda values: {name: float(value) for name, value in zip(names, values, strict=True)}
+    where, told = "Fig. 3; Sec. 2.2", _worst(names, arrays["epochs"], relative, units)
     return [
         claim(
-            "Eq. (7) holds very well for the sum of the eigenvalues of the Hessian (largest relative difference from "
-            "Hutchinson's estimate along training).",
-            paper=PAPER, where="Fig. 3; Sec. 2.2", rule=each(VERY_WELL), measured=named(relative.max(1)), expected=0.0,
+            "Eq. (7) holds very well for the sum of the eigenvalues of the Hessian (largest difference along training "
+            "from Hutchinson's estimate with random signs, relative to (7)).",
+            paper=PAPER, where=where, rule=each(VERY_WELL), measured=named(names, relative.max(1)), expected=0.0,
+            why=unless_yes(told),
         ),
         claim(
-            "It does so even early in training, when the loss is high (relative difference after the first epoch).",
-            paper=PAPER, where="Fig. 3; Sec. 2.2", rule=each(VERY_WELL), measured=named(relative[:, 0]), expected=0.0,
+            "It does so even early in training, when the loss is high (difference after the first epoch, relative to "
+            "(7)).",
+            paper=PAPER, where=where, rule=each(VERY_WELL), measured=named(names, relative[:, 0]), expected=0.0,
+            why=unless_yes(told),
         ),
         claim(
             "Eq. (7) is no approximation but the trace of the full Hessian at any loss (largest difference from "
-            "Hutchinson's estimate, in standard errors).",
-            paper=BEYOND, where="Fig. 3", rule=each(WITHIN_NOISE), measured=named(units.max(1)), expected="noise",
+            "Hutchinson's estimate, in standard errors; random signs where App. C has Gaussian vectors).",
+            paper=BEYOND, where="Fig. 3", rule=each(WITHIN_NOISE), measured=named(names, units.max(1)),
+            expected="noise", why=unless_yes(told),
         ),
     ]  # fmt: skip
+
+
+def _worst(names: list[str], epochs: np.ndarray, relative: np.ndarray, units: np.ndarray) -> str:
+    """Where (7) and the estimate differ most."""
+    row, column = np.unravel_index(np.argmax(np.nan_to_num(relative, nan=np.inf)), relative.shape)
+    return (
+        f"The largest difference, {relative[row, column]:.2g} of (7), is at epoch {epochs[row, column]:g} of "
+        f"{names[row]}: {units[row, column]:.2g} standard errors of the estimate."
+    )
 
 
 def judge_pairs(record: Record) -> list[Claim]:
@@ -201,23 +218,29 @@ def judge_pairs(record: Record) -> list[Claim]:
     falls = {name: spearman(arrays["epochs"][i], mean[i]) for i, name in enumerate(names)}
     norms, top = arrays["norms"][:, -1], arrays["measured"][:, -1, 0]
     sums = np.abs(record.config["sigma_x"] ** 2 * (norms**2).sum(1) / top - 1)
-    named = lambda values: {name: float(value) for name, value in zip(names, values, strict=True)}
+    residuals = (arrays["error"] / arrays["measured"][..., :1]).max((1, 2))
+    above = still_above(*(arrays[key][:, -1] for key in ("loss", "rest", "learning_rate")))
+    down = np.sum(np.diff(mean) < 0, 1)
+    steps = ", ".join(f"{name} {count} of {mean.shape[1] - 1}" for name, count in zip(names, down, strict=True))
     d0, d1, d2 = record.config["counted"]
     return [
         claim(
             "Eq. (15) becomes increasingly precise as training progresses (rank correlation of its mean error with the "
             "epoch).",
             paper=PAPER, where="Fig. 4; App. B", rule=each(FALLS), measured=falls, expected=-1.0,
+            why=unless_yes(f"Steps from one pause to the next in which the error falls: {steps}."),
         ),
         claim(
-            "At the end of training eq. (15) gives the top eigenvalues of the Hessian (mean relative error).",
-            paper=PAPER, where="Fig. 4; App. B", rule=each(PRECISE), measured=named(mean[:, -1]), expected=0.0,
-            why={"no": "Training has not reached a minimum of the loss.", "partly": "Some are not at a minimum yet."},
+            "At the end of training eq. (15) gives the top eigenvalues of the Hessian (mean error, relative to the "
+            "measured ones).",
+            paper=PAPER, where="Fig. 4; App. B", rule=each(PRECISE), measured=named(names, mean[:, -1]), expected=0.0,
+            why=unless_yes(f"(15) is of the Gauss-Newton matrix, H at a minimum. {above}"),
         ),
         claim(
-            "The sharpness of two layers is σₓ²(‖W₁‖₂² + ‖W₂‖₂²), not the larger of the two (relative error at "
-            "the end).",
-            paper=PAPER, where="eq. (10)", rule=each(PRECISE), measured=named(sums), expected=0.0,
+            "The sharpness of two layers is σₓ²(‖W₁‖₂² + ‖W₂‖₂²), not the larger of the two (error at the end, "
+            "relative to the measured one).",
+            paper=PAPER, where="eq. (10)", rule=each(PRECISE), measured=named(names, sums), expected=0.0,
+            why=unless_yes(f"(10) is of the Gauss-Newton matrix, H at a minimum. {above}"),
         ),
         claim(
             f"At most min(d₀, d₁) · min(d₁, d₂) eigenvalues are non-zero (their number for d = {d0}, {d1}, {d2}, in "
@@ -228,6 +251,11 @@ def judge_pairs(record: Record) -> list[Claim]:
                 "no": "(15) runs over i ≤ d₀ and j ≤ d₂ with singular values continued by zeros, so that a hidden "
                 "layer narrower than one of them leaves more eigenvalues."
             },
+        ),
+        claim(
+            "What is measured are eigenvalues of the Hessian (largest residual ‖Hv - λv‖, relative to λ₁).",
+            paper=BEYOND, where="Fig. 4", rule=each(MEASURED), measured=named(names, residuals), expected=0.0,
+            why=unless_yes("The search ended before all pairs had converged."),
         ),
     ]  # fmt: skip
 
@@ -249,7 +277,7 @@ FIGURES = {
         Figure(
             "linear2026.fig3",
             "The trace of the Hessian along training: Hutchinson's method and (7)",
-            presets=_presets(Config(), 6, learning_rate=0.1),
+            presets=_presets(Config(), 10, learning_rate=0.1),
             run=run_trace,
             draw=draw_trace,
             claims=judge_trace,
@@ -257,7 +285,7 @@ FIGURES = {
         Figure(
             "linear2026.fig4",
             "The ten largest eigenvalues of two layers along training: the error of (15)",
-            presets=_presets(_PAIRS, 6, learning_rate=0.1),
+            presets=_presets(_PAIRS, 20, learning_rate=0.1),
             run=run_pairs,
             draw=draw_pairs,
             claims=judge_pairs,

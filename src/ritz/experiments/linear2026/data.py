@@ -7,7 +7,9 @@ a row for each class is all that is left of five thousand images.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ...errors import ArgumentError
 from ...lab import data
 from ...lab.data import Examples
 from ...lab.train import Moments
@@ -25,6 +28,7 @@ Inputs = Whitening | Literal["raw"]
 TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits 8 × 8"}
 NUM_CLASSES = 10
 FULL_RANK = 100 * torch.finfo(torch.float64).eps  # σ²_min/‖X‖²_F of data that need no SVD: above a Cholesky's rounding
+WHITE = 1e-8  # of σₓ²: far above what float64 leaves, far below one input of thousands that is not white
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +41,17 @@ class White:
 
     @classmethod
     def of(cls, X: Float[Tensor, "N D"], Y: Float[Tensor, "N K"], sigma_x: float) -> White:
-        """From white inputs and their targets."""
+        """From white inputs, which is checked, and their targets."""
+        _check_white(X, sigma_x)
         T = Y.T @ X / (len(X) * sigma_x)
         rest = (Y - X @ T.T / sigma_x).square().sum() / (2 * len(X))
         return cls(T, float(rest), sigma_x)
+
+    def loss(self, weights: Sequence[Float[Tensor, "_ _"]]) -> float:
+        """The loss of a linear network, W being the product of its weights."""
+        *others, W = weights[::-1]
+        W = W if not others else reduce(torch.matmul, others) @ W
+        return float((self.sigma_x * W - self.T).square().sum()) / 2 + self.rest
 
     def examples(self) -> Moments:
         """D + 1 examples with the same loss: the coordinate axes, and one that carries what no linear map can fit."""
@@ -85,9 +96,20 @@ def white_inputs(X: Float[Tensor, "N D"], sigma_x: float, inputs: Whitening) -> 
 
     Where the data have full rank, both span the same space and the first is returned: it takes a tenth of the time.
     """
-    if inputs == "rank" and not has_full_rank(X):
-        return data.whiten(X, sigma_x).x
-    return data.whiten_by_qr(X, sigma_x)
+    return _whitened(X, sigma_x, "qr" if inputs == "qr" or has_full_rank(X) else "rank")
+
+
+def whitenings(
+    X: Float[Tensor, "N D"], Y: Float[Tensor, "N K"], sigma_x: float, kinds: Sequence[Whitening]
+) -> dict[str, White]:
+    """The data as each whitening leaves them; one and the same object where they have full rank."""
+    if "rank" in kinds and not has_full_rank(X):
+        return {kind: White.of(_whitened(X, sigma_x, kind), Y, sigma_x) for kind in kinds}
+    return dict.fromkeys(kinds, White.of(_whitened(X, sigma_x, "qr"), Y, sigma_x))
+
+
+def _whitened(X: Tensor, sigma_x: float, kind: Whitening) -> Float[Tensor, "N r"]:
+    return data.whiten_by_qr(X, sigma_x) if kind == "qr" else data.whiten(X, sigma_x).x
 
 
 def has_full_rank(X: Float[Tensor, "N D"]) -> bool:
@@ -95,3 +117,15 @@ def has_full_rank(X: Float[Tensor, "N D"]) -> bool:
     G = X.T @ X
     shift = FULL_RANK * G.diagonal().sum()
     return int(torch.linalg.cholesky_ex(G - shift * torch.eye(len(G)).to(G)).info) == 0
+
+
+def _check_white(X: Float[Tensor, "N D"], sigma_x: float) -> None:
+    """‖(XᵀX/N - σₓ²I)Z‖/σₓ²‖Z‖ for random Z: the deviation over √D, at a fraction of the cost of `theory.whiteness`."""
+    Z = torch.randn(X.shape[1], 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(X)
+    deviation = float((X.T @ (X @ Z) / len(X) - sigma_x**2 * Z).norm() / (sigma_x**2 * Z.norm()))
+    if not deviation < WHITE:
+        raise ArgumentError(
+            f"The inputs are not white: ‖XᵀX/N - σₓ²I‖ is some {deviation:.2g} of σₓ² = {sigma_x**2:g}.",
+            "Their loss is ½‖σₓW - T‖² only if every direction has the variance σₓ² (linear2026, Assumption 2).",
+            "Pass white_inputs(X, sigma_x, ...).",
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ... import Eigenpairs, NumericalError, Risk, SquaredError, eigenpairs, hessian, theory
+from ... import Eigenpairs, NumericalError, Risk, SquaredError, eigenpairs, hessian
 from ...lab import init
 from ...lab.train import HALVING, Checkpoint, linear_descent
 from .data import White
@@ -85,6 +84,18 @@ class WhiteDescent:
         """The weights of one network, for all inputs."""
         return [parameters[0][index] @ self.bases[index].T, *(W[index] for W in parameters[1:])]
 
+    def reduced(self, parameters: Sequence[Tensor], index: int, k: int = 1) -> tuple[list[Tensor], White]:
+        """The weights of one network and its problem, in the inputs that it uses and k others: the same top k of H.
+
+        A change of W₁ in an input that neither W₁ nor T uses is seen by no other part of the Hessian, which is
+        σₓ²S₁ᵀS₁ there, again for each such input. Of equal blocks, k have all that can be among the k largest.
+        """
+        white, B = self.problems[index], self.bases[index]
+        D, q = B.shape
+        used, spare = min(D, q), min(D, q + k) - min(D, q)
+        first, T = (nn.functional.pad(W[:, :used], (0, spare)) for W in (parameters[0][index], white.T @ B))
+        return [first, *(W[index] for W in parameters[1:])], White(T, white.rest, white.sigma_x)
+
 
 def _used(W1: Float[Tensor, "m D"], T: Float[Tensor, "K D"]) -> Float[Tensor, "D q"]:
     """q = m + K columns: an orthonormal basis of a space that holds the rows of W₁ and T, and zeros beyond D."""
@@ -105,7 +116,10 @@ def risk_of(model: nn.Module, examples: tuple[Tensor, Tensor]) -> Risk:
 def top_eigenpairs(
     model: nn.Module, examples: tuple[Tensor, Tensor], k: int = 1, *, tolerance: float = 1e-5
 ) -> Eigenpairs | None:
-    """The k largest eigenvalues of the loss-Hessian, measured; None where training has gone to infinity."""
+    """The k largest eigenvalues of the loss-Hessian, measured; None where training has gone to infinity.
+
+    Those that did not converge are among them: callers keep the residuals, by which they are judged.
+    """
     try:
         return eigenpairs(hessian(risk_of(model, examples)), k, tolerance=tolerance)
     except NumericalError:  # the loss or a product is no number
@@ -117,14 +131,13 @@ def printed_sharpness(alpha_max: float, depth: int, sigma_x: float) -> float:
     return depth * sigma_x ** (2 / depth) * alpha_max ** (1 - 1 / depth)
 
 
-def exact_sharpness(white: White, depth: int, width: int) -> float:
+def exact_sharpness(white: White, depth: int) -> float:
     """λ_max of the balanced minimum at whatever loss it has: eq. (14) with σ_max(YᵀX)/(√N σₓ) in place of σ_max(Y).
 
-    The inputs are turned until those that T does not use can be left out, which leaves its singular values alone.
+    That is Lσₓ²s^(2(1-1/L)), s = σ_max(T)/σₓ being the largest singular value of the best linear map.
     """
-    small = White(torch.linalg.qr(white.T.T).R.T.cpu(), 0.0, white.sigma_x).examples()
-    X, Y = (part[:-1] / math.sqrt(len(part) / (len(part) - 1)) for part in small)
-    return theory.balanced_solution(X, Y, depth, width).scale
+    s = float(torch.linalg.matrix_norm(white.T, 2)) / white.sigma_x
+    return depth * white.sigma_x**2 * s ** (2 * (1 - 1 / depth))
 
 
 def printed_trace(weights: Sequence[Tensor], sigma_x: float) -> float:

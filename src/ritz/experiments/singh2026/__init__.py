@@ -13,7 +13,8 @@
     gpt_sinks        Fig. 6              transformers: sinks
 
 What several of them need: `regression` has networks in three parametrisations, trained and measured, `ranges` the exact
-spectra of large Hessians, `pretraining` token streams and schedules, `edge` what a run at the edge of stability shows.
+spectra of large Hessians, `pretraining` token streams and schedules, `edge` what a run at the edge of stability shows,
+`readings` how the paper's Fig. 27 can be read, `judged` the rule for exact formulas.
 """
 
 PAPER = "singh2026"

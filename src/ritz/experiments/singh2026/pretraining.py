@@ -91,6 +91,13 @@ TINY = replace(
 
 def token_stream(config: Config, data_dir: Path | None) -> Int[np.ndarray, " N"]:
     """The training text as integers; a file is mapped, not read."""
+    if config.tokens and config.corpus != "tokens":
+        raise ArgumentError(
+            f"The file {config.tokens} was named, and the text is another one: corpus={config.corpus}.",
+            "It would not be read, and its tokens are not those of this small model.",
+            "Leave tokens=... out, or take --preset paper.",
+            "For a model of this size: --set corpus=tokens --set vocabulary=50304",
+        )
     if config.corpus == "shakespeare":
         stream = tiny_shakespeare(folder=data_dir, context=config.context).train.x.flatten().numpy()
     elif config.corpus == "walk":
@@ -102,11 +109,13 @@ def token_stream(config: Config, data_dir: Path | None) -> Int[np.ndarray, " N"]
 
 
 def sequences(
-    stream: Int[np.ndarray, " N"], count: int, context: int, generator: torch.Generator
+    stream: Int[np.ndarray, " N"], count: int, context: int, generator: torch.Generator, *, vocabulary: int
 ) -> Int[Tensor, "count context_and_one"]:
     """Random pieces of the text, each one token longer than the context: what is read, and what follows."""
     starts = torch.randint(len(stream) - context, (count,), generator=generator).tolist()
-    return torch.from_numpy(np.stack([stream[start : start + context + 1] for start in starts]).astype(np.int64))
+    rows = np.stack([stream[start : start + context + 1] for start in starts]).astype(np.int64)
+    _check_known(rows, vocabulary)
+    return torch.from_numpy(rows)
 
 
 def _walk(vocabulary: int, length: int) -> Int[np.ndarray, " N"]:
@@ -141,11 +150,14 @@ def _check_tokens(stream: np.ndarray, config: Config) -> None:
             f"One row of integers was expected, longer than the context of {config.context}.",
             "Check the file that tokens=... names.",
         )
-    seen = stream[: 10**6]  # a glance: the file may hold billions
-    if int(seen.min()) < 0 or int(seen.max()) >= config.vocabulary:
+    _check_known(stream[: 10**6], config.vocabulary)  # a glance: the file may hold billions; what is read is checked
+
+
+def _check_known(tokens: np.ndarray, vocabulary: int) -> None:
+    if int(tokens.min()) < 0 or int(tokens.max()) >= vocabulary:
         raise FileError(
-            f"The tokens go from {int(seen.min())} to {int(seen.max())}.",
-            f"The model knows those from 0 to {config.vocabulary - 1}.",
+            f"The tokens go from {int(tokens.min())} to {int(tokens.max())}.",
+            f"The model knows those from 0 to {vocabulary - 1}.",
             "Check that the file holds 16-bit integers of this vocabulary, or set vocabulary=....",
         )
 
@@ -215,7 +227,7 @@ def pretraining(
     losses = TokenLosses(model, micro_batch=config.micro_batch, autocast=config.bfloat16)
 
     def drawn(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        rows = sequences(stream, config.batch_size, config.context, generator).to(device)
+        rows = sequences(stream, config.batch_size, config.context, generator, vocabulary=config.vocabulary).to(device)
         return rows, rows[:, 1:]
 
     pauses = train(

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ... import progress
+from ...risk import free_memory
 from ...vectors import check_positive, check_tolerance, check_whole, source
 from ..train.networks import AnyLoss, Batch
 from .lanczos import Product, capacity, largest
@@ -21,7 +22,8 @@ from .stack import Ensemble, losses_at, on_device
 
 DENSE = 256  # parameters up to which whole Hessians are formed and diagonalised
 EXACT_TRACE = 512  # parameters up to which a trace is summed over all coordinates
-ENTRIES = 2**26  # numbers held at a time, for bases and Hessians: half a gigabyte in float64
+ENTRIES = 2**26  # numbers held at a time, for bases, Hessians, products: half a gigabyte in float64; more on a GPU
+GPU_SHARE = 1 / 8  # of the memory that is free there: others may work on it, too
 PROBES = 100  # of Hutchinson's estimate; linear2026, App. C
 
 
@@ -75,12 +77,11 @@ _TOP = ("values", "residuals", "converged")
 
 def hessians(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = False) -> Float[Tensor, "B n n"]:
     """The whole Hessian of each network."""
-    _, gradient, product = _curvature(ensemble, loss, on_device(ensemble, data, each), each)
-    B, n = gradient.shape
-    H = gradient.new_empty(B, n, n)
-    for start in range(0, n, width := max(1, ENTRIES // (4 * B * n))):
-        stop = min(start + width, n)
-        H[:, start:stop] = product(_coordinates(gradient, start, stop)).transpose(0, 1)
+    curvature = _curvature(ensemble, loss, on_device(ensemble, data, each), each)
+    B, n = curvature.gradient.shape
+    H = curvature.gradient.new_empty(B, n, n)
+    for start, stop in curvature.pieces():
+        H[:, start:stop] = curvature.product(_coordinates(curvature.gradient, start, stop)).transpose(0, 1)
     return (H + H.mT) / 2
 
 
@@ -110,15 +111,15 @@ def trace(
     """
     check_positive(num_products=num_products)
     check_whole(num_products=num_products)
-    _, gradient, product = _curvature(ensemble, loss, on_device(ensemble, data, each), each)
-    n = gradient.shape[1]
+    curvature = _curvature(ensemble, loss, on_device(ensemble, data, each), each)
+    n = curvature.gradient.shape[1]
     budget = num_products or (n if n <= EXACT_TRACE else PROBES)
     if budget >= n:
-        pieces = (_coordinates(gradient, start, min(start + 16, n)) for start in range(0, n, 16))
-        total = torch.stack([(V * product(V)).sum((0, 2)) for V in pieces]).sum(0)
+        blocks = (_coordinates(curvature.gradient, start, stop) for start, stop in curvature.pieces())
+        total = torch.stack([(V * curvature.product(V)).sum((0, 2)) for V in blocks]).sum(0)
         return Traces(total, torch.zeros_like(total), n)
     generator = source(generator)
-    samples = torch.stack([_probe(gradient, product, generator) for _ in range(budget)])
+    samples = torch.stack([_probe(curvature.gradient, curvature.product, generator) for _ in range(budget)])
     return Traces(samples.mean(0), samples.std(0) / budget**0.5, budget)
 
 
@@ -129,12 +130,30 @@ def _probe(gradient: Tensor, product: Product, generator: torch.Generator) -> Fl
     return (z * product(z[None])[0]).sum(1)
 
 
-def _curvature(
-    ensemble: Ensemble, loss: AnyLoss, data: Batch, each: bool
-) -> tuple[Float[Tensor, " B"], Float[Tensor, "B n"], Product]:
-    """The losses, their gradients, and the product with all Hessians, for which the gradient's graph is kept."""
-    theta = ensemble.flat.requires_grad_()
-    with torch.enable_grad():
+@dataclass(frozen=True)
+class _Curvature:
+    """The losses, their gradients, the product with all Hessians, and how many columns of it fit into memory."""
+
+    values: Float[Tensor, " B"]
+    gradient: Float[Tensor, "B n"]
+    product: Product
+    columns: int
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """All columns, as many at a time as fit."""
+        n = self.gradient.shape[1]
+        return ((start, min(start + self.columns, n)) for start in range(0, n, self.columns))
+
+
+def _curvature(ensemble: Ensemble, loss: AnyLoss, data: Batch, each: bool) -> _Curvature:
+    """The graph of the gradient is kept for the products; a batch of them takes what it keeps for each column."""
+    theta, kept = ensemble.flat.requires_grad_(), dict[int, int]()
+
+    def counted(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.numel()
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(counted, lambda tensor: tensor):
         values = losses_at(ensemble, ensemble.rows(theta), loss, data, each)
         (gradient,) = torch.autograd.grad(values.sum(), theta, create_graph=True, materialize_grads=True)
 
@@ -146,13 +165,19 @@ def _curvature(
             return torch.autograd.grad(gradient, theta, V[0], **options)[0][None]
         return torch.autograd.grad(gradient, theta, V, is_grads_batched=True, **options)[0]
 
-    return values.detach(), gradient.detach(), product
+    columns = max(1, _entries(theta.device) // (sum(kept.values()) + 4 * theta.numel()))
+    return _Curvature(values.detach(), gradient.detach(), product, columns)
+
+
+def _entries(device: torch.device) -> int:
+    """The numbers that may be held at a time."""
+    return int(GPU_SHARE * free_memory(device) / 8) if device.type == "cuda" else ENTRIES
 
 
 def _parts(ensemble: Ensemble, data: Batch, each: bool, label: str, entries: int) -> Iterator[tuple[Ensemble, Batch]]:
     """As many networks at a time as memory holds, with their data."""
     x, y = on_device(ensemble, data, each)
-    width = max(1, ENTRIES // entries)
+    width = max(1, _entries(ensemble.device) // entries)
     with progress.bar(label, total=len(ensemble)) as bar:
         for start in range(0, len(ensemble), width):
             chosen = slice(start, start + width)
@@ -163,8 +188,9 @@ def _parts(ensemble: Ensemble, data: Batch, each: bool, label: str, entries: int
 def _top(
     ensemble: Ensemble, loss: AnyLoss, data: Batch, k: int, tolerance: float, generator: torch.Generator, each: bool
 ) -> Top:
-    values, gradient, product = _curvature(ensemble, loss, data, each)
-    sound = values.isfinite() & gradient.isfinite().all(1)
+    curvature = _curvature(ensemble, loss, data, each)
+    gradient, product = curvature.gradient, curvature.product
+    sound = curvature.values.isfinite() & gradient.isfinite().all(1)
     if not sound.all():
         return _top_of_sound(ensemble, sound, loss, data, k, tolerance, generator, each)
     if ensemble.size <= max(DENSE, 2 * capacity(k)):

@@ -227,7 +227,8 @@ def _rows(X: Tensor, Y: Tensor) -> Rows:
 def _diagonal(X: Tensor, Y: Tensor) -> tuple[Float[Tensor, "*b D r"], Diagonal]:
     """X/√N = U diag(s) Vᵀ: returns V, and the loss in its basis."""
     rows = _rows(X, Y)
-    U, s, Vh = torch.linalg.svd(rows.R.double(), full_matrices=False)
+    factors = torch.linalg.svd(rows.R.double().cpu(), full_matrices=False)  # once; on a GPU it would take far longer
+    U, s, Vh = (factor.to(rows.R.device) for factor in factors)
     T = (U.mT @ rows.T.double()).mT
     inside = rows.T.double() - U @ T.mT  # nothing, unless there are fewer inputs than examples kept
     rest = rows.rest.double() + inside.square().sum((-2, -1)) / 2
