@@ -358,6 +358,26 @@ def test_networks_are_measured_in_parts_where_memory_is_short(monkeypatch):
     assert_close(parts[1], whole[1])
 
 
+class Root(nn.Module):
+    """√p x: near p = 0 its first derivative is a number, and its second is not."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.p = nn.Parameter(torch.tensor([start], dtype=F64))
+
+    def forward(self, x):
+        return self.p.sqrt() * x
+
+
+def test_a_network_whose_hessian_alone_is_no_number_costs_no_other_its_sharpness():
+    stack, data = lab.Ensemble.of([Root(1.0), Root(1e-250), Root(4.0)]), (torch.ones(5, 1, dtype=F64),) * 2
+    assert lab.losses(stack, SQUARED, data).isfinite().all()
+    top = lab.sharpness(stack, SQUARED, data)
+    assert_close(top.values[[0, 2], 0], torch.tensor([0.25, 1 / 32], dtype=F64))
+    assert top.values[1].isnan().all() and top.converged.tolist() == [True, False, True]
+    assert lab.spectra(stack, SQUARED, data)[1].isnan().all()
+
+
 def test_products_are_batched_by_what_they_keep_of_all_examples(monkeypatch):
     """200 × 1,024 examples × 100 units × 200 columns asked for 30 GB, where the Hessians have 64 MB."""
     models, data = networks(3, widths=(4, 10, 2)), regression(examples=200, inputs=4, outputs=2)

@@ -89,7 +89,7 @@ def spectra(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = Fals
     """All eigenvalues of each network's Hessian, ascending. Takes n³ operations a network: for thousands at most."""
     return torch.cat(
         [
-            _eigenvalues(hessians(part, loss, batch, each=each))
+            _eigh(hessians(part, loss, batch, each=each))[0]
             for part, batch in _parts(ensemble, data, each, "Spectra", ensemble.size**2)
         ]
     )
@@ -229,7 +229,7 @@ def _dense(
     H: Float[Tensor, "B n n"], k: int
 ) -> tuple[Float[Tensor, "B k"], Float[Tensor, "B k n"], Float[Tensor, "B 1"], int]:
     """As `largest`, from the whole matrices."""
-    values, vectors = torch.linalg.eigh(H)
+    values, vectors = _eigh(H)
     scale = values.abs().amax(1, keepdim=True)
     return values[:, -k:].flip(1), vectors[..., -k:].flip(2).mT, scale, H.shape[1]
 
@@ -242,8 +242,13 @@ def _coordinates(like: Float[Tensor, "B n"], start: int, stop: int) -> Float[Ten
     return V[:, None].expand(-1, B, -1)
 
 
-def _eigenvalues(H: Float[Tensor, "b n n"]) -> Float[Tensor, "b n"]:
-    """Of each matrix; NaN for one that has no numbers, which LAPACK would refuse for all."""
+def _eigh(H: Float[Tensor, "b n n"]) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n n"]]:
+    """Eigenvalues and vectors of each matrix; NaN for one that has no numbers, which LAPACK would refuse for all.
+
+    Each is scaled to entries of order one: those near the largest number would overflow on the way.
+    """
     sound = H.isfinite().all(-1).all(-1)[:, None, None]
-    values = torch.linalg.eigvalsh(torch.where(sound, H, 0.0))
-    return torch.where(sound[..., 0], values, torch.nan)
+    size = torch.where(sound, H, 0.0).abs().amax((1, 2), keepdim=True)
+    size = torch.where(size > 0, size, 1.0)
+    values, vectors = torch.linalg.eigh(torch.where(sound, H / size, 0.0))
+    return torch.where(sound[..., 0], values * size[..., 0], torch.nan), vectors
