@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure as MatplotlibFigure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ... import eigenpairs, hessian, plot, theory
@@ -180,7 +181,7 @@ def draw_contour(record: Record) -> MatplotlibFigure:
     """Contours of (14), and the measured networks on them in the same colours."""
     config, arrays = record.config, record.arrays
     figure, (left, right) = plot.panels(2, height=3.0)
-    levels = np.linspace(0, float(arrays["formula"].max()), 13)
+    levels = MaxNLocator(13).tick_values(0, float(arrays["formula"].max()))
     bands = BoundaryNorm(levels, 256)  # the same for the dots: a colour is a band
     filled = left.contourf(config["depths"], arrays["norms"], arrays["formula"].T, levels, cmap="viridis", norm=bands)
     norms, depths = np.meshgrid(np.sqrt(arrays["shares"]), config["depths"])

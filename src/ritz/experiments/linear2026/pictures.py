@@ -16,6 +16,7 @@ from .data import TITLES
 
 SHARE = "share of the largest class, α_max"
 MARKERS = ("o", "s", "^", "D")
+_ANY = "0.4"  # the colour of what a legend says of all data sets
 _ENTRY = 1.75  # inches that an entry of a legend takes
 _TOLD = {"qr": "QR", "rank": "rank-revealing", "raw": "raw"}
 
@@ -94,11 +95,12 @@ def _curve(ax: Axes, record: Record, index: int, variant: int) -> str:
         ax.plot(shares, arrays["sharpness"][index, variant], f"{MARKERS[index]}-", color=colour, markersize=4.5,
                 linewidth=1.0, label=name)  # fmt: skip
         if np.isfinite(arrays["exact"][index, variant]).any():
-            ax.plot(shares, arrays["exact"][index, variant], ":", color=colour, linewidth=1.2,
-                    label=f"{name}, balanced minimum")  # fmt: skip
+            ax.plot(shares, arrays["exact"][index, variant], ":", color=colour, linewidth=1.2)
+            ax.plot([], [], ":", color=_ANY, linewidth=1.2, label="balanced minimum")
         if record.config["num_pauses"] > 1:
-            ax.plot(shares, arrays["peak"][index, variant], MARKERS[index], color=colour, markerfacecolor="none",
-                    markersize=6.5, label=f"{name}, peak along training")  # fmt: skip
+            hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 6.5}
+            ax.plot(shares, arrays["peak"][index, variant], MARKERS[index], color=colour, **hollow)
+            ax.plot([], [], "h", color=_ANY, **hollow, label="peak along training")
     return f"{name}: {diverged} of {len(shares)} networks diverged" if diverged else ""
 
 

@@ -88,7 +88,9 @@ def _draw(record: Record, key: Literal["weights", "products"], norm: int) -> Pic
     for ax in axes[:: len(NAMES)]:
         ax.set_ylabel("layers B")
     of = f"squared {_NORMS[norm]} norm, D = {record.config['size']}, {KINDS[record.config['activation']]}"
-    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.9, label=f"correlation of sharpness with\n{of}")
+    bar = figure.colorbar(axes[0].images[0], ax=axes, shrink=0.9)
+    bar.set_label(f"correlation of sharpness with\n{of}", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
     return figure
 
 
