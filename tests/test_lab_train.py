@@ -17,6 +17,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import record
+from ritz.lab import ensemble
 from ritz.lab import train as lab
 from ritz.lab.train.schedules import Pace
 
@@ -373,12 +374,33 @@ def test_a_run_killed_at_random_moments_gives_the_same_bits(tmp_path):
     One process imports torch and forks before it computes anything: what it forks is as good as a new process.
     """
     random = np.random.default_rng()
-    pauses, delays = random.integers(1, 16, size=2), random.uniform(0, 0.01, size=2)  # within an epoch, or a writing
+    pauses, delays = random.integers(1, 23, size=2), random.uniform(0, 0.01, size=2)  # within an epoch, or a writing
     moments = [f"{pause}:{delay}" for pause, delay in zip(pauses, delays, strict=True)]
     command = [sys.executable, "-c", RUN, str(tmp_path), *moments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     reported = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True).stdout.decode().splitlines()
     assert len(reported) < 2 * 4 * 12  # some of it had been done
+
+
+@pytest.mark.parametrize("kind", ["linear", "ensemble"])
+def test_a_measurement_that_draws_from_pytorch_draws_the_same_after_a_break(tmp_path, kind):
+    def drawn(path, until=None):
+        torch.manual_seed(0)
+        data, options = classes(), {"num_epochs": 5, "checkpoint": path, "save_seconds": 0.0, "learning_rate": 0.1}
+        if kind == "linear":
+            x = data[0].double()
+            pauses = lab.linear_descent([x[:4, :3].clone(), x[4:6, :2].repeat(1, 2)], x, x[:, :2], **options)
+        else:
+            networks = ensemble.Ensemble.of([network(3, 5, 2, seed=seed) for seed in range(2)])
+            pauses = ensemble.train(networks, CROSS_ENTROPY, data, **options)
+        for pause in pauses:
+            pause.note(drawn=torch.rand(()))
+            if pause.epoch == until:
+                return None
+        return pause.history["drawn"].values.tolist()
+
+    drawn(tmp_path / "broken.npz", until=3)
+    assert drawn(tmp_path / "broken.npz") == drawn(tmp_path / "whole.npz")
 
 
 def run_with_file(path, *, num_epochs=6, until=None, seed=0, rate=0.1, loss=CROSS_ENTROPY):

@@ -116,13 +116,11 @@ class _Stack:
 
     def state(self) -> tuple[Arrays, Mapping[str, Any]]:
         arrays: Arrays = {f"parameters/{name}": value for name, value in self.ensemble.parameters.items()}
-        return arrays | ({} if self.generator is None else {"generator": self.generator.get_state()}), {}
+        return arrays, {}
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
         for name, value in self.ensemble.parameters.items():
             value.copy_(torch.from_numpy(arrays[f"parameters/{name}"]))
-        if self.generator is not None:
-            self.generator.set_state(torch.from_numpy(arrays["generator"]))
 
     def identity(self) -> dict[str, str]:
         """What tells this run from another, before it starts."""

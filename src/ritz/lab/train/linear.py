@@ -195,13 +195,11 @@ class _Linear:
 
     def state(self) -> tuple[Arrays, Mapping[str, Any]]:
         arrays: Arrays = {f"weights/{layer}": W for layer, W in enumerate(self.weights)}
-        return arrays | ({} if self.generator is None else {"generator": self.generator.get_state()}), {}
+        return arrays, {}
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
         saved = [torch.from_numpy(arrays[f"weights/{layer}"]) for layer in range(len(self.weights))]
         self.weights = [tensor.to(W) for tensor, W in zip(saved, self.weights, strict=True)]
-        if self.generator is not None:
-            self.generator.set_state(torch.from_numpy(arrays["generator"]))
 
     def identity(self) -> dict[str, str]:
         """What tells this run from another, before it starts."""

@@ -177,7 +177,6 @@ class _Network:
         for index, entries in optimizer["state"].items():
             for name, value in entries.items():
                 (arrays if isinstance(value, Tensor) else plain)[f"optimizer/{index}/{name}"] = value
-        arrays |= {f"random/{name}": value for name, value in self._random_states().items()}
         return arrays, {"plain": plain, "groups": optimizer["param_groups"]}
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
@@ -190,19 +189,6 @@ class _Network:
                 states.setdefault(int(index), {})[entry] = value
         self.optimizer.load_state_dict({"state": states, "param_groups": header["groups"]})
         self.model.eval()
-        if self.generator is not None:
-            self.generator.set_state(tensors["random/generator"])
-        torch.set_rng_state(tensors["random/torch"])  # dropout draws from it
-        if "random/cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random/cuda"])
-
-    def _random_states(self) -> Arrays:
-        states = {"torch": torch.get_rng_state()}
-        if self.generator is not None:
-            states["generator"] = self.generator.get_state()
-        if any(parameter.is_cuda for parameter in self.model.parameters()):
-            states["cuda"] = torch.cuda.get_rng_state()
-        return states
 
     def identity(self) -> dict[str, str]:
         """What tells this run from another, before it starts."""

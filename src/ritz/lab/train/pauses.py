@@ -36,6 +36,7 @@ class Trainee(Protocol[Parameters_co]):
     """What a loop trains: epoch after epoch, with a state that can be saved."""
 
     steps_per_epoch: int
+    generator: torch.Generator | None  # its state, and that of PyTorch's own, are kept by the loop
 
     def epoch(self, pace: Pace) -> tuple[Tensor, float | None]:
         """Train for one epoch; returns the mean loss seen during it, and the accuracy where there is one."""
@@ -47,7 +48,7 @@ class Trainee(Protocol[Parameters_co]):
         """A copy of the parameters."""
 
     def state(self) -> tuple[Arrays, Mapping[str, Any]]:
-        """Everything the next epoch depends on, as arrays and JSON values."""
+        """Everything else that the next epoch depends on, as arrays and JSON values."""
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
         """Go back to a state."""
@@ -196,6 +197,7 @@ class _Run(Generic[Parameters]):
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, header = self.trainee.state()
         arrays = {f"trainee/{name}": value for name, value in arrays.items()}
+        arrays |= {f"random/{name}": value for name, value in _random_states(self.trainee.generator).items()}
         own = {"factor": self.pace.factor, "reference": self.pace.reference, "done": self.pace.done}
         own |= {"loss": self.loss, "rate": self.rate, "diverged": self.diverged}
         arrays |= {f"run/{name}": value for name, value in own.items()}
@@ -217,6 +219,7 @@ class _Run(Generic[Parameters]):
             pairs = zip(noted[f"{name}/epochs"], noted[f"{name}/values"], strict=True)
             self.notes[name] = {int(epoch): value for epoch, value in pairs}
         self.trainee.restore(_under("trainee/", arrays), header["trainee"])
+        _set_random_states(_under("random/", arrays), self.trainee.generator)
 
 
 class _File:
@@ -251,6 +254,24 @@ class _File:
             )
         run.restore(arrays, header)
         return True
+
+
+def _random_states(generator: torch.Generator | None) -> dict[str, Tensor]:
+    """Of all sources that training or a measurement may draw from: dropout, for one, has PyTorch's own."""
+    states = {"torch": torch.get_rng_state()}
+    if generator is not None:
+        states["generator"] = generator.get_state()
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _set_random_states(states: Mapping[str, np.ndarray], generator: torch.Generator | None) -> None:
+    torch.set_rng_state(torch.from_numpy(states["torch"]))
+    if generator is not None:
+        generator.set_state(torch.from_numpy(states["generator"]))
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(torch.from_numpy(states["cuda"]))
 
 
 def fingerprint(*tensors: Tensor | None) -> str:
