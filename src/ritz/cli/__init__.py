@@ -1,4 +1,4 @@
-"""The command `ritz`. Its heavy imports wait until a command needs them, so that help is instant."""
+"""The command `ritz`. Imports beyond those of the package itself wait until a command needs them."""
 
 from __future__ import annotations
 
