@@ -245,7 +245,7 @@ def _told(claim: Claim) -> Text:
 def _value(value: Any) -> str:
     """A number to three digits; several of them with their names."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_value(item)}" for name, item in value.items())
+        return "; ".join(f"{name}: {_value(item)}" for name, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(_value, value))
     return f"{value:.3g}" if isinstance(value, float) else "-" if value is None else str(value)
