@@ -413,7 +413,7 @@ DRAWN = {
     "normalized": lambda g: data.normalized(9, 3, generator=g),
     "wedge": lambda g: data.wedge(9, generator=g),
     "reversed": lambda g: data.reversed_sequences(9, 3, generator=g),
-    "mixture": lambda g: data.gaussian_mixture(3, 4, per_class=3, separation=2.0, generator=g),
+    "mixture": lambda g: data.gaussian_mixture(4, 3, per_class=3, separation=2.0, generator=g),
     "canonical": lambda g: data.canonical_classification(4, 3, 2.0, per_class=3, generator=g),
     "spiked": lambda g: [data.spiked_matrix(9, (2.0,), generator=g)],
     "Pareto": lambda g: [data.pareto_matrix(5, 9, generator=g)],
@@ -500,7 +500,7 @@ def test_class_means_are_where_the_mixture_puts_them():
         mean = 4.0 * torch.eye(5, **DOUBLE)[c]
         assert_close(x[y == c].mean(0), mean, atol=4.5 / count**0.5, rtol=0)
         assert_close(x[y == c].var(0), torch.ones(5, **DOUBLE), atol=4.5 * (2 / count) ** 0.5, rtol=0)
-    x, y = data.gaussian_mixture(4, 500, per_class=200, separation=7.0, generator=seeded(), **DOUBLE)
+    x, y = data.gaussian_mixture(500, 4, per_class=200, separation=7.0, generator=seeded(), **DOUBLE)
     means = torch.stack([x[y == c].mean(0) for c in range(4)])
     assert_close(means.norm(dim=1), torch.full((4,), (49 + 500 / 200) ** 0.5, **DOUBLE), rtol=0.15, atol=0)
 

@@ -30,14 +30,13 @@ RANK = {
             {"plot", "testing"},
             {"lab", "analysis", "class_analysis", "verify"},
             {"experiments", "integrations"},
-            {"report"},
             {"cli"},
             {"__main__"},
         ]
     )
     for module in modules
 }
-DRAWS = {"plot", "experiments", "report"}
+DRAWS = {"plot", "experiments"}
 TOUCHES_FILES = {"record"}
 FILES = {"open", "save", "savez", "savetxt", "tofile", "write_text", "write_bytes", "read_text", "read_bytes"}
 

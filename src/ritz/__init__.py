@@ -7,6 +7,9 @@ spectrum = ritz.spectral_density(H, outliers=10)
 ritz.plot.density(ax, spectrum)
 """
 
+from importlib import import_module
+from typing import Any
+
 from . import analysis, classes, knockout, losses, plot, progress, testing, theory
 from .attribution import Attribution, attribution
 from .classes import ClassDecomposition, class_decomposition
@@ -32,6 +35,7 @@ from .risk import Risk
 from .spectrum import ConvergenceWarning, Eigenpairs, Estimate, Spectrum
 
 __version__ = "0.1.0"
+_ON_DEMAND = ("class_analysis", "experiments", "integrations", "lab", "verify")  # imported when they are first used
 
 __all__ = [
     # a model, a loss and data
@@ -52,3 +56,13 @@ __all__ = [
     # what can go wrong
     "RitzError", "DataError", "ModelError", "ArgumentError", "NumericalError", "FileError", "ConvergenceWarning",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_DEMAND:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND})

@@ -1,6 +1,6 @@
 """What a computation leaves behind: its configuration, its numbers, what they say, where they come from.
 
-The only module that touches files. Every file appears whole or not at all, and none is a pickle.
+The only module below `lab` that touches files. Every file appears whole or not at all, and none is a pickle.
 """
 
 from __future__ import annotations

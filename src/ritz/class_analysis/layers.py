@@ -53,7 +53,7 @@ class Measured:
             told = ", ".join(f"{layer.name} ({width(layer):,})" for layer in wide)
             self.notes.append(
                 f"{what}: left out in {told}, for matrices of more than {limit:,} rows are not decomposed; "
-                "raise --exact-rows to have them."
+                "raise exact_rows (--exact-rows) to have them."
             )
         return spaced([layer for layer in layers if layer not in wide])
 

@@ -33,7 +33,7 @@ def measure(found: Measured, risk: Risk, layers: list[Affine], exact_rows: int, 
     for name, D in _structures(found, "Errors", classes.backpropagated_errors, risk, chosen).items():
         found.add("errors", name, _errors(D), class_part_of_errors=_part(D.between_class, D.second_moment))
     if decay is None:
-        found.notes.append("Weights: left out, for their structure needs the weight decay of the training (--decay).")
+        found.notes.append("Weights: left out, for their structure needs the training's weight decay: decay (--decay).")
         return
     plain = found.ungrouped("Weights", [layer for layer in layers if layer.weight is not None])
     chosen = found.fitting("Weights", plain, lambda layer: min(layer.inputs, layer.outputs), exact_rows)

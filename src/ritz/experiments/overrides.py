@@ -1,6 +1,6 @@
 """A preset with some of its fields set anew, as `--set field=value` does, checked against the types of the fields.
 
-A field of a config inside a config has its name behind that of the other: `--set training.num_steps=100`.
+A field of a config inside a config has its name behind that of the other: `--set training.networks=20`.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ def reversed_sequences(
 
 
 def gaussian_mixture(
-    num_classes: int,
     num_inputs: int,
+    num_classes: int,
     *,
     per_class: int | Sequence[int],
     separation: float,
@@ -141,7 +141,7 @@ def gaussian_mixture(
     dtype: torch.dtype = torch.float32,
 ) -> Examples:
     """x = μ_c + z with z ~ N(0, I) and class means μ_c ~ N(0, separation²/D · I), so that ‖μ_c‖ ≈ separation."""
-    check_counts(num_classes=num_classes, num_inputs=num_inputs)
+    check_counts(num_inputs=num_inputs, num_classes=num_classes)
     means = separation * _normal(generator, num_classes, num_inputs) / num_inputs**0.5
     return _mixture(means, per_class, generator, dtype)
 

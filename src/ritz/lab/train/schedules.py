@@ -84,7 +84,7 @@ class Plateau:
         return Pace(torch.where(done, pace.factor, factor), loss, done)
 
 
-HALVING = Plateau(window=100, improvement=1e-3, factor=0.5)  # linear2026, App. C; disjoint windows: theory.md
+HALVING = Plateau(window=100, improvement=1e-3, factor=0.5)  # linear2026, App. C, in disjoint windows
 
 
 @dataclass(frozen=True)
