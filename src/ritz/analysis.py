@@ -21,12 +21,12 @@ from torch import Tensor
 from . import plot, progress
 from .eigen import eigenpairs
 from .errors import ArgumentError
-from .estimates import mass_below
+from .estimates import mass_from, mean_of, rank_from, resolved_zero
 from .krylov import spectral_density
 from .operators import Operator, hessian
 from .record import Record, provenance, write_picture
 from .risk import Risk
-from .spectrum import Eigenpairs, Spectrum
+from .spectrum import Eigenpairs, Estimate, Spectrum
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -233,11 +233,6 @@ def _pairs(A: Operator, settings: Settings, generator: torch.Generator) -> Eigen
     return Eigenpairs(none, torch.zeros(A.size, 0, dtype=A.dtype), none, none.bool())
 
 
-def resolved_zero(spectrum: Spectrum, dtype: torch.dtype) -> float:
-    """16 eps max|λ| in the precision of the products: below it the sign of an eigenvalue is rounding."""
-    return 16 * torch.finfo(dtype).eps * max(map(abs, spectrum.range))
-
-
 def _statistics(spectrum: Spectrum, atoms: int, num_steps: int, dtype: torch.dtype) -> dict[str, float | None]:
     """What the probes give without another product, each with its standard error; None with one probe.
 
@@ -246,40 +241,23 @@ def _statistics(spectrum: Spectrum, atoms: int, num_steps: int, dtype: torch.dty
     every row are eigenvalues.
     """
     first, second = (spectrum.size * (spectrum.weights * spectrum.nodes**degree).sum(1) for degree in (1, 2))
-    eps, norm = torch.finfo(dtype).eps, math.sqrt(float(second.mean()))
+    eps, total, square = torch.finfo(dtype).eps, float(first.mean()), float(second.mean())
+    trace, rank = mean_of(first, spectrum.num_probes), rank_from(first, second)
+    slope = 2 * (math.sqrt(spectrum.size / square) * abs(total) + rank.value) if square else 0.0
     found = {
-        "trace": (float(first.mean()), math.hypot(_scatter(first), eps * math.sqrt(spectrum.size) * norm)),
-        "effective_rank": _effective_rank(first, second, spectrum.size, eps),
-        "negative_mass": _negative_mass(spectrum, atoms, num_steps, resolved_zero(spectrum, dtype)),
+        "trace": _rounded(trace, eps * math.sqrt(spectrum.size * square)),
+        "effective_rank": _rounded(rank, eps * slope),
+        "negative_mass": mass_from(spectrum, resolved_zero(spectrum, dtype), num_steps, atoms=atoms),
     }
     known = spectrum.num_probes > 1
-    errors = {f"{name}_error": error if known else None for name, (_, error) in found.items()}
-    return {name: value for name, (value, _) in found.items()} | errors
+    errors = {f"{name}_error": estimate.standard_error if known else None for name, estimate in found.items()}
+    return {name: estimate.value for name, estimate in found.items()} | errors
 
 
-def _scatter(samples: Tensor) -> float:
-    """The standard error of the mean of independent samples."""
-    return float(samples.std()) / math.sqrt(len(samples)) if len(samples) > 1 else 0.0
-
-
-def _effective_rank(first: Tensor, second: Tensor, size: int, eps: float) -> tuple[float, float]:
-    """(tr A)²/tr A² from samples of both, as `estimates.effective_rank` takes it: the delta method to second order."""
-    a, b, variance = float(first.mean()), float(second.mean()), _scatter(first) ** 2
-    if b == 0:
-        return 0.0, 0.0
-    value = max(a**2 - variance, 0.0) / b  # E a² exceeds (tr A)² by the variance
-    rounding = 2 * eps * (math.sqrt(size / b) * abs(a) + value)
-    return value, math.hypot(_scatter((2 * a * first - a**2 / b * second) / b), math.sqrt(2) * variance / b, rounding)
-
-
-def _negative_mass(spectrum: Spectrum, atoms: int, num_steps: int, cut: float) -> tuple[float, float]:
-    """The part of the eigenvalues below -cut: the atoms exactly, the rest by each probe's quadrature."""
-    nodes, weights = spectrum.nodes[:, atoms:], spectrum.weights[:, atoms:]
-    exhausted = nodes.shape[1] < num_steps or num_steps >= spectrum.size - atoms  # then the nodes are eigenvalues
-    rows = [mass_below(*row, cut, exhausted) for row in zip(nodes, weights, strict=True)]
-    masses, doubts = torch.tensor(rows, dtype=torch.float64).T
-    exact = int((spectrum.nodes[0, :atoms] < -cut).sum()) / spectrum.size
-    return exact + float(masses.mean()), math.hypot(_scatter(masses), float(doubts.mean()))
+def _rounded(estimate: Estimate, rounding: float) -> Estimate:
+    """With the error that rounding adds."""
+    error = math.hypot(estimate.standard_error, rounding) if estimate.has_error else None
+    return Estimate(estimate.value, error, estimate.num_products)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from .eigen import eigenpairs
 from .errors import ArgumentError, NumericalError
 from .krylov import lanczos, spectral_density
 from .operators import Operator
-from .spectrum import ConvergenceWarning, Eigenpairs, Estimate
+from .spectrum import ConvergenceWarning, Eigenpairs, Estimate, Spectrum
 from .vectors import check_finite, check_positive, check_tolerance, check_whole, gaussian, inner, norms, product, source
 
 BLOCK = 8  # columns multiplied at a time where nothing else decides
@@ -78,7 +78,7 @@ def hutchinson(A: Operator, *, num_products: int = 100, generator: torch.Generat
     check_positive(num_products=num_products)
     check_whole(num_products=num_products)
     samples = _samples(A, num_products, source(generator), lambda Z, AZ: inner(Z, AZ).diagonal())
-    return _mean(samples[0], num_products)
+    return mean_of(samples[0], num_products)
 
 
 def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Generator | None = None) -> Estimate:
@@ -90,16 +90,20 @@ def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Gen
     check_positive(num_products=num_products)
     check_whole(num_products=num_products)
     forms = (lambda Z, AZ: inner(Z, AZ).diagonal(), lambda Z, AZ: norms(AZ).square().cpu())
-    first, second = _samples(A, num_products, source(generator), *forms)
-    a, b = float(first.mean()), float(second.mean())
+    return rank_from(*_samples(A, num_products, source(generator), *forms))
+
+
+def rank_from(first: Float[Tensor, " p"], second: Float[Tensor, " p"]) -> Estimate:
+    """(tr A)²/tr A² from a sample of both for each probe, as `effective_rank` takes it."""
+    count, a, b = len(first), float(first.mean()), float(second.mean())
     if b == 0:
-        return Estimate(0.0, 0.0, num_products)
-    if num_products == 1:
+        return Estimate(0.0, 0.0, count)
+    if count == 1:
         return Estimate(a**2 / b, None, 1)
-    variance = float(first.var()) / num_products
+    variance = float(first.var()) / count
     slope = (2 * a * first - a**2 / b * second) / b  # d(a²/b), up to a constant
-    error = math.sqrt(float(slope.var()) / num_products + 2 * (variance / b) ** 2)
-    return Estimate(max(a**2 - variance, 0.0) / b, error, num_products)  # E a² exceeds (tr A)² by the variance
+    error = math.sqrt(float(slope.var()) / count + 2 * (variance / b) ** 2)
+    return Estimate(max(a**2 - variance, 0.0) / b, error, count)  # E a² exceeds (tr A)² by the variance
 
 
 def log_determinant(
@@ -127,7 +131,7 @@ def log_determinant(
     if low <= 4 * torch.finfo(A.dtype).eps * max(abs(low), abs(high), abs(high - damping)):
         raise _not_positive(low, 0.0, damping)
     logs = lambda nodes: (nodes + damping).clamp(min=low).log()
-    estimate = _mean(A.size * T.integral(logs), nodes.numel())  # a node a product
+    estimate = mean_of(A.size * T.integral(logs), nodes.numel())  # a node a product
     doubt = A.size * T.unresolved(logs) if steps < A.size else 0.0
     error = math.hypot(estimate.standard_error, doubt) if estimate.has_error else None
     return Estimate(estimate.value, error, estimate.num_products)
@@ -151,14 +155,24 @@ def negative_mass(
     if tolerance is not None:
         check_tolerance(tolerance)
     spectrum = spectral_density(A, num_steps=num_steps, num_probes=num_probes, generator=generator)
-    if tolerance is None:
-        tolerance = 16 * torch.finfo(A.dtype).eps * max(map(abs, spectrum.range))
-    exhausted = spectrum.nodes.shape[1] < num_steps or num_steps >= A.size  # then the nodes are eigenvalues
-    rows = [mass_below(*row, tolerance, exhausted) for row in zip(spectrum.nodes, spectrum.weights, strict=True)]
+    return mass_from(spectrum, resolved_zero(spectrum, A.dtype) if tolerance is None else tolerance, num_steps)
+
+
+def mass_from(spectrum: Spectrum, tolerance: float, num_steps: int, *, atoms: int = 0) -> Estimate:
+    """The mass below -tolerance as `negative_mass` takes it, where the first `atoms` nodes of a row are eigenvalues."""
+    nodes, weights = spectrum.nodes[:, atoms:], spectrum.weights[:, atoms:]
+    exhausted = nodes.shape[1] < num_steps or num_steps >= spectrum.size - atoms  # then the nodes are eigenvalues
+    rows = [mass_below(*row, tolerance, exhausted) for row in zip(nodes, weights, strict=True)]
     masses, doubts = torch.tensor(rows, dtype=torch.float64).T
-    estimate = _mean(masses, spectrum.nodes.numel())  # a node a product
+    estimate = mean_of(masses, spectrum.nodes.numel())  # a node a product
     error = math.hypot(estimate.standard_error, float(doubts.mean())) if estimate.has_error else None
-    return Estimate(estimate.value, error, estimate.num_products)
+    exact = int((spectrum.nodes[0, :atoms] < -tolerance).sum()) / spectrum.size
+    return Estimate(exact + estimate.value, error, estimate.num_products)
+
+
+def resolved_zero(spectrum: Spectrum, dtype: torch.dtype) -> float:
+    """16 eps max|λ| in the precision of the products: below it the sign of an eigenvalue is rounding."""
+    return 16 * torch.finfo(dtype).eps * max(map(abs, spectrum.range))
 
 
 def condition_number(
@@ -357,7 +371,7 @@ def _signs(A: Operator, count: int, generator: torch.Generator) -> Float[Tensor,
     return (2 * bits - 1).to(A.device, A.dtype)
 
 
-def _mean(samples: Float[Tensor, " p"], num_products: int) -> Estimate:
+def mean_of(samples: Float[Tensor, " p"], num_products: int) -> Estimate:
     """The mean of independent samples, with std/√p where there are two."""
     error = float(samples.std()) / math.sqrt(len(samples)) if len(samples) > 1 else None
     return Estimate(float(samples.mean()), error, num_products)
