@@ -31,7 +31,8 @@ bench: $(READY)
 bench-gpu:
 	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks --gpu
 	PYTHONPATH=src $(PYTHON) -m benchmarks.gram --gpu
-	PYTHONPATH=src $(PYTHON) -m benchmarks.lab --device cuda
+	PYTHONPATH=src $(PYTHON) -m benchmarks.classes --gpu resnet vgg
+	PYTHONPATH=src $(PYTHON) -m benchmarks.lab --gpu
 
 clean:
 	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
 """What training many networks at once, and linear networks by their moments, saves against plain PyTorch.
 
-    python -m benchmarks.lab [--device cuda] [--json FILE]
+    python -m benchmarks.lab [--gpu] [--out FILE]
 
 Absolute times mean little on a shared machine: both ways alternate, and the ratio of their medians counts. Plain
 PyTorch trains 10 of the 200 networks, and its time for 200 is 20 times that: the extrapolation is linear.
@@ -203,24 +203,24 @@ def row(work: str, slow: list[float], fast: list[float], note: str) -> dict[str,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=1000, help="of the trajectory that is compared")
-    parser.add_argument("--json", type=Path, help="also write the numbers into this file")
+    parser.add_argument("--out", type=Path, help="JSON to write, besides printing")
     options = parser.parse_args()
-    device = torch.device(options.device)
+    device = torch.device("cuda" if options.gpu else "cpu")
     found = {
-        "together": together(device, options.repeats),
-        "stacked": stacked(device, options.repeats),
-        "moments": moments(device, options.repeats, options.epochs),
+        "together": together(device, options.repetitions),
+        "stacked": stacked(device, options.repetitions),
+        "moments": moments(device, options.repetitions, options.epochs),
     }
     for name, target in TARGETS[device.type].items():
         found[name]["target"] = target
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     report = {"device": name, "torch": torch.__version__, "results": found}
     print(json.dumps(report, indent=2))
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":
