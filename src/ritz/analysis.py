@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from . import plot, progress
-from .eigen import eigenpairs
+from .eigen import eigenpairs, usual_basis
 from .errors import ArgumentError
 from .estimates import mass_from, mean_of, rank_from, resolved_zero
 from .krylov import spectral_density
@@ -188,7 +188,7 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
 def _footprint(A: Operator, risk: Risk, settings: Settings) -> tuple[float, str]:
     """Bytes: the kept linearisations, and the vectors of the larger of the two solvers."""
     k = settings.num_eigenpairs or 0
-    vectors = max(4 * k + 20, 100) + k, 4 * settings.num_probes
+    vectors = usual_basis(k) + k, 4 * settings.num_probes
     solver = risk.size * risk.theta.element_size() * max(vectors)
     probe = getattr(A.matmat, "probe", None)
     if probe is None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import knockout
 from .classes import ClassDecomposition, class_decomposition
-from .eigen import SMALL, eigenpairs
+from .eigen import SMALL, eigenpairs, usual_basis
 from .errors import ArgumentError
 from .gram import PARTS, Gram, Part, pulled_back
 from .krylov import spectral_density
@@ -189,7 +189,7 @@ def _basis_size(risk: Risk, count: int) -> int | None:
     A hundred vectors of 28 million parameters are 11 GB; a search with fewer restarts more often.
     """
     held = int(risk.memory / 3 / (risk.size * risk.theta.element_size()))
-    return None if risk.size <= SMALL or held >= max(4 * count + 20, 100) else max(held, 2 * count + 10)
+    return None if risk.size <= SMALL or held >= usual_basis(count) else max(held, 2 * count + 10)
 
 
 def _lines(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -> Lines:

@@ -85,7 +85,7 @@ def eigenpairs(
     check_whole(block_size=block_size, max_products=max_products, basis_size=basis_size, fresh_products=fresh_products)
     check_count(A, k)
     check_tolerance(tolerance)
-    capacity = min(A.size, basis_size or max(4 * k + 20, 100))
+    capacity = min(A.size, basis_size or usual_basis(k))
     limit = max_products or 10 * max(capacity, 100)
     fresh = k if fresh_products is None else max(1, min(fresh_products, k))
     _check_search(A, k, which, block_size, capacity, limit)
@@ -94,6 +94,11 @@ def eigenpairs(
         return _reported(_exact(A, k, which, tolerance))
     search = _Search.begun(A, rows, random, block_size)
     return _reported(_found(A, search, _Goal(k, which, tolerance, capacity, limit, fresh)))
+
+
+def usual_basis(k: int) -> int:
+    """The vectors that a search for k pairs keeps unless told otherwise: enough to restart seldom."""
+    return max(4 * k + 20, 100)
 
 
 def subspace_iteration(

@@ -309,7 +309,7 @@ def plain(value: Any) -> Any:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    header = _loads(_read(path), path)
+    header = _loads(read_bytes(path, "a file that ritz wrote"), path)
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         found = header.get("format") if isinstance(header, dict) else None
         raise FileError(
@@ -332,13 +332,6 @@ def _claims(entries: Sequence[Any], path: Path) -> tuple[Claim, ...]:
     if any(claim.verdict not in get_args(Verdict) for claim in claims):
         raise _no_record(path, "with a claim whose verdict is none of yes, partly, no")
     return claims
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error, "a file that ritz wrote") from error
 
 
 def _checksum(path: Path) -> str:
