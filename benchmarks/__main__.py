@@ -125,7 +125,7 @@ class Bench:
         for _ in range(self._repetitions_of_runs):
             one, many = (ours.ask("density", steps)[0] for steps in (short, 3 * short))
             if many <= one:
-                raise RuntimeError(f"{3 * short} steps took {many:.0f} s, {short} took {one:.0f} s: too busy to measure")
+                raise RuntimeError(f"{3 * short} steps took {many:.0f} s, {short} took {one:.0f} s: too busy a machine")
             times["ritz"].append(many + (peers.NUM_STEPS - 3 * short) * (many - one) / (2 * short))
             times["curvlinops"].append(count * statistics.median(theirs.ask("product", "hessian") for _ in range(3)))
         note = f"6 of the 64 steps run, the rest at their cost; curvlinops' range: {range_products} products"
