@@ -6,18 +6,21 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from ritz import experiments
+from ritz import experiments, plot
 from ritz.cli import app
 from ritz.cli import experiments as commands
 from ritz.errors import ArgumentError
 from ritz.experiments import Context, Rule, at_least, at_most, claim, each, near, within
 from ritz.experiments.overrides import differences, overridden
+from ritz.experiments.pictures import banded, legend_above, legend_below, titled
+from ritz.experiments.statistics import median_spearman, spearman
 from ritz.lab.engines import Processes, Ray
 from ritz.record import Record, plain
 
@@ -550,3 +553,48 @@ def test_a_claim_carries_its_rule_its_error_and_the_sentence_for_its_verdict():
     assert bad.error == pytest.approx(2.0)
     good = claim("small", measured=0.05, expected="small", **said)
     assert (good.verdict, good.why, good.error) == ("yes", "", None)
+
+
+def test_a_single_sentence_is_for_whatever_is_not_yes():
+    said = {"paper": "Us 2000", "where": "", "rule": at_most(0.1, partly=0.2), "expected": 0, "why": "it is large"}
+    assert [claim("", measured=m, **said).why for m in (0.05, 0.15, 0.3)] == ["", "it is large", "it is large"]
+
+
+def test_those_that_are_against_a_claim_are_named_where_others_are_not():
+    said = {"paper": "Us 2000", "where": "", "rule": each(at_most(0.1)), "expected": 0, "why": "it is large"}
+    named = [
+        claim("", measured=measured, name_against=True, **said).why
+        for measured in ({"a, b": 0, "c": 0}, {"a, b": 1, "c": 0, "d": 2}, {"a, b": 1, "c": 1})
+    ]
+    assert named == ["", "Not so, or not wholly: a, b; d. it is large", "it is large"]
+    mixed = said | {"rule": each(at_most(0.1, partly=0.5))}
+    assert claim("", measured={"a": 0.3, "b": 1}, name_against=True, **mixed).why == "it is large"  # all are
+    assert claim("", measured={"a": 0, "b": 1}, **said).why == "it is large"
+    assert claim("", measured=[0, 1], name_against=True, **said).why == "it is large"  # they have no names
+    assert claim("", measured={"a": 0, "b": 1}, name_against=True, **said | {"why": ""}).why.endswith("wholly: b.")
+
+
+def test_rank_correlation_leaves_out_what_is_no_number_and_says_so_where_too_little_is_left():
+    x = np.arange(5.0)
+    assert spearman(x, np.array([1.0, np.nan, 7, 8, 90])) == pytest.approx(1)
+    assert spearman(x, -(x**3)) == pytest.approx(-1)
+    assert math.isnan(spearman(x, np.array([1, 2, np.nan, np.nan, np.nan])))
+    assert spearman(x, 0 * x) == spearman(x, x * 0 + np.inf) == 0.0
+    assert spearman(x, np.array([2.0, 1, 3, 4, 5])) == pytest.approx(0.9)
+    assert spearman(x, np.array([1, 2, 3, np.inf, np.inf])) > 0.95
+    assert median_spearman(x, np.stack([x, -x, x])) == pytest.approx(1)
+
+
+def test_a_band_is_drawn_where_it_is_wanted_and_legends_beside_the_curves():
+    figure, (left, right) = plot.panels(2)
+    x = np.arange(4.0)
+    banded(left, x, x - 1, x, x + 1, colour="k", where=x > 1, label="middle")
+    (line,), (band,) = left.lines, left.collections
+    assert line.get_ydata().tolist() == x.tolist() and band.get_paths()[0].vertices[:, 0].min() == 2
+    legend_below(left, columns=1)
+    legend_above(figure, left, columns=1)
+    titled(right, "told", size=8)
+    for legend in (left.get_legend(), *figure.legends):
+        assert [text.get_text() for text in legend.texts] == ["middle"]
+    assert len(figure.legends) == 1
+    assert right.get_title(loc="left") == "told"

@@ -15,7 +15,6 @@ from ritz import ArgumentError, theory
 from ritz.experiments import Context, figures
 from ritz.experiments.linear2026 import along_training, closed_form, data, imbalance, networks, setting
 from ritz.experiments.linear2026.data import White
-from ritz.experiments.linear2026.judged import spearman
 from ritz.experiments.results import order, run
 from ritz.lab import models
 from ritz.lab.train import HALVING
@@ -520,12 +519,3 @@ def test_figure_4_can_be_refuted_in_every_point():
     rising = np.linspace(10, 9, 10) * (1 + 0.1 * np.arange(1, 6)[:, None])
     bad = along("fig4", measured=np.tile(rising, (2, 1, 1)), num_nonzero=np.array([36]), error=np.full((2, 5, 10), 0.5))
     assert verdicts("fig4", bad) == ["no"] * 5
-
-
-def test_rank_correlation_leaves_out_what_is_no_number_and_says_so_where_too_little_is_left():
-    x = np.arange(5.0)
-    assert spearman(x, np.array([1.0, np.nan, 7, 8, 90])) == pytest.approx(1)
-    assert spearman(x, -(x**3)) == pytest.approx(-1)
-    assert np.isnan(spearman(x, np.array([1, 2, np.nan, np.nan, np.nan])))
-    assert spearman(x, 0 * x) == 0.0
-    assert spearman(x, np.array([2.0, 1, 3, 4, 5])) == pytest.approx(0.9)

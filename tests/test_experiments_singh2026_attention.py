@@ -13,7 +13,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ritz import CrossEntropy, Risk
 from ritz.errors import ArgumentError, FileError
 from ritz.experiments import Context
-from ritz.experiments.singh2026 import PAPER, attention, attention_sinks, edge, gpt, gpt_sinks, pretraining, stability
+from ritz.experiments.singh2026 import (
+    BEYOND,
+    PAPER,
+    attention,
+    attention_sinks,
+    edge,
+    gpt,
+    gpt_sinks,
+    pretraining,
+    stability,
+)
 from ritz.lab import ensemble
 from ritz.lab.models import gpt as gpt_model
 from ritz.lab.models import self_attention
@@ -65,7 +75,7 @@ def test_a_figure_is_computed_drawn_and_judged(name, computed, tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 5000
     claims = figure.claims(record)
     assert claims and all(claim.why for claim in claims if claim.verdict != "yes")
-    assert all(claim.paper == PAPER for claim in claims)
+    assert {claim.paper for claim in claims} <= {PAPER, BEYOND}
 
 
 # one head of self-attention
@@ -354,12 +364,17 @@ def test_a_diverged_model_is_measured_as_nothing():
     assert all(math.isnan(value) for value in found.values())
 
 
-def pretrained(error, *, residual=None, sizes=(100, 100)):
-    """A record of both models whose relative errors are given: models × seeds × checkpoints."""
+def pretrained(error, *, residual=None, sizes=(100, 100), missed=0.0):
+    """A record of both models whose relative errors are given: models × seeds × checkpoints.
+
+    The eigenvalues are missed by so much, relative to them.
+    """
     error = np.asarray(error, dtype=float)
     residual = np.broadcast_to(np.linspace(1.0, 0.1, error.shape[-1]), error.shape) if residual is None else residual
     arrays = {"residual": residual, "batch_loss": 3 * residual, "hessian": np.ones_like(error)}
     arrays |= {"gauss_newton": 1 - error, "steps": np.arange(error.shape[-1])}
+    arrays |= {f"{name}_residual": missed * np.abs(arrays[name]) for name in ("hessian", "gauss_newton")}
+    arrays["converged"] = np.full_like(error, float(missed < 1e-3))
     config = replace(pretraining.TINY, seeds=tuple(range(error.shape[1])))
     return record_of(config, {**arrays, "num_parameters": list(sizes)})
 
@@ -443,11 +458,12 @@ def edge_record(*readings):
     return record_of(config, {"rates": np.array([2.0]), **stacked})
 
 
-def sinking(top, near_zero, first=0.32):
-    """A record with one row of ends of the spectrum for each seed, without and with a sink."""
+def sinking(top, near_zero, first=0.32, missed=0.0):
+    """A record with one row of ends of the spectrum for each seed, without and with a sink; all missed by so much."""
     nodes = np.tile(np.array([0.0, 5.0]), (len(top), 2, 1, 1))
     weights = np.tile(np.array([near_zero, 1 - near_zero]), (len(top), 2, 1, 1))
     arrays = {"top": np.array(top, dtype=float), "nodes": nodes, "weights": weights}
+    arrays["top_residuals"] = np.full_like(arrays["top"], missed)
     config = gpt_sinks.Config(weights="given", seeds=tuple(range(len(top))))
     return record_of(config, {**arrays, "attention": np.array([[first, 0.81]] * len(top))})
 
@@ -474,11 +490,11 @@ CONTRADICT = {
     "fig2c": sunk(UP, DOWN, DOWN, 1 / MOMENTS),
     "fig9": vectors(UP, DOWN),
     "fig27": edge_record(trained_heads(False)),
-    "fig5": pretrained(errors([0.4, *STEPS / 2], [0.2, *STEPS])),
+    "fig5": pretrained(errors([0.4, *STEPS / 2], [0.2, *STEPS]), missed=0.02),
     "fig23": pretrained(errors([0.4, *STEPS / 2], [0.2, *STEPS])),
     "fig24": pretrained(errors([0.4, *STEPS / 2], [0.2, *STEPS])),
     "fig25": pretrained(errors(STEPS, STEPS), sizes=(100, 130)),
-    "fig6": sinking([[[8, 6, -2, -1], [4, 3, -1, -0.5]]], 0.2, first=0.7),
+    "fig6": sinking([[[8, 6, -2, -1], [4, 3, -1, -0.5]]], 0.2, first=0.7, missed=0.5),
 }
 
 
@@ -512,7 +528,37 @@ def test_the_mean_over_the_runs_is_judged_apart_from_each_of_them():
     record = pretrained(np.array([[worse, worse, better], [better, better, worse]]))
     mean, single = gpt.mean_claims(record)
     assert mean.verdict == "yes" and single.verdict == "partly" and "seed 2" in single.why
-    assert "Beyond the paper" in single.statement
+    assert mean.paper == PAPER and single.paper == BEYOND
+
+
+def test_one_eigenvalue_of_many_that_was_missed_is_not_hidden():
+    record = pretrained(errors([0.1, *STEPS], [0.2, *STEPS]))
+    record.arrays["gauss_newton_residual"][1, 0, 3] = 0.005 * abs(record.arrays["gauss_newton"][1, 0, 3])
+    found = gpt.residual_claims(record)[-1]
+    assert found.verdict == "partly" and found.measured["without attention, G"] == pytest.approx(0.005)
+    assert "Not so, or not wholly: without attention, G." in found.why and "negative" in found.why  # it has converged
+    record.arrays["hessian_residual"][:], record.arrays["converged"][0, 0, :2] = np.nan, 0
+    found = gpt.residual_claims(record)[-1]
+    assert list(found.measured) == ["with attention, G", "without attention, G"] and "2 searches" in found.why
+    record.arrays["gauss_newton_residual"][:] = np.nan
+    found = gpt.residual_claims(record)[-1]
+    assert (found.verdict, found.measured) == ("no", {}) and "No network was left" in found.why
+
+
+def test_residuals_of_both_ends_of_a_spectrum_are_told_by_its_largest_eigenvalue():
+    ends = [[[4, 3, -1, -0.5], [8, 6, -2, -1]]]
+    record = sinking([*ends, *ends], 0.99)
+    record.arrays["top_residuals"][1, 1, 3] = 0.04
+    found = gpt_sinks.claims(record)[-1]
+    assert found.measured == {"seed 0": 0, "seed 1": pytest.approx(0.005)} and found.paper == BEYOND
+    assert found.verdict == "partly" and "seed 1" in found.why
+
+
+def test_a_run_that_diverges_before_its_first_checkpoint_was_measured_at_its_start():
+    config = replace(pretraining.TINY, learning_rate=1e30, warmup=0)
+    found = gpt.measured_run(gpt.Task(config, True, 0), device=CPU, data_dir=None, folder=None)
+    columns = np.array([found[name] for name in gpt.MEASURED])
+    assert np.isfinite(columns[:, 0]).all() and np.isnan(columns[:, -1]).all()
 
 
 def idle():

@@ -129,6 +129,8 @@ def test_notes_are_kept_with_their_epochs():
     history = pause.history
     assert history["top"].epochs.tolist() == [3, 6] and history["top"].values.tolist() == [[0, 3], [0, 6]]
     assert history["size"].values.tolist() == [7, 7]
+    np.testing.assert_array_equal(history["top"].at([6, 4, 3, 99]), [[0, 6], [np.nan] * 2, [0, 3], [np.nan] * 2])
+    assert history["size"].at([]).shape == (0,) and history["top"].at([]).shape == (0, 2)
     assert history["loss"].epochs.tolist() == list(range(1, 7)) and history["loss"].values[-1] == pause.loss
 
 

@@ -113,6 +113,10 @@ class Each:
         verdicts = {self.rule(value) for value in values}
         return verdicts.pop() if len(verdicts) == 1 else "partly" if verdicts else "no"
 
+    def against(self, measured: Mapping[str, Any]) -> list[str]:
+        """The names of those that do not say yes."""
+        return [name for name, value in measured.items() if self.rule(value) != "yes"]
+
     def __str__(self) -> str:
         return f"each: {self.rule}; partly if they differ"
 
@@ -153,16 +157,21 @@ def claim(
     expected: Any,
     error: float | None = None,
     why: str | Mapping[str, str] = "",
+    name_against: bool = False,
 ) -> Claim:
     """What a paper says, judged: the verdict comes from `measured` by the rule, and from nothing else.
 
-    `why` is a sentence for each verdict that needs one, such as {"no": "..."}, or one for whatever it is. `error` is
-    the relative error of the measured number, unless given or meaningless.
+    `why` is a sentence for whatever is not "yes", or one for each verdict that needs one, such as {"no": "..."}. Where
+    some of several numbers make a "partly" and not all, `name_against` says first which. `error` is the relative error
+    of the measured number, unless given or meaningless.
     """
     verdict = rule(measured)
-    told = why if isinstance(why, str) else why.get(verdict, "")
+    told = why.get(verdict, "") if isinstance(why, Mapping) else why if verdict != "yes" else ""
+    if name_against and verdict == "partly" and isinstance(rule, Each) and isinstance(measured, Mapping):
+        against = rule.against(measured)
+        told = f"Not so, or not wholly: {'; '.join(against)}. {told}" if len(against) < len(measured) else told
     error = _relative_error(measured, expected) if error is None else error
-    return Claim(statement, paper, where, str(rule), expected, measured, error, verdict, told)
+    return Claim(statement, paper, where, str(rule), expected, measured, error, verdict, told.strip())
 
 
 def _relative_error(measured: Any, expected: Any) -> float | None:

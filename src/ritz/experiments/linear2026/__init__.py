@@ -4,5 +4,10 @@ Fig. 1a and 1b are in `closed_form`, 1c and the ablations 2a, 2b, 2c in `imbalan
 Networks that are trained share a `setting`.
 """
 
+from functools import partial
+
+from .. import figure
+
 PAPER = "linear2026"
 BEYOND = "ritz.theory, beyond linear2026"  # claims of this project about the same figure
+claim = partial(figure.claim, paper=PAPER)

@@ -16,20 +16,21 @@ from torch import Tensor
 
 from ... import gauss_newton, hessian, hutchinson, plot
 from ...errors import ArgumentError
-from ...lab.train import Series
 from ...record import Claim, Record
-from .. import Context, Figure, at_most, claim, each
-from . import BEYOND, PAPER, data, pictures
+from .. import Context, Figure, at_most, each
+from ..certified import well_measured
+from ..pictures import titled
+from ..statistics import spearman
+from . import BEYOND, claim, data, pictures
 from .data import TITLES, White, Whitening
-from .judged import MEASURED, named, spearman, still_above, unless_yes
+from .judged import TO_A_PERCENT, named, still_above
 from .networks import Chain, Start, WhiteDescent, initial_weights, printed_pairs, printed_trace, risk_of, top_eigenpairs
 from .setting import Setting, by_data_set, late
 
-# Fixed before the first real run.
+# Fixed before the runs at preset "paper": see docs/decisions.md.
 VERY_WELL = at_most(0.05, partly=0.2)  # two curves that one cannot, or can hardly, tell apart
 WITHIN_NOISE = at_most(4.0, partly=6.0)  # standard errors: four are not seen once in ten thousand measurements
 FALLS = at_most(-0.9, partly=-0.5)  # a rank correlation, as for the curves that rise in Fig. 1
-PRECISE = at_most(0.01, partly=0.05)
 NO_MORE = at_most(1.0)
 ANOTHER = 1_000_003  # from the seeds of one data set to those of the next, with room for its epochs
 
@@ -111,16 +112,9 @@ def trained(
             rate = pause.learning_rate[0]
             pause.note(after=loss, rate=rate, **measure(descent, pause.parameters, pause.epoch, config))
     noted = {key: series for key, series in pause.history.items() if key not in ("loss", "learning_rate")}
-    found = {key: _filled(series, wanted) for key, series in noted.items()}
+    found = {key: series.at(wanted) for key, series in noted.items()}
     found |= {"loss": found.pop("after"), "learning_rate": found.pop("rate")}
     return found | {"epochs": np.array(wanted), "rest": np.full(len(wanted), white.rest)}
-
-
-def _filled(series: Series, wanted: list[int]) -> np.ndarray:
-    """One row for each epoch that was wanted: a run that diverged has none of the last."""
-    rows = np.full((len(wanted), *series.values.shape[1:]), np.nan)
-    rows[np.isin(wanted, series.epochs)] = series.values
-    return rows
 
 
 def _count(config: Config) -> np.ndarray:
@@ -144,7 +138,7 @@ def draw_trace(record: Record) -> MatplotlibFigure:
         pictures.series(upper, epochs, arrays["printed"][index], color=plot.COLOURS[1], linewidth=1.2, label="eq. (7)")
         upper.errorbar(epochs, arrays["measured"][index], error, fmt="o", color=plot.COLOURS[0], markersize=3.5,
                        capsize=2, linewidth=0.8, label="Hutchinson, signs, ± 2 s.e.")  # fmt: skip
-        pictures.title(upper, TITLES[name])
+        titled(upper, TITLES[name])
         upper.set_xlabel("")
         pictures.series(lower, epochs, arrays["loss"][index], color="0.3", linewidth=1.2, label="training")
         pictures.series(lower, epochs, arrays["rest"][index], color="0.3", linewidth=0.9, linestyle=":", label="least")
@@ -167,7 +161,7 @@ def draw_pairs(record: Record) -> MatplotlibFigure:
             told = f"λ{rank + 1}" if rank in (0, len(shades) - 1) else None
             pictures.series(ax, arrays["epochs"][index], error[:, rank], color=shade, linewidth=0.9, label=told)
         pictures.series(ax, arrays["epochs"][index], error.mean(1), color="black", linewidth=1.6, label="mean")
-        pictures.title(ax, TITLES[name])
+        titled(ax, TITLES[name])
         ax.set_yscale("log")
     axes[0].set_ylabel("error of (15), per cent")
     axes[0].legend(frameon=False, fontsize=7)
@@ -176,7 +170,7 @@ def draw_pairs(record: Record) -> MatplotlibFigure:
 
 def judge_trace(record: Record) -> list[Claim]:
     """Fig. 3."""
-    arrays, names = record.arrays, [TITLES[name] for name in record.config["data"]]
+    arrays, names = record.arrays, _titles(record)
     relative = np.abs(arrays["measured"] - arrays["printed"]) / np.abs(arrays["printed"])
     units = np.abs(arrays["measured"] - arrays["printed"]) / arrays["error"]
     where, told = "Fig. 3; Sec. 2.2", _worst(names, arrays["epochs"], relative, units)
@@ -184,20 +178,20 @@ def judge_trace(record: Record) -> list[Claim]:
         claim(
             "Eq. (7) holds very well for the sum of the eigenvalues of the Hessian (largest difference along training "
             "from Hutchinson's estimate with random signs, relative to (7)).",
-            paper=PAPER, where=where, rule=each(VERY_WELL), measured=named(names, relative.max(1)), expected=0.0,
-            why=unless_yes(told),
+            where=where, rule=each(VERY_WELL), measured=named(names, relative.max(1)), expected=0.0,
+            why=told,
         ),
         claim(
             "It does so even early in training, when the loss is high (difference after the first epoch, relative to "
             "(7)).",
-            paper=PAPER, where=where, rule=each(VERY_WELL), measured=named(names, relative[:, 0]), expected=0.0,
-            why=unless_yes(told),
+            where=where, rule=each(VERY_WELL), measured=named(names, relative[:, 0]), expected=0.0,
+            why=told,
         ),
         claim(
             "Eq. (7) is no approximation but the trace of the full Hessian at any loss (largest difference from "
             "Hutchinson's estimate, in standard errors; random signs where App. C has Gaussian vectors).",
             paper=BEYOND, where="Fig. 3", rule=each(WITHIN_NOISE), measured=named(names, units.max(1)),
-            expected="noise", why=unless_yes(told),
+            expected="noise", why=told,
         ),
     ]  # fmt: skip
 
@@ -213,51 +207,67 @@ def _worst(names: list[str], epochs: np.ndarray, relative: np.ndarray, units: np
 
 def judge_pairs(record: Record) -> list[Claim]:
     """Fig. 4."""
-    arrays, names = record.arrays, [TITLES[name] for name in record.config["data"]]
-    mean = _pair_errors(arrays["measured"], arrays["printed"]).mean(2)
-    falls = {name: spearman(arrays["epochs"][i], mean[i]) for i, name in enumerate(names)}
-    norms, top = arrays["norms"][:, -1], arrays["measured"][:, -1, 0]
-    sums = np.abs(record.config["sigma_x"] ** 2 * (norms**2).sum(1) / top - 1)
-    residuals = (arrays["error"] / arrays["measured"][..., :1]).max((1, 2))
-    above = still_above(*(arrays[key][:, -1] for key in ("loss", "rest", "learning_rate")))
+    names = _titles(record)
+    residuals = (record.arrays["error"] / record.arrays["measured"][..., :1]).max((1, 2))
+    early = "The search ended before all pairs had converged."
+    what = "are eigenvalues of the Hessian"
+    return [
+        _increasingly_precise(record, names),
+        *_at_the_end(record, names),
+        _counted(record),
+        well_measured(named(names, residuals), paper=BEYOND, where="Fig. 4", why=early, what=what, scale="λ₁"),
+    ]
+
+
+def _titles(record: Record) -> list[str]:
+    return [TITLES[name] for name in record.config["data"]]
+
+
+def _increasingly_precise(record: Record, names: list[str]) -> Claim:
+    mean = _pair_errors(record.arrays["measured"], record.arrays["printed"]).mean(2)
+    falls = {name: spearman(record.arrays["epochs"][i], mean[i]) for i, name in enumerate(names)}
     down = np.sum(np.diff(mean) < 0, 1)
     steps = ", ".join(f"{name} {count} of {mean.shape[1] - 1}" for name, count in zip(names, down, strict=True))
-    d0, d1, d2 = record.config["counted"]
+    return claim(
+        "Eq. (15) becomes increasingly precise as training progresses (rank correlation of its mean error with the "
+        "epoch).",
+        where="Fig. 4; App. B", rule=each(FALLS), measured=falls, expected=-1.0,
+        why=f"Steps from one pause to the next in which the error falls: {steps}.",
+    )  # fmt: skip
+
+
+def _at_the_end(record: Record, names: list[str]) -> list[Claim]:
+    """Eq. (15), and (10) for the largest eigenvalue, after the last epoch."""
+    end = {key: array[:, -1] for key, array in record.arrays.items() if key != "num_nonzero"}
+    mean = _pair_errors(end["measured"], end["printed"]).mean(1)
+    sums = np.abs(record.config["sigma_x"] ** 2 * (end["norms"] ** 2).sum(1) / end["measured"][:, 0] - 1)
+    above = still_above(end["loss"], end["rest"], end["learning_rate"])
+    why = f"is of the Gauss-Newton matrix, H at a minimum. {above}"
     return [
-        claim(
-            "Eq. (15) becomes increasingly precise as training progresses (rank correlation of its mean error with the "
-            "epoch).",
-            paper=PAPER, where="Fig. 4; App. B", rule=each(FALLS), measured=falls, expected=-1.0,
-            why=unless_yes(f"Steps from one pause to the next in which the error falls: {steps}."),
-        ),
         claim(
             "At the end of training eq. (15) gives the top eigenvalues of the Hessian (mean error, relative to the "
             "measured ones).",
-            paper=PAPER, where="Fig. 4; App. B", rule=each(PRECISE), measured=named(names, mean[:, -1]), expected=0.0,
-            why=unless_yes(f"(15) is of the Gauss-Newton matrix, H at a minimum. {above}"),
+            where="Fig. 4; App. B", rule=each(TO_A_PERCENT), measured=named(names, mean), expected=0.0,
+            why=f"(15) {why}",
         ),
         claim(
             "The sharpness of two layers is σₓ²(‖W₁‖₂² + ‖W₂‖₂²), not the larger of the two (error at the end, "
             "relative to the measured one).",
-            paper=PAPER, where="eq. (10)", rule=each(PRECISE), measured=named(names, sums), expected=0.0,
-            why=unless_yes(f"(10) is of the Gauss-Newton matrix, H at a minimum. {above}"),
-        ),
-        claim(
-            f"At most min(d₀, d₁) · min(d₁, d₂) eigenvalues are non-zero (their number for d = {d0}, {d1}, {d2}, in "
-            "units of that).",
-            paper=PAPER, where="App. B, last paragraph", rule=NO_MORE, expected=1.0,
-            measured=float(arrays["num_nonzero"][0]) / (min(d0, d1) * min(d1, d2)),
-            why={
-                "no": "(15) runs over i ≤ d₀ and j ≤ d₂ with singular values continued by zeros, so that a hidden "
-                "layer narrower than one of them leaves more eigenvalues."
-            },
-        ),
-        claim(
-            "What is measured are eigenvalues of the Hessian (largest residual ‖Hv - λv‖, relative to λ₁).",
-            paper=BEYOND, where="Fig. 4", rule=each(MEASURED), measured=named(names, residuals), expected=0.0,
-            why=unless_yes("The search ended before all pairs had converged."),
+            where="eq. (10)", rule=each(TO_A_PERCENT), measured=named(names, sums), expected=0.0, why=f"(10) {why}",
         ),
     ]  # fmt: skip
+
+
+def _counted(record: Record) -> Claim:
+    d0, d1, d2 = record.config["counted"]
+    return claim(
+        f"At most min(d₀, d₁) · min(d₁, d₂) eigenvalues are non-zero (their number for d = {d0}, {d1}, {d2}, in "
+        "units of that).",
+        where="App. B, last paragraph", rule=NO_MORE, expected=1.0,
+        measured=float(record.arrays["num_nonzero"][0]) / (min(d0, d1) * min(d1, d2)),
+        why="(15) runs over i ≤ d₀ and j ≤ d₂ with singular values continued by zeros, so that a hidden layer narrower "
+        "than one of them leaves more eigenvalues.",
+    )  # fmt: skip
 
 
 def _pair_errors(measured: np.ndarray, printed: np.ndarray) -> np.ndarray:

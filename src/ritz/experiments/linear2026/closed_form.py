@@ -17,13 +17,13 @@ from torch import Tensor
 from ... import eigenpairs, hessian, plot, theory
 from ...lab import data, init, models
 from ...record import Claim, Record
-from .. import Context, Figure, at_least, at_most, claim, each, within
-from . import PAPER, pictures
-from .judged import unless_yes
+from .. import Context, Figure, at_least, at_most, each, within
+from ..certified import LARGE_CLOSED_FORM
+from ..pictures import titled
+from . import claim
 from .networks import printed_sharpness, risk_of
 
-# Fixed before the first real run. "Exactly": to what float64 leaves after thousands of operations.
-EXACTLY = at_most(1e-8, partly=1e-4)
+# Fixed before the runs at preset "paper": see docs/decisions.md.
 NO_MORE = at_most(1.0)
 NOT_ZERO = 1e-14  # of the largest eigenvalue; the smallest of Fig. 1 left is predicted at 2.8e-14
 GROWS = at_least(1.0, partly=0.9)
@@ -95,7 +95,7 @@ def draw_random(record: Record) -> MatplotlibFigure:
     left.plot(rank, measured[:count], "o", color=plot.COLOURS[0], markersize=3, markeredgewidth=0, label="numerically")
     left.plot(rank, predicted[:count], color=plot.COLOURS[1], linewidth=1.0, label="from Y, eq. (9) and (13)")
     left.set(yscale="log", ylim=(predicted[count - 1] / 3, None), xlabel="rank", ylabel="eigenvalue λ")
-    pictures.title(left, f"L = {config['depth']}, d = {config['width']}, σₓ = {config['sigma_x']:g}")
+    titled(left, f"L = {config['depth']}, d = {config['width']}, σₓ = {config['sigma_x']:g}")
     left.legend(frameon=False, fontsize=8)
     error = np.abs(measured - predicted) / predicted[0]
     right.plot(np.arange(1, len(error) + 1), np.maximum(error, 1e-18), ".", color=plot.COLOURS[2], markersize=2)
@@ -116,15 +116,15 @@ def judge_random(record: Record) -> list[Claim]:
         claim(
             "The theory predicts the non-zero eigenvalues exactly (largest error of all eigenvalues, relative to "
             "λ_max).",
-            paper=PAPER, where="Fig. 1a; eq. (9), (13)", rule=EXACTLY, measured=float(difference.max()) / top,
-            expected=0.0, why=unless_yes(f"It is at the eigenvalue {measured[difference.argmax()]:.3g}."),
+            where="Fig. 1a; eq. (9), (13)", rule=LARGE_CLOSED_FORM, measured=float(difference.max()) / top,
+            expected=0.0, why=f"It is at the eigenvalue {measured[difference.argmax()]:.3g}.",
         ),
         claim(
             "Of the p eigenvalues at most min(d)² are non-zero (their number, in units of that, for layers of equal "
             "and of different widths).",
-            paper=PAPER, where="Sec. 3, after eq. (9)", rule=each(NO_MORE), measured=counts, expected=1.0,
-            why=unless_yes("(9) runs over i ≤ d_L and j ≤ d₀ with singular values continued by zeros: r(d₀ + d_L - r) "
-                           "are non-zero for r singular values, which is min(d)² only where d₀ = d_L = min(d)."),
+            where="Sec. 3, after eq. (9)", rule=each(NO_MORE), measured=counts, expected=1.0,
+            why="(9) runs over i ≤ d_L and j ≤ d₀ with singular values continued by zeros: r(d₀ + d_L - r) "
+            "are non-zero for r singular values, which is min(d)² only where d₀ = d_L = min(d).",
         ),
     ]  # fmt: skip
 
@@ -188,7 +188,7 @@ def draw_contour(record: Record) -> MatplotlibFigure:
     left.scatter(depths, norms, c=arrays["sharpness"], norm=bands, s=22, edgecolors="white",
                  linewidths=0.7, cmap=filled.cmap, clip_on=False, zorder=3)  # fmt: skip
     left.set(xlabel="depth L", ylabel="spectral norm σ_max(Y)/√n")
-    pictures.title(left, "λ_max by (14); dots: measured")
+    titled(left, "λ_max by (14); dots: measured")
     bar = figure.colorbar(filled, ax=left, format="%.3g")
     bar.set_label("sharpness λ_max", fontsize=9)
     bar.ax.tick_params(labelsize=8)
@@ -196,47 +196,60 @@ def draw_contour(record: Record) -> MatplotlibFigure:
     right.axhline(exact, color="black", linewidth=1.0, linestyle="--", label="eq. (14)")
     right.plot(config["sizes"], arrays["by_size"], "o", color=plot.COLOURS[0], label="measured")
     right.set(xscale="log", xlabel="size of the data set n", ylabel="λ_max", ylim=(0, 1.5 * exact))
-    pictures.title(right, f"L = {_middle(config['depths'])}, α_max = {_middle(config['alphas']):g}")
+    titled(right, f"L = {_middle(config['depths'])}, α_max = {_middle(config['alphas']):g}")
     right.legend(frameon=False, fontsize=8)
     return figure
 
 
+_SEC_4 = "Fig. 1b; Sec. 4, after eq. (14)"
+
+
 def judge_contour(record: Record) -> list[Claim]:
     """Fig. 1 middle: what (14) says about depth, norm and size, held against measured networks."""
-    config, arrays = record.config, record.arrays
-    depths, sharpness = config["depths"], arrays["sharpness"]
-    printed = np.array([[printed_sharpness(a, depth, config["sigma_x"]) for a in arrays["shares"]] for depth in depths])
-    sizes = arrays["by_size"]
-    effect = sharpness[:, -1] - sharpness[:, 0]  # of going from even labels to one large class
-    steps = effect[1:] / effect[:-1]
-    leading = float(np.log(depths[-1] / depths[0]) / np.log(effect[-1] / effect[0])) if np.all(effect > 0) else np.nan
-    where = "Fig. 1b; Sec. 4, after eq. (14)"
-    error = np.abs(sharpness / printed - 1)
+    return [_everywhere(record), _independent_of_size(record), *_amplified_by_depth(record)]
+
+
+def _everywhere(record: Record) -> Claim:
+    depths, shares, sigma_x = record.config["depths"], record.arrays["shares"], record.config["sigma_x"]
+    printed = np.array([[printed_sharpness(a, depth, sigma_x) for a in shares] for depth in depths])
+    error = np.abs(record.arrays["sharpness"] / printed - 1)
     row, column = np.unravel_index(np.argmax(error), error.shape)
+    return claim(
+        "Equation (14) is the sharpness of a balanced solution at zero loss, for every depth and spectral norm "
+        "of Y (largest error, relative to (14)).",
+        where="Fig. 1b; eq. (14)", rule=LARGE_CLOSED_FORM, expected=0.0, measured=float(error.max()),
+        why=f"The largest error is at L = {depths[row]} and α_max = {shares[column]:g}.",
+    )  # fmt: skip
+
+
+def _independent_of_size(record: Record) -> Claim:
+    sizes = record.arrays["by_size"]
+    return claim(
+        "The sharpness at a balanced solution is independent of the size n of the data set (difference between "
+        "the largest and the least, relative to the mean).",
+        where=_SEC_4, rule=LARGE_CLOSED_FORM, measured=float((sizes.max() - sizes.min()) / sizes.mean()), expected=0.0,
+        why=f"It is from {sizes.min():.4g} to {sizes.max():.4g} for the sizes measured.",
+    )  # fmt: skip
+
+
+def _amplified_by_depth(record: Record) -> list[Claim]:
+    """What becomes of the rise in sharpness from even labels to one large class."""
+    depths, sharpness = record.config["depths"], record.arrays["sharpness"]
+    rise = sharpness[:, -1] - sharpness[:, 0]
+    steps = rise[1:] / rise[:-1]
+    leading = float(np.log(depths[-1] / depths[0]) / np.log(rise[-1] / rise[0])) if np.all(rise > 0) else np.nan
     return [
-        claim(
-            "Equation (14) is the sharpness of a balanced solution at zero loss, for every depth and spectral norm "
-            "of Y (largest error, relative to (14)).",
-            paper=PAPER, where="Fig. 1b; eq. (14)", rule=EXACTLY, expected=0.0, measured=float(error.max()),
-            why=unless_yes(f"The largest error is at L = {depths[row]} and α_max = {arrays['shares'][column]:g}."),
-        ),
-        claim(
-            "The sharpness at a balanced solution is independent of the size n of the data set (difference between "
-            "the largest and the least, relative to the mean).",
-            paper=PAPER, where=where, rule=EXACTLY, measured=float((sizes.max() - sizes.min()) / sizes.mean()),
-            expected=0.0, why=unless_yes(f"It is from {sizes.min():.4g} to {sizes.max():.4g} for the sizes measured."),
-        ),
         claim(
             "Large depths amplify the effect of the label distribution (smallest ratio of the rise in sharpness from "
             "one depth to the next).",
-            paper=PAPER, where=where, rule=GROWS, measured=float(steps.min()), expected="> 1",
-            why=unless_yes(f"The rise is less for L = {depths[int(steps.argmin()) + 1]} than for the depth before it."),
+            where=_SEC_4, rule=GROWS, measured=float(steps.min()), expected="> 1",
+            why=f"The rise is less for L = {depths[int(steps.argmin()) + 1]} than for the depth before it.",
         ),
         claim(
             "That is mainly due to the leading factor L (its part in the growth of the rise, on a logarithmic scale).",
-            paper=PAPER, where=where, rule=MAINLY, measured=leading, expected=1.0,
-            why=unless_yes("The rise does not grow from the least to the largest depth as the factor L does: it is "
-                      f"{effect[-1] / effect[0]:.3g} times as large, L {depths[-1] / depths[0]:.3g} times."),
+            where=_SEC_4, rule=MAINLY, measured=leading, expected=1.0,
+            why="The rise does not grow from the least to the largest depth as the factor L does: it is "
+            f"{rise[-1] / rise[0]:.3g} times as large, L {depths[-1] / depths[0]:.3g} times.",
         ),
     ]  # fmt: skip
 

@@ -207,16 +207,13 @@ def _followed(pauses: Iterator[Checkpoint[Any, Any]], sharpness: Measure, config
             gone = pause.diverged.cpu()
             pause.note(**{key: torch.where(gone, torch.nan, values) for key, values in seen.items()})
     history = pause.history
-    at, values = history["sharpness"].epochs, history["sharpness"].values
-    along = np.full((len(wanted), values.shape[1]), np.nan)  # a run in which all have diverged ends early
-    for row, epoch in enumerate(wanted):
-        along[row] = values[at == epoch][0] if epoch in at else np.nan
+    values = history["sharpness"].values
     return {
         "sharpness": values[-1],
         "residual": history["residual"].values[-1],
         "converged": history["converged"].values[-1] == 1,
         "peak": np.where(np.isnan(values[-1]), np.nan, np.fmax.reduce(values)),
-        "along": along.T,
+        "along": history["sharpness"].at(wanted).T,  # a run in which all have diverged ends early
         "loss": history["loss"].values[-1],
         "learning_rate": history["learning_rate"].values[-1],
         "diverged": pause.diverged.cpu().numpy(),

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from ... import plot
 from ...record import Record
+from ..pictures import titled
 from .data import TITLES
 
 SHARE = "share of the largest class, α_max"
@@ -34,7 +35,7 @@ def by_data_set(record: Record) -> Figure:
             for ax, exact, found in ((upper[index], "exact", "sharpness"), (lower[index], "rest", "loss")):
                 ax.plot(shares, arrays[exact][index, variant], **theory, label=f"minimum, {_TOLD[kind]}")
                 ax.plot(shares, arrays[found][index, variant], **measured, label=f"measured, {_TOLD[kind]}")
-        title(upper[index], TITLES[name])
+        titled(upper[index], TITLES[name])
         lower[index].set_xlabel(SHARE)
     _same_height(upper)
     _same_height(lower)
@@ -63,18 +64,13 @@ def by_variant(record: Record, variants: Sequence[Any]) -> Figure:
         if np.nanmax([*printed, *_seen(record, variant)]) > 5 * printed.max():
             ax.set_yscale("log")
         start = {"balanced": "balanced weights", "kaiming": "Kaiming uniform weights"}[kind.start]
-        title(ax, f"{record.config['activation']}, {'raw' if kind.inputs == 'raw' else 'white'} inputs, {start}")
+        titled(ax, f"{record.config['activation']}, {'raw' if kind.inputs == 'raw' else 'white'} inputs, {start}")
         ax.text(0.98, 0.02, "\n".join(filter(None, gone)), transform=ax.transAxes, fontsize=7, ha="right")
         ax.set_xlabel(SHARE)
     axes[0].set_ylabel("sharpness λ_max(H)")
     _same_height([ax for ax in axes if ax.get_yscale() == "linear"])
     _legend_below(figure)
     return figure
-
-
-def title(ax: Axes, text: str) -> None:
-    """A small heading, on the left."""
-    ax.set_title(text, fontsize=9, loc="left")
 
 
 def series(ax: Axes, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:

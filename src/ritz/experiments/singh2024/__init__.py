@@ -3,4 +3,9 @@
 They show what Fig. 1 and 8 of Singh et al. (2026) show, and lend their records.
 """
 
+from functools import partial
+
+from .. import figure
+
 PAPER = "singh2024"
+claim = partial(figure.claim, paper=PAPER, name_against=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ... import plot
 from ...record import Claim, Picture, Record
+from ..certified import CLOSED_FORM, DISAGREE
 from ..figure import Figure, each
+from ..pictures import titled
 from ..singh2026 import evolution, relu
-from ..singh2026.attention import titled
-from ..singh2026.judged import DISAGREE, EXACT, judged
-from . import PAPER
+from . import claim
 
 
 def draw_evolution(record: Record) -> Picture:
@@ -61,45 +59,43 @@ def eigenvector_errors(record: Record) -> dict[str, float]:
 def claims_evolution(record: Record) -> list[Claim]:
     """The poster's key result, its eigenvectors, and its insight about pairs."""
     return [
-        _claim(
-            "λ_outlier = ½σ²(‖w‖² + ‖v‖²) ± ½√(… + 4(2⟨w,v⟩ - yx)²).", "Key result", EXACT, poster_error(record),
-            "The last square lacks σ²: 4(2σ²⟨w,v⟩ - yx)² is right, as the paper of 2026 prints it in eq (2).",
+        claim(
+            "λ_outlier = ½σ²(‖w‖² + ‖v‖²) ± ½√(… + 4(2⟨w,v⟩ - yx)²).", where="Key result",
+            rule=CLOSED_FORM, measured=poster_error(record), expected=0.0,
+            why="The last square lacks σ²: 4(2σ²⟨w,v⟩ - yx)² is right, as the paper of 2026 prints it in eq (2).",
         ),
-        _claim(
+        claim(
             "Outlier eigenvectors are (λw + δx v; δx w + λv). (The second where δx ≠ 0; else it is zero.)",
-            "Eigenvector structure", each(EXACT), eigenvector_errors(record),
-            {
+            where="Eigenvector structure", rule=each(CLOSED_FORM), measured=eigenvector_errors(record), expected=0.0,
+            why={
                 "no": "The printed vectors are no eigenvectors, or δx ≈ 0 throughout (NaN).",
                 "partly": "They are eigenvectors to some digits only, or one is none, or δx ≈ 0 throughout (NaN).",
             },
         ),
-        _claim(
-            "Outlier eigenvalues exist as pairs.", "Insights", each(EXACT),
-            {kind: evolution.pair_error(record, kind) for kind in evolution.KINDS},
-            evolution.NO_PAIR,
+        claim(
+            "Outlier eigenvalues exist as pairs.", where="Insights", rule=each(CLOSED_FORM), expected=0.0,
+            measured={kind: evolution.pair_error(record, kind) for kind in evolution.KINDS}, why=evolution.NO_PAIR,
         ),
-        _claim(
-            "Only one of the pair remains at convergence.", "Insights", each(evolution.VANISHES),
-            evolution.left_over(record, "second"), evolution.NOT_REACHED,
+        claim(
+            "Only one of the pair remains at convergence.", where="Insights", rule=each(evolution.VANISHES),
+            measured=evolution.left_over(record, "second"), expected=0.0, why=evolution.NOT_REACHED,
         ),
     ]  # fmt: skip
 
 
 def claims_relu(record: Record) -> list[Claim]:
     """The poster's key result for ReLU."""
+    coupling, errors = (float(record.arrays[name].max()) for name in ("coupling", "errors"))
     return [
-        _claim(
-            "The Hessian undergoes a cell-wise decomposition, fully decoupled.", "Key result, ReLU", EXACT,
-            float(record.arrays["coupling"].max()), relu.COUPLED,
+        claim(
+            "The Hessian undergoes a cell-wise decomposition, fully decoupled.", where="Key result, ReLU",
+            rule=CLOSED_FORM, measured=coupling, expected=0.0, why=relu.COUPLED,
         ),
-        _claim(
-            "Each cell is like the linear case.", "Insights", EXACT, float(record.arrays["errors"].max()), DISAGREE,
+        claim(
+            "Each cell is like the linear case.", where="Insights",
+            rule=CLOSED_FORM, measured=errors, expected=0.0, why=DISAGREE,
         ),
     ]  # fmt: skip
-
-
-def _claim(statement: str, where: str, rule: Any, measured: Any, why: str | dict[str, str]) -> Claim:
-    return judged(statement, where, rule, measured, 0.0, why, paper=PAPER)
 
 
 FIGURES = {

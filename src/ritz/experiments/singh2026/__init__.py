@@ -14,8 +14,13 @@
 
 What several of them need: `regression` has networks in three parametrisations, trained and measured, `ranges` the exact
 spectra of large Hessians, `pretraining` token streams and schedules, `edge` what a run at the edge of stability shows,
-`readings` how the paper's Fig. 27 can be read, `judged` the rule for exact formulas.
+`readings` how the paper's Fig. 27 can be read.
 """
+
+from functools import partial
+
+from .. import figure
 
 PAPER = "singh2026"
 BEYOND = "beyond singh2026"  # claims of this project about the same figure
+claim = partial(figure.claim, paper=PAPER, name_against=True)

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from ... import plot, progress
@@ -23,10 +22,14 @@ from ...record import Claim, Picture, Record
 from ...risk import Risk
 from ...theory.attention import attention_bounds, attention_moments
 from ...theory.attention import self_attention as closed_form
-from ..figure import Context, Each, Figure, Rule, at_least, at_most, claim, each
-from . import PAPER
+from ..certified import LARGE_CLOSED_FORM
+from ..figure import Context, Figure, at_least, at_most, each
+from ..pictures import banded, legend_below, quartiles, titled
+from ..statistics import median_spearman, spearman
+from . import claim
 
 EQUAL = 1e-9  # relative to the largest |λ|: measured eigenvalues nearer to each other are one that repeats
+ROUNDING = 1e-9  # relative: by so much a bound may be missed
 REPEATS = 3  # copies from which an eigenvalue counts as bulk: "repeat multiple times", App. D.1.1
 DECADES = tuple(round(10 ** (k / 24), 4) for k in range(-24, 25))  # a decade on either side of the norm 1
 BIASES = tuple(round(k / 6, 4) for k in range(49))  # up to 8, with which a first token of ten gets 0.997 of attention
@@ -96,8 +99,7 @@ def _draw(config: Config, number: int) -> tuple[SelfAttention, Tensor, Tensor]:
 
 def _weights(head: SelfAttention) -> tuple[Tensor, Tensor, Tensor]:
     """w_Q, w_K, w_V, as theory takes them."""
-    w_v, w_q, w_k = (parameter.detach() for parameter in head.parameters())
-    return w_q[0], w_k[0], w_v[0, 0]
+    return head.w_q.detach()[0], head.w_k.detach()[0], head.w_v.detach()[0, 0]
 
 
 def _predicted(head: SelfAttention, x: Tensor, y: Tensor) -> dict[str, Any]:
@@ -177,22 +179,13 @@ def draw(record: Record) -> Picture:
     left.set(ylabel="eigenvalue", **_AXES[record.config["varied"]])
     titled(left, "first draw")
     legend_below(left)
-    banded(right, grid, arrays["condition"], plot.COLOURS[0], "κ")
-    banded(right, grid, arrays["condition_bound"], plot.COLOURS[2], "lower bound, Remark 3.1")
+    for name, colour, label in (("condition", 0, "κ"), ("condition_bound", 2, "lower bound, Remark 3.1")):
+        half = quartiles(np.clip(arrays[name], None, 1e300))  # κ may be infinite
+        banded(right, grid, *half, colour=plot.COLOURS[colour], label=label)
     right.set(yscale="log", ylabel="condition number", **_AXES[record.config["varied"]])
     titled(right, f"{len(arrays['condition'])} draws: median and quartiles")
     legend_below(right)
     return figure
-
-
-def legend_below(ax: Axes) -> None:
-    """A legend below the axes, where it hides nothing."""
-    ax.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, columnspacing=1.2)
-
-
-def titled(ax: Axes, text: str) -> None:
-    """Write a panel's title as `plot.panels` styles it, which holds only while the axes are made."""
-    ax.set_title(text, loc="left", fontsize=9)
 
 
 def _mark(ax: Axes, record: Record) -> None:
@@ -205,24 +198,6 @@ def _mark(ax: Axes, record: Record) -> None:
     ax.plot([], [], "s", color="0.2", label="measured bulk", **look)
 
 
-def banded(ax: Axes, x: np.ndarray, rows: np.ndarray, colour: str, label: str) -> None:
-    """Draw the median of the rows, with a band from their first to their third quartile."""
-    low, middle, high = np.quantile(np.clip(rows, None, 1e300), (0.25, 0.5, 0.75), axis=0)  # κ may be infinite
-    ax.plot(x, middle, color=colour, label=label)
-    ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
-
-
-def said(
-    statement: str, *, where: str, rule: Rule | Each, measured: Any, expected: Any, no: str = "", partly: str = ""
-) -> Claim:
-    """A claim of the paper, with a sentence for each verdict but yes, and the names of those that are against it."""
-    if isinstance(rule, Each):
-        against = [name for name, value in measured.items() if rule.rule(value) != "yes"]
-        partly = f"Not so, or not wholly: {', '.join(against)}. {partly}"
-    told = {"no": no, "partly": partly}
-    return claim(statement, paper=PAPER, where=where, rule=rule, measured=measured, expected=expected, why=told)
-
-
 _SAME = at_most(0.1, partly=0.5)  # a tenth is not to be seen in the figure, a half is
 GROWS = at_least(1.5, partly=1.1)  # a factor
 FOLLOWS = at_least(0.9, partly=0.7)  # a rank correlation
@@ -230,112 +205,154 @@ FOLLOWS = at_least(0.9, partly=0.7)  # a rank correlation
 
 def query_key_claims(record: Record) -> list[Claim]:
     """Fig. 2a: the bulk stays, the outliers and the condition number grow."""
-    kappa, bound = (record.arrays[name] for name in ("condition", "condition_bound"))
     return [
-        said(
+        claim(
             "The Hessian has d_K - 1 pairs of bulk eigenvalues ±γ, and three outliers.", where="Thm 3.5, Fig. 2a",
-            rule=at_most(1e-8, partly=1e-4), measured=theorem_error(record), expected=0.0,
-            no="The measured spectrum is not that of the closed form, or its bulk does not repeat so often.",
-            partly="The measured spectrum is that of the closed form to a few digits only.",
+            rule=LARGE_CLOSED_FORM, measured=theorem_error(record), expected=0.0,
+            why={
+                "no": "The measured spectrum is not that of the closed form, or its bulk does not repeat so often.",
+                "partly": "The measured spectrum is that of the closed form to a few digits only.",
+            },
         ),
-        said(
-            "The norm of the query and key weights does not affect the bulk eigenvalues (largest relative change).",
-            where="Sec. 3.3, Fig. 2a", rule=each(_SAME), measured=_bulk_changes(record), expected=0.0,
-            no="γ depends on these norms through the attention, which is not uniform even up to the norm 1.",
-            partly="γ depends on these norms through the attention, which is nearly uniform for small ones alone; "
-            "the paper does not say over which range it looked.",
-        ),
-        said(
+        _bulk_stays(record),
+        claim(
             "The largest eigenvalue depends on the magnitude of the query and key weights.", where="Sec. 3.3, Fig. 2a",
             rule=GROWS, measured=_spread(record.arrays["sharpness"]), expected="changes",
-            no="α, in which these norms do not occur, is the sharpness almost alone over this range.",
-            partly="It changes by less than half over this range: most of it is α, in which these norms do not occur.",
+            why={
+                "no": "α, in which these norms do not occur, is the sharpness almost alone over this range.",
+                "partly": "It changes by less than half over this range: most of it is α, in which these norms do not "
+                "occur.",
+            },
         ),
-        said(
+        *_condition_grows(record),
+    ]  # fmt: skip
+
+
+def _bulk_stays(record: Record) -> Claim:
+    """Up to each end of RANGES."""
+    grid, bulk = record.arrays["grid"], record.arrays["bulk"]
+    changes = np.abs(bulk / bulk[:, :1] - 1)
+    medians = [float(np.median(changes[:, grid <= end * (1 + 1e-9)].max(1))) for end in RANGES]
+    return claim(
+        "The norm of the query and key weights does not affect the bulk eigenvalues (largest relative change).",
+        where="Sec. 3.3, Fig. 2a", rule=each(_SAME), expected=0.0,
+        measured={f"norms up to {end:g}": median for end, median in zip(RANGES, medians, strict=True)},
+        why={
+            "no": "γ depends on these norms through the attention, which is not uniform even up to the norm 1.",
+            "partly": "γ depends on these norms through the attention, which is nearly uniform for small ones alone; "
+            "the paper does not say over which range it looked.",
+        },
+    )  # fmt: skip
+
+
+def _condition_grows(record: Record) -> list[Claim]:
+    """By its bound, and with the weights."""
+    kappa, bound = (record.arrays[name] for name in ("condition", "condition_bound"))
+    return [
+        claim(
             "The condition number is at least (2 tr + 3ξ)/(6|γ|) (fraction of heads).", where="Remark 3.1",
-            rule=at_least(1.0, partly=0.9), measured=float(np.mean(kappa >= (1 - 1e-9) * bound)), expected=1.0,
-            no="The bound was violated.", partly="The bound was violated.",
+            rule=at_least(1.0, partly=0.9), measured=float(np.mean(kappa >= (1 - ROUNDING) * bound)), expected=1.0,
+            why="The bound was violated.",
         ),
-        said(
+        claim(
             "The condition number is monotonic in the magnitude of the key and query weights.",
             where="Sec. 3.3, below Remark 3.1", rule=each(FOLLOWS), expected=1.0,
             measured={
                 "draws in which it rises throughout": float(np.mean((np.diff(kappa) >= 0).all(1))),
-                "rank correlation": follows(record.arrays["grid"], kappa),
+                "rank correlation": median_spearman(record.arrays["grid"], kappa),
             },
-            no="The bound is monotonic only while α, β, γ, ζ stay; they move with the weights.",
-            partly="The bound is monotonic only while α, β, γ, ζ stay; they move with the weights.",
+            why="The bound is monotonic only while α, β, γ, ζ stay; they move with the weights.",
         ),
     ]  # fmt: skip
 
 
 def value_claims(record: Record) -> list[Claim]:
     """Fig. 2b: everything moves with w_V, and the condition number has no direction."""
-    bulk, top, kappa = (record.arrays[name] for name in ("bulk", "sharpness", "condition"))
+    grid, bulk, top, kappa = (record.arrays[name] for name in ("grid", "bulk", "sharpness", "condition"))
     steps = np.diff(kappa)
     return [
-        said(
+        claim(
             "Both the bulk and the outlier eigenvalues depend on w_V.", where="Sec. 3.3, Fig. 2b", rule=each(GROWS),
             measured={"bulk": _spread(bulk), "sharpness": _spread(top)}, expected="both change",
-            no="Neither changes by a tenth over this range of w_V.",
-            partly="It hardly changes over this range of w_V.",
+            why={
+                "no": "Neither changes by a tenth over this range of w_V.",
+                "partly": "They hardly change over this range of w_V, or one of them does.",
+            },
         ),
-        said(
+        claim(
             "No monotonic relation of the condition number and the magnitude of w_V.",
             where="Sec. 3.3, Fig. 2b", rule=each(at_most(0.7, partly=0.9)), expected="none",
             measured={
                 "draws in which it only rises or only falls": float(np.mean((steps >= 0).all(1) | (steps <= 0).all(1))),
-                "|rank correlation|": float(np.median(np.abs(_rank_correlations(record.arrays["grid"], kappa)))),
+                "|rank correlation|": float(np.median([abs(spearman(grid, row)) for row in kappa])),
             },
-            no="The condition number follows |w_V| as closely as it was said to follow w_Q and w_K.",
-            partly="It follows |w_V| over most of this range, if not over all of it.",
+            why={
+                "no": "The condition number follows |w_V| as closely as it was said to follow w_Q and w_K.",
+                "partly": "It follows |w_V| over most of this range, if not over all of it.",
+            },
         ),
     ]  # fmt: skip
 
 
 def sink_claims(record: Record) -> list[Claim]:
     """Fig. 2c: the bulk shrinks, the largest eigenvalue grows."""
-    grid, bulk, top, kappa = (record.arrays[name] for name in ("grid", "bulk", "sharpness", "condition"))
-    m1, m2, m3 = np.median(record.arrays["moments"][:, -1] / record.arrays["moments"][:, 0], axis=0).tolist()
+    kappa = record.arrays["condition"]
     return [
-        said(
-            "As the sink grows, m₁ rises, and m₂ and m₃ shrink (factors).", where="Sec. 3.3", rule=each(GROWS),
-            measured={"m₁ rises": m1, "m₂ falls": 1 / m2, "m₃ falls": 1 / m3}, expected="above 1",
-            no="The first token is no larger than what the others average to.",
-            partly="The first token is as large as the others: it is no massive activation.",
-        ),
-        said(
-            "As the sink grows, the bulk shrinks towards zero.", where="Sec. 3.3, Fig. 2c",
-            rule=at_most(0.1, partly=0.5), measured=float(np.median(bulk[:, -1] / bulk[:, 0])), expected=0.0,
-            no="The largest sink here leaves the other tokens enough attention to keep m₂.",
-            partly="It shrinks, and the largest sink here is not large enough for zero.",
-        ),
-        said(
-            "As the sink grows, so does the largest eigenvalue (factor).", where="Sec. 3.3, Fig. 2c",
-            rule=GROWS, measured=float(np.median(top[:, -1] / top[:, 0])), expected="above 1",
-            no="It does so for a massive activation: here the first token is as large as the others.",
-            partly="It hardly grows: here the first token is as large as the others, and no massive activation.",
-        ),
-        said(
-            "The larger the sink, the smaller the bulk and the larger the sharpness (rank correlations).",
-            where="Fig. 2c, caption of Fig. 9", rule=each(FOLLOWS), expected=1.0,
-            measured={"bulk": -follows(grid, bulk), "sharpness": follows(grid, top)},
-            no="Neither follows the bias.", partly="γ may grow before it falls: this is true in the limit.",
-        ),
-        said(
+        _moments_move(record),
+        *_bulk_and_outliers_part(record),
+        claim(
             "Sinks make the landscape badly conditioned (factor of the condition number).", where="Sec. 3.3",
             rule=at_least(10, partly=1.5), measured=float(np.median(kappa[:, -1] / kappa[:, 0])), expected="above 1",
-            no="The smallest eigenvalue does not fall as the largest grows.",
-            partly="The condition number grows by less than a factor of ten.",
+            why={
+                "no": "The smallest eigenvalue does not fall as the largest grows.",
+                "partly": "The condition number grows by less than a factor of ten.",
+            },
         ),
     ]  # fmt: skip
 
 
-def _bulk_changes(record: Record) -> dict[str, float]:
-    """The largest relative change of γ up to each end of RANGES, the median draw."""
-    grid, bulk = record.arrays["grid"], record.arrays["bulk"]
-    changes = np.abs(bulk / bulk[:, :1] - 1)
-    return {f"norms up to {end:g}": float(np.median(changes[:, grid <= end * (1 + 1e-9)].max(1))) for end in RANGES}
+def _moments_move(record: Record) -> Claim:
+    m1, m2, m3 = np.median(record.arrays["moments"][:, -1] / record.arrays["moments"][:, 0], axis=0).tolist()
+    return claim(
+        "As the sink grows, m₁ rises, and m₂ and m₃ shrink (factors).", where="Sec. 3.3", rule=each(GROWS),
+        measured={"m₁ rises": m1, "m₂ falls": 1 / m2, "m₃ falls": 1 / m3}, expected="above 1",
+        why={
+            "no": "The first token is no larger than what the others average to.",
+            "partly": "The first token is as large as the others: it is no massive activation.",
+        },
+    )  # fmt: skip
+
+
+def _bulk_and_outliers_part(record: Record) -> list[Claim]:
+    """At the largest sink, and on the way to it."""
+    grid, bulk, top = (record.arrays[name] for name in ("grid", "bulk", "sharpness"))
+    return [
+        claim(
+            "As the sink grows, the bulk shrinks towards zero.", where="Sec. 3.3, Fig. 2c",
+            rule=at_most(0.1, partly=0.5), measured=float(np.median(bulk[:, -1] / bulk[:, 0])), expected=0.0,
+            why={
+                "no": "The largest sink here leaves the other tokens enough attention to keep m₂.",
+                "partly": "It shrinks, and the largest sink here is not large enough for zero.",
+            },
+        ),
+        claim(
+            "As the sink grows, so does the largest eigenvalue (factor).", where="Sec. 3.3, Fig. 2c",
+            rule=GROWS, measured=float(np.median(top[:, -1] / top[:, 0])), expected="above 1",
+            why={
+                "no": "It does so for a massive activation: here the first token is as large as the others.",
+                "partly": "It hardly grows: here the first token is as large as the others, and no massive activation.",
+            },
+        ),
+        claim(
+            "The larger the sink, the smaller the bulk and the larger the sharpness (rank correlations).",
+            where="Fig. 2c, caption of Fig. 9", rule=each(FOLLOWS), expected=1.0,
+            measured={"bulk": -median_spearman(grid, bulk), "sharpness": median_spearman(grid, top)},
+            why={
+                "no": "Neither follows the bias.",
+                "partly": "γ may grow before it falls: this is true in the limit.",
+            },
+        ),
+    ]  # fmt: skip
 
 
 def theorem_error(record: Record) -> float:
@@ -347,16 +364,6 @@ def theorem_error(record: Record) -> float:
 def _spread(rows: np.ndarray) -> float:
     """Largest over smallest along the grid, the median draw."""
     return float(np.median(rows.max(1) / rows.min(1)))
-
-
-def follows(x: np.ndarray, rows: np.ndarray) -> float:
-    """Spearman's ρ of x and a row, the median row."""
-    return float(np.median(_rank_correlations(x, rows)))
-
-
-def _rank_correlations(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Spearman's ρ of each draw; 0 where nothing changes."""
-    return np.array([spearmanr(x, row).statistic if np.ptp(row) else 0.0 for row in rows])
 
 
 def _presets(varied: Varied, grid: tuple[float, ...]) -> dict[str, Config]:

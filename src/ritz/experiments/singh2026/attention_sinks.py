@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 
 from ... import plot
 from ...lab.models import self_attention
 from ...record import Claim, Picture, Record
 from ..figure import Context, Figure, each
-from .attention import FOLLOWS, GROWS, follows, legend_below, measured_spectrum, repeated, said, titled
+from ..pictures import banded, legend_below, titled
+from ..statistics import median_spearman
+from . import claim
+from .attention import FOLLOWS, GROWS, measured_spectrum, repeated
 
 BIASES = tuple(k / 2 for k in range(17))  # up to 8, with which a first token of ten gets 0.997 of the attention
 
@@ -88,19 +90,14 @@ def draw(record: Record) -> Picture:
     left.set(yscale="log", xlabel="bias of the first token's scores", ylabel="eigenvalue")
     titled(left, "first draw")
     legend_below(left)
-    _draw_range(right, biases, outliers[..., 0], plot.COLOURS[0], "sharpness")
-    _draw_range(right, biases, outliers.mean(-1), plot.COLOURS[5], f"mean of the largest {kept} %")
-    _draw_range(right, biases, bulk.max(-1), plot.COLOURS[1], "largest of the bulk")
+    shown = {"sharpness": (outliers[..., 0], 0), f"mean of the largest {kept} %": (outliers.mean(-1), 5)}
+    for label, (rows, colour) in {**shown, "largest of the bulk": (bulk.max(-1), 1)}.items():
+        span = (rows.min(0), np.median(rows, axis=0), rows.max(0))  # of a few draws, all
+        banded(right, biases, *span, colour=plot.COLOURS[colour], label=label)
     right.set(yscale="log", xlabel="bias of the first token's scores", ylabel="eigenvalue")
     titled(right, f"{len(bulk)} draws: median and range")
     legend_below(right)
     return figure
-
-
-def _draw_range(ax: Axes, x: np.ndarray, rows: np.ndarray, colour: str, label: str) -> None:
-    """The median of a few draws, with all of them between the edges of the band."""
-    ax.plot(x, np.median(rows, axis=0), color=colour, label=label)
-    ax.fill_between(x, rows.min(0), rows.max(0), color=colour, alpha=0.2, linewidth=0)
 
 
 def claims(record: Record) -> list[Claim]:
@@ -108,20 +105,27 @@ def claims(record: Record) -> list[Claim]:
     biases, bulk = record.arrays["biases"], record.arrays["bulk"].max(-1)
     top, mean = record.arrays["outliers"][..., 0], record.arrays["outliers"].mean(-1)
     return [
-        said(
+        claim(
             "The larger the sink, the smaller the bulk and the larger the outliers, for d > 1 (rank correlations).",
-            where="Fig. 9", rule=each(FOLLOWS), expected=1.0, no="None of them follows the bias.",
-            partly="On the way to a large sink each may go the other way for a while, as the bulk may for d = 1.",
+            where="Fig. 9", rule=each(FOLLOWS), expected=1.0,
             measured={
-                "bulk": -follows(biases, bulk),
-                "sharpness": follows(biases, top),
-                "mean outlier": follows(biases, mean),
+                "bulk": -median_spearman(biases, bulk),
+                "sharpness": median_spearman(biases, top),
+                "mean outlier": median_spearman(biases, mean),
+            },
+            why={
+                "no": "None of them follows the bias.",
+                "partly": "On the way to a large sink each may go the other way for a while, as the bulk may for "
+                "d = 1.",
             },
         ),
-        said(
+        claim(
             "Sinks shrink the bulk and enlarge the outliers (factors).", where="Sec. 3.3, Fig. 9",
-            rule=each(GROWS), expected="above 1", no="None of them changes by a tenth.",
-            partly="It changes by less than half, or not in this direction.",
+            rule=each(GROWS), expected="above 1",
+            why={
+                "no": "None of them changes by a tenth.",
+                "partly": "They change by less than half, or not all in this direction.",
+            },
             measured={
                 "bulk shrinks": float(np.median(bulk[:, 0] / bulk[:, -1])),
                 "sharpness grows": float(np.median(top[:, -1] / top[:, 0])),

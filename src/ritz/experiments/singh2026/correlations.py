@@ -11,8 +11,9 @@ import torch
 
 from ... import plot
 from ...record import Claim, Picture, Record
-from ..figure import Context, Each, Figure, Rule, at_least, at_most, claim, each
-from . import PAPER, regression
+from ..figure import Context, Figure, at_least, at_most, each
+from ..pictures import legend_above, titled
+from . import claim, regression
 from .regression import (
     FROBENIUS,
     INITIAL,
@@ -27,6 +28,7 @@ from .regression import (
     Point,
     Training,
     correlations,
+    reasons,
 )
 
 
@@ -92,13 +94,11 @@ def _draw(record: Record, names: tuple[Name, ...], key: str) -> Picture:
         for column, name in enumerate(names):
             ax = axes[row * len(names) + column]
             _panel(ax, record, name, key, row)
-            title = regression.stage_title(record, name, row, "hollow")
             ax.set(xlabel="inputs and outputs D", ylim=(-1.05, 1.05))
-            ax.set_title(title, fontsize=9, loc="left")
+            titled(ax, regression.stage_title(record, name, row, "hollow"))
     for ax in axes[:: len(names)]:
         ax.set_ylabel(f"{_LABELS[key]} ({KINDS[record.config['activation']]})", fontsize=8)
-    handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    legend_above(figure, axes[0], columns=3)
     return figure
 
 
@@ -191,17 +191,21 @@ def _claims_spectral(record: Record) -> list[Claim]:
     lowest = {_LOWEST.format(name): float(best[name][TRAINED].min()) for name in _PAIR}
     gain = {_MIDDLE.format(name): float(np.median(best[name][TRAINED] - best[name][INITIAL])) for name in _PAIR}
     return [
-        _claim(
-            record, "The squared spectral norm of a weight matrix correlates most with sharpness, after training.",
-            "Sec. 4.2, Fig. 4", each(MOST), _margins(record, "norms", _PAIR, SPECTRAL), "> 0", _TIE,
+        claim(
+            "The squared spectral norm of a weight matrix correlates most with sharpness, after training.",
+            where="Sec. 4.2, Fig. 4", rule=each(MOST), measured=_margins(record, "norms", _PAIR, SPECTRAL),
+            expected="> 0", why=reasons(record, _TIE, names=_PAIR),
         ),
-        _claim(
-            record, "Sharpness and the squared spectral norm correlate strongly.", "Abstract, Fig. 4", each(STRONG),
-            lowest, "≈ 1", "At some D, most of the spread of sharpness does not come from one matrix.",
+        claim(
+            "Sharpness and the squared spectral norm correlate strongly.", where="Abstract, Fig. 4",
+            rule=each(STRONG), measured=lowest, expected="≈ 1",
+            why=reasons(record, "At some D, most of the spread of sharpness does not come from one matrix.",
+                        names=_PAIR),
         ),
-        _claim(
-            record, "The effect is most prominent in trained networks.", "Sec. 4.2, Fig. 4", each(BETTER), gain, "> 0",
-            "The coefficients are as high before training.",
+        claim(
+            "The effect is most prominent in trained networks.", where="Sec. 4.2, Fig. 4",
+            rule=each(BETTER), measured=gain, expected="> 0",
+            why=reasons(record, "The coefficients are as high before training.", names=_PAIR),
         ),
     ]  # fmt: skip
 
@@ -211,14 +215,15 @@ def _claims_start(record: Record) -> list[Claim]:
     first = {f"{name}, median over D ≤ 5": lead(record, name, INITIAL, small) for name in _PAIR}
     any_norm = {f"{name}, largest D": float(_any(record, name, INITIAL)[-1]) for name in _PAIR}
     return [
-        _claim(
-            record, "At initialisation and for small D it is the first matrix whose norm correlates.",
-            "D.3.3, Fig. 4", each(LEADS), first, "> 0",
-            "The entries of the first matrix are not enough larger than those of the second.",
+        claim(
+            "At initialisation and for small D it is the first matrix whose norm correlates.", where="D.3.3, Fig. 4",
+            rule=each(LEADS), measured=first, expected="> 0",
+            why="The entries of the first matrix are not enough larger than those of the second.",
         ),
-        _claim(
-            record, "At initialisation and for larger D none of the norms correlates strongly.", "D.3.3, Fig. 4",
-            each(WEAK), any_norm, "≈ 0", "The norm of a matrix correlates also where both have entries of one size.",
+        claim(
+            "At initialisation and for larger D none of the norms correlates strongly.", where="D.3.3, Fig. 4",
+            rule=each(WEAK), measured=any_norm, expected="≈ 0",
+            why="The norm of a matrix correlates also where both have entries of one size.",
         ),
     ]  # fmt: skip
 
@@ -226,15 +231,16 @@ def _claims_start(record: Record) -> list[Claim]:
 def _claims_driver(record: Record) -> list[Claim]:
     second = {_MIDDLE.format(name): -lead(record, name, TRAINED, _sizes(record) > 0) for name in _PAIR}
     return [
-        _claim(
-            record, "Which matrix drives the correlation after training depends on the parametrisation.",
-            "Sec. 4.2, D.3.3", DIFFERS, disagreement(record), "> 0",
-            "The same matrix leads in all of them, or none does.",
+        claim(
+            "Which matrix drives the correlation after training depends on the parametrisation.",
+            where="Sec. 4.2, D.3.3", rule=DIFFERS, measured=disagreement(record), expected="> 0",
+            why=reasons(record, "The same matrix leads in all of them, or none does."),
         ),
-        _claim(
-            record, "At convergence it is the second matrix that drives the correlation, in SP and, as printed, in μP.",
-            "D.3.3", each(LEADS), second, "> 0",
-            "The sentence sets SP against μP and says “second” of both: at least one of them is a misprint.",
+        claim(
+            "At convergence it is the second matrix that drives the correlation, in SP and, as printed, in μP.",
+            where="D.3.3", rule=each(LEADS), measured=second, expected="> 0",
+            why=reasons(record, "The sentence sets SP against μP and says “second” of both: at least one of them is a "
+                        "misprint.", names=_PAIR),
         ),
     ]  # fmt: skip
 
@@ -242,30 +248,33 @@ def _claims_driver(record: Record) -> list[Claim]:
 def _claim_bound(record: Record) -> Claim:
     """A theorem, of which the inputs as they are make another than white ones do."""
     above = {_LOWEST.format(name): float(record.arrays["above"][NAMES.index(name)].min()) for name in _PAIR}
-    statement = (
-        "The largest eigenvalue is at least the largest squared spectral norm, for white inputs: with the inputs as "
-        "they are, at least max(λ_max(Σ)‖W₂‖², λ_max(W₁ΣW₁ᵀ)) (share of networks)."
-    )
     why = "The eigenvalue of a diagonal block bounds it from below, so the solver has missed the largest one."
-    return _claim(record, statement, "D.3.3", each(BOUND), above, 1.0, why)
+    return claim(
+        "The largest eigenvalue is at least the largest squared spectral norm, for white inputs: with the inputs as "
+        "they are, at least max(λ_max(Σ)‖W₂‖², λ_max(W₁ΣW₁ᵀ)) (share of networks).",
+        where="D.3.3", rule=each(BOUND), measured=above, expected=1.0, why=reasons(record, why, names=_PAIR),
+    )  # fmt: skip
 
 
 def _claims_neural_tangent(record: Record) -> list[Claim]:
     layers = record.arrays["norms"][NAMES.index("NTP"), :, TRAINED, :, SPECTRAL]
     both = {_LOWEST.format(f"NTP, W{'₁₂'[layer]}"): float(layers[:, layer].min()) for layer in range(2)}
     start = {_HIGHEST.format("NTP"): float(_any(record, "NTP", INITIAL).max())}
+    told = partial(reasons, record, names=["NTP"])
     return [
-        _claim(
-            record, "The squared spectral norm correlates most with sharpness, after training.", "Fig. 14", each(MOST),
-            _margins(record, "norms", ("NTP",), SPECTRAL), "> 0", _TIE,
+        claim(
+            "The squared spectral norm correlates most with sharpness, after training.", where="Fig. 14",
+            rule=each(MOST), measured=_margins(record, "norms", ("NTP",), SPECTRAL), expected="> 0", why=told(_TIE),
         ),
-        _claim(
-            record, "At convergence the largest singular values of both matrices correlate well with sharpness.",
-            "D.3.3, Fig. 14", each(STRONG), both, "≈ 1", "Each matrix has only its part in the spread of sharpness.",
+        claim(
+            "At convergence the largest singular values of both matrices correlate well with sharpness.",
+            where="D.3.3, Fig. 14", rule=each(STRONG), measured=both, expected="≈ 1",
+            why=told("Each matrix has only its part in the spread of sharpness."),
         ),
-        _claim(
-            record, "At initialisation none of the norms correlates strongly.", "D.3.3, Fig. 14", each(WEAK), start,
-            "≈ 0", "Both matrices have entries of one size, and the norm of the larger correlates all the same.",
+        claim(
+            "At initialisation none of the norms correlates strongly.", where="D.3.3, Fig. 14",
+            rule=each(WEAK), measured=start, expected="≈ 0",
+            why="Both matrices have entries of one size, and the norm of the larger correlates all the same.",
         ),
     ]  # fmt: skip
 
@@ -278,9 +287,13 @@ def _claims_alignments(record: Record) -> list[Claim]:
         aligned = record.arrays["alignments"][NAMES.index(name), :, INITIAL].max(-1)
         difference = aligned - _best(record, "norms", name, INITIAL, SPECTRAL)
         gains[_MIDDLE.format(name) + where] = float(np.median(difference[chosen]))
-    statement = "At initialisation, where both matrices have entries of one size, alignment correlates more than norms."
-    why = "The alignment of random layers varies too little to move their sharpness."
-    return [_claim(record, statement, "D.3.3, Fig. 15", each(LARGER), gains, "> 0", why)]
+    return [
+        claim(
+            "At initialisation, where both matrices have entries of one size, alignment correlates more than norms.",
+            where="D.3.3, Fig. 15", rule=each(LARGER), measured=gains, expected="> 0",
+            why="The alignment of random layers varies too little to move their sharpness.",
+        )
+    ]  # fmt: skip
 
 
 def _claims_relu(record: Record) -> list[Claim]:
@@ -290,14 +303,15 @@ def _claims_relu(record: Record) -> list[Claim]:
         first = record.arrays["norms"][NAMES.index(name), :, TRAINED, 0, SPECTRAL]
         inside[f"{name}, share of D"] = float(np.mean((low <= first) & (first <= high)))
     return [
-        _claim(
-            record, "For ReLU networks the squared Frobenius norm correlates most with sharpness.", "Sec. 4.2, Fig. 16",
-            each(MOST), _margins(record, "norms", NAMES, FROBENIUS), "> 0", _TIE,
+        claim(
+            "For ReLU networks the squared Frobenius norm correlates most with sharpness.", where="Sec. 4.2, Fig. 16",
+            rule=each(MOST), measured=_margins(record, "norms", NAMES, FROBENIUS), expected="> 0",
+            why=reasons(record, _TIE),
         ),
-        _claim(
-            record, "The squared spectral norm of the first matrix correlates between 0.25 and 0.75.",
-            "Sec. 4.2, Fig. 16", each(EVERYWHERE), inside, "0.25 to 0.75, at all D",
-            "It depends on the teacher, which the paper leaves open.",
+        claim(
+            "The squared spectral norm of the first matrix correlates between 0.25 and 0.75.",
+            where="Sec. 4.2, Fig. 16", rule=each(EVERYWHERE), measured=inside, expected="0.25 to 0.75, at all D",
+            why=reasons(record, "It depends on the teacher, which the paper leaves open."),
         ),
     ]  # fmt: skip
 
@@ -310,28 +324,21 @@ def _claims_trace(record: Record) -> list[Claim]:
     for name in _PAIR:
         error[f"{name}, largest of all networks"] = float(record.arrays["trace_error"][NAMES.index(name)].max())
     return [
-        _claim(
-            record, "The squared Frobenius norm correlates most with the trace.", "D.4, Fig. 26", each(MOST),
-            _margins(record, "trace_norms", NAMES, FROBENIUS), "> 0", _TIE,
+        claim(
+            "The squared Frobenius norm correlates most with the trace.", where="D.4, Fig. 26", rule=each(MOST),
+            measured=_margins(record, "trace_norms", NAMES, FROBENIUS), expected="> 0", why=reasons(record, _TIE),
         ),
-        _claim(
-            record, "All squared norms correlate strongly with the trace.", "D.4, Fig. 26", each(STRONG), weakest,
-            "≈ 1", "One of the norms does not follow the trace, at some D.",
+        claim(
+            "All squared norms correlate strongly with the trace.", where="D.4, Fig. 26",
+            rule=each(STRONG), measured=weakest, expected="≈ 1",
+            why=reasons(record, "One of the norms does not follow the trace, at some D."),
         ),
-        _claim(
-            record, "tr H ≈ D (‖W₁‖_F² + ‖W₂‖_F²).", "D.4", each(NEAR), error, "≈ 0",
-            "The inputs of a small sample are not white, and the trace sees their second moment.",
+        claim(
+            "tr H ≈ D (‖W₁‖_F² + ‖W₂‖_F²).", where="D.4", rule=each(NEAR), measured=error, expected="≈ 0",
+            why=reasons(record, "The inputs of a small sample are not white, and the trace sees their second moment.",
+                        names=_PAIR),
         ),
     ]  # fmt: skip
-
-
-def _claim(
-    record: Record, statement: str, where: str, rule: Rule | Each, measured: Any, expected: Any, why: str
-) -> Claim:
-    """How networks were trained does not matter to what is said of their initialisation."""
-    start = statement.startswith("At initialisation")
-    told = {"no": why, "partly": why} if start else regression.reasons(record, measured, why)
-    return claim(statement, paper=PAPER, where=where, rule=rule, measured=measured, expected=expected, why=told)
 
 
 def _presets(paper: Config) -> dict[str, Config]:

@@ -14,8 +14,9 @@ import torch
 
 from ... import plot
 from ...record import Claim, Picture, Record
-from ..figure import Context, Each, Figure, Rule, at_least, claim, each
-from . import PAPER, regression
+from ..figure import Context, Figure, at_least, each
+from ..pictures import titled
+from . import claim, regression
 from .regression import (
     FROBENIUS,
     INITIAL,
@@ -29,6 +30,7 @@ from .regression import (
     Point,
     Training,
     correlations,
+    reasons,
 )
 
 
@@ -84,7 +86,7 @@ def _draw(record: Record, key: Literal["weights", "products"], norm: int) -> Pic
             _numbers(
                 ax, record.arrays[key][column, :, row, :, norm], regression.cut_off(record, name) & (row == TRAINED)
             )
-            ax.set_title(regression.stage_title(record, name, row, "(…)"), fontsize=8, loc="left")
+            titled(ax, regression.stage_title(record, name, row, "(…)"), size=8)
     for ax in axes[:: len(NAMES)]:
         ax.set_ylabel("layers B")
     of = f"squared {_NORMS[norm]} norm, D = {record.config['size']}, {KINDS[record.config['activation']]}"
@@ -154,11 +156,11 @@ def _deep(record: Record) -> np.ndarray:
 
 def _claim_well(record: Record, where: str) -> Claim:
     lowest = float(np.min([last_left_out(record, name) for name in NAMES]))
-    statement = (
+    return claim(
         "The squared norm of the product without the last matrix correlates well with sharpness, at all depths and in "
-        "all parametrisations (the lowest of all)."
-    )
-    return _claim(record, statement, where, WELL, lowest, "≈ 1", _SPREAD)
+        "all parametrisations (the lowest of all).",
+        where=where, rule=WELL, measured=lowest, expected="≈ 1", why=reasons(record, _SPREAD),
+    )  # fmt: skip
 
 
 def _claims_products(record: Record) -> list[Claim]:
@@ -170,13 +172,15 @@ def _claims_products(record: Record) -> list[Claim]:
         gain[f"{name}, median over B"] = float(np.median(own - last_left_out(record, name, INITIAL)))
     return [
         _claim_well(record, "Fig. 17"),
-        _claim(
-            record, "Among all weights and products, the product without the last matrix correlates most.",
-            "Sec. 4.2, Fig. 17", each(STRONGEST), share, "all depths", "Another weight or product correlates more.",
+        claim(
+            "Among all weights and products, the product without the last matrix correlates most.",
+            where="Sec. 4.2, Fig. 17", rule=each(STRONGEST), measured=share, expected="all depths",
+            why=reasons(record, "Another weight or product correlates more."),
         ),
-        _claim(
-            record, "It does so especially near convergence.", "Sec. 4.2, Fig. 17", each(BETTER), gain, "> 0",
-            "The coefficient is no higher after training than before.",
+        claim(
+            "It does so especially near convergence.", where="Sec. 4.2, Fig. 17",
+            rule=each(BETTER), measured=gain, expected="> 0",
+            why=reasons(record, "The coefficient is no higher after training than before."),
         ),
     ]  # fmt: skip
 
@@ -184,11 +188,13 @@ def _claims_products(record: Record) -> list[Claim]:
 def _claims_ten(record: Record) -> list[Claim]:
     """Fig. 18, D = 10: its caption says more than the text."""
     persists = {"μP, median over B > 2": float(np.median(last_left_out(record, "μP")[_deep(record)]))}
-    statement = "For larger inputs and outputs the effect persists partially, under μP."
     return [
         _claim_well(record, "Fig. 18"),
-        _claim(record, statement, "Sec. 4.2, Fig. 18", each(SOME), persists, "> 0", _SPREAD),
-    ]
+        claim(
+            "For larger inputs and outputs the effect persists partially, under μP.", where="Sec. 4.2, Fig. 18",
+            rule=each(SOME), measured=persists, expected="> 0", why=reasons(record, _SPREAD, names=["μP"]),
+        ),
+    ]  # fmt: skip
 
 
 def _claims_weights(record: Record, where: str) -> list[Claim]:
@@ -196,9 +202,13 @@ def _claims_weights(record: Record, where: str) -> list[Claim]:
     for name in NAMES:
         difference = last_left_out(record, name) - best_weight(record, name)
         gap[f"{name}, median over B > 2"] = float(np.median(difference[_deep(record)]))
-    statement = "Single weight matrices correlate less with sharpness than the product without the last one."
-    why = "The norm of a single matrix follows sharpness as well as the product does."
-    return [_claim(record, statement, where, each(HIGHER), gap, "> 0", why)]
+    return [
+        claim(
+            "Single weight matrices correlate less with sharpness than the product without the last one.",
+            where=where, rule=each(HIGHER), measured=gap, expected="> 0",
+            why=reasons(record, "The norm of a single matrix follows sharpness as well as the product does."),
+        )
+    ]  # fmt: skip
 
 
 def _claims_relu_products(record: Record) -> list[Claim]:
@@ -206,9 +216,13 @@ def _claims_relu_products(record: Record) -> list[Claim]:
     for name in NAMES:
         highest = np.maximum(last_left_out(record, name), _others(record, name))
         best[f"{name}, lowest over B"] = float(highest.min())
-    statement = "The spectral norm of certain weights or products correlates strongly at all depths, with ReLU too."
-    why = "The products of the weights are not the network's derivatives where units are off."
-    return [_claim(record, statement, "Sec. 1, contribution 3, Fig. 21", each(WELL), best, "≈ 1", why)]
+    return [
+        claim(
+            "The spectral norm of certain weights or products correlates strongly at all depths, with ReLU too.",
+            where="Sec. 1, contribution 3, Fig. 21", rule=each(WELL), measured=best, expected="≈ 1",
+            why=reasons(record, "The products of the weights are not the network's derivatives where units are off."),
+        )
+    ]  # fmt: skip
 
 
 def hidden_gap(record: Record, name: Name) -> float:
@@ -222,16 +236,13 @@ def hidden_gap(record: Record, name: Name) -> float:
 
 def _claims_frobenius(record: Record) -> list[Claim]:
     gap = {f"{name}, median over hidden matrices": hidden_gap(record, name) for name in NAMES}
-    statement = "With ReLU the squared Frobenius norm of a matrix correlates more than its squared spectral norm."
     why = "The spectral norm of a hidden matrix follows sharpness as well as its Frobenius norm does."
-    return [_claim(record, statement, "Sec. 4.2, Fig. 22", each(HIGHER), gap, "> 0", why)]
-
-
-def _claim(
-    record: Record, statement: str, where: str, rule: Rule | Each, measured: Any, expected: str, why: str
-) -> Claim:
-    told = regression.reasons(record, measured, why)
-    return claim(statement, paper=PAPER, where=where, rule=rule, measured=measured, expected=expected, why=told)
+    return [
+        claim(
+            "With ReLU the squared Frobenius norm of a matrix correlates more than its squared spectral norm.",
+            where="Sec. 4.2, Fig. 22", rule=each(HIGHER), measured=gap, expected="> 0", why=reasons(record, why),
+        )
+    ]  # fmt: skip
 
 
 def _presets(paper: Config) -> dict[str, Config]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import pearsonr
+
+from ..statistics import spearman
 
 WINDOW = 10  # steps over which an oscillation's amplitude is taken
 SETTLED = 1e-9  # relative amplitude below which nothing but rounding oscillates
@@ -73,11 +75,11 @@ class Rise:
 
     def trace_follows(self) -> float:
         """Rank correlation of trace and sharpness."""
-        return _spearman(self.series["trace"], self.series["sharpness"])
+        return spearman(self.series["trace"], self.series["sharpness"])
 
     def growth(self, name: str) -> float:
         """Rank correlation of a quantity with the step number."""
-        return _spearman(np.arange(len(self.series[name])), self.series[name])
+        return spearman(np.arange(len(self.series[name])), self.series[name])
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class Stay:
         if moving.sum() < 3:
             return 0.0
         amplitude, residual = amplitude[moving], residual[moving]
-        return min(_spearman(amplitude, residual), -_spearman(np.arange(len(amplitude)), amplitude))
+        return min(spearman(amplitude, residual), -spearman(np.arange(len(amplitude)), amplitude))
 
     def _unsettled(self, name: str) -> np.ndarray:
         """The part in which the sharpness still moves by more than rounding."""
@@ -143,8 +145,3 @@ class Stay:
 
 def _windows(values: np.ndarray) -> Iterator[np.ndarray]:
     yield from (values[start : start + WINDOW] for start in range(0, len(values) - WINDOW + 1, WINDOW))
-
-
-def _spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's ρ; 0 where one of them does not change."""
-    return float(spearmanr(x, y).statistic) if np.ptp(x) and np.ptp(y) else 0.0

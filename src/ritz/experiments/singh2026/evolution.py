@@ -19,9 +19,10 @@ from ...lab.train import train
 from ...losses import SquaredError
 from ...record import Claim, Picture, Record
 from ...theory import Phase
+from ..certified import CLOSED_FORM, DISAGREE
 from ..figure import Context, Figure, at_least, at_most, each
-from .attention import titled
-from .judged import DISAGREE, EXACT, judged
+from ..pictures import legend_above, titled
+from . import claim
 
 KINDS: tuple[Activation, ...] = ("linear", "relu")
 LOSS = SquaredError()
@@ -135,8 +136,7 @@ def draw(record: Record) -> Picture:
         bottom.set(xlabel="epoch")
     axes[0].set_ylabel("eigenvalue")
     axes[2].set_ylabel("loss")
-    handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    legend_above(figure, axes[0], columns=4)
     return figure
 
 
@@ -194,29 +194,29 @@ def claims(record: Record) -> list[Claim]:
     then never in the late phase, and only a cell of the ReLU network can say what λ₂ does there.
     """
     return [
-        judged(
+        claim(
             "The outliers are a pair throughout training: they sum up to the trace, in ReLU to that of the cell.",
-            "Sec. 3.1 and 4.1, Fig. 8", each(EXACT), {kind: pair_error(record, kind) for kind in KINDS}, 0.0,
-            NO_PAIR,
+            where="Sec. 3.1 and 4.1, Fig. 8", rule=each(CLOSED_FORM), expected=0.0, why=NO_PAIR,
+            measured={kind: pair_error(record, kind) for kind in KINDS},
         ),
-        judged(
-            "The closed forms hold at any point of training.", "Sec. 1, Thm 3.1 and 3.4", each(EXACT),
-            {kind: float(record.arrays[f"{kind}_error"].max()) for kind in KINDS}, 0.0,
-            DISAGREE,
+        claim(
+            "The closed forms hold at any point of training.",
+            where="Sec. 1, Thm 3.1 and 3.4", rule=each(CLOSED_FORM), expected=0.0, why=DISAGREE,
+            measured={kind: float(record.arrays[f"{kind}_error"].max()) for kind in KINDS},
         ),
-        judged(
+        claim(
             "All iterates of gradient descent are orthogonal to the bulk eigenspace, which does not change.",
-            "Cor 3.1", EXACT, float(record.arrays["linear_outside"].max()), 0.0,
-            "The iterates have left the plane of their start.",
+            where="Cor 3.1", rule=CLOSED_FORM, measured=float(record.arrays["linear_outside"].max()), expected=0.0,
+            why="The iterates have left the plane of their start.",
         ),
-        judged(
+        claim(
             "λ₂ ≥ 0 in the late phase of learning, λ₂ ≤ 0 in the early and the divergent one. (The wedge has yx = 0: "
-            "the linear network has no late phase, and the ReLU cell alone is judged there.)", "App. C", each(ALWAYS),
-            in_phase(record), 1.0, PHASES,
+            "the linear network has no late phase, and the ReLU cell alone is judged there.)",
+            where="App. C", rule=each(ALWAYS), measured=in_phase(record), expected=1.0, why=PHASES,
         ),
-        judged(
-            "Upon reaching the solution only λ₁ = tr H is left.", "App. C", each(VANISHES),
-            left_over(record, "second", "bulk"), 0.0, NOT_REACHED,
+        claim(
+            "Upon reaching the solution only λ₁ = tr H is left.", where="App. C", rule=each(VANISHES),
+            measured=left_over(record, "second", "bulk"), expected=0.0, why=NOT_REACHED,
         ),
     ]  # fmt: skip
 

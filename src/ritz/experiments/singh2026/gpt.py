@@ -20,22 +20,26 @@ import torch
 from jaxtyping import Int
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
-from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from ... import plot
 from ...eigen import eigenpairs
 from ...lab.models import GPT, parameter_count
+from ...lab.train import Series
 from ...losses import CrossEntropy
 from ...operators import gauss_newton, hessian
 from ...record import Claim, Picture, Record, discard
 from ...risk import Risk
+from ..certified import well_measured, worst
 from ..figure import Context, Figure, at_least, at_most, each, near
-from .attention import said, titled
+from ..pictures import banded, titled
+from ..statistics import spearman
+from . import BEYOND, claim
 from .pretraining import SMALL, TINY, Config, checkpoints, pretraining, sequences, token_stream
 
 MODELS = ("with attention", "without attention")
 AXIS = {"batch_loss": "loss", "residual": "mean norm of the residual ∂ℓ/∂z"}  # what the error is drawn against
+OPERATORS = {"hessian": "H", "gauss_newton": "G"}
 GRID = 100  # values of the loss or of the residual at which the two models are compared
 MEASURED = (
     "batch_loss",
@@ -85,11 +89,9 @@ def measured_run(task: Task, *, device: torch.device, data_dir: Path | None, fol
     for pause in pauses:
         if pause.step in at:
             pause.note(**values(pause.step))
-    found = {entry: np.full(len(at), np.nan) for entry in MEASURED}
-    for entry, column in found.items():
-        column[0] = first[entry]
-        if (series := pause.history.get(entry)) is not None:
-            column[[at.index(int(step)) for step in series.epochs]] = series.values
+    nothing = Series(np.empty(0), np.empty(0))  # of a run that diverged before the next checkpoint
+    history = pause.history
+    found = {entry: np.array([first[entry], *history.get(entry, nothing).at(at[1:])]) for entry in MEASURED}
     if file is not None:
         discard(file)
     return {**found, "num_parameters": parameter_count(model)}
@@ -206,40 +208,61 @@ def _draw_curves(ax: Axes, record: Record, against: str, *, every_seed: bool) ->
 def _draw_mean(ax: Axes, x: np.ndarray, rows: np.ndarray, colour: str, label: str) -> None:
     """The mean and a band of one standard error; none where it goes down to zero, for which there is no room."""
     mean = rows.mean(0)
-    ax.plot(x, mean, color=colour, label=label)
-    if len(rows) > 1:
-        error = rows.std(0, ddof=1) / len(rows) ** 0.5
-        ax.fill_between(x, mean - error, mean + error, where=mean > error, color=colour, alpha=0.2, linewidth=0)
+    error = rows.std(0, ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else np.zeros_like(mean)
+    banded(ax, x, mean - error, mean, mean + error, colour=colour, where=mean > error, label=label)
 
 
 _ALMOST_ALL = at_least(0.9, partly=0.6)  # "for almost all values"; partly, if for clearly more than half
-_WORSE = "In this setting the twin without attention is no better at most values, or the two never share one."
-_MOSTLY_WORSE = "In this setting the twin without attention is better at most values, and not at almost all."
+_WORSE = {
+    "no": "In this setting the twin without attention is no better at most values, or the two never share one.",
+    "partly": "In this setting the twin without attention is better at most values, and not at almost all.",
+}
 
 
 def claims_against(record: Record, *, against: str, where: str) -> list[Claim]:
     """Figs. 5 and 23: the Gauss-Newton matrix is the worse approximation with attention, but for the start."""
     start, name = relative_errors(record)[..., 0].mean(1), against.removeprefix("batch_")
     return [
-        said(
+        claim(
             f"At almost every value of the {name}, λ_max(G) is the worse approximation with attention.",
-            where=f"Sec. 4.3, {where}", rule=_ALMOST_ALL, expected=1.0, measured=_worse(record, against),
-            no=_WORSE, partly=_MOSTLY_WORSE,
+            where=f"Sec. 4.3, {where}", rule=_ALMOST_ALL, expected=1.0, measured=_worse(record, against), why=_WORSE,
         ),
-        said(
+        claim(
             "Except at the initialization (error with attention over that without).", where=f"Sec. 4.3, {where}",
             rule=at_most(1.0, partly=1.25), measured=float(start[0] / start[1]), expected="at most 1",
-            no="Here the error is larger with attention before training, too.",
-            partly="Here the error is larger with attention before training, too, by less than a quarter.",
+            why={
+                "no": "Here the error is larger with attention before training, too.",
+                "partly": "Here the error is larger with attention before training, too, by less than a quarter.",
+            },
         ),
-        said(
+        claim(
             f"The {name} drives the difference of H and G (rank correlation with the relative error).",
             where=f"Sec. 4.3, {where}", rule=each(at_least(0.5, partly=0.2)), expected="positive",
             measured={name: _correlation(record, model, against) for model, name in enumerate(MODELS)},
-            no="The relative error does not fall with it: it also depends on how curved the network is.",
-            partly="The relative error falls with it loosely: it also depends on how curved the network is.",
+            why={
+                "no": "The relative error does not fall with it: it also depends on how curved the network is.",
+                "partly": "The relative error falls with it loosely: it also depends on how curved the network is.",
+            },
         ),
     ]  # fmt: skip
+
+
+def residual_claims(record: Record) -> list[Claim]:
+    """Fig. 5, and whether the eigenvalues are ones, which Figs. 23 to 25 have from the same runs."""
+    return [*claims_against(record, against="residual", where="Fig. 5"), _eigenvalues(record)]
+
+
+def _eigenvalues(record: Record) -> Claim:
+    """The numerics of all others; a model that diverged has no eigenvalue."""
+    residuals = dict[str, np.ndarray]()
+    for key, operator in OPERATORS.items():
+        relative = record.arrays[f"{key}_residual"] / np.abs(record.arrays[key])
+        residuals |= {f"{name}, {operator}": relative[model] for model, name in enumerate(MODELS)}
+    count = int(np.sum(record.arrays["converged"] == 0))
+    ended = f"{count} searches ended before they had converged."
+    looser = f"A search stops at {record.config['tolerance']:g} of the largest |λ|, that of a negative one here."
+    why, what = ended if count else looser, "is an eigenvalue of the Hessian H, or of G"
+    return well_measured(worst(residuals), paper=BEYOND, where="Fig. 5", why=why, what=what)
 
 
 def mean_claims(record: Record) -> list[Claim]:
@@ -247,17 +270,16 @@ def mean_claims(record: Record) -> list[Claim]:
     _, curves = interpolated(record, "batch_loss")
     fractions = (curves[0] > curves[1]).mean(-1) if curves.shape[-1] else np.full(curves.shape[1], np.nan)
     return [
-        said(
+        claim(
             "At almost every value of loss and residual, λ_max(G) is the worse approximation with attention.",
-            where="Fig. 24, D.1.5", rule=each(_ALMOST_ALL), expected=1.0,
+            where="Fig. 24, D.1.5", rule=each(_ALMOST_ALL), expected=1.0, why=_WORSE,
             measured={"loss": _worse(record, "batch_loss"), "residual": _worse(record, "residual")},
-            no=_WORSE, partly=_MOSTLY_WORSE,
         ),
-        said(
-            "Beyond the paper: so it is at almost every value of the loss in each run by itself.",
-            where="not said; Fig. 24 shows the mean", rule=each(_ALMOST_ALL), expected=1.0,
+        claim(
+            "So it is at almost every value of the loss in each run by itself.",
+            paper=BEYOND, where="Fig. 24, which shows the mean", rule=each(_ALMOST_ALL), expected=1.0,
             measured={f"seed {seed}": float(f) for seed, f in zip(record.config["seeds"], fractions, strict=True)},
-            no=_WORSE, partly="At some values a single run is the other way round, and the mean hides it.",
+            why={**_WORSE, "partly": "At some values a single run is the other way round, and the mean hides it."},
         ),
     ]  # fmt: skip
 
@@ -266,18 +288,19 @@ def step_claims(record: Record) -> list[Claim]:
     """Fig. 25: two models of one size, whose error vanishes as they learn."""
     errors, sizes = relative_errors(record).mean(1), record.scalars["num_parameters"]
     return [
-        said(
+        claim(
             "The model without attention has a similar number of parameters (ratio).", where="Sec. 4.3, D.1.5",
             rule=near(1.0, relative=0.05, partly=0.15), measured=sizes[1] / sizes[0], expected=1.0,
-            no="The biases and norms of a small model are a larger part of it.",
-            partly="The biases and norms of a small model are a larger part of it.",
+            why="The biases and norms of a small model are a larger part of it.",
         ),
-        said(
+        claim(
             "The difference between Hessian and GGN is driven to zero during training (last error over first).",
             where="Sec. 4.3, Fig. 25", rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             measured={name: float(errors[model, -1] / errors[model, 0]) for model, name in enumerate(MODELS)},
-            no="The runs end long before the residuals vanish, and the relative error has not fallen.",
-            partly="The runs end before the residuals vanish: the relative error has fallen, and not to zero.",
+            why={
+                "no": "The runs end long before the residuals vanish, and the relative error has not fallen.",
+                "partly": "The runs end before the residuals vanish: the relative error has fallen, and not to zero.",
+            },
         ),
     ]  # fmt: skip
 
@@ -290,7 +313,7 @@ def _worse(record: Record, against: str) -> float:
 
 def _correlation(record: Record, model: int, against: str) -> float:
     x, error = record.arrays[against][model, :, 1:].ravel(), relative_errors(record)[model, :, 1:].ravel()
-    return float(spearmanr(x, error, nan_policy="omit").statistic)
+    return spearman(x, error)
 
 
 _PRESETS = {"paper": Config(), "laptop": SMALL, "smoke": TINY}
@@ -314,7 +337,7 @@ _FIGURES = [
         "fig5",
         "GPT: sharpness by the GGN against the residual, with and without attention",
         partial(draw_against, against="residual"),
-        partial(claims_against, against="residual", where="Fig. 5"),
+        residual_claims,
     ),
     _figure(
         "fig23",

@@ -26,16 +26,15 @@ from ...operators import hessian
 from ...record import Claim, Picture, Record, discard
 from ...risk import Risk
 from ...spectrum import Spectrum
+from ..certified import well_measured
 from ..figure import Context, Figure, at_least, each, near
-from .attention import said
+from ..pictures import legend_below
+from . import BEYOND, claim
 from .pretraining import SMALL, TINY, pretraining, sequences, token_stream
 from .pretraining import Config as Pretraining
 
-_LEGEND: dict[str, Any] = {
-    "frameon": False, "fontsize": 7, "loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 5,
-    "columnspacing": 1.0, "handlelength": 1.6,
-}  # fmt: skip
 _LINES = ("-", "--", ":")
+_GROWS = at_least(1.1, partly=1.0)  # a factor: by a tenth, or at all
 
 VOCABULARY = 50257  # of the published GPT-2
 
@@ -167,49 +166,65 @@ def draw(record: Record) -> Picture:
     right.plot([], [], "s", color=plot.COLOURS[1], markersize=4, label=f"{half} smallest")
     right.axhline(0, color="0.7", linewidth=0.6, zorder=0)
     right.set(xlabel="attention on the first token, first head", ylabel="eigenvalue of H")
-    right.legend(**_LEGEND)
+    legend_below(right, columns=5, columnspacing=1.0, handlelength=1.6)
     return figure
 
 
 def claims(record: Record) -> list[Claim]:
     """Fig. 6: sinks stretch the spectrum and leave the many small eigenvalues. Every seed and every sink is asked."""
+    fitted = [_attention_of_gpt2(record)] if record.config["weights"] else []
+    return [*_stretched(record), _many_near_zero(record), *fitted, _eigenvalues(record)]
+
+
+def _stretched(record: Record) -> list[Claim]:
+    """Sharpness, outliers and range, each over that without a sink."""
     top, half = record.arrays["top"], record.arrays["top"].shape[-1] // 2
-    grows, why = each(at_least(1.1, partly=1.0)), "In this model a sink of one head in each block"
-    found = [
-        said(
-            "The more prominent the attention sinks, the larger the sharpness (over that without).",
-            where="Sec. 4.3, Fig. 6", rule=grows, expected="above 1", measured=_factors(record, top[..., 0]),
-            no=f"{why} does not enlarge it.", partly=f"{why} enlarges it by less than a tenth, or not always.",
+    asked = {
+        "The more prominent the attention sinks, the larger the sharpness (over that without).": (
+            "Sec. 4.3, Fig. 6", top[..., 0], "enlarge it", "enlarges it",
         ),
-        said(
-            f"The more prominent the attention sinks, the larger the outliers (mean of the {half} largest).",
-            where="Sec. 4.3, Fig. 6", rule=grows, expected="above 1",
-            measured=_factors(record, top[..., :half].mean(-1)),
-            no=f"{why} does not enlarge them.", partly=f"{why} enlarges them by less than a tenth, or not always.",
+        f"The more prominent the attention sinks, the larger the outliers (mean of the {half} largest).": (
+            "Sec. 4.3, Fig. 6", top[..., :half].mean(-1), "enlarge them", "enlarges them",
         ),
-        said(
-            "Larger attention sinks stretch the spectrum (its range, over that without).",
-            where="Fig. 6", rule=grows, expected="above 1", measured=_factors(record, top[..., 0] - top[..., half]),
-            no=f"{why} does not widen the spectrum.", partly=f"{why} widens it by less than a tenth, or not always.",
+        "Larger attention sinks stretch the spectrum (its range, over that without).": (
+            "Fig. 6", top[..., 0] - top[..., half], "widen the spectrum", "widens it",
         ),
-        said(
-            "Many eigenvalues stay close to zero (fraction within a hundredth of the sharpness).",
-            where="Sec. 4.3, Fig. 6", rule=at_least(0.9, partly=0.5), expected="many",
-            measured=float(_near_zero(record)[:, -1].mean()),
-            no="The bulk of the spectrum is wider.", partly="Most do, and not nine in ten.",
-        ),
+    }  # fmt: skip
+    why = "In this model a sink of one head in each block"
+    return [
+        claim(
+            statement, where=where, rule=each(_GROWS), expected="above 1", measured=_factors(record, values),
+            why={"no": f"{why} does not {do}.", "partly": f"{why} {does} by less than a tenth, or not always."},
+        )
+        for statement, (where, values, do, does) in asked.items()
     ]  # fmt: skip
-    if record.config["weights"]:
-        found.append(
-            said(
-                "The average attention of the first head on the first token is 0.32 in the fitted GPT-2.",
-                where="D.1.6", rule=near(0.32, relative=0.1, partly=0.3), expected=0.32,
-                measured=float(record.arrays["attention"][:, 0].mean()),
-                no="It depends on the text and on the length of the sequences, which the paper leaves open.",
-                partly="It depends on the text and on the length of the sequences, which the paper leaves open.",
-            )
-        )  # fmt: skip
-    return found
+
+
+def _many_near_zero(record: Record) -> Claim:
+    return claim(
+        "Many eigenvalues stay close to zero (fraction within a hundredth of the sharpness).",
+        where="Sec. 4.3, Fig. 6", rule=at_least(0.9, partly=0.5), expected="many",
+        measured=float(_near_zero(record)[:, -1].mean()),
+        why={"no": "The bulk of the spectrum is wider.", "partly": "Most do, and not nine in ten."},
+    )  # fmt: skip
+
+
+def _attention_of_gpt2(record: Record) -> Claim:
+    return claim(
+        "The average attention of the first head on the first token is 0.32 in the fitted GPT-2.",
+        where="D.1.6", rule=near(0.32, relative=0.1, partly=0.3), expected=0.32,
+        measured=float(record.arrays["attention"][:, 0].mean()),
+        why="It depends on the text and on the length of the sequences, which the paper leaves open.",
+    )  # fmt: skip
+
+
+def _eigenvalues(record: Record) -> Claim:
+    """The numerics of all others: of both ends of the spectrum, which are drawn on one scale."""
+    relative = record.arrays["top_residuals"] / np.abs(record.arrays["top"][..., :1])
+    names, worst = (f"seed {seed}" for seed in record.config["seeds"]), relative.max((1, 2)).tolist()
+    early, what = "The search ended before all pairs had converged to that.", "are eigenvalues of the Hessian"
+    residuals = dict(zip(names, worst, strict=True))
+    return well_measured(residuals, paper=BEYOND, where="Fig. 6", why=early, what=what, scale="λ₁")
 
 
 def _factors(record: Record, values: np.ndarray) -> dict[str, float]:

@@ -21,10 +21,9 @@ from ... import plot
 from ...lab import data, ensemble, init, models
 from ...losses import SquaredError
 from ...record import Claim, Picture, Record
-from ..figure import Context, Figure, Rule, at_least, at_most, each
-from . import BEYOND, PAPER
-from .attention import titled
-from .judged import judged
+from ..figure import Context, Figure, at_least, at_most, each
+from ..pictures import banded, legend_above, quartiles, titled
+from . import BEYOND, claim
 from .ranges import Spectra, linear_spectra, relu_spectra
 
 Start = Literal["orthogonal", "standard"]
@@ -159,16 +158,16 @@ def _draw(record: Record, shown: list[tuple[int, int]]) -> Picture:
     for ax, (width, start, kind) in zip(axes, cells, strict=True):
         D = record.arrays[f"inputs_{width}"]
         for name, (colour, line, label) in _LOOKS.items():
-            _curve(ax, D, record.arrays[f"{name}_{width}"][start, kind], colour, line, label)
+            half = quartiles(np.maximum(record.arrays[f"{name}_{width}"][start, kind], 1e-17), axis=-1)  # of the models
+            look: dict[str, Any] = {"linestyle": line, "marker": ".", "lw": 1.3, "label": label}
+            banded(ax, D, *half, colour=plot.COLOURS[colour], alpha=0.15, **look)
         ax.set(xscale="log", yscale="log", xlabel="inputs D")
         titled(ax, f"{STARTS[start]}, {KINDS[kind]}, m = {width}")
         ax.set_xticks(D, labels=_spaced(D))
         ax.minorticks_off()
     for ax in axes[:: len(shown)]:
         ax.set_ylabel("|λᵢ + λⱼ - tr H/D|")
-    columns = 4 if len(shown) > 1 else 2
-    handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
+    legend_above(figure, axes[0], columns=4 if len(shown) > 1 else 2)
     return figure
 
 
@@ -182,23 +181,16 @@ def _spaced(D: np.ndarray) -> list[str]:
     return labels[::-1]
 
 
-def _curve(ax: Any, D: np.ndarray, values: np.ndarray, colour: int, line: str, label: str) -> None:
-    """The median over the models, and the half of them around it."""
-    low, middle, high = np.quantile(np.maximum(values, 1e-17), (0.25, 0.5, 0.75), axis=-1)
-    ax.plot(D, middle, line, color=plot.COLOURS[colour], label=label, marker=".", lw=1.3)
-    ax.fill_between(D, low, high, color=plot.COLOURS[colour], alpha=0.15, lw=0)
-
-
 # --------------------------------------------------------------------------------------------------- what is claimed
 
 CLEAR = at_least(100, partly=10)  # "orders of magnitude"
-EXACT = at_most(1e-6, partly=1e-2)  # "close to the considered fraction of the trace", where theory has it exactly
+AT_THE_FRACTION = at_most(1e-6, partly=1e-2)  # "close to the considered fraction", where theory has it exactly
 VERY_CLOSE = at_most(1e-2, partly=0.1)  # of the fraction itself
 NO_CLEAR_BEST = at_most(10, partly=100)  # less than an order of magnitude between the two
 BEYOND_CHANCE = at_least(10, partly=3)  # what means nothing has 1
 
 _TOLD = {  # of medians over the models
-    EXACT: {
+    AT_THE_FRACTION: {
         "no": "At every width the nearest pair misses tr H/D by more than a hundredth of it at some D.",
         "partly": "The nearest pair misses tr H/D by more than a millionth of it at some D.",
     },
@@ -254,17 +246,19 @@ def _claims_exact(record: Record) -> list[Claim]:
     second = _over(record, "second", "best", shown, np.min, least=1)
     mean = _over(record, "mean", "best", shown, np.min, least=1)
     return [
-        _claim(
-            "At any input size the sum of two eigenvalues is close to tr H/D.", "Sec. 4.1, Fig. 3a",
-            EXACT, close, "≈ 0",
+        claim(
+            "At any input size the sum of two eigenvalues is close to tr H/D.", where="Sec. 4.1, Fig. 3a",
+            rule=each(AT_THE_FRACTION), measured=close, expected="≈ 0", why=_TOLD[AT_THE_FRACTION],
         ),
-        _claim(
+        claim(
             "Its difference to tr H/D is orders of magnitude smaller than that of the second closest pair.",
-            "Sec. 4.1, Fig. 3a", CLEAR, second, "orders of magnitude",
+            where="Sec. 4.1, Fig. 3a", rule=each(CLEAR), measured=second, expected="orders of magnitude",
+            why=_TOLD[CLEAR],
         ),
-        _claim(
+        claim(
             "Its difference to tr H/D is orders of magnitude smaller than the mean eigenvalue.",
-            "Sec. 4.1, Fig. 3a", CLEAR, mean, "orders of magnitude",
+            where="Sec. 4.1, Fig. 3a", rule=each(CLEAR), measured=mean, expected="orders of magnitude",
+            why=_TOLD[CLEAR],
         ),
     ]  # fmt: skip
 
@@ -274,22 +268,26 @@ def _claims_close(record: Record, shown: list[tuple[int, int]], where: str) -> l
     close = _over(record, "best", "fraction", shown, np.max, least=_least(record))
     chance = _over(record, "control", "best", shown, np.median, least=_least(record))
     return [
-        _claim("The sum of two eigenvalues is very close to tr H/D.", where, VERY_CLOSE, close, "≈ 0"),
-        _claim(
+        claim(
+            "The sum of two eigenvalues is very close to tr H/D.", where=where,
+            rule=each(VERY_CLOSE), measured=close, expected="≈ 0", why=_TOLD[VERY_CLOSE],
+        ),
+        claim(
             "The hypothesis of a pair holds approximately: a pair is nearer to tr H/D than to a random number.",
-            where, BEYOND_CHANCE, chance, "≫ 1", paper=BEYOND,
+            paper=BEYOND, where=where, rule=each(BEYOND_CHANCE), measured=chance, expected="≫ 1",
+            why=_TOLD[BEYOND_CHANCE],
         ),
     ]  # fmt: skip
 
 
 def _claims_no_best(record: Record, shown: list[tuple[int, int]], where: str) -> list[Claim]:
     second = _over(record, "second", "best", shown, np.median, least=_least(record))
-    statement = "There is no clear best pair: the second best is also close."
-    return [_claim(statement, where, NO_CLEAR_BEST, second, "≈ 1")]
-
-
-def _claim(statement: str, where: str, rule: Rule, measured: Any, expected: str, paper: str = PAPER) -> Claim:
-    return judged(statement, where, each(rule), measured, expected, _TOLD[rule], paper=paper)
+    return [
+        claim(
+            "There is no clear best pair: the second best is also close.", where=where,
+            rule=each(NO_CLEAR_BEST), measured=second, expected="≈ 1", why=_TOLD[NO_CLEAR_BEST],
+        )
+    ]  # fmt: skip
 
 
 ALL = [(0, 0), (0, 1), (1, 0), (1, 1)]

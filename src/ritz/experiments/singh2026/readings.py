@@ -10,8 +10,8 @@ import numpy as np
 
 from ...losses import SquaredError
 from ...record import Claim, Record, Verdict
-from ..figure import Each, Rule, at_least, at_most, claim, within
-from . import PAPER
+from ..figure import Each, Rule, at_least, at_most, within
+from . import claim
 from .edge import NORMS
 
 
@@ -52,10 +52,19 @@ class Among(Each):
 
     def __call__(self, measured: Any) -> Verdict:
         """The verdict, from the measured numbers alone."""
-        return super().__call__([value for value in measured.values() if not isinstance(value, str)])
+        return super().__call__(_numbers(measured))
+
+    def against(self, measured: Mapping[str, Any]) -> list[str]:
+        """The names of those that have a number and do not say yes."""
+        return super().against(_numbers(measured))
 
     def __str__(self) -> str:
         return f"each that has a number: {self.rule}; partly if they differ"
+
+
+def _numbers(measured: Mapping[str, Any]) -> dict[str, float]:
+    """Without what is said in words."""
+    return {name: value for name, value in measured.items() if not isinstance(value, str)}
 
 
 @dataclass(frozen=True)
@@ -136,7 +145,7 @@ class Readings:
         told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         return f"of {len(above)} draws {told}"
 
-    def judged(
+    def claim(
         self,
         statement: str,
         rule: Rule,
@@ -146,22 +155,15 @@ class Readings:
         where: str = "App. D.5",
     ) -> Claim:
         """One claim, for each reading that has a number."""
-        numbers = {name: value for name, value in measured.items() if not isinstance(value, str)}
-        against = [name for name, value in numbers.items() if rule(value) != "yes"]
-        told = {
-            "no": why if numbers else "In no reading do half of the draws reach 2/η.",
-            "partly": f"Not so, or not wholly, for {'; '.join(against)}. {why}",
-        }
         where = f"{where}, Fig. 27"
-        return claim(
-            statement, paper=PAPER, where=where, rule=Among(rule), measured=measured, expected=expected, why=told
-        )
+        told = why if _numbers(measured) else "In no reading do half of the draws reach 2/η."
+        return claim(statement, where=where, rule=Among(rule), measured=measured, expected=expected, why=told)
 
 
 def claims(record: Record) -> list[Claim]:
     """App. D.5: how many draws reach the edge, and what the median of those that do shows, for each reading."""
     of = Readings(record)
-    return [*_reaching(of), *_along_the_way(of), *_at_the_edge(of), _bounded(of)]
+    return [*_reaching(of), *_along_the_way(of), *_around_the_edge(of), *_losing(of), *_damped(of), _bounded(of)]
 
 
 def _reaching(of: Readings) -> list[Claim]:
@@ -173,12 +175,12 @@ def _reaching(of: Readings) -> list[Claim]:
         if not shows and not isinstance(told, str)
     ]
     return [
-        of.judged(
+        of.claim(
             "The sharpness reaches 2/η, without diverging (fraction of the draws that start below it).",
             at_least(0.5, partly=0.05), of.reached(), 1.0,
             f"The paper says neither what x is nor how the loss is scaled. {of.fates()} {of.found()}".strip(),
         ),
-        of.judged(
+        of.claim(
             "Both phenomena can be observed for a range of learning rates around 2.3 (fraction of rates).",
             at_least(1.0, partly=0.5), of.rates(), 1.0,
             f"The paper does not give the range; not seen at {', '.join(missing)}.", where="App. D.2",
@@ -189,22 +191,22 @@ def _reaching(of: Readings) -> list[Claim]:
 def _along_the_way(of: Readings) -> list[Claim]:
     """Progressive sharpening, and what grows with it."""
     return [
-        of.judged(
+        of.claim(
             "The sharpness consistently increases during the initial stages (fraction of steps before 2/η).",
             at_least(0.95, partly=0.8), of.median("rising"), 1.0,
             "It falls at first, while the weights leave the saddle at zero.",
         ),
-        of.judged(
+        of.claim(
             "Progressive sharpening coincides with a growing trace of the Hessian (rank correlation).",
             at_least(0.9, partly=0.7), of.median("trace_follows"), 1.0,
             "Trace and sharpness do not rise together all the way.",
         ),
-        of.judged(
+        of.claim(
             "So do the norms of the parameters grow (rank correlation with the step).",
             at_least(0.9, partly=0.7), of.median("growth_value", "growth_query", "growth_key"), 1.0,
             "Not all of them grow on the way to the edge.",
         ),
-        of.judged(
+        of.claim(
             "So do the norms of the moments of the attention grow (rank correlation with the step).",
             at_least(0.9, partly=0.7), of.median("growth_m1", "growth_m2", "growth_m3"), 1.0,
             "A central moment falls on the way where the attention concentrates on one of the two numbers.",
@@ -212,38 +214,50 @@ def _along_the_way(of: Readings) -> list[Claim]:
     ]  # fmt: skip
 
 
-def _at_the_edge(of: Readings) -> list[Claim]:
-    """What sharpness, trace and loss do once the edge is reached."""
+def _around_the_edge(of: Readings) -> list[Claim]:
+    """What sharpness and trace do once the edge is reached."""
     return [
-        of.judged(
+        of.claim(
             "Having reached 2/η, the sharpness stays around it (mean of η λ_max/2).",
             within(0.95, 1.05, partly=(0.8, 1.2)), of.median("level"), 1.0, "It leaves the edge.",
         ),
-        of.judged(
+        of.claim(
             "The sharpness oscillates around 2/η (crossings).", at_least(4, partly=2), of.median("crossings"), "many",
             "It crosses the threshold and does not come back often.",
         ),
-        of.judged(
+        of.claim(
             "At the edge of stability sharpness and trace oscillate in completely opposite phases (correlation).",
             at_most(-0.9, partly=-0.5), of.median("phase"), -1.0,
             "They are in step, or have no fixed phase.",
         ),
-        of.judged(
+    ]  # fmt: skip
+
+
+def _losing(of: Readings) -> list[Claim]:
+    """What the loss does there."""
+    return [
+        of.claim(
             "At the edge of stability the loss goes on decreasing over long times (last over first ten steps there).",
             at_most(0.1, partly=0.5), of.median("loss_ratio"), "decreases",
             "The loss stays about where it was when the edge was reached, as on a cycle of two steps.",
         ),
-        of.judged(
+        of.claim(
             "It does so despite local non-monotonic behaviour (fraction of steps at which the loss rises).",
             at_least(0.1, partly=0.01), of.median("rising_losses"), "above 0",
             "The loss falls at nearly every step.",
         ),
-        of.judged(
+    ]  # fmt: skip
+
+
+def _damped(of: Readings) -> list[Claim]:
+    """What becomes of the oscillation."""
+    return [
+        of.claim(
             "The amplitude of the oscillations decreases (last over first ten steps at the edge).",
             at_most(0.1, partly=0.5), of.median("shrinking"), "decreases",
             "The oscillation goes on, as on a cycle of two steps.",
         ),
-        of.judged(
+        of.claim(
             "It decreases like the norm of the residual (rank correlation; of amplitude and time, if that is less).",
             at_least(0.9, partly=0.7), of.median("damping"), 1.0,
             "The residual and the amplitude do not both fall.",
@@ -258,7 +272,7 @@ def _bounded(of: Readings) -> Claim:
     measured: dict[str, float | str] = {
         name: float(values.mean()) if len(values) else "all diverged" for name, values in known.items()
     }
-    return of.judged(
+    return of.claim(
         "The largest eigenvalue is between tr/3 + ξ/2 and tr/3 + ξ (fraction of heads, before, in and after training).",
         at_least(1.0, partly=0.9), measured, 1.0,
         "Where ζ < 0 the bulk ±γ may be on top, of which the remark does not speak.", where="Remark B.4",

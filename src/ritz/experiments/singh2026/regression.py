@@ -288,13 +288,13 @@ def stage_title(record: Record, name: Name, stage: int, mark: str) -> str:
     return f"{title}\n{mark}: not finished in {record.config['training']['epochs']} epochs"
 
 
-def reasons(record: Record, measured: Any, why: str) -> dict[str, str]:
-    """The sentence for each verdict on trained networks: why it is no, or holds in part, and how training ended.
+def reasons(record: Record, why: str, *, names: Sequence[Name] = NAMES) -> dict[str, str]:
+    """The sentence for each verdict on networks trained in these parametrisations: why it is not yes, how they ended.
 
-    Numbers by name say whether μP is among them; a single number is taken over all parametrisations.
+    What is said of networks at their start needs none of this.
     """
-    several = not isinstance(measured, Mapping) or any(key.startswith("μP") for key in measured)
-    rates = "Under μP layer ℓ has n_ℓ times the printed rate η/n_{ℓ-1}, by the spectral condition." if several else ""
+    rates = "Under μP layer ℓ has n_ℓ times the printed rate η/n_{ℓ-1}, by the spectral condition."
+    rates = rates if "μP" in names else ""
     whole = " ".join(filter(None, (why, rates, ended := _cut_points(record))))
     return {"no": whole, "partly": whole, "yes": ended}
 

@@ -18,9 +18,10 @@ from ...lab.ensemble import Ensemble
 from ...losses import SquaredError
 from ...record import Claim, Picture, Record
 from ...theory import ClosedForm
+from ..certified import CLOSED_FORM, DISAGREE
 from ..figure import Context, Figure
-from .attention import titled
-from .judged import DISAGREE, EXACT, judged
+from ..pictures import titled
+from . import claim
 
 CELLS = ("cell +", "cell -")
 
@@ -181,20 +182,23 @@ def claims(record: Record) -> list[Claim]:
     """Sec. 3.2."""
     coupling, errors, top = (float(record.arrays[name].max()) for name in ("coupling", "errors", "top"))
     return [
-        _claim("The Hessian decouples between the cells.", "Sec. 3.2", coupling, COUPLED),
-        _claim("Thm 3.4 has all eigenvalues, cell by cell.", "Thm 3.4, Fig. 1", errors, DISAGREE),
-        _claim(
-            "The largest eigenvalue is the larger of the cells' first outliers.", "Sec. 3.2", top, DISAGREE,
+        claim(
+            "The Hessian decouples between the cells.", where="Sec. 3.2",
+            rule=CLOSED_FORM, measured=coupling, expected=0.0, why=COUPLED,
         ),
-        _claim(
-            "Eigenvalues scale in proportion to the density n₊/n or n₋/n of their cell.", "Sec. 3.2",
-            thinned_error(record), OFF_SHARE,
+        claim(
+            "Thm 3.4 has all eigenvalues, cell by cell.", where="Thm 3.4, Fig. 1",
+            rule=CLOSED_FORM, measured=errors, expected=0.0, why=DISAGREE,
+        ),
+        claim(
+            "The largest eigenvalue is the larger of the cells' first outliers.", where="Sec. 3.2",
+            rule=CLOSED_FORM, measured=top, expected=0.0, why=DISAGREE,
+        ),
+        claim(
+            "Eigenvalues scale in proportion to the density n₊/n or n₋/n of their cell.", where="Sec. 3.2",
+            rule=CLOSED_FORM, measured=thinned_error(record), expected=0.0, why=OFF_SHARE,
         ),
     ]  # fmt: skip
-
-
-def _claim(statement: str, where: str, measured: float, why: dict[str, str]) -> Claim:
-    return judged(statement, where, EXACT, measured, 0.0, why)
 
 
 PRESETS = {"paper": Config(), "laptop": Config(), "smoke": Config(width=5, examples=12, draws=4, repeats=(1, 3))}

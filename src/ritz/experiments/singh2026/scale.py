@@ -19,9 +19,10 @@ from ...lab.models import ScalarNetwork
 from ...lab.train import compressed
 from ...losses import SquaredError
 from ...record import Claim, Picture, Record
+from ..certified import CLOSED_FORM, DISAGREE
 from ..figure import Context, Figure, each, within
-from .attention import titled
-from .judged import DISAGREE, EXACT, judged
+from ..pictures import titled
+from . import claim
 
 LINES = ("outlier 1", "outlier 2", "bulk +", "bulk -")
 
@@ -125,13 +126,13 @@ def claims(record: Record) -> list[Claim]:
     """Sec. 3.1."""
     why = "The covariance of inputs and targets grows with σ alone: a line made of it does not follow σ²."
     return [
-        judged(
-            "Eigenvalues scale in proportion to the input variance σₓ².", "Sec. 3.1, Fig. 7", each(SLOPE),
-            slopes(record), 1.0, why,
+        claim(
+            "Eigenvalues scale in proportion to the input variance σₓ².", where="Sec. 3.1, Fig. 7",
+            rule=each(SLOPE), measured=slopes(record), expected=1.0, why=why,
         ),
-        judged(
-            "Thm 3.1 has all eigenvalues: two outliers, and ±δx, m - 1 times each.", "Thm 3.1", EXACT,
-            theorem_error(record), 0.0, DISAGREE,
+        claim(
+            "Thm 3.1 has all eigenvalues: two outliers, and ±δx, m - 1 times each.", where="Thm 3.1",
+            rule=CLOSED_FORM, measured=theorem_error(record), expected=0.0, why=DISAGREE,
         ),
     ]  # fmt: skip
 

@@ -27,10 +27,11 @@ from ...losses import SquaredError
 from ...record import Picture, Record
 from ...theory.attention import attention_bounds
 from ..figure import Context, Figure
-from .attention import titled
+from ..pictures import titled
 from .edge import NORMS, blown_up, first_at_edge, measures
 from .readings import FOUND, READINGS, Reading, Readings, claims
 
+WEIGHTS = ("w_q", "w_k", "w_v")
 NOTED = ("losses", "sharpness", "trace", "residual", *NORMS)
 
 
@@ -109,18 +110,11 @@ def _trained(config: Config, name: str, context: Context) -> dict[str, np.ndarra
         pause.note(**observed(networks, x, y, reading.loss))
         if pause.epoch in checked_steps(config.num_steps):
             pause.note(inside=_inside(networks, x, y, reading))
-    shape, history = (len(config.factors), config.num_draws, -1), pause.history
-    noted = {entry: _whole(history[entry].values, config.num_steps) for entry in NOTED}
+    shape, history, steps = (len(config.factors), config.num_draws, -1), pause.history, range(1, config.num_steps + 1)
+    noted = {entry: history[entry].at(steps) for entry in NOTED}  # NaN from where every head has diverged
     found = {entry: np.vstack([first[entry].cpu().numpy(), noted[entry]]).T.reshape(shape) for entry in NOTED}
-    later = _whole(history["inside"].values, len(checked_steps(config.num_steps)))
-    held = np.vstack([inside, later]).T.reshape(shape)
+    held = np.vstack([inside, history["inside"].at(checked_steps(config.num_steps))]).T.reshape(shape)
     return {**found, "inside_bounds": np.where(_lost(found["losses"], config.num_steps), np.nan, held)}
-
-
-def _whole(values: np.ndarray, count: int) -> np.ndarray:
-    """Filled up with NaN where every head diverged before the last step."""
-    missing = count - len(values)
-    return np.vstack([values, np.full((missing, values.shape[1]), np.nan)]) if missing else values
 
 
 def _lost(losses: np.ndarray, num_steps: int) -> np.ndarray:
@@ -134,7 +128,7 @@ def observed(networks: ensemble.Ensemble, x: Tensor, y: Tensor, loss: SquaredErr
     H = ensemble.hessians(networks, loss, (x, y), each=True)
     sound = H.isfinite().all(-1).all(-1)
     values = torch.linalg.eigvalsh(torch.where(sound[:, None, None], H, 0.0))
-    w_v, w_q, w_k = networks.parameters.values()
+    w_q, w_k, w_v = (networks.parameters[name] for name in WEIGHTS)
     m1, m2, m3 = moments((w_q * w_k).sum((1, 2)) / w_q.shape[-1] ** 0.5, x)
     return {
         "losses": ensemble.losses(networks, loss, (x, y), each=True),
@@ -177,7 +171,7 @@ def _inside(networks: ensemble.Ensemble, x: Tensor, y: Tensor, reading: Reading)
         if not np.isfinite(top):
             found.append(float("nan"))
             continue
-        w_v, w_q, w_k = (parameter[i].cpu() for parameter in networks.parameters.values())
+        w_q, w_k, w_v = (networks.parameters[name][i].cpu() for name in WEIGHTS)
         bounds = attention_bounds(w_q[0], w_k[0], w_v[0, 0], x[i].cpu(), y[i, ..., 0].cpu())
         low, high = (reading.scale * bound for bound in bounds.largest_outlier)
         found.append(float(low - 1e-9 * abs(high) <= top <= high + 1e-9 * abs(high)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -63,6 +63,14 @@ class Series:
 
     epochs: np.ndarray
     values: np.ndarray
+
+    def at(self, epochs: Sequence[int]) -> np.ndarray:
+        """One row for each of these epochs; NaN where nothing was noted, as after the end of a run."""
+        own = {int(epoch): value for epoch, value in zip(self.epochs, self.values, strict=True)}
+        rows = np.full((len(epochs), *self.values.shape[1:]), np.nan)
+        for row, epoch in enumerate(epochs):
+            rows[row] = own.get(epoch, np.nan)
+        return rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,49 @@
+"""What panels of several papers have in common: their titles, legends and bands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+
+def titled(ax: Axes, text: str, *, size: float = 9) -> None:
+    """Write a panel's title as `plot.panels` styles it, which holds only while the axes are made."""
+    ax.set_title(text, loc="left", fontsize=size)
+
+
+def legend_below(ax: Axes, *, columns: int = 4, **look: Any) -> None:
+    """A legend below the axes, where it hides nothing."""
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "ncols": columns}
+    ax.legend(**{"frameon": False, "fontsize": 7, "columnspacing": 1.2, **place, **look})
+
+
+def legend_above(figure: Figure, ax: Axes, *, columns: int) -> None:
+    """One legend above all panels, of what one of them shows."""
+    handles = ax.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
+
+
+def banded(
+    ax: Axes,
+    x: np.ndarray,
+    low: np.ndarray,
+    middle: np.ndarray,
+    high: np.ndarray,
+    *,
+    colour: str,
+    alpha: float = 0.2,
+    where: np.ndarray | None = None,
+    **line: Any,
+) -> None:
+    """Draw a line with a band around it; `where` leaves parts of the band out."""
+    ax.plot(x, middle, color=colour, **line)
+    ax.fill_between(x, low, high, where=where, color=colour, alpha=alpha, linewidth=0)
+
+
+def quartiles(rows: np.ndarray, *, axis: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The first, the median and the third, for a band."""
+    low, middle, high = np.quantile(rows, (0.25, 0.5, 0.75), axis=axis)
+    return low, middle, high
