@@ -1,8 +1,8 @@
 """A figure of a paper: how it is computed, drawn and judged.
 
 Figure(
-    "linear2026.fig1a",
-    "Sharpness of the minimiser: theory against numerics",
+    "author2026.fig1",
+    "What it shows, in a line",
     presets={"paper": Config(), "laptop": Config(draws=20), "smoke": Config(draws=2, depth=2)},
     run=run,        # (config, context) -> Record or mapping: computes, never draws
     draw=draw,      # record -> matplotlib figure: draws, never computes
