@@ -44,9 +44,9 @@ class Training:
     noise: float = 0.1  # D.1.3: variance 0.01
     batch_size: int = 128  # D.1.3
     learning_rate: float = 1e-2  # D.1.3, but for its η = 1 of large μP networks, which belongs to other layer rates:
-    # ours, η n_ℓ/n_{ℓ-1} (docs/errata.md), are n_ℓ times the printed η/n_{ℓ-1}. With width 100 and our η = 0.01, W₁ has the
-    # rate of the printed η = 1 at every D and W₂ its D/100: the same network at D = 100 only. Of the printed η = 0.01,
-    # for small D, W₁ has the hundredfold and W₂ the D-fold.
+    # ours, η n_ℓ/n_{ℓ-1} (docs/errata.md), are n_ℓ times the printed η/n_{ℓ-1}. With width 100 and our η = 0.01, W₁ has
+    # the rate of the printed η = 1 at every D and W₂ its D/100: the same network at D = 100 only. Of the printed
+    # η = 0.01, for small D, W₁ has the hundredfold and W₂ the D-fold.
     window: int = 20  # open, "until the loss stops improving": by less than 0.05 % in 20 epochs. 1 % would end deep
     improvement: float = 5e-4  # networks on the plateau they start from, and large NTP ones 20 % above their least loss
     epochs: int = 10_000  # at most; open
