@@ -24,7 +24,7 @@ def test_parts_come_on_demand_and_unknown_names_are_refused():
         "assert ritz.lab.data.digits and ritz.lab.train.HALVING and ritz.class_analysis.run\n"
         "assert not hasattr(ritz, 'labs') and not hasattr(ritz.lab, 'dates')"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/errata.md"])
