@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import ritz
-from ritz.gram import Gram
+from ritz.factored.gram import Gram
 from ritz.lab import models
 
 Result = TypeVar("Result")

@@ -13,7 +13,7 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 import ritz
-from ritz.numerics import numerics
+from ritz.risk.precision import numerics
 
 from .problems import Problem
 

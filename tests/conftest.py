@@ -1,12 +1,10 @@
 from jaxtyping import install_import_hook
 
-ENGINE = ("losses", "autodiff", "batches", "selection", "risk", "linearizations", "probe", "products", "operators")
-SOLVERS = ("spectrum", "vectors", "eigen", "krylov", "estimates", "classes", "knockout")
-LAYERS = ("affine", "factors", "kronecker")
-LAB = ("lab.train", "lab.ensemble")
-CHECKED = ENGINE + SOLVERS + LAYERS + LAB
-hook = install_import_hook([f"ritz.{name}" for name in CHECKED], "beartype.beartype")  # shapes are checked
+import tests.shapes  # noqa: F401  (what the hook calls by its name)
 
+hook = install_import_hook("ritz", "tests.shapes.checked")
+
+import jaxtyping
 import pytest
 import torch
 
@@ -14,3 +12,9 @@ import torch
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """As users run it: annotations are not checked, so that ritz itself has to refuse what does not fit."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

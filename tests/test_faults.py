@@ -21,10 +21,12 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, Dataset
 
 import ritz
-from ritz import linearizations, operators
-from ritz.batches import Batch
-from ritz.probe import Path
-from ritz.products import CurvatureProduct
+from ritz import operators
+from ritz.engine import paths as linearizations
+from ritz.engine.product import CurvatureProduct
+from ritz.engine.trial import Path
+from ritz.errors import ArgumentError, ConvergenceWarning, DataError, ModelError
+from ritz.risk.batches import Batch
 from ritz.testing import check_operator
 
 from .zoo import OUTPUTS, Case, case, dense_hessian, unequal_batches, whole
@@ -143,7 +145,7 @@ def test_no_eigenvalue_appears_twice():
     assert_close(found, eigenvalues.sort(descending=True).values[:12], atol=0.01, rtol=0)
     values, _ = ritz.spectral_density(A, outliers=10, generator=seeded()).split(10)
     assert_close(values, linspace(100, 100 / 3, 10), atol=0.01, rtol=0)
-    with pytest.raises(ritz.ArgumentError, match="atoms of mass 1/n"):  # ghosts cannot be read off as outliers
+    with pytest.raises(ArgumentError, match="atoms of mass 1/n"):  # ghosts cannot be read off as outliers
         ritz.spectral_density(A, num_steps=100, generator=seeded()).split(10)
 
 
@@ -199,7 +201,7 @@ def test_the_range_costs_nothing_beyond_the_run_itself():
     assert num_products(A) == 2 * 64
     assert spectrum.range == pytest.approx((-1.0, 100.0), abs=0.01)
     A.matmat.inputs.clear()
-    low, high = ritz.spectral_range(A, generator=seeded())
+    low, high = ritz.solvers.spectral_range(A, generator=seeded())
     assert num_products(A) == 32
     assert low <= float(eigenvalues.min()) and float(eigenvalues.max()) <= high
     assert high - low < 1.25 * 101
@@ -213,7 +215,7 @@ def test_float32_products_are_not_asked_for_float64_accuracy():
     values = eigsh(A.to_scipy(), k=5, which="LA", return_eigenvectors=False)
     assert values.dtype == np.float32 and {V.dtype for V in A.matmat.inputs} == {torch.float32}
     reachable = ritz.eigenpairs(A, 5, tolerance=1e-6, generator=seeded())
-    with pytest.warns(ritz.ConvergenceWarning, match="float32 limits"):
+    with pytest.warns(ConvergenceWarning, match="float32 limits"):
         beyond = ritz.eigenpairs(A, 5, tolerance=1e-16, generator=seeded())
     assert reachable.converged.all() and not beyond.converged.any()
     assert beyond.num_products <= 2 * reachable.num_products  # it sees what remains for rounding, and stops
@@ -261,7 +263,7 @@ def test_probes_are_normalised():
     """Fault 9, curvlinops `hutchinson_diag`: normal probes are not divided by their squares: 18 % on a diagonal."""
     diagonal = torch.randn(200, generator=seeded(), dtype=torch.float64)
     A = operators.Operator.from_matrix(torch.diag(diagonal))
-    one = ritz.hutchinson(A, num_products=1, generator=seeded())  # random signs are exact here
+    one = ritz.solvers.hutchinson(A, num_products=1, generator=seeded())  # random signs are exact here
     assert one.value == pytest.approx(float(diagonal.sum()), rel=1e-12)
     identity = operators.Operator.from_matrix(3 * torch.eye(200, dtype=torch.float64))
     spectrum = ritz.spectral_density(identity, num_probes=3, generator=seeded())
@@ -283,7 +285,7 @@ def test_both_passes_over_the_data_are_read_to_their_ends():
             return iter(next(self.passes))
 
     for passes in ((batches, batches[:1]), (batches[:1], batches)):
-        with pytest.raises(ritz.DataError, match="second pass"):
+        with pytest.raises(DataError, match="second pass"):
             ritz.Risk(built.model, nn.CrossEntropyLoss(), Changing(*passes))
     ritz.Risk(built.model, nn.CrossEntropyLoss(), Changing(batches, batches, batches))
     batch = Batch({"a": torch.ones(2, 3), "b": torch.ones(2, dtype=torch.long)}, torch.ones(2))
@@ -334,7 +336,7 @@ def test_a_search_goes_on_until_its_tolerance_or_says_so():
         pairs = ritz.eigenpairs(A, k, tolerance=1e-6, generator=seeded())
         assert_close(pairs.values, eigenvalues.sort(descending=True).values[:k], rtol=1e-6, atol=0)
         assert pairs.converged.all() and pairs.num_products > 2 * k
-    with pytest.warns(ritz.ConvergenceWarning, match="did not reach the tolerance"):
+    with pytest.warns(ConvergenceWarning, match="did not reach the tolerance"):
         early = ritz.eigenpairs(A, 1, max_products=3, generator=seeded())
     assert not early.converged.all()
     error = abs(10 - float(early.values[0]))
@@ -357,11 +359,11 @@ def test_long_searches_find_thirty_different_eigenvalues():
 def test_eigenvalues_are_rayleigh_quotients():
     """Fault 15, hessian-eigenthings: with momentum, power iteration returns 8 for diag(10, 5, 1, ½), "converged"."""
     A = with_eigenvalues([10.0, 5.0, 1.0, 0.5])
-    for pairs in (ritz.eigenpairs(A, 1), ritz.subspace_iteration(A, 1, 30)):
+    for pairs in (ritz.eigenpairs(A, 1), ritz.solvers.subspace_iteration(A, 1, 30)):
         v = pairs.vectors[:, 0]
         assert float(pairs.values[0]) == pytest.approx(float(v @ (A @ v) / (v @ v)), rel=1e-12)
         assert float(pairs.values[0]) == pytest.approx(10, rel=1e-9) and pairs.converged.all()
-    early = ritz.subspace_iteration(A, 1, 2, tolerance=1e-3)
+    early = ritz.solvers.subspace_iteration(A, 1, 2, tolerance=1e-3)
     assert not early.converged.any() and float(early.residuals[0]) >= abs(10 - float(early.values[0]))
 
 
@@ -374,7 +376,7 @@ def test_products_are_derivatives_whatever_the_length_of_the_vector():
     H, signs = ritz.hessian(risk), torch.randint(2, (risk.size,), generator=seeded()).double() * 2 - 1
     for length in (1e-9, 1.0, 1e9):
         assert_close(H @ (length * signs), length * (exact @ signs), rtol=1e-9, atol=1e-12 * length)
-    estimate = ritz.hutchinson(H, num_products=200, generator=seeded())
+    estimate = ritz.solvers.hutchinson(H, num_products=200, generator=seeded())
     assert abs(estimate.value - float(exact.trace())) < 4 * estimate.standard_error
     assert ritz.trace(H, generator=seeded(), num_products=risk.size).value == pytest.approx(float(exact.trace()))
     slope = torch.func.grad(lambda t: F.cross_entropy(whole(risk, built)(t), y))
@@ -403,16 +405,16 @@ def test_gauss_newton_is_exact_and_symmetric_and_moves_no_weight():
 def test_half_precision_is_refused_before_the_first_product(dtype):
     """Fault 18, hessian-eigenthings: advertised for bfloat16, whose small matrices have no eigh and no qr."""
     built, y = classification(11, mlp(4, 5, OUTPUTS))
-    with pytest.raises(ritz.ModelError, match=str(dtype)):
+    with pytest.raises(ModelError, match=str(dtype)):
         ritz.Risk(mlp(4, 5, OUTPUTS, dtype=dtype), nn.CrossEntropyLoss(), (built.inputs, y))
-    with pytest.raises(ritz.ArgumentError, match="float32"):
+    with pytest.raises(ArgumentError, match="float32"):
         operators.Operator.from_matrix(torch.eye(300, dtype=dtype))
     diagonal = linspace(1, 4, 300).to(dtype)[:, None]  # the way out that the message names
     A = operators.Operator(lambda V: (diagonal * V.to(dtype)).float(), 300, torch.float32, torch.device("cpu"))
     assert float(ritz.eigenpairs(A, 1, tolerance=0.02).values) == pytest.approx(4, rel=0.02)
     assert ritz.spectral_density(A, num_steps=20).moment(1) == pytest.approx(2.5, rel=0.05)
     assert ritz.trace(A, tolerance=0.1, generator=seeded()).value == pytest.approx(750, rel=0.3)
-    assert float(ritz.subspace_iteration(A, 2, 50, tolerance=0.1).values[0]) == pytest.approx(4, rel=0.05)
+    assert float(ritz.solvers.subspace_iteration(A, 2, 50, tolerance=0.1).values[0]) == pytest.approx(4, rel=0.05)
 
 
 @fault(19)
@@ -430,7 +432,12 @@ def test_different_seeds_share_no_probe():
     cosines = (rows @ rows.T - torch.eye(18, dtype=torch.float64)).abs()
     assert float(cosines.max()) < 0.5
     assert torch.equal(probes(None), probes(seeded(0)))  # as documented, and reproducible
-    for function in (ritz.spectral_density, ritz.eigenpairs, ritz.spectral_range, ritz.subspace_iteration):
+    for function in (
+        ritz.spectral_density,
+        ritz.eigenpairs,
+        ritz.solvers.spectral_range,
+        ritz.solvers.subspace_iteration,
+    ):
         assert "seed 0" in function.__doc__
 
 
@@ -452,13 +459,13 @@ def test_breakdown_is_relative_and_every_step_sees_the_same_matrix():
         loader = DataLoader(_Examples(built.inputs, y), batch_size=16, shuffle=shuffle)
         try:  # data read anew for every product, some linearisations kept, or all of it held
             H = ritz.hessian(ritz.Risk(built.model, nn.CrossEntropyLoss(), loader, memory=memory))
-        except ritz.DataError:  # in another order each time, what is kept of a batch would be added to another one
+        except DataError:  # in another order each time, what is kept of a batch would be added to another one
             assert shuffle and memory < 1e9
             continue
         for _ in range(4):
             torch.rand(1)  # the user's own random numbers, between products
             assert_close(H @ V, expected @ V)
-    with pytest.raises(ritz.DataError, match="second pass"):
+    with pytest.raises(DataError, match="second pass"):
         dropping = DataLoader(_Examples(built.inputs, y), batch_size=15, shuffle=True, drop_last=True)
         ritz.Risk(built.model, nn.CrossEntropyLoss(), dropping)
 
@@ -535,9 +542,9 @@ def test_the_trace_stops_by_its_error_and_not_by_luck():
     assert all(run.standard_error <= 0.05 * abs(run.value) for run in runs)
     assert sum(abs(run.value - truth) <= 2 * run.standard_error for run in runs) >= 32
     assert all(abs(run.value - truth) <= 0.25 * truth for run in runs)
-    with pytest.raises(ritz.ArgumentError, match="one probe"):
-        _ = ritz.hutchinson(A, num_products=1, generator=seeded()).standard_error
-    with pytest.warns(ritz.ConvergenceWarning, match="known to"):
+    with pytest.raises(ArgumentError, match="one probe"):
+        _ = ritz.solvers.hutchinson(A, num_products=1, generator=seeded()).standard_error
+    with pytest.warns(ConvergenceWarning, match="known to"):
         ritz.trace(A, tolerance=1e-9, generator=seeded())
 
 
@@ -545,7 +552,7 @@ def test_the_trace_stops_by_its_error_and_not_by_luck():
 def test_values_vectors_and_residuals_belong_together():
     """Fault 25, PyHessian: the eigenvalue of the iterate before, and vectors orthogonal to 2e-2 only."""
     A = with_eigenvalues(torch.cat([linspace(5, 5.5, 6), linspace(-4, 4, 500)]))
-    for pairs in (ritz.eigenpairs(A, 6, tolerance=1e-2, generator=seeded()), ritz.subspace_iteration(A, 6, 4)):
+    for pairs in (ritz.eigenpairs(A, 6, tolerance=1e-2, generator=seeded()), ritz.solvers.subspace_iteration(A, 6, 4)):
         V, AV = pairs.vectors, A @ pairs.vectors
         assert_close(V.T @ V, torch.eye(6, dtype=torch.float64), atol=1e-12, rtol=0)
         assert_close(V.T @ AV, torch.diag(pairs.values), atol=1e-12, rtol=0)
@@ -617,7 +624,7 @@ def test_the_log_spectrum_sees_magnitudes_and_has_a_floor():
     u = zeros.log_grid(width=0.3)
     q = zeros.log_density(u, width=0.3)
     assert zeros.floor > 0 and q.isfinite().all() and integral(q, u) == pytest.approx(1, abs=1e-2)
-    with pytest.raises(ritz.ArgumentError, match="floor=0"):
+    with pytest.raises(ArgumentError, match="floor=0"):
         zeros.log_density(u, floor=0.0)
 
 
@@ -647,7 +654,7 @@ def test_the_functional_part_needs_no_particular_last_parameter(network):
 def test_subspace_iteration_keeps_signs_and_projects():
     """Fault 30, Papyan: column norms for eigenvalues: 5 for -5, and (3.6, 4.7, 3.9) for (5, 4, 3)."""
     A = with_eigenvalues(torch.cat([torch.tensor([-5.0, 4.0, 3.0]).double(), linspace(-0.5, 0.5, 197)]))
-    pairs = ritz.subspace_iteration(A, 3, 4, generator=seeded())
+    pairs = ritz.solvers.subspace_iteration(A, 3, 4, generator=seeded())
     assert_close(pairs.values, torch.tensor([-5.0, 4.0, 3.0], dtype=torch.float64), rtol=3e-3, atol=0)
     gram = pairs.vectors.T @ pairs.vectors
     assert_close(gram, torch.eye(3, dtype=torch.float64), atol=1e-13, rtol=0)

@@ -8,61 +8,78 @@ ritz.plot.density(ax, spectrum)
 """
 
 from importlib import import_module
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from . import analysis, classes, knockout, losses, plot, progress, testing, theory
-from .attribution import Attribution, attribution
-from .classes import ClassDecomposition, class_decomposition
-from .eigen import eigenpairs, subspace_iteration
-from .errors import ArgumentError, DataError, FileError, ModelError, NumericalError, RitzError
-from .estimates import condition_number, effective_rank, hutchinson, log_determinant, negative_mass, trace
-from .gram import Gram, gram_spectrum
-from .kronecker import cfac, kfac, khatri_rao_cfac, khatri_rao_kfac
-from .krylov import Tridiagonal, lanczos, spectral_density, spectral_range
-from .losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
-from .operators import (
-    Operator,
-    deflated,
-    empirical_fisher,
-    functional_hessian,
-    gauss_newton,
-    hessian,
-    low_rank,
-    preconditioned,
-)
-from .record import Claim, Record
-from .risk import Risk
-from .spectrum import ConvergenceWarning, Eigenpairs, Estimate, Spectrum
+if TYPE_CHECKING:
+    from . import analysis, classes, errors, lab, plot, solvers, theory
+    from .classes import attribution, class_decomposition
+    from .errors import RitzError
+    from .factored import cfac, gram_spectrum, kfac
+    from .operators import (
+        Operator,
+        deflated,
+        empirical_fisher,
+        functional_hessian,
+        gauss_newton,
+        hessian,
+        low_rank,
+        preconditioned,
+    )
+    from .record import Claim, Record
+    from .risk import BinaryCrossEntropy, CrossEntropy, Loss, Risk, SquaredError
+    from .solvers import effective_rank, eigenpairs, lanczos, log_determinant, negative_mass, spectral_density, trace
+    from .spectrum import Eigenpairs, Estimate, Spectrum
 
 __version__ = "0.1.0"
-_ON_DEMAND = ("class_analysis", "experiments", "integrations", "lab", "verify")  # imported when they are first used
 
 __all__ = [
     # a model, a loss and data
-    "Risk", "Loss", "CrossEntropy", "SquaredError", "BinaryCrossEntropy", "losses",
+    "Risk", "Loss", "CrossEntropy", "SquaredError", "BinaryCrossEntropy",
     # curvature as an operator
     "Operator", "hessian", "gauss_newton", "functional_hessian", "empirical_fisher",
-    "deflated", "low_rank", "preconditioned", "testing",
+    "deflated", "low_rank", "preconditioned",
     # what is measured
-    "eigenpairs", "subspace_iteration", "lanczos", "spectral_density", "spectral_range",
-    "trace", "hutchinson", "log_determinant", "condition_number", "effective_rank", "negative_mass",
-    # where it comes from
-    "class_decomposition", "ClassDecomposition", "classes", "knockout", "attribution", "Attribution",
-    "gram_spectrum", "Gram", "kfac", "cfac", "khatri_rao_kfac", "khatri_rao_cfac",
+    "eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant", "effective_rank", "negative_mass",
+    # the Gauss-Newton matrix in ways of its own
+    "gram_spectrum", "kfac", "cfac",
+    # where lines come from
+    "class_decomposition", "attribution",
     # results
-    "Spectrum", "Eigenpairs", "Estimate", "Tridiagonal", "Record", "Claim", "analysis", "plot", "progress",
-    # what theory predicts
-    "theory",
-    # what can go wrong
-    "RitzError", "DataError", "ModelError", "ArgumentError", "NumericalError", "FileError", "ConvergenceWarning",
+    "Spectrum", "Eigenpairs", "Estimate", "Record", "Claim", "RitzError",
+    # modules
+    "analysis", "classes", "errors", "lab", "plot", "solvers", "theory",
 ]  # fmt: skip
+
+_HOMES = {
+    "risk": ("Risk", "Loss", "CrossEntropy", "SquaredError", "BinaryCrossEntropy"),
+    "operators": (
+        *("Operator", "hessian", "gauss_newton", "functional_hessian", "empirical_fisher"),
+        *("deflated", "low_rank", "preconditioned"),
+    ),
+    "solvers": (
+        *("eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant"),
+        *("effective_rank", "negative_mass"),
+    ),
+    "factored": ("gram_spectrum", "kfac", "cfac"),
+    "classes": ("class_decomposition", "attribution"),
+    "spectrum": ("Spectrum", "Eigenpairs", "Estimate"),
+    "record": ("Record", "Claim"),
+    "errors": ("RitzError",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ON_DEMAND:
+    """A public name or a module, imported when it is first used: the command's help needs no PyTorch."""
+    if name in _HOME:
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_DEMAND})
+    return sorted({*globals(), *__all__})

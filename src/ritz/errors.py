@@ -30,3 +30,7 @@ class NumericalError(RitzError, ArithmeticError):
 
 class FileError(RitzError, OSError):
     """A file or folder that cannot be read or written."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A result is less accurate than was asked for; its own residuals or errors say how accurate it is."""

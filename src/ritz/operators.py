@@ -13,11 +13,11 @@ from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
-from . import linearizations as maps
+from .engine import paths as maps
+from .engine.product import CurvatureProduct
+from .engine.trial import Path, paths
 from .errors import ArgumentError
-from .probe import Path, paths
-from .products import CurvatureProduct
-from .risk import Risk
+from .risk.risk import Risk
 from .spectrum import Eigenpairs
 
 Scalar = int | float | np.number | Tensor  # a tensor without dimensions

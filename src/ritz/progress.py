@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.util import find_spec
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -166,7 +166,7 @@ def _visible() -> bool:
     return wish if wish is not None else _is_terminal(sys.stderr) or _in_notebook()
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
+def _is_terminal(stream: Any) -> bool:
     with suppress(ValueError):  # closed, as daemons do; None under pythonw
         return stream is not None and stream.isatty()
     return False

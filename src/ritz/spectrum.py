@@ -23,10 +23,6 @@ QUADRATURE_ZERO = 16 * torch.finfo(torch.float32).eps  # |λ|/max|λ| that float
 CHUNK = 2**22  # entries of a kernel matrix held at a time: 32 MB
 
 
-class ConvergenceWarning(UserWarning):
-    """A result is less accurate than was asked for; its own residuals or errors say how accurate it is."""
-
-
 @dataclass(frozen=True, repr=False, eq=False)
 class Spectrum:
     """A probability measure Σₖ wₖ δ(λ - λₖ) on the line, averaged over p independent probes.

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..batches import Batch
-from ..probe import distance, seconds_of, tolerance
-from ..products import MAX_COLUMNS, quiet
-from ..risk import Risk
-from .membership import Terms, as_outputs, class_batches, known_batches, terms
+from ..engine.product import MAX_COLUMNS, quiet
+from ..engine.trial import distance, seconds_of, tolerance
+from ..risk.batches import Batch
+from ..risk.class_terms import Terms, as_outputs, class_batches, known_batches, terms
+from ..risk.risk import Risk
 
 Column = tuple[
     int, int, Tensor

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from ..operators import Operator, gauss_newton, low_rank
-from ..risk import Risk
-from ..vectors import norms, rounding
+from ..risk.class_terms import cross_weights
+from ..risk.risk import Risk
+from ..solvers.basis import norms, rounding
 from .means import class_means, cross_class_means, diagonal, means_of_class, off_diagonal, own_and_class_means
-from .membership import cross_weights
-from .through import OutputSpace
-from .traces import TermGradients, squared_distances
+from .output_space import OutputSpace
+from .spread import TermGradients, squared_distances
 
 PARTS = ("between_class", "cross_class", "own_class")
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..risk import Risk
+from ..risk.risk import Risk
 from .columns import mean_columns
 from .moments import ratio
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..risk import Risk
+from ..risk.risk import Risk
 
 
 class Moments:

@@ -16,8 +16,8 @@ import typer
 from ..errors import RitzError
 
 if TYPE_CHECKING:
-    from ..analysis import Settings
-    from ..risk import Risk
+    from ..analysis.spectrum import Settings
+    from ..risk.risk import Risk
     from .target import Target
 
 app = typer.Typer(
@@ -78,10 +78,11 @@ def main() -> None:
     app(prog_name="ritz")
 
 
-def _say_version(wanted: bool) -> None:
-    if wanted:
+def _say_version(requested: bool) -> bool:
+    if requested:
         typer.echo(f"ritz {version('ritz')}")
         raise typer.Exit
+    return requested
 
 
 @app.callback()
@@ -150,7 +151,7 @@ def spectrum(
     """
     with _told(debug):
         from .. import operators
-        from ..analysis import Settings
+        from ..analysis.spectrum import Settings
         from .target import Wishes, device_of, dtype_of, found
 
         functions = {
@@ -206,7 +207,7 @@ def show_classes(
       ritz classes train.py:risk --decay 5e-4 --exact-rows 10000 --device cuda
     """
     with _told(debug):
-        from ..class_analysis import Settings
+        from ..analysis.classes import Settings
         from . import classes
         from .target import Wishes, device_of, dtype_of, found
 
@@ -251,7 +252,7 @@ def list_figures(out: Results = Path("results"), debug: Debug = False) -> None:
       ritz list
     """
     with _told(debug):
-        from . import experiments
+        from . import papers as experiments
 
         experiments.show_list(out)
 
@@ -283,7 +284,7 @@ def run_figures(
       ritz run singh2026.fig4 --set training.networks=20 --engine processes
     """
     with _told(debug):
-        from . import experiments
+        from . import papers as experiments
         from .target import device_of
 
         place = device_of(device)
@@ -308,7 +309,7 @@ def draw_figures(
       ritz draw '*' --preset paper
     """
     with _told(debug):
-        from . import experiments
+        from . import papers as experiments
 
         if not experiments.draw(ids, preset, out):
             raise typer.Exit(1)
@@ -331,7 +332,7 @@ def show_claims(
       ritz claims --brief
     """
     with _told(debug):
-        from . import experiments
+        from . import papers as experiments
 
         if markdown or brief:
             experiments.markdown(ids or ["*"], out, brief=brief)
@@ -340,14 +341,14 @@ def show_claims(
 
 
 def _forecast(risk: Risk, settings: Settings) -> None:
-    from .. import analysis
+    from ..analysis import spectrum as analysis
     from . import tables
 
     tables.printed(tables.cost(analysis.forecast(risk, settings)))
 
 
 def _analyse(risk: Risk, settings: Settings, place: Target, folder: Path, examples: int | None) -> None:
-    from .. import analysis
+    from ..analysis import spectrum as analysis
     from . import tables
 
     record = analysis.run(risk, settings, name=place.name, source={"factory": place.told, "examples": examples})

@@ -11,12 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .. import class_analysis
-from ..attribution import NAMES
-from ..class_analysis import Settings
+from ..analysis import classes as class_analysis
+from ..analysis.classes import Settings
+from ..classes.attributions import NAMES
 from ..progress import duration
 from ..record import Record
-from ..risk import Risk
+from ..risk.risk import Risk
 from .tables import plain_table, printed
 
 SHARES: dict[str, str] = {str(part): name for part, name in NAMES.items()} | {"functional": "E"}

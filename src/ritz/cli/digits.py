@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from .. import analysis
+from ..analysis import spectrum as analysis
 from ..lab.data import Split, digits
 from ..lab.train import accuracy, train
 from ..record import Record, check_writable
-from ..risk import Risk
+from ..risk.risk import Risk
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE, MOMENTUM = 8, 64, 0.05, 0.9  # to a test accuracy of 97 % in a second
 SETTINGS = analysis.Settings(num_eigenpairs=10, num_steps=80, log_spectrum=True, per_layer=True)

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis import Forecast, array_of, num_products, title_of
+from ..analysis.spectrum import Forecast, array_of, num_products, title_of
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate

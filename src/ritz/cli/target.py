@@ -18,7 +18,7 @@ from torch import nn
 
 from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError
 from ..record import check_writable
-from ..risk import Risk
+from ..risk.risk import Risk
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ..verify import DRAWS, Row, rows
+from ..checks import DRAWS, Row, rows
 
 HEADINGS = ("result", "paper", "equation", "draws", "error of λ", "error of z", "")
 

@@ -17,7 +17,7 @@ from typing import Any
 from .. import progress
 from ..errors import ArgumentError, FileError, RitzError
 from ..record import Record, canonical, check_writable, discard, key, plain
-from .engines import ENGINES, Engine, Failure, InProcess, Processes, Ray, SweepWarning, Task, name_of, warn
+from .workers import ENGINES, Engine, Failure, InProcess, Processes, Ray, SweepWarning, Task, name_of, warn
 
 __all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "locked", "sweep"]
 

@@ -14,17 +14,7 @@ from .synthetic import (
     teacher,
     wedge,
 )
-from .transforms import (
-    Whitened,
-    flattened,
-    imbalanced,
-    one_hot,
-    padded,
-    standardized,
-    subsample,
-    whiten,
-    whiten_by_qr,
-)
+from .transforms import Whitened, flattened, imbalanced, one_hot, padded, standardized, subsample, whiten, whiten_by_qr
 
 __all__ = [
     # what a data set is

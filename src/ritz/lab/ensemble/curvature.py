@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ... import progress
-from ...risk import free_memory
-from ...vectors import check_positive, check_tolerance, check_whole, source
+from ...risk.risk import free_memory
+from ...solvers.basis import check_positive, check_tolerance, check_whole, source
 from ..train.networks import AnyLoss, Batch
 from .lanczos import Product, capacity, largest
 from .stack import Ensemble, losses_at, on_device

@@ -3,17 +3,7 @@
 from .attention import SelfAttention, self_attention
 from .build import parameter_count
 from .convolutional import ResidualBlock, resnet18, resnet20, vgg11
-from .gpt import (
-    GPT,
-    GPT2,
-    SMALL,
-    GPTConfig,
-    attention_on_first_token,
-    gpt,
-    set_sink,
-    sink_bias,
-    without_attention,
-)
+from .gpt import GPT, GPT2, SMALL, GPTConfig, attention_on_first_token, gpt, set_sink, sink_bias, without_attention
 from .mlp import (
     Activation,
     BiasNetwork,

@@ -12,8 +12,8 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from ...errors import ArgumentError, DataError
-from ...losses import Loss
-from ...vectors import check_positive
+from ...risk.losses import Loss
+from ...solvers.basis import check_positive
 from .pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
 from .schedules import Constant, Pace, Schedule
 

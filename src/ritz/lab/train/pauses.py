@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ... import progress, record
 from ...errors import ArgumentError, FileError
-from ...vectors import check_whole
+from ...solvers.basis import check_whole
 from .schedules import Pace, Schedule
 
 Number = TypeVar("Number", float, Tensor)

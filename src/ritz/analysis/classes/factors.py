@@ -1,0 +1,135 @@
+"""The spectrum of every layer's Gauss-Newton block against those of its Kronecker factorisations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import progress
+from ...factored.gram import gram_spectrum
+from ...factored.kronecker import Kronecker, cfac, kfac
+from ...layers.linear import Affine
+from ...operators import gauss_newton
+from ...record import Record
+from ...risk.risk import Risk
+from ...solvers.krylov import spectral_density
+from ...spectrum import Spectrum
+from .layers import Measured, names
+
+STEPS, PROBES = 64, 4  # of quadratures
+PRODUCTS = STEPS * PROBES + 100  # of one quadrature with its outliers
+WORK = 4e12  # floating-point operations of one quadrature: some minutes on one core
+BASIS = 100  # vectors that the search for outliers keeps
+ATOMS, BINS = 1000, 1000  # of a spectrum that a record keeps
+KINDS = ("G", "KFAC", "CFAC")
+
+
+def measure(found: Measured, risk: Risk, layers: list[Affine], *, exact_rows: int, generator: torch.Generator) -> None:
+    """The spectra of G^l, KFAC and CFAC of every layer, and how far apart they are."""
+    chosen = _chosen(found, layers, exact_rows)
+    by_class = _affordable(found, chosen, risk)
+    factorisations = {}
+    if chosen:
+        factorisations["KFAC"] = found.attempted("KFAC", lambda: kfac(risk.restricted_to(names(chosen))))
+    if by_class:
+        factorisations["CFAC"] = found.attempted("CFAC", lambda: cfac(risk.restricted_to(names(by_class))))
+    compared = [layer for layer in chosen if any(factorisations.values())]
+    with progress.bar("Spectra of layers", total=len(compared)) as bar:
+        for layer in compared:
+            bar.advance(0, layer=layer.name)
+            spectra = {"G": _block(risk.restricted_to(names([layer])), exact_rows, generator)}
+            spectra |= _factored(layer.name, factorisations, _options(risk, spectra["G"].size, generator))
+            _note(found, layer.name, spectra)
+            bar.advance()
+
+
+def _chosen(found: Measured, layers: list[Affine], exact_rows: int) -> list[Affine]:
+    plain = found.ungrouped("KFAC and CFAC", [layer for layer in layers if layer.weight is not None])
+    return found.fitting("KFAC and CFAC", plain, lambda layer: max(layer.inputs + 1, layer.outputs), exact_rows)
+
+
+def _affordable(found: Measured, layers: list[Affine], risk: Risk) -> list[Affine]:
+    """The layers of which CFAC can be multiplied as often as a quadrature needs it."""
+    most = int(risk.labels.bincount().max())
+    dear = [layer for layer in layers if _work(layer, most) * risk.num_classes * PRODUCTS > WORK]
+    if dear:
+        told = ", ".join(layer.name for layer in dear)
+        found.notes.append(f"CFAC: left out in {told}, where its spectrum would take minutes.")
+    return [layer for layer in layers if layer not in dear]
+
+
+def _work(layer: Affine, examples: int) -> float:
+    """Operations of Δ_c M H_c, with H_c of the rank that so many examples give it."""
+    o, d = layer.outputs, layer.inputs + 1
+    rank = min(d, layer.positions * examples)
+    return 2.0 * o * min(d * (o + d), rank * (o + 2 * d))
+
+
+def _block(block: Risk, exact_rows: int, generator: torch.Generator) -> Spectrum:
+    """The spectrum of G^l: from its Gram matrix, else from its own; a quadrature where both are too large."""
+    rows = block.num_terms * (block.num_classes - 1)
+    if rows <= exact_rows and block.group is None and block.separable:
+        return gram_spectrum(block, dtype=block.dtype)
+    G = gauss_newton(block)
+    if block.size <= exact_rows:
+        return Spectrum.of_matrix(G.dense())
+    return spectral_density(G, **_options(block, block.size, generator))
+
+
+def _options(risk: Risk, size: int, generator: torch.Generator) -> dict[str, Any]:
+    """Of a quadrature: the C largest eigenvalues are found by themselves, if the search has room for its vectors."""
+    outliers = risk.num_classes if 8.0 * BASIS * size < risk.memory / 4 else 0
+    return {"num_steps": STEPS, "num_probes": PROBES, "outliers": min(outliers, size // 4), "generator": generator}
+
+
+def _factored(name: str, found: dict[str, Kronecker | None], options: dict[str, Any]) -> dict[str, Spectrum]:
+    return {
+        kind: factorisation.layers[name].spectrum(**options)
+        for kind, factorisation in found.items()
+        if factorisation is not None and name in factorisation.layers
+    }
+
+
+def _note(found: Measured, name: str, spectra: dict[str, Spectrum]) -> None:
+    exact = spectra["G"]
+    mean, others = exact.moment(1), {kind: spectrum for kind, spectrum in spectra.items() if kind != "G"}
+    numbers = {
+        "num_parameters": exact.size,
+        "resolutions": {kind: spectrum.resolution for kind, spectrum in spectra.items()},
+        "largest": {kind: spectrum.range[1] for kind, spectrum in spectra.items()},
+        "distances": {kind: s.wasserstein(exact) / mean for kind, s in others.items() if mean > 0},
+    }
+    curves = {}
+    for kind, spectrum in spectra.items():
+        curves[f"{kind}/nodes"], curves[f"{kind}/weights"] = coarsened(spectrum)
+    found.add("kronecker", name, curves, **numbers)
+
+
+def coarsened(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
+    """Nodes and weights of a spectrum that a file has room for: the 1,000 largest, the others in 1,000 bins of log |λ|.
+
+    A bin is an atom at the mean of its eigenvalues, so that mass and trace stay as they are.
+    """
+    if spectrum.nodes.shape[1] <= ATOMS + BINS:
+        return spectrum.nodes, spectrum.weights
+    order = spectrum.nodes[0].abs().argsort(descending=True)  # exact spectra alone are that long, and have one row
+    nodes, weights = spectrum.nodes[0, order], spectrum.weights[0, order]
+    rest, mass = nodes[ATOMS:], weights[ATOMS:]
+    u = (rest.abs() + spectrum.floor).log()
+    place = ((u - u.min()) / (u.max() - u.min()).clamp(min=1e-300) * (BINS - 1)).round().long()
+    masses, sums = (torch.zeros(BINS).double().index_add_(0, place, x) for x in (mass, mass * rest))
+    used = masses > 0
+    joined = torch.cat([nodes[:ATOMS], sums[used] / masses[used]]), torch.cat([weights[:ATOMS], masses[used]])
+    return joined[0][None], joined[1][None]
+
+
+def spectra_of(record: Record, layer: str) -> dict[str, Spectrum]:
+    """The spectra of G^l, KFAC and CFAC of a layer in a record; none where the layer was left out."""
+    scalars = record.scalars["layers"][layer]
+    array = lambda kind, key: torch.as_tensor(record.arrays[f"kronecker/{layer}/{kind}/{key}"])
+    return {
+        kind: Spectrum(array(kind, "nodes"), array(kind, "weights"), scalars["num_parameters"], resolution)
+        for kind, resolution in scalars.get("resolutions", {}).items()
+    }

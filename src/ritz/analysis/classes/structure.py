@@ -1,0 +1,98 @@
+"""The spectra of what layers see, send back and are made of, before and after their class means are knocked out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ... import classes
+from ...classes import knockouts as knockout
+from ...classes.layer_structure import ErrorStructure, FeatureStructure, WeightStructure
+from ...layers.linear import Affine
+from ...operators import Operator, low_rank
+from ...risk.risk import Risk
+from .layers import Measured, names
+
+TOP, TOP_WEIGHTS = 750, 150  # values that are kept: Papyan (2020), Figs. 7 and 13
+Curves = dict[str, Float[Tensor, " k"]]
+
+
+def measure(found: Measured, risk: Risk, layers: list[Affine], exact_rows: int, decay: float | None) -> None:
+    """The class structure of features, of errors and, with a weight decay, of weights."""
+    if not layers:
+        return
+    fitting = partial(found.fitting, layers=layers, limit=exact_rows)
+    chosen = fitting("Features", width=lambda layer: layer.inputs)
+    for name, H in _structures(found, "Features", classes.features, risk, chosen).items():
+        found.add("features", name, _features(H), class_part_of_features=_part(H.between_class, H.second_moment))
+    chosen = fitting("Errors", width=lambda layer: layer.outputs)
+    for name, D in _structures(found, "Errors", classes.backpropagated_errors, risk, chosen).items():
+        found.add("errors", name, _errors(D), class_part_of_errors=_part(D.between_class, D.second_moment))
+    if decay is None:
+        found.notes.append("Weights: left out, for their structure needs the training's weight decay: decay (--decay).")
+        return
+    plain = found.ungrouped("Weights", [layer for layer in layers if layer.weight is not None])
+    chosen = found.fitting("Weights", plain, lambda layer: min(layer.inputs, layer.outputs), exact_rows)
+    for name, W in _structures(found, "Weights", partial(classes.weights, decay=decay), risk, chosen).items():
+        found.add("weights", name, _weights(W), weight_residual=W.residual)
+
+
+def _structures(
+    found: Measured, what: str, structures: Callable[[Risk], dict[str, Any]], risk: Risk, chosen: list[Affine]
+) -> Mapping[str, Any]:
+    """Those of the chosen layers alone: what is kept of the others may not fit into memory."""
+    if not chosen:
+        return {}
+    return found.attempted(what, lambda: structures(risk.restricted_to(names(chosen)))) or {}
+
+
+def _features(H: FeatureStructure) -> Curves:
+    return {
+        "whole": _eigenvalues(H.second_moment),
+        "class": _low_rank_eigenvalues(H.between_class),
+        "off_class": _eigenvalues(knockout.project(H.second_moment, H.between_class)),
+    }
+
+
+def _errors(D: ErrorStructure) -> Curves:
+    means = low_rank(torch.cat([_factor(D.between_class), _factor(D.cross_class)], 1))
+    return {
+        "whole": _eigenvalues(D.second_moment),
+        "class": _low_rank_eigenvalues(D.between_class),
+        "class_and_cross": _low_rank_eigenvalues(means),
+        "off_class": _eigenvalues(knockout.project(D.second_moment, D.between_class)),
+        "off_class_and_cross": _eigenvalues(knockout.project(D.second_moment, means)),
+    }
+
+
+def _weights(W: WeightStructure) -> Curves:
+    """Singular values; the projection takes columns and rows of W_class out."""
+    left = knockout.project(W.weight, W.between_class)
+    return {
+        "whole": torch.linalg.svdvals(W.weight)[:TOP_WEIGHTS],
+        "off_class": torch.linalg.svdvals(left)[:TOP_WEIGHTS],
+    }
+
+
+def _eigenvalues(A: Operator) -> Float[Tensor, " k"]:
+    return torch.linalg.eigvalsh(A.dense()).flip(0)[:TOP].clamp(min=0)
+
+
+def _low_rank_eigenvalues(A: Operator) -> Float[Tensor, " k"]:
+    return torch.linalg.svdvals(_factor(A)).square()[: min(TOP, A.size)]
+
+
+def _factor(A: Operator) -> Float[Tensor, "n r"]:
+    assert A.factor is not None  # class means are held
+    return A.factor
+
+
+def _part(A: Operator, whole: Operator) -> float:
+    """tr A / tr whole."""
+    total = float(whole.dense().trace())
+    return float(_factor(A).square().sum()) / total if total > 0 else 0.0

@@ -1,0 +1,109 @@
+"""Knockouts: take one matrix out of another and see which spectral features go with it.
+
+Papyan (2020), Sec. 3. What disappears with B is attributed to B.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import ArgumentError, NumericalError
+from ..operators import Operator, deflated
+
+Matrix = TypeVar("Matrix", Tensor, Operator)
+
+
+def subtract(A: Matrix, B: Matrix) -> Matrix:
+    """A - B, the subtraction knockout A ⊖ B of two matrices of any shape, or of two operators. Definition 3.1."""
+    _check_kinds(A, B)
+    if isinstance(A, Tensor) and isinstance(B, Tensor):
+        _check_matrices(A, B)
+    return A - B
+
+
+def project(A: Matrix, B: Matrix, *, tolerance: float | None = None) -> Matrix:
+    """(I - B B⁺) A (I - B⁺ B), the projection knockout: A without the columns and rows that B spans.
+
+    Matrices of any shape, or operators of which B knows its `factor`. Only singular values above `tolerance` times
+    the largest count as non-zero, by default min(max(shape), 64) · eps: with all singular vectors, as Definition 3.2
+    reads for matrices that are not square, nothing would be left. For an operator they are those of its factor, so
+    that eigenvalues of B as small as the square of that still count.
+    """
+    _check_kinds(A, B)
+    _check_tolerance(tolerance)
+    if isinstance(A, Operator) and isinstance(B, Operator):
+        return _projected_operator(A, B, tolerance)
+    assert isinstance(A, Tensor) and isinstance(B, Tensor)  # told by _check_kinds; for the type checker
+    _check_matrices(A, B)
+    U, V = _singular_vectors(B, tolerance)
+    A = A - U @ (U.T @ A)
+    return A - (A @ V) @ V.T
+
+
+def _projected_operator(A: Operator, B: Operator, tolerance: float | None) -> Operator:
+    if B.factor is None:
+        raise ArgumentError(
+            f"{B!r} has no known factor.",
+            "To project a matrix out, its range must be known, and products alone do not tell it.",
+            "Build it as low_rank(U), or low_rank(U, values) with non-negative values.",
+            "For the leading part of an operator: pairs = eigenpairs(B, k); low_rank(pairs.vectors, pairs.values).",
+            "Class means beyond the memory budget: raise Risk(..., memory=...) or restrict the risk to a layer.",
+            "subtract(A, B) needs no factor.",
+        )
+    _ = A + B  # refused where they are not of one space
+    Q, R = torch.linalg.qr(_finite(B.factor))
+    return deflated(A, Q @ _singular_vectors(R, tolerance, of=B.factor)[0])
+
+
+def _singular_vectors(
+    B: Float[Tensor, "m n"], tolerance: float | None, *, of: Tensor | None = None
+) -> tuple[Float[Tensor, "m r"], Float[Tensor, "n r"]]:
+    """Left and right singular vectors of the non-zero singular values."""
+    U, values, Vh = torch.linalg.svd(_finite(B), full_matrices=False)
+    shape = B.shape if of is None else of.shape
+    relative = min(max(shape), 64) * torch.finfo(B.dtype).eps if tolerance is None else tolerance
+    rank = int((values > relative * values.max()).sum()) if len(values) else 0
+    return U[:, :rank], Vh[:rank].T
+
+
+def _finite(B: Tensor) -> Tensor:
+    if not bool(torch.isfinite(B).all()):
+        raise NumericalError(
+            "The matrix to knock out holds NaN or infinity.",
+            "It has no singular vectors.",
+            "Look for a division by zero where it was built.",
+        )
+    return B
+
+
+def _check_kinds(A: object, B: object) -> None:
+    kinds = [Tensor if isinstance(X, Tensor) else Operator if isinstance(X, Operator) else None for X in (A, B)]
+    if kinds[0] is None or kinds[0] is not kinds[1]:
+        raise ArgumentError(
+            f"A {type(A).__name__} and a {type(B).__name__} were given.",
+            "A knockout takes two tensors or two operators.",
+            "Wrap a symmetric matrix as Operator.from_matrix(A), or form a small operator's matrix: A.dense().",
+        )
+
+
+def _check_matrices(A: Tensor, B: Tensor) -> None:
+    if A.ndim != 2 or (A.shape, A.dtype, A.device) != (B.shape, B.dtype, B.device) or not A.is_floating_point():
+        raise ArgumentError(
+            f"Matrices of shape {tuple(A.shape)} ({A.dtype}, {A.device}) and {tuple(B.shape)} ({B.dtype}, {B.device}) "
+            "were given.",
+            "One is knocked out of the other, so both are of one shape, real, in one precision and place.",
+            "Convert with .to(A.device, A.dtype), or transpose one.",
+        )
+
+
+def _check_tolerance(tolerance: float | None) -> None:
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise ArgumentError(
+            f"tolerance={tolerance} was given.",
+            "It is relative to the largest singular value, so it lies between 0 and 1.",
+            "Leave it out.",
+        )

@@ -1,0 +1,123 @@
+"""The parts of G without their means: products through J, class averages in the space of outputs, and Jᵀ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .. import progress
+from ..engine.product import quiet
+from ..operators import Operator
+from ..risk.batches import Batch
+from ..risk.class_terms import Terms, as_outputs
+from ..risk.risk import Risk
+from .columns import Pullback, forward
+from .means import class_means
+from .moments import ratio
+
+Along = Float[Tensor, "C C k"]  # g_{c,c'}ᵀ V
+
+
+class OutputSpace:
+    """Products with G_class, G_cross, G_own and G_within that hold N · C · k numbers instead of C² · n.
+
+    With t_{i,c'} = g_{i,c,c'}ᵀ v = pᵢᵀ Jᵢ v - (Jᵢ v)_{c'}, each part is Σ w_{i,c,c'} β_{i,c'} g_{i,c,c'}, where the
+    coefficients β are class averages of t; and Σ_{c'} w_{i,c,c'} β_{c'} (pᵢ - e_{c'}) = -aᵢ (diag pᵢ - pᵢ pᵢᵀ) β / Σ w.
+    """
+
+    def __init__(self, risk: Risk, weights: Float[Tensor, "C C"]) -> None:
+        self.risk, self.weights, self._pullback = risk, weights, Pullback(risk)
+        self._eye = torch.eye(len(weights), dtype=torch.bool, device=weights.device)[..., None]
+
+    def operator(self, part: str) -> Operator:
+        """One of "between_class", "cross_class", "own_class" and "within"."""
+        coefficients = {
+            "between_class": lambda a: (self._class_average(a).expand_as(a)).masked_fill(self._eye, 0.0),
+            "cross_class": lambda a: (a - self._class_average(a)).masked_fill(self._eye, 0.0),
+            "own_class": lambda a: a.masked_fill(~self._eye, 0.0),
+            "within": None,
+        }[part]
+        risk = self.risk
+        return Operator(lambda V: self._product(V, coefficients), risk.size, risk.dtype, risk.device)
+
+    def _product(self, V: Float[Tensor, "n k"], coefficients: Callable[[Along], Along] | None) -> Float[Tensor, "n k"]:
+        if not V.shape[1]:
+            return V.clone()
+        rows = V.T.contiguous()
+        along, slopes = self._averages(rows)
+        beta = along if coefficients is None else coefficients(along)
+        total = torch.zeros_like(rows)
+        with progress.bar("Jᵀ U") as bar:
+            for batch, slope in zip(self.risk.batches, slopes, strict=True):
+                leaves, z, found = forward(self.risk, batch)
+                mine = beta[found.labels].movedim(-1, 0)
+                U = -_curvature(found, slope - mine if coefficients is None else mine)
+                total += torch.cat(list(self._pullback(z, leaves, as_outputs(self.risk, U, z))))
+                bar.advance()
+        return self.risk.reduced(total).T
+
+    def _averages(self, rows: Float[Tensor, "k n"]) -> tuple[Along, list[Float[Tensor, "k t C"]]]:
+        """g_{c,c'}ᵀ V, and t of every term."""
+        along = self.weights.new_zeros(*self.weights.shape, len(rows))
+        slopes = []
+        with progress.bar("J V") as bar:
+            for batch in self.risk.batches:
+                leaves, z, found = forward(self.risk, batch)
+                slopes.append(_slopes(found, self._pushed(leaves, z, batch, rows)))
+                shares = ratio(found.weights, self.weights[found.labels])
+                along.index_add_(0, found.labels, (shares * slopes[-1]).movedim(0, -1))
+                bar.advance()
+        return self.risk.reduced(along), slopes
+
+    def _class_average(self, along: Along) -> Float[Tensor, "C 1 k"]:
+        """g_cᵀ V from g_{c,c'}ᵀ V."""
+        return class_means(along, self.weights)[:, None]
+
+    def _pushed(
+        self, leaves: list[Tensor], z: Tensor, batch: Batch, rows: Float[Tensor, "k n"]
+    ) -> Float[Tensor, "k t C"]:
+        """J V by rows of terms, in float64."""
+        with self.risk.numerics(self.risk.tangent_precision), quiet():
+            try:
+                columns = _reverse_twice(self.risk, leaves, z, rows)
+            except RuntimeError:  # an operation without a double backward
+                columns = _forward_mode(self.risk, batch, rows)
+        dim = self.risk.loss.class_dim % z.ndim  # type: ignore[attr-defined]
+        return columns.movedim(dim + 1, -1).reshape(len(rows), -1, z.shape[dim]).double()
+
+
+def _reverse_twice(risk: Risk, leaves: list[Tensor], z: Tensor, rows: Float[Tensor, "k n"]) -> Tensor:
+    """J V as the derivative of u ↦ Jᵀu, which is linear in u, along V."""
+    if not z.requires_grad:
+        return z.new_zeros(len(rows), *z.shape)
+    u = torch.zeros_like(z, requires_grad=True)
+    transposed = torch.autograd.grad(z, leaves, u, create_graph=True, allow_unused=True)
+    used = [i for i, piece in enumerate(transposed) if piece is not None and piece.requires_grad]
+    outputs = [transposed[i] for i in used]
+    along = lambda row: [piece for i, piece in enumerate(risk.unflatten(row)) if i in used]
+    return torch.stack([torch.autograd.grad(outputs, u, along(row), retain_graph=True)[0] for row in rows])
+
+
+def _forward_mode(risk: Risk, batch: Batch, rows: Float[Tensor, "k n"]) -> Tensor:
+    network, primals = lambda *p: risk.outputs(p, batch), tuple(leaf.detach() for leaf in risk.leaves())
+    return torch.stack([torch.func.jvp(network, primals, tuple(risk.unflatten(row)))[1] for row in rows])
+
+
+def _slopes(found: Terms, Jv: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
+    """t_{c'} = Σ_k p_k (Jv)_k - (Jv)_{c'}; constants play no part, and without them a sure network does not cancel."""
+    shifted = _without_top(found, Jv)
+    return (found.probabilities * shifted).sum(-1, keepdim=True) - shifted
+
+
+def _curvature(found: Terms, beta: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
+    """a (diag p - p pᵀ) β."""
+    shifted = _without_top(found, beta)
+    return found.weights * (shifted - (found.probabilities * shifted).sum(-1, keepdim=True))
+
+
+def _without_top(found: Terms, values: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
+    top = found.probabilities.argmax(-1, keepdim=True).expand(len(values), -1, 1)
+    return values - values.gather(-1, top)

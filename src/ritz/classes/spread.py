@@ -1,0 +1,102 @@
+"""Distances of single gradients from their means, without keeping more than a few gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .. import progress
+from ..engine.product import quiet
+from ..engine.trial import distance, tolerance
+from ..risk.batches import Batch, of_one
+from ..risk.class_terms import Terms, as_outputs, class_batches
+from ..risk.risk import Risk
+from .columns import Pullback, forward
+
+Gradients = tuple[Tensor, list[Tensor]]  # weights (b, m) of b terms and m columns; pieces (b, m, size of a parameter)
+BYTES = 2**29  # of single gradients at a time, at most: more do not make it faster
+
+
+def squared_distances(
+    gradients: TermGradients, label: int, columns: list[int], means: Float[Tensor, "m n"]
+) -> Float[Tensor, ""]:
+    """Σ_{i in c} Σ_{c'} w_{i,c,c'} ‖g_{i,c,c'} - g_{c,c'}‖² over this rank's terms of one class and some columns c'."""
+    total = torch.zeros((), dtype=torch.float64, device=means.device)
+    centres = means.split(gradients.sizes, dim=1)
+    with progress.bar("Single gradients") as bar:
+        for batch in class_batches(gradients.risk, only=label):
+            for weights, pieces in gradients(batch, label, columns):
+                for piece, centre in zip(pieces, centres, strict=True):
+                    distances = torch.linalg.vector_norm(piece - centre, dim=-1, dtype=torch.float64)
+                    total += (weights * distances.square()).sum()
+                bar.advance(len(weights))
+    return total
+
+
+class TermGradients:
+    """g_{i,c,c'} of single terms: several examples at once where `vmap` serves the model, else one by one."""
+
+    def __init__(self, risk: Risk) -> None:
+        self.risk, self._pullback = risk, Pullback(risk)
+        self.sizes = [shape.numel() for shape in risk.shapes.values()]
+        self._together: bool | None = None if risk.separable else False  # None until tried
+
+    def __call__(self, batch: Batch, label: int, columns: list[int]) -> Iterator[Gradients]:
+        """Weights and gradients, a few terms at a time."""
+        one_term_each = batch.targets.ndim == 1
+        if self._together is None and one_term_each and len(batch) > 1:  # some rules fail for several examples alone
+            self._together = self._agrees(batch.first(2), label, columns)
+        if self._together and one_term_each:
+            for first in range(0, len(batch), self._chunk(len(columns))):
+                yield self._at_once(batch.rows(slice(first, first + self._chunk(len(columns)))), label, columns)
+        else:
+            yield from self._one_by_one(batch, label, columns)
+
+    def _chunk(self, num_columns: int) -> int:
+        size = num_columns * self.risk.size * self.risk.theta.element_size()
+        return max(1, int(min(self.risk.memory / 4, BYTES) // size))
+
+    def _agrees(self, batch: Batch, label: int, columns: list[int]) -> bool:
+        try:
+            found = torch.cat(self._at_once(batch, label, columns)[1], -1)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # an operation that cannot be batched
+            return False
+        expected = torch.cat([torch.cat(pieces, -1) for _, pieces in self._one_by_one(batch, label, columns)])
+        return found.shape == expected.shape and distance(found, expected) <= tolerance(self.risk.dtype)
+
+    def _at_once(self, batch: Batch, label: int, columns: list[int]) -> Gradients:
+        risk, (_, z, found) = self.risk, forward(self.risk, batch)
+        primals = tuple(leaf.detach() for leaf in risk.leaves())
+        U = as_outputs(risk, torch.stack([found.errors(k) for k in columns]), z).movedim(0, 1)
+
+        def pulled(inputs: Tensor | dict[str, Tensor], target: Tensor, cotangents: Tensor) -> tuple[Tensor, ...]:
+            alone = Batch(of_one(inputs), target[None])
+            network = lambda *p: risk.outputs(p, alone)[0]
+            return torch.func.vmap(torch.func.vjp(network, *primals)[1])(cotangents)
+
+        with risk.numerics(risk.tangent_precision), quiet():
+            pieces = torch.func.vmap(pulled)(batch.inputs, batch.targets, U)
+        weights = found.weights[:, columns] * found.members(label)[:, None]
+        return weights, [piece.reshape(len(batch), len(columns), -1) for piece in pieces]
+
+    def _one_by_one(self, batch: Batch, label: int, columns: list[int]) -> Iterator[Gradients]:
+        """Term by term; an example at a time where it does not depend on the others."""
+        examples = (batch.rows(slice(i, i + 1)) for i in range(len(batch))) if self.risk.separable else [batch]
+        for example in examples:
+            leaves, z, found = forward(self.risk, example)
+            for term in found.members(label).nonzero()[:, 0].tolist():
+                U = as_outputs(self.risk, _errors_of(found, term, columns), z)
+                rows = torch.cat(list(self._pullback(z, leaves, U)))
+                yield found.weights[term, columns][None], list(rows[None].split(self.sizes, dim=-1))
+
+
+def _errors_of(found: Terms, term: int, columns: list[int]) -> Float[Tensor, "m t C"]:
+    """p - e_{c'} of one term alone, for some c'."""
+    U = found.probabilities.new_zeros(len(columns), *found.probabilities.shape)
+    U[:, term] = torch.stack([found.errors(k)[term] for k in columns])
+    return U

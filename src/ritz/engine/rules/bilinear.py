@@ -1,0 +1,182 @@
+"""Linear layers and convolutions as bilinear maps: y = C(x, w), x̄ = I(ȳ, w), w̄ = K(ȳ, x).
+
+The three maps are each other's derivatives, so that derivatives of any order are fast kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+
+Context = Any  # autograd's context object, to which a Function may attach what it likes
+
+
+class Matrix:
+    """The bilinear maps of y = x Wᵀ, for x with any leading dimensions."""
+
+    def forward(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        """C(x, w) + b."""
+        return F.linear(x, w, bias)
+
+    def to_input(self, y: Tensor, w: Tensor) -> Tensor:
+        """I(ȳ, w) = ȳ W."""
+        return y @ w
+
+    def to_weight(self, y: Tensor, x: Tensor) -> Tensor:
+        """K(ȳ, x) = ȳᵀ x."""
+        return y.reshape(-1, y.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+
+    def to_bias(self, y: Tensor) -> Tensor:
+        """Σ ȳ."""
+        return y.reshape(-1, y.shape[-1]).sum(0)
+
+    def from_bias(self, b: Tensor) -> Tensor:
+        """b, shaped to broadcast over y."""
+        return b
+
+    def add_forward(self, y: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        """y + C(x, w), accumulated by the matrix product itself where y is a tensor of its own."""
+        if not _has_memory(y):
+            return y + F.linear(x, w)
+        y.view(-1, y.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]), w.T)
+        return y
+
+    def stored(self, w: Tensor) -> Tensor:
+        """w as it is: a matrix has no other order of memory that would help."""
+        return w
+
+
+class Convolution:
+    """The bilinear maps of a convolution."""
+
+    def __init__(self, x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+        tuples = ([a] * (w.ndim - 2) if isinstance(a, int) else list(a) for a in (stride, padding, dilation))
+        self.stride, self.padding, self.dilation = tuples
+        self.groups, self.input_shape, self.weight_shape = groups, x.shape, w.shape
+        self.channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+
+    def forward(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        """C(x, w) + b."""
+        return torch.ops.aten.convolution(
+            x, w, bias, self.stride, self.padding, self.dilation, False, [0] * len(self.stride), self.groups
+        )
+
+    def to_input(self, y: Tensor, w: Tensor) -> Tensor:
+        """I(ȳ, w), stored as w is: of x, only the shape is passed."""
+        return self._backward(y, y.new_empty(1).expand(self.input_shape), w, [True, False, False])[0]
+
+    def to_weight(self, y: Tensor, x: Tensor) -> Tensor:
+        """K(ȳ, x)."""
+        return self._backward(y, x, y.new_empty(1).expand(self.weight_shape), [False, True, False])[1]
+
+    def to_bias(self, y: Tensor) -> Tensor:
+        """Σ ȳ over examples and positions."""
+        return y.sum([0, *range(2, y.ndim)])
+
+    def from_bias(self, b: Tensor) -> Tensor:
+        """b, shaped to broadcast over y."""
+        return b.view([-1] + [1] * len(self.stride))
+
+    def add_forward(self, y: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        """y + C(x, w)."""
+        return y.add_(self.forward(x, w))
+
+    def stored(self, w: Tensor) -> Tensor:
+        """A kernel in the order of memory of the images, so that nothing is turned round in the products."""
+        if self.channels_last and _has_memory(w):
+            return w.contiguous(memory_format=torch.channels_last)
+        return w
+
+    def _backward(self, y: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> tuple[Any, ...]:
+        zeros = [0] * len(self.stride)
+        return torch.ops.aten.convolution_backward(
+            y, x, w, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, mask
+        )
+
+
+class Bilinear(Function):
+    """y = C(x, w) + b, with x̄ = I(ȳ, w), w̄ = K(ȳ, x): the three maps are each other's derivatives."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, x: Tensor, w: Tensor, bias: Tensor | None, maps: Matrix | Convolution, second: bool
+    ) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.maps, ctx.second = maps, second
+        return maps.forward(x, w, bias)
+
+    @staticmethod
+    def backward(ctx: Context, y: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        needed = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():
+            x, w = (x, w) if ctx.second else (x.detach(), w.detach())
+            return *BilinearBackward.apply(y, x, w, ctx.maps, needed), None, None
+        return *_bilinear_backward(y, x, w, ctx.maps, needed), None, None
+
+
+class BilinearBackward(Function):
+    """(x̄, w̄, b̄) as functions of ȳ, x and w."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, y: Tensor, x: Tensor, w: Tensor, maps: Matrix | Convolution, needed: tuple[bool, ...]
+    ) -> tuple[Tensor | None, ...]:
+        ctx.save_for_backward(y, x, w)
+        ctx.maps = maps
+        ctx.set_materialize_grads(False)
+        return _bilinear_backward(y, x, w, maps, needed)
+
+    @staticmethod
+    def backward(ctx: Context, dx: Tensor | None, dw: Tensor | None, db: Tensor | None) -> tuple[Tensor | None, ...]:
+        y, x, w = ctx.saved_tensors
+        maps, (_, to_x, to_w, *_) = ctx.maps, ctx.needs_input_grad
+        dw = None if dw is None else maps.stored(dw)
+        return (
+            _tangent(maps, y, x, w, dx, dw, db),
+            maps.to_input(y, dw) if to_x and dw is not None else None,
+            maps.to_weight(y, dx) if to_w and dx is not None else None,
+            None,
+            None,
+        )
+
+
+def _bilinear_backward(
+    y: Tensor, x: Tensor, w: Tensor, maps: Matrix | Convolution, needed: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    return (
+        maps.to_input(y, w) if needed[0] else None,
+        maps.to_weight(y, x) if needed[1] else None,
+        maps.to_bias(y) if needed[2] else None,
+    )
+
+
+def _tangent(
+    maps: Matrix | Convolution,
+    y: Tensor,
+    x: Tensor,
+    w: Tensor,
+    dx: Tensor | None,
+    dw: Tensor | None,
+    db: Tensor | None,
+) -> Tensor | None:
+    """ẏ = C(ẋ, w) + C(x, ẇ) + ḃ."""
+    if dw is not None:
+        along = maps.forward(x, dw, db)
+        return along if dx is None else maps.add_forward(along, dx, w)
+    if dx is not None:
+        return maps.forward(dx, w, db)
+    return None if db is None else maps.from_bias(db).expand_as(y)
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether a tensor is one array; what stands for several columns under vmap is not, and is not written into."""
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,353 @@
+"""Derivative rules: layers whose second derivative PyTorch computes the long way round.
+
+PyTorch's own double backward of a convolution convolves with kernels as large as the image, that of a
+normalisation expands into dozens of elementwise passes, and that of GELU evaluates the error function anew in
+every product. The rules here are closed under differentiation: each derivative is one of a few fast kernels, and
+whatever does not depend on the direction is computed once. `EfficientRules` swaps them in while a model runs; the
+engine compares products with and without them before it trusts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from .attention import attention
+from .bilinear import Bilinear, Convolution, Matrix
+
+Context = Any  # autograd's context object, to which a Function may attach what it likes
+Scalar = Callable[[Tensor], Tensor]  # a function applied elementwise
+
+
+class EfficientRules(TorchFunctionMode):
+    """While active, layers with a rule use it; every other function runs as it is.
+
+    With `second=False` the graph of Jᵀu is differentiated with respect to u alone, as Gauss-Newton products
+    need it, and the terms with a second derivative of the network are never built.
+    """
+
+    def __init__(self, *, second: bool) -> None:
+        super().__init__()
+        self.second, self.used = second, False
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        rule = RULES.get(func)
+        result = rule(self.second, *args, **(kwargs or {})) if rule else NotImplemented
+        if result is NotImplemented:
+            return func(*args, **(kwargs or {}))
+        self.used = True
+        return result
+
+
+class WithValue(Function):
+    """A rule's derivatives at PyTorch's own value.
+
+    Computed another way, a value differs in its last digit, and where a ReLU follows, the last digit decides.
+    """
+
+    @staticmethod
+    def forward(ctx: Context, result: Tensor, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor, None]:
+        return cotangent, None
+
+
+# Pointwise functions ------------------------------------------------------------------------------------------------
+
+
+class Pointwise(Function):
+    """φ(x), its slope and curvature evaluated once."""
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, phi: Scalar, second: bool) -> Tensor:
+        value, slope = _value_and_slope(x, phi)
+        ctx.save_for_backward(x, slope)
+        ctx.phi, ctx.second = phi, second
+        return value
+
+    @staticmethod
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor, None, None]:
+        x, slope = ctx.saved_tensors
+        if torch.is_grad_enabled() and ctx.second:
+            return PointwiseBackward.apply(cotangent, x, slope, ctx.phi), None, None
+        return cotangent * slope, None, None
+
+
+class PointwiseBackward(Function):
+    """ȳ φ'(x) as a function of ȳ and x."""
+
+    @staticmethod
+    def forward(ctx: Context, cotangent: Tensor, x: Tensor, slope: Tensor, phi: Scalar) -> Tensor:
+        ctx.save_for_backward(slope, cotangent * _curvature(x, phi))
+        return cotangent * slope
+
+    @staticmethod
+    def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        slope, bend = ctx.saved_tensors
+        return tangent * slope, tangent * bend, None, None
+
+
+def _value_and_slope(x: Tensor, phi: Scalar) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        value = phi(x)
+        (slope,) = torch.autograd.grad(value, x, torch.ones_like(value))
+    return value.detach(), slope
+
+
+def _curvature(x: Tensor, phi: Scalar) -> Tensor:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        value = phi(x)
+        (slope,) = torch.autograd.grad(value, x, torch.ones_like(value), create_graph=True)
+        (curvature,) = torch.autograd.grad(slope, x, torch.ones_like(slope))
+    return curvature
+
+
+def _pointwise(func: Any) -> Callable[..., Any]:
+    def rule(second: bool, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.pop("inplace", False) or not input.requires_grad:
+            return NotImplemented
+        return Pointwise.apply(input, lambda t: func(t, *args, **kwargs), second)
+
+    return rule
+
+
+# Linear layers and convolutions -------------------------------------------------------------------------------------
+
+
+def _linear(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    if input.ndim < 2:
+        return NotImplemented
+    return Bilinear.apply(input, weight, bias, Matrix(), second)
+
+
+def _convolution(
+    second: bool,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    if isinstance(padding, str) or input.ndim != weight.ndim:  # padding="same", or an input without a batch
+        return NotImplemented
+    maps = Convolution(input, weight, stride, padding, dilation, groups)
+    weight = maps.stored(weight)
+    result = Bilinear.apply(input, weight, bias, maps, second)
+    result.convolution = (input, weight, bias, maps, result._version)  # for a batch norm that follows
+    return result
+
+
+# Normalisations -----------------------------------------------------------------------------------------------------
+
+
+class Standardize(Function):
+    """x̂ = r (x - mean) with r = 1/√(var + ε), over the last dimensions."""
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, shape: list[int], epsilon: float, second: bool) -> Tensor:
+        standardized, mean, scale = torch.native_layer_norm(x, shape, None, None, epsilon)
+        ctx.save_for_backward(x, standardized, mean, scale)
+        ctx.shape, ctx.second = shape, second
+        return standardized
+
+    @staticmethod
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        x, standardized, mean, scale = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            x = x if ctx.second else x.detach()
+            result = StandardizeBackward.apply(cotangent, x, standardized, mean, scale, ctx.shape)
+        else:
+            result = _standardize_jacobian(cotangent, x, mean, scale, ctx.shape)
+        return result, None, None, None
+
+
+class StandardizeBackward(Function):
+    """P ȳ = r (ȳ - mean(ȳ) - x̂ mean(ȳ x̂)) as a function of ȳ and x; P is symmetric."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, a: Tensor, x: Tensor, standardized: Tensor, mean: Tensor, scale: Tensor, shape: list[int]
+    ) -> Tensor:
+        result = _standardize_jacobian(a, x, mean, scale, shape)
+        ctx.save_for_backward(a, x, standardized, mean, scale, result)
+        ctx.shape = shape
+        return result
+
+    @staticmethod
+    def backward(ctx: Context, c: Tensor) -> tuple[Tensor | None, ...]:
+        a, x, standardized, mean, scale, projected = ctx.saved_tensors
+        dims = list(range(-len(ctx.shape), 0))
+        to_a = _standardize_jacobian(c, x, mean, scale, ctx.shape)
+        if not ctx.needs_input_grad[1]:
+            return to_a, None, None, None, None, None
+        # ∇ₓ⟨c, P a⟩ = -r (x̂ mean(c·Pa) + P[mean(a x̂) c + mean(c x̂) a])
+        mixed = (a * standardized).mean(dims, True) * c + (c * standardized).mean(dims, True) * a
+        along = standardized * (c * projected).mean(dims, True)
+        to_x = -scale * (along + _standardize_jacobian(mixed, x, mean, scale, ctx.shape))
+        return to_a, to_x, None, None, None, None
+
+
+def _standardize_jacobian(a: Tensor, x: Tensor, mean: Tensor, scale: Tensor, shape: list[int]) -> Tensor:
+    return torch.ops.aten.native_layer_norm_backward(a, x, shape, mean, scale, None, None, [True, False, False])[0]
+
+
+class LayerNorm(Function):
+    """y = w x̂ + b, whose backward pass is differentiated with respect to ȳ alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: list[int], epsilon: float
+    ) -> Tensor:
+        value, mean, scale = torch.native_layer_norm(x, shape, weight, bias, epsilon)
+        ctx.save_for_backward(x, weight, bias, mean, scale)
+        ctx.shape = shape
+        return value
+
+    @staticmethod
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        saved, needed = [_detached(tensor) for tensor in ctx.saved_tensors], list(ctx.needs_input_grad[:3])
+        run: Callable[..., Any] = LayerNormBackward.apply if torch.is_grad_enabled() else _layer_norm_backward
+        return *run(cotangent, *saved, ctx.shape, needed), None, None
+
+
+class LayerNormBackward(Function):
+    """(x̄, w̄, b̄) = (P w ȳ, Σ ȳ x̂, Σ ȳ) as functions of ȳ, so that ẏ = w P ẋ + x̂ ẇ + ḃ."""
+
+    @staticmethod
+    def forward(
+        ctx: Context,
+        cotangent: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean: Tensor,
+        scale: Tensor,
+        shape: list[int],
+        needed: list[bool],
+    ) -> tuple[Tensor | None, ...]:
+        standardized = (x - mean) * scale if needed[1] else None
+        ctx.save_for_backward(cotangent, x, weight, mean, scale, standardized)
+        ctx.shape = shape
+        ctx.set_materialize_grads(False)
+        return _layer_norm_backward(cotangent, x, weight, bias, mean, scale, shape, needed)
+
+    @staticmethod
+    def backward(ctx: Context, dx: Tensor | None, dw: Tensor | None, db: Tensor | None) -> tuple[Tensor | None, ...]:
+        y, x, weight, mean, scale, standardized = ctx.saved_tensors
+        total = None if db is None else db.expand_as(y)
+        if dx is not None:
+            projected = _standardize_jacobian(dx.contiguous(), x, mean, scale, ctx.shape)
+            total = _sum_with_product(total, projected, weight)
+        if dw is not None:
+            total = _sum_with_product(total, standardized, dw)
+        return total, *[None] * 7
+
+
+def _layer_norm_backward(
+    cotangent: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    scale: Tensor,
+    shape: list[int],
+    needed: list[bool],
+) -> tuple[Tensor | None, ...]:
+    kernel = torch.ops.aten.native_layer_norm_backward
+    found = kernel(cotangent.contiguous(), x, shape, mean, scale, weight, bias, needed)
+    return tuple(tensor if wanted else None for tensor, wanted in zip(found, needed, strict=True))
+
+
+def _sum_with_product(total: Tensor | None, a: Tensor, b: Tensor | None) -> Tensor:
+    """total + a b, where a missing total is zero and a missing b is one."""
+    if total is None:
+        return a if b is None else a * b
+    return total + a if b is None else torch.addcmul(total, a, b)
+
+
+def _layer_norm(
+    second: bool,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Tensor:
+    if not second:
+        return LayerNorm.apply(input, weight, bias, list(normalized_shape), eps)
+    result = Standardize.apply(input, list(normalized_shape), eps, second)
+    result = result if weight is None else result * weight
+    result = result if bias is None else result + bias
+    return WithValue.apply(
+        result, F.layer_norm(input.detach(), list(normalized_shape), _detached(weight), _detached(bias), eps)
+    )
+
+
+def _batch_norm(
+    second: bool,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    if training or running_mean is None or running_var is None:
+        return NotImplemented
+    value = F.batch_norm(
+        input.detach(), running_mean, running_var, _detached(weight), _detached(bias), False, momentum, eps
+    )
+    scale = (running_var + eps).rsqrt()  # in evaluation mode the layer is affine, channel by channel
+    scale = scale if weight is None else scale * weight
+    shift = -running_mean * scale if bias is None else bias - running_mean * scale
+    x, w, b, maps, version = getattr(input, "convolution", [None] * 5)
+    if version == input._version:  # not changed in place since: an affine map of a convolution is a convolution
+        w = w * scale.view([-1] + [1] * (w.ndim - 1))
+        result = Bilinear.apply(x, w, shift if b is None else shift + b * scale, maps, second)
+    else:
+        channels = [-1] + [1] * (input.ndim - 2)
+        result = torch.addcmul(shift.view(channels), input, scale.view(channels))
+    return WithValue.apply(result, value)
+
+
+def _weight_norm(second: bool, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """g v/‖v‖ by plain operations: the fused kernel's second derivative is wrong."""
+    result = v * (g / torch.norm_except_dim(v, 2, dim))
+    return WithValue.apply(result, torch._weight_norm(v.detach(), g.detach(), dim))
+
+
+def _detached(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach()
+
+
+_POINTWISE = (
+    F.gelu, F.silu, F.mish, F.softplus, F.elu, F.celu, F.selu, F.logsigmoid, F.softsign, F.tanhshrink,
+    torch.tanh, torch.sigmoid, torch.erf, torch.sin, torch.cos,
+    Tensor.tanh, Tensor.sigmoid, Tensor.erf, Tensor.sin, Tensor.cos,
+)  # fmt: skip
+RULES: dict[Any, Callable[..., Any]] = {
+    **{func: _pointwise(func) for func in _POINTWISE},
+    F.linear: _linear,
+    torch.conv1d: _convolution,
+    torch.conv2d: _convolution,
+    torch.conv3d: _convolution,
+    F.layer_norm: _layer_norm,
+    F.batch_norm: _batch_norm,
+    torch._weight_norm: _weight_norm,
+    F.scaled_dot_product_attention: attention,
+}

@@ -1,0 +1,316 @@
+"""Where the tasks of a sweep run: in this process, over processes of this machine, on a Ray cluster.
+
+No scheduler of our own: a pool of Python's runs one task at a time, Ray runs the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from threading import Thread
+from time import perf_counter
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from .. import progress
+from ..errors import ArgumentError
+from ..record import Record, provenance
+
+Task = Callable[[Any], Record | Mapping[str, Any]]
+Outcomes = Generator[tuple[str, "Record | Failure"], None, None]
+
+
+class SweepWarning(UserWarning):
+    """Something that a sweep recovered from, or will report at its end."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a task has no result."""
+
+    error: str
+    traceback: str = ""
+    config: Any = None
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Where tasks run. It yields what became of each, in any order, and raises only before the first."""
+
+    def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
+        """The name of each config with the record or the failure it led to."""
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """One task after the other, here."""
+
+    def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
+        """In the order of the configs."""
+        for name, config in configs.items():
+            yield name, _outcome(task, config)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Tasks over processes of this machine, each with its share of the cores; the one that dies costs only its task.
+
+    A task whose process died (killed, out of memory) is tried again in a fresh one, `retries` times at most.
+    """
+
+    workers: int | None = None
+    retries: int = 2
+
+    def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
+        """In the order in which they end."""
+        count = min(self._workers(), len(configs))
+        threads = max(1, min(_cores(), torch.get_num_threads()) // count)  # OMP_NUM_THREADS=1 means one
+        _check_importable(task)
+        idle = [_Worker(threads) for _ in range(count)]
+        busy = dict[Future[Record | Failure], tuple[str, _Worker]]()
+        queue, deaths = deque(configs), Counter[str]()
+        try:
+            _check_starts(idle[0], task)
+            while queue or busy:
+                while queue and idle:
+                    name, worker = queue.popleft(), idle.pop()
+                    busy[worker.submit(_quiet_outcome, task, configs[name])] = name, worker
+                for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                    name, worker = busy.pop(future)
+                    outcome = _ended(future)
+                    if outcome is None:
+                        worker.close()
+                        worker = _Worker(threads)
+                        deaths[name] += 1
+                        if deaths[name] <= self.retries:
+                            warn(f"The process of {configs[name]} died. It is tried again.")
+                            queue.append(name)
+                        else:
+                            outcome = Failure(f"Its process died {deaths[name]} times: killed, or out of memory.")
+                    idle.append(worker)
+                    if outcome is not None:
+                        yield name, outcome
+        finally:
+            for worker in [*idle, *(worker for _, worker in busy.values())]:
+                worker.close()
+
+    def _workers(self) -> int:
+        if self.workers is not None and self.workers < 1:
+            raise ArgumentError(
+                f"A sweep over {self.workers} processes was asked for.",
+                "Somebody has to do the work.",
+                "Ask for at least one, or for none in particular: then there are as many as cores.",
+            )
+        return self.workers or _cores()
+
+
+class _Worker:
+    """A process in a pool of its own, so that nobody else's task is lost with it. It ends when its leash is let go.
+
+    The leash is a pipe that only the sweeping process holds: also when that one is killed, no worker stays behind.
+    """
+
+    def __init__(self, threads: int) -> None:
+        context = get_context("spawn")  # CUDA and threads do not survive a fork
+        self._held, self._leash = context.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(self._held, threads))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        try:
+            return self._pool.submit(function, *arguments)
+        except BrokenProcessPool as error:  # it died between two tasks
+            failed = Future[Any]()
+            failed.set_exception(error)
+            return failed
+
+    def close(self) -> None:
+        self._leash.close()
+        self._held.close()
+        self._pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Tasks over a Ray cluster: the one at `address`, else one that runs here already, else one started for the sweep.
+
+    Ray itself hands out cores and GPUs, and retries a task whose worker or machine was lost.
+    """
+
+    address: str | None = None
+    cpus_per_task: float = 1
+    gpus_per_task: float = 0
+    retries: int = 2
+
+    def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
+        """In the order in which they end."""
+        ray = _ray()
+        ours = not ray.is_initialized()
+        if ours:
+            ray.init(address=self.address, log_to_driver=False)
+        try:
+            self._check_resources(ray)
+            options = {"num_cpus": self.cpus_per_task, "num_gpus": self.gpus_per_task, "max_retries": self.retries}
+            run, threads = ray.remote(**options)(_threaded_outcome), max(1, int(self.cpus_per_task))
+            names = {run.remote(task, config, threads): name for name, config in configs.items()}
+            while names:
+                (done,), _ = ray.wait(list(names), num_returns=1)
+                try:
+                    outcome = ray.get(done)
+                except ray.exceptions.RayError as error:  # tasks catch their own: here a worker or a machine was lost
+                    outcome = Failure(f"Ray lost it: {type(error).__name__}: {error}")
+                yield names.pop(done), outcome
+        finally:
+            if ours:
+                ray.shutdown()
+
+    def _check_resources(self, ray: Any) -> None:
+        """Ray would wait for ever for a GPU that no machine has; a cluster that grows may get one."""
+        has = ray.cluster_resources().get("GPU", 0)
+        if self.address is None and self.gpus_per_task > has:
+            raise ArgumentError(
+                f"{self.gpus_per_task:g} GPUs per task were asked for, and the Ray cluster has {has:g}.",
+                "No task could ever start.",
+                "Ask for fewer (a fraction shares one), or give the address of a cluster that has them.",
+            )
+
+
+ENGINES: dict[str, Callable[[], Engine]] = {"in-process": InProcess, "processes": Processes, "ray": Ray}
+
+
+def record_of(
+    result: Record | Mapping[str, Any], *, seconds: float, device: torch.device | str | None = None
+) -> Record:
+    """What a task returned, as a record that says how long it took; its id and config are the caller's to set."""
+    if isinstance(result, Record):
+        return replace(result, provenance={"seconds": seconds, **result.provenance}).detached()
+    if not isinstance(result, Mapping):
+        raise ArgumentError(
+            f"A task returned a value of type {type(result).__name__}.",
+            "Nobody would know what it is called.",
+            "Return a Record, or a mapping such as {'loss': 0.1, 'eigenvalues': tensor}.",
+        )
+    arrays = {name: value for name, value in result.items() if _is_array(value)}
+    scalars = {name: value for name, value in result.items() if name not in arrays}
+    if device is None:
+        device = "cuda" if torch.cuda.is_initialized() else "cpu"  # as far as one can tell from outside
+    return Record("", "sweep", {}, scalars, arrays, (), provenance(device, seconds=seconds)).detached()
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0
+
+
+def _outcome(task: Task, config: Any) -> Record | Failure:
+    """What became of a task. No exception leaves it: not all of them can travel between processes."""
+    start = perf_counter()
+    try:
+        return record_of(task(config), seconds=perf_counter() - start)
+    except (Exception, SystemExit) as error:
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def _quiet_outcome(task: Task, config: Any) -> Record | Failure:
+    """The same where many work at once: their bars would draw over each other's."""
+    with progress.shown(False):
+        return _outcome(task, config)
+
+
+def _threaded_outcome(task: Task, config: Any, threads: int) -> Record | Failure:
+    torch.set_num_threads(threads)
+    return _quiet_outcome(task, config)
+
+
+def _ended(future: Future[Record | Failure]) -> Record | Failure | None:
+    """What became of a task in another process; None if that process died."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return None
+    except Exception as error:  # on the way: the config could not be pickled
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def _begin(held: Connection, threads: int) -> None:
+    """The first thing a worker does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the sweeping process alone decides
+    torch.set_num_threads(threads)
+    Thread(target=_end_with, args=(held,), daemon=True).start()
+
+
+def _end_with(held: Connection) -> None:
+    try:
+        held.recv()
+    except (EOFError, OSError):
+        os._exit(1)  # in the middle of whatever it is at: only the sweeping process writes
+
+
+def _ready(_: Task) -> bool:
+    return True
+
+
+def name_of(task: Task) -> str:
+    """The name of a function, whatever is bound to it."""
+    while isinstance(task, partial):
+        task = task.func
+    return getattr(task, "__qualname__", type(task).__qualname__)
+
+
+def _cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_importable(task: Task) -> None:
+    try:
+        pickle.dumps(task)
+    except Exception as error:  # pickle raises whatever it likes
+        raise _not_importable(task, error) from error
+
+
+def _check_starts(worker: _Worker, task: Task) -> None:
+    """Once, before the work: a worker that cannot even import the task would look like one that was killed."""
+    try:
+        worker.submit(_ready, task).result()
+    except Exception as error:
+        raise _not_importable(task, error) from error
+
+
+def _not_importable(task: Task, error: Exception) -> ArgumentError:
+    return ArgumentError(
+        f"{name_of(task)} cannot be called in another process: {str(error).splitlines()[0]}",
+        "Other processes import the function by its name, and a script once more from its top.",
+        "Define it at the top level of a file, not in a notebook, and not as a lambda or inside a function.",
+        "In a script, put what starts the sweep under: if __name__ == '__main__':",
+        "Or sweep in this process: engine='in-process'.",
+    )
+
+
+def _ray() -> Any:
+    try:
+        return import_module("ray")
+    except ImportError as error:
+        raise ArgumentError(
+            "The engine 'ray' was asked for, and ray is not installed.",
+            "ritz does not need it otherwise.",
+            "Install it: pip install 'ritz[ray]'",
+            "Or use the processes of this machine: engine='processes'.",
+        ) from error
+
+
+def warn(message: str) -> None:
+    """Tell at once what does not end the sweep."""
+    warnings.warn(message, SweepWarning, stacklevel=3)

@@ -1,0 +1,236 @@
+"""Rows of the Jacobian, never formed where they are large: kept as what layers see, multiplied with one another.
+
+A row is the gradient of one output direction of one example, uᵀ ∂f(θ, xᵢ)/∂θ. For a linear layer it is Σₜ δₜ hₜᵀ, so
+that two rows have the inner product Σₜₛ (δₜ·δ'ₛ)(hₜ·h'ₛ): small products instead of one with all of the weight.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from ..risk.batches import Batch, of_one
+from ..risk.losses import Loss
+from ..risk.risk import Risk
+from .capture import Layers, Use
+
+PASSES = 30  # multiplications that cost as much as moving one number through memory: the pairs' products are summed up
+NEAR = {torch.float64: 1e-6, torch.float32: 2e-2}  # two ways to the same gradient, in TF32 too
+
+
+@dataclass(frozen=True)
+class Factor:
+    """The rows of one weight in one use: Σₜ δₜ hₜᵀ, or δₜ added to row hₜ for an embedding."""
+
+    use: Use
+    errors: Float[Tensor, "N r T o"]
+    group: int = 0
+
+    @property
+    def features(self) -> Shaped[Tensor, "N T ..."]:
+        """h: patches are unfolded anew, which is cheaper than to keep them."""
+        h = self.use.features()
+        return h if self.use.kind == "embedding" else h.chunk(self.use.groups, -1)[self.group]
+
+    def piece(self, features: Tensor, rows: slice) -> Float[Tensor, "m q"]:
+        """Some rows of the weight's gradients, flat."""
+        if self.use.kind == "embedding":
+            indices = torch.arange(rows.start, rows.stop, device=features.device)
+            hot = (features[..., None] == indices).to(self.errors)
+            found = torch.einsum("ntv,nrtd->nrvd", hot, self.errors)
+        else:
+            found = torch.einsum("nrto,ntd->nrod", self.errors[..., rows], features)
+        return found.flatten(0, 1).flatten(1)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The rows of one weight matrix, over all its uses."""
+
+    factors: tuple[Factor, ...]
+    shape: tuple[int, int]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the gradients take less memory than the errors and are as good as formed, as on large images."""
+        rows, columns = self.shape
+        return rows * columns <= sum(factor.errors.shape[2:].numel() for factor in self.factors)
+
+    def formed(self) -> Float[Tensor, "m q"]:
+        """The gradients themselves."""
+        return self._piece([factor.features for factor in self.factors], slice(0, self.shape[0]))
+
+    def inner(self, other: Weight, memory: float) -> Float[Tensor, "m other_m"]:
+        """All inner products with the rows of another block of examples, the cheaper way."""
+        if len(self.factors) == len(other.factors) == 1 and self._pairs_pay(other):
+            return _paired(self.factors[0], other.factors[0])
+        return self._formed(other, memory)
+
+    def _pairs_pay(self, other: Weight) -> bool:
+        (N, r, T, o), (N2, r2, T2, _) = self.factors[0].errors.shape, other.factors[0].errors.shape
+        rows, columns = self.shape
+        paired = N * r * N2 * r2 * T * T2 * (o + PASSES) + N * N2 * T * T2 * columns
+        formed = N * r * N2 * r2 * rows * columns + (N * r * T + N2 * r2 * T2) * rows * columns
+        return paired < formed
+
+    def _formed(self, other: Weight, memory: float) -> Tensor:
+        """By the gradients themselves, as many rows of the weight at a time as fit."""
+        (rows, columns), same = self.shape, self is other
+        ours, theirs = [f.features for f in self.factors], [f.features for f in other.factors]
+        count = sum(w.factors[0].errors.shape[:2].numel() for w in (self, other))
+        width = max(1, int(memory / max(1, count * columns * ours[0].element_size())))
+        total: Tensor | None = None
+        for start in range(0, rows, width):
+            part = slice(start, min(start + width, rows))
+            left = self._piece(ours, part)
+            right = left if same else other._piece(theirs, part)
+            total = left @ right.T if total is None else total.addmm_(left, right.T)
+        assert total is not None  # a weight has rows
+        return total
+
+    def _piece(self, features: list[Tensor], rows: slice) -> Tensor:
+        pieces = [factor.piece(h, rows) for factor, h in zip(self.factors, features, strict=True)]
+        return torch.stack(pieces).sum(0) if len(pieces) > 1 else pieces[0]
+
+
+def _paired(a: Factor, b: Factor) -> Float[Tensor, "m other_m"]:
+    """Σₜₛ (δₜ·δ'ₛ)(hₜ·h'ₛ), one pair of positions at a time."""
+    (N, r, T, _), (N2, r2, S, _) = a.errors.shape, b.errors.shape
+    left, right = a.errors.flatten(0, 1), b.errors.flatten(0, 1)  # (m, T, o)
+    h, h2 = a.features, b.features
+    total = left.new_zeros(N, r, N2, r2)
+    for t in range(T):
+        for s in range(S):
+            shared = _likeness(h[:, t], h2[:, s], left.dtype)
+            total.addcmul_((left[:, t] @ right[:, s].T).view_as(total), shared[:, None, :, None])
+    return total.reshape(N * r, N2 * r2)
+
+
+def _likeness(h: Tensor, h2: Tensor, dtype: torch.dtype) -> Tensor:
+    """h·h' for vectors; for indices, whether they are the same."""
+    return h @ h2.T if h.ndim == 2 else (h[:, None] == h2[None, :]).to(dtype)
+
+
+Weights = dict[tuple[str, int], Weight]  # by parameter and group
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The m rows of a block of examples, in the order (example, direction)."""
+
+    outputs: Tensor  # z of the block, without its graph
+    formed: Float[Tensor, "m q"]  # gradients of everything small: biases, normalisations, convolutions on large images
+    weights: Weights
+
+    def __len__(self) -> int:
+        return len(self.formed)
+
+    def inner(self, other: Rows, memory: float) -> Float[Tensor, "m other_m"]:
+        """J J'ᵀ: every row of this block with every row of another."""
+        total = self.formed @ other.formed.T
+        for key, weight in self.weights.items():
+            total += weight.inner(other.weights[key], memory)
+        return total
+
+
+def cotangents(loss: Loss, z: Tensor, S: Float[Tensor, "t K r"]) -> Iterator[Float[Tensor, "r N ..."]]:
+    """The r columns of every term's block of S in the shape of the outputs: one term of each example at a time."""
+    dim = -1 if z.ndim == 1 else getattr(loss, "class_dim", -1) % z.ndim
+    rows = z[:, None] if z.ndim == 1 else z.movedim(dim, -1)
+    S = S.reshape(len(z), -1, *S.shape[1:]).permute(3, 0, 1, 2)  # (r, N, terms, K)
+    for term in range(S.shape[2]):
+        U = torch.zeros_like(S)
+        U[:, :, term] = S[:, :, term]
+        U = U.reshape(-1, *rows.shape)
+        yield U[..., 0] if z.ndim == 1 else U.movedim(-1, dim + 1)
+
+
+def rows_of(layers: Layers, batch: Batch, directions: Callable[[Tensor], Float[Tensor, "r N ..."]]) -> Rows:
+    """The rows of one block, for r directions u(z) of every example's outputs."""
+    risk, passed = layers.risk, layers.passed(batch)
+    u = directions(passed.z.detach())
+    with risk.numerics(risk.tangent_precision, search=False):
+        errors = [error.transpose(0, 1) for error in passed.errors(u)]  # (N, r, T, o)
+        formed, weights = _sorted(risk, passed.uses, errors)
+        if layers.others:
+            formed.append(_one_by_one(risk, sorted(layers.others), batch, u))
+    flat = [piece.reshape(len(batch) * len(u), -1) for piece in formed]
+    joined = torch.cat(flat, 1) if flat else u.new_zeros(len(batch) * len(u), 0)
+    return Rows(passed.z.detach(), joined, weights)
+
+
+def row_bytes(layers: Layers, num_directions: int) -> float:
+    """About how much memory the rows of one example take while they are found: errors twice, and the graph."""
+    uses, entries = layers.uses, layers.num_watched
+    per_example = sum(use.shape.numel() for use in uses) / entries
+    others = sum(layers.risk.shapes[name].numel() for name in layers.others)
+    numbers = per_example * (2 * num_directions + 4) + 2 * others * num_directions
+    return max(1.0, numbers * layers.risk.theta.element_size())
+
+
+def _sorted(risk: Risk, uses: Iterable[Use], errors: list[Tensor]) -> tuple[list[Tensor], Weights]:
+    """Gradients that are smaller than what they are made of, and the factors of all others."""
+    formed: dict[str, Tensor] = {}
+    factors: dict[tuple[str, int], list[Factor]] = defaultdict(list)
+    for use, error in zip(uses, errors, strict=True):
+        if use.bias is not None:
+            formed[use.bias] = formed.get(use.bias, 0.0) + error.sum(2)
+        if use.weight is not None and use.kind == "scale":
+            formed[use.weight] = formed.get(use.weight, 0.0) + (error * use.features()[:, None]).sum(2)
+        elif use.weight is not None:
+            for group, part in enumerate(error.chunk(use.groups, -1)):
+                factors[use.weight, group].append(Factor(use, part, group))
+    weights = {key: Weight(tuple(found), _matrix(risk, key[0], found[0].use)) for key, found in factors.items()}
+    small = [key for key, weight in weights.items() if weight.is_small]
+    return [*formed.values(), *(weights.pop(key).formed() for key in small)], weights
+
+
+def _matrix(risk: Risk, name: str, use: Use) -> tuple[int, int]:
+    """The weight as a matrix: rows and columns of one of its groups."""
+    shape = risk.shapes[name]
+    return shape[0] // use.groups, shape[1:].numel()
+
+
+def _one_by_one(risk: Risk, names: list[str], batch: Batch, directions: Tensor) -> Float[Tensor, "N r q"]:
+    """Gradients of parameters that enter in any way at all: all examples at once, or each alone where that fails.
+
+    The last example is done in both ways, for some of PyTorch's rules are wrong without an error.
+    """
+    alone = lambda i: _single(risk, names, batch.rows(slice(i, i + 1)), directions[:, i : i + 1])
+    last = alone(len(batch) - 1)
+    try:
+        found = _mapped(risk, names, batch, directions)
+        if found.shape[1:] == last.shape and (found[-1] - last).norm() <= NEAR[last.dtype] * last.norm():
+            return found
+    except RuntimeError:  # an operation that cannot be mapped over examples
+        pass
+    return torch.stack([*map(alone, range(len(batch) - 1)), last])
+
+
+def _mapped(risk: Risk, names: list[str], batch: Batch, directions: Tensor) -> Tensor:
+    """All examples at once."""
+    fixed = dict(zip(risk.shapes, (leaf.detach() for leaf in risk.leaves()), strict=True))
+
+    def gradients(inputs: Any, u: Tensor) -> Tensor:
+        alone = Batch(of_one(inputs), u[:0])
+        network = lambda *chosen: risk.outputs(list({**fixed, **dict(zip(names, chosen, strict=True))}.values()), alone)
+        pullback = torch.func.vjp(network, *(fixed[name] for name in names))[1]
+        return torch.cat([piece.reshape(len(u), -1) for piece in torch.func.vmap(pullback)(u[:, None])], 1)
+
+    return torch.func.vmap(gradients)(batch.inputs, directions.transpose(0, 1))
+
+
+def _single(risk: Risk, names: list[str], alone: Batch, directions: Tensor) -> Tensor:
+    """One example, one direction after the other."""
+    leaves = dict(zip(risk.shapes, risk.leaves(), strict=True))
+    z = risk.outputs(list(leaves.values()), alone)
+    chosen = [leaves[name] for name in names]
+    options: dict[str, Any] = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    rows = [torch.autograd.grad(z, chosen, u, **options) for u in directions]
+    return torch.stack([torch.cat([piece.flatten() for piece in row]) for row in rows])

@@ -1,0 +1,1 @@
+"""What the papers share: what a figure is, how it is found, run, judged and filed."""

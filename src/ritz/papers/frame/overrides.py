@@ -1,0 +1,135 @@
+"""A preset with some of its fields set anew, as `--set field=value` does, checked against the types of the fields.
+
+A field of a config inside a config has its name behind that of the other: `--set training.networks=20`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ...errors import ArgumentError
+from ...record import plain
+
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+def overridden(config: Any, settings: Sequence[str]) -> Any:
+    """The config with each `field=value` set; numbers, true, false, none, words, and lists such as 1,2,3."""
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ArgumentError(
+                f"--set {text} sets nothing.", "It has no value.", "Write it as --set field=value.", _fields(config)
+            )
+        config = _with(config, name, value, text)
+    return config
+
+
+def differences(config: Mapping[str, Any], preset: Any) -> list[str]:
+    """The settings that make a config, in the plain values of a record, out of a preset."""
+    found = dict(_flat(config))
+    return [f"{name}={_shown(found.get(name))}" for name, value in _flat(plain(preset)) if found.get(name) != value]
+
+
+def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", item) for inner, item in _flat(value))
+        else:
+            yield name, value
+
+
+def _with(config: Any, name: str, value: str, text: str) -> Any:
+    """The config with one field set; `text` is what the user wrote."""
+    outer, _, inner = name.partition(".")
+    kinds = get_type_hints(type(config))
+    known = {entry.name: kinds[entry.name] for entry in fields(config)}
+    if outer not in known or (inner and not is_dataclass(getattr(config, outer))):
+        guess = get_close_matches(outer, known, n=1)
+        raise ArgumentError(
+            f"--set {text}: there is no field {name}.",
+            "Only what the figure's config has can be set.",
+            *([f"Did you mean {guess[0]}?"] if guess and not inner else []),
+            _fields(config),
+        )
+    if inner:
+        return replace(config, **{outer: _with(getattr(config, outer), inner, value, text)})
+    try:
+        return replace(config, **{outer: _parsed(value, known[outer])})
+    except ArgumentError:  # the config itself refuses such a value
+        raise
+    except ValueError as error:
+        raise ArgumentError(
+            f"--set {text}: {value!r} is not {_told(known[outer])}.",
+            f"The field {name} holds that, {_shown(getattr(config, outer))} by default.",
+            "Give a value of this type; lists are written as 1,2,3, fields of a field as field.inner=value.",
+        ) from error
+
+
+def _parsed(text: str, kind: Any) -> Any:
+    """The text as a value of this type; ValueError if it is none."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _first_of(text, inside)
+    if origin is Literal:
+        return {str(value): value for value in inside}[text] if text in map(str, inside) else _refuse(text)
+    if origin in (tuple, list):
+        return _several(text, inside)
+    if kind in (bool, NoneType):
+        value = _WORDS.get(text.lower(), "")
+        return value if isinstance(value, kind) else _refuse(text)
+    if kind is float and not math.isfinite(float(text)):
+        _refuse(text)
+    return kind(text) if kind in (int, float, str) else _refuse(text)
+
+
+def _first_of(text: str, kinds: Sequence[Any]) -> Any:
+    """The text as the first type that takes it, those that take everything last."""
+    for kind in sorted(kinds, key=lambda kind: (kind is str, kind is float)):
+        try:
+            return _parsed(text, kind)
+        except ValueError:
+            continue
+    return _refuse(text)
+
+
+def _several(text: str, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    parts = [part.strip() for part in text.strip("()[] ").removesuffix(",").split(",")]
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        kinds = kinds[:1] * len(parts)
+    if len(parts) != len(kinds) or not all(parts):
+        _refuse(text)
+    return tuple(_parsed(part, kind) for part, kind in zip(parts, kinds, strict=True))
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(text)
+
+
+def _told(kind: Any) -> str:
+    """A type in words."""
+    origin, inside = get_origin(kind), [part for part in get_args(kind) if part is not Ellipsis]
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, inside))
+    if origin in (Union, UnionType):
+        return " or ".join(map(_told, inside))
+    if origin in (tuple, list):
+        several = len(inside) < len(get_args(kind)) or origin is list
+        return f"a list of {_told(inside[0])}" if several else f"a list: {', '.join(map(_told, inside))}"
+    return "none" if kind is NoneType else getattr(kind, "__name__", str(kind))
+
+
+def _fields(config: Any) -> str:
+    return "Its fields: " + ", ".join(f"{name}={_shown(value)}" for name, value in _flat(plain(config)))
+
+
+def _shown(value: Any) -> str:
+    """A value as it is written behind `--set`."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(_shown, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

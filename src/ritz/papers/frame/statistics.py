@@ -1,0 +1,27 @@
+"""Numbers that say how one quantity follows another."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Real
+from scipy.stats import spearmanr
+
+LEAST = 3  # points of a rank correlation: two always have one of ±1
+
+
+def spearman(x: Real[np.ndarray, " n"], y: Real[np.ndarray, " n"]) -> float:
+    """Spearman's ρ over the points that have both; NaN for fewer than three, 0 where one of them does not vary.
+
+    An infinite value has a rank, as any other that is not NaN.
+    """
+    known = ~(np.isnan(x) | np.isnan(y))
+    x, y = x[known], y[known]
+    if len(x) < LEAST:
+        return float("nan")
+    varies = (x != x[0]).any() and (y != y[0]).any()
+    return float(spearmanr(x, y).statistic) if varies else 0.0
+
+
+def median_spearman(x: Real[np.ndarray, " n"], rows: Real[np.ndarray, "draws n"]) -> float:
+    """Spearman's ρ of x and a row, the median row."""
+    return float(np.median([spearman(x, row) for row in rows]))

@@ -1,0 +1,164 @@
+"""Linear networks at the cost of their outputs: how they start, descend on white inputs, and are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...errors import NumericalError
+from ...lab import init
+from ...lab.train import HALVING, Checkpoint, linear_descent
+from ...operators import hessian
+from ...risk import Risk, SquaredError
+from ...solvers import eigenpairs
+from ...spectrum import Eigenpairs
+from .data import White
+
+Start = Literal["balanced", "kaiming"]
+Pauses = Iterator[Checkpoint[Any, list[Tensor]]]
+
+
+class Chain(nn.Module):
+    """f(x) = (W_L ⋯ W₁)x, multiplied from the left: the linear network at the cost of its few outputs.
+
+    The same function of the same parameters, in the same order, as layers one after the other: so is its Hessian.
+    """
+
+    def __init__(self, weights: Sequence[Float[Tensor, "_ _"]]) -> None:
+        super().__init__()
+        self.layers = nn.ParameterList([nn.Parameter(W) for W in weights])
+
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N K"]:
+        first, *others = list(self.layers)[::-1]
+        for W in others:
+            first = first @ W
+        return x @ first.T
+
+
+def initial_weights(
+    start: Start, widths: Sequence[int], *, singular_values: tuple[float, float], generator: torch.Generator
+) -> list[Tensor]:
+    """Strongly balanced layers with singular values uniform in an interval, or PyTorch's default.
+
+    The paper says how balanced weights are made of singular values (App. C), and not which it trains from.
+    """
+    if start == "kaiming":
+        return [init.kaiming_uniform(after, before, generator=generator) for before, after in pairwise(widths)]
+    low, high = singular_values
+    draws = torch.rand(min(widths), generator=generator, dtype=torch.float64)
+    return init.balanced(widths, low + (high - low) * draws, generator=generator)
+
+
+class WhiteDescent:
+    """Descent of several linear networks on white inputs, each in the few inputs that its weights and labels use.
+
+    The gradient of W₁ is S₁ᵀ(σₓW - T)σₓ: it stays in the rows of W₁ and T, of which there are as many as hidden units
+    and classes. In all other directions of the input the weights are zero and remain so. Networks of different data
+    sets then have the same shapes, and descend in step.
+    """
+
+    def __init__(self, starts: Sequence[Sequence[Tensor]], problems: Sequence[White]) -> None:
+        self.problems = problems
+        self.bases = [_used(weights[0], white.T) for weights, white in zip(starts, problems, strict=True)]
+        firsts = [weights[0] @ B for weights, B in zip(starts, self.bases, strict=True)]
+        others = [torch.stack(layer) for layer in zip(*(weights[1:] for weights in starts), strict=True)]
+        self.start = [torch.stack(firsts), *others]
+
+    def pauses(self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None) -> Pauses:
+        """The pauses of all networks; the rate is halved as the paper has it (App. C)."""
+        pairs = zip(self.problems, self.bases, strict=True)
+        small = [White(white.T @ B, white.rest, white.sigma_x).examples() for white, B in pairs]
+        return linear_descent(
+            self.start,
+            small[0].x,
+            torch.stack([examples.y for examples in small]),
+            learning_rate=learning_rate,
+            num_epochs=num_epochs,
+            schedule=HALVING,
+            checkpoint=checkpoint,
+        )
+
+    def weights(self, parameters: Sequence[Tensor], index: int) -> list[Tensor]:
+        """The weights of one network, for all inputs."""
+        return [parameters[0][index] @ self.bases[index].T, *(W[index] for W in parameters[1:])]
+
+    def reduced(self, parameters: Sequence[Tensor], index: int, k: int = 1) -> tuple[list[Tensor], White]:
+        """The weights of one network and its problem, in the inputs that it uses and k others: the same top k of H.
+
+        A change of W₁ in an input that neither W₁ nor T uses is seen by no other part of the Hessian, which is
+        σₓ²S₁ᵀS₁ there, again for each such input. Of equal blocks, k have all that can be among the k largest.
+        """
+        white, B = self.problems[index], self.bases[index]
+        D, q = B.shape
+        used, spare = min(D, q), min(D, q + k) - min(D, q)
+        first, T = (nn.functional.pad(W[:, :used], (0, spare)) for W in (parameters[0][index], white.T @ B))
+        return [first, *(W[index] for W in parameters[1:])], White(T, white.rest, white.sigma_x)
+
+
+def _used(W1: Float[Tensor, "m D"], T: Float[Tensor, "K D"]) -> Float[Tensor, "D q"]:
+    """q = m + K columns: an orthonormal basis of a space that holds the rows of W₁ and T, and zeros beyond D."""
+    rows = torch.cat([W1, T])
+    Q = torch.linalg.qr(rows.T).Q
+    return torch.cat([Q, Q.new_zeros(len(Q), len(rows) - Q.shape[1])], 1)
+
+
+def risk_of(model: nn.Module, examples: tuple[Tensor, Tensor]) -> Risk:
+    """The squared loss of a model on all examples at once.
+
+    As a batch of its own: a `Risk` that cuts data into batches looks whether an example's loss depends on the others,
+    and where it is zero but for rounding, it looks so.
+    """
+    return Risk(model, SquaredError(), [tuple(examples)])
+
+
+def top_eigenpairs(
+    model: nn.Module, examples: tuple[Tensor, Tensor], k: int = 1, *, tolerance: float = 1e-5
+) -> Eigenpairs | None:
+    """The k largest eigenvalues of the loss-Hessian, measured; None where training has gone to infinity.
+
+    Those that did not converge are among them: callers keep the residuals, by which they are judged.
+    """
+    try:
+        return eigenpairs(hessian(risk_of(model, examples)), k, tolerance=tolerance)
+    except NumericalError:  # the loss or a product is no number
+        return None
+
+
+def printed_sharpness(alpha_max: float, depth: int, sigma_x: float) -> float:
+    """λ_max = Lσₓ^(2/L) α_max^(1-1/L): linear2026, eq. (14) for one-hot labels, α_max = σ²_max(Y)/N."""
+    return depth * sigma_x ** (2 / depth) * alpha_max ** (1 - 1 / depth)
+
+
+def exact_sharpness(white: White, depth: int) -> float:
+    """λ_max of the balanced minimum at whatever loss it has: eq. (14) with σ_max(YᵀX)/(√N σₓ) in place of σ_max(Y).
+
+    That is Lσₓ²s^(2(1-1/L)), s = σ_max(T)/σₓ being the largest singular value of the best linear map.
+    """
+    s = float(torch.linalg.matrix_norm(white.T, 2)) / white.sigma_x
+    return depth * white.sigma_x**2 * s ** (2 * (1 - 1 / depth))
+
+
+def printed_trace(weights: Sequence[Tensor], sigma_x: float) -> float:
+    """σₓ² Σ_ℓ ‖P_ℓ‖²_F ‖S_ℓ‖²_F: linear2026, eq. (7), with P₁ and S_L the identity."""
+    before, after = [_identity(weights[0].shape[1], weights[0])], [_identity(len(weights[-1]), weights[0])]
+    for W, V in zip(weights[:-1], reversed(weights[1:]), strict=True):
+        before.append(W if len(before) == 1 else W @ before[-1])
+        after.append(V if len(after) == 1 else after[-1] @ V)
+    pairs = zip(before, reversed(after), strict=True)
+    return sigma_x**2 * sum(float(P.square().sum() * S.square().sum()) for P, S in pairs)
+
+
+def printed_pairs(W1: Tensor, W2: Tensor, sigma_x: float, k: int) -> Float[Tensor, " k"]:
+    """The k largest of σₓ²(σᵢ²(W₁) + σⱼ²(W₂)): linear2026, eq. (15)."""
+    first, second = (torch.linalg.svdvals(W).square() for W in (W1, W2))
+    return sigma_x**2 * (first[:, None] + second).flatten().sort(descending=True).values[:k]
+
+
+def _identity(size: int, like: Tensor) -> Tensor:
+    return torch.eye(size, dtype=like.dtype, device=like.device)

@@ -1,0 +1,75 @@
+"""What the figures of trained networks have in common: their setting, a sweep over data sets, when to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import Generator, Tensor
+
+from ...errors import ArgumentError
+from ..frame.registry import Context
+from .data import NUM_CLASSES, Name
+from .networks import Start, initial_weights
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Data, network and training; sources: linear2026, App. C, unless another is named."""
+
+    data: tuple[Name, ...] = ("mnist", "fashion_mnist", "cifar10")
+    num_examples: int = 5000  # "subsets of n = 5,000 samples"
+    depth: int = 4  # "4-layer Linear-MLP"
+    width: int = 64  # "with width 64"
+    sigma_x: float = 1.0  # "orthogonalized with σ_x = 1"
+    learning_rate: float = 0.01  # "trained with η_max = 0.01", halved by the rule of "Training"
+    num_epochs: int = 10_000  # "full-batch gradient descent for 10,000 epochs"
+    singular_values: tuple[float, float] = (0.0, 1.0)  # open; of balanced layers: uniform in [0, 1], as in Fig. 1 left
+    num_pauses: int = 1  # measurements along training, the last at its end
+    seed: int = 0  # open: which images, which weights
+
+    def __post_init__(self) -> None:
+        if min(self.num_pauses, self.num_epochs, self.depth) < 1:
+            raise ArgumentError(
+                f"num_pauses={self.num_pauses}, num_epochs={self.num_epochs} and depth={self.depth} were given.",
+                "Then there is nothing to train, or nothing to measure.",
+                "Give at least one of each; num_pauses=1 measures at the end of training.",
+            )
+
+    def weights(self, start: Start, num_inputs: int, like: Tensor) -> list[Tensor]:
+        """The initial weights in float64, the same ones for every data set with so many inputs."""
+        widths = [num_inputs, *[self.width] * (self.depth - 1), NUM_CLASSES]
+        generator = Generator().manual_seed(self.seed)
+        drawn = initial_weights(start, widths, singular_values=self.singular_values, generator=generator)
+        return [W.to(like.device) for W in drawn]
+
+
+S = TypeVar("S", bound=Setting)
+
+
+def by_data_set(task: Callable[..., Any], config: S, context: Context, *, name: str) -> dict[str, np.ndarray]:
+    """The arrays that a task has for each data set, stacked; the task takes a config of one data set, and the place."""
+    place: dict[str, Any] = {"device": context.device, "data_dir": context.data_dir, "folder": context.folder}
+    records = context.sweep(partial(task, **place), [replace(config, data=(one,)) for one in config.data], name=name)
+    return {key: np.stack([record.arrays[key] for record in records]) for key in records[0].arrays}
+
+
+def logarithmic(num_epochs: int, count: int) -> list[int]:
+    """So many epochs from 1 to the last, evenly spaced on a logarithmic scale; the last alone for a count of one."""
+    if count == 1:
+        return [num_epochs]
+    return sorted({round(num_epochs ** (index / (count - 1))) for index in range(count)})
+
+
+def late(num_epochs: int, count: int) -> list[int]:
+    """So many epochs, half of them evenly spaced over the last nine tenths: there slow networks do all their learning.
+
+    The others are on a logarithmic scale, from 1 to a tenth.
+    """
+    first = max(num_epochs // 10, 1)
+    half = count - count // 2
+    evenly = {round(first + (num_epochs - first) * index / max(count // 2, 1)) for index in range(1, count // 2 + 1)}
+    return logarithmic(num_epochs, 1) if count == 1 else sorted({*logarithmic(first, half), *evenly})

@@ -1,0 +1,11 @@
+"""The two plots of the poster of Singh and Hofmann (2024), "Closed form of the Hessian spectrum for some networks".
+
+They show what Fig. 1 and 8 of Singh et al. (2026) show, and lend their records.
+"""
+
+from functools import partial
+
+from ..frame import figure
+
+PAPER = "singh2024"
+claim = partial(figure.claim, paper=PAPER, name_against=True)

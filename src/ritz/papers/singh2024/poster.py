@@ -1,0 +1,113 @@
+"""The poster's plots: the outlier pair along training, and bulk against outliers of a ReLU network of width 10."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import plot
+from ...record import Claim, Picture, Record
+from ..frame.certified import CLOSED_FORM, DISAGREE
+from ..frame.figure import Figure, each
+from ..frame.pictures import titled
+from ..singh2026 import evolution, relu
+from . import claim
+
+
+def draw_evolution(record: Record) -> Picture:
+    """Both outliers and what they sum up to, for the linear network and the positive cell of the ReLU network."""
+    figure, axes = plot.panels(2, width=3.8, height=2.9)
+    for ax, kind in zip(axes, evolution.KINDS, strict=True):
+        first, second, trace = (record.arrays[f"{kind}_{name}"] for name in ("first", "second", "trace"))
+        ax.plot(trace, color="0.8", lw=4, label="trace" if kind == "linear" else "trace of the cell")
+        ax.plot(first, color=plot.COLOURS[1], label="outlier 1")
+        ax.plot(second, color=plot.COLOURS[0], label="outlier 2")
+        ax.axhline(0, color="0.85", lw=0.8, zorder=0)
+        ax.set_xlabel("epoch")
+        titled(ax, "linear" if kind == "linear" else "ReLU, positive cell")
+        ax.legend(frameon=False, fontsize=8)
+    axes[0].set_ylabel("eigenvalue")
+    return figure
+
+
+def draw_relu(record: Record) -> Picture:
+    """All eigenvalues in their order, bulk and outliers in colour."""
+    figure, (ax,) = plot.panels(width=5.2, height=3.2)
+    values, names = relu.order(record)
+    places = np.arange(1, len(values) + 1)
+    for colour, kind in ((0, "bulk"), (1, "outlier")):
+        chosen = np.array([kind in name for name in names])
+        ax.vlines(places[chosen], 0, values[chosen], color=plot.COLOURS[colour], lw=1)
+        ax.plot(places[chosen], values[chosen], "o", ms=4, color=plot.COLOURS[colour], label=kind)
+    ax.plot(places, record.arrays["eigenvalues"], "x", ms=4, color="0.2", label="measured")
+    ax.axhline(0, color="0.6", lw=0.8)
+    relu.ordered_axes(ax, values, title=f"ReLU, width {record.config['width']}")
+    return figure
+
+
+def poster_error(record: Record) -> float:
+    """The poster's λ₁ against the exact one, relative: the worst epoch of the linear network."""
+    first, printed = record.arrays["linear_first"], record.arrays["linear_poster"]
+    return float(np.abs(printed / first - 1).max())
+
+
+def eigenvector_errors(record: Record) -> dict[str, float]:
+    """How far the printed eigenvectors of each outlier are off, relative to ‖H‖: the worst epoch; NaN of none."""
+    errors = {f"outlier {i}": record.arrays[f"linear_printed_residual_{i}"] for i in (1, 2)}
+    return {name: float(max(error[~np.isnan(error)], default=np.nan)) for name, error in errors.items()}
+
+
+def claims_evolution(record: Record) -> list[Claim]:
+    """The poster's key result, its eigenvectors, and its insight about pairs."""
+    return [
+        claim(
+            "λ_outlier = ½σ²(‖w‖² + ‖v‖²) ± ½√(… + 4(2⟨w,v⟩ - yx)²).", where="Key result",
+            rule=CLOSED_FORM, measured=poster_error(record), expected=0.0,
+            why="The last square lacks σ²: 4(2σ²⟨w,v⟩ - yx)² is right, as the paper of 2026 prints it in eq (2).",
+        ),
+        claim(
+            "Outlier eigenvectors are (λw + δx v; δx w + λv). (The second where δx ≠ 0; else it is zero.)",
+            where="Eigenvector structure", rule=each(CLOSED_FORM), measured=eigenvector_errors(record), expected=0.0,
+            why={
+                "no": "The printed vectors are no eigenvectors, or δx ≈ 0 throughout (NaN).",
+                "partly": "They are eigenvectors to some digits only, or one is none, or δx ≈ 0 throughout (NaN).",
+            },
+        ),
+        claim(
+            "Outlier eigenvalues exist as pairs.", where="Insights", rule=each(CLOSED_FORM), expected=0.0,
+            measured={kind: evolution.pair_error(record, kind) for kind in evolution.KINDS}, why=evolution.NO_PAIR,
+        ),
+        claim(
+            "Only one of the pair remains at convergence.", where="Insights", rule=each(evolution.VANISHES),
+            measured=evolution.left_over(record, "second"), expected=0.0, why=evolution.NOT_REACHED,
+        ),
+    ]  # fmt: skip
+
+
+def claims_relu(record: Record) -> list[Claim]:
+    """The poster's key result for ReLU."""
+    coupling, errors = (float(record.arrays[name].max()) for name in ("coupling", "errors"))
+    return [
+        claim(
+            "The Hessian undergoes a cell-wise decomposition, fully decoupled.", where="Key result, ReLU",
+            rule=CLOSED_FORM, measured=coupling, expected=0.0, why=relu.COUPLED,
+        ),
+        claim(
+            "Each cell is like the linear case.", where="Insights",
+            rule=CLOSED_FORM, measured=errors, expected=0.0, why=DISAGREE,
+        ),
+    ]  # fmt: skip
+
+
+FIGURES = {
+    figure.id: figure
+    for figure in (
+        Figure(
+            "singh2024.evolution", "Evolution of the outlier eigenvalue pair", evolution.PRESETS, evolution.run,
+            draw_evolution, claims_evolution, evolution.COMPUTATION,
+        ),
+        Figure(
+            "singh2024.relu", "Bulk and outliers of a ReLU network of width 10", relu.PRESETS, relu.run, draw_relu,
+            claims_relu, relu.COMPUTATION,
+        ),
+    )
+}  # fmt: skip

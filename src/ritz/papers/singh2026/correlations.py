@@ -1,0 +1,383 @@
+"""Figures 4, 14-16 and 26: sharpness and trace of two-layer networks against norms and alignments of their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ... import plot
+from ...record import Claim, Picture, Record
+from ..frame.figure import Context, Figure, at_least, at_most, each
+from ..frame.pictures import legend_above, titled
+from . import claim, regression
+from .regression import (
+    FROBENIUS,
+    INITIAL,
+    KINDS,
+    NAMES,
+    NORMS,
+    SPECTRAL,
+    STAGES,
+    TRAINED,
+    TRAINING,
+    Name,
+    Point,
+    Training,
+    correlations,
+    reasons,
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Two layers f = W₂φ(W₁x) of width 100 with as many outputs as inputs."""
+
+    activation: Literal["linear", "relu"] = "linear"
+    width: int = 100  # D.1.3
+    sizes: tuple[int, ...] = (1, 2, 5, 10, 20, 40, 70, 100)  # D = K; D.1.3: in {1, …, 100}, which is open
+    training: Training = TRAINING
+
+
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """Correlation coefficients, as arrays of parametrisation × size × stage × …."""
+    points = [
+        Point(name, (D, config.width, D), config.activation, config.training) for name in NAMES for D in config.sizes
+    ]
+    shape, name = (len(NAMES), len(config.sizes)), f"{config.activation} networks"
+    return regression.swept(points, _summary, context, shape=shape, name=name)
+
+
+def _summary(point: Point, raw: regression.Raw) -> dict[str, torch.Tensor]:
+    """What is kept of one point: correlations, and how the numbers stand to what the paper says of white inputs."""
+    sharpness, norms = raw["sharpness"], raw["norms"]
+    found = {"norms": correlations(sharpness, norms), "alignments": correlations(sharpness, raw["alignments"])}
+    if point.activation == "linear":
+        found["trace_norms"] = correlations(raw["trace"], norms)
+        found["trace_error"] = _trace_error(point, raw["trace"], norms)
+        found["above"] = _above(sharpness, raw["bound"])
+    return found
+
+
+def _trace_error(point: Point, trace: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
+    """|tr H / D(‖W₁‖_F² + ‖W₂‖_F²) - 1|, the largest of all networks; NaN for NTP, whose layers have multipliers."""
+    if point.parametrization == "NTP":
+        return torch.full_like(trace[:, 0], torch.nan)
+    return regression.highest((trace / (point.widths[0] * norms[:, :, FROBENIUS].sum(1)) - 1).abs())
+
+
+def _above(sharpness: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+    """The share of the networks whose sharpness is known that have at least the bound, but for the solver's error."""
+    known = sharpness.isfinite()
+    return ((sharpness >= (1 - regression.TOLERANCE) * bound) & known).sum(-1) / known.sum(-1)
+
+
+# ---------------------------------------------------------------------------------------------------- what is drawn
+
+_TITLES = {"spectral": "spectral", "frobenius": "Frobenius", "nuclear": "nuclear"}
+
+
+_LABELS = {
+    "norms": "correlation of sharpness\nwith squared norms",
+    "alignments": "correlation of sharpness\nwith alignments",
+    "trace_norms": "correlation of the trace\nwith squared norms",
+}
+
+
+def _draw(record: Record, names: tuple[Name, ...], key: str) -> Picture:
+    """Stages below each other, a column for each parametrisation; layers by line, norms by colour."""
+    figure, axes = plot.panels(len(names), len(STAGES), width=3.4 if len(names) > 1 else 4.4, height=2.6)
+    for row in range(len(STAGES)):
+        for column, name in enumerate(names):
+            ax = axes[row * len(names) + column]
+            _panel(ax, record, name, key, row)
+            ax.set(xlabel="inputs and outputs D", ylim=(-1.05, 1.05))
+            titled(ax, regression.stage_title(record, name, row, "hollow"))
+    for ax in axes[:: len(names)]:
+        ax.set_ylabel(f"{_LABELS[key]} ({KINDS[record.config['activation']]})", fontsize=8)
+    legend_above(figure, axes[0], columns=3)
+    return figure
+
+
+def _panel(ax: Any, record: Record, name: Name, key: str, stage: int) -> None:
+    D, index = _sizes(record), NAMES.index(name)
+    values = record.arrays[key][index, :, stage]
+    values = values[:, None] if values.ndim == 2 else values  # alignments have no layers
+    cut = regression.cut_off(record, name) & (stage == TRAINED)
+    freedom = np.maximum(record.arrays["used"][index, :, stage] - 3, 1)
+    for layer in range(values.shape[1]):
+        for norm, title in enumerate(_TITLES.values()):
+            r, colour, marker = values[:, layer, norm], plot.COLOURS[norm], "os"[layer]
+            error = (1 - r**2) / freedom**0.5
+            which = f"{title}, W{'₁₂'[layer]}" if values.shape[1] > 1 else title
+            ax.plot(D, r, ("-", "--")[layer] + marker, ms=3, lw=1.3, color=colour, label=which)
+            ax.plot(D[cut], r[cut], marker, ms=4, mfc="w", color=colour)
+            ax.fill_between(D, r - error, r + error, color=colour, alpha=0.12, lw=0)
+    ax.axhline(0, color="0.7", lw=0.8, zorder=0)
+    ax.set_xscale("log")
+    ax.set_xticks(D, labels=map(str, D), fontsize=7)
+    ax.minorticks_off()
+
+
+# --------------------------------------------------------------------------------------------------- what is claimed
+
+MOST = at_least(0.02, partly=-0.02)  # by how much a coefficient is the highest: 0.02 is beyond a tie
+STRONG = at_least(0.7, partly=0.4)  # what "strong" and "well" are taken to mean, of a coefficient
+WEAK = at_most(0.5, partly=0.7)  # "none of them correlates strongly"
+LEADS = at_least(0.3, partly=0.1)  # by how much the matrix that drives the correlation has the higher coefficient
+BETTER = at_least(0.05, partly=0.0)  # by how much training raises a coefficient
+LARGER = at_least(0.05, partly=-0.05)  # by how much alignment correlates better than norms
+DIFFERS = at_least(0.1, partly=0.0)  # by how much one matrix leads in one parametrisation and the other in another
+QUARTER = (0.25, 0.75)  # "between 0.25 and 0.75"
+EVERYWHERE = at_least(1.0, partly=0.5)  # share of the sizes
+BOUND = at_least(0.99, partly=0.9)  # of the networks
+NEAR = at_most(0.05, partly=0.2)  # relative error of an approximation
+
+_TIE = "Another norm correlates as well or better: all three grow together where the matrix grows."
+_MIDDLE, _LOWEST, _HIGHEST = "{}, median over D", "{}, lowest over D", "{}, highest over D"
+_MIDDLE_LARGE = "{}, median over D > 1"  # at D = 1 the norms are one
+
+
+def _sizes(record: Record) -> np.ndarray:
+    return np.array(record.config["sizes"])
+
+
+def _best(record: Record, key: str, name: Name, stage: int, norm: int) -> np.ndarray:
+    """The coefficient of the layer that correlates most, for each size."""
+    return np.asarray(record.arrays[key][NAMES.index(name), :, stage, :, norm]).max(-1)
+
+
+def _any(record: Record, name: Name, stage: int) -> np.ndarray:
+    """The highest coefficient of all norms of both layers, for each size."""
+    return np.asarray(record.arrays["norms"][NAMES.index(name), :, stage]).max((-2, -1))
+
+
+def margin(record: Record, key: str, name: Name, norm: int, stage: int = TRAINED) -> float:
+    """By how much the best layer's coefficient for one norm beats those for the others: the median over D > 1."""
+    own = _best(record, key, name, stage, norm)
+    others = np.stack([_best(record, key, name, stage, other) for other in range(len(NORMS)) if other != norm])
+    return float(np.median((own - others.max(0))[_sizes(record) > 1]))  # at D = 1 the norms are one
+
+
+def _margins(record: Record, key: str, names: tuple[Name, ...], norm: int) -> dict[str, float]:
+    return {_MIDDLE_LARGE.format(name): margin(record, key, name, norm) for name in names}
+
+
+def lead(record: Record, name: Name, stage: int, chosen: np.ndarray) -> float:
+    """r(W₁) - r(W₂) for the spectral norm: the median over the chosen sizes."""
+    values = record.arrays["norms"][NAMES.index(name), :, stage, :, SPECTRAL]
+    return float(np.median((values[:, 0] - values[:, 1])[chosen]))
+
+
+def disagreement(record: Record) -> float:
+    """How far W₁ leads where it leads most, or W₂ where that does, the smaller of both: < 0 if one leads everywhere."""
+    leads = [lead(record, name, TRAINED, _sizes(record) > 0) for name in NAMES]
+    return float(min(max(leads), -min(leads)) if np.isfinite(leads).all() else np.nan)
+
+
+def _claims_two_layers(record: Record) -> list[Claim]:
+    """Sec. 4.2, Fig. 4, and what D.3.3 says of SP and μP."""
+    return [*_claims_spectral(record), *_claims_start(record), *_claims_driver(record), _claim_bound(record)]
+
+
+_PAIR: tuple[Name, ...] = ("SP", "μP")  # the parametrisations of Fig. 4
+
+
+def _claims_spectral(record: Record) -> list[Claim]:
+    best = {name: [_best(record, "norms", name, stage, SPECTRAL) for stage in (INITIAL, TRAINED)] for name in _PAIR}
+    lowest = {_LOWEST.format(name): float(best[name][TRAINED].min()) for name in _PAIR}
+    gain = {_MIDDLE.format(name): float(np.median(best[name][TRAINED] - best[name][INITIAL])) for name in _PAIR}
+    return [
+        claim(
+            "The squared spectral norm of a weight matrix correlates most with sharpness, after training.",
+            where="Sec. 4.2, Fig. 4", rule=each(MOST), measured=_margins(record, "norms", _PAIR, SPECTRAL),
+            expected="> 0", why=reasons(record, _TIE, names=_PAIR),
+        ),
+        claim(
+            "Sharpness and the squared spectral norm correlate strongly.", where="Abstract, Fig. 4",
+            rule=each(STRONG), measured=lowest, expected="≈ 1",
+            why=reasons(record, "At some D, most of the spread of sharpness does not come from one matrix.",
+                        names=_PAIR),
+        ),
+        claim(
+            "The effect is most prominent in trained networks.", where="Sec. 4.2, Fig. 4",
+            rule=each(BETTER), measured=gain, expected="> 0",
+            why=reasons(record, "The coefficients are as high before training.", names=_PAIR),
+        ),
+    ]  # fmt: skip
+
+
+def _claims_start(record: Record) -> list[Claim]:
+    small = _sizes(record) <= 5
+    first = {f"{name}, median over D ≤ 5": lead(record, name, INITIAL, small) for name in _PAIR}
+    any_norm = {f"{name}, largest D": float(_any(record, name, INITIAL)[-1]) for name in _PAIR}
+    return [
+        claim(
+            "At initialisation and for small D it is the first matrix whose norm correlates.", where="D.3.3, Fig. 4",
+            rule=each(LEADS), measured=first, expected="> 0",
+            why="The entries of the first matrix are not enough larger than those of the second.",
+        ),
+        claim(
+            "At initialisation and for larger D none of the norms correlates strongly.", where="D.3.3, Fig. 4",
+            rule=each(WEAK), measured=any_norm, expected="≈ 0",
+            why="The norm of a matrix correlates also where both have entries of one size.",
+        ),
+    ]  # fmt: skip
+
+
+def _claims_driver(record: Record) -> list[Claim]:
+    second = {_MIDDLE.format(name): -lead(record, name, TRAINED, _sizes(record) > 0) for name in _PAIR}
+    return [
+        claim(
+            "Which matrix drives the correlation after training depends on the parametrisation.",
+            where="Sec. 4.2, D.3.3", rule=DIFFERS, measured=disagreement(record), expected="> 0",
+            why=reasons(record, "The same matrix leads in all of them, or none does."),
+        ),
+        claim(
+            "At convergence it is the second matrix that drives the correlation, in SP and, as printed, in μP.",
+            where="D.3.3", rule=each(LEADS), measured=second, expected="> 0",
+            why=reasons(record, "The sentence sets SP against μP and says “second” of both: at least one of them is a "
+                        "misprint.", names=_PAIR),
+        ),
+    ]  # fmt: skip
+
+
+def _claim_bound(record: Record) -> Claim:
+    """A theorem, of which the inputs as they are make another than white ones do."""
+    above = {_LOWEST.format(name): float(record.arrays["above"][NAMES.index(name)].min()) for name in _PAIR}
+    why = "The eigenvalue of a diagonal block bounds it from below, so the solver has missed the largest one."
+    return claim(
+        "The largest eigenvalue is at least the largest squared spectral norm, for white inputs: with the inputs as "
+        "they are, at least max(λ_max(Σ)‖W₂‖², λ_max(W₁ΣW₁ᵀ)) (share of networks).",
+        where="D.3.3", rule=each(BOUND), measured=above, expected=1.0, why=reasons(record, why, names=_PAIR),
+    )  # fmt: skip
+
+
+def _claims_neural_tangent(record: Record) -> list[Claim]:
+    layers = record.arrays["norms"][NAMES.index("NTP"), :, TRAINED, :, SPECTRAL]
+    both = {_LOWEST.format(f"NTP, W{'₁₂'[layer]}"): float(layers[:, layer].min()) for layer in range(2)}
+    start = {_HIGHEST.format("NTP"): float(_any(record, "NTP", INITIAL).max())}
+    told = partial(reasons, record, names=["NTP"])
+    return [
+        claim(
+            "The squared spectral norm correlates most with sharpness, after training.", where="Fig. 14",
+            rule=each(MOST), measured=_margins(record, "norms", ("NTP",), SPECTRAL), expected="> 0", why=told(_TIE),
+        ),
+        claim(
+            "At convergence the largest singular values of both matrices correlate well with sharpness.",
+            where="D.3.3, Fig. 14", rule=each(STRONG), measured=both, expected="≈ 1",
+            why=told("Each matrix has only its part in the spread of sharpness."),
+        ),
+        claim(
+            "At initialisation none of the norms correlates strongly.", where="D.3.3, Fig. 14",
+            rule=each(WEAK), measured=start, expected="≈ 0",
+            why="Both matrices have entries of one size, and the norm of the larger correlates all the same.",
+        ),
+    ]  # fmt: skip
+
+
+def _claims_alignments(record: Record) -> list[Claim]:
+    large = _sizes(record) >= _sizes(record).max() / 2
+    gains = {}
+    for name in NAMES:
+        chosen, where = (large | True, "") if name == "NTP" else (large, " in the upper half")
+        aligned = record.arrays["alignments"][NAMES.index(name), :, INITIAL].max(-1)
+        difference = aligned - _best(record, "norms", name, INITIAL, SPECTRAL)
+        gains[_MIDDLE.format(name) + where] = float(np.median(difference[chosen]))
+    return [
+        claim(
+            "At initialisation, where both matrices have entries of one size, alignment correlates more than norms.",
+            where="D.3.3, Fig. 15", rule=each(LARGER), measured=gains, expected="> 0",
+            why="The alignment of random layers varies too little to move their sharpness.",
+        )
+    ]  # fmt: skip
+
+
+def _claims_relu(record: Record) -> list[Claim]:
+    low, high = QUARTER
+    inside = {}
+    for name in NAMES:
+        first = record.arrays["norms"][NAMES.index(name), :, TRAINED, 0, SPECTRAL]
+        inside[f"{name}, share of D"] = float(np.mean((low <= first) & (first <= high)))
+    return [
+        claim(
+            "For ReLU networks the squared Frobenius norm correlates most with sharpness.", where="Sec. 4.2, Fig. 16",
+            rule=each(MOST), measured=_margins(record, "norms", NAMES, FROBENIUS), expected="> 0",
+            why=reasons(record, _TIE),
+        ),
+        claim(
+            "The squared spectral norm of the first matrix correlates between 0.25 and 0.75.",
+            where="Sec. 4.2, Fig. 16", rule=each(EVERYWHERE), measured=inside, expected="0.25 to 0.75, at all D",
+            why=reasons(record, "It depends on the teacher, which the paper leaves open."),
+        ),
+    ]  # fmt: skip
+
+
+def _claims_trace(record: Record) -> list[Claim]:
+    weakest, error = {}, {}
+    for name in NAMES:
+        lowest = min(float(_best(record, "trace_norms", name, TRAINED, norm).min()) for norm in range(len(NORMS)))
+        weakest[f"{name}, better layer, lowest over D and norms"] = lowest
+    for name in _PAIR:
+        error[f"{name}, largest of all networks"] = float(record.arrays["trace_error"][NAMES.index(name)].max())
+    return [
+        claim(
+            "The squared Frobenius norm correlates most with the trace.", where="D.4, Fig. 26", rule=each(MOST),
+            measured=_margins(record, "trace_norms", NAMES, FROBENIUS), expected="> 0", why=reasons(record, _TIE),
+        ),
+        claim(
+            "All squared norms correlate strongly with the trace.", where="D.4, Fig. 26",
+            rule=each(STRONG), measured=weakest, expected="≈ 1",
+            why=reasons(record, "One of the norms does not follow the trace, at some D."),
+        ),
+        claim(
+            "tr H ≈ D (‖W₁‖_F² + ‖W₂‖_F²).", where="D.4", rule=each(NEAR), measured=error, expected="≈ 0",
+            why=reasons(record, "The inputs of a small sample are not white, and the trace sees their second moment.",
+                        names=_PAIR),
+        ),
+    ]  # fmt: skip
+
+
+def _presets(paper: Config) -> dict[str, Config]:
+    coarse = replace(paper.training, improvement=2e-3)
+    laptop = replace(paper, sizes=(1, 2, 5, 10, 20, 40), training=replace(coarse, networks=100, epochs=1500))
+    if paper.activation == "relu":
+        small = replace(coarse, networks=60, examples=256, batch_size=64, epochs=700)
+        laptop = replace(paper, width=50, sizes=(1, 3, 10, 20), training=small)
+    tiny = replace(paper.training, networks=8, examples=32, batch_size=16, epochs=3, window=1)
+    smoke = replace(paper, width=6, sizes=(1, 2, 3), training=tiny)
+    return {"paper": paper, "laptop": laptop, "smoke": smoke}
+
+
+# ReLU networks with many inputs improve slowly and for long: the cap, for its cost, ends them, and `finished` tells
+_LINEAR, _RELU = _presets(Config()), _presets(Config(activation="relu", training=Training(epochs=5000)))
+_SHARED = "singh2026.correlations-linear"
+
+FIGURES = {
+    figure.id: figure
+    for figure in (
+        Figure(
+            "singh2026.fig4", "Sharpness against norms of the weights: two linear layers, SP and μP", _LINEAR, run,
+            partial(_draw, names=("SP", "μP"), key="norms"), _claims_two_layers, _SHARED,
+        ),
+        Figure(
+            "singh2026.fig14", "Sharpness against norms of the weights: two linear layers, NTP", _LINEAR, run,
+            partial(_draw, names=("NTP",), key="norms"), _claims_neural_tangent, _SHARED,
+        ),
+        Figure(
+            "singh2026.fig15", "Sharpness against the alignment of two linear layers", _LINEAR, run,
+            partial(_draw, names=NAMES, key="alignments"), _claims_alignments, _SHARED,
+        ),
+        Figure(
+            "singh2026.fig16", "Sharpness against norms of the weights: two ReLU layers", _RELU, run,
+            partial(_draw, names=NAMES, key="norms"), _claims_relu,
+        ),
+        Figure(
+            "singh2026.fig26", "The trace against norms of the weights: two linear layers", _LINEAR, run,
+            partial(_draw, names=NAMES, key="trace_norms"), _claims_trace, _SHARED,
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,351 @@
+"""Figures 5 and 23 to 25: the sharpness by the Gauss-Newton matrix, in GPT with and without attention.
+
+At preset "paper" the 124M model and its twin are trained on a file of tokens:
+
+    ritz run singh2026.fig5 --preset paper --device cuda --set tokens=train.bin
+
+At preset "laptop" a small GPT reads tiny Shakespeare, character by character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
+from torch import Tensor, nn
+
+from ... import plot
+from ...lab.models import GPT, parameter_count
+from ...lab.train import Series
+from ...operators import gauss_newton, hessian
+from ...record import Claim, Picture, Record, discard
+from ...risk.losses import CrossEntropy
+from ...risk.risk import Risk
+from ...solvers.eigen import eigenpairs
+from ..frame.certified import well_measured, worst
+from ..frame.figure import Context, Figure, at_least, at_most, each, near
+from ..frame.pictures import banded, titled
+from ..frame.statistics import spearman
+from . import BEYOND, claim
+from .pretraining import SMALL, TINY, Config, checkpoints, pretraining, sequences, token_stream
+
+MODELS = ("with attention", "without attention")
+AXIS = {"batch_loss": "loss", "residual": "mean norm of the residual ∂ℓ/∂z"}  # what the error is drawn against
+OPERATORS = {"hessian": "H", "gauss_newton": "G"}
+GRID = 100  # values of the loss or of the residual at which the two models are compared
+MEASURED = (
+    "batch_loss",
+    "residual",
+    "hessian",
+    "gauss_newton",
+    "hessian_residual",
+    "gauss_newton_residual",
+    "converged",
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One training run: a task of a sweep."""
+
+    config: Config
+    attention: bool
+    seed: int
+
+
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """Train both models from each seed and measure along the way: arrays of models × seeds × checkpoints."""
+    token_stream(config, context.data_dir)  # what is missing is missed now
+    tasks = [Task(config, attention, seed) for attention in (True, False) for seed in config.seeds]
+    task = partial(measured_run, device=context.device, data_dir=context.data_dir, folder=context.folder)
+    records = context.sweep(task, tasks)
+    shape = (len(MODELS), len(config.seeds), -1)
+    found = {name: np.stack([record.arrays[name] for record in records]).reshape(shape) for name in MEASURED}
+    sizes = [records[0].scalars["num_parameters"], records[-1].scalars["num_parameters"]]
+    return {"steps": np.array(checkpoints(config)), **found, "num_parameters": sizes}
+
+
+def measured_run(task: Task, *, device: torch.device, data_dir: Path | None, folder: Path | None) -> dict[str, Any]:
+    """One run: loss, residual and both sharpnesses at each checkpoint; NaN from where it diverged."""
+    config, name, at = task.config, MODELS[0 if task.attention else 1], checkpoints(task.config)
+    stream = token_stream(config, data_dir)
+    file = None if folder is None else folder / f"{name.replace(' ', '-')}-{task.seed}.npz"
+    model, pauses = pretraining(config, stream, attention=task.attention, seed=task.seed, device=device, file=file)
+
+    def values(step: int) -> dict[str, float]:
+        generator = torch.Generator().manual_seed(10**6 * (task.seed + 1) + step)
+        chosen = sequences(stream, config.num_sequences, config.context, generator, vocabulary=config.vocabulary)
+        return measured(model, chosen.to(device), tolerance=config.tolerance, basis_size=config.basis_size)
+
+    first = values(0)
+    for pause in pauses:
+        if pause.step in at:
+            pause.note(**values(pause.step))
+    nothing = Series(np.empty(0), np.empty(0))  # of a run that diverged before the next checkpoint
+    history = pause.history
+    found = {entry: np.array([first[entry], *history.get(entry, nothing).at(at[1:])]) for entry in MEASURED}
+    if file is not None:
+        discard(file)
+    return {**found, "num_parameters": parameter_count(model)}
+
+
+def measured(model: GPT, rows: Int[Tensor, "b m"], *, tolerance: float, basis_size: int) -> dict[str, float]:
+    """Largest eigenvalues of H and G with their residuals, the loss, and the mean norm of ∂ℓ/∂z over all tokens."""
+    x, y = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+        return dict.fromkeys(MEASURED, float("nan"))  # diverged
+    risk = Risk(model, CrossEntropy(), (x, y))
+    H = eigenpairs(hessian(risk), 1, tolerance=tolerance, basis_size=basis_size)
+    G = eigenpairs(gauss_newton(risk), 1, tolerance=tolerance, basis_size=basis_size)
+    return {
+        "batch_loss": risk.loss_value(),
+        "residual": residual_norm(model, x, y),
+        "hessian": float(H.values[0]),
+        "gauss_newton": float(G.values[0]),
+        "hessian_residual": float(H.residuals[0]),
+        "gauss_newton_residual": float(G.residuals[0]),
+        "converged": float(H.converged[0] and G.converged[0]),
+    }
+
+
+@torch.no_grad()
+def residual_norm(model: nn.Module, x: Int[Tensor, "b n"], y: Int[Tensor, "b n"]) -> float:
+    """The mean of ‖softmax(z) - e_y‖ over all tokens: z the logits, e_y the one-hot target. D.1.5."""
+    p = torch.cat([model(row[None]).softmax(-1)[0] for row in x])
+    p[torch.arange(len(p), device=p.device), y.flatten()] -= 1
+    return float(p.norm(dim=-1).double().mean())
+
+
+def relative_errors(record: Record) -> np.ndarray:
+    """|λ_max(G) - λ_max(H)| / λ_max(H): models × seeds × checkpoints."""
+    H, G = record.arrays["hessian"], record.arrays["gauss_newton"]
+    return np.abs(G - H) / np.abs(H)
+
+
+def interpolated(record: Record, against: str) -> tuple[np.ndarray, np.ndarray]:
+    """Values of the loss or residual that all runs have passed, and the error of each run there. D.1.5.
+
+    Each run's points are sorted and joined by straight lines. The first checkpoint is left out: the paper excepts it.
+    """
+    x, error = record.arrays[against][..., 1:], relative_errors(record)[..., 1:]
+    low, high = np.nanmin(x, axis=-1).max(), np.nanmax(x, axis=-1).min()
+    grid = np.linspace(low, high, GRID) if high > low else np.empty(0)
+    curves = np.empty((*x.shape[:2], len(grid)))
+    for index in np.ndindex(*x.shape[:2]):
+        sound = np.isfinite(x[index]) & np.isfinite(error[index])
+        order = x[index][sound].argsort()
+        known = x[index][sound][order], error[index][sound][order]
+        curves[index] = np.interp(grid, *known) if sound.any() else np.nan
+    return grid, curves
+
+
+def draw_against(record: Record, *, against: str) -> Picture:
+    """The relative error of both models against the loss or the residual: mean and standard error over the seeds."""
+    figure, (ax,) = plot.panels(width=4.4, height=3.2)
+    _draw_curves(ax, record, against, every_seed=False)
+    return figure
+
+
+def draw_seeds(record: Record) -> Picture:
+    """The same against the loss and against the residual, every run with its checkpoints."""
+    figure, axes = plot.panels(2, width=4.2, height=3.2)
+    for ax, against in zip(axes, ("batch_loss", "residual"), strict=True):
+        _draw_curves(ax, record, against, every_seed=True)
+    return figure
+
+
+def draw_steps(record: Record) -> Picture:
+    """Loss and relative error of both models along training: mean and standard error over the seeds."""
+    figure, axes = plot.panels(2, width=4.2, height=3.0)
+    steps = record.arrays["steps"]
+    for ax, rows in zip(axes, (record.arrays["batch_loss"], relative_errors(record)), strict=True):
+        for model, name in enumerate(MODELS):
+            _draw_mean(ax, steps, rows[model], plot.COLOURS[model], name)
+        _step_axis(ax, steps)
+        ax.legend(frameon=False, fontsize=7)
+    axes[0].set_ylabel("loss")
+    axes[1].set(ylabel="relative error of λ_max(G)", yscale="log")
+    titled(axes[0], f"mean and standard error of {rows.shape[1]} runs")
+    return figure
+
+
+def _step_axis(ax: Axes, steps: np.ndarray) -> None:
+    """From the first step measured on, logarithmic; powers of ten are named, and the last step."""
+    last = int(steps[-1])
+    named = [0, *(10**k for k in range(12) if steps[1] <= 10**k < last / 2), last]
+    ax.set_xscale("symlog", linthresh=max(steps[1], 1))
+    ax.set_xticks(named, [f"{step:,}" for step in named])
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set(xlabel="training step", xlim=(0, last))
+
+
+def _draw_curves(ax: Axes, record: Record, against: str, *, every_seed: bool) -> None:
+    grid, curves = interpolated(record, against)
+    errors, x = relative_errors(record), record.arrays[against]
+    for model, name in enumerate(MODELS):
+        colour = plot.COLOURS[model]
+        _draw_mean(ax, grid, curves[model], colour, name)
+        if every_seed:
+            ax.plot(x[model].T, errors[model].T, ".", color=colour, markersize=3, alpha=0.5)
+        ax.plot(x[model][:, 0].mean(), errors[model][:, 0].mean(), "*", color=colour, markersize=7)
+    ax.plot([], [], "*", color="0.4", linestyle="", label="before training")
+    if every_seed:
+        ax.plot([], [], ".", color="0.4", linestyle="", label="each run's measurements")
+    ax.set(yscale="log", xlabel=AXIS[against], ylabel="|λ_max(G) - λ_max(H)| / λ_max(H)")
+    ax.invert_xaxis()  # training goes from left to right
+    titled(ax, f"mean and standard error of {x.shape[1]} runs")
+    ax.legend(frameon=False, fontsize=7)
+
+
+def _draw_mean(ax: Axes, x: np.ndarray, rows: np.ndarray, colour: str, label: str) -> None:
+    """The mean and a band of one standard error; none where it goes down to zero, for which there is no room."""
+    mean = rows.mean(0)
+    error = rows.std(0, ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else np.zeros_like(mean)
+    banded(ax, x, mean - error, mean, mean + error, colour=colour, where=mean > error, label=label)
+
+
+_ALMOST_ALL = at_least(0.9, partly=0.6)  # "for almost all values"; partly, if for clearly more than half
+_WORSE = {
+    "no": "In this setting the twin without attention is no better at most values, or the two never share one.",
+    "partly": "In this setting the twin without attention is better at most values, and not at almost all.",
+}
+
+
+def claims_against(record: Record, *, against: str, where: str) -> list[Claim]:
+    """Figs. 5 and 23: the Gauss-Newton matrix is the worse approximation with attention, but for the start."""
+    start, name = relative_errors(record)[..., 0].mean(1), against.removeprefix("batch_")
+    return [
+        claim(
+            f"At almost every value of the {name}, λ_max(G) is the worse approximation with attention.",
+            where=f"Sec. 4.3, {where}", rule=_ALMOST_ALL, expected=1.0, measured=_worse(record, against), why=_WORSE,
+        ),
+        claim(
+            "Except at the initialization (error with attention over that without).", where=f"Sec. 4.3, {where}",
+            rule=at_most(1.0, partly=1.25), measured=float(start[0] / start[1]), expected="at most 1",
+            why={
+                "no": "Here the error is larger with attention before training, too.",
+                "partly": "Here the error is larger with attention before training, too, by less than a quarter.",
+            },
+        ),
+        claim(
+            f"The {name} drives the difference of H and G (rank correlation with the relative error).",
+            where=f"Sec. 4.3, {where}", rule=each(at_least(0.5, partly=0.2)), expected="positive",
+            measured={name: _correlation(record, model, against) for model, name in enumerate(MODELS)},
+            why={
+                "no": "The relative error does not fall with it: it also depends on how curved the network is.",
+                "partly": "The relative error falls with it loosely: it also depends on how curved the network is.",
+            },
+        ),
+    ]  # fmt: skip
+
+
+def residual_claims(record: Record) -> list[Claim]:
+    """Fig. 5, and whether the eigenvalues are ones, which Figs. 23 to 25 have from the same runs."""
+    return [*claims_against(record, against="residual", where="Fig. 5"), _eigenvalues(record)]
+
+
+def _eigenvalues(record: Record) -> Claim:
+    """The numerics of all others; a model that diverged has no eigenvalue."""
+    residuals = dict[str, np.ndarray]()
+    for key, operator in OPERATORS.items():
+        relative = record.arrays[f"{key}_residual"] / np.abs(record.arrays[key])
+        residuals |= {f"{name}, {operator}": relative[model] for model, name in enumerate(MODELS)}
+    count = int(np.sum(record.arrays["converged"] == 0))
+    ended = f"{count} searches ended before they had converged."
+    looser = f"A search stops at {record.config['tolerance']:g} of the largest |λ|, that of a negative one here."
+    why, what = ended if count else looser, "is an eigenvalue of the Hessian H, or of G"
+    return well_measured(worst(residuals), paper=BEYOND, where="Fig. 5", why=why, what=what)
+
+
+def mean_claims(record: Record) -> list[Claim]:
+    """Fig. 24: so for the mean over the runs; of each by itself the paper does not speak."""
+    _, curves = interpolated(record, "batch_loss")
+    fractions = (curves[0] > curves[1]).mean(-1) if curves.shape[-1] else np.full(curves.shape[1], np.nan)
+    return [
+        claim(
+            "At almost every value of loss and residual, λ_max(G) is the worse approximation with attention.",
+            where="Fig. 24, D.1.5", rule=each(_ALMOST_ALL), expected=1.0, why=_WORSE,
+            measured={"loss": _worse(record, "batch_loss"), "residual": _worse(record, "residual")},
+        ),
+        claim(
+            "So it is at almost every value of the loss in each run by itself.",
+            paper=BEYOND, where="Fig. 24, which shows the mean", rule=each(_ALMOST_ALL), expected=1.0,
+            measured={f"seed {seed}": float(f) for seed, f in zip(record.config["seeds"], fractions, strict=True)},
+            why={**_WORSE, "partly": "At some values a single run is the other way round, and the mean hides it."},
+        ),
+    ]  # fmt: skip
+
+
+def step_claims(record: Record) -> list[Claim]:
+    """Fig. 25: two models of one size, whose error vanishes as they learn."""
+    errors, sizes = relative_errors(record).mean(1), record.scalars["num_parameters"]
+    return [
+        claim(
+            "The model without attention has a similar number of parameters (ratio).", where="Sec. 4.3, D.1.5",
+            rule=near(1.0, relative=0.05, partly=0.15), measured=sizes[1] / sizes[0], expected=1.0,
+            why="The biases and norms of a small model are a larger part of it.",
+        ),
+        claim(
+            "The difference between Hessian and GGN is driven to zero during training (last error over first).",
+            where="Sec. 4.3, Fig. 25", rule=each(at_most(0.1, partly=0.5)), expected=0.0,
+            measured={name: float(errors[model, -1] / errors[model, 0]) for model, name in enumerate(MODELS)},
+            why={
+                "no": "The runs end long before the residuals vanish, and the relative error has not fallen.",
+                "partly": "The runs end before the residuals vanish: the relative error has fallen, and not to zero.",
+            },
+        ),
+    ]  # fmt: skip
+
+
+def _worse(record: Record, against: str) -> float:
+    """The fraction of values at which the mean error is larger with attention; NaN where the models share none."""
+    _, curves = interpolated(record, against)
+    return float((curves[0].mean(0) > curves[1].mean(0)).mean()) if curves.shape[-1] else float("nan")
+
+
+def _correlation(record: Record, model: int, against: str) -> float:
+    x, error = record.arrays[against][model, :, 1:].ravel(), relative_errors(record)[model, :, 1:].ravel()
+    return spearman(x, error)
+
+
+_PRESETS = {"paper": Config(), "laptop": SMALL, "smoke": TINY}
+
+
+_PAPER_COST = (
+    "It needs a tokenised OpenWebText and, counted and not measured, about 30 hours of one H200: six runs of 10,000 "
+    "steps of half a million tokens at 124M parameters (29 h in bfloat16 at 40 % of its peak), 174 measurements (2 h)."
+)
+
+
+def _figure(
+    name: str, title: str, draw: Callable[[Record], Picture], claims: Callable[[Record], list[Claim]]
+) -> Figure:
+    shared = "singh2026.pretraining"
+    return Figure(f"singh2026.{name}", title, _PRESETS, run, draw, claims, shared, paper_cost=_PAPER_COST)
+
+
+_FIGURES = [
+    _figure(
+        "fig5",
+        "GPT: sharpness by the GGN against the residual, with and without attention",
+        partial(draw_against, against="residual"),
+        residual_claims,
+    ),
+    _figure(
+        "fig23",
+        "GPT: sharpness by the GGN against the loss, with and without attention",
+        partial(draw_against, against="batch_loss"),
+        partial(claims_against, against="batch_loss", where="Fig. 23"),
+    ),
+    _figure("fig24", "GPT: sharpness by the GGN against loss and residual, mean over runs", draw_seeds, mean_claims),
+    _figure("fig25", "GPT: loss and error of the GGN along training", draw_steps, step_claims),
+]
+FIGURES = {figure.id: figure for figure in _FIGURES}

@@ -1,0 +1,362 @@
+"""Figures 3 and 10-13: is there a pair of eigenvalues whose sum is tr H / D?
+
+The paper asks all pairs of eigenvalues for the one whose sum is nearest to tr H / D, and for the second nearest. Among
+thousands of sums some are near to any number, so that each network is asked a second question here, which the paper
+does not ask: how near a pair comes to a number of the same size that means nothing (`control`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ... import plot
+from ...lab import data, ensemble, init, models
+from ...record import Claim, Picture, Record
+from ...risk.losses import SquaredError
+from ..frame.figure import Context, Figure, at_least, at_most, each
+from ..frame.pictures import banded, legend_above, quartiles, titled
+from . import BEYOND, claim
+from .ranges import Spectra, linear_spectra, relu_spectra
+
+Start = Literal["orthogonal", "standard"]
+Kind = Literal["decorrelated", "normalized"]
+STARTS: tuple[Start, ...] = ("orthogonal", "standard")
+KINDS: tuple[Kind, ...] = ("decorrelated", "normalized")
+QUANTITIES = ("best", "second", "mean", "control")
+AT_A_TIME = 10  # models: the gradients of 10 two-layer networks of width 150 take 0.3 GB
+
+
+@dataclass(frozen=True)
+class Config:
+    """Networks of one output, width m and D ≤ m inputs, at their start."""
+
+    depth: int = 2  # Fig. 3, 10, 12; four in Fig. 11 and 13
+    activation: Literal["linear", "relu"] = "linear"
+    widths: tuple[int, ...] = (10, 150)  # D.1.2
+    examples: tuple[int, ...] = (102, 152)  # D.1.2, for each width
+    models: tuple[int, ...] = (100, 100)  # D.1.2: "for every point we sample 100 models"
+    inputs: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 10, 20, 50, 100, 150)  # open: "multiple values for D ≤ m"
+    seed: int = 0  # open, and whether all models see the same data: here each has its own
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a curve."""
+
+    start: Start
+    kind: Kind
+    inputs: int
+    width: int
+    depth: int
+    activation: Literal["linear", "relu"]
+    examples: int
+    models: int
+    seed: int
+
+
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """For each width the gaps |λᵢ + λⱼ - tr H/D|, as arrays of start × data × inputs × models."""
+    found: dict[str, Any] = {"reduction": _reduction(config)}
+    for width, examples, count in zip(config.widths, config.examples, config.models, strict=True):
+        inputs = [D for D in config.inputs if width >= D]
+        rest = (width, config.depth, config.activation, examples, count, config.seed)
+        points = [Point(start, kind, D, *rest) for start in STARTS for kind in KINDS for D in inputs]
+        records = context.sweep(partial(measured, device=context.device), points, name=f"pairs at width {width}")
+        for name in (*QUANTITIES, "fraction"):
+            stack = torch.stack([torch.as_tensor(record.arrays[name]) for record in records])
+            found[f"{name}_{width}"] = stack.view(len(STARTS), len(KINDS), len(inputs), count)
+        found[f"inputs_{width}"] = torch.tensor(inputs)
+        found[f"parameters_{width}"] = [record.scalars["parameters"] for record in records[: len(inputs)]]
+    return found
+
+
+def measured(point: Point, device: torch.device) -> dict[str, Any]:
+    """The gaps of all models of one point, and what they are gaps to."""
+    generator = torch.Generator().manual_seed(point.seed)
+    parts: list[dict[str, Tensor]] = []
+    size = 0
+    for first in range(0, point.models, AT_A_TIME):
+        spectra = _spectra(point, min(AT_A_TIME, point.models - first), generator, device)
+        scale = 0.5 + torch.rand(len(spectra.values), generator=generator, dtype=torch.float64).to(device)
+        parts.append(gaps(spectra, point.inputs, scale))
+        size = spectra.size
+    return {"parameters": size, **{name: torch.cat([part[name] for part in parts]) for name in parts[0]}}
+
+
+def gaps(spectra: Spectra, inputs: int, scale: Float[Tensor, " B"]) -> dict[str, Float[Tensor, " B"]]:
+    """The smallest and second smallest |λᵢ + λⱼ - tr H/D|, i < j; tr H/n; and the smallest to scale · tr H/D."""
+    values = torch.cat([spectra.values, spectra.values.new_zeros(len(scale), min(spectra.zeros, 3))], 1)
+    fraction = values.sum(1) / inputs  # three zeros make every pair there is with them, and a second one like it
+    i, j = torch.triu_indices(values.shape[1], values.shape[1], 1, device=values.device)
+    sums = values[:, i] + values[:, j]
+    best, second = (sums - fraction[:, None]).abs().topk(2, largest=False).values.unbind(1)
+    control = (sums - (scale * fraction)[:, None]).abs().amin(1)
+    mean = fraction * inputs / spectra.size
+    return {"best": best, "second": second, "mean": mean, "control": control, "fraction": fraction}
+
+
+def _spectra(point: Point, count: int, generator: torch.Generator, device: torch.device) -> Spectra:
+    widths = (point.inputs, *[point.width] * (point.depth - 1), 1)
+    draw = data.decorrelated if point.kind == "decorrelated" else data.normalized
+    sets = [draw(point.examples, point.inputs, generator=generator, dtype=torch.float64) for _ in range(count)]
+    X, y = (torch.stack(part).to(device) for part in zip(*sets, strict=True))
+    drawn = [_weights(point.start, widths, generator) for _ in range(count)]
+    if point.activation == "relu" and point.depth > 2:
+        networks = [_network(widths, weights, generator) for weights in drawn]
+        stack = ensemble.Ensemble.of(networks, device=device)
+        return Spectra(ensemble.spectra(stack, SquaredError(), (X, y), each=True), 0)
+    weights = [torch.stack(layer).to(device) for layer in zip(*drawn, strict=True)]
+    if point.activation == "linear":
+        return linear_spectra(weights, X, y)
+    return relu_spectra(weights[0], weights[1], X, y)
+
+
+def _network(widths: tuple[int, ...], weights: list[Tensor], generator: torch.Generator) -> torch.nn.Module:
+    return models.mlp(widths, generator=generator, bias=False, parametrization=weights, dtype=torch.float64)
+
+
+def _weights(start: Start, widths: tuple[int, ...], generator: torch.Generator) -> list[Tensor]:
+    """Orthonormal columns or rows in every layer, or PyTorch's default, which D.1.3 calls standard."""
+    draw = init.orthogonal if start == "orthogonal" else init.kaiming_uniform
+    return [draw(after, before, generator=generator) for before, after in pairwise(widths)]
+
+
+def _reduction(config: Config) -> str:
+    """How all eigenvalues were found, for the record."""
+    if config.activation == "relu" and config.depth > 2:
+        return (
+            "Dense Hessians. Four ReLU layers of width 150 have up to 67,650 parameters and no exact reduction. At "
+            "this size one spectrum takes minutes on a GPU, and 4,400 would be needed: the second width is smaller."
+        )
+    rows = "N + 2m" if config.activation == "relu" else "the layers' inputs and outputs, less one each,"
+    return f"Exact, in the range of H, which has {rows} dimensions; all other eigenvalues are zero (ranges.py)."
+
+
+# ---------------------------------------------------------------------------------------------------- what is drawn
+
+_LOOKS = {
+    "best": (0, "-", "nearest pair"),
+    "second": (1, "-", "second nearest"),
+    "mean": (2, "--", "mean eigenvalue"),
+    "control": (6, ":", "nearest to a random number"),
+}
+
+
+def _draw(record: Record, shown: list[tuple[int, int]]) -> Picture:
+    """One row for each width, one column for each start and kind of data."""
+    widths = record.config["widths"]
+    figure, axes = plot.panels(len(shown), len(widths), width=3.3 if len(shown) > 1 else 4.2, height=2.7)
+    cells = [(width, start, kind) for width in widths for start, kind in shown]
+    for ax, (width, start, kind) in zip(axes, cells, strict=True):
+        D = record.arrays[f"inputs_{width}"]
+        for name, (colour, line, label) in _LOOKS.items():
+            half = quartiles(np.maximum(record.arrays[f"{name}_{width}"][start, kind], 1e-17), axis=-1)  # of the models
+            look: dict[str, Any] = {"linestyle": line, "marker": ".", "lw": 1.3, "label": label}
+            banded(ax, D, *half, colour=plot.COLOURS[colour], alpha=0.15, **look)
+        ax.set(xscale="log", yscale="log", xlabel="inputs D")
+        titled(ax, f"{STARTS[start]}, {KINDS[kind]}, m = {width}")
+        ax.set_xticks(D, labels=_spaced(D))
+        ax.minorticks_off()
+    for ax in axes[:: len(shown)]:
+        ax.set_ylabel("|λᵢ + λⱼ - tr H/D|")
+    legend_above(figure, axes[0], columns=4 if len(shown) > 1 else 2)
+    return figure
+
+
+def _spaced(D: np.ndarray) -> list[str]:
+    """Labels of a logarithmic axis, without those that would run into the one after."""
+    labels, last = [str(D[-1])], D[-1]
+    for number in D[-2::-1]:
+        near = np.log(last / number) < 0.09 * np.log(D[-1] / D[0])  # of the axis: what a number of three digits takes
+        labels.append("" if near else str(number))
+        last = last if near else number
+    return labels[::-1]
+
+
+# --------------------------------------------------------------------------------------------------- what is claimed
+
+CLEAR = at_least(100, partly=10)  # "orders of magnitude"
+AT_THE_FRACTION = at_most(1e-6, partly=1e-2)  # "close to the considered fraction", where theory has it exactly
+VERY_CLOSE = at_most(1e-2, partly=0.1)  # of the fraction itself
+NO_CLEAR_BEST = at_most(10, partly=100)  # less than an order of magnitude between the two
+BEYOND_CHANCE = at_least(10, partly=3)  # what means nothing has 1
+
+_TOLD = {  # of medians over the models
+    AT_THE_FRACTION: {
+        "no": "At every width the nearest pair misses tr H/D by more than a hundredth of it at some D.",
+        "partly": "The nearest pair misses tr H/D by more than a millionth of it at some D.",
+    },
+    CLEAR: {
+        "no": "At every width it is less than ten times smaller at some D.",
+        "partly": "It is less than a hundred times smaller at some D.",
+    },
+    VERY_CLOSE: {
+        "no": "In every setting the nearest pair misses tr H/D by more than a tenth of it at some D.",
+        "partly": "In some settings the nearest pair misses tr H/D by more than a hundredth of it at some D.",
+    },
+    NO_CLEAR_BEST: {
+        "no": "In every setting one pair is more than a hundred times nearer than the others at half of the D or more.",
+        "partly": "In some settings one pair is more than ten times nearer than the others at half of the D or more.",
+    },
+    BEYOND_CHANCE: {
+        "no": "At half of the D or more the pair nearest to a random number of this size is less than three times "
+        "farther from it, or nearer: among so many sums some are near to anything.",
+        "partly": "In some settings the pair nearest to a random number of this size is less than ten times farther "
+        "from it, or nearer, at half of the D or more.",
+    },
+}
+
+
+def _medians(record: Record, name: str, width: int, start: int, kind: int, *, least: int) -> np.ndarray:
+    """The median over the models for each D from `least` on."""
+    values = np.median(record.arrays[f"{name}_{width}"][start, kind], axis=-1)
+    return values[record.arrays[f"inputs_{width}"] >= least]
+
+
+def _least(record: Record) -> int:
+    """The least D that says anything beyond the assumptions: two linear layers have the pair at D = 1 by Thm 3.1."""
+    return 2 if record.config["depth"] == 2 and record.config["activation"] == "linear" else 1
+
+
+def _over(
+    record: Record, over: str, under: str, shown: list[tuple[int, int]], worst: Any, *, least: int
+) -> dict[str, float]:
+    """The worst ratio of medians over D, for each width and setting."""
+    found = {}
+    for width in record.config["widths"]:
+        for start, kind in shown:
+            top, bottom = (_medians(record, name, width, start, kind, least=least) for name in (over, under))
+            ratio = top / np.maximum(bottom, np.finfo(float).tiny)
+            found[f"{STARTS[start]}, {KINDS[kind]}, m = {width}"] = float(worst(ratio)) if len(ratio) else float("nan")
+    return found
+
+
+def _claims_exact(record: Record) -> list[Claim]:
+    """Sec. 4.1 on Fig. 3a, and its caption."""
+    shown = [(0, 0)]
+    close = _over(record, "best", "fraction", shown, np.max, least=1)
+    second = _over(record, "second", "best", shown, np.min, least=1)
+    mean = _over(record, "mean", "best", shown, np.min, least=1)
+    return [
+        claim(
+            "At any input size the sum of two eigenvalues is close to tr H/D.", where="Sec. 4.1, Fig. 3a",
+            rule=each(AT_THE_FRACTION), measured=close, expected="≈ 0", why=_TOLD[AT_THE_FRACTION],
+        ),
+        claim(
+            "Its difference to tr H/D is orders of magnitude smaller than that of the second closest pair.",
+            where="Sec. 4.1, Fig. 3a", rule=each(CLEAR), measured=second, expected="orders of magnitude",
+            why=_TOLD[CLEAR],
+        ),
+        claim(
+            "Its difference to tr H/D is orders of magnitude smaller than the mean eigenvalue.",
+            where="Sec. 4.1, Fig. 3a", rule=each(CLEAR), measured=mean, expected="orders of magnitude",
+            why=_TOLD[CLEAR],
+        ),
+    ]  # fmt: skip
+
+
+def _claims_close(record: Record, shown: list[tuple[int, int]], where: str) -> list[Claim]:
+    """What the paper says of all settings beyond the assumptions, and what chance says."""
+    close = _over(record, "best", "fraction", shown, np.max, least=_least(record))
+    chance = _over(record, "control", "best", shown, np.median, least=_least(record))
+    return [
+        claim(
+            "The sum of two eigenvalues is very close to tr H/D.", where=where,
+            rule=each(VERY_CLOSE), measured=close, expected="≈ 0", why=_TOLD[VERY_CLOSE],
+        ),
+        claim(
+            "The hypothesis of a pair holds approximately: a pair is nearer to tr H/D than to a random number.",
+            paper=BEYOND, where=where, rule=each(BEYOND_CHANCE), measured=chance, expected="≫ 1",
+            why=_TOLD[BEYOND_CHANCE],
+        ),
+    ]  # fmt: skip
+
+
+def _claims_no_best(record: Record, shown: list[tuple[int, int]], where: str) -> list[Claim]:
+    second = _over(record, "second", "best", shown, np.median, least=_least(record))
+    return [
+        claim(
+            "There is no clear best pair: the second best is also close.", where=where,
+            rule=each(NO_CLEAR_BEST), measured=second, expected="≈ 1", why=_TOLD[NO_CLEAR_BEST],
+        )
+    ]  # fmt: skip
+
+
+ALL = [(0, 0), (0, 1), (1, 0), (1, 1)]
+OTHERS = [(0, 1), (1, 0)]  # what Fig. 3 does not show
+STANDARD = [(1, 0), (1, 1)]
+
+
+def _claims_standard(record: Record) -> list[Claim]:
+    where = "Sec. 4.1, Fig. 3b"
+    return [*_claims_close(record, [(1, 1)], where), *_claims_no_best(record, [(1, 1)], where)]
+
+
+def _claims_four_relu(record: Record) -> list[Claim]:
+    beyond = _claims_close(record, ALL, "Sec. 1, contribution 2, Fig. 13")
+    return [*beyond, *_claims_no_best(record, STANDARD, "Sec. 4.1, Fig. 13b, 13c")]
+
+
+def _presets(paper: Config) -> dict[str, Config]:
+    laptop = replace(paper, models=(40, 8), inputs=(1, 2, 4, 7, 10, 30, 100))
+    if paper.widths[1] < 100:
+        laptop = replace(laptop, widths=(10, 16))
+    smoke = replace(paper, widths=(4, 6), examples=(12, 14), models=(3, 3), inputs=(1, 2, 4))
+    return {"paper": paper, "laptop": laptop, "smoke": smoke}
+
+
+_TWO_LINEAR, _FOUR_LINEAR = _presets(Config()), _presets(Config(depth=4))
+_TWO_RELU = _presets(Config(activation="relu"))
+# A width of 150 is out of reach (see `_reduction`); 25 is what a GPU diagonalises in half a second.
+_FOUR_RELU = _presets(
+    Config(
+        4, "relu", widths=(10, 25), examples=(102, 102), models=(100, 20), inputs=(1, 2, 3, 4, 6, 8, 10, 15, 25)
+    ),
+)  # fmt: skip
+
+FIGURES = {
+    figure.id: figure
+    for figure in (
+        Figure(
+            "singh2026.fig3a",
+            "A pair of eigenvalues that sums up to tr H/D: orthogonal weights, decorrelated data",
+            _TWO_LINEAR, run, partial(_draw, shown=[(0, 0)]), _claims_exact, "singh2026.pairs-linear-2",
+        ),
+        Figure(
+            "singh2026.fig3b",
+            "The same for the standard parametrisation and standardised data",
+            _TWO_LINEAR, run, partial(_draw, shown=[(1, 1)]), _claims_standard, "singh2026.pairs-linear-2",
+        ),
+        Figure(
+            "singh2026.fig10",
+            "Paired eigenvalues of two linear layers: the settings between Fig. 3a and 3b",
+            _TWO_LINEAR, run, partial(_draw, shown=OTHERS),
+            partial(_claims_close, shown=OTHERS, where="Sec. 1, contribution 2, Fig. 10"), "singh2026.pairs-linear-2",
+        ),
+        Figure(
+            "singh2026.fig11",
+            "Paired eigenvalues of four linear layers",
+            _FOUR_LINEAR, run, partial(_draw, shown=ALL),
+            partial(_claims_close, shown=ALL, where="Sec. 1, contribution 2, Fig. 11"),
+        ),
+        Figure(
+            "singh2026.fig12",
+            "Paired eigenvalues of two ReLU layers",
+            _TWO_RELU, run, partial(_draw, shown=ALL),
+            partial(_claims_close, shown=ALL, where="Sec. 1, contribution 2, Fig. 12"),
+        ),
+        Figure(
+            "singh2026.fig13",
+            "Paired eigenvalues of four ReLU layers",
+            _FOUR_RELU, run, partial(_draw, shown=ALL), _claims_four_relu,
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,306 @@
+"""Networks as in Singh et al. (2026), D.1.3 and D.1.4: hundreds of one kind, measured, trained, and measured again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ...lab import data, ensemble, init, models
+from ...lab.data import Examples
+from ...lab.ensemble import Ensemble
+from ...lab.init import Parametrization
+from ...lab.train import Checkpoint, Plateau, compressed, linear_descent
+from ...record import Record
+from ...risk.losses import SquaredError
+from ..frame.figure import Context
+
+Name = Literal["SP", "NTP", "μP"]
+NAMES: tuple[Name, ...] = get_args(Name)
+NORMS = ("spectral", "frobenius", "nuclear")
+SPECTRAL, FROBENIUS, NUCLEAR = range(len(NORMS))
+STAGES = ("at initialisation", "after training")
+INITIAL, TRAINED = range(len(STAGES))
+KINDS = {"linear": "linear", "relu": "ReLU"}  # of activations, as they are written
+LOWEST_RATE = 1e-5  # D.1.3, η_min
+TOLERANCE = 1e-3  # residual of an eigenvector; that of its eigenvalue is of second order
+FINISHED = 0.9  # share of networks whose training the schedule has ended: a point with fewer is marked as cut off
+
+
+@dataclass(frozen=True)
+class Training:
+    """How many networks a point has, what they are trained on, and how."""
+
+    networks: int = 200  # D.1.3, at each point
+    examples: int = 1024  # D.1.3
+    noise: float = 0.1  # D.1.3: variance 0.01
+    batch_size: int = 128  # D.1.3
+    learning_rate: float = 1e-2  # D.1.3, but for its η = 1 of large μP networks, which belongs to other layer rates:
+    # ours, η n_ℓ/n_{ℓ-1} (docs/errata.md), are n_ℓ times the printed η/n_{ℓ-1}. With width 100 and our η = 0.01, W₁ has
+    # the rate of the printed η = 1 at every D and W₂ its D/100: the same network at D = 100 only. Of the printed
+    # η = 0.01, for small D, W₁ has the hundredfold and W₂ the D-fold.
+    window: int = 20  # open, "until the loss stops improving": by less than 0.05 % in 20 epochs. 1 % would end deep
+    improvement: float = 5e-4  # networks on the plateau they start from, and large NTP ones 20 % above their least loss
+    epochs: int = 10_000  # at most; open
+    seed: int = 0
+
+
+TRAINING = Training()
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a curve: networks of one architecture and parametrisation, and how they are trained."""
+
+    parametrization: Name
+    widths: tuple[int, ...]
+    activation: Literal["linear", "relu"]
+    training: Training = TRAINING
+
+
+def pytorch_default(
+    widths: Sequence[int], *, generator: torch.Generator, learning_rate: float = 1.0
+) -> Parametrization:
+    """SP as D.1.3 has it: what `nn.Linear` draws by default, uniform in ±1/√n_{ℓ-1}, one rate for all layers."""
+    weights = [init.kaiming_uniform(after, before, generator=generator) for before, after in pairwise(widths)]
+    return Parametrization(weights, [1.0] * len(weights), [learning_rate] * len(weights))
+
+
+RECIPES: dict[Name, init.Recipe] = {"SP": pytorch_default, "NTP": init.neural_tangent, "μP": init.maximal_update}
+
+
+def measured(point: Point, device: torch.device) -> dict[str, Any]:
+    """Sharpness, trace, norms and alignments of all networks before and after training: stage first, networks last.
+
+    `finished` and `diverged` tell, for each network, whether the schedule has ended its training, and whether its loss
+    is no number any more; a network that is neither was cut off at the last epoch.
+    """
+    generator = torch.Generator().manual_seed(point.training.seed)
+    examples = task(point, generator)
+    networks, recipe = drawn(point, generator)
+    networks = networks.to(device)
+    start = _measures(point, networks, examples, recipe)
+    end = _train(point, networks, examples, recipe, generator)
+    finish = _measures(point, networks, examples, recipe, end.diverged)
+    states = {"finished": (end.done & ~end.diverged).cpu(), "diverged": end.diverged.cpu()}
+    return {"epochs": end.epoch, **states, **{name: torch.stack([start[name], finish[name]]) for name in start}}
+
+
+def drawn(point: Point, generator: torch.Generator) -> tuple[Ensemble, Parametrization]:
+    """The networks of a point, and a parametrisation whose multipliers and rates are those of all."""
+    recipe, widths = RECIPES[point.parametrization], point.widths
+    several = [recipe(widths, generator=generator) for _ in range(point.training.networks)]
+    options: dict[str, Any] = {"generator": generator, "activation": point.activation, "bias": False}
+    return Ensemble.of([models.mlp(widths, parametrization=one, **options) for one in several]), several[0]
+
+
+def task(point: Point, generator: torch.Generator) -> Examples:
+    """y = Wx + ε for linear networks, y = teacher(x) + ε for ReLU; the same for all networks of a point.
+
+    Open in D.1.3: the fixed matrix W (here entries N(0, 1/D)), and the "single layer ReLU random teacher" (here one
+    hidden layer, as wide as that of the students, weights N(0, 2/n_{ℓ-1}) and no biases). Both have outputs of order
+    one, so that the noise is small beside them.
+    """
+    D, K = point.widths[0], point.widths[-1]
+    if point.activation == "linear":
+        return data.gaussian_regression(point.training.examples, D, K, noise=point.training.noise, generator=generator)
+    loud = partial(init.standard, gain=2**0.5)
+    teacher = models.mlp((D, point.widths[1], K), generator=generator, bias=False, parametrization=loud)
+    return data.teacher(teacher, point.training.examples, D, noise=point.training.noise, generator=generator)
+
+
+def _train(
+    point: Point, networks: Ensemble, examples: Examples, recipe: Parametrization, generator: torch.Generator
+) -> Checkpoint[Any, Any]:
+    """Train in place by SGD, a tenth of the rate wherever the loss stops to improve; how it ended."""
+    training = point.training
+    settings: dict[str, Any] = {
+        "learning_rate": training.learning_rate,
+        "layer_rates": recipe.learning_rates,
+        "num_epochs": training.epochs,
+        "schedule": schedule(training),
+        "batch_size": training.batch_size,
+        "generator": generator,
+    }
+    if point.activation == "relu":
+        return _last(ensemble.train(networks, SquaredError(), examples, **settings))
+    x, y = examples.x.to(networks.device), examples.y.to(networks.device)
+    end = _last(linear_descent(networks.matrices, x, y, multipliers=recipe.multipliers, **settings))
+    for W, trained in zip(networks.matrices, end.parameters, strict=True):
+        W.copy_(trained)
+    return end
+
+
+def schedule(training: Training) -> Plateau:
+    """A tenth of the rate where the loss stops to improve, until the rate would be below 1e-5. D.1.3."""
+    floor = min(1.0, LOWEST_RATE / training.learning_rate)
+    return Plateau(training.window, training.improvement, 0.1, floor=floor)
+
+
+def _last(pauses: Iterator[Checkpoint[Any, Any]]) -> Checkpoint[Any, Any]:
+    """The pause at the end of training."""
+    (end,) = deque(pauses, maxlen=1)
+    return end
+
+
+def _measures(
+    point: Point,
+    networks: Ensemble,
+    examples: Examples,
+    recipe: Parametrization,
+    diverged: Bool[Tensor, " B"] | None = None,
+) -> dict[str, Float[Tensor, "... B"]]:
+    """In float64; those of linear networks by D + 1 examples with the same second moments as all.
+
+    NaN stands for the sharpness that was not found, and for what a diverged network has.
+    """
+    networks, x, y = networks.to(torch.float64), examples.x.double(), examples.y.double()
+    linear = point.activation == "linear"
+    rows = compressed(x, y) if linear else (x, y)
+    top = ensemble.sharpness(networks, SquaredError(), rows, tolerance=TOLERANCE)
+    lost = torch.zeros_like(top.converged) if diverged is None else diverged
+    losses = ensemble.losses(networks, SquaredError(), rows)
+    weights = [W.cpu() for W in networks.matrices]  # a GPU decomposes many small matrices one by one
+    found = {
+        "sharpness": torch.where(top.converged & ~lost, top.values[:, 0], torch.nan).cpu(),
+        "losses": torch.where(lost, torch.nan, losses).cpu(),
+        **_of_weights(weights),
+    }
+    if linear:
+        traces = linear_traces(weights, recipe.multipliers, x.T @ x / len(x))
+        found["trace"] = torch.where(lost.cpu(), torch.nan, traces)
+        if len(weights) == 2:
+            found["bound"] = block_bounds(weights[0], weights[1], recipe.multipliers, rows[0])
+    return found
+
+
+def _of_weights(weights: Sequence[Float[Tensor, "B _ _"]]) -> dict[str, Float[Tensor, "... B"]]:
+    """Squared norms of the layers and of the products that leave one out, and how two layers meet."""
+    single = torch.stack([norms(W) for W in weights])
+    if len(weights) > 2:
+        products = [norms(ensemble.product_without(weights, left)) for left in range(len(weights))]
+        return {"norms": single, "products": torch.stack(products)}
+    met = ensemble.alignments(*weights)
+    return {
+        "norms": single,
+        "products": single.flip(0),  # without one of two layers, the other is left
+        "alignments": torch.stack([getattr(met, name) for name in NORMS]),
+    }
+
+
+def norms(W: Float[Tensor, "... p q"]) -> Float[Tensor, "3 ..."]:
+    """The squares of the three norms."""
+    found = ensemble.norms(W)
+    return torch.stack([getattr(found, name) ** 2 for name in NORMS])
+
+
+def block_bounds(
+    W: Float[Tensor, "B m d"], V: Float[Tensor, "B k m"], multipliers: Sequence[float], x: Float[Tensor, "n d"]
+) -> Float[Tensor, " B"]:
+    """(m₁m₂)² max(λ_max(Σ)‖W₂‖², λ_max(W₁ΣW₁ᵀ)), the largest eigenvalue of the diagonal blocks: λ₁ is no smaller.
+
+    Singh et al. (2026), D.3.3 has the blocks, and for Σ = I the bound max(‖W₁‖², ‖W₂‖²). They hold at any loss.
+    """
+    root = x / len(x) ** 0.5
+    first = norms(W @ root.T)[SPECTRAL]
+    second = norms(root)[SPECTRAL] * norms(V)[SPECTRAL]
+    return (multipliers[0] * multipliers[1]) ** 2 * torch.maximum(first, second)
+
+
+def linear_traces(
+    weights: Sequence[Float[Tensor, "B _ _"]], multipliers: Sequence[float], S: Float[Tensor, "d d"]
+) -> Float[Tensor, " B"]:
+    """tr H = Σ_ℓ m_ℓ² tr(P_ℓΣP_ℓᵀ)‖S_ℓ‖_F² of layers h ↦ m_ℓW_ℓh, exactly and at any loss: `theory.linear_trace`."""
+    mapped = [m * W for m, W in zip(multipliers, weights, strict=True)]
+    total = torch.zeros(len(mapped[0]), dtype=S.dtype, device=S.device)
+    P = torch.eye(len(S)).to(S).expand(len(total), -1, -1)
+    for layer, m in enumerate(multipliers):
+        after = torch.eye(mapped[-1].shape[-2]).to(S).expand(len(total), -1, -1)
+        for W in reversed(mapped[layer + 1 :]):
+            after = after @ W
+        total = total + m**2 * torch.einsum("bid,de,bie->b", P, S, P) * after.square().sum((-2, -1))
+        P = mapped[layer] @ P
+    return total
+
+
+def correlations(target: Float[Tensor, "s B"], quantities: Float[Tensor, "s ... B"]) -> Float[Tensor, "s ..."]:
+    """Pearson's coefficient of the target with each quantity, over the networks, stage by stage."""
+    flat = quantities.flatten(1, -2) if quantities.ndim > 2 else quantities[:, None]
+    rows = [[ensemble.pearson(t, one) for one in several] for t, several in zip(target, flat, strict=True)]
+    return torch.tensor(rows, dtype=torch.float64).view(quantities.shape[:-1])
+
+
+# ------------------------------------------------------------------------------------------------- points of a figure
+
+Raw = dict[str, Any]  # epochs, and tensors with a column for each network
+Summary = Callable[[Point, Raw], dict[str, Tensor]]
+
+
+def swept(
+    points: Sequence[Point], summary: Summary, context: Context, *, shape: tuple[int, ...], name: str
+) -> dict[str, Tensor]:
+    """What is kept of every point, as arrays of this shape × …: the summary, and how its training ended."""
+    records = context.sweep(partial(measured, device=context.device), points, name=name)
+    found = []
+    for point, record in zip(points, records, strict=True):
+        raw = {key: torch.as_tensor(array) for key, array in record.arrays.items()}
+        found.append({"epochs": torch.tensor(record.scalars["epochs"]), **_ending(raw), **summary(point, raw)})
+    return {key: torch.stack([one[key] for one in found]).unflatten(0, shape) for key in found[0]}
+
+
+def _ending(raw: Raw) -> dict[str, Tensor]:
+    """What tells whether the networks of a point were trained and measured."""
+    known = raw["sharpness"].isfinite()
+    return {
+        "finished": raw["finished"].double().mean(),
+        "diverged": raw["diverged"].double().mean(),
+        "used": known.sum(-1),  # networks that a coefficient is taken over
+        "lost": 1 - known.double().mean(-1),  # that diverged, or whose eigenvalue was not found
+        "loss": raw["losses"].nanmedian(-1).values,
+        "highest_loss": highest(raw["losses"]),
+    }
+
+
+def highest(values: Float[Tensor, "... B"]) -> Float[Tensor, "..."]:
+    """The largest of those that are numbers; NaN where none is."""
+    largest = torch.where(values.isnan(), -torch.inf, values).amax(-1)
+    return torch.where(values.isnan().all(-1), torch.nan, largest)
+
+
+def cut_off(record: Record, name: Name) -> Bool[np.ndarray, " points"]:
+    """Whether fewer than nine networks in ten were trained to the end, for each point of this parametrisation."""
+    return np.asarray(record.arrays["finished"])[NAMES.index(name)] < FINISHED
+
+
+def stage_title(record: Record, name: Name, stage: int, mark: str) -> str:
+    """What a panel shows, with what marks its points that were cut off, if there are any."""
+    title = f"{name}, {STAGES[stage]}"
+    if stage == INITIAL or not cut_off(record, name).any():
+        return title
+    return f"{title}\n{mark}: not finished in {record.config['training']['epochs']} epochs"
+
+
+def reasons(record: Record, why: str, *, names: Sequence[Name] = NAMES) -> dict[str, str]:
+    """The sentence for each verdict on networks trained in these parametrisations: why it is not yes, how they ended.
+
+    What is said of networks at their start needs none of this.
+    """
+    rates = "Under μP layer ℓ has n_ℓ times the printed rate η/n_{ℓ-1}, by the spectral condition."
+    rates = rates if "μP" in names else ""
+    whole = " ".join(filter(None, (why, rates, ended := _cut_points(record))))
+    return {"no": whole, "partly": whole, "yes": ended}
+
+
+def _cut_points(record: Record) -> str:
+    """A sentence on how many points were cut off; none where there are none."""
+    cut = {name: cut_off(record, name) for name in NAMES}
+    told = [f"{name} at {points.sum()} of {len(points)} points" for name, points in cut.items() if points.any()]
+    return f"Not finished after {record.config['training']['epochs']} epochs: {', '.join(told)}." if told else ""

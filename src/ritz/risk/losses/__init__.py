@@ -1,0 +1,8 @@
+"""Losses: those whose derivatives are known in closed form, and every other one by automatic differentiation."""
+
+from .by_autograd import loss_from
+from .closed_form import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, complement, not_convex, on_device
+
+__all__ = [
+    "BinaryCrossEntropy", "CrossEntropy", "Loss", "SquaredError", "complement", "loss_from", "not_convex", "on_device",
+]  # fmt: skip

@@ -1,0 +1,367 @@
+"""Losses as sums of terms, with their derivatives with respect to the network's outputs in closed form.
+
+A risk is R = Σᵢ tᵢ / Σᵢ wᵢ: every loss says what its terms tᵢ (weights included) and its weights wᵢ are, and the
+risk alone adds up and divides, once. A term is one index of all output dimensions but the last.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from ...errors import ArgumentError, DataError, NumericalError
+
+Reduction = Literal["mean", "sum"]
+Outputs = Float[Tensor, "*batch"]
+Targets = Shaped[Tensor, "..."]
+LinearMap = Callable[[Tensor], Tensor]
+ENTRY_BY_ENTRY = "The loss compares them entry by entry; broadcasting would pair the wrong ones."
+
+
+class Loss(ABC):
+    """Terms tᵢ(z, y) of a risk, and the derivatives of Σᵢ tᵢ with respect to the outputs z.
+
+    `reduction="mean"` divides the sum of all terms by the sum of all weights; `"sum"` does not divide.
+    """
+
+    reduction: Reduction
+
+    @abstractmethod
+    def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        """The values wᵢ ℓᵢ, one per term."""
+
+    @abstractmethod
+    def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        """The weights wᵢ."""
+
+    @abstractmethod
+    def gradient(self, z: Outputs, y: Targets) -> Outputs:
+        """∂/∂z Σ tᵢ."""
+
+    @abstractmethod
+    def curvature(self, z: Outputs, y: Targets) -> LinearMap:
+        """u ↦ ∂²/∂z² Σ tᵢ · u, with everything that does not depend on u evaluated once."""
+
+    def hessian_product(self, z: Outputs, y: Targets, u: Outputs) -> Outputs:
+        """∂²/∂z² Σ tᵢ · u."""
+        return self.curvature(z, y)(u)
+
+    @abstractmethod
+    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K r"]:
+        """S with S Sᵀ = ∂²tᵢ/∂zᵢ², a K × r block for each term."""
+
+    @abstractmethod
+    def check(self, z: Outputs, y: Targets) -> None:
+        """Raise a `DataError` where outputs and targets do not fit together."""
+
+
+@dataclass(frozen=True, eq=False)
+class CrossEntropy(Loss):
+    """ℓ = -Σ_c q_c log p_c with p = softmax(z): labels as class indices, or as probabilities of z's own shape.
+
+    Conventions of `torch.nn.CrossEntropyLoss` (class weights, ignored labels, smoothing), but the classes are the
+    last dimension unless `class_dim` says otherwise, so that token-level outputs (batch, length, vocabulary) fit.
+    """
+
+    weight: Float[Tensor, " C"] | None = None
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+    class_dim: int = -1
+    reduction: Reduction = "mean"
+
+    def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        return -(self._coefficients(z, y) * self._rows(z).log_softmax(-1)).sum(-1)
+
+    def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        rows = self._rows(z)
+        if y.is_floating_point():
+            return rows.new_ones(len(rows))
+        kept = (y.flatten() != self.ignore_index).to(rows.dtype)
+        return kept if self.weight is None else kept * self._class_weights(rows)[self._labels(y)]
+
+    def gradient(self, z: Outputs, y: Targets) -> Outputs:
+        """a p - (a_c), whose entries sum to zero: that of the likeliest class is minus the others, not p - 1, which
+        would be rounding alone where a network is sure."""
+        a, p = self._coefficients(z, y), self._rows(z).softmax(-1)
+        top = p.argmax(-1, keepdim=True)
+        others = (p * a.sum(-1, keepdim=True) - a).scatter(-1, top, 0.0)
+        return self._restore(others.scatter(-1, top, -others.sum(-1, keepdim=True)), z)
+
+    def curvature(self, z: Outputs, y: Targets) -> LinearMap:
+        """a (diag(p) - p pᵀ), with a = Σ_c a_c the mass of the term."""
+        p, dim = z.softmax(self.class_dim), self.class_dim
+        mass = self.masses(z, y).reshape(z.movedim(dim, -1).shape[:-1]).unsqueeze(dim) * p
+        top = p.argmax(dim, keepdim=True)
+
+        def product(u: Tensor) -> Tensor:
+            u = u - u.gather(dim, top)  # constants are mapped to zero; where p is nearly 1, u - Σ p u would be rounding
+            return mass * (u - (p * u).sum(dim, keepdim=True))
+
+        return product
+
+    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms C r"]:
+        """√a diag(√p) Q, with a the mass of the term and Q an orthonormal basis of the complement of √p; r = C - 1.
+
+        The symmetric form √a (diag(√p) - p √pᵀ) has one column more, and cancels where a network is sure.
+        """
+        p, mass = self._rows(z).softmax(-1), self.masses(z, y)
+        if bool((mass < 0).any()):
+            raise not_convex(float(mass.min()))
+        return mass.sqrt()[:, None, None] * p.sqrt()[:, :, None] * complement(p)
+
+    def masses(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        """a of every term, whose Hessian is a (diag(p) - p pᵀ): one, but for class weights and ignored labels."""
+        return self._coefficients(z, y).sum(-1)
+
+    def check(self, z: Outputs, y: Targets) -> None:
+        if z.ndim < 2:
+            raise misfit(
+                z,
+                y,
+                "Cross-entropy takes outputs with a dimension for the examples and one for the classes.",
+                "For a single logit, use ritz.BinaryCrossEntropy() or torch.nn.BCEWithLogitsLoss().",
+            )
+        shape = z.shape if y.is_floating_point() else z.movedim(self.class_dim, -1).shape[:-1]
+        if y.shape != shape:
+            kind = "probabilities" if y.is_floating_point() else "class indices"
+            raise misfit(
+                z,
+                y,
+                f"Cross-entropy with classes in dimension {self.class_dim} takes {kind} of shape {tuple(shape)} here.",
+                "Class indices are integers: y.long().",
+                "For outputs (batch, length, classes) use ritz.CrossEntropy(), whose classes are the last dimension.",
+            )
+        _check_finite("class weights", self.weight)
+        count = z.shape[self.class_dim]
+        if self.weight is not None and self.weight.shape != (count,):
+            raise ArgumentError(
+                f"Class weights of shape {tuple(self.weight.shape)} came with {count} outputs.",
+                "Every class has one weight.",
+                f"Pass {count} weights, in the order of the outputs.",
+            )
+        if y.is_floating_point():
+            self._check_probabilities()
+        else:
+            self._check_labels(y, count)
+
+    def _check_labels(self, y: Tensor, count: int) -> None:
+        labels = y[y != self.ignore_index]
+        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < count:
+            raise DataError(
+                f"Labels run from {int(labels.min())} to {int(labels.max())}; there are {count} outputs.",
+                "A label is the index of an output, counted from zero.",
+                "Shift the labels, widen the model's last layer, or set ignore_index for padding.",
+            )
+
+    def _check_probabilities(self) -> None:
+        if self.ignore_index >= 0:
+            raise ArgumentError(
+                f"ignore_index={self.ignore_index} was given with probabilities as targets.",
+                "Only class indices can be ignored; PyTorch refuses this, too.",
+                "Give ignored rows the probability zero for every class, or pass class indices.",
+            )
+
+    def _rows(self, z: Tensor) -> Tensor:
+        return z.movedim(self.class_dim, -1).reshape(-1, z.shape[self.class_dim])
+
+    def _restore(self, rows: Tensor, z: Tensor) -> Tensor:
+        return rows.reshape(z.movedim(self.class_dim, -1).shape).movedim(-1, self.class_dim)
+
+    def _labels(self, y: Tensor) -> Tensor:
+        return y.flatten().long().masked_fill(y.flatten() == self.ignore_index, 0)
+
+    def _class_weights(self, rows: Tensor) -> Tensor:
+        return rows.new_ones(rows.shape[-1]) if self.weight is None else self.weight.to(rows)
+
+    def _coefficients(self, z: Tensor, y: Tensor) -> Tensor:
+        """a with t = -Σ_c a_c log p_c: the smoothed target, weighted."""
+        rows, smoothing = self._rows(z), self.label_smoothing
+        weight, count = self._class_weights(rows), rows.shape[-1]
+        if y.is_floating_point():
+            return ((1 - smoothing) * self._rows(y).to(rows) + smoothing / count) * weight
+        a = (smoothing / count * weight).repeat(len(rows), 1)
+        labels = self._labels(y)[:, None]
+        a.scatter_add_(1, labels, (1 - smoothing) * weight[labels])
+        return a.masked_fill_((y.flatten() == self.ignore_index)[:, None], 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredError(Loss):
+    """ℓ = ½‖z - y‖² over the last dimension, as the theory of this field has it.
+
+    `elementwise=True` is `torch.nn.MSELoss`: Σ (z - y)² with one weight per output, so that the mean runs over
+    examples and outputs alike.
+    """
+
+    elementwise: bool = False
+    reduction: Reduction = "mean"
+
+    def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        return self._factor / 2 * columns(z - y).square().sum(-1)
+
+    def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        return unit_weights(z, self.elementwise)
+
+    def gradient(self, z: Outputs, y: Targets) -> Outputs:
+        return self._factor * (z - y)
+
+    def curvature(self, z: Outputs, y: Targets) -> LinearMap:
+        return lambda u: self._factor * u
+
+    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
+        return torch.diag_embed(torch.full_like(columns(z), self._factor**0.5))
+
+    def check(self, z: Outputs, y: Targets) -> None:
+        if z.shape != y.shape:
+            raise misfit(z, y, ENTRY_BY_ENTRY)
+
+    @property
+    def _factor(self) -> float:
+        return 2.0 if self.elementwise else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryCrossEntropy(Loss):
+    """ℓ = Σ_k -π_k y_k log σ(z_k) - (1 - y_k) log(1 - σ(z_k)) for logits z, with π = `pos_weight`.
+
+    `elementwise=True` is `torch.nn.BCEWithLogitsLoss`: one weight per output instead of one per term.
+    `weight` rescales entries, as there.
+    """
+
+    pos_weight: Float[Tensor, "..."] | None = None
+    weight: Float[Tensor, "..."] | None = None
+    elementwise: bool = False
+    reduction: Reduction = "mean"
+
+    def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        positive, negative = self._coefficients(z, y)
+        return columns(positive * F.softplus(-z) + negative * F.softplus(z)).sum(-1)
+
+    def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        return unit_weights(z, self.elementwise)
+
+    def gradient(self, z: Outputs, y: Targets) -> Outputs:
+        positive, negative = self._coefficients(z, y)
+        return (positive + negative) * z.sigmoid() - positive
+
+    def curvature(self, z: Outputs, y: Targets) -> LinearMap:
+        diagonal = self._diagonal(z, y)
+        return lambda u: diagonal * u
+
+    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
+        diagonal = self._diagonal(z, y)
+        if bool((diagonal < 0).any()):
+            raise not_convex(float(diagonal.min()))
+        return torch.diag_embed(columns(diagonal).sqrt())
+
+    def check(self, z: Outputs, y: Targets) -> None:
+        if z.shape != y.shape:
+            raise misfit(z, y, ENTRY_BY_ENTRY)
+        for name in ("pos_weight", "weight"):
+            _check_finite(name, getattr(self, name))
+            _check_broadcasts(name, getattr(self, name), z)
+        if y.numel() and not 0 <= float(y.min()) <= float(y.max()) <= 1:
+            raise DataError(
+                f"Targets run from {float(y.min()):.3g} to {float(y.max()):.3g}.",
+                "Binary cross-entropy takes probabilities between 0 and 1.",
+                "Map the labels to 0 and 1, or use SquaredError for regression.",
+            )
+
+    def _coefficients(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        y = y.to(z.dtype)
+        positive = y if self.pos_weight is None else y * self.pos_weight.to(z)
+        if self.weight is None:
+            return positive, 1 - y
+        return positive * self.weight.to(z), (1 - y) * self.weight.to(z)
+
+    def _diagonal(self, z: Tensor, y: Tensor) -> Tensor:
+        positive, negative = self._coefficients(z, y)
+        return (positive + negative) * z.sigmoid() * (-z).sigmoid()
+
+
+def complement(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"]:
+    """Q with QᵀQ = I and Qᵀ√p = 0 for probabilities p, r = C - 1: the Householder reflection of √p, without its image.
+
+    It takes √p to the class of largest p, so that nothing cancels: every entry is right to its last digits.
+    """
+    count, root = p.shape[-1], p.sqrt()
+    top = p.argmax(-1, keepdim=True)
+    v = root.scatter_add(-1, top, torch.ones_like(root[:, :1]))
+    reflection = (
+        torch.diag_embed(torch.ones_like(p)) - v[:, :, None] * root[:, None, :] / (1 + root.gather(1, top))[:, None]
+    )
+    others = torch.arange(count, device=p.device).expand_as(p)
+    kept = others[others != top].reshape(len(p), count - 1)
+    return reflection.gather(2, kept[:, None, :].expand(-1, count, -1))
+
+
+def on_device(loss: Loss, device: torch.device) -> Loss:
+    """The loss with its class weights on the given device."""
+    moved = {
+        name: value.to(device)
+        for name, value in vars(loss).items()
+        if isinstance(value, Tensor) and value.device != device
+    }
+    return replace(loss, **moved) if moved else loss  # type: ignore[type-var]
+
+
+def columns(values: Tensor) -> Tensor:
+    """Values as rows of outputs, one per term; a 1-d output has one column."""
+    return values[:, None] if values.ndim == 1 else values.reshape(-1, values.shape[-1])
+
+
+def unit_weights(z: Tensor, elementwise: bool) -> Tensor:
+    """Equal weights: one for each term, or one for each of its outputs."""
+    rows = columns(z)
+    return rows.new_full((len(rows),), float(rows.shape[1]) if elementwise else 1.0)
+
+
+def misfit(z: Tensor, y: Tensor, why: str, *ways_out: str) -> DataError:
+    """Outputs and targets that do not fit together."""
+    return DataError(
+        f"The outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)} ({y.dtype}).",
+        why,
+        "Reshape the targets, or the model's outputs.",
+        *ways_out,
+    )
+
+
+def _check_finite(name: str, weight: Tensor | None) -> None:
+    if weight is not None and not bool(torch.isfinite(weight).all()):
+        raise NumericalError(
+            f"The loss's {name} hold NaN or infinity.",
+            "They multiply the terms, so the risk would be NaN or infinite, too.",
+            "Look for a class without examples, whose weight 1/count is infinite; give it the weight zero.",
+        )
+
+
+def _check_broadcasts(name: str, weight: Tensor | None, z: Tensor) -> None:
+    if weight is None:
+        return
+    try:
+        fits = torch.broadcast_shapes(weight.shape, z.shape) == z.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"The loss's {name} has shape {tuple(weight.shape)}, the outputs {tuple(z.shape)}.",
+            "It multiplies the outputs of every batch, whatever its size.",
+            "Pass one weight for each output, of the shape of the last dimension.",
+            "For weights that differ between examples, pack them into the targets and use a callable loss.",
+        )
+
+
+def not_convex(eigenvalue: float) -> NumericalError:
+    """A loss whose Hessian has no square root."""
+    return NumericalError(
+        f"The loss has a Hessian with eigenvalue {eigenvalue:.3g} at these outputs.",
+        "Only a convex loss has a Hessian with a real square root.",
+        "Use products with gauss_newton(risk), which need no square root.",
+    )

@@ -1,0 +1,236 @@
+"""The analysis of a model against the dense matrix it stands for."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+from torch.testing import assert_close
+
+from ritz.analysis import spectrum as analysis
+from ritz.analysis.spectrum import Settings
+from ritz.errors import ArgumentError
+from ritz.operators import functional_hessian, gauss_newton, hessian
+from ritz.record import Record, write_picture
+from ritz.risk import Risk
+
+
+@pytest.fixture(scope="module")
+def risk():
+    """A small classifier in float64, its data in two batches of different size."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    x, y = torch.randn(30, 5, generator=generator, dtype=torch.float64), torch.arange(30) % 3
+    return Risk(model, nn.CrossEntropyLoss(), [(x[:21], y[:21]), (x[21:], y[21:])])
+
+
+@pytest.fixture(scope="module")
+def dense(risk):
+    return hessian(risk).dense()
+
+
+@pytest.fixture(scope="module")
+def record(risk):
+    return analysis.run(risk, Settings(num_eigenpairs=4, num_probes=20, num_steps=20, per_layer=True), name="tiny")
+
+
+def largest(matrix, k):
+    values = torch.linalg.eigvalsh(matrix)
+    return values[values.abs().argsort(descending=True)][:k]
+
+
+def test_eigenvalues_are_those_of_the_dense_matrix(record, dense):
+    assert_close(analysis.array_of(record, "eigenvalues"), largest(dense, 4), atol=1e-8, rtol=1e-6)
+    assert bool(analysis.array_of(record, "converged").all())
+
+
+def test_statistics_are_within_their_errors(record, dense):
+    truth = {
+        "trace": dense.trace(),
+        "effective_rank": dense.trace() ** 2 / dense.square().sum(),
+        "negative_mass": (torch.linalg.eigvalsh(dense) < -record.scalars["resolved_zero"]).double().mean(),
+    }
+    for name, value in truth.items():
+        assert abs(record.scalars[name] - float(value)) < 4 * record.scalars[f"{name}_error"] + 1e-9
+
+
+@pytest.mark.parametrize("dtype, steps, k", [(torch.float64, 12, 4), (torch.float32, 12, 4), (torch.float32, 60, 0)])
+def test_errors_cover_what_they_say_over_seeds(dtype, steps, k):
+    def model(seed, dtype):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            net, x = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double(), torch.randn(30, 5)
+        x, y = x.to(dtype), torch.arange(30) % 3
+        return Risk(net.to(dtype), nn.CrossEntropyLoss(), [(x[:21], y[:21]), (x[21:], y[21:])])
+
+    off = {name: [] for name in ("trace", "effective_rank", "negative_mass")}
+    for seed in range(24):
+        found = analysis.run(
+            model(seed, dtype), Settings(num_eigenpairs=k, num_probes=8, num_steps=steps, seed=1000 + seed)
+        ).scalars
+        exact = hessian(model(seed, torch.float64)).dense()
+        truth = {
+            "trace": exact.trace(),
+            "effective_rank": exact.trace() ** 2 / exact.square().sum(),
+            "negative_mass": (torch.linalg.eigvalsh(exact) < -found["resolved_zero"]).double().mean(),
+        }
+        for name, value in truth.items():
+            off[name].append(abs(found[name] - float(value)) / (found[f"{name}_error"] + 1e-12))
+    for name, values in off.items():
+        ratios = torch.tensor(values)
+        assert (ratios < 2).double().mean() > 0.8 and ratios.max() < 6, (name, ratios)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zeros_of_a_semidefinite_matrix_are_not_negative(risk, dtype):
+    net = copy.deepcopy(risk.model).to(dtype)
+    batches = [(batch.inputs.to(dtype), batch.targets) for batch in risk.batches]
+    for steps in (20, 70):
+        found = analysis.run(
+            Risk(net, nn.CrossEntropyLoss(), batches),
+            Settings(operator=gauss_newton, num_probes=4, num_steps=steps, per_layer=True),
+        ).scalars
+        for scalars in (found, *found["layers"].values()):
+            assert scalars["negative_mass"] == scalars["negative_mass_error"] == 0
+            assert scalars["resolved_zero"] >= 16 * torch.finfo(dtype).eps * max(map(abs, scalars["range"]))
+
+
+def test_a_zero_matrix_has_no_mass_below_zero(risk):
+    net = nn.Linear(5, 3).double()
+    flat = analysis.run(
+        Risk(net, nn.MSELoss(), (torch.zeros(4, 5).double(), net(torch.zeros(4, 5).double()).detach())),
+        Settings(operator=functional_hessian, num_probes=2),
+    )
+    assert flat.scalars["resolved_zero"] == flat.scalars["negative_mass"] == flat.scalars["trace"] == 0
+    analysis.draw(flat).draw_without_rendering()
+
+
+def test_the_error_of_float32_products_is_no_smaller_than_their_rounding(risk):
+    single = Risk(
+        copy.deepcopy(risk.model).float(), nn.CrossEntropyLoss(), [(b.inputs.float(), b.targets) for b in risk.batches]
+    )
+    found = analysis.run(single, Settings(num_eigenpairs=57, num_probes=2)).scalars
+    assert 1e-7 < found["trace_error"] / abs(found["trace"]) < 1e-3
+
+
+def test_every_layer_is_a_diagonal_block(record, risk, dense):
+    assert list(record.scalars["layers"]) == ["0", "2"]
+    blocks = {"0": dense[:36, :36], "2": dense[36:, 36:]}
+    for layer, block in blocks.items():
+        assert record.scalars["layers"][layer]["num_parameters"] == len(block)
+        assert_close(analysis.array_of(record, "eigenvalues", layer), largest(block, 4), atol=1e-8, rtol=1e-6)
+
+
+def test_facts_of_the_risk_are_told(record, risk):
+    assert record.scalars["num_parameters"] == risk.size == 57
+    assert record.scalars["num_terms"] == 30
+    assert record.scalars["loss"] == risk.loss_value()
+    assert_close(record.scalars["gradient_norm"], float(risk.gradient().norm()))
+    assert record.config["operator"] == "hessian" and record.config["dtype"] == "float64"
+
+
+def test_a_saved_analysis_draws_the_same_spectrum(record, tmp_path):
+    loaded = Record.load(record.save(tmp_path))
+    before, after = analysis.spectrum_of(record), analysis.spectrum_of(loaded)
+    assert torch.equal(before.nodes, after.nodes) and before.resolution == after.resolution
+    assert write_picture(tmp_path / "spectrum.png", analysis.draw(loaded)).stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("operator", [gauss_newton, functional_hessian])
+def test_other_matrices_are_analysed_alike(risk, operator):
+    record = analysis.run(risk, Settings(operator=operator, num_eigenpairs=2, num_probes=2, num_steps=8, vectors=True))
+    V, values = analysis.array_of(record, "eigenvectors"), analysis.array_of(record, "eigenvalues")
+    assert_close(operator(risk).dense() @ V, V * values, atol=1e-6, rtol=1e-6)
+    assert record.config["operator"] == operator.__name__
+
+
+@pytest.mark.parametrize("k, probes", [(0, 1), (57, 2), (3, 1)])
+def test_extreme_settings_are_measured_and_drawn(risk, k, probes, tmp_path):
+    settings = Settings(num_eigenpairs=k, num_probes=probes, num_steps=70, log_spectrum=True, per_layer=True)
+    record = Record.load(analysis.run(risk, settings).save(tmp_path))
+    analysis.draw(record).draw_without_rendering()
+    assert (record.scalars["trace_error"] is None) == (probes == 1)
+    assert len(record.arrays["eigenvalues"]) == k
+
+
+def test_parameters_of_the_model_itself_are_a_layer(risk):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3, dtype=torch.float64))
+            self.linear = nn.Linear(5, 3).double()
+
+        def forward(self, x):
+            return self.linear(x) * self.scale
+
+    x = torch.ones(4, 5, dtype=torch.float64)
+    layers = analysis.layers_of(Risk(Scaled(), nn.CrossEntropyLoss(), (x, torch.arange(4) % 3)))
+    assert layers == {"(model)": ["scale"], "linear": ["linear.weight", "linear.bias"]}
+
+
+def test_a_forecast_counts_what_the_analysis_then_makes(risk, record):
+    forecast = analysis.forecast(risk, Settings(num_eigenpairs=4, num_probes=20, num_steps=20))
+    assert 0.3 < forecast.num_products / record.scalars["num_products"] < 3
+    assert forecast.seconds > 0 and forecast.bytes > 0 and forecast.path
+
+
+def test_the_same_seed_gives_the_same_probes(risk):
+    first, second, other = (
+        analysis.run(risk, Settings(num_eigenpairs=2, num_probes=2, num_steps=6, seed=seed)) for seed in (3, 3, 4)
+    )
+    assert_close(first.arrays["weights"], second.arrays["weights"], atol=1e-10, rtol=0)
+    assert (first.arrays["weights"] - other.arrays["weights"]).abs().max() > 1e-3
+
+
+def test_the_default_number_of_eigenpairs_is_what_a_small_risk_has(risk):
+    bias = risk.restricted_to("2.bias")
+    record = analysis.run(bias, Settings(num_probes=2))
+    assert len(record.arrays["eigenvalues"]) == record.config["num_eigenpairs"] == 3
+    assert analysis.forecast(bias).num_products > 0
+    for computation in (analysis.run, analysis.forecast):
+        with pytest.raises(ArgumentError, match="10"):
+            computation(bias, Settings(num_eigenpairs=10))
+
+
+def test_the_config_tells_how_much_data_there_was(risk):
+    config = analysis.run(risk, Settings(num_probes=2, num_steps=4), source={"factory": "mine.py:risk"}).config
+    assert config["num_examples"] == 30 and config["num_batches"] == 2 and config["factory"] == "mine.py:risk"
+
+
+def test_a_record_whose_picture_fails_is_not_written(risk, tmp_path, monkeypatch):
+    record = analysis.run(risk, Settings(num_probes=2, num_steps=4))
+
+    def broken(_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(analysis, "draw", broken)
+    with pytest.raises(ZeroDivisionError):
+        analysis.write(record, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_parametrised_layer_stays_one_layer():
+    model = nn.Sequential(weight_norm(nn.Linear(5, 4)), nn.Tanh(), weight_norm(nn.Linear(4, 3))).double()
+    x = torch.ones(4, 5, dtype=torch.float64)
+    layers = analysis.layers_of(Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(4) % 3)))
+    assert list(layers) == ["0", "2"] and len(layers["0"]) == 3
+    alone = analysis.layers_of(
+        Risk(weight_norm(nn.Linear(5, 3).double()), nn.CrossEntropyLoss(), (x, torch.ones(4).long()))
+    )
+    assert list(alone) == ["(model)"]
+
+
+def test_any_name_of_a_layer_is_measured_and_drawn():
+    model = nn.Sequential()
+    for name, width in (("a[0]*", 5), ("_b$x", 4), ("a0", 4)):
+        model.add_module(name, nn.Linear(width, 4).double())
+    x = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(6) % 3))
+    record = analysis.run(risk, Settings(num_probes=2, num_steps=6, per_layer=True))
+    assert [found["num_parameters"] for found in record.scalars["layers"].values()] == [24, 20, 20]
+    legend = analysis.draw(record).axes[2].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == list(model._modules)
+    assert not any(text.get_parse_math() for text in legend.get_texts())

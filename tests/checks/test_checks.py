@@ -1,0 +1,106 @@
+"""`ritz verify` runs every result, reports what it found, and can say no."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+from typer.testing import CliRunner
+
+from ritz import checks as verify
+from ritz import theory
+from ritz.checks import singh2026
+from ritz.checks.check import Check, dense_gauss_newton, dense_hessian, normal, scale, whole, width
+from ritz.cli import app
+from ritz.cli.verification import table
+
+ROOT = Path(__file__).parents[2]
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def wrong_by(relative):
+    """A check whose closed form is off by a relative error."""
+    return Check(
+        "wrong",
+        "nobody",
+        "eq (0)",
+        lambda generator: (normal(generator, 3),),
+        lambda w: theory.ClosedForm([theory.Group("a", float(w @ w) * (1 + relative)), theory.Group("b", 0.0, 2)]),
+        lambda w: torch.outer(w, w),
+        lambda generator: {"w = 0": (torch.zeros(3, dtype=torch.float64),)},
+    )
+
+
+def test_every_result_holds():
+    found = list(verify.rows(draws=5, generator=seeded()))
+    assert len(found) == len(verify.checks()) >= 17
+    assert [row.result for row in found if not row.passed] == []
+    assert all(row.draws >= 5 and row.paper and row.equation for row in found)
+
+
+def test_no_two_results_have_the_same_name():
+    names = [(check.paper, check.result) for check in verify.checks()]
+    assert len(set(names)) == len(names)
+
+
+def test_a_wrong_formula_fails():
+    (row,) = verify.rows([wrong_by(1e-8)], draws=3, generator=seeded())
+    assert not row.passed and 0.5e-8 < row.values < 2e-8
+    assert row.worst.startswith("draw") and row.vectors is None and row.draws == 4
+    (row,) = verify.rows([wrong_by(1e-14)], draws=3, generator=seeded())
+    assert row.passed
+
+
+def test_eigenvectors_that_are_not_orthonormal_fail():
+    same = lambda count: torch.full((2, count), 0.5**0.5, dtype=torch.float64)
+    closed_form = lambda: theory.ClosedForm([theory.Group("a", 1.0, 2, same)])
+    check = Check("skew", "nobody", "eq (0)", lambda _: (), closed_form, lambda: torch.eye(2, dtype=torch.float64))
+    assert not verify.errors(check, ()).small
+
+
+def test_the_table_has_a_line_for_each_result():
+    rows = list(verify.rows([singh2026.CHECKS[0], wrong_by(0.1)], draws=2, generator=seeded()))
+    lines = table(rows).splitlines()
+    assert len(lines) == 3 and "Thm 3.1-3.3" in lines[1] and "FAILS" not in lines[1]
+    assert lines[2].endswith("FAILS") and "nobody" in lines[2]
+
+
+def test_the_command_prints_the_table_and_its_seed(monkeypatch):
+    monkeypatch.setattr(verify, "checks", lambda: singh2026.CHECKS[:2])
+    result = CliRunner().invoke(app, ["verify", "--draws", "2", "--seed", "3"])
+    assert result.exit_code == 0 and "linear network, G" in result.output and "seed 3" in result.output
+    assert CliRunner().invoke(app, ["verify", "--draws", "2"]).exit_code == 0
+
+
+def test_the_command_fails_where_a_result_does(monkeypatch):
+    monkeypatch.setattr(verify, "checks", lambda: (wrong_by(0.1),))
+    result = CliRunner().invoke(app, ["verify", "--draws", "2", "--seed", "3"])
+    assert result.exit_code == 1 and "FAILS" in result.output and "--seed 3" in result.output
+
+
+def test_oracles_are_flat_in_the_order_given():
+    a, B = normal(seeded(), 2), normal(seeded(1), 2, 3)
+    H = dense_hessian(lambda a, B: (a @ B).square().sum() / 2, a, B)
+    assert_close(H[:2, :2], B @ B.T)
+    assert_close(H[2:, 2:], torch.kron(torch.outer(a, a), torch.eye(3, dtype=torch.float64)))
+    G = dense_gauss_newton(lambda a, B: a @ B, a, B)
+    assert_close(3 * G[:2, :2], B @ B.T)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_draws_stay_in_their_range(seed):
+    generator = seeded(seed)
+    assert 1e-3 <= scale(generator) <= 1e3
+    assert 1 <= whole(generator, 1, 3) <= 3
+    assert 2 <= width(generator, 2, 9) <= 9
+
+
+def test_every_row_of_the_errata_links_to_a_test_that_exists():
+    links = re.findall(r"\(\.\./(tests/\w+/\w+\.py)#:~:text=(\w+)\)", (ROOT / "docs" / "errata.md").read_text())
+    assert len(links) > 30
+    missing = [name for file, name in links if f"def {name}(" not in (ROOT / file).read_text()]
+    assert missing == []

@@ -1,0 +1,207 @@
+"""Which eigenvalues come from what: shares, overlaps, knockouts, counts and the sentences that follow from them."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import ritz
+from ritz.classes.attributions import PROJECTED, SUBTRACTED, attribution
+from ritz.errors import ArgumentError
+from ritz.factored.gram import PARTS
+from ritz.risk import Risk
+from ritz.risk.losses import CrossEntropy
+from tests.factored.test_gram import dense_parts
+from tests.zoo import OUTPUTS, case, unequal_batches
+
+module = sys.modules["ritz.classes.attributions"]  # `ritz.classes.attributions` itself is the function
+
+
+def risk_of(name="cnn"):
+    found = case(name)
+    y = torch.randint(OUTPUTS, found.shape[:-1], generator=torch.Generator().manual_seed(1))
+    return found, Risk(found.model, CrossEntropy(), unequal_batches(found.inputs, y))
+
+
+def separated(scale, *, classes=4, per_class=6, noise=0.05):
+    """A linear classifier of classes that lie far apart, and which it knows, or nowhere in particular."""
+    generator = torch.Generator().manual_seed(3)
+    y = torch.arange(classes).repeat_interleave(per_class)
+    x = scale * torch.eye(8, dtype=torch.float64)[y] + noise * torch.randn(len(y), 8, generator=generator).double()
+    model = nn.Linear(8, classes, bias=False).double()
+    with torch.no_grad():
+        model.weight.normal_(generator=generator).mul_(0.1).add_(torch.eye(classes, 8).double())
+    return Risk(model, CrossEntropy(), [(x[:15], y[:15]), (x[15:], y[15:])])
+
+
+@pytest.fixture(scope="module")
+def small():
+    found, risk = risk_of()
+    return found, risk, attribution(risk, generator=torch.Generator().manual_seed(0))
+
+
+def test_shares_of_every_eigenvalue_sum_to_one(small):
+    _, _, found = small
+    for lines in (found.hessian, found.gauss_newton):
+        total = sum(lines.shares.values())
+        torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-10)
+    assert set(found.hessian.shares) == {*PARTS, "functional"}
+
+
+def test_shares_are_the_energies_of_the_dense_parts(small):
+    dense, risk, found = small
+    _, parts = dense_parts(dense, risk)
+    V, values = found.gauss_newton.pairs.vectors, found.gauss_newton.pairs.values
+    for part in PARTS:
+        energy = torch.einsum("nk,nm,mk->k", V, parts[part], V) / values
+        torch.testing.assert_close(found.gauss_newton.shares[part], energy, rtol=0, atol=1e-9)
+
+
+def test_overlaps_with_the_means_are_those_of_dense_projections(small):
+    dense, risk, found = small
+    _, parts = dense_parts(dense, risk)
+    for part, inside in ((parts["between_class"], found.gauss_newton.in_class_means),):
+        values, vectors = torch.linalg.eigh(part)
+        Q = vectors[:, values > 1e-13 * values[-1]]
+        expected = (Q.T @ found.gauss_newton.pairs.vectors).square().sum(0)
+        torch.testing.assert_close(inside, expected, rtol=0, atol=1e-8)
+    assert bool((found.gauss_newton.in_cross_means >= found.gauss_newton.in_class_means - 1e-12).all())
+
+
+@pytest.mark.parametrize("exact_rows", [3000, 0])
+def test_every_way_to_the_knocked_out_spectra_agrees_with_dense_matrices(exact_rows):
+    dense, risk = risk_of("mlp" if exact_rows else "cnn")
+    G, parts = dense_parts(dense, risk)
+    spectra = attribution(risk, exact_rows=exact_rows, generator=torch.Generator().manual_seed(0)).spectra
+    assert set(spectra) == {*SUBTRACTED, *PROJECTED}
+    for name, removed in SUBTRACTED.items():
+        left = G - sum((parts[part] for part in removed), torch.zeros_like(G))
+        values = torch.linalg.eigvalsh(left)
+        assert spectra[name].range[1] == pytest.approx(float(values[-1]), rel=1e-6)
+        assert spectra[name].size == len(G)
+        if exact_rows:
+            assert spectra[name].wasserstein(ritz.Spectrum.of_eigenvalues(values)) < 1e-12
+
+
+def test_examples_that_outnumber_the_parameters_are_analysed_through_the_dense_matrix():
+    risk = separated(1.0, per_class=10)
+    found = attribution(risk, exact_rows=100)  # of 40 · 3 rows, and 32 parameters
+    expected = ritz.Spectrum.of_matrix(ritz.gauss_newton(risk).dense())
+    assert found.spectra["G"].wasserstein(expected) < 1e-12
+    assert found.counts["zero"] == 0
+
+
+def test_a_gram_matrix_with_more_rows_than_parameters_gives_the_same_spectra():
+    risk = separated(1.0, per_class=10)
+    through_rows, through_parameters = (attribution(risk, exact_rows=rows).spectra for rows in (120, 119))
+    for name, spectrum in through_rows.items():
+        assert spectrum.size == 32 and spectrum.resolution is None
+        assert spectrum.wasserstein(through_parameters[name]) < 1e-12, name
+
+
+def test_classes_that_lie_far_apart_make_outliers_that_are_attributed_to_their_means():
+    found = attribution(separated(2.0, noise=0.02))
+    assert found.class_overlap > 0.95
+    assert found.counts["outliers"] >= 1
+    assert sum(found.counts.values()) == found.classes.risk.size
+    assert any("lie in the span of the class means" in sentence for sentence in found.findings)
+
+
+def test_classes_that_are_nowhere_in_particular_are_not_said_to_make_outliers():
+    found = attribution(separated(0.0, noise=1.0))
+    assert found.class_overlap < 0.8
+    assert not any("lie in the span of the class means" in sentence for sentence in found.findings)
+
+
+def test_a_linear_classifier_has_no_functional_part_and_the_same_lines_in_h_and_g():
+    found = attribution(separated(1.0))
+    assert float(found.hessian.shares["functional"].abs().max()) < 1e-10
+    assert found.hessian_overlap == pytest.approx(1.0, abs=1e-6)
+    assert found.matches.tolist()[:4] == [0, 1, 2, 3]
+
+
+def test_means_that_do_not_fit_into_memory_leave_out_what_needs_them():
+    _, risk = risk_of()
+    risk.memory = 2.0 * 8 * risk.size  # one mean
+    found = attribution(risk, exact_rows=0)
+    assert found.class_overlap is None
+    assert "together" not in found.part_eigenvalues
+    dense = torch.linalg.eigvalsh(ritz.gauss_newton(risk).dense()).flip(0)
+    torch.testing.assert_close(found.gauss_newton.pairs.values, dense[:5], rtol=1e-6, atol=0)
+    assert set(found.spectra) == set(SUBTRACTED)
+    assert len(found.findings) >= 4
+
+
+def test_part_eigenvalues_are_those_of_the_dense_parts(small):
+    dense, risk, found = small
+    _, parts = dense_parts(dense, risk)
+    parts["together"] = parts["between_class"] + parts["cross_class"] + parts["own_class"]
+    for name, values in found.part_eigenvalues.items():
+        expected = torch.linalg.eigvalsh(parts[name]).flip(0)[: len(values)]
+        torch.testing.assert_close(values[: len(expected)], expected.clamp(min=0), rtol=0, atol=1e-12)
+    edge = float(torch.linalg.eigvalsh(parts["within"])[-1])
+    assert found.within_edge == pytest.approx(edge, rel=1e-4)
+
+
+def test_lines_from_the_gram_matrix_are_certified_eigenpairs_of_g(small):
+    _, risk, found = small
+    pairs, G = found.gauss_newton.pairs, ritz.gauss_newton(risk).dense()
+    assert pairs.num_products == len(pairs)  # nothing was searched for
+    torch.testing.assert_close(pairs.values, torch.linalg.eigvalsh(G).flip(0)[:5], rtol=0, atol=1e-12)
+    torch.testing.assert_close(pairs.residuals, (G @ pairs.vectors - pairs.vectors * pairs.values).norm(dim=0))
+    assert bool(pairs.converged.all())
+
+
+def test_lines_that_the_products_do_not_confirm_are_searched_for(monkeypatch, small):
+    """Where float32 products are those of a slightly other matrix, its own eigenpairs are wanted."""
+    _, risk, expected = small
+    tilted = lambda risk, Y: torch.randn(risk.size, Y.shape[1], generator=torch.Generator().manual_seed(0)).double()
+    monkeypatch.setattr(module, "pulled_back", tilted)
+    pairs = attribution(risk).gauss_newton.pairs
+    assert bool(pairs.converged.all())
+    torch.testing.assert_close(pairs.values, expected.gauss_newton.pairs.values, rtol=1e-6, atol=0)
+
+
+def test_lines_beyond_the_rank_of_g_are_searched_for():
+    found = attribution(separated(1.0), num_lines=14)  # G has rank 12
+    assert len(found.gauss_newton) == 14
+    assert bool(found.gauss_newton.pairs.converged.all())
+
+
+def test_a_network_that_is_sure_of_everything_is_said_to_be():
+    risk = separated(1.0)
+    risk = Risk(_scaled(risk.model, 1e4), CrossEntropy(), [(b.inputs, b.targets) for b in risk.batches])
+    found = attribution(risk)
+    assert found.counts["outliers"] == 0
+    assert all(bool(share.isfinite().all()) for share in found.gauss_newton.shares.values())
+    assert any("sure of every example" in sentence for sentence in found.findings)
+
+
+def test_counts_are_possible_for_one_example_of_each_of_two_classes():
+    model = nn.Linear(3, 2).double()
+    x = torch.randn(2, 3, generator=torch.Generator().manual_seed(0)).double()
+    found = attribution(Risk(model, CrossEntropy(), (x, torch.tensor([0, 1]))))
+    assert found.counts["mini-bulk"] == 0
+    assert all(count >= 0 for count in found.counts.values())
+    assert sum(found.counts.values()) == 8
+
+
+def test_ignored_terms_do_not_count_towards_the_rank():
+    model = nn.Linear(12, 3).double()
+    x = torch.randn(6, 12, generator=torch.Generator().manual_seed(0)).double()
+    y = torch.tensor([0, 1, 2, -100, -100, 0])
+    found = attribution(Risk(model, CrossEntropy(), (x, y)))
+    assert found.counts["zero"] == 39 - 4 * 2
+
+
+def _scaled(model, factor):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= factor
+    return model
+
+
+def test_no_lines_are_refused():
+    with pytest.raises(ArgumentError, match="num_lines=0"):
+        attribution(risk_of()[1], num_lines=0)

@@ -1,0 +1,346 @@
+"""The command as people use it: what it prints, what it writes, and how it says no."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from ritz import cli
+from ritz.analysis import spectrum as analysis
+from ritz.cli import app, digits
+from ritz.record import Record
+from tests.factories import CLASSIFIER
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+FACTORIES = (
+    CLASSIFIER
+    + """
+def triple():
+    return MODEL, nn.CrossEntropyLoss(), (X, Y)
+
+def named(device, dtype, seed):
+    assert isinstance(device, torch.device) and isinstance(seed, int)
+    model = nn.Linear(4, 3).to(device, dtype)
+    return model, nn.CrossEntropyLoss(), (X, Y)
+
+def own_default(dtype=torch.float64, seed=11):
+    assert seed in (11, 12)
+    return MODEL.to(dtype), nn.CrossEntropyLoss(), (X, Y)
+
+def pair():
+    return MODEL, nn.CrossEntropyLoss()
+
+def needy(path):
+    return triple()
+
+def failing():
+    raise KeyError("no such checkpoint")
+
+class Absent(list):
+    def __iter__(self):
+        raise LookupError("no such data")
+
+def unreadable():
+    return MODEL, nn.CrossEntropyLoss(), Absent()
+
+def marked():
+    model = nn.Sequential()
+    model.add_module("[bold]x", nn.Linear(4, 3))
+    model.add_module(":smile:[0]*", nn.Linear(3, 3))
+    return model, nn.CrossEntropyLoss(), (X, Y)
+
+def bad_data():
+    return MODEL, nn.CrossEntropyLoss(), (X, Y + 7)
+
+VALUE = 3
+"""
+)
+FAST = ["--probes", "2", "--steps", "6", "-k", "2"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with the user's file `mine.py`, and nothing of it left in this process afterwards."""
+    (tmp_path / "mine.py").write_text(FACTORIES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name in ("mine", "checkpoint", "train_checkpoint", "broken"):
+            del sys.modules[name]
+
+
+def ritz(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def spectrum(target, *options):
+    result = ritz("spectrum", target, *FAST, *options)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_an_analysis_prints_a_table_and_writes_three_files(folder):
+    result = spectrum("mine.py:risk")
+    for part in (
+        "n = 43",
+        "N = 20",
+        "loss",
+        "gradient norm",
+        "residual",
+        "trace",
+        "effective rank",
+        "negative mass",
+        "±",
+    ):
+        assert part in result.stdout
+    written = folder / "out" / "mine-risk"
+    assert sorted(path.name for path in written.iterdir()) == ["arrays.npz", "record.json", "spectrum.png"]
+    assert (written / "spectrum.png").read_bytes().startswith(b"\x89PNG")
+    record = Record.load(written)
+    assert f"{record.arrays['eigenvalues'][0]:.6g}" in result.stdout
+
+
+def test_the_record_holds_no_path_of_this_machine(folder):
+    spectrum("mine.py:risk")
+    assert str(folder) not in (folder / "out/mine-risk/record.json").read_text()
+
+
+def test_a_module_is_found_from_the_working_folder(folder):
+    spectrum("mine:triple", "--out", "elsewhere")
+    assert Record.load("elsewhere").id == "mine-triple"
+
+
+def test_a_factory_is_called_with_what_it_names(folder):
+    spectrum("mine.py:named", "--dtype", "float64", "--device", "cpu", "--seed", "5")
+    assert Record.load("out/mine-named").config["dtype"] == "float64"
+
+
+def test_a_factory_that_draws_its_weights_draws_them_again(folder):
+    losses = []
+    for out, seed in (("a", 1), ("b", 1), ("c", 2)):
+        spectrum("mine.py:named", "--seed", seed, "--out", out)
+        losses.append(Record.load(out).scalars["loss"])
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_a_default_of_the_factory_stands_unless_the_user_says_otherwise(folder):
+    spectrum("mine.py:own_default")
+    assert Record.load("out/mine-own_default").config["dtype"] == "float64"
+    spectrum("mine.py:own_default", "--dtype", "float32", "--seed", "12")
+    assert Record.load("out/mine-own_default").config["dtype"] == "float32"
+
+
+@pytest.mark.parametrize("factory", ["risk", "triple"])
+def test_a_copy_of_the_model_is_converted_where_the_factory_does_not(folder, factory):
+    spectrum(f"mine.py:{factory}", "--dtype", "float64", "-k", "3")
+    import mine
+
+    assert all(p.dtype == torch.float32 for p in mine.MODEL.parameters())
+    record = Record.load(f"out/mine-{factory}")
+    assert record.config["dtype"] == "float64" and record.scalars["num_terms"] == 20
+    dense = analysis.hessian(analysis.Risk(mine.MODEL.double(), torch.nn.CrossEntropyLoss(), (mine.X, mine.Y))).dense()
+    exact = torch.linalg.eigvalsh(dense).abs().sort(descending=True).values[:3]
+    np.testing.assert_allclose(np.abs(record.arrays["eigenvalues"]), exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("operator", ["gauss-newton", "functional"])
+def test_other_matrices_are_a_word_away(folder, operator):
+    spectrum("mine.py:risk", "--operator", operator)
+    assert Record.load("out/mine-risk").config["operator"].startswith(operator.replace("-", "_"))
+
+
+def test_layers_and_examples_are_selected(folder):
+    spectrum("mine.py:risk", "--layer", "2.*", "--examples", "15")
+    record = Record.load("out/mine-risk")
+    assert record.config["parameters"] == ["2.weight", "2.bias"]
+    assert record.scalars["num_parameters"] == 18 and record.scalars["num_terms"] == 15
+
+
+def test_every_layer_in_one_call(folder):
+    result = spectrum("mine.py:risk", "--per-layer", "--log", "--save-vectors")
+    record = Record.load("out/mine-risk")
+    assert list(record.scalars["layers"]) == ["0", "2"] and "Layer by layer" in result.stdout
+    assert record.arrays["2/eigenvectors"].shape == (18, 2)
+
+
+def test_a_dry_run_forecasts_and_writes_nothing(folder):
+    result = spectrum("mine.py:risk", "--dry-run")
+    assert "time" in result.stdout and "memory" in result.stdout
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["mine.py"], "does not name a factory"),
+        (["absent.py:risk"], "no file absent.py"),
+        (["absent.module:risk"], "could not be imported"),
+        (["mine.py:absent"], "Its functions are: risk, triple"),
+        (["mine.py:VALUE"], "but a value"),
+        (["mine.py:pair"], "Return ritz.Risk"),
+        (["mine.py:needy"], "cannot be called"),
+        (["mine.py:failing"], "no such checkpoint"),
+        (["builtins:dict"], "type dict"),
+        (["builtins:print"], "type NoneType"),
+        (["builtins:range"], "range failed"),
+        (["mine.py:unreadable"], "no such data"),
+        (["mine.py:bad_data"], "there are 3 outputs"),
+        (["mine.py:risk", "--layer", "conv*"], "matches none"),
+        (["mine.py:risk", "-k", "44"], "44"),
+        (["mine.py:risk", "--layer", "2.bias", "-k", "10"], "10"),
+        (["mine.py:risk", "--device", "nowhere"], "--device nowhere"),
+        (["mine.py:risk", "--out", "mine.py/x"], "cannot be written"),
+        (["mine.py:risk", "--operator", "hesian"], "hesian"),
+        (["mine.py:risk", "--steps", "0"], "--steps"),
+        (["mine.py:risk", "--dtype", "float16"], "float16"),
+        ([], "Missing argument"),
+    ],
+)
+def test_bad_input_ends_with_its_message_and_code_two(folder, arguments, message):
+    result = ritz("spectrum", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr and "Traceback" not in result.output
+    assert not (folder / "out").exists()
+
+
+def test_a_file_that_does_not_run_says_so(folder):
+    (folder / "broken.py").write_text("import nonexistent_package\n")
+    result = ritz("spectrum", "broken.py:risk")
+    assert result.exit_code == 2 and "nonexistent_package" in result.stderr
+
+
+def test_an_unexpected_error_shows_its_message_and_the_way_to_see_more(folder, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr(analysis, "run", broken)
+    result = ritz("spectrum", "mine.py:risk")
+    assert result.exit_code == 1 and "a fault of ours" in result.stderr and "--debug" in result.stderr
+    assert "Traceback" not in result.output and not (folder / "out").exists()
+    assert isinstance(ritz("spectrum", "mine.py:risk", "--debug").exception, ZeroDivisionError)
+
+
+def test_debug_shows_where_an_error_comes_from(folder):
+    result = ritz("spectrum", "mine.py:failing", "--debug")
+    assert result.exit_code == 2 and "Traceback" in result.stderr and 'raise KeyError("no such' in result.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["spectrum"]])
+def test_help_carries_an_example(command):
+    result = ritz(*command, "--help")
+    assert result.exit_code == 0 and f"ritz {'spectrum' if not command else command[0]}" in result.stdout
+
+
+def test_the_demo_analyses_a_classifier_of_real_digits(tmp_path, monkeypatch):
+    monkeypatch.setattr(digits, "EPOCHS", 3)
+    monkeypatch.setattr(digits, "SETTINGS", analysis.Settings(num_eigenpairs=2, num_probes=2, num_steps=5))
+    result = ritz("demo", "--out", tmp_path / "demo")
+    assert result.exit_code == 0, result.output
+    record = Record.load(tmp_path / "demo")
+    assert record.scalars["num_terms"] == 1438 and "test accuracy" in result.stdout
+
+
+def test_the_example_starts_from_a_checkpoint_file(folder, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    spectrum(EXAMPLES / "checkpoint.py:risk", "--dtype", "float64", "--examples", "200", "--out", "checkpoint")
+    record = Record.load("checkpoint")
+    assert record.scalars["loss"] < 0.5 and record.config["dtype"] == "float64"  # the trained weights were read
+
+
+def test_the_example_checkpoint_can_be_made_again(folder, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import train_checkpoint
+
+    train_checkpoint.main(folder / "new.pt")
+    import checkpoint
+
+    monkeypatch.setattr(checkpoint, "CHECKPOINT", folder / "new.pt")
+    assert checkpoint.risk().loss_value() < 0.1
+
+
+def test_python_dash_m_is_the_same_command():
+    ran = subprocess.run([sys.executable, "-m", "ritz", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"ritz {version_of('ritz')}\n"
+
+
+def test_the_command_itself_imports_nothing_heavy_before_it_must():
+    tree = ast.parse(Path(cli.__file__).read_text())
+    imported = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {f"{'.' * node.level}{node.module or ''}" for node in tree.body if isinstance(node, ast.ImportFrom)}
+    assert {name for name in imported if name.startswith(".")} == {"..errors"}
+    assert imported - {"..errors", "typer"} <= {*sys.stdlib_module_names, "collections.abc", "importlib.metadata"}
+
+
+def test_a_record_is_json_that_others_can_read(folder):
+    spectrum("mine.py:risk")
+    header = json.loads((folder / "out/mine-risk/record.json").read_text())
+    assert header["scalars"]["trace_error"] > 0 and header["provenance"]["device"] == "cpu"
+
+
+def test_the_example_of_the_readme_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text(), re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    assert "products" in capsys.readouterr().out
+
+
+def test_the_default_number_of_eigenpairs_fits_a_small_layer(folder):
+    result = ritz("spectrum", "mine.py:risk", "--layer", "2.bias")
+    assert result.exit_code == 0, result.output
+    assert len(Record.load("out/mine-risk").arrays["eigenvalues"]) == 3
+
+
+def test_products_of_all_layers_are_counted(folder):
+    result = spectrum("mine.py:risk", "--per-layer")
+    scalars = Record.load("out/mine-risk").scalars
+    total = scalars["num_products"] + sum(layer["num_products"] for layer in scalars["layers"].values())
+    assert f"{total:,} products" in result.stdout
+
+
+@pytest.mark.parametrize("command", [["spectrum", "mine.py:risk", *FAST], ["demo"]])
+def test_no_record_stays_without_its_picture(folder, monkeypatch, command):
+    def broken(_):
+        raise ZeroDivisionError("no picture")
+
+    monkeypatch.setattr(digits, "EPOCHS", 1)
+    monkeypatch.setattr(digits, "SETTINGS", analysis.Settings(num_eigenpairs=2, num_probes=2, num_steps=5))
+    monkeypatch.setattr(analysis, "draw", broken)
+    result = ritz(*command)
+    assert result.exit_code == 1 and not (folder / "out").exists()
+    assert len(result.stderr.strip().splitlines()) >= 3 and "no picture" in result.stderr
+
+
+def test_names_of_layers_are_printed_as_they_are(folder):
+    result = spectrum("mine.py:marked", "--per-layer")
+    assert "[bold]x" in result.stdout and ":smile:[0]*" in result.stdout
+
+
+def test_the_record_tells_what_was_analysed(folder):
+    spectrum(folder / "mine.py:risk", "--examples", "15")
+    config = Record.load("out/mine-risk").config
+    assert config["factory"] == "mine.py:risk" and config["examples"] == config["num_examples"] == 15
+    assert config["num_batches"] == 2
+    assert str(folder) not in (folder / "out/mine-risk/record.json").read_text()
+    spectrum("./mine.py:risk")
+    config = Record.load("out/mine-risk").config
+    assert config["factory"] == "./mine.py:risk" and config["examples"] is None and config["num_examples"] == 20
+
+
+def test_numbers_are_printed_to_the_digits_that_mean_something(folder):
+    result = spectrum("mine.py:risk", "--layer", "2.bias", "--dtype", "float64")
+    (trace,) = [line for line in result.stdout.splitlines() if line.startswith("trace")]
+    assert "e-1" not in trace and len(trace.split()[1]) < 10
+
+
+def test_a_device_without_float64_is_not_offered():
+    assert "mps" not in ritz("spectrum", "--help").stdout

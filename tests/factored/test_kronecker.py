@@ -1,0 +1,442 @@
+"""Kronecker-factored curvature: against dense factors from hooks and autograd, curvlinops, and G itself where exact."""
+
+import pytest
+import torch
+from curvlinops import KFACLinearOperator
+from torch import nn
+from torch.nn import functional as F
+
+import ritz.factored.kronecker
+from ritz.errors import ArgumentError, DataError, ModelError
+from ritz.factored.kronecker import cfac, kfac, khatri_rao_cfac, khatri_rao_kfac
+from ritz.operators import gauss_newton
+from ritz.risk import Risk
+from ritz.risk.losses import CrossEntropy
+from tests.zoo import case
+
+LABELS = torch.tensor([0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0])  # unbalanced
+WEIGHT = torch.tensor([0.5, 2.0, 1.5], dtype=torch.float64)
+
+
+class Tokens(nn.Module):
+    """A linear layer shared over tokens, then a mean: one term for each example."""
+
+    def __init__(self):
+        super().__init__()
+        self.shared, self.head = nn.Linear(3, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.shared(x)).mean(1))
+
+
+class Twice(nn.Module):
+    """One layer that is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.layer(torch.tanh(self.layer(x)))))
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), (4,)
+
+
+def cnn():
+    convolutions = [nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), nn.Conv2d(3, 2, 2, stride=2), nn.GELU()]
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(8, 3)), (2, 4, 4)
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "tokens": lambda: (Tokens(), (5, 3)), "twice": lambda: (Twice(), (4,))}
+
+
+def built(name, count=11):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, shape = MODELS[name]()
+        return model.double(), torch.randn(count, *shape, dtype=torch.float64)
+
+
+def unequal(x, y):
+    return [(x[:7], y[:7]), (x[7:], y[7:])]
+
+
+def risk_of(name, *, labels=LABELS, **options):
+    model, x = built(name, len(labels))
+    return Risk(model, nn.CrossEntropyLoss(**options), unequal(x, labels)), model, x
+
+
+# Dense factors, from hooks -------------------------------------------------------------------------------------------
+
+
+def seen(model, module, x):
+    """The outputs for one example, and (inputs, output) of every use of a module."""
+    found = []
+    handle = module.register_forward_hook(lambda _, inputs, output: found.append((inputs[0], output)))
+    z = model(x[None])
+    handle.remove()
+    return z, found
+
+
+def as_rows(module, inputs, error):
+    """Features and errors of one use: (T, d), (T, o)."""
+    if isinstance(module, nn.Conv2d):
+        patches = F.unfold(inputs, module.kernel_size, module.dilation, module.padding, module.stride)
+        return patches[0].T, error[0].flatten(1).T
+    return inputs.reshape(-1, inputs.shape[-1]), error.reshape(-1, error.shape[-1])
+
+
+def factors_of_example(model, module, x):
+    """h with its one, (T, d + 1); p; and δ for every would-be label, (C, T, o)."""
+    z, found = seen(model, module, x)
+    p = z[0].softmax(0).detach()
+    features, errors = [], []
+    for inputs, output in found:
+        rows = []
+        for c in range(len(p)):
+            u = p - F.one_hot(torch.tensor(c), len(p))
+            (error,) = torch.autograd.grad(z, output, u[None], retain_graph=True)
+            h, delta = as_rows(module, inputs.detach(), error)
+            rows.append(delta)
+        features.append(torch.cat([h, torch.ones(len(h), 1).double()], 1))
+        errors.append(torch.stack(rows))
+    return torch.cat(features), p, torch.cat(errors, 1)
+
+
+def dense_factors(model, name, x, labels, masses, total_weight):
+    """Σ a over positions, Σ a hhᵀ and Σ w δδᵀ for every class."""
+    count, H, D = torch.zeros(3).double(), 0, 0
+    hot = F.one_hot(labels, 3).double()
+    for i, a in enumerate(masses):
+        h, p, delta = factors_of_example(model, model.get_submodule(name), x[i])
+        count += hot[i] * a * len(h)
+        H = H + torch.einsum("c,td,te->cde", hot[i] * a, h, h)
+        D = D + torch.einsum("c,k,kto,ktp->cop", hot[i] * a / total_weight, p, delta, delta)
+    return count, H, D
+
+
+def in_order_of_theta(errors, features):
+    """Δ ⊗ H, moved from the rows of [W b] to W, then b."""
+    o, d = len(errors), len(features)
+    order = torch.arange(o * d).view(o, d)
+    order = torch.cat([order[:, :-1].flatten(), order[:, -1]])
+    return torch.kron(errors.contiguous(), features.contiguous())[order][:, order]
+
+
+def close(ours, dense):
+    torch.testing.assert_close(ours, dense, rtol=1e-10, atol=1e-12 * float(dense.abs().max()))
+
+
+OPTIONS = [{}, {"weight": WEIGHT}, {"weight": WEIGHT, "label_smoothing": 0.2, "reduction": "sum"}, {"ignore_index": 2}]
+
+
+def masses_of(risk, labels, options):
+    smoothing, weight = options.get("label_smoothing", 0.0), options.get("weight", torch.ones(3).double())
+    masses = (1 - smoothing) * weight[labels] + smoothing * weight.mean()
+    return torch.where(labels == options.get("ignore_index", -100), 0.0, masses)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_factors_are_those_of_hooks_and_autograd(name, options):
+    risk, model, x = risk_of(name, **options)
+    by_kfac, by_cfac = kfac(risk), cfac(risk)
+    masses = masses_of(risk, LABELS, options)
+    for layer in by_kfac.layers:
+        count, H, D = dense_factors(model, layer, x, LABELS, masses, risk.total_weight)
+        close(by_kfac.layers[layer].operator.dense(), in_order_of_theta(D.sum(0), H.sum(0) / count.sum()))
+        parts = [in_order_of_theta(D[c], H[c] / count[c]) for c in range(3) if count[c] > 0]
+        close(by_cfac.layers[layer].operator.dense(), torch.stack(parts).sum(0))
+
+
+def test_factors_of_classes_average_to_those_of_all():
+    risk, _, _ = risk_of("cnn", weight=WEIGHT)
+    by_kfac, by_cfac = kfac(risk), cfac(risk)
+    for name, layer in by_cfac.layers.items():
+        ((errors, features),) = by_kfac.layers[name].factors
+        assert float(layer.weights.sum()) == pytest.approx(1.0)
+        close(torch.einsum("c,cop->op", layer.weights, layer.errors), errors)
+        close(torch.einsum("c,cde->de", layer.weights, layer.features), features)
+
+
+# curvlinops ----------------------------------------------------------------------------------------------------------
+
+
+def by_curvlinops(model, x, labels, kind, *, separate):
+    parameters = list(model.parameters())
+    options = {"fisher_type": "type-2", "kfac_approx": kind, "separate_weight_and_bias": separate}
+    K = KFACLinearOperator(model, nn.CrossEntropyLoss(), parameters, unequal(x, labels), **options)
+    return K @ torch.eye(K.shape[0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "tokens"])
+def test_kfac_is_that_of_curvlinops(name, joint):
+    risk, model, x = risk_of(name)
+    close(kfac(risk, joint=joint).operator.dense(), by_curvlinops(model, x, LABELS, "expand", separate=not joint))
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "tokens"])
+def test_diagonal_blocks_across_layers_are_the_reduced_ones_of_curvlinops(name):
+    risk, model, x = risk_of(name)
+    ours, theirs = khatri_rao_kfac(risk).operator.dense(), by_curvlinops(model, x, LABELS, "reduce", separate=False)
+    first = 0
+    for layer in kfac(risk).layers.values():
+        block = slice(first, first + layer.size)
+        close(ours[block, block], theirs[block, block])
+        first += layer.size
+    assert first == risk.size
+
+
+# Where it is exact ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"weight": WEIGHT, "label_smoothing": 0.1}])
+def test_cfac_is_the_gauss_newton_block_at_one_example_per_class(options):
+    risk, _, _ = risk_of("mlp", labels=torch.tensor([2, 0, 1]), **options)
+    found = cfac(risk)
+    for name, layer in found.layers.items():
+        close(layer.operator.dense(), gauss_newton(risk.restricted_to(f"{name}.*")).dense())
+    assert float((kfac(risk).operator.dense() - found.operator.dense()).norm()) > 0.1 * float(
+        found.operator.dense().norm()
+    )
+
+
+def test_cfac_of_a_convolution_at_one_position_is_exact_too():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(3, 3)).double()
+        x = torch.randn(3, 2, 3, 3).double()
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.tensor([1, 2, 0])))
+    close(cfac(risk).layers["0"].operator.dense(), gauss_newton(risk.restricted_to("0.*")).dense())
+
+
+def test_weights_and_biases_apart_are_exact_on_the_diagonal_alone():
+    risk, _, _ = risk_of("mlp", labels=torch.tensor([2, 0, 1]))
+    G = gauss_newton(risk.restricted_to("0.*")).dense()
+    G[:20, 20:] = G[20:, :20] = 0.0
+    close(cfac(risk, joint=False).layers["0"].operator.dense(), G)
+
+
+def test_across_layers_cfac_is_the_gauss_newton_matrix_at_one_example_per_class():
+    risk, _, _ = risk_of("mlp", labels=torch.tensor([2, 0, 1]), weight=WEIGHT)
+    G = gauss_newton(risk).dense()
+    close(khatri_rao_cfac(risk).operator.dense(), G)
+    assert float((khatri_rao_kfac(risk).operator.dense() - G).norm()) > 0.1 * float(G.norm())
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss(), lambda z, y: ((z - y) ** 4).sum(-1)])
+def test_kfac_of_one_example_is_exact_for_any_convex_loss(loss):
+    model, x = built("mlp", 1)
+    risk = Risk(model, loss, (x, torch.full((1, 3), 0.3).double()))
+    for name, layer in kfac(risk).layers.items():
+        close(layer.operator.dense(), gauss_newton(risk.restricted_to(f"{name}.*")).dense())
+
+
+def test_kfac_of_a_single_logit_without_a_class_dimension():
+    model = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)).double()
+    risk = Risk(model, nn.BCEWithLogitsLoss(), (torch.randn(1, 4).double(), torch.ones(1).double()))
+    close(kfac(risk).operator.dense(), gauss_newton(risk).dense())
+
+
+@pytest.mark.parametrize("class_dim", [-1, 1])
+def test_several_terms_of_an_example_do_not_mix(class_dim):
+    shape = (5, 3) if class_dim == -1 else (3, 5)
+    model = nn.Sequential(nn.Linear(4, 15), nn.Unflatten(1, shape)).double()
+    loss = CrossEntropy(class_dim=class_dim, ignore_index=0)
+    risk = Risk(model, loss, (torch.randn(1, 4).double(), torch.tensor([[2, 0, 1, 1, 2]])))
+    close(kfac(risk).operator.dense(), gauss_newton(risk).dense())
+
+
+# Across layers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_blocks_across_layers_are_kronecker_products_of_joint_moments(groups):
+    risk, model, x = risk_of("mlp")
+    names, blocks = ["0", "2", "4"], {}
+    masses = F.one_hot(LABELS, 3).double().T if groups == 3 else torch.ones(1, len(LABELS)).double()
+    rows = [[factors_of_example(model, model.get_submodule(n), xi) for xi in x] for n in names]
+    for i, left in enumerate(rows):
+        for j, right in enumerate(rows):
+            blocks[i, j] = 0
+            for a in masses:
+                pairs = list(zip(a, left, right, strict=True))
+                H = sum(w * h.T @ k for w, (h, _, _), (k, _, _) in pairs) / a.sum()
+                D = sum(w * torch.einsum("c,cto,ctp->op", p, d, e) for w, (_, p, d), (_, _, e) in pairs) / len(x)
+                blocks[i, j] = blocks[i, j] + torch.einsum("op,de->odpe", D, H)
+    ours = (khatri_rao_kfac if groups == 1 else khatri_rao_cfac)(risk)
+    V = torch.randn(risk.size, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    matrices = [
+        torch.cat([v[w].view(o, -1, 2), v[b].view(o, 1, 2)], 1)
+        for v, w, b, o in ((V, slice(0, 20), slice(20, 25), 5), (V, slice(25, 45), slice(45, 49), 4),
+                           (V, slice(49, 61), slice(61, 64), 3))
+    ]  # fmt: skip
+    product = []
+    for i in range(3):
+        M = sum(torch.einsum("odpe,pek->odk", blocks[i, j], matrices[j]) for j in range(3))
+        product += [M[:, :-1].flatten(0, 1), M[:, -1]]
+    close(ours.operator @ V, torch.cat(product))
+    assert float(torch.linalg.eigvalsh(ours.operator.dense()).min()) > -1e-14
+
+
+# Operators and spectra -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [kfac, cfac])
+def test_the_whole_is_block_diagonal_in_the_order_of_theta(build):
+    risk, _, _ = risk_of("cnn")
+    found = build(risk)
+    close(found.operator.dense(), torch.block_diag(*[layer.operator.dense() for layer in found.layers.values()]))
+
+
+def test_a_bias_before_its_weight_keeps_its_place():
+    class Reversed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias, self.weight = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3, 4))
+
+        def forward(self, x):
+            return F.linear(x, self.weight, self.bias)
+
+    x, y = torch.randn(3, 4).double(), torch.tensor([0, 1, 2])
+    risk = Risk(Reversed().double(), nn.CrossEntropyLoss(), (x, y))
+    found = cfac(risk)
+    close(found.operator.dense(), gauss_newton(risk).dense())
+    close(found.layers[""].operator.dense(), gauss_newton(risk).dense())
+
+
+@pytest.mark.parametrize("part", ["0.weight", "0.bias"])
+def test_theta_may_hold_only_weights_or_only_biases(part):
+    risk, _, _ = risk_of("mlp", labels=torch.tensor([0, 1, 2]))
+    restricted = risk.restricted_to(part)
+    close(cfac(restricted).operator.dense(), gauss_newton(restricted).dense())
+
+
+@pytest.mark.parametrize("build", [kfac, cfac, khatri_rao_kfac, khatri_rao_cfac])
+def test_spectra_are_those_of_the_dense_matrices(build):
+    risk, _, _ = risk_of("cnn")
+    found = build(risk)
+    ours, dense = found.spectrum(), torch.linalg.eigvalsh(found.operator.dense())
+    assert ours.resolution is None and ours.size == risk.size
+    torch.testing.assert_close(ours.nodes[0].sort().values, dense, rtol=1e-9, atol=1e-13 * float(dense[-1]))
+
+
+@pytest.mark.parametrize("build", [cfac, khatri_rao_cfac])
+def test_a_sum_over_many_parameters_has_a_quadrature(build, monkeypatch):
+    monkeypatch.setattr(ritz.factored.kronecker, "DENSE", 30)  # so that small layers are exact and large ones are not
+    risk, _, _ = risk_of("cnn")
+    found = build(risk)
+    ours, dense = found.spectrum(num_steps=12, num_probes=400), torch.linalg.eigvalsh(found.operator.dense())
+    assert ours.resolution is not None and ours.size == risk.size and ours.num_probes == 400
+    assert ours.range[1] == pytest.approx(float(dense[-1]), rel=1e-3)
+    errors = [float(ours.standard_error(lambda s, d=degree: s.moment(d))) for degree in (1, 2)]
+    for degree, error in zip((1, 2), errors, strict=True):
+        assert abs(ours.moment(degree) - float((dense**degree).mean())) < 4 * error
+
+
+def test_factors_of_few_examples_are_multiplied_as_thin_ones():
+    generator = torch.Generator().manual_seed(0)
+    rows = lambda count, width: torch.randn(count, width, generator=generator, dtype=torch.float64)
+    (D, H), M = (X.T @ X for X in (rows(5, 4), rows(3, 9))), rows(4, 9)[..., None]
+    thin, thick = (
+        ritz.factored.kronecker._thinned(D, H, False),
+        ritz.factored.kronecker._thinned(D, H + torch.eye(9), False),
+    )
+    assert thin[2] and thin[1].shape == (9, 3) and not thick[2]
+    torch.testing.assert_close(
+        ritz.factored.kronecker._multiplied([thin], M)[..., 0], D @ M[..., 0] @ H, rtol=1e-12, atol=1e-12
+    )
+
+
+def test_parameters_without_influence_have_a_block_of_zeros():
+    class Idle(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.unused, self.layer = nn.Linear(2, 2), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    risk = Risk(Idle().double(), nn.CrossEntropyLoss(), (torch.randn(3, 4).double(), torch.tensor([0, 1, 2])))
+    close(cfac(risk).operator.dense(), gauss_newton(risk).dense())
+    assert kfac(risk).spectrum().size == risk.size
+    assert kfac(risk).spectrum().zero_mass() == pytest.approx(1 - 2 * 3 / 21)  # Δ has rank 2, H rank 3
+
+
+def test_memory_for_one_example_at_a_time_gives_the_same_factors():
+    risk, model, x = risk_of("cnn")
+    needed = sum(8 * (layer.errors.numel() + layer.features.numel()) for layer in kfac(risk).layers.values())
+    little = Risk(model, nn.CrossEntropyLoss(), unequal(x, LABELS), memory=needed)
+    close(kfac(little).operator.dense(), kfac(risk).operator.dense())
+    with pytest.raises(ArgumentError, match="GiB"):
+        kfac(Risk(model, nn.CrossEntropyLoss(), unequal(x, LABELS), memory=needed - 1))
+
+
+def test_an_empty_class_has_no_part_in_it():
+    risk, _, _ = risk_of("mlp", labels=torch.tensor([0, 2]))
+    found = cfac(risk).layers["0"]
+    assert float(found.weights[1]) == 0.0 and not bool(found.errors[1].any()) and not bool(found.features[1].any())
+    close(found.operator.dense(), gauss_newton(risk.restricted_to("0.*")).dense())
+
+
+def test_a_network_that_is_sure_gives_finite_factors():
+    model, x = built("mlp", 3)
+    with torch.no_grad():
+        model[4].weight.mul_(300)
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.tensor([0, 1, 2])))
+    G = gauss_newton(risk.restricted_to("4.*")).dense()
+    assert 0 < float(G.abs().max()) < 1e-8
+    close(cfac(risk).layers["4"].operator.dense(), G)
+    assert bool(khatri_rao_cfac(risk).operator.dense().isfinite().all())
+
+
+def test_float32_gives_the_same_to_its_precision():
+    risk, model, x = risk_of("cnn")
+    single = Risk(model.float(), nn.CrossEntropyLoss(), unequal(x.float(), LABELS))
+    for build in (kfac, cfac, khatri_rao_kfac, khatri_rao_cfac):
+        ours, exact = build(single).operator.dense(), build(risk).operator.dense()
+        assert ours.dtype == torch.float32
+        assert float((ours.double() - exact).norm()) < 1e-5 * float(exact.norm())
+
+
+# Refused -------------------------------------------------------------------------------------------------------------
+
+
+def zoo_risk(name, *, parameters="*"):
+    found = case(name)
+    targets = torch.arange(torch.Size(found.shape[:-1]).numel()).view(found.shape[:-1]) % 3
+    return Risk(found.model, CrossEntropy(), (found.inputs, targets), parameters=parameters)
+
+
+@pytest.mark.parametrize("name, layer", [("cnn", r"1 \(scale\), 7 \(scale\)"), ("recurrent", "gru")])
+def test_other_layers_are_refused_by_name(name, layer):
+    with pytest.raises(ModelError, match=layer):
+        kfac(zoo_risk(name))
+
+
+def test_grouped_convolutions_are_refused_by_name():
+    with pytest.raises(ModelError, match=r"groups: conv2\."):
+        kfac(zoo_risk("residual", parameters=["conv*", "head.*"]))
+
+
+def test_tied_parameters_are_refused_by_name():
+    with pytest.raises(ModelError, match=r"tokens"):
+        kfac(zoo_risk("transformer", parameters=["tokens.*", "mlp.*"]))
+
+
+def test_a_risk_may_be_restricted_to_what_is_linear():
+    found = kfac(zoo_risk("transformer", parameters=["qkv.*", "out.*", "mlp.*"]))
+    assert list(found.layers) == ["qkv", "out", "mlp.0", "mlp.2"]
+    assert float(torch.linalg.eigvalsh(found.operator.dense()).min()) > -1e-14
+
+
+@pytest.mark.parametrize("build", [cfac, khatri_rao_cfac])
+def test_classes_need_labels_one_for_each_example(build):
+    model, x = built("mlp")
+    with pytest.raises(DataError, match="SquaredError"):
+        build(Risk(model, nn.MSELoss(), (x, torch.zeros(11, 3).double())))
+    with pytest.raises(DataError, match="several labels"):
+        build(zoo_risk("transformer", parameters="mlp.*"))

@@ -1,0 +1,233 @@
+"""What layers see: features and errors make up every example's gradient, and nothing of θ is lost."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ritz.errors import ModelError
+from ritz.layers.capture import layers
+from ritz.risk import Risk
+from tests.zoo import CASES, Centred, case, unequal_batches
+
+
+def risk_of(name):
+    found = case(name)
+    shape = found.shape
+    targets = torch.randint(shape[-1], shape[:-1], generator=torch.Generator().manual_seed(1))
+    loss = nn.CrossEntropyLoss()
+    if len(shape) == 3:
+        from ritz.risk.losses import CrossEntropy
+
+        loss = CrossEntropy()
+    return Risk(found.model, loss, unequal_batches(found.inputs, targets))
+
+
+def gradients_by_autograd(risk, batch, cotangent):
+    """The gradient of every example, one at a time."""
+    rows = []
+    for i in range(len(batch)):
+        leaves = risk.leaves()
+        with risk.numerics():
+            z = risk.outputs(leaves, batch.rows(slice(i, i + 1)))
+        found = torch.autograd.grad(z, leaves, cotangent[i : i + 1], allow_unused=True)
+        rows.append(dict(zip(risk.shapes, found, strict=True)))
+    return rows
+
+
+def gradients_by_layers(found, errors, count):
+    """The same from features and errors, parameter by parameter: (N, ...)."""
+    total = {}
+    for use, error in zip(found.uses, errors, strict=True):
+        h, delta = use.features(), error[0]
+        if use.bias:
+            total[use.bias] = total.get(use.bias, 0) + delta.sum(1)
+        if use.weight is None:
+            continue
+        if use.kind == "scale":
+            weight = (h * delta).sum(1)
+        elif use.kind == "embedding":
+            weight = torch.einsum("ntv,ntd->nvd", F.one_hot(h, 3).to(delta), delta).flatten(1)
+        else:
+            blocks = zip(h.chunk(use.groups, -1), delta.chunk(use.groups, -1), strict=True)
+            weight = torch.cat([torch.einsum("nto,ntd->nod", d, x) for x, d in blocks], 1).flatten(1)
+        total[use.weight] = total.get(use.weight, 0) + weight
+    return total
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_features_and_errors_make_up_the_gradient_of_every_example(name):
+    risk = risk_of(name)
+    known = layers(risk)
+    for batch in risk.batches:
+        found = known.passed(batch)
+        cotangent = torch.randn(found.z.shape, dtype=risk.dtype, generator=torch.Generator().manual_seed(2))
+        ours = gradients_by_layers(found, found.errors(cotangent[None]), len(batch))
+        for i, expected in enumerate(gradients_by_autograd(risk, batch, cotangent)):
+            for parameter, gradient in expected.items():
+                if parameter in known.others:
+                    assert parameter not in ours
+                elif gradient is None or not bool(gradient.any()):
+                    assert parameter not in ours or not bool(ours[parameter][i].any())
+                else:
+                    torch.testing.assert_close(ours[parameter][i].flatten(), gradient.flatten(), rtol=1e-10, atol=1e-12)
+
+
+def test_parameters_that_enter_in_another_way_are_named():
+    assert layers(risk_of("partly_trained")).others == {"scale"}
+    assert layers(risk_of("mlp")).others == frozenset()
+    assert layers(risk_of("recurrent")).others == {n for n in risk_of("recurrent").shapes if n.startswith("gru")}
+
+
+def test_a_parameter_that_enters_in_both_ways_counts_as_other():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.layer(x) @ self.layer.weight
+
+    risk = Risk(Both().double(), nn.CrossEntropyLoss(), (torch.randn(5, 3).double(), torch.tensor([0, 1, 2, 0, 1])))
+    assert layers(risk).others == {"layer.weight"}
+
+
+def test_a_layer_whose_first_dimension_is_not_that_of_the_examples_is_not_captured():
+    class TimeMajor(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = nn.Linear(2, 3), nn.Linear(3, 3)
+
+        def forward(self, x):  # (N, T, 2), used as (T, N, 2)
+            return self.head(self.layer(x.transpose(0, 1)).tanh().mean(0))
+
+    x = torch.randn(6, 3, 2).double()  # as many positions as watched examples: the shapes alone do not tell
+    risk = Risk(TimeMajor().double(), nn.CrossEntropyLoss(), (x, torch.tensor([0, 1, 2, 0, 1, 2])))
+    assert layers(risk).others == {"layer.weight", "layer.bias"}
+
+
+def test_functions_in_place_do_not_change_what_was_noted():
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            h = self.first(x)
+            h.relu_()
+            z = self.second(h)
+            z *= 2
+            return z
+
+    x, y = torch.randn(5, 3).double(), torch.tensor([0, 1, 2, 0, 1])
+    risk = Risk(InPlace().double(), nn.CrossEntropyLoss(), (x, y))
+    batch = next(iter(risk.batches))
+    found = layers(risk).passed(batch)
+    cotangent = torch.randn_like(found.z)
+    ours = gradients_by_layers(found, found.errors(cotangent[None]), 5)
+    for i, expected in enumerate(gradients_by_autograd(risk, batch, cotangent)):
+        for parameter, gradient in expected.items():
+            torch.testing.assert_close(ours[parameter][i].flatten(), gradient.flatten())
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("settings", [{}, {"stride": 2, "padding": 1}, {"padding": "same", "dilation": 2}])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_patches_reproduce_convolutions_of_any_kind(dims, settings, groups):
+    layer = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1](2, 4, 3, groups=groups, **settings).double()
+    model = nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(3).double())
+    x = torch.randn(4, 2, *[6] * dims).double()
+    model(x)
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.tensor([0, 1, 2, 0])))
+    use = layers(risk).passed(next(iter(risk.batches))).uses[0]
+    blocks = zip(use.features().chunk(groups, -1), layer.weight.flatten(1).chunk(groups), strict=True)
+    ours = torch.cat([h @ w.T for h, w in blocks], -1) + layer.bias
+    torch.testing.assert_close(ours, use.layout(layer(x)))
+
+
+def test_a_risk_without_independent_examples_is_refused():
+    risk = Risk(Centred().double(), nn.CrossEntropyLoss(), (torch.randn(5, 3).double(), torch.tensor([0, 1, 2, 0, 1])))
+    with pytest.raises(ModelError, match="depend on the other examples"):
+        layers(risk)
+
+
+def test_an_incomplete_capture_is_refused_by_name():
+    with pytest.raises(ModelError, match="scale"):
+        layers(risk_of("partly_trained")).check_complete("A Kronecker factor")
+
+
+class Stacked(nn.Module):
+    """A layer that sees all examples twice, one copy of the batch after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.layer(torch.cat([x, x.flip(1)])).tanh().unflatten(0, (2, -1)).sum(0))
+
+
+class Sorted(nn.Module):
+    """A layer that sees the examples in the order of their first entry."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        order = x[:, 0].argsort()
+        return self.head(self.layer(x[order]).tanh()[order.argsort()])
+
+
+class Routed(nn.Module):
+    """Two layers, each of which sees a part of the examples."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right, self.head = nn.Linear(4, 5), nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        positive = x[:, 0] > 0
+        h = torch.where(positive[:, None], 0.0, self.right(x))
+        return self.head(h.masked_scatter(positive[:, None], self.left(x[positive])).tanh())
+
+
+@pytest.mark.parametrize("sizes", [(1, 6, 4), (1,) * 11])
+def test_batches_of_one_example_do_not_hide_that_rows_are_stacked(sizes):
+    x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
+    risk = Risk(Stacked().double(), nn.CrossEntropyLoss(), list(zip(x.split(sizes), y.split(sizes), strict=True)))
+    assert layers(risk).others == {"layer.weight", "layer.bias"}
+
+
+def test_a_layer_that_sees_sorted_examples_is_not_captured_though_the_first_are_in_order():
+    x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
+    x[:3, 0] = torch.tensor([-9.0, -8.0, -7.0])
+    risk = Risk(Sorted().double(), nn.CrossEntropyLoss(), [(x[:9], y[:9]), (x[9:], y[9:])])
+    assert layers(risk).others == {"layer.weight", "layer.bias"}
+
+
+def test_a_layer_that_later_sees_a_part_of_the_examples_is_refused_by_name():
+    x, y = torch.randn(15, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(15) % 3
+    x[:9, 0], x[9:11, 0], x[11:, 0] = 1.0, -1.0, 1.0
+    risk = Risk(Routed().double(), nn.CrossEntropyLoss(), [(x[:9], y[:9]), (x[9:], y[9:])])
+    known = layers(risk)
+    with pytest.raises(ModelError, match="Layer left saw 4 rows of a batch of 6"):
+        for batch in risk.batches:
+            known.passed(batch)
+
+
+@pytest.mark.parametrize("padding", [0, -1])
+def test_padding_has_no_gradient_and_is_captured(padding):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(3, 4, padding_idx=padding), nn.Flatten(), nn.Linear(12, 3)).double()
+        x = torch.randint(3, (9, 3))
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(9) % 3))
+    known, batch = layers(risk), next(iter(risk.batches))
+    assert not known.others
+    found = known.passed(batch)
+    cotangent = torch.randn(found.z.shape, generator=torch.Generator().manual_seed(2), dtype=risk.dtype)
+    ours = gradients_by_layers(found, found.errors(cotangent[None]), 9)["0.weight"]
+    expected = gradients_by_autograd(risk, batch, cotangent)
+    assert not bool(ours.view(9, 3, 4)[:, padding].any())
+    torch.testing.assert_close(ours, torch.stack([row["0.weight"].flatten() for row in expected]))

@@ -1,0 +1,412 @@
+"""Losses against torch.nn.functional and dense autograd: values, weights, gradients, Hessians, square roots."""
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
+from ritz.risk.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
+from ritz.risk.losses.by_autograd import Autodiff, loss_from
+
+C = 3
+CLASS_WEIGHTS = torch.tensor([0.5, 1.0, 2.5], dtype=torch.float64)
+
+
+@pytest.fixture
+def normal(generator):
+    return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+@pytest.fixture
+def labels(generator):
+    return lambda *shape: torch.randint(C, shape, generator=generator)
+
+
+def dense_hessian(total, z):
+    return torch.autograd.functional.hessian(lambda t: total(t.view_as(z)), z.flatten())
+
+
+def check_derivatives(loss, z, y, total):
+    """Σ tᵢ and its derivatives, where `total` is the sum by PyTorch."""
+    assert_close(loss.terms(z, y).sum(), total(z))
+    assert_close(loss.gradient(z, y), torch.func.grad(total)(z))
+    H = dense_hessian(total, z)
+    product = loss.curvature(z, y)
+    columns = torch.stack([product(unit.view_as(z)).flatten() for unit in torch.eye(z.numel(), dtype=z.dtype)])
+    assert_close(columns, H)
+    assert_close(loss.hessian_product(z, y, z), (H @ z.flatten()).view_as(z))
+
+
+def check_square_root(loss, z, y, *, class_dim=-1):
+    """S Sᵀ of every term is its block of the Hessian, which has no other blocks."""
+    S = loss.square_root(z, y)
+    where = torch.arange(z.numel()).view_as(z)
+    rows = where[:, None] if z.ndim == 1 else where.movedim(class_dim, -1).reshape(-1, z.shape[class_dim])
+    H = dense_hessian(lambda t: loss.terms(t, y).sum(), z)
+    blocks = H[rows[:, :, None], rows[:, None, :]]
+    assert_close(S @ S.mT, blocks)
+    H[rows[:, :, None], rows[:, None, :]] = 0.0
+    assert not H.any()
+
+
+CROSS_ENTROPIES = {
+    "plain": {},
+    "weight": {"weight": CLASS_WEIGHTS},
+    "ignore_index": {"ignore_index": 1},
+    "label_smoothing": {"label_smoothing": 0.3},
+    "all combined": {"weight": CLASS_WEIGHTS, "ignore_index": 2, "label_smoothing": 0.3},
+}
+
+
+@pytest.mark.parametrize("options", CROSS_ENTROPIES.values(), ids=CROSS_ENTROPIES)
+def test_cross_entropy_is_that_of_pytorch(options, normal, labels):
+    z, y, loss = normal(7, C), labels(7), CrossEntropy(**options)
+    check_derivatives(loss, z, y, lambda t: F.cross_entropy(t, y, reduction="sum", **options))
+    assert_close(loss.terms(z, y), F.cross_entropy(z, y, reduction="none", **options))
+    assert_close(loss.terms(z, y).sum() / loss.weights(z, y).sum(), F.cross_entropy(z, y, **options))
+    check_square_root(loss, z, y)
+
+
+@pytest.mark.parametrize("options", CROSS_ENTROPIES.values(), ids=CROSS_ENTROPIES)
+def test_cross_entropy_of_tokens_has_its_classes_last_or_second(options, normal, labels):
+    z, y = normal(2, C, 4), labels(2, 4)
+    second, last = CrossEntropy(**options, class_dim=1), CrossEntropy(**options)
+    total = lambda t: F.cross_entropy(t, y, reduction="sum", **options)
+    for loss, outputs, by_torch in [(second, z, total), (last, z.mT.contiguous(), lambda t: total(t.mT))]:
+        loss.check(outputs, y)
+        check_derivatives(loss, outputs, y, by_torch)
+        check_square_root(loss, outputs, y, class_dim=loss.class_dim)
+        assert_close(loss.terms(outputs, y).sum() / loss.weights(outputs, y).sum(), F.cross_entropy(z, y, **options))
+
+
+@pytest.mark.parametrize("options", [{}, {"weight": CLASS_WEIGHTS, "label_smoothing": 0.2}])
+@pytest.mark.parametrize("shape", [(7, C), (2, C, 4)])
+def test_probabilities_as_targets(options, shape, normal):
+    z, y = normal(*shape), normal(*shape).softmax(1)
+    loss = CrossEntropy(**options, class_dim=1)
+    loss.check(z, y)
+    check_derivatives(loss, z, y, lambda t: F.cross_entropy(t, y, reduction="sum", **options))
+    check_square_root(loss, z, y, class_dim=1)
+    assert_close(loss.terms(z, y).sum() / loss.weights(z, y).sum(), F.cross_entropy(z, y, **options))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    count=st.integers(1, 6),
+    width=st.integers(1, 5),
+    smoothing=st.floats(0.0, 1.0),
+    scale=st.floats(1e-3, 60.0),
+    weighted=st.booleans(),
+    seed=st.integers(0, 2**20),
+)
+def test_cross_entropy_of_any_shape_smoothing_and_weights(count, width, smoothing, scale, weighted, seed):
+    generator = torch.Generator().manual_seed(seed)
+    z = scale * torch.randn(count, width, generator=generator, dtype=torch.float64)
+    y = torch.randint(width, (count,), generator=generator)
+    weight = torch.rand(width, generator=generator, dtype=torch.float64) + 0.1 if weighted else None
+    loss = CrossEntropy(weight, label_smoothing=smoothing)
+    total = lambda t: F.cross_entropy(t, y, weight, label_smoothing=smoothing, reduction="sum")
+    assert_close(loss.terms(z, y).sum(), total(z))
+    assert_close(loss.gradient(z, y), torch.func.grad(total)(z), rtol=1e-9, atol=1e-12)
+    H, S = dense_hessian(total, z), loss.square_root(z, y)
+    assert_close(torch.block_diag(*(S @ S.mT)), H, rtol=1e-8, atol=1e-10)
+
+
+def test_large_logits_neither_overflow_nor_lose_their_terms():
+    z, y = torch.tensor([[1e4, -1e4, 0.0]], dtype=torch.float64), torch.tensor([1])
+    loss = CrossEntropy()
+    assert_close(loss.terms(z, y), torch.tensor([2e4], dtype=torch.float64))
+    assert all(torch.isfinite(t).all() for t in (loss.gradient(z, y), loss.square_root(z, y)))
+    binary = BinaryCrossEntropy()
+    assert_close(
+        binary.terms(z, torch.zeros_like(z)), torch.tensor([1e4 + torch.log(torch.tensor(2.0)).item()]).double()
+    )
+
+
+def test_labels_of_any_integer_type(normal, labels):
+    z, y = normal(7, C), labels(7)
+    for dtype in (torch.int32, torch.uint8):
+        assert_close(CrossEntropy(CLASS_WEIGHTS).gradient(z, y.to(dtype)), CrossEntropy(CLASS_WEIGHTS).gradient(z, y))
+
+
+@pytest.mark.parametrize("shape", [(7, C), (7,), (2, 4, C)])
+def test_squared_error_is_half_the_square_of_the_distance(shape, normal):
+    z, y, loss = normal(*shape), normal(*shape), SquaredError()
+    check_derivatives(loss, z, y, lambda t: 0.5 * (t - y).square().sum())
+    check_square_root(loss, z, y)
+    assert loss.weights(z, y).sum() == (z.numel() if z.ndim == 1 else z.numel() // C)
+
+
+@pytest.mark.parametrize("shape", [(7, C), (7,), (2, 4, C)])
+def test_elementwise_squared_error_is_that_of_pytorch(shape, normal):
+    z, y, loss = normal(*shape), normal(*shape), SquaredError(elementwise=True)
+    check_derivatives(loss, z, y, lambda t: F.mse_loss(t, y, reduction="sum"))
+    check_square_root(loss, z, y)
+    assert_close(loss.terms(z, y).sum() / loss.weights(z, y).sum(), F.mse_loss(z, y))
+
+
+@pytest.mark.parametrize("options", [{}, {"pos_weight": CLASS_WEIGHTS}, {"weight": CLASS_WEIGHTS.flip(0)}, "both"])
+@pytest.mark.parametrize("elementwise", [False, True])
+def test_binary_cross_entropy_is_that_of_pytorch(options, elementwise, normal):
+    options = {"pos_weight": CLASS_WEIGHTS, "weight": CLASS_WEIGHTS.flip(0)} if options == "both" else options
+    z, y = normal(7, C), normal(7, C).sigmoid()
+    loss = BinaryCrossEntropy(**options, elementwise=elementwise)
+    loss.check(z, y)
+    check_derivatives(loss, z, y, lambda t: F.binary_cross_entropy_with_logits(t, y, reduction="sum", **options))
+    check_square_root(loss, z, y)
+    assert loss.weights(z, y).sum() == (21 if elementwise else 7)
+    if elementwise:
+        mean = F.binary_cross_entropy_with_logits(z, y, **options)
+        assert_close(loss.terms(z, y).sum() / loss.weights(z, y).sum(), mean)
+
+
+def test_binary_labels_may_be_integers_and_outputs_one_dimensional(normal, labels):
+    z, y = normal(7), labels(7).clamp(max=1)
+    loss = BinaryCrossEntropy()
+    loss.check(z, y)
+    check_derivatives(loss, z, y, lambda t: F.binary_cross_entropy_with_logits(t, y.double(), reduction="sum"))
+    check_square_root(loss, z, y)
+
+
+# torch.nn modules keep their convention -----------------------------------------------------------------------------
+
+
+def classes(normal, labels):
+    return labels(11)
+
+
+def tokens(normal, labels):
+    return labels(11, 2)
+
+
+def reals(normal, labels):
+    return normal(11, C)
+
+
+def probabilities(normal, labels):
+    return normal(11, C).softmax(-1)
+
+
+def signs(normal, labels):
+    return normal(11, C).sign()
+
+
+MODULES = {
+    "CrossEntropyLoss": (nn.CrossEntropyLoss, {}, classes),
+    "CrossEntropyLoss, all options": (
+        nn.CrossEntropyLoss, {"weight": CLASS_WEIGHTS, "ignore_index": 1, "label_smoothing": 0.2}, classes),
+    "CrossEntropyLoss of tokens": (nn.CrossEntropyLoss, {"weight": CLASS_WEIGHTS, "ignore_index": 0}, tokens),
+    "CrossEntropyLoss of probabilities": (nn.CrossEntropyLoss, {"weight": CLASS_WEIGHTS}, probabilities),
+    "MSELoss": (nn.MSELoss, {}, reals),
+    "BCEWithLogitsLoss": (nn.BCEWithLogitsLoss, {"pos_weight": CLASS_WEIGHTS, "weight": CLASS_WEIGHTS}, probabilities),
+    "NLLLoss": (nn.NLLLoss, {}, classes),
+    "NLLLoss, all options": (nn.NLLLoss, {"weight": CLASS_WEIGHTS, "ignore_index": 1}, classes),
+    "NLLLoss of tokens": (nn.NLLLoss, {"weight": CLASS_WEIGHTS, "ignore_index": 1}, tokens),
+    "L1Loss": (nn.L1Loss, {}, reals),
+    "SmoothL1Loss": (nn.SmoothL1Loss, {"beta": 0.7}, reals),
+    "HuberLoss": (nn.HuberLoss, {"delta": 0.7}, reals),
+    "KLDivLoss": (nn.KLDivLoss, {"log_target": True}, reals),
+    "PoissonNLLLoss": (nn.PoissonNLLLoss, {}, probabilities),
+    "SoftMarginLoss": (nn.SoftMarginLoss, {}, signs),
+    "MultiLabelSoftMarginLoss": (nn.MultiLabelSoftMarginLoss, {}, probabilities),
+}  # fmt: skip
+
+
+def sums(loss, z, y):
+    """The risk on two unequal batches, as `Risk` adds it up."""
+    parts = [(z[:7], y[:7]), (z[7:], y[7:])]
+    total = sum(loss.terms(*part).sum() for part in parts)
+    return total if loss.reduction == "sum" else total / sum(loss.weights(*part).sum() for part in parts)
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss")  # PyTorch, of its own KLDivLoss
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_keeps_its_value_gradient_and_hessian(name, reduction, normal, labels):
+    kind, options, targets = MODULES[name]
+    module = kind(**options, reduction=reduction)
+    y = targets(normal, labels)
+    z = normal(11, C, 2) if y.shape == (11, 2) else normal(11, C)
+    by_torch = lambda t: module(t, y).mean() if reduction == "none" else module(t, y)
+    loss = loss_from(module)
+    loss.check(z, y)
+    scale = 1.0 if loss.reduction == "sum" else loss.weights(z, y).sum()
+    assert_close(sums(loss, z, y), by_torch(z))
+    assert_close(loss.gradient(z, y) / scale, torch.func.grad(by_torch)(z))
+    H = dense_hessian(by_torch, z)
+    product = loss.curvature(z, y)
+    columns = torch.stack([product(unit.view_as(z)).flatten() for unit in torch.eye(z.numel(), dtype=z.dtype)])
+    assert_close(columns / scale, H)
+    check_square_root(loss, z, y, class_dim=getattr(loss, "class_dim", -1))
+
+
+def test_batchmean_divides_by_the_batch_alone(normal):
+    module, z, y = nn.KLDivLoss(reduction="batchmean"), normal(11, C).log_softmax(-1), normal(11, C).softmax(-1)
+    assert_close(sums(loss_from(module), z, y), module(z, y))
+    assert_close(loss_from(module).gradient(z, y) / 11, torch.func.grad(lambda t: module(t, y))(z))
+
+
+def test_the_users_module_keeps_its_reduction():
+    module = nn.SmoothL1Loss()
+    loss_from(module)
+    assert module.reduction == "mean"
+
+
+def test_a_term_of_an_entrywise_loss_is_a_row_of_outputs(normal):
+    z, y = normal(11, C), normal(11, C)
+    for entrywise in (nn.SmoothL1Loss(), nn.SmoothL1Loss(reduction="none"), lambda a, b: (a - b).abs()):
+        loss = loss_from(entrywise)
+        assert loss.terms(z, y).shape == (11,) and bool((loss.weights(z, y) == C).all())
+
+
+def test_a_subclass_of_a_module_is_a_callable(normal, labels):
+    class Sharpened(nn.CrossEntropyLoss):
+        def forward(self, z, y):
+            return F.cross_entropy(2.0 * z, y, reduction="none")
+
+    z, y, loss = normal(7, C), labels(7), loss_from(Sharpened())
+    assert isinstance(loss, Autodiff)
+    check_derivatives(loss, z, y, lambda t: F.cross_entropy(2.0 * t, y, reduction="sum"))
+
+
+def test_a_loss_of_ritz_is_taken_as_it_is():
+    loss = CrossEntropy()
+    assert loss_from(loss) is loss
+
+
+def test_a_callable_is_differentiated_also_without_grad_mode(normal):
+    z, y, loss = normal(7, C), normal(7, C), loss_from(lambda a, b: (a - b).pow(4).sum(-1))
+    with torch.no_grad():
+        assert_close(loss.gradient(z, y), 4 * (z - y) ** 3)
+        assert_close(loss.hessian_product(z, y, z), 12 * (z - y) ** 2 * z)
+
+
+def test_a_callable_that_is_linear_has_no_curvature(normal):
+    z, y, loss = normal(7, C), normal(7, C), loss_from(lambda a, b: (a * b).sum(-1))
+    assert not loss.hessian_product(z, y, z).any()
+    assert not loss.square_root(z, y).any()
+
+
+# What is refused ----------------------------------------------------------------------------------------------------
+
+
+def refused(kind, match):
+    return pytest.raises(kind, match=match)
+
+
+def test_a_loss_that_averages_over_the_batch_is_refused(normal, labels):
+    z, y = normal(7, C), labels(7)
+    for average in (F.cross_entropy, lambda a, b: F.cross_entropy(a, b).reshape(1), lambda a, b: 1.0):
+        with refused(ModelError, "one value per term") as caught:
+            loss_from(average).check(z, y)
+        assert any("reduction" in way for way in caught.value.ways_out)
+
+
+def test_a_single_example_may_have_a_single_value(normal, labels):
+    loss_from(lambda a, b: F.cross_entropy(a, b, reduction="none")).check(normal(1, C), labels(1))
+
+
+@pytest.mark.parametrize("module", [nn.GaussianNLLLoss(), nn.MarginRankingLoss(), nn.TripletMarginLoss(), nn.CTCLoss()])
+def test_modules_of_three_inputs_are_refused(module, normal):
+    with refused(ModelError, "outputs, targets"):
+        loss_from(module).check(normal(7, C), normal(7, C))
+
+
+def test_what_is_no_loss_is_refused():
+    with refused(ArgumentError, "The loss is a str"):
+        loss_from("cross_entropy")
+
+
+@pytest.mark.parametrize("loss", [SquaredError(), BinaryCrossEntropy(), nn.L1Loss(), nn.HuberLoss()])
+def test_targets_that_would_broadcast_are_refused(loss, normal):
+    with warnings.catch_warnings(), refused(DataError, r"\(7, 1\).*\(7,\)"):
+        warnings.simplefilter("ignore")  # PyTorch's own warning of the same
+        loss_from(loss).check(normal(7, 1), normal(7).sigmoid())
+
+
+@pytest.mark.parametrize("low, high", [(0, C), (-1, 1), (1, 10)])
+def test_labels_out_of_range_are_refused(low, high, normal):
+    with refused(DataError, f"Labels run from {low} to {high}"):
+        CrossEntropy().check(normal(2, C), torch.tensor([low, high]))
+
+
+def test_ignored_labels_are_never_out_of_range(normal):
+    CrossEntropy().check(normal(3, C), torch.tensor([0, -100, 2]))
+    CrossEntropy(ignore_index=C).check(normal(2, C), torch.tensor([0, C]))
+
+
+@pytest.mark.parametrize(
+    "outputs, targets", [((7, C), (7, 1)), ((7, C), (6,)), ((7,), (7,)), ((2, 4, C), (2, C)), ((2, C, 4), (2, 4))]
+)
+def test_labels_of_another_shape_are_refused(outputs, targets, normal, labels):
+    with refused(DataError, "The outputs have shape"):
+        CrossEntropy().check(normal(*outputs), labels(*targets))
+
+
+def test_labels_given_as_floats_are_refused_with_the_remedy(normal, labels):
+    with refused(DataError, r"y\.long\(\)"):
+        CrossEntropy().check(normal(7, C), labels(7).double())
+
+
+def test_ignore_index_with_probabilities_is_refused_as_in_pytorch(normal):
+    z, y = normal(7, C), normal(7, C).softmax(-1)
+    with pytest.raises(RuntimeError):
+        F.cross_entropy(z, y, ignore_index=1)
+    with refused(ArgumentError, "ignore_index=1"):
+        CrossEntropy(ignore_index=1).check(z, y)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(bad, normal, labels):
+    weight = torch.tensor([1.0, bad, 1.0], dtype=torch.float64)
+    z = normal(7, C)
+    with refused(NumericalError, "class weights hold NaN or infinity"):
+        CrossEntropy(weight).check(z, labels(7))
+    for options in ({"pos_weight": weight}, {"weight": weight}):
+        with refused(NumericalError, "weight hold NaN or infinity"):
+            BinaryCrossEntropy(**options).check(z, z.sigmoid())
+
+
+def test_weights_of_another_length_are_refused(normal, labels):
+    z = normal(7, C)
+    with refused(ArgumentError, r"\(4,\) came with 3 outputs"):
+        CrossEntropy(torch.ones(4)).check(z, labels(7))
+    for shape in [(4,), (7, 7, C), (6, C)]:
+        with refused(ArgumentError, "whatever its size"):
+            BinaryCrossEntropy(weight=torch.ones(shape)).check(z, z.sigmoid())
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
+def test_binary_targets_outside_of_the_unit_interval_are_refused(value, normal):
+    with refused(DataError, "between 0 and 1"):
+        BinaryCrossEntropy().check(normal(1, 2), torch.tensor([[0.0, value]], dtype=torch.float64))
+
+
+def test_a_loss_that_is_not_convex_has_no_square_root(normal, labels):
+    z, negative = normal(7, C), -CLASS_WEIGHTS
+    for loss, y in [
+        (loss_from(lambda a, b: a[:, 0] * a[:, 1]), z),
+        (CrossEntropy(negative), labels(7)),
+        (BinaryCrossEntropy(weight=negative), z.sigmoid()),
+    ]:
+        with refused(NumericalError, "convex"):
+            loss.square_root(z, y)
+
+
+def test_terms_that_join_several_rows_have_no_square_root_by_rows(normal, labels):
+    z, y = normal(5, 4, C), labels(5, 4)
+    loss = loss_from(lambda a, b: F.cross_entropy(a.mT, b, reduction="none").sum(1).square())
+    check_derivatives(loss, z, y, lambda t: F.cross_entropy(t.mT, y, reduction="none").sum(1).square().sum())
+    with refused(ModelError, "5 terms for 20 rows"):
+        loss.square_root(z, y)
+
+
+def test_the_class_of_a_loss_is_no_loss():
+    with pytest.raises(ArgumentError, match=r"CrossEntropyLoss\(\)"):
+        loss_from(nn.CrossEntropyLoss)
