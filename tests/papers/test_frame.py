@@ -19,9 +19,10 @@ from ritz.cli import papers as commands
 from ritz.errors import ArgumentError
 from ritz.lab.workers import Processes, Ray
 from ritz.papers.frame import registry as experiments
+from ritz.papers.frame.claims import Rule, at_least, at_most, claim, each, near, within
+from ritz.papers.frame.figure import Context
 from ritz.papers.frame.overrides import differences, overridden
 from ritz.papers.frame.pictures import banded, legend_above, legend_below, titled
-from ritz.papers.frame.registry import Context, Rule, at_least, at_most, claim, each, near, within
 from ritz.papers.frame.statistics import median_spearman, spearman
 from ritz.record import Record, plain
 
@@ -34,7 +35,8 @@ from pathlib import Path
 import torch
 
 from ritz import plot
-from ritz.papers.frame.registry import Figure, at_least, claim, near
+from ritz.papers.frame.claims import at_least, claim, near
+from ritz.papers.frame.figure import Figure
 
 CALLS = []
 STOP = Path("stop")

@@ -15,7 +15,8 @@ from ritz import theory
 from ritz.errors import ArgumentError
 from ritz.lab import models
 from ritz.lab.train import HALVING
-from ritz.papers.frame.registry import Context, figures
+from ritz.papers.frame.figure import Context
+from ritz.papers.frame.registry import figures
 from ritz.papers.frame.results import order, run
 from ritz.papers.linear2026 import along_training, closed_form, data, imbalance, networks, setting
 from ritz.papers.linear2026.data import White
@@ -374,7 +375,7 @@ def curves(name, **changed):
 
 def verdicts(name, record):
     known()[f"linear2026.{name}"].draw(record)
-    claims = known()[f"linear2026.{name}"].claims(record)
+    claims = known()[f"linear2026.{name}"].judged(record)
     assert all(claim.why and "nan" not in claim.why for claim in claims if claim.verdict != "yes")
     return [claim.verdict for claim in claims]
 
@@ -412,7 +413,7 @@ def test_whitenings_are_compared_only_where_columns_are_invented():
     one = np.array([True, False])[:, None, None]
     changed = {"num_inputs": lambda n: np.where(one, n - np.array([0, 131])[:, None], n)}
     changed["rest"] = lambda r: np.where(one, DEFICIENT["rest"](r), r)
-    claims = known()["linear2026.fig1c"].claims(curves("fig1c", **changed))
+    claims = known()["linear2026.fig1c"].judged(curves("fig1c", **changed))
     assert [set(claim.measured) for claim in claims[6:8]] == [{"MNIST"}, {"MNIST"}]
     assert claims[5].verdict == "partly" and claims[5].measured == {"MNIST": 131, "CIFAR-10": 0}
 
@@ -440,13 +441,13 @@ def test_figure_2a_says_which_data_sets_diverged_and_rests_on_the_others():
     gone = np.array([False, True])[:, None, None] & np.array([True, False])[:, None]
     without = {key: lambda values: np.where(gone, np.nan, values) for key in ("sharpness", "peak", "residual")}
     record = curves("fig2a", diverged=lambda d: d | gone, **without)
-    claims = known()["linear2026.fig2a"].claims(record)
+    claims = known()["linear2026.fig2a"].judged(record)
     assert [claim.verdict for claim in claims] == ["no", "no", "no", "partly", "yes"]
     assert all("without CIFAR-10" in claim.statement for claim in claims[:3])
     assert "without CIFAR-10" in claims[1].why and claims[1].measured == pytest.approx(1)
     few = np.array([[False] * 5, [True, True, True, False, False]])[:, None]  # two points have no rank correlation
     record = curves("fig2a", sharpness=lambda s: np.where(few, np.nan, s))
-    assert known()["linear2026.fig2a"].claims(record)[1].measured == pytest.approx(1)
+    assert known()["linear2026.fig2a"].judged(record)[1].measured == pytest.approx(1)
 
 
 def test_a_formula_that_is_far_too_large_breaks_down_as_one_that_is_far_too_small():
@@ -456,7 +457,7 @@ def test_a_formula_that_is_far_too_large_breaks_down_as_one_that_is_far_too_smal
 
 def test_a_peak_is_compared_with_that_on_white_inputs_and_not_with_the_prediction():
     record = raw_curves(peak=lambda p: 50 * p)
-    assert known()["linear2026.fig2a"].claims(record)[2].measured == {"MNIST": 1.0, "CIFAR-10": 1.0}
+    assert known()["linear2026.fig2a"].judged(record)[2].measured == {"MNIST": 1.0, "CIFAR-10": 1.0}
 
 
 @pytest.mark.parametrize("name, count", [("fig2b", 3), ("fig2c", 5)])

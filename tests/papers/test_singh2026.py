@@ -8,7 +8,8 @@ import torch
 
 from ritz import theory
 from ritz.lab import data, ensemble, models
-from ritz.papers.frame.registry import Context, figures
+from ritz.papers.frame.figure import Context
+from ritz.papers.frame.registry import figures
 from ritz.papers.singh2024 import poster
 from ritz.papers.singh2026 import correlations, deep, evolution, pairs, ranges, regression, relu, scale
 from ritz.record import Record, plain
@@ -40,7 +41,7 @@ def computed():
 
 
 def verdicts(figure, record):
-    return {claim.statement: claim.verdict for claim in figure.claims(record)}
+    return {claim.statement: claim.verdict for claim in figure.judged(record)}
 
 
 def networks(widths, activation, generator, count=3):
@@ -66,7 +67,7 @@ def test_every_figure_on_linear_and_relu_networks_is_listed():
 def test_a_figure_runs_draws_and_judges_at_its_smallest(name, computed):
     figure = FIGURES[name]
     record = computed(figure)
-    claims = figure.claims(record)
+    claims = figure.judged(record)
     assert claims and all(claim.verdict in ("yes", "partly", "no") for claim in claims)
     assert all(claim.why for claim in claims if claim.verdict != "yes")
     assert figure.draw(record).axes
@@ -388,7 +389,7 @@ def test_claims_about_correlations_are_refused_where_they_are_the_opposite(numbe
         "above": 0.5 * good["above"],
         "trace_error": 1 + good["trace_error"],
     }
-    claims = figure.claims(sweep_record(figure, **changes))
+    claims = figure.judged(sweep_record(figure, **changes))
     assert {claim.verdict for claim in claims} == {"no"}
     assert all(claim.why for claim in claims)
 
@@ -452,7 +453,7 @@ def test_points_that_were_cut_off_are_marked_and_told(number, computed):
         changed = replace(record, arrays=arrays)
         titles = [ax.get_title(loc="left") for ax in figure.draw(changed).axes]
         assert any("not finished in 3 epochs" in title for title in titles) == told
-        claims = [claim for claim in figure.claims(changed) if "initialisation" not in claim.statement]
+        claims = [claim for claim in figure.judged(changed) if "initialisation" not in claim.statement]
         assert all(("Not finished after 3 epochs" in claim.why) == told for claim in claims)
 
 
@@ -495,7 +496,7 @@ def test_claims_about_deep_networks_hold_where_the_product_without_the_last_matr
 @pytest.mark.parametrize("number", range(17, 23))
 def test_claims_about_deep_networks_are_refused_where_it_does_not(number):
     figure = FIGURES[f"singh2026.fig{number}"]
-    claims = figure.claims(deep_record(figure, 0.0, 0.3, 0.3, frobenius=0.1))
+    claims = figure.judged(deep_record(figure, 0.0, 0.3, 0.3, frobenius=0.1))
     assert {claim.verdict for claim in claims} == {"no"}
     assert all(claim.why for claim in claims)
 
@@ -542,7 +543,7 @@ def test_what_holds_to_some_digits_is_told_to_do_so(name, computed):
     record = computed(figure)
     off = {part: record.arrays[part] + 1e-7 for part in ("coupling", "errors", "top")}
     off["thinned"] = record.arrays["thinned"] * np.array([[1.0], [1 + 1e-7]])
-    claims = figure.claims(replace(record, arrays={**record.arrays, **off}))
+    claims = figure.judged(replace(record, arrays={**record.arrays, **off}))
     assert {claim.verdict for claim in claims} == {"partly"}
     assert all(claim.why for claim in claims)
 
@@ -581,7 +582,7 @@ def test_the_late_phase_is_judged_on_the_cell_that_has_one(computed):
 def test_the_posters_eigenvectors_are_both_asked(computed):
     figure = FIGURES["singh2024.evolution"]
     record = computed(figure)
-    statement = next(one.statement for one in figure.claims(record) if "eigenvectors" in one.statement)
+    statement = next(one.statement for one in figure.judged(record) if "eigenvectors" in one.statement)
     assert verdicts(figure, record)[statement] == "yes"
     assert not np.isnan(record.arrays["linear_printed_residual_2"]).all()
     wrong = record.arrays["linear_printed_residual_2"] + 0.1

@@ -15,7 +15,7 @@ from ritz.errors import ArgumentError, FileError
 from ritz.lab import ensemble
 from ritz.lab.models import gpt as gpt_model
 from ritz.lab.models import self_attention
-from ritz.papers.frame.registry import Context
+from ritz.papers.frame.figure import Context
 from ritz.papers.singh2026 import (
     BEYOND,
     PAPER,
@@ -73,7 +73,7 @@ def test_a_figure_is_computed_drawn_and_judged(name, computed, tmp_path):
     record = computed(figure)
     figure.draw(record).savefig(tmp_path / "figure.png", format="png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
-    claims = figure.claims(record)
+    claims = figure.judged(record)
     assert claims and all(claim.why for claim in claims if claim.verdict != "yes")
     assert {claim.paper for claim in claims} <= {PAPER, BEYOND}
 
@@ -391,7 +391,7 @@ def test_runs_that_never_meet_are_not_compared():
     residual = np.array([[[9, 0.8, 0.6]], [[9, 0.3, 0.1]]])
     record = pretrained(residual / 10, residual=residual)
     assert len(gpt.interpolated(record, "residual")[0]) == 0
-    assert FIGURES["singh2026.fig5"].claims(record)[0].verdict == "no"
+    assert FIGURES["singh2026.fig5"].judged(record)[0].verdict == "no"
 
 
 # rules: on data that agree with the paper, and on data that contradict it in everything
@@ -501,7 +501,7 @@ CONTRADICT = {
 
 def rules(records, verdict):
     for name, record in records.items():
-        for number, claim in enumerate(FIGURES[f"singh2026.{name}"].claims(record)):
+        for number, claim in enumerate(FIGURES[f"singh2026.{name}"].judged(record)):
             if (name, number, verdict) == ("fig27", 0, "no"):
                 continue  # a head that never gets to the edge can contradict nothing else: it has its own test
             yield pytest.param(claim, verdict, id=f"{name}-{number}")

@@ -18,8 +18,9 @@ from rich.text import Text
 from .. import progress
 from ..errors import ArgumentError, FileError, RitzError
 from ..lab.workers import ENGINES, Engine, Processes, Ray
+from ..papers.frame.figure import Context, Figure
 from ..papers.frame.overrides import differences
-from ..papers.frame.registry import Context, Figure, counted, figures, matching
+from ..papers.frame.registry import counted, figures, matching
 from ..papers.frame.results import Order, finish, folders, order, present
 from ..papers.frame.results import run as run_order
 from ..record import Claim, Record

@@ -12,12 +12,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from ...errors import ArgumentError
-from .figure import Context, Figure, Rule, at_least, at_most, claim, each, near, within
-
-__all__ = [
-    "Context", "Figure", "counted", "figures", "matching",
-    "Rule", "at_least", "at_most", "claim", "each", "near", "within",
-]  # fmt: skip
+from .figure import Figure
 
 
 @cache

@@ -104,7 +104,7 @@ def finish(figure: Figure, record: Record, folder: Path) -> Record:
     """Judge and draw a record that is in the folder, and write both; returns what was written."""
     if figure.paper_cost and record.preset != "paper":
         record = replace(record, scalars={**record.scalars, "paper_cost": figure.paper_cost})
-    record = replace(record, claims=tuple(figure.claims(record)))
+    record = replace(record, claims=figure.judged(record))
     record.save(folder)
     write_picture(folder / "figure.png", figure.draw(record))  # last: where it is, nothing is missing
     return Record.load(folder)

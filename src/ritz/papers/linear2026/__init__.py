@@ -6,8 +6,9 @@ Networks that are trained share a `setting`.
 
 from functools import partial
 
-from ..frame import figure
+from ..frame import claims
 
 PAPER = "linear2026"
 BEYOND = "ritz.theory, beyond linear2026"  # claims of this project about the same figure
-claim = partial(figure.claim, paper=PAPER)
+claim = partial(claims.claim, paper=PAPER)
+says = partial(claims.Statement, paper=PAPER)

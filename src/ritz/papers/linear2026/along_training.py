@@ -21,8 +21,9 @@ from ...operators import gauss_newton, hessian
 from ...record import Claim, Record
 from ...solvers import hutchinson
 from ..frame.certified import well_measured
+from ..frame.claims import at_most, each
+from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
-from ..frame.registry import Context, Figure, at_most, each
 from ..frame.statistics import spearman
 from . import BEYOND, claim, data, pictures
 from .data import TITLES, White, Whitening

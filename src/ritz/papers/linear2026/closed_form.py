@@ -20,8 +20,9 @@ from ...operators import hessian
 from ...record import Claim, Record
 from ...solvers import eigenpairs
 from ..frame.certified import LARGE_CLOSED_FORM
+from ..frame.claims import at_least, at_most, each, within
+from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
-from ..frame.registry import Context, Figure, at_least, at_most, each, within
 from . import claim
 from .networks import printed_sharpness, risk_of
 

@@ -18,7 +18,7 @@ from ...lab import ensemble, models
 from ...lab.train import HALVING, Checkpoint, Moments, compressed, linear_descent
 from ...record import Record
 from ...risk import SquaredError
-from ..frame.registry import Context, Figure
+from ..frame.figure import Context, Figure
 from . import data, judged, pictures
 from .data import Inputs, Whitening
 from .networks import Chain, Start, WhiteDescent, exact_sharpness, printed_sharpness, top_eigenpairs

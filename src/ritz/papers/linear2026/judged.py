@@ -14,7 +14,7 @@ import numpy as np
 
 from ...record import Claim, Record
 from ..frame.certified import well_measured, worst
-from ..frame.registry import at_least, at_most, each, within
+from ..frame.claims import at_least, at_most, each, within
 from ..frame.statistics import spearman
 from . import BEYOND, claim
 from .data import TITLES

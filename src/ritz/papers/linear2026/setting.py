@@ -11,7 +11,7 @@ import numpy as np
 from torch import Generator, Tensor
 
 from ...errors import ArgumentError
-from ..frame.registry import Context
+from ..frame.figure import Context
 from .data import NUM_CLASSES, Name
 from .networks import Start, initial_weights
 

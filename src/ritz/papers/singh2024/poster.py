@@ -7,7 +7,8 @@ import numpy as np
 from ... import plot
 from ...record import Claim, Picture, Record
 from ..frame.certified import CLOSED_FORM, DISAGREE
-from ..frame.figure import Figure, each
+from ..frame.claims import each
+from ..frame.figure import Figure
 from ..frame.pictures import titled
 from ..singh2026 import evolution, relu
 from . import claim

@@ -19,8 +19,9 @@ spectra of large Hessians, `pretraining` token streams and schedules, `edge` wha
 
 from functools import partial
 
-from ..frame import figure
+from ..frame import claims
 
 PAPER = "singh2026"
 BEYOND = "beyond singh2026"  # claims of this project about the same figure
-claim = partial(figure.claim, paper=PAPER, name_against=True)
+claim = partial(claims.claim, paper=PAPER, name_against=True)
+says = partial(claims.Statement, paper=PAPER, name_against=True)

@@ -23,7 +23,8 @@ from ...risk.risk import Risk
 from ...theory.attention import attention_bounds, attention_moments
 from ...theory.attention import self_attention as closed_form
 from ..frame.certified import LARGE_CLOSED_FORM
-from ..frame.figure import Context, Figure, at_least, at_most, each
+from ..frame.claims import at_least, at_most, each
+from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, legend_below, quartiles, titled
 from ..frame.statistics import median_spearman, spearman
 from . import claim

@@ -12,7 +12,8 @@ import torch
 from ... import plot
 from ...lab.models import self_attention
 from ...record import Claim, Picture, Record
-from ..frame.figure import Context, Figure, each
+from ..frame.claims import each
+from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, legend_below, titled
 from ..frame.statistics import median_spearman
 from . import claim

@@ -11,7 +11,8 @@ import torch
 
 from ... import plot
 from ...record import Claim, Picture, Record
-from ..frame.figure import Context, Figure, at_least, at_most, each
+from ..frame.claims import at_least, at_most, each
+from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, titled
 from . import claim, regression
 from .regression import (

@@ -14,7 +14,8 @@ import torch
 
 from ... import plot
 from ...record import Claim, Picture, Record
-from ..frame.figure import Context, Figure, at_least, each
+from ..frame.claims import at_least, each
+from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
 from . import claim, regression
 from .regression import (

@@ -31,7 +31,8 @@ from ...risk.losses import CrossEntropy
 from ...risk.risk import Risk
 from ...solvers.eigen import eigenpairs
 from ..frame.certified import well_measured, worst
-from ..frame.figure import Context, Figure, at_least, at_most, each, near
+from ..frame.claims import at_least, at_most, each, near
+from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, titled
 from ..frame.statistics import spearman
 from . import BEYOND, claim

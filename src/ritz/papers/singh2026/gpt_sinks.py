@@ -27,7 +27,8 @@ from ...solvers.eigen import eigenpairs
 from ...solvers.krylov import spectral_density
 from ...spectrum import Spectrum
 from ..frame.certified import well_measured
-from ..frame.figure import Context, Figure, at_least, each, near
+from ..frame.claims import at_least, each, near
+from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_below
 from . import BEYOND, claim
 from .pretraining import SMALL, TINY, pretraining, sequences, token_stream

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...record import Claim, Record, Verdict
 from ...risk.losses import SquaredError
-from ..frame.figure import Each, Rule, at_least, at_most, within
+from ..frame.claims import Each, Rule, at_least, at_most, within
 from . import claim
 from .edge import NORMS
 

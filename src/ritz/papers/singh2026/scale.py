@@ -17,12 +17,13 @@ from ...lab import data, ensemble, models
 from ...lab.data import Examples
 from ...lab.models import ScalarNetwork
 from ...lab.train import compressed
-from ...record import Claim, Picture, Record
+from ...record import Picture, Record
 from ...risk.losses import SquaredError
 from ..frame.certified import CLOSED_FORM, DISAGREE
-from ..frame.figure import Context, Figure, each, within
+from ..frame.claims import each, within
+from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
-from . import claim
+from . import says
 
 LINES = ("outlier 1", "outlier 2", "bulk +", "bulk -")
 
@@ -122,19 +123,24 @@ def theorem_error(record: Record) -> float:
     return float((np.abs(expected - measured).max(1) / np.abs(measured).max(1)).max())
 
 
-def claims(record: Record) -> list[Claim]:
-    """Sec. 3.1."""
-    why = "The covariance of inputs and targets grows with σ alone: a line made of it does not follow σ²."
-    return [
-        claim(
-            "Eigenvalues scale in proportion to the input variance σₓ².", where="Sec. 3.1, Fig. 7",
-            rule=each(SLOPE), measured=slopes(record), expected=1.0, why=why,
-        ),
-        claim(
-            "Thm 3.1 has all eigenvalues: two outliers, and ±δx, m - 1 times each.", where="Thm 3.1",
-            rule=CLOSED_FORM, measured=theorem_error(record), expected=0.0, why=DISAGREE,
-        ),
-    ]  # fmt: skip
+CLAIMS = (
+    says(
+        "Eigenvalues scale in proportion to the input variance σₓ².",
+        where="Sec. 3.1, Fig. 7",
+        measured=slopes,
+        rule=each(SLOPE),
+        expected=1.0,
+        why="The covariance of inputs and targets grows with σ alone: a line made of it does not follow σ².",
+    ),
+    says(
+        "Thm 3.1 has all eigenvalues: two outliers, and ±δx, m - 1 times each.",
+        where="Thm 3.1",
+        measured=theorem_error,
+        rule=CLOSED_FORM,
+        expected=0.0,
+        why=DISAGREE,
+    ),
+)
 
 
 FIGURES = {
@@ -144,6 +150,6 @@ FIGURES = {
         {"paper": Config(), "laptop": Config(), "smoke": Config(width=3, steps=4, examples=50)},
         run,
         draw,
-        claims,
+        CLAIMS,
     )
 }
