@@ -1,0 +1,68 @@
+"""The source of ritz as a syntax tree: which modules there are, what they import, what they call."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import ritz
+
+SOURCE = Path(ritz.__file__).parent
+ROOT = SOURCE.parents[1]
+
+
+def modules(folders=None):
+    """Every module as its path in the house, with its code, as parameters of a test."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        if folders is None or parts[0] in folders:
+            yield pytest.param(parts, running(ast.parse(path.read_text())), id="/".join(parts))
+
+
+def running(tree):
+    """The code without what is imported for the type checker alone, which binds nobody."""
+
+    class Pruned(ast.NodeTransformer):
+        def visit_If(self, node):
+            guarded = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            return node.orelse if guarded else self.generic_visit(node)
+
+    return Pruned().visit(tree)
+
+
+def imports(parts, tree, order):
+    """(path, name) of everything of ours that a module imports, anywhere in it: ("risk", "batches"), "Batch"."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            start = ("ritz", *parts[:-1])[: len(parts) - node.level + 1] if node.level else ()
+            path = (*start, *(node.module.split(".") if node.module else ()))
+            if path[0] == "ritz":
+                yield from (_place(path[1:], alias.name, order) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((tuple(a.name.split(".")[1:]), "") for a in node.names if a.name.startswith("ritz."))
+
+
+def _place(path, name, order):
+    """A name that is a module belongs to the path."""
+    return ((*path, name), "") if name in order.get(".".join(path) or "ritz", ()) else (path, name)
+
+
+def packages(tree):
+    """The packages of others that a module imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module.split(".")[0]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+
+
+def calls(tree):
+    """Called names as written: `print`, `np.save`, `torch.manual_seed`."""
+    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
+def subject(*parts):
+    """The first sentence of the docstring of a module or a folder."""
+    path = SOURCE.joinpath(*parts)
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    return (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].replace("\n", " ")
