@@ -30,7 +30,7 @@ lab.models: build mlp attention convolutional gpt pretrained
 lab.train: schedules rates pauses networks linear
 lab.ensemble: weights stack lanczos curvature training
 papers: frame linear2026 singh2026 singh2024
-papers.frame: statistics pictures claims figure certified overrides results registry
+papers.frame: statistics pictures claims accuracy figure overrides results registry
 papers.linear2026: data networks setting judged pictures closed_form along_training imbalance
 papers.singh2026: ranges regression correlations scale deep pairs relu evolution edge readings stability attention
       attention_sinks pretraining gpt gpt_sinks

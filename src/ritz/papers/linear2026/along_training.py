@@ -20,7 +20,7 @@ from ...errors import ArgumentError
 from ...operators import gauss_newton, hessian
 from ...record import Claim, Record
 from ...solvers import hutchinson
-from ..frame.certified import well_measured
+from ..frame.accuracy import well_measured
 from ..frame.claims import at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled

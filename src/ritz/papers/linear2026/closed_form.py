@@ -19,7 +19,7 @@ from ...lab import data, init, models
 from ...operators import hessian
 from ...record import Claim, Record
 from ...solvers import eigenpairs
-from ..frame.certified import LARGE_CLOSED_FORM
+from ..frame.accuracy import LARGE_CLOSED_FORM
 from ..frame.claims import at_least, at_most, each, within
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled

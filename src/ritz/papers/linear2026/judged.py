@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ...record import Claim, Record
-from ..frame.certified import well_measured, worst
+from ..frame.accuracy import largest_finite, well_measured
 from ..frame.claims import at_least, at_most, each, within
 from ..frame.statistics import spearman
 from . import BEYOND, claim
@@ -241,7 +241,7 @@ def _well_measured(record: Record, where: str) -> Claim:
     residuals = {TITLES[name]: record.arrays["residual"][index] for index, name in enumerate(record.config["data"])}
     count = int(np.sum(np.isfinite(record.arrays["sharpness"]) & ~record.arrays["converged"]))
     why = f"The search for the eigenvalue ended before it had converged in {count} networks."
-    return well_measured(worst(residuals), paper=BEYOND, where=where, why=why, when=" at the end of training")
+    return well_measured(largest_finite(residuals), paper=BEYOND, where=where, why=why, when=" at the end of training")
 
 
 def still_above(loss: Array, rest: Array, rate: Array) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import plot
 from ...record import Claim, Picture, Record
-from ..frame.certified import CLOSED_FORM, DISAGREE
+from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.claims import each
 from ..frame.figure import Figure
 from ..frame.pictures import titled

@@ -22,7 +22,7 @@ from ...risk.losses import SquaredError
 from ...risk.risk import Risk
 from ...theory.attention import attention_bounds, attention_moments
 from ...theory.attention import self_attention as closed_form
-from ..frame.certified import LARGE_CLOSED_FORM
+from ..frame.accuracy import LARGE_CLOSED_FORM
 from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, legend_below, quartiles, titled

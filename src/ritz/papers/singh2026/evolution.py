@@ -19,7 +19,7 @@ from ...lab.train import train
 from ...record import Claim, Picture, Record
 from ...risk.losses import SquaredError
 from ...theory import Phase
-from ..frame.certified import CLOSED_FORM, DISAGREE
+from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, titled

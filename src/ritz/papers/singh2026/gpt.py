@@ -30,7 +30,7 @@ from ...record import Claim, Picture, Record, discard
 from ...risk.losses import CrossEntropy
 from ...risk.risk import Risk
 from ...solvers.eigen import eigenpairs
-from ..frame.certified import well_measured, worst
+from ..frame.accuracy import largest_finite, well_measured
 from ..frame.claims import at_least, at_most, each, near
 from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, titled
@@ -263,7 +263,7 @@ def _eigenvalues(record: Record) -> Claim:
     ended = f"{count} searches ended before they had converged."
     looser = f"A search stops at {record.config['tolerance']:g} of the largest |λ|, that of a negative one here."
     why, what = ended if count else looser, "is an eigenvalue of the Hessian H, or of G"
-    return well_measured(worst(residuals), paper=BEYOND, where="Fig. 5", why=why, what=what)
+    return well_measured(largest_finite(residuals), paper=BEYOND, where="Fig. 5", why=why, what=what)
 
 
 def mean_claims(record: Record) -> list[Claim]:

@@ -26,7 +26,7 @@ from ...risk.risk import Risk
 from ...solvers.eigen import eigenpairs
 from ...solvers.krylov import spectral_density
 from ...spectrum import Spectrum
-from ..frame.certified import well_measured
+from ..frame.accuracy import well_measured
 from ..frame.claims import at_least, each, near
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_below

@@ -18,7 +18,7 @@ from ...lab.ensemble import Ensemble
 from ...record import Claim, Picture, Record
 from ...risk.losses import SquaredError
 from ...theory import ClosedForm
-from ..frame.certified import CLOSED_FORM, DISAGREE
+from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
 from . import claim

@@ -19,7 +19,7 @@ from ...lab.models import ScalarNetwork
 from ...lab.train import compressed
 from ...record import Picture, Record
 from ...risk.losses import SquaredError
-from ..frame.certified import CLOSED_FORM, DISAGREE
+from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.claims import each, within
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled

@@ -1,0 +1,71 @@
+"""How accurate a number has to be: rules for closed forms and for eigenvalues, the same in every paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ...record import Claim, Record
+from .claims import Statement, at_most, claim, each
+
+CLOSED_FORM = at_most(1e-9, partly=1e-6)  # float64: anything more is no closed form
+LARGE_CLOSED_FORM = at_most(1e-8, partly=1e-4)  # the same after thousands of operations, or a search for an eigenvalue
+EIGENVALUE = at_most(1e-3, partly=1e-2)  # a residual: a tenth of what the strictest rule on sharpness allows
+DISAGREE = {
+    "no": "The closed form and the measured spectrum disagree.",
+    "partly": "The closed form and the measured spectrum agree to some digits only, or not for all networks.",
+}
+
+
+def eigenvalue_statement(
+    residuals: Callable[[Record], Mapping[str, float]],
+    *,
+    paper: str,
+    where: str,
+    why: str | Callable[[Record], str],
+    what: str = "is an eigenvalue of the Hessian",
+    when: str = "",
+    scale: str = "λ",
+) -> Statement:
+    """The statement that all others rest on, by the residuals ‖Hv - λv‖ that came with the eigenvalues, relative."""
+
+    def reason(record: Record) -> str:
+        if not residuals(record):
+            return "No network was left to be measured."
+        return why(record) if callable(why) else why
+
+    return Statement(
+        f"What is measured {what} (largest residual ‖Hv - λv‖{when}, relative to {scale}).",
+        paper,
+        where,
+        measured=lambda record: dict(residuals(record)),
+        rule=each(EIGENVALUE),
+        expected=0.0,
+        why=reason,
+        name_against=True,
+    )
+
+
+def well_measured(
+    residuals: Mapping[str, float],
+    *,
+    paper: str,
+    where: str,
+    why: str,
+    what: str = "is an eigenvalue of the Hessian",
+    when: str = "",
+    scale: str = "λ",
+) -> Claim:
+    """The claim that all others rest on, by the residuals ‖Hv - λv‖ that came with the eigenvalues, relative."""
+    return claim(
+        f"What is measured {what} (largest residual ‖Hv - λv‖{when}, relative to {scale}).",
+        paper=paper, where=where, rule=each(EIGENVALUE), measured=dict(residuals), expected=0.0,
+        why=why if residuals else "No network was left to be measured.", name_against=True,
+    )  # fmt: skip
+
+
+def largest_finite(residuals: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """The largest of each that are numbers, without those that have none: what diverged is judged elsewhere."""
+    finite = {name: values[np.isfinite(values)] for name, values in residuals.items()}
+    return {name: float(values.max()) for name, values in finite.items() if values.size}
