@@ -1,8 +1,20 @@
-"""What ritz raises: every message says what was seen, why it is a problem, and the ways out."""
+"""What can go wrong: the errors, and the refusals that all parts share.
+
+Every message says what was seen, why it is a problem, and the ways out.
+"""
+
+import math
+from numbers import Integral
 
 
 class RitzError(Exception):
-    """An error with its remedy. `except ritz.RitzError` catches everything this library raises on purpose."""
+    """An error with its remedy. `except ritz.RitzError` catches everything this library raises on purpose.
+
+    >>> print(RitzError("k=0 was given.", "A search looks for something.", "Ask for one or more."))
+    k=0 was given.
+    A search looks for something.
+      - Ask for one or more.
+    """
 
     def __init__(self, seen: str, why: str, *ways_out: str) -> None:
         self.seen, self.why, self.ways_out = seen, why, ways_out
@@ -34,3 +46,34 @@ class FileError(RitzError, OSError):
 
 class ConvergenceWarning(UserWarning):
     """A result is less accurate than was asked for; its own residuals or errors say how accurate it is."""
+
+
+def check_whole(**counts: int | None) -> None:
+    """Refuse counts that are no integers: 2.0 is one by luck, and 2.5 would be cut."""
+    for name, count in counts.items():
+        if count is not None and (not isinstance(count, Integral) or isinstance(count, bool)):
+            raise ArgumentError(f"{name}={count!r} was given.", "It counts, so it is an integer.", "Pass an int.")
+
+
+def check_positive(why: str = "It is finite and positive.", /, **numbers: float | int | None) -> None:
+    """Refuse NaN, infinity, zero and less; `why` says what the numbers are for."""
+    for name, number in numbers.items():
+        if number is not None and not (math.isfinite(number) and number > 0):
+            way_out = f"Pass {name} > 0, or leave it out where it has a default."
+            raise ArgumentError(f"{name}={number} was given.", why, way_out)
+
+
+def check_tolerance(tolerance: float) -> None:
+    """Refuse NaN, infinity and less than zero."""
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise ArgumentError(f"tolerance={tolerance} was given.", "It is finite and not negative.", "Leave it out.")
+
+
+def check_finite(number: float) -> None:
+    """Refuse to go on with a product that is NaN or infinite, by a number that it would make so."""
+    if not math.isfinite(number):
+        raise NumericalError(
+            "A product with the operator is NaN or infinite.",
+            "Every later number would be.",
+            "Check the loss and the weights for NaN, or compute in float64.",
+        )

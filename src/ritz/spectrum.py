@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from . import record
-from .errors import ArgumentError, NumericalError
+from .errors import ArgumentError, NumericalError, check_positive
 
 EPS = torch.finfo(torch.float64).eps
 KAPPA = 3.0  # a Gaussian has fallen to 1/κ half a spacing away; Papyan (2020), Sec. D.2
@@ -97,7 +97,7 @@ class Spectrum:
 
         Papyan (2020), Sec. C.7, without the factor 1/θ: with it, the result is no density of log|λ|.
         """
-        epsilon = self.floor if floor is None else _positive(floor, "floor")
+        epsilon = self._log_floor(floor)
         return self._smoothed(u, (self.nodes.abs() + epsilon).log(), self.log_width(floor) if width is None else width)
 
     def grid(self, num_points: int = 2000, *, width: float | None = None) -> Float[Tensor, " g"]:
@@ -197,8 +197,12 @@ class Spectrum:
     def _scale(self) -> float:
         return max(map(abs, self.range)) or 1.0
 
+    def _log_floor(self, floor: float | None) -> float:
+        check_positive("A logarithm needs a positive floor.", floor=floor)
+        return self.floor if floor is None else floor
+
     def _log_range(self, floor: float | None) -> tuple[float, float]:
-        epsilon = self.floor if floor is None else _positive(floor, "floor")
+        epsilon = self._log_floor(floor)
         return math.log(epsilon), math.log(self._scale + epsilon)
 
     def _row(self, index: int) -> Spectrum:
@@ -206,7 +210,7 @@ class Spectrum:
         return Spectrum(self.nodes[rows], self.weights[rows], self.size, self.resolution)
 
     def _smoothed(self, x: Tensor, centres: Tensor, width: float) -> Tensor:
-        _positive(width, "width")
+        check_positive("A Gaussian needs a positive width.", width=width)
         centres, weights = centres.flatten() / width, self.weights.flatten()
         points = x.to(centres) / width
         rows = [
@@ -308,16 +312,6 @@ def _with_error(value: float, error: float) -> str:
     decimals = max(0, exponent - math.floor(math.log10(error)))
     digits = f"{value / 10**exponent:.{decimals}f} ± {error / 10**exponent:.{decimals}f}"
     return f"({digits})e{exponent:+03d}" if exponent else digits
-
-
-def _positive(number: float, name: str) -> float:
-    if not (math.isfinite(number) and number > 0):
-        raise ArgumentError(
-            f"{name}={number} was given.",
-            "A Gaussian needs a positive width, and a logarithm a positive floor.",
-            f"Leave {name} out for its default.",
-        )
-    return number
 
 
 def _check_measure(nodes: Tensor, weights: Tensor) -> None:

@@ -16,13 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import check_positive
 from ..layers.capture import Layers, Pass, layers
 from ..layers.linear import Affine, affine_layers, check_memory, check_own, check_ungrouped, columns, pieces
 from ..operators import Operator, low_rank
 from ..risk.batches import Batch
 from ..risk.class_terms import Terms, as_outputs, check_one_label, cross_weights, terms
 from ..risk.risk import Risk
-from ..solvers.basis import check_positive
 from ..spectrum import Spectrum
 from .means import class_means, diagonal, off_diagonal
 from .moments import Moments, ratio

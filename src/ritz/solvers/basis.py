@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from numbers import Integral
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError, NumericalError
+from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
 from ..spectrum import Eigenpairs
 
@@ -49,16 +46,6 @@ def rounding(A: Operator) -> float:
     return min(max(A.size, 8), 64) * torch.finfo(A.dtype).eps
 
 
-def check_finite(number: float) -> None:
-    """Refuse to go on with NaN or infinity."""
-    if not math.isfinite(number):
-        raise NumericalError(
-            "A product with the operator is NaN or infinite.",
-            "Every later number would be.",
-            "Check the loss and the weights for NaN, or compute in float64.",
-        )
-
-
 def source(generator: torch.Generator | None) -> torch.Generator:
     """The generator given, or a new one with seed 0."""
     if generator is None:
@@ -70,26 +57,6 @@ def source(generator: torch.Generator | None) -> torch.Generator:
             "Pass torch.Generator().manual_seed(0), or leave it out for seed 0.",
         )
     return generator
-
-
-def check_whole(**counts: int | None) -> None:
-    """Refuse counts that are no integers: 2.0 is one by luck, and 2.5 would be cut."""
-    for name, count in counts.items():
-        if count is not None and (not isinstance(count, Integral) or isinstance(count, bool)):
-            raise ArgumentError(f"{name}={count!r} was given.", "It counts, so it is an integer.", "Pass an int.")
-
-
-def check_tolerance(tolerance: float) -> None:
-    """Refuse NaN, infinity and less than zero."""
-    if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise ArgumentError(f"tolerance={tolerance} was given.", "It is finite and not negative.", "Leave it out.")
-
-
-def check_positive(**numbers: float | int | None) -> None:
-    """Refuse NaN, infinity, zero and less."""
-    for name, number in numbers.items():
-        if number is not None and not (math.isfinite(number) and number > 0):
-            raise ArgumentError(f"{name}={number} was given.", "It is finite and positive.", "Leave it out.")
 
 
 def matrix(A: Operator) -> Float[Tensor, "n n"]:

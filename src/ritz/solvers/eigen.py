@@ -15,15 +15,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError, ConvergenceWarning
+from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_tolerance, check_whole
 from ..operators import Operator
 from ..spectrum import Eigenpairs
 from .basis import (
     Basis,
     check_count,
-    check_finite,
-    check_tolerance,
-    check_whole,
     gaussian,
     matrix,
     norms,

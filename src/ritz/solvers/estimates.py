@@ -16,10 +16,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError, ConvergenceWarning, NumericalError
+from ..errors import (
+    ArgumentError,
+    ConvergenceWarning,
+    NumericalError,
+    check_finite,
+    check_positive,
+    check_tolerance,
+    check_whole,
+)
 from ..operators import Operator
 from ..spectrum import Eigenpairs, Estimate, Spectrum
-from .basis import check_finite, check_positive, check_tolerance, check_whole, gaussian, inner, norms, product, source
+from .basis import gaussian, inner, norms, product, source
 from .eigen import eigenpairs
 from .krylov import lanczos, spectral_density
 

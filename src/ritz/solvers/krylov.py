@@ -12,10 +12,10 @@ from scipy.linalg import LinAlgError, eigh_tridiagonal
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator, orthonormal_columns
 from ..spectrum import Eigenpairs, Spectrum
-from .basis import check_finite, check_whole, gaussian, norms, product, rounding, source
+from .basis import gaussian, norms, product, rounding, source
 from .eigen import eigenpairs
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated

@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_positive
 from ..spectrum import Spectrum
 
 NODES = 2000  # atoms that stand for a density
+_POSITIVE = "Variances, aspect ratios and eigenvalues of a covariance are positive."
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ def marchenko_pastur(ratio: float, variance: float = 1.0) -> Law:
     pole at zero is close to the edge, and with the default 2,000 nodes they are off by 2e-11 at |c - 1| = 0.01, 2e-7 at
     0.005 and 1e-4 at 0.001 (with 20,000 nodes by 2e-12 there, and by 1e-5 at 0.0001).
     """
-    _check_positive(ratio=ratio, variance=variance)
+    check_positive(_POSITIVE, ratio=ratio, variance=variance)
     low, high = variance * (1 - math.sqrt(ratio)) ** 2, variance * (1 + math.sqrt(ratio)) ** 2
 
     def density(x: Tensor) -> Tensor:
@@ -69,7 +70,7 @@ def semicircle(variance: float = 1.0) -> Law:
 
     The law of a symmetric n × n matrix with independent entries of variance σ²/n. Wigner (1958).
     """
-    _check_positive(variance=variance)
+    check_positive(_POSITIVE, variance=variance)
     radius = 2 * math.sqrt(variance)
 
     def density(x: Tensor) -> Tensor:
@@ -93,7 +94,7 @@ def covariance_spike(strength: float, ratio: float, variance: float = 1.0) -> Sp
     ℓ (`strength`) is an eigenvalue of the inputs' covariance, all others being σ²; c = D/N. Baik, Ben Arous and Péché
     (2005), Baik and Silverstein (2006); the overlap is that of Paul (2007). For c ≥ 1 there is none below the bulk.
     """
-    _check_positive(strength=strength, ratio=ratio, variance=variance)
+    check_positive(_POSITIVE, strength=strength, ratio=ratio, variance=variance)
     gap = strength - variance
     if abs(gap) <= math.sqrt(ratio) * variance:
         return Spike(strength, None, 0.0)
@@ -103,7 +104,7 @@ def covariance_spike(strength: float, ratio: float, variance: float = 1.0) -> Sp
 
 def wigner_spike(strength: float, variance: float = 1.0) -> Spike:
     """θ → θ + σ²/θ, seen if |θ| > σ; overlap 1 - σ²/θ²: a rank-one θuuᵀ added to a Wigner matrix. Péché (2006)."""
-    _check_positive(variance=variance)
+    check_positive(_POSITIVE, variance=variance)
     if strength**2 <= variance:
         return Spike(strength, None, 0.0)
     return Spike(strength, strength + variance / strength, 1 - variance / strength**2)
@@ -183,13 +184,3 @@ def _spiked(law: Law, spikes: Sequence[Spike], size: int) -> Law:
     share = 1 - len(seen) / size
     atoms = [*((place, mass * share) for place, mass in law.atoms), *((place, 1 / size) for place in seen)]
     return Law(f"spiked {law.name}", lambda x: share * law.density(x), law.support, tuple(atoms))
-
-
-def _check_positive(**numbers: float) -> None:
-    for name, number in numbers.items():
-        if not (math.isfinite(number) and number > 0):
-            raise ArgumentError(
-                f"{name}={number} was given.",
-                "Variances, aspect ratios and eigenvalues of a covariance are positive.",
-                f"Pass {name} > 0.",
-            )

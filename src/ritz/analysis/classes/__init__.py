@@ -17,10 +17,9 @@ import torch
 
 from ... import progress
 from ...classes.attributions import EXACT_ROWS, attribution
-from ...errors import ArgumentError
+from ...errors import ArgumentError, check_positive
 from ...record import Record, provenance, write_picture
 from ...risk.risk import Risk
-from ...solvers.basis import check_positive
 from . import factors, lines, structure
 from .layers import Measured, affine
 from .pictures import draw

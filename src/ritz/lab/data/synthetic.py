@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, check_positive, check_whole
 from .examples import Examples
 
 
@@ -217,11 +217,8 @@ def pareto_matrix(
 
 def check_counts(**counts: int) -> None:
     """Refuse sizes that are not positive whole numbers."""
-    for name, count in counts.items():
-        if not isinstance(count, int) or count < 1:
-            raise ArgumentError(
-                f"{name} is {count!r}.", "It counts what is to be drawn.", "Give a positive whole number."
-            )
+    check_whole(**counts)
+    check_positive("It counts what is to be drawn.", **counts)
 
 
 def _mixture(

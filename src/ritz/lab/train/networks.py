@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
-from ...errors import ArgumentError, DataError
+from ...errors import ArgumentError, DataError, check_positive
 from ...risk.losses import Loss
-from ...solvers.basis import check_positive
 from .pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
 from .schedules import Constant, Pace, Schedule
 

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from ... import progress, record
-from ...errors import ArgumentError, FileError
-from ...solvers.basis import check_whole
+from ...errors import ArgumentError, FileError, check_whole
 from .schedules import Pace, Schedule
 
 Number = TypeVar("Number", float, Tensor)
