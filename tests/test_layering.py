@@ -36,7 +36,7 @@ papers.singh2026: ranges regression correlations scale deep pairs relu evolution
       attention_sinks pretraining gpt gpt_sinks
 papers.singh2024: poster
 integrations: curvlinops
-cli: tables target digits classes papers verification
+cli: options failures tables target spectrum demo classes papers verification commands
 """
 ORDER = {
     name: files.split() for name, files in (line.split(":") for line in HOUSE.replace("\n   ", "").splitlines() if line)

@@ -18,7 +18,7 @@ from torch import nn
 
 from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError
 from ..record import check_writable
-from ..risk.risk import Risk
+from ..risk import Risk
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,19 @@ class Target:
 
     place: str
     factory: str
+
+    @classmethod
+    def of(cls, text: str) -> Target:
+        """`examples/checkpoint.py:risk` as a target."""
+        place, colon, factory = text.rpartition(":")
+        if not colon or not place or not factory.isidentifier():
+            raise ArgumentError(
+                f"{text!r} does not name a factory.",
+                "The command needs a function that returns the model to analyse.",
+                "Write FILE.py:FUNCTION, as in examples/checkpoint.py:risk.",
+                "Write package.module:function for a module that Python can import.",
+            )
+        return cls(place, factory)
 
     @property
     def is_file(self) -> bool:
@@ -40,55 +53,57 @@ class Target:
         return f"{stem}-{self.factory}"
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """As the user named it, but without the folders of an absolute path, which are nobody's business."""
         place = Path(self.place).name if self.is_file and Path(self.place).is_absolute() else self.place
         return f"{place}:{self.factory}"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Request:
     """What the user asked of the factory; None where they did not say."""
 
     device: torch.device | None = None
     dtype: torch.dtype | None = None
     seed: int | None = None
 
+    @classmethod
+    def of(cls, device: str | None, dtype: str | None, seed: int | None) -> Request:
+        """The request as the options of the command name it."""
+        return cls(device_of(device), dtype_of(dtype), seed)
+
     def arguments(self, signature: inspect.Signature) -> dict[str, Any]:
         """What to call the factory with: its own defaults stand unless the user said otherwise."""
         fallback = {"device": torch.device("cpu"), "dtype": torch.float32, "seed": 0}
         named = {name: signature.parameters[name] for name in fallback if name in signature.parameters}
-        wished = {name: getattr(self, name) for name in named}
-        needed = {n: fallback[n] for n, p in named.items() if wished[n] is None and p.default is p.empty}
-        return {name: value for name, value in wished.items() if value is not None} | needed
+        requested = {name: getattr(self, name) for name in named}
+        needed = {n: fallback[n] for n, p in named.items() if requested[n] is None and p.default is p.empty}
+        return {name: value for name, value in requested.items() if value is not None} | needed
 
 
-def parsed(text: str) -> Target:
-    """`examples/checkpoint.py:risk` as a target."""
-    place, colon, factory = text.rpartition(":")
-    if not colon or not place or not factory.isidentifier():
-        raise ArgumentError(
-            f"{text!r} does not name a factory.",
-            "The command needs a function that returns the model to analyse.",
-            "Write FILE.py:FUNCTION, as in examples/checkpoint.py:risk.",
-            "Write package.module:function for a module that Python can import.",
-        )
-    return Target(place, factory)
+@dataclass(frozen=True)
+class Subject:
+    """What a command analyses."""
+
+    name: str
+    risk: Risk
+    folder: Path  # for the results
+    source: dict[str, Any]  # where the risk comes from, for the record
 
 
-def risk_of(target: Target, wishes: Wishes) -> Risk:
-    """Call the factory and take what it returns as a risk, on the device and in the precision the user wished."""
+def risk_of(target: Target, request: Request) -> Risk:
+    """Call the factory and take what it returns as a risk, on the device and in the precision the user asked for."""
     factory = _factory(target)
-    found = _called(factory, target, wishes)
-    if isinstance(found, Risk):
-        return _converted_risk(found, wishes)
-    if isinstance(found, tuple | list) and len(found) == 3 and isinstance(found[0], nn.Module):
-        model, loss, data = found
-        model = _converted(model, wishes)
+    result = _call(factory, target, request)
+    if isinstance(result, Risk):
+        return _fitting_risk(result, request)
+    if isinstance(result, tuple | list) and len(result) == 3 and isinstance(result[0], nn.Module):
+        model, loss, data = result
+        model = _fitting_model(model, request)
         return _users_code(lambda: Risk(model, loss, data), f"What {target.factory} returned cannot be evaluated")
-    what = f"an object of type {type(found).__name__}"
-    if isinstance(found, tuple | list):
-        what += f" of {', '.join(type(item).__name__ for item in found) or 'nothing'}"
+    what = f"an object of type {type(result).__name__}"
+    if isinstance(result, tuple | list):
+        what += f" of {', '.join(type(item).__name__ for item in result) or 'nothing'}"
     raise ArgumentError(
         f"{target.factory} returned {what}.",
         "A factory returns what is to be analysed.",
@@ -96,15 +111,22 @@ def risk_of(target: Target, wishes: Wishes) -> Risk:
     )
 
 
-def found(
-    text: str, out: Path | None, wishes: Wishes, examples: int | None, layers: list[str] | None, *, suffix: str = ""
-) -> tuple[Target, Path, Risk]:
-    """The place that the text names, the folder for its results, known to be writable, and the risk to be analysed."""
-    place = parsed(text)
-    folder = check_writable(out or Path("out") / f"{place.name}{suffix}")
-    risk = risk_of(place, wishes)
+def subject(
+    text: str,
+    out: Path | None,
+    request: Request,
+    *,
+    examples: int | None = None,
+    layers: list[str] | None = None,
+    suffix: str = "",
+) -> Subject:
+    """What the text names, restricted to the examples and layers; its folder is known to be writable first."""
+    target = Target.of(text)
+    folder = check_writable(out or Path("out") / f"{target.name}{suffix}")
+    risk = risk_of(target, request)
     risk = risk.first(examples) if examples is not None else risk
-    return place, folder, risk.restricted_to(layers) if layers else risk
+    risk = risk.restricted_to(layers) if layers else risk
+    return Subject(target.name, risk, folder, {"factory": target.label, "examples": examples})
 
 
 def device_of(name: str | None) -> torch.device | None:
@@ -168,9 +190,9 @@ def _make_importable(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _called(factory: Callable[..., Any], target: Target, wishes: Wishes) -> Any:
+def _call(factory: Callable[..., Any], target: Target, request: Request) -> Any:
     signature = _signature(factory)
-    arguments = wishes.arguments(signature)
+    arguments = request.arguments(signature)
     try:
         signature.bind(**arguments)
     except TypeError as error:
@@ -180,7 +202,7 @@ def _called(factory: Callable[..., Any], target: Target, wishes: Wishes) -> Any:
             "Give its other arguments defaults, or wrap it in a function without them.",
         ) from error
     with torch.random.fork_rng():
-        torch.manual_seed(wishes.seed or 0)  # so that a factory which draws its weights draws the same ones again
+        torch.manual_seed(request.seed or 0)  # so that a factory which draws its weights draws the same ones again
         return _users_code(lambda: factory(**arguments), f"{target.factory} failed")
 
 
@@ -206,38 +228,38 @@ def _users_code(run: Callable[[], Any], what: str) -> Any:
         ) from error
 
 
-def _converted(model: nn.Module, wishes: Wishes) -> nn.Module:
-    """The model itself if it is as wished, else a converted copy: the user's own stays as it is."""
+def _fitting_model(model: nn.Module, request: Request) -> nn.Module:
+    """The model itself if it is as requested, else a converted copy: the user's own stays as it is."""
     tensors = [t for t in model.state_dict().values() if isinstance(t, torch.Tensor)]
     fits = all(
-        (wishes.device is None or t.device == wishes.device)
-        and (wishes.dtype is None or not t.is_floating_point() or t.dtype == wishes.dtype)
+        (request.device is None or t.device == request.device)
+        and (request.dtype is None or not t.is_floating_point() or t.dtype == request.dtype)
         for t in tensors
     )
     if fits:
         return model
     try:
-        return copy.deepcopy(model).to(device=wishes.device, dtype=wishes.dtype)
+        return copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
     except (RuntimeError, TypeError) as error:
         raise ModelError(
             f"The model cannot be converted: {str(error).splitlines()[0]}",
-            f"It was to be moved to {wishes.device or 'its device'} in {wishes.dtype or 'its dtype'}.",
+            f"It was to be moved to {request.device or 'its device'} in {request.dtype or 'its dtype'}.",
             "Let the factory do it: name `device` and `dtype` among its arguments.",
         ) from error
 
 
-def _converted_risk(risk: Risk, wishes: Wishes) -> Risk:
-    model = _converted(risk.model, wishes)
+def _fitting_risk(risk: Risk, request: Request) -> Risk:
+    model = _fitting_model(risk.model, request)
     if model is risk.model:
         return risk
     if risk.group is not None:
         raise DataError(
-            "The factory returned a distributed risk on another device or in another dtype than was asked for.",
+            "The factory returned a distributed risk on another device or in another dtype than was requested.",
             "Its data lie on several machines.",
             "Let the factory place it: name `device` and `dtype` among its arguments.",
         )
     batches = [(_on_host(batch.inputs), batch.targets.cpu()) for batch in risk.batches]
-    memory = risk.memory if wishes.device is None else None  # a budget for another device means nothing here
+    memory = risk.memory if request.device is None else None  # a budget for another device means nothing here
     options: dict[str, Any] = {"tangent_precision": risk.tangent_precision, "memory": memory}
     return Risk(model, risk.loss, batches, parameters=list(risk.shapes), **options)
 

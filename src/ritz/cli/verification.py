@@ -16,19 +16,19 @@ def run(draws: int | None, seed: int | None) -> bool:
     generator = torch.Generator()
     used = seed if seed is not None else generator.seed() % 2**32
     draws = DRAWS if draws is None else draws
-    found = list(rows(draws=draws, generator=generator.manual_seed(used)))
-    typer.echo(table(found))
-    wrong = [row for row in found if not row.passed]
+    results = list(rows(draws=draws, generator=generator.manual_seed(used)))
+    typer.echo(table(results))
+    wrong = [row for row in results if not row.passed]
     for row in wrong:
         typer.echo(f"{row.result}: worst at {row.worst}; repeat with --draws {draws} --seed {used}", err=True)
     if not wrong:
-        typer.echo(f"All {len(found)} results hold (seed {used}).")
+        typer.echo(f"All {len(results)} results hold (seed {used}).")
     return not wrong
 
 
-def table(found: list[Row]) -> str:
+def table(results: list[Row]) -> str:
     """One line per result, in columns."""
-    cells = [HEADINGS, *map(_cells, found)]
+    cells = [HEADINGS, *map(_cells, results)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(HEADINGS))]
     left = (0, 1, 2, 6)
     lines = (

@@ -1,4 +1,4 @@
-"""What `ritz demo` shows: a classifier of handwritten digits, trained here and now, and its Hessian."""
+"""`ritz demo`: the Hessian of a classifier of handwritten digits that is trained here and now."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ..analysis import spectrum as analysis
 from ..lab.data import Split, digits
 from ..lab.train import accuracy, train
 from ..record import Record, check_writable
-from ..risk.risk import Risk
+from ..risk import Risk
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE, MOMENTUM = 8, 64, 0.05, 0.9  # to a test accuracy of 97 % in a second
 SETTINGS = analysis.Settings(num_eigenpairs=10, num_steps=80, log_spectrum=True, per_layer=True)
 
 
 def run(folder: Path, *, seed: int = 0) -> tuple[Record, float]:
-    """Train, analyse and write what was found into the folder; returns the record and the test accuracy."""
+    """Train, analyse and write the results into the folder; returns the record and the test accuracy."""
     check_writable(folder)
     generator = torch.Generator().manual_seed(seed)
     data = digits(generator=generator)
-    model = trained(data, generator)
+    model = classifier(data, generator)
     risk = Risk(model, nn.CrossEntropyLoss(), data.train)
     record = analysis.run(risk, replace(SETTINGS, seed=seed), name="demo")
     analysis.write(record, folder)
     return record, accuracy(model, data.test)
 
 
-def trained(data: Split, generator: torch.Generator) -> nn.Module:
+def classifier(data: Split, generator: torch.Generator) -> nn.Module:
     """A network 64-48-32-10 after a few epochs of gradient descent."""
     with torch.random.fork_rng():
         torch.manual_seed(generator.initial_seed())

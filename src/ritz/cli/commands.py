@@ -1,0 +1,286 @@
+"""The commands of `ritz` as they are typed: their names, their options, their help.
+
+Help, versions and wrong options are answered from here alone: what computes is imported when a command runs.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .failures import report_errors
+from .options import Debug, Device, Dtype, Engine, Examples, Factory, Ids, Layer, Matrix, Out, Results, Seed
+
+app = typer.Typer(
+    name="ritz",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="""Spectroscopy for neural networks: the spectrum of a model's curvature, every number with its error.
+
+    \b
+    Try it:         ritz demo
+    Your own model: ritz spectrum train.py:risk
+    Its classes:    ritz classes train.py:risk
+    The theory:     ritz verify
+    The papers:     ritz list, ritz run linear2026.fig1a, ritz claims
+    """,
+)
+
+
+def _say_version(requested: bool) -> bool:
+    if requested:
+        typer.echo(f"ritz {version('ritz')}")
+        raise typer.Exit
+    return requested
+
+
+@app.callback()
+def _ritz(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("demo")
+def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
+    """Train a small classifier of handwritten digits and analyse its Hessian.
+
+    It takes about half a minute on a laptop and needs no download.
+
+    \b
+    Example:
+      ritz demo --out out/demo
+    """
+    with report_errors(debug):
+        from . import demo, spectrum, tables
+
+        folder = out or Path("out/demo")
+        record, accuracy = demo.run(folder, seed=seed or 0)
+        tables.printed(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
+        spectrum.show(record, folder)
+        typer.echo("Where such eigenvalues come from, for a model of yours: ritz classes examples/checkpoint.py:risk")
+
+
+@app.command("spectrum")
+def analyse_spectrum(
+    target: Factory,
+    operator: Annotated[Matrix, typer.Option(help="Which matrix: H, G, or what is left, E = H - G.")] = Matrix.HESSIAN,
+    eigenpairs: Annotated[
+        int | None,
+        typer.Option("--eigenpairs", "-k", min=0, help="How many, largest |λ| first.", show_default="10, or all"),
+    ] = None,
+    probes: Annotated[int, typer.Option(min=1, help="Random probes of the density: more, less noise.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Lanczos steps per probe: more, finer detail.")] = 64,
+    layer: Layer = None,
+    per_layer: Annotated[bool, typer.Option("--per-layer", help="Every layer too, each as a diagonal block.")] = False,
+    examples: Examples = None,
+    log: Annotated[bool, typer.Option("--log", help="Draw the density of log |λ| too.")] = False,
+    dtype: Dtype = None,
+    device: Device = None,
+    seed: Seed = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what time and memory it would take.")] = False,
+    save_vectors: Annotated[bool, typer.Option("--save-vectors", help="Keep the eigenvectors in arrays.npz.")] = False,
+    out: Out = None,
+    debug: Debug = False,
+) -> None:
+    """Analyse your own model: its spectrum, its largest eigenvalues, what they sum up to.
+
+    FACTORY is a function of yours that returns a ritz.Risk or (model, loss, data). It is called with whichever of
+    device, dtype and seed its signature names. Written are record.json, arrays.npz and spectrum.png.
+
+    \b
+    Examples:
+      ritz spectrum examples/checkpoint.py:risk
+      ritz spectrum train.py:risk --operator gauss-newton -k 20 --per-layer --log
+      ritz spectrum my.package.models:resnet --layer 'layer4.*' --examples 1000 --dry-run
+    """
+    with report_errors(debug):
+        from . import spectrum
+        from .target import Request, subject
+
+        settings = spectrum.settings(
+            operator.value,
+            num_eigenpairs=eigenpairs,
+            num_probes=probes,
+            num_steps=steps,
+            seed=seed or 0,
+            vectors=save_vectors,
+            per_layer=per_layer,
+            log_spectrum=log,
+        )
+        model = subject(target, out, Request.of(device, dtype, seed), examples=examples, layers=layer)
+        if dry_run:
+            spectrum.forecast(model.risk, settings)
+        else:
+            spectrum.run(model, settings)
+
+
+@app.command("classes")
+def analyse_classes(
+    target: Factory,
+    lines: Annotated[
+        int | None, typer.Option(min=1, help="Eigenvalues of H and of G.", show_default="number of classes and two")
+    ] = None,
+    exact_rows: Annotated[int, typer.Option(min=0, help="The largest matrix that is decomposed.")] = 3000,
+    decay: Annotated[
+        float | None, typer.Option(help="The training's weight decay, for the weights.", show_default="left out")
+    ] = None,
+    layer: Layer = None,
+    examples: Examples = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    seed: Seed = None,
+    out: Out = None,
+    debug: Debug = False,
+) -> None:
+    """Say where the largest eigenvalues of a classifier come from: its classes, cross-classes, or the rest.
+
+    FACTORY is as for ritz spectrum. Written are record.json, arrays.npz, and pictures: the spectrum of G after each
+    part was knocked out, and the class structure of features, errors and weights, KFAC and CFAC, layer by layer.
+    Beyond --exact-rows, spectra are Lanczos quadratures, and wide layers are left out.
+
+    \b
+    Examples:
+      ritz classes examples/checkpoint.py:risk
+      ritz classes examples/checkpoint.py:risk --examples 300 --dtype float64
+      ritz classes train.py:risk --decay 5e-4 --exact-rows 10000 --device cuda
+    """
+    with report_errors(debug):
+        from ..analysis.classes import Settings
+        from . import classes
+        from .target import Request, subject
+
+        settings = Settings(num_lines=lines, exact_rows=exact_rows, decay=decay, seed=seed or 0)
+        settings.check()
+        request = Request.of(device, dtype, seed)
+        model = subject(target, out, request, examples=examples, layers=layer, suffix="-classes")
+        files = classes.run(model.risk, settings, model.folder, name=model.name, source=model.source)
+        typer.echo(f"Written to {model.folder}: {', '.join(files)}")
+
+
+@app.command("verify")
+def verify_theory(
+    draws: Annotated[int | None, typer.Option(min=1, help="Random inputs per result.", show_default="40")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the inputs.", show_default="a new one each time")] = None,
+    debug: Debug = False,
+) -> None:
+    """Check every closed form of the papers against the dense Hessian by automatic differentiation, in float64.
+
+    On fresh random inputs and on the degenerate cases. Errors are relative to the largest eigenvalue; exit code 1 if
+    any is above 1e-10 (eigenvalues) or 1e-9 (eigenvectors). It takes less than a minute.
+
+    \b
+    Examples:
+      ritz verify
+      ritz verify --draws 200 --seed 7
+    """
+    with report_errors(debug):
+        from . import verification
+
+        holds = verification.run(draws, seed)
+    if not holds:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_figures(out: Results = Path("results"), debug: Debug = False) -> None:
+    """List the figures of the papers, with their presets and the records that are there.
+
+    \b
+    Example:
+      ritz list
+    """
+    with report_errors(debug):
+        from . import papers
+
+        papers.show_list(out)
+
+
+@app.command("run")
+def run_figures(
+    ids: Ids,
+    preset: Annotated[str, typer.Option(help="paper, laptop (minutes on two cores) or smoke (seconds).")] = "laptop",
+    setting: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Repeatable.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets.", show_default="RITZ_DATA, or as ritz.lab.data says")
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="Where sweeps run.")] = Engine.IN_PROCESS,
+    workers: Annotated[int | None, typer.Option(min=1, help="For --engine processes.", show_default="cores")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Compute what is there again.")] = False,
+    out: Results = Path("results"),
+    debug: Debug = False,
+) -> None:
+    """Compute figures of the papers, judge their claims, draw them.
+
+    Written are record.json, arrays.npz and figure.png in OUT/ID/PRESET. What is there is not computed again, and an
+    interrupted run goes on where it was: run the same command once more.
+
+    \b
+    Examples:
+      ritz run linear2026.fig1c
+      ritz run 'linear2026.*' --preset paper --device cuda
+      ritz run singh2026.fig4 --set training.networks=20 --engine processes
+    """
+    with report_errors(debug):
+        from . import papers
+        from .target import device_of
+
+        wishes = papers.Wishes(device_of(device), data_dir, engine.value, workers, force=force, debug=debug)
+        complete = papers.run(ids, preset, setting or [], out, wishes)
+    if not complete:
+        raise typer.Exit(1)
+
+
+@app.command("draw")
+def draw_figures(
+    ids: Ids,
+    preset: Annotated[str | None, typer.Option(help="Only the records of this preset.", show_default="all")] = None,
+    out: Results = Path("results"),
+    debug: Debug = False,
+) -> None:
+    """Draw figures again from their records, and judge their claims again. Nothing is computed.
+
+    \b
+    Examples:
+      ritz draw linear2026.fig1c
+      ritz draw '*' --preset paper
+    """
+    with report_errors(debug):
+        from . import papers
+
+        if not papers.draw(ids, preset, out):
+            raise typer.Exit(1)
+
+
+@app.command("claims")
+def show_claims(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only these figures, or globs.")] = None,
+    out: Results = Path("results"),
+    markdown: Annotated[bool, typer.Option("--markdown", help="As a table for a document.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Such a table with a row for each figure.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Print what the papers say and what was measured: the claims of all records, with their verdicts.
+
+    \b
+    Examples:
+      ritz claims
+      ritz claims 'linear2026.*'
+      ritz claims --brief
+    """
+    with report_errors(debug):
+        from . import papers
+
+        if markdown or brief:
+            papers.markdown(ids or ["*"], out, brief=brief)
+        else:
+            papers.show_claims(ids or ["*"], out)

@@ -1,0 +1,44 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Matrix(StrEnum):
+    """The matrices that `ritz spectrum` knows, as they are written on the command line."""
+
+    HESSIAN = "hessian"
+    GAUSS_NEWTON = "gauss-newton"
+    FUNCTIONAL = "functional"
+
+
+class Precision(StrEnum):
+    """The precisions in which curvature makes sense."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+class Engine(StrEnum):
+    """Where the many small computations of a figure run."""
+
+    IN_PROCESS = "in-process"
+    PROCESSES = "processes"
+    RAY = "ray"
+
+
+Factory = Annotated[str, typer.Argument(metavar="FILE.py:FACTORY", help="Or package.module:factory.")]
+Layer = Annotated[list[str] | None, typer.Option(help="Only parameters that match this glob; repeatable.")]
+Examples = Annotated[int | None, typer.Option(min=1, help="Only the first so many examples.")]
+Dtype = Annotated[Precision | None, typer.Option(help="Convert a copy of the model.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Figures, or globs such as 'linear2026.*'.")]
+Results = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="out/NAME")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of all randomness.", show_default="0")]

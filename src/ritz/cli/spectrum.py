@@ -1,0 +1,45 @@
+"""`ritz spectrum`: the analysis of one model on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from .. import operators
+from ..analysis import spectrum as analysis
+from ..analysis.spectrum import Settings
+from ..record import Record
+from ..risk import Risk
+from .tables import cost, printed, summary
+from .target import Subject
+
+OPERATORS = {
+    "hessian": operators.hessian,
+    "gauss-newton": operators.gauss_newton,
+    "functional": operators.functional_hessian,
+}  # by their names on the command line
+
+
+def settings(operator: str, **options: Any) -> Settings:
+    """The settings of an analysis of the operator of this name."""
+    return Settings(operator=OPERATORS[operator], **options)
+
+
+def forecast(risk: Risk, settings: Settings) -> None:
+    """Print what the analysis would take."""
+    printed(cost(analysis.forecast(risk, settings)))
+
+
+def run(subject: Subject, settings: Settings) -> None:
+    """Analyse, write and print."""
+    record = analysis.run(subject.risk, settings, name=subject.name, source=subject.source)
+    analysis.write(record, subject.folder)
+    show(record, subject.folder)
+
+
+def show(record: Record, folder: Path) -> None:
+    """Print a record, and where it is."""
+    printed(summary(record))
+    typer.echo(f"Written to {folder}: record.json, arrays.npz, spectrum.png")
