@@ -89,11 +89,11 @@ class Bench:
             for name in names:
                 times[name].append(self.contestants[name].ask("product", matrix))
             times["gradient"].append(self.contestants["ritz"].ask("gradient", matrix))
-        path, kept, _ = self.contestants["ritz"].ask("probe", matrix)
+        path, kept, _ = self.contestants["ritz"].ask("trial", matrix)
         cost = statistics.median(times["ritz"]) / statistics.median(times["gradient"])
         self._report(work, times, f"{cost:.2f} gradients; {path}; keeps {kept / 1e6:.0f} MB")
         if FAST in times:
-            path, _, error = self.contestants[FAST].ask("probe", matrix)
+            path, _, error = self.contestants[FAST].ask("trial", matrix)
             note = f"against float32 peers; relative error of a product {error:.1e} on the first batch; {path}"
             self._report(f"{work}, TF32 tangents", {**times, "ritz": times[FAST]}, note)
         if matrix == "hessian" and "curvlinops compiled" in times:

@@ -88,11 +88,11 @@ class Measurements:
         """Seconds of one gradient as ritz computes it."""
         return self._seconds(self._operators[matrix].matmat.risk.gradient)
 
-    def probe(self, matrix: str) -> tuple[str, float, float]:
+    def trial(self, matrix: str) -> tuple[str, float, float]:
         """The path that ritz has chosen, the bytes that it keeps, and the error of its tangents."""
-        probe = self._operators[matrix].matmat.probe
+        trial = self._operators[matrix].matmat.trial
         examples = sum(len(y) for _, y in self.problem.batches)
-        return probe.path.name, probe.example_bytes * examples, probe.tangent_error
+        return trial.path.name, trial.example_bytes * examples, trial.tangent_error
 
     def eigenpairs(self) -> tuple[float, float, int]:
         """Seconds from construction, largest relative residual by fresh products, products used."""

@@ -13,8 +13,8 @@ ritz: errors progress record spectrum risk engine operators solvers layers facto
 record: origin records
 risk: losses parameters precision batches risk class_terms
 risk.losses: closed_form by_autograd
-engine: rules paths trial product
-engine.rules: bilinear attention mode
+engine: agreement timing rules paths batching trial product
+engine.rules: bilinear pointwise norms attention dispatch
 solvers: basis eigen krylov estimates
 layers: capture linear rows
 factored: moments gram kronecker

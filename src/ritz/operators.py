@@ -13,11 +13,9 @@ from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
-from .engine import paths as maps
-from .engine.product import CurvatureProduct
-from .engine.trial import Path, paths
+from .engine import CurvatureProduct, Path, candidates, paths
 from .errors import ArgumentError
-from .risk.risk import Risk
+from .risk import Risk
 from .spectrum import Eigenpairs
 
 Scalar = int | float | np.number | Tensor  # a tensor without dimensions
@@ -89,7 +87,7 @@ class Operator:
         return self * (1.0 / float(scalar) if scalar else math.inf)
 
     def dense(self) -> Float[Tensor, "n n"]:
-        """The matrix itself, at the price of n maps. For tests and small models."""
+        """The matrix itself, at the price of n products. For tests and small models."""
         return self @ torch.eye(self.size, dtype=self.dtype, device=self.device)
 
     def to_scipy(self) -> LinearOperator:
@@ -293,7 +291,7 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
 
 def hessian(risk: Risk) -> Operator:
     """H = ∇²R(θ)."""
-    return _curvature(risk, paths(maps.hessian_map, maps.forward_over_reverse))
+    return _curvature(risk, candidates(paths.hessian_map, paths.hessian_forward))
 
 
 def gauss_newton(risk: Risk) -> Operator:
@@ -302,18 +300,18 @@ def gauss_newton(risk: Risk) -> Operator:
     For a softmax or squared-error loss it is the Fisher information (Papyan's "FIM"); where the loss is convex
     it is positive semi-definite.
     """
-    return _curvature(risk, paths(maps.gauss_newton_map, maps.gauss_newton_forward))
+    return _curvature(risk, candidates(paths.gauss_newton_map, paths.gauss_newton_forward))
 
 
 def functional_hessian(risk: Risk) -> Operator:
     """E = H - G = Σᵢ Σ_k ∂tᵢ/∂z_k ∇²f_k(θ, xᵢ) / Σ wᵢ: the curvature of the network, at the price of one product."""
-    return _curvature(risk, paths(maps.functional_map, maps.functional_forward))
+    return _curvature(risk, candidates(paths.functional_map, paths.functional_forward))
 
 
 def empirical_fisher(risk: Risk) -> Operator:
     """F = Σᵢ wᵢ gᵢ gᵢᵀ / Σ wᵢ, with gᵢ = ∇ℓᵢ: the second moment of the per-term gradients, none of which is formed."""
-    return _curvature(risk, paths(maps.fisher_map, maps.fisher_forward))
+    return _curvature(risk, candidates(paths.fisher_map, paths.fisher_forward))
 
 
-def _curvature(risk: Risk, candidates: list[Path]) -> Operator:
-    return Operator(CurvatureProduct(risk, candidates), risk.size, risk.dtype, risk.device)
+def _curvature(risk: Risk, ways: list[Path]) -> Operator:
+    return Operator(CurvatureProduct(risk, ways), risk.size, risk.dtype, risk.device)

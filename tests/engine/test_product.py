@@ -11,10 +11,9 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import operators
+from ritz.engine import CurvatureProduct, Path
 from ritz.engine import paths as maps
 from ritz.engine import product as products
-from ritz.engine.product import CurvatureProduct
-from ritz.engine.trial import Path
 from ritz.errors import ModelError
 from ritz.testing import check_operator
 from tests.zoo import CASES, OUTPUTS, case, dense_hessian, unequal_batches, whole
@@ -43,7 +42,7 @@ LOSSES = {
     "custom": (cubic, real_targets, lambda z, y: cubic(z, y).mean()),
 }
 MATRICES = {
-    "H": (operators.hessian, maps.hessian_map, maps.forward_over_reverse),
+    "H": (operators.hessian, maps.hessian_map, maps.hessian_forward),
     "G": (operators.gauss_newton, maps.gauss_newton_map, maps.gauss_newton_forward),
     "E": (operators.functional_hessian, maps.functional_map, maps.functional_forward),
     "F": (operators.empirical_fisher, maps.fisher_map, maps.fisher_forward),
@@ -150,10 +149,10 @@ def test_kept_linearisations_stay_within_the_budget(generator, monkeypatch):
     built = case("mlp")
     x, y = built.inputs.repeat(8, 1), class_targets(built.shape).repeat(8)
     data = [(x[i : i + 11], y[i : i + 11]) for i in range(0, 88, 11)]
-    one = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data)).matmat.probe.batch_bytes
+    one = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data)).matmat.trial.batch_bytes
     A = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data, memory=3.5 * one))
     A @ torch.randn(A.size, generator=generator, dtype=torch.float64)
-    assert len(A.matmat._kept) == min(8, int(3.5 * one // A.matmat.probe.batch_bytes))
+    assert len(A.matmat._kept) == min(8, int(3.5 * one // A.matmat.trial.batch_bytes))
 
 
 class OnlyForward(torch.autograd.Function):
@@ -192,7 +191,7 @@ def test_a_backward_that_cannot_be_differentiated_is_noticed_and_replaced(operat
     x, y = torch.randn(8, 3, dtype=torch.float64), torch.randint(OUTPUTS, (8,))
     A, expected = (operator(ritz.Risk(m, ritz.CrossEntropy(), (x, y))) for m in (model, twin))
     assert_close(A.dense(), expected.dense())
-    assert not A.matmat.probe.path.keeps
+    assert not A.matmat.trial.path.keeps
 
 
 class _Power(nn.Module):
@@ -231,10 +230,10 @@ def test_a_rule_that_disagrees_is_not_used(monkeypatch):
     built = case("cnn")
     risk = ritz.Risk(built.model, ritz.CrossEntropy(), (built.inputs, class_targets(built.shape)))
     expected = ritz.hessian(risk).dense()
-    monkeypatch.setitem(ritz.engine.rules.mode.RULES, F.gelu, lambda second, x, **_: x * 1.1)
+    monkeypatch.setitem(ritz.engine.rules.dispatch.RULES, F.gelu, lambda second, x, **_: x * 1.1)
     A = ritz.hessian(risk)
     assert_close(A.dense(), expected)
-    assert A.matmat.probe.path.name == "kept graph"
+    assert A.matmat.trial.path.name == "kept graph"
 
 
 def test_products_warn_of_nothing():

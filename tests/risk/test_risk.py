@@ -249,7 +249,7 @@ def test_a_custom_loss_keeps_its_linearisation(x, y):
     closed = Risk(risk.model, ritz.CrossEntropy(), (x, y))
     for operator in (ritz.hessian, ritz.gauss_newton, ritz.functional_hessian, ritz.empirical_fisher):
         assert_close(operator(risk).dense(), operator(closed).dense())
-        assert operator(risk).matmat.probe.path.keeps
+        assert operator(risk).matmat.trial.path.keeps
 
 
 @pytest.mark.parametrize("loss", [nn.SmoothL1Loss(), nn.SmoothL1Loss(reduction="none")])
@@ -295,7 +295,7 @@ def test_under_no_grad_everything_is_the_same(x, y):
         H = ritz.hessian(again)
         assert_close(again.gradient(), gradient)
         assert_close(H @ v, product)
-        assert H.matmat.probe.path.keeps and not torch.is_grad_enabled()
+        assert H.matmat.trial.path.keeps and not torch.is_grad_enabled()
 
 
 def test_autocast_does_not_reach_the_engine(x, y):

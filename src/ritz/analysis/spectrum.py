@@ -190,11 +190,11 @@ def _footprint(A: Operator, risk: Risk, settings: Settings) -> tuple[float, str]
     k = settings.num_eigenpairs or 0
     vectors = usual_basis(k) + k, 4 * settings.num_probes
     solver = risk.size * risk.theta.element_size() * max(vectors)
-    probe = getattr(A.matmat, "probe", None)
-    if probe is None:
+    trial = getattr(A.matmat, "trial", None)
+    if trial is None:
         return solver, "unknown"
-    kept = probe.batch_bytes * (sum(1 for _ in risk.batches) if probe.path.keeps else 1)
-    return solver + max(min(kept, risk.memory), probe.batch_bytes), probe.path.name
+    kept = trial.batch_bytes * (sum(1 for _ in risk.batches) if trial.path.keeps else 1)
+    return solver + max(min(kept, risk.memory), trial.batch_bytes), trial.path.name
 
 
 def _synchronised(result: Tensor) -> float:

@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..engine.product import MAX_COLUMNS, quiet
-from ..engine.trial import distance, seconds_of, tolerance
+from ..engine.agreement import distance, tolerance
+from ..engine.batching import MAX_COLUMNS, quiet
+from ..engine.timing import seconds_of
 from ..risk.batches import Batch
 from ..risk.class_terms import Terms, as_outputs, class_batches, known_batches, terms
 from ..risk.risk import Risk

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..engine.product import quiet
+from ..engine.batching import quiet
 from ..operators import Operator
 from ..risk.batches import Batch
 from ..risk.class_terms import Terms, as_outputs

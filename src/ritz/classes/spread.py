@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..engine.product import quiet
-from ..engine.trial import distance, tolerance
+from ..engine.agreement import distance, tolerance
+from ..engine.batching import quiet
 from ..risk.batches import Batch, of_one
 from ..risk.class_terms import Terms, as_outputs, class_batches
 from ..risk.risk import Risk

@@ -1,32 +1,51 @@
-"""Linearisations of one batch: everything about a product that does not depend on the vector, done once.
+"""The paths: ways to compute products with the curvature of one batch.
 
-The graph of Jᵀu or of ∇R is kept, and a product is a backward pass through it: 6 matrix products per layer for H and
-E, 4 for G, where a gradient costs 3. The floors are therefore 2 and 4/3 gradients.
+What does not depend on the vector is done once. The graph of Jᵀu or of ∇R is kept, and a product is a backward pass
+through it: 6 matrix products per layer for H and E, 4 for G, where a gradient costs 3. The floors are therefore 2 and
+4/3 gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 
 from ..errors import ModelError
+from ..risk import Risk
 from ..risk.batches import Batch
-from ..risk.risk import Risk
-from .rules.mode import EfficientRules
+from .rules import EfficientRules
 
 Pieces = Sequence[Tensor | None]  # parameter-shaped; None where a parameter plays no part
 Map = Callable[[list[Tensor], bool], Pieces]  # tangent pieces (with a leading dimension of columns if True) -> product
 Linearization = Callable[[Risk, Batch], Map]  # what is done once per batch
 
 
+@dataclass(frozen=True)
+class Path:
+    """One way to compute a product, by name."""
+
+    name: str
+    linearize: Linearization
+    keeps: bool = True  # whether its linearisation is worth keeping between products
+
+
+def candidates(linearize: Callable[..., Map], forward: Linearization) -> list[Path]:
+    """The ways to try: with the efficient rules, by PyTorch alone, and by forward differentiation."""
+    return [
+        Path("kept graph, efficient rules", partial(linearize, rules=True)),
+        Path("kept graph", partial(linearize, rules=False)),
+        Path("forward over reverse", forward, keeps=False),
+    ]
+
+
 class DoesNotApply(RuntimeError):
-    """A way to compute a product that does not serve this model; the probe goes on to the next."""
+    """A way to compute a product that does not serve this model; the trial goes on to the next."""
 
 
 class OutputGradient(Function):
@@ -132,7 +151,7 @@ def _vector_jacobian(outputs: Pieces, inputs: list[Tensor], cotangents: Sequence
     return torch.autograd.grad(connected, inputs, along, retain_graph=True, allow_unused=True, is_grads_batched=batched)
 
 
-def forward_over_reverse(risk: Risk, batch: Batch) -> Map:
+def hessian_forward(risk: Risk, batch: Batch) -> Map:
     """v ↦ H v by forward differentiation of the gradient, for operations without a double backward. Keeps nothing."""
 
     def gradient(*parameters: Tensor) -> tuple[Tensor, ...]:
@@ -178,21 +197,3 @@ def _forward_then_reverse(risk: Risk, batch: Batch, middle: Callable[[Tensor, Te
     M = middle(z, batch.targets)
     along = lambda *tangent: pullback(M(torch.func.jvp(network, primals, tangent)[1]))
     return lambda tangent, batched: (torch.func.vmap(along) if batched else along)(*tangent)
-
-
-def add_product(risk: Risk, total: Tensor, product: Map, rows: Tensor) -> None:
-    """total += (A_b V)ᵀ for a few rows; a single one is not batched."""
-    batched = len(rows) > 1
-    pieces = product(_pieces(risk, rows, batched), batched)
-    for target, piece in zip(_pieces(risk, total, batched), pieces, strict=True):
-        if piece is not None:
-            target += piece.to_dense()  # the gradient of an embedding may be sparse
-
-
-def _pieces(risk: Risk, rows: Float[Tensor, "k n"], batched: bool) -> list[Tensor]:
-    """Parameter-shaped views of vectors; with a leading dimension if there are several."""
-    if not batched:
-        return risk.unflatten(rows[0])
-    shapes = risk.shapes.values()
-    pieces = rows.split([shape.numel() for shape in shapes], dim=1)
-    return [piece.unflatten(1, shape) if shape else piece[:, 0] for piece, shape in zip(pieces, shapes, strict=True)]

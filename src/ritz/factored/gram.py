@@ -17,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..engine.paths import add_product, gauss_newton_forward, gauss_newton_map
-from ..engine.product import quiet
+from ..engine.batching import add_product, quiet
+from ..engine.paths import gauss_newton_forward, gauss_newton_map
 from ..errors import ArgumentError, DataError, ModelError, NumericalError
 from ..layers.capture import Layers, layers
 from ..layers.rows import Rows, cotangents, row_bytes, rows_of

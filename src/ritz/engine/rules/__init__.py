@@ -1,5 +1,5 @@
 """Derivative rules of our own, for layers whose second derivative PyTorch computes the long way round."""
 
-from .mode import EfficientRules
+from .dispatch import EfficientRules
 
 __all__ = ["EfficientRules"]

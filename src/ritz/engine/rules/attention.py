@@ -58,8 +58,8 @@ class AttentionBackward(Function):
 def _attention_backward(cotangent: Tensor, q: Tensor, k: Tensor, v: Tensor, P: Tensor) -> tuple[Tensor, ...]:
     o = _stacked(cotangent)
     S = _along_softmax(o @ v.mT, P)
-    found = S @ k, S.mT @ q, P.mT @ o
-    return tuple(t.reshape(*cotangent.shape[:-2], *t.shape[-2:]) for t in found)
+    results = S @ k, S.mT @ q, P.mT @ o
+    return tuple(t.reshape(*cotangent.shape[:-2], *t.shape[-2:]) for t in results)
 
 
 def _stacked(t: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def _sum_of_products(*pairs: tuple[Tensor | None, Tensor | None]) -> Tensor | No
     return total
 
 
-def attention(
+def attention_rule(
     second: bool,
     query: Tensor,
     key: Tensor,

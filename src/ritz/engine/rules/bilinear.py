@@ -1,6 +1,7 @@
 """Linear layers and convolutions as bilinear maps: y = C(x, w), x̄ = I(ȳ, w), w̄ = K(ȳ, x).
 
-The three maps are each other's derivatives, so that derivatives of any order are fast kernels.
+The three maps are each other's derivatives, so that derivatives of any order are fast kernels, where PyTorch's own
+double backward of a convolution convolves with kernels as large as the image.
 """
 
 from __future__ import annotations
@@ -180,3 +181,30 @@ def _has_memory(tensor: Tensor) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def linear_rule(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """`F.linear` of a batch."""
+    if input.ndim < 2:
+        return NotImplemented
+    return Bilinear.apply(input, weight, bias, Matrix(), second)
+
+
+def convolution_rule(
+    second: bool,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """`F.conv1d`, `F.conv2d` and `F.conv3d` of a batch, with the padding in numbers."""
+    if isinstance(padding, str) or input.ndim != weight.ndim:  # padding="same", or an input without a batch
+        return NotImplemented
+    maps = Convolution(input, weight, stride, padding, dilation, groups)
+    weight = maps.stored(weight)
+    result = Bilinear.apply(input, weight, bias, maps, second)
+    result.convolution = (input, weight, bias, maps, result._version)  # for a batch norm that follows
+    return result

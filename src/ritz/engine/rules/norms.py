@@ -1,10 +1,6 @@
-"""Derivative rules: layers whose second derivative PyTorch computes the long way round.
+"""Normalisations: layer norm, batch norm, weight norm.
 
-PyTorch's own double backward of a convolution convolves with kernels as large as the image, that of a
-normalisation expands into dozens of elementwise passes, and that of GELU evaluates the error function anew in
-every product. The rules here are closed under differentiation: each derivative is one of a few fast kernels, and
-whatever does not depend on the direction is computed once. `EfficientRules` swaps them in while a model runs; the
-engine compares products with and without them before it trusts them.
+PyTorch's own double backward of a normalisation expands into dozens of elementwise passes.
 """
 
 from __future__ import annotations
@@ -16,33 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
-from .attention import attention
-from .bilinear import Bilinear, Convolution, Matrix
+from .bilinear import Bilinear
 
 Context = Any  # autograd's context object, to which a Function may attach what it likes
-Scalar = Callable[[Tensor], Tensor]  # a function applied elementwise
-
-
-class EfficientRules(TorchFunctionMode):
-    """While active, layers with a rule use it; every other function runs as it is.
-
-    With `second=False` the graph of Jᵀu is differentiated with respect to u alone, as Gauss-Newton products
-    need it, and the terms with a second derivative of the network are never built.
-    """
-
-    def __init__(self, *, second: bool) -> None:
-        super().__init__()
-        self.second, self.used = second, False
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        rule = RULES.get(func)
-        result = rule(self.second, *args, **(kwargs or {})) if rule else NotImplemented
-        if result is NotImplemented:
-            return func(*args, **(kwargs or {}))
-        self.used = True
-        return result
 
 
 class WithValue(Function):
@@ -58,98 +31,6 @@ class WithValue(Function):
     @staticmethod
     def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor, None]:
         return cotangent, None
-
-
-# Pointwise functions ------------------------------------------------------------------------------------------------
-
-
-class Pointwise(Function):
-    """φ(x), its slope and curvature evaluated once."""
-
-    @staticmethod
-    def forward(ctx: Context, x: Tensor, phi: Scalar, second: bool) -> Tensor:
-        value, slope = _value_and_slope(x, phi)
-        ctx.save_for_backward(x, slope)
-        ctx.phi, ctx.second = phi, second
-        return value
-
-    @staticmethod
-    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor, None, None]:
-        x, slope = ctx.saved_tensors
-        if torch.is_grad_enabled() and ctx.second:
-            return PointwiseBackward.apply(cotangent, x, slope, ctx.phi), None, None
-        return cotangent * slope, None, None
-
-
-class PointwiseBackward(Function):
-    """ȳ φ'(x) as a function of ȳ and x."""
-
-    @staticmethod
-    def forward(ctx: Context, cotangent: Tensor, x: Tensor, slope: Tensor, phi: Scalar) -> Tensor:
-        ctx.save_for_backward(slope, cotangent * _curvature(x, phi))
-        return cotangent * slope
-
-    @staticmethod
-    def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        slope, bend = ctx.saved_tensors
-        return tangent * slope, tangent * bend, None, None
-
-
-def _value_and_slope(x: Tensor, phi: Scalar) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        value = phi(x)
-        (slope,) = torch.autograd.grad(value, x, torch.ones_like(value))
-    return value.detach(), slope
-
-
-def _curvature(x: Tensor, phi: Scalar) -> Tensor:
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        value = phi(x)
-        (slope,) = torch.autograd.grad(value, x, torch.ones_like(value), create_graph=True)
-        (curvature,) = torch.autograd.grad(slope, x, torch.ones_like(slope))
-    return curvature
-
-
-def _pointwise(func: Any) -> Callable[..., Any]:
-    def rule(second: bool, input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.pop("inplace", False) or not input.requires_grad:
-            return NotImplemented
-        return Pointwise.apply(input, lambda t: func(t, *args, **kwargs), second)
-
-    return rule
-
-
-# Linear layers and convolutions -------------------------------------------------------------------------------------
-
-
-def _linear(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    if input.ndim < 2:
-        return NotImplemented
-    return Bilinear.apply(input, weight, bias, Matrix(), second)
-
-
-def _convolution(
-    second: bool,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    if isinstance(padding, str) or input.ndim != weight.ndim:  # padding="same", or an input without a batch
-        return NotImplemented
-    maps = Convolution(input, weight, stride, padding, dilation, groups)
-    weight = maps.stored(weight)
-    result = Bilinear.apply(input, weight, bias, maps, second)
-    result.convolution = (input, weight, bias, maps, result._version)  # for a batch norm that follows
-    return result
-
-
-# Normalisations -----------------------------------------------------------------------------------------------------
 
 
 class Standardize(Function):
@@ -266,8 +147,8 @@ def _layer_norm_backward(
     needed: list[bool],
 ) -> tuple[Tensor | None, ...]:
     kernel = torch.ops.aten.native_layer_norm_backward
-    found = kernel(cotangent.contiguous(), x, shape, mean, scale, weight, bias, needed)
-    return tuple(tensor if wanted else None for tensor, wanted in zip(found, needed, strict=True))
+    results = kernel(cotangent.contiguous(), x, shape, mean, scale, weight, bias, needed)
+    return tuple(tensor if used else None for tensor, used in zip(results, needed, strict=True))
 
 
 def _sum_with_product(total: Tensor | None, a: Tensor, b: Tensor | None) -> Tensor:
@@ -277,7 +158,7 @@ def _sum_with_product(total: Tensor | None, a: Tensor, b: Tensor | None) -> Tens
     return total + a if b is None else torch.addcmul(total, a, b)
 
 
-def _layer_norm(
+def layer_norm_rule(
     second: bool,
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -286,6 +167,7 @@ def _layer_norm(
     eps: float = 1e-5,
     *_: Any,
 ) -> Tensor:
+    """`F.layer_norm`."""
     if not second:
         return LayerNorm.apply(input, weight, bias, list(normalized_shape), eps)
     result = Standardize.apply(input, list(normalized_shape), eps, second)
@@ -296,7 +178,7 @@ def _layer_norm(
     )
 
 
-def _batch_norm(
+def batch_norm_rule(
     second: bool,
     input: Tensor,
     running_mean: Tensor | None,
@@ -307,6 +189,7 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
+    """`F.batch_norm` in evaluation mode: an affine map of each channel, fused with the convolution in front of it."""
     if training or running_mean is None or running_var is None:
         return NotImplemented
     value = F.batch_norm(
@@ -325,7 +208,7 @@ def _batch_norm(
     return WithValue.apply(result, value)
 
 
-def _weight_norm(second: bool, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+def weight_norm_rule(second: bool, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     """g v/‖v‖ by plain operations: the fused kernel's second derivative is wrong."""
     result = v * (g / torch.norm_except_dim(v, 2, dim))
     return WithValue.apply(result, torch._weight_norm(v.detach(), g.detach(), dim))
@@ -333,21 +216,3 @@ def _weight_norm(second: bool, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
 
 def _detached(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach()
-
-
-_POINTWISE = (
-    F.gelu, F.silu, F.mish, F.softplus, F.elu, F.celu, F.selu, F.logsigmoid, F.softsign, F.tanhshrink,
-    torch.tanh, torch.sigmoid, torch.erf, torch.sin, torch.cos,
-    Tensor.tanh, Tensor.sigmoid, Tensor.erf, Tensor.sin, Tensor.cos,
-)  # fmt: skip
-RULES: dict[Any, Callable[..., Any]] = {
-    **{func: _pointwise(func) for func in _POINTWISE},
-    F.linear: _linear,
-    torch.conv1d: _convolution,
-    torch.conv2d: _convolution,
-    torch.conv3d: _convolution,
-    F.layer_norm: _layer_norm,
-    F.batch_norm: _batch_norm,
-    torch._weight_norm: _weight_norm,
-    F.scaled_dot_product_attention: attention,
-}

@@ -1,0 +1,52 @@
+"""Which functions of PyTorch have a rule of ours, while a model runs.
+
+The rules are closed under differentiation: each derivative is one of a few fast kernels, and what does not depend on
+the direction is computed once. `EfficientRules` swaps them in; the engine compares products with and without them
+before it trusts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from .attention import attention_rule
+from .bilinear import convolution_rule, linear_rule
+from .norms import batch_norm_rule, layer_norm_rule, weight_norm_rule
+from .pointwise import POINTWISE, pointwise_rule
+
+RULES: dict[Any, Callable[..., Any]] = {
+    **{func: pointwise_rule(func) for func in POINTWISE},
+    F.linear: linear_rule,
+    torch.conv1d: convolution_rule,
+    torch.conv2d: convolution_rule,
+    torch.conv3d: convolution_rule,
+    F.layer_norm: layer_norm_rule,
+    F.batch_norm: batch_norm_rule,
+    torch._weight_norm: weight_norm_rule,
+    F.scaled_dot_product_attention: attention_rule,
+}
+
+
+class EfficientRules(TorchFunctionMode):
+    """While active, layers with a rule use it; every other function runs as it is.
+
+    With `second=False` the graph of Jᵀu is differentiated with respect to u alone, as Gauss-Newton products
+    need it, and the terms with a second derivative of the network are never built.
+    """
+
+    def __init__(self, *, second: bool) -> None:
+        super().__init__()
+        self.second, self.used = second, False
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        rule = RULES.get(func)
+        result = rule(self.second, *args, **(kwargs or {})) if rule else NotImplemented
+        if result is NotImplemented:
+            return func(*args, **(kwargs or {}))
+        self.used = True
+        return result
