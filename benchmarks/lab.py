@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ritz import SquaredError
 from ritz.lab import ensemble
-from ritz.lab.train import Plateau, linear_descent
+from ritz.lab.training import Plateau, linear_descent
 
 NETWORKS, MEASURED = 200, 10
 WIDTH, SIZE, EXAMPLES, BATCH = 100, 10, 1024, 128  # Singh et al. (2026), D.1.3

@@ -13,8 +13,8 @@ from torch import nn
 from ritz import Risk, eigenpairs, hessian
 from ritz.lab.data import digits
 from ritz.lab.models import mlp
-from ritz.lab.sweep import sweep
-from ritz.lab.train import accuracy, train
+from ritz.lab.sweeps import sweep
+from ritz.lab.training import accuracy, train
 
 
 @dataclass(frozen=True)
@@ -41,5 +41,5 @@ def measured(config: Config) -> dict[str, object]:
 
 if __name__ == "__main__":  # other processes import this file: what starts them must not run there
     configs = [Config(width, seed) for width in (8, 32, 128) for seed in range(3)]
-    for record in sweep(measured, configs, "out/widths", engine="processes"):
+    for record in sweep(measured, configs, "out/widths", workers="processes"):
         print(record.config, f"{record.scalars['sharpness']:.3g}", f"{record.scalars['accuracy']:.1%}")

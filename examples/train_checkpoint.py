@@ -13,7 +13,7 @@ from checkpoint import CHECKPOINT, classifier
 from torch import nn
 
 from ritz.lab.data import digits
-from ritz.lab.train import accuracy, train
+from ritz.lab.training import accuracy, train
 
 
 def main(path: Path = CHECKPOINT) -> None:

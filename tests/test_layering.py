@@ -24,10 +24,10 @@ plot: spectra
 checks: check linear2026 papyan2020 singh2026 singh2026_attention
 analysis: spectrum classes
 analysis.classes: layers lines structure factors pictures
-lab: data init models train ensemble workers sweep
+lab: data init models training ensemble workers sweeps
 lab.data: examples sources files transforms synthetic
-lab.models: build mlp attention convolutional gpt pretrained
-lab.train: schedules rates pauses networks linear
+lab.models: build fully_connected attention convolutional transformers pretrained
+lab.training: schedules rates pauses networks linear
 lab.ensemble: weights stack lanczos curvature training
 papers: frame linear2026 singh2026 singh2024
 papers.frame: statistics pictures claims accuracy figure overrides results registry

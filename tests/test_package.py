@@ -21,7 +21,7 @@ def test_parts_come_on_demand_and_unknown_names_are_refused():
     code = (
         "import sys, ritz\n"
         "assert 'ritz.lab' not in sys.modules and 'lab' in dir(ritz) and 'data' in dir(ritz.lab)\n"
-        "assert ritz.lab.data.digits and ritz.lab.train.HALVING and ritz.analysis.classes.run\n"
+        "assert ritz.lab.data.digits and ritz.lab.training.HALVING and ritz.analysis.classes.run\n"
         "assert not hasattr(ritz, 'labs') and not hasattr(ritz.lab, 'dates')"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,8 +12,8 @@ import ritz
 from ritz.errors import ArgumentError, DataError
 from ritz.lab import ensemble as lab
 from ritz.lab.ensemble import curvature
-from ritz.lab.train import Plateau
-from ritz.lab.train import train as train_one
+from ritz.lab.training import Plateau
+from ritz.lab.training import train as train_one
 
 F64 = torch.float64
 SQUARED = ritz.SquaredError()

@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from ritz.lab import data
-from ritz.lab.train import accuracy, train
+from ritz.lab.training import accuracy, train
 
 
 def seeded(seed=0):

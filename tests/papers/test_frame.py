@@ -242,12 +242,12 @@ def test_device_and_data_folder_reach_the_run_and_not_the_config(folder):
     assert record.scalars["device"] == "cpu" and "device" not in record.config
 
 
-def test_engines_are_made_from_their_words():
+def test_workers_are_made_from_their_words():
     cpu, gpu = torch.device("cpu"), torch.device("cuda:0")
-    assert commands._engine("processes", 3, cpu) == Processes(3)
-    assert commands._engine("ray", None, gpu) == Ray(gpus_per_task=1)
-    with pytest.raises(ArgumentError, match="--workers 3"):
-        commands._engine("ray", 3, cpu)
+    assert commands._workers("processes", 3, cpu) == Processes(3)
+    assert commands._workers("ray", None, gpu) == Ray(gpus_per_task=1)
+    with pytest.raises(ArgumentError, match="--processes 3"):
+        commands._workers("ray", 3, cpu)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_engines_are_made_from_their_words():
         (["us2000.fig2", "--set", "sides=1,x"], ["'1,x' is not"]),
         (["us2000.fig2", "--device", "nowhere"], ["--device nowhere"]),
         (["us2000.fig2", "--data-dir", "absent"], ["--data-dir absent is no folder"]),
-        (["us2000.fig2", "--workers", "2"], ["--workers 2"]),
+        (["us2000.fig2", "--processes", "2"], ["--processes 2"]),
         (["us2000.fig2", "--out", "file/x"], ["cannot be written"]),
         ([], ["Missing argument"]),
     ],

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .failures import report_errors
-from .options import Debug, Device, Dtype, Engine, Examples, Factory, Ids, Layer, Matrix, Out, Results, Seed
+from .options import Debug, Device, Dtype, Examples, Factory, Ids, Layer, Matrix, Out, Results, Seed, Workers
 
 app = typer.Typer(
     name="ritz",
@@ -213,8 +213,10 @@ def run_figures(
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the data sets.", show_default="RITZ_DATA, or as ritz.lab.data says")
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="Where sweeps run.")] = Engine.IN_PROCESS,
-    workers: Annotated[int | None, typer.Option(min=1, help="For --engine processes.", show_default="cores")] = None,
+    workers: Annotated[Workers, typer.Option(help="Who runs the tasks of a sweep.")] = Workers.IN_PROCESS,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="With --workers processes.", show_default="cores")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Compute what is there again.")] = False,
     out: Results = Path("results"),
     debug: Debug = False,
@@ -228,13 +230,13 @@ def run_figures(
     Examples:
       ritz run linear2026.fig1c
       ritz run 'linear2026.*' --preset paper --device cuda
-      ritz run singh2026.fig4 --set training.networks=20 --engine processes
+      ritz run singh2026.fig4 --set training.networks=20 --workers processes
     """
     with report_errors(debug):
         from . import papers
         from .target import device_of
 
-        wishes = papers.Wishes(device_of(device), data_dir, engine.value, workers, force=force, debug=debug)
+        wishes = papers.Wishes(device_of(device), data_dir, workers.value, processes, force=force, debug=debug)
         complete = papers.run(ids, preset, setting or [], out, wishes)
     if not complete:
         raise typer.Exit(1)

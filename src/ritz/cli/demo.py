@@ -11,7 +11,7 @@ from torch import nn
 
 from ..analysis import spectrum as analysis
 from ..lab.data import Split, digits
-from ..lab.train import accuracy, train
+from ..lab.training import accuracy, train
 from ..record import Record, check_writable
 from ..risk import Risk
 

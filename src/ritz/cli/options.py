@@ -24,8 +24,8 @@ class Precision(StrEnum):
     FLOAT64 = "float64"
 
 
-class Engine(StrEnum):
-    """Where the many small computations of a figure run."""
+class Workers(StrEnum):
+    """Who runs the many small computations of a figure."""
 
     IN_PROCESS = "in-process"
     PROCESSES = "processes"

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from .. import progress
 from ..errors import ArgumentError, FileError, RitzError
-from ..lab.workers import ENGINES, Engine, Processes, Ray
+from ..lab.workers import WORKERS, Processes, Ray, Workers
 from ..papers.frame.figure import Context, Figure
 from ..papers.frame.overrides import differences
 from ..papers.frame.registry import counted, figures, matching
@@ -36,8 +36,8 @@ class Wishes:
 
     device: torch.device | None
     data_dir: Path | None
-    engine: str
-    workers: int | None
+    workers: str
+    processes: int | None
     force: bool
     debug: bool
 
@@ -212,19 +212,19 @@ def _context(wishes: Wishes) -> Context:
             "Name the folder that holds them, or leave the option out.",
         )
     device = wishes.device or torch.device("cpu")
-    return Context(device, wishes.data_dir, engine=_engine(wishes.engine, wishes.workers, device))
+    return Context(device, wishes.data_dir, workers=_workers(wishes.workers, wishes.processes, device))
 
 
-def _engine(name: str, workers: int | None, device: torch.device) -> Engine:
-    if workers is not None and name != "processes":
+def _workers(name: str, processes: int | None, device: torch.device) -> Workers:
+    if processes is not None and name != "processes":
         raise ArgumentError(
-            f"--workers {workers} was given with --engine {name}.",
+            f"--processes {processes} was given with --workers {name}.",
             "Only processes of this machine are counted.",
-            "Add --engine processes, or leave --workers out.",
+            "Add --workers processes, or leave --processes out.",
         )
     if name == "ray":
         return Ray(gpus_per_task=1 if device.type == "cuda" else 0)
-    return Processes(workers) if name == "processes" else ENGINES[name]()
+    return Processes(processes) if name == "processes" else WORKERS[name]()
 
 
 def _readable(folder: Path) -> Record | None:

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-__all__ = ["data", "engines", "ensemble", "init", "models", "sweep", "train"]  # modules, imported when first used
+__all__ = ["data", "ensemble", "init", "models", "sweeps", "training", "workers"]  # modules, imported when first used
 
 
 def __getattr__(name: str) -> Any:

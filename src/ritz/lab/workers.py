@@ -1,4 +1,4 @@
-"""Where the tasks of a sweep run: in this process, over processes of this machine, on a Ray cluster.
+"""Who runs the tasks of a sweep: this process, processes of this machine, a Ray cluster.
 
 No scheduler of our own: a pool of Python's runs one task at a time, Ray runs the rest.
 """
@@ -48,8 +48,8 @@ class Failure:
 
 
 @runtime_checkable
-class Engine(Protocol):
-    """Where tasks run. It yields what became of each, in any order, and raises only before the first."""
+class Workers(Protocol):
+    """Who runs the tasks of a sweep. They yield what became of each, in any order, and raise only before the first."""
 
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
         """The name of each config with the record or the failure it led to."""
@@ -72,12 +72,12 @@ class Processes:
     A task whose process died (killed, out of memory) is tried again in a fresh one, `retries` times at most.
     """
 
-    workers: int | None = None
+    count: int | None = None  # as many as cores, unless given
     retries: int = 2
 
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
         """In the order in which they end."""
-        count = min(self._workers(), len(configs))
+        count = min(self._count(), len(configs))
         threads = max(1, min(_cores(), torch.get_num_threads()) // count)  # OMP_NUM_THREADS=1 means one
         _check_importable(task)
         idle = [_Worker(threads) for _ in range(count)]
@@ -108,14 +108,14 @@ class Processes:
             for worker in [*idle, *(worker for _, worker in busy.values())]:
                 worker.close()
 
-    def _workers(self) -> int:
-        if self.workers is not None and self.workers < 1:
+    def _count(self) -> int:
+        if self.count is not None and self.count < 1:
             raise ArgumentError(
-                f"A sweep over {self.workers} processes was asked for.",
+                f"A sweep over {self.count} processes was asked for.",
                 "Somebody has to do the work.",
                 "Ask for at least one, or for none in particular: then there are as many as cores.",
             )
-        return self.workers or _cores()
+        return self.count or _cores()
 
 
 class _Worker:
@@ -188,7 +188,7 @@ class Ray:
             )
 
 
-ENGINES: dict[str, Callable[[], Engine]] = {"in-process": InProcess, "processes": Processes, "ray": Ray}
+WORKERS: dict[str, Callable[[], Workers]] = {"in-process": InProcess, "processes": Processes, "ray": Ray}
 
 
 def record_of(
@@ -295,7 +295,7 @@ def _not_importable(task: Task, error: Exception) -> ArgumentError:
         "Other processes import the function by its name, and a script once more from its top.",
         "Define it at the top level of a file, not in a notebook, and not as a lambda or inside a function.",
         "In a script, put what starts the sweep under: if __name__ == '__main__':",
-        "Or sweep in this process: engine='in-process'.",
+        "Or sweep in this process: workers='in-process'.",
     )
 
 
@@ -304,10 +304,10 @@ def _ray() -> Any:
         return import_module("ray")
     except ImportError as error:
         raise ArgumentError(
-            "The engine 'ray' was asked for, and ray is not installed.",
+            "The workers 'ray' were asked for, and ray is not installed.",
             "ritz does not need it otherwise.",
             "Install it: pip install 'ritz[ray]'",
-            "Or use the processes of this machine: engine='processes'.",
+            "Or use the processes of this machine: workers='processes'.",
         ) from error
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from ...errors import ArgumentError, DataError, ModelError
-from ..train.networks import AnyLoss, Batch, mean_loss
+from ..training.networks import AnyLoss, Batch, mean_loss
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..train.networks import AnyLoss, Batch, shuffled
-from ..train.pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
-from ..train.rates import factors, learning_rates
-from ..train.schedules import Constant, Pace, Schedule
+from ..training.networks import AnyLoss, Batch, shuffled
+from ..training.pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
+from ..training.rates import factors, learning_rates
+from ..training.schedules import Constant, Pace, Schedule
 from .stack import Ensemble, losses_at, on_device
 
 
@@ -40,14 +40,14 @@ def train(
             pause.loss, pause.diverged, pause.done
 
     Each network has its own pace. One that diverged, or that the schedule has ended, stays as it is while the others
-    go on; the run ends with the last of them. Linear networks are trained far faster by `lab.train.linear_descent`.
+    go on; the run ends with the last of them. Linear networks are trained far faster by `lab.training.linear_descent`.
 
     Args:
         learning_rate: One for all, or one for each network.
         layer_rates: Multiplies it, for each parameter in the order of `named_parameters()`.
         batch_size: None for all examples at once; else batches, the same for all networks.
         each: Whether every network has its own data, B × N × ….
-        schedule, checkpoint, save_seconds: As in `lab.train.train`.
+        schedule, checkpoint, save_seconds: As in `lab.training.train`.
     """
     check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
     schedule = Constant() if schedule is None else schedule

@@ -3,8 +3,7 @@
 from .attention import SelfAttention, self_attention
 from .build import parameter_count
 from .convolutional import ResidualBlock, resnet18, resnet20, vgg11
-from .gpt import GPT, GPT2, SMALL, GPTConfig, attention_on_first_token, gpt, set_sink, sink_bias, without_attention
-from .mlp import (
+from .fully_connected import (
     Activation,
     BiasNetwork,
     ScalarNetwork,
@@ -16,6 +15,17 @@ from .mlp import (
     wide_mlp,
 )
 from .pretrained import gpt2, gpt2_state
+from .transformers import (
+    GPT,
+    GPT2,
+    SMALL,
+    GPTConfig,
+    attention_on_first_token,
+    gpt,
+    set_sink,
+    sink_bias,
+    without_attention,
+)
 
 __all__ = [
     # fully connected

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ... import record
 from ...errors import ArgumentError, ModelError
-from .gpt import GPT, GPTConfig
+from .transformers import GPT, GPTConfig
 
 # transformers' names to ours; its "Conv1D" layers keep their weights in × out, so that ours are the transposes
 _NAMES = {

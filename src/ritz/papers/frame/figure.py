@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from ...lab.sweep import sweep
-from ...lab.workers import Engine, InProcess, Task, name_of
+from ...lab.sweeps import sweep
+from ...lab.workers import InProcess, Task, Workers, name_of
 from ...record import Claim, Picture, Record
 from .claims import Statement, judged
 
@@ -34,16 +34,16 @@ class Context:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     data_dir: Path | None = None  # None: where `lab.data` looks by itself
     folder: Path | None = None  # what an interrupted run needs to go on, such as checkpoints; None: it keeps nothing
-    engine: Engine = field(default_factory=InProcess)
+    workers: Workers = field(default_factory=InProcess)
 
     def sweep(self, task: Task, configs: Iterable[Any], *, name: str | None = None) -> list[Record]:
-        """One record for each config, on the engine of this run; what an interrupted run has computed is kept.
+        """One record for each config, by the workers of this run; what an interrupted run has computed is kept.
 
         The device and the data folder are bound to the task by the caller: `partial(point, device=context.device)`.
         """
         name = name or name_of(task)
         with nullcontext(self.folder) if self.folder is not None else TemporaryDirectory() as folder:
-            return sweep(task, configs, Path(folder) / name, engine=self.engine, name=name)
+            return sweep(task, configs, Path(folder) / name, workers=self.workers, name=name)
 
 
 @dataclass(frozen=True)

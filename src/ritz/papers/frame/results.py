@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from ...errors import ArgumentError, FileError
-from ...lab.sweep import locked
+from ...lab.sweeps import locked
 from ...lab.workers import record_of, warn
 from ...record import Record, canonical, check_writable, discard, key, plain, write_bytes, write_picture
 from .figure import Context, Figure

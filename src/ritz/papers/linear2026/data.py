@@ -20,7 +20,7 @@ from torch import Tensor
 from ...errors import ArgumentError
 from ...lab import data
 from ...lab.data import Examples
-from ...lab.train import Moments
+from ...lab.training import Moments
 
 Name = Literal["mnist", "fashion_mnist", "cifar10", "digits"]
 Whitening = Literal["qr", "rank"]

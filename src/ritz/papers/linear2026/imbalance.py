@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...errors import ArgumentError
 from ...lab import ensemble, models
-from ...lab.train import HALVING, Checkpoint, Moments, compressed, linear_descent
+from ...lab.training import HALVING, Checkpoint, Moments, compressed, linear_descent
 from ...record import Record
 from ...risk import SquaredError
 from ..frame.figure import Context, Figure

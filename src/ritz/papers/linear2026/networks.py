@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import NumericalError
 from ...lab import init
-from ...lab.train import HALVING, Checkpoint, linear_descent
+from ...lab.training import HALVING, Checkpoint, linear_descent
 from ...operators import hessian
 from ...risk import Risk, SquaredError
 from ...solvers import eigenpairs

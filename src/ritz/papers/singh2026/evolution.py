@@ -15,7 +15,7 @@ from ...lab import data, ensemble, models
 from ...lab.data import Examples
 from ...lab.ensemble import Ensemble
 from ...lab.models import Activation, ScalarNetwork
-from ...lab.train import train
+from ...lab.training import train
 from ...record import Claim, Picture, Record
 from ...risk.losses import SquaredError
 from ...theory import Phase

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ... import plot
 from ...lab.models import GPT, parameter_count
-from ...lab.train import Series
+from ...lab.training import Series
 from ...operators import gauss_newton, hessian
 from ...record import Claim, Picture, Record, discard
 from ...risk.losses import CrossEntropy

@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from ...errors import ArgumentError, FileError
 from ...lab.data import tiny_shakespeare
 from ...lab.models import GPT, GPTConfig, gpt, without_attention
-from ...lab.train import Checkpoint, Cosine, adamw, train
-from ...lab.train.schedules import Pace
+from ...lab.training import Checkpoint, Cosine, adamw, train
+from ...lab.training.schedules import Pace
 
 
 @dataclass(frozen=True)

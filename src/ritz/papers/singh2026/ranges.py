@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...lab.train import compressed
+from ...lab.training import compressed
 
 Stacks = Sequence[Float[Tensor, "B _ _"]]
 

@@ -18,7 +18,7 @@ from ...lab import data, ensemble, init, models
 from ...lab.data import Examples
 from ...lab.ensemble import Ensemble
 from ...lab.init import Parametrization
-from ...lab.train import Checkpoint, Plateau, compressed, linear_descent
+from ...lab.training import Checkpoint, Plateau, compressed, linear_descent
 from ...record import Record
 from ...risk.losses import SquaredError
 from ..frame.figure import Context

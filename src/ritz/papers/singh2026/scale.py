@@ -16,7 +16,7 @@ from ... import plot, theory
 from ...lab import data, ensemble, models
 from ...lab.data import Examples
 from ...lab.models import ScalarNetwork
-from ...lab.train import compressed
+from ...lab.training import compressed
 from ...record import Picture, Record
 from ...risk.losses import SquaredError
 from ..frame.accuracy import CLOSED_FORM, DISAGREE

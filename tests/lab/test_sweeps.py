@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +17,15 @@ import torch
 
 from ritz import record
 from ritz.errors import ArgumentError, FileError
-from ritz.lab import workers as engines
-from ritz.lab.sweep import InProcess, Processes, Ray, SweepError, SweepWarning, locked, sweep
+from ritz.lab import workers
+from ritz.lab.sweeps import InProcess, Processes, Ray, SweepError, SweepWarning, locked, sweep
 from ritz.record import Record, key
 from tests.lab import sweep_tasks as tasks
 from tests.lab.sweep_tasks import Config
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}  # for drivers: this ritz, these tests
+PATIENCE = 600  # seconds: processes that import torch take six here, and ten times that on a busy machine
 
 
 def configs(folder="", count=4):
@@ -113,7 +116,7 @@ def test_results_of_another_function_are_not_taken_for_its_own(tmp_path):
 
 
 def test_two_sweeps_do_not_write_to_one_folder(tmp_path):
-    if engines.os.name == "nt":
+    if os.name == "nt":
         pytest.skip("no locks there")
     with locked(tmp_path), pytest.raises(FileError, match="Another process is writing"):
         sweep(tasks.measured, configs(), tmp_path)
@@ -152,7 +155,7 @@ def test_a_config_that_has_no_names_or_no_text_is_refused_before_anything_runs(t
 
 def test_a_task_that_raises_is_reported_with_its_config_and_costs_nobody_else(tmp_path):
     with pytest.warns(SweepWarning, match="failed: KeyError"), pytest.raises(SweepError) as caught:
-        sweep(tasks.failing, configs(tmp_path), tmp_path / "out", engine=InProcess())
+        sweep(tasks.failing, configs(tmp_path), tmp_path / "out", workers=InProcess())
     (failure,) = caught.value.failures
     assert failure.config == Config(1, folder=str(tmp_path)) and "no such checkpoint" in failure.traceback
     assert "1 of 4 tasks failed" in str(caught.value) and "index=1" in str(caught.value)
@@ -180,10 +183,10 @@ def test_an_interrupt_keeps_what_was_done(tmp_path):
     assert len(list(tmp_path.glob("[!.]*"))) == 2 and not hidden(tmp_path)
 
 
-@pytest.mark.parametrize("engine", ["threads", Processes])
-def test_an_unknown_engine_is_refused_with_the_known_ones(tmp_path, engine):
+@pytest.mark.parametrize("wrong", ["threads", Processes])
+def test_unknown_workers_are_refused_with_a_list_of_all(tmp_path, wrong):
     with pytest.raises(ArgumentError, match="in-process, processes, ray"):
-        sweep(tasks.measured, configs(), tmp_path, engine=engine)
+        sweep(tasks.measured, configs(), tmp_path, workers=wrong)
 
 
 # Processes ------------------------------------------------------------------------------------------------------------
@@ -201,19 +204,19 @@ class Opaque:
 
 def test_who_asks_for_one_thread_gets_one_in_every_process(tmp_path, monkeypatch):
     """16 cores, two sweeps of 4 processes each, and OMP_NUM_THREADS=1: 8 threads, not 32."""
-    monkeypatch.setattr(engines, "_cores", lambda: 16)
+    monkeypatch.setattr(workers, "_cores", lambda: 16)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    (record,) = sweep(tasks.dangerous, [Config(0, folder=str(tmp_path))], tmp_path / "out", engine=Processes(4))
+    (record,) = sweep(tasks.dangerous, [Config(0, folder=str(tmp_path))], tmp_path / "out", workers=Processes(4))
     assert record.scalars["threads"] == 1
 
 
 def test_a_worker_that_is_killed_or_raises_or_gets_what_cannot_travel_costs_only_its_task(tmp_path, monkeypatch):
     """In one sweep, as processes that import torch take seconds: also that each has its share of the cores."""
-    monkeypatch.setattr(engines, "_cores", lambda: 7)
+    monkeypatch.setattr(workers, "_cores", lambda: 7)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     given = [Opaque(3) if index == 3 else Config(index, folder=str(tmp_path)) for index in range(6)]
     with pytest.warns(SweepWarning) as warned, pytest.raises(SweepError, match="3 of 6 tasks failed") as caught:
-        sweep(tasks.dangerous, given, tmp_path / "out", engine=Processes(workers=2, retries=1))
+        sweep(tasks.dangerous, given, tmp_path / "out", workers=Processes(count=2, retries=1))
     told = {failure.config.index: failure.error for failure in caught.value.failures}
     assert told[1] == "KeyError: 'no such checkpoint'" and "not to be pickled" in told[3]
     assert told[2].startswith("Its process died 2 times")
@@ -230,7 +233,7 @@ def test_a_worker_that_is_killed_or_raises_or_gets_what_cannot_travel_costs_only
 @pytest.mark.parametrize("task", [lambda config: {}, partial(lambda config: {})])
 def test_a_function_that_no_other_process_can_import_is_refused(tmp_path, task):
     with pytest.raises(ArgumentError, match="cannot be called in another process"):
-        sweep(task, configs(), tmp_path, engine="processes")
+        sweep(task, configs(), tmp_path, workers="processes")
 
 
 def test_a_function_that_a_worker_does_not_find_is_refused_before_the_work(tmp_path, monkeypatch, capfd):
@@ -240,29 +243,29 @@ def test_a_function_that_a_worker_does_not_find_is_refused_before_the_work(tmp_p
     here_only.__qualname__ = "here_only"
     monkeypatch.setattr(sys.modules[__name__], "here_only", here_only, raising=False)
     with pytest.raises(ArgumentError, match="cannot be called in another process"):
-        sweep(here_only, configs(), tmp_path, engine=Processes(workers=1))
+        sweep(here_only, configs(), tmp_path, workers=Processes(count=1))
 
 
 def test_no_process_at_all_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="over 0 processes"):
-        sweep(tasks.measured, configs(), tmp_path, engine=Processes(workers=0))
+        sweep(tasks.measured, configs(), tmp_path, workers=Processes(count=0))
 
 
 # The driver is killed -------------------------------------------------------------------------------------------------
 
 DRIVER = """
 import sys
-from ritz.lab.sweep import Processes, sweep
+from ritz.lab.sweeps import Processes, sweep
 from tests.lab import sweep_tasks as tasks
 if __name__ == "__main__":
     folder = sys.argv[1]
     configs = [tasks.Config(index, folder=folder) for index in range(6)]
-    sweep(tasks.endless_at_two, configs, folder + "/out", engine=Processes(workers=2))
+    sweep(tasks.endless_at_two, configs, folder + "/out", workers=Processes(count=2))
 """
 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
-from ritz.lab.sweep import sweep
+from ritz.lab.sweeps import sweep
 from tests.lab import sweep_tasks as tasks
 
 def run(write):
@@ -284,11 +287,24 @@ for write in map(int, sys.argv[2:]):
 """
 
 
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
+def until(condition, driver):
+    """Wait for it, but not for a driver that has ended by itself, or hangs."""
+    deadline = time.monotonic() + PATIENCE
     while not condition():
+        assert driver.poll() in (None, -signal.SIGKILL), f"the driver ended with {driver.returncode}"
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.02)
+
+
+@contextmanager
+def process(*arguments):
+    """A Python process that does not outlive the test, however that ends; its workers end with it."""
+    started = subprocess.Popen([sys.executable, *map(str, arguments)], env=ENVIRONMENT)
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait()
 
 
 def alive(pid):
@@ -303,14 +319,13 @@ def alive(pid):
 def test_a_killed_driver_loses_nothing_that_was_done_and_leaves_no_worker_behind(tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    driver = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=environment)
     out = tmp_path / "out"
-    until(lambda: tasks.calls(tmp_path, 2) and tasks.calls(tmp_path, 3))
-    workers = {int(pid) for i in range(4) for pid in tasks.calls(tmp_path, i)}
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-    until(lambda: not any(map(alive, workers)))
+    with process(script, tmp_path) as driver:
+        until(lambda: tasks.calls(tmp_path, 2) and tasks.calls(tmp_path, 3), driver)
+        pids = {int(pid) for i in range(4) for pid in tasks.calls(tmp_path, i)}
+        driver.kill()
+        driver.wait()
+        until(lambda: not any(map(alive, pids)), driver)
     done = [i for i in range(6) if (out / key(Config(i, folder=str(tmp_path)))).exists()]
     assert done == [0, 1]
 
@@ -325,8 +340,7 @@ def test_a_killed_driver_loses_nothing_that_was_done_and_leaves_no_worker_behind
 def test_a_driver_killed_while_it_writes_leaves_nothing_half_written(tmp_path):
     script, writes = tmp_path / "driver.py", ["4", "5", "6"]  # of the second record: its arrays, its JSON, its folder
     script.write_text(KILLED_WHILE_WRITING)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, str(script), str(tmp_path), *writes], env=environment, check=True)
+    subprocess.run([sys.executable, str(script), str(tmp_path), *writes], env=ENVIRONMENT, check=True)
     reference = sweep(tasks.measured, configs(), tmp_path / "reference")
     for out in (tmp_path / write for write in writes):
         assert [path.name for path in out.glob("[!.]*")] == [key(Config(0))]
@@ -340,7 +354,7 @@ def test_a_driver_killed_while_it_writes_leaves_nothing_half_written(tmp_path):
 
 
 class FakeRay(SimpleNamespace):
-    """The part of Ray's interface that the engine uses, in this process. It counts what it was asked for."""
+    """The part of Ray's interface that a sweep uses, in this process. It counts what it was asked for."""
 
     class RayError(Exception):
         pass
@@ -395,7 +409,7 @@ def with_ray(monkeypatch, ray):
 
 def test_on_ray_tasks_ask_for_their_share_and_give_the_same_results(tmp_path, monkeypatch, one_thread):
     ray = with_ray(monkeypatch, FakeRay(gpus=1.0))
-    records = sweep(tasks.measured, configs(), tmp_path / "a", engine=Ray(gpus_per_task=0.25, retries=5))
+    records = sweep(tasks.measured, configs(), tmp_path / "a", workers=Ray(gpus_per_task=0.25, retries=5))
     assert ray.asked[0]["address"] is None
     assert ray.asked[1] == {"num_cpus": 1, "num_gpus": 0.25, "max_retries": 5}
     assert ray.shut == 1
@@ -404,36 +418,35 @@ def test_on_ray_tasks_ask_for_their_share_and_give_the_same_results(tmp_path, mo
 
 def test_a_cluster_that_was_joined_before_is_left_running(tmp_path, monkeypatch, one_thread):
     ray = with_ray(monkeypatch, FakeRay(running=True))
-    sweep(tasks.measured, configs(), tmp_path, engine="ray")
+    sweep(tasks.measured, configs(), tmp_path, workers="ray")
     assert ray.running and ray.shut == 0
 
 
 def test_what_ray_loses_is_a_failure_and_costs_nobody_else(tmp_path, monkeypatch, one_thread):
     with_ray(monkeypatch, FakeRay(lost=[1]))
     with pytest.warns(SweepWarning), pytest.raises(SweepError, match="the node went away") as caught:
-        sweep(tasks.measured, configs(), tmp_path, engine="ray")
+        sweep(tasks.measured, configs(), tmp_path, workers="ray")
     assert [r is None for r in caught.value.records] == [False, True, False, False]
 
 
 def test_gpus_that_no_machine_has_are_not_waited_for(tmp_path, monkeypatch):
     ray = with_ray(monkeypatch, FakeRay())
     with pytest.raises(ArgumentError, match="1 GPUs per task"):
-        sweep(tasks.measured, configs(), tmp_path, engine=Ray(gpus_per_task=1))
+        sweep(tasks.measured, configs(), tmp_path, workers=Ray(gpus_per_task=1))
     assert ray.shut == 1
 
 
-def test_without_ray_the_engine_says_how_to_get_it(tmp_path, monkeypatch):
+def test_without_ray_the_message_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ArgumentError, match=r"pip install 'ritz\[ray\]'"):
-        sweep(tasks.measured, configs(), tmp_path, engine="ray")
+        sweep(tasks.measured, configs(), tmp_path, workers="ray")
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_real_ray_survives_a_killed_worker(tmp_path):
     """Runs where ray is installed, which the development environment does not ask for."""
     pytest.importorskip("ray")
-    engine = Ray(retries=2)
-    records = sweep(tasks.killed_once, configs(tmp_path), tmp_path / "out", engine=engine)
+    records = sweep(tasks.killed_once, configs(tmp_path), tmp_path / "out", workers=Ray(retries=2))
     assert len(tasks.calls(tmp_path, 1)) == 2
     assert_same(records, sweep(tasks.measured, configs(tmp_path), tmp_path / "b", name="killed_once"))
 

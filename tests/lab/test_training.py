@@ -19,8 +19,8 @@ import ritz
 from ritz import record
 from ritz.errors import ArgumentError, DataError, FileError
 from ritz.lab import ensemble
-from ritz.lab import train as lab
-from ritz.lab.train.schedules import Pace
+from ritz.lab import training as lab
+from ritz.lab.training.schedules import Pace
 
 F64 = torch.float64
 SQUARED, CROSS_ENTROPY = ritz.SquaredError(), nn.CrossEntropyLoss()
@@ -313,7 +313,7 @@ RUN = """
 import os, signal, sys, time, torch
 import torch._dynamo  # which the first optimiser imports: here once, and not in every process
 from torch import nn
-from ritz.lab import ensemble, train as lab
+from ritz.lab import ensemble, training as lab
 
 def run(kind, path):
     torch.manual_seed(0)

@@ -1,6 +1,6 @@
 """Many configs, one function: every result a record on the disk, so that nothing is computed twice and nothing lost.
 
-    records = sweep(measured, [Config(width=w) for w in (10, 100, 1000)], "out/widths", engine="processes")
+    records = sweep(measured, [Config(width=w) for w in (10, 100, 1000)], "out/widths", workers="processes")
 
 It can be stopped at any moment, killed even, and started again: what is in the folder is not computed again. Delete the
 folder when the function has changed: results are filed by their config alone.
@@ -17,7 +17,7 @@ from typing import Any
 from .. import progress
 from ..errors import ArgumentError, FileError, RitzError
 from ..record import Record, canonical, check_writable, discard, key, plain
-from .workers import ENGINES, Engine, Failure, InProcess, Processes, Ray, SweepWarning, Task, name_of, warn
+from .workers import WORKERS, Failure, InProcess, Processes, Ray, SweepWarning, Task, Workers, name_of, warn
 
 __all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "locked", "sweep"]
 
@@ -41,7 +41,7 @@ def sweep(
     configs: Iterable[Any],
     folder: str | Path,
     *,
-    engine: Engine | str = "in-process",
+    workers: Workers | str = "in-process",
     name: str | None = None,
 ) -> list[Record]:
     """One record for each config: from the folder if it is there, else by calling the task and putting it there.
@@ -51,12 +51,12 @@ def sweep(
     the sweep, `name` (the function's own, unless given) and the config. What does not belong to the identity of a
     result, such as the device, is best bound with `functools.partial`.
 
-    A task that raises is reported with its config at the end (SweepError), when all others have their result. Engines:
+    A task that raises is reported with its config at the end (SweepError), when all others have their result. Workers:
     "in-process", "processes" (one per core), "ray" (`pip install ritz[ray]`; starts or joins a cluster), or an instance
     of InProcess, Processes, Ray. Only the process that sweeps writes.
     """
     configs = list(configs)
-    name, runner = name or name_of(task), _engine(engine)
+    name, runner = name or name_of(task), _workers(workers)
     wanted = {key(_mapping(config)): config for config in configs}
     with locked(folder) as folder:
         found = {file: _stored(folder / file, config, name) for file, config in wanted.items()}
@@ -132,16 +132,16 @@ def _mapping(config: Any) -> dict[str, Any]:
     return values
 
 
-def _engine(engine: Engine | str) -> Engine:
-    if not isinstance(engine, str | type):
-        return engine
-    if not isinstance(engine, str) or engine not in ENGINES:
+def _workers(workers: Workers | str) -> Workers:
+    if not isinstance(workers, str | type):
+        return workers
+    if not isinstance(workers, str) or workers not in WORKERS:
         raise ArgumentError(
-            f"The engine {engine!r} was asked for.",
-            "There is none of this name.",
-            f"Use one of {', '.join(ENGINES)}, or an instance such as Processes(workers=4).",
+            f"The workers {workers!r} were asked for.",
+            "There are none of this name.",
+            f"Use one of {', '.join(WORKERS)}, or an instance such as Processes(count=4).",
         )
-    return ENGINES[engine]()
+    return WORKERS[workers]()
 
 
 def _failed(failures: tuple[Failure, ...], records: tuple[Record | None, ...], folder: Path) -> SweepError:
