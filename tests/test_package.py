@@ -1,26 +1,65 @@
 """What a user meets first: the names of the package, and the files its documents point to."""
 
+import ast
+import importlib
+import inspect
+import pkgutil
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import ritz
+from tests.source import ROOT, SOURCE
 
-ROOT = Path(__file__).parent.parent
+FOLDERS = sorted(path.parent.relative_to(SOURCE).parts for path in SOURCE.rglob("__init__.py"))
 
 
 def test_every_public_name_is_there():
-    assert all(hasattr(ritz, name) for name in ritz.__all__)
+    assert all(hasattr(ritz, name) for name in ritz.__all__) and {*ritz.__all__} <= {*dir(ritz)}
+    assert len(ritz.__all__) == len({*ritz.__all__}) <= 45
+
+
+def test_every_submodule_is_there():
+    inside = {module.name for module in pkgutil.iter_modules(ritz.__path__)} - {"__main__"}
+    assert inside <= {*dir(ritz)} and all(inspect.ismodule(getattr(ritz, name)) for name in inside)
+
+
+def test_the_type_checker_and_python_find_the_public_names_in_the_same_places():
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    (guard,) = [node for node in tree.body if isinstance(node, ast.If)]
+    homes = {node.module: {alias.name for alias in node.names} for node in guard.body}
+    modules = homes.pop(None)
+    assert homes == {home: {*names} for home, names in ritz._HOMES.items()}
+    assert modules.union(*homes.values()) == {*ritz.__all__}
+
+
+@pytest.mark.parametrize("parts", FOLDERS, ids=".".join)
+def test_no_function_shadows_a_module(parts):
+    name = ".".join(("ritz", *parts))
+    package = importlib.import_module(name)
+    inside = [module.name for module in pkgutil.iter_modules(package.__path__) if module.name != "__main__"]
+    modules = {inner: importlib.import_module(f"{name}.{inner}") for inner in inside}
+    assert all(getattr(package, inner) is module for inner, module in modules.items())
+
+
+@pytest.mark.parametrize("parts", FOLDERS, ids=".".join)
+def test_every_name_that_a_folder_offers_is_there(parts):
+    package = importlib.import_module(".".join(("ritz", *parts)))
+    assert all(hasattr(package, name) for name in getattr(package, "__all__", ()))
 
 
 def test_parts_come_on_demand_and_unknown_names_are_refused():
     """In a process of its own: here, other tests have imported them."""
     code = (
         "import sys, ritz\n"
-        "assert 'ritz.lab' not in sys.modules and 'lab' in dir(ritz) and 'data' in dir(ritz.lab)\n"
+        "def absent(*names): assert not [name for name in names if name in sys.modules], names\n"
+        "absent('torch', 'numpy', 'scipy', 'matplotlib', 'sklearn', 'rich', 'typer', 'ritz.lab')\n"
+        "ritz.Risk, ritz.hessian, ritz.eigenpairs, ritz.spectral_density, ritz.attribution, ritz.kfac, ritz.Record\n"
+        "ritz.theory, ritz.solvers, ritz.classes\n"
+        "absent('matplotlib', 'sklearn', 'rich', 'typer', 'ritz.lab', 'ritz.papers', 'ritz.cli')\n"
+        "assert 'lab' in dir(ritz) and 'data' in dir(ritz.lab)\n"
         "assert ritz.lab.data.digits and ritz.lab.training.HALVING and ritz.analysis.classes.run\n"
         "assert not hasattr(ritz, 'labs') and not hasattr(ritz.lab, 'dates')"
     )

@@ -1,14 +1,21 @@
 """Spectroscopy for neural networks: the spectrum of a network's curvature, with every number certified.
 
-risk = ritz.Risk(model.eval(), torch.nn.CrossEntropyLoss(), (x, y))
-H = ritz.hessian(risk)
-top = ritz.eigenpairs(H, 10)
-spectrum = ritz.spectral_density(H, outliers=10)
-ritz.plot.density(ax, spectrum)
+>>> import torch
+>>> x, y = torch.eye(6).repeat(3, 1), torch.arange(18) % 3
+>>> model = torch.nn.Linear(6, 3)
+>>> risk = ritz.Risk(model.eval(), torch.nn.CrossEntropyLoss(), (x, y))
+>>> H = ritz.hessian(risk)
+>>> top = ritz.eigenpairs(H, 5)
+>>> bool(top.converged.all())  # each with a certified residual
+True
+>>> spectrum = ritz.spectral_density(H, num_steps=10, outliers=5)
+>>> figure, (ax,) = ritz.plot.panels()
+>>> picture = ritz.plot.density(ax, spectrum, outliers=5)
 """
 
 from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,4 +89,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    modules = (module.name for module in iter_modules(__path__))
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *modules})

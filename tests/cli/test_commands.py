@@ -1,7 +1,6 @@
 """The command as people use it: what it prints, what it writes, and how it says no."""
 
 import json
-import re
 import subprocess
 import sys
 from importlib.metadata import version as version_of
@@ -276,12 +275,6 @@ def test_a_record_is_json_that_others_can_read(folder):
     spectrum("mine.py:risk")
     header = json.loads((folder / "out/mine-risk/record.json").read_text())
     assert header["scalars"]["trace_error"] > 0 and header["provenance"]["device"] == "cpu"
-
-
-def test_the_example_of_the_readme_runs(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text(), re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
-    assert "products" in capsys.readouterr().out
 
 
 def test_the_default_number_of_eigenpairs_fits_a_small_layer(folder):
