@@ -31,10 +31,10 @@ lab.training: schedules rates pauses networks linear
 lab.ensemble: weights stack lanczos curvature training
 papers: frame linear2026 singh2026 singh2024
 papers.frame: statistics pictures claims accuracy figure overrides results registry
-papers.linear2026: data networks setting judged pictures closed_form along_training imbalance
+papers.linear2026: paper data networks setting curves imbalance_claims pictures closed_form along_training imbalance
 papers.singh2026: ranges regression correlations scale deep pairs relu evolution edge readings stability attention
       attention_sinks pretraining gpt gpt_sinks
-papers.singh2024: poster
+papers.singh2024: paper poster
 integrations: curvlinops
 cli: options failures tables target spectrum demo classes papers verification commands
 """

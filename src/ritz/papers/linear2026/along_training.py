@@ -18,18 +18,18 @@ from torch import Tensor
 from ... import plot
 from ...errors import ArgumentError
 from ...operators import gauss_newton, hessian
-from ...record import Claim, Record
+from ...record import Record
 from ...solvers import hutchinson
-from ..frame.accuracy import well_measured
+from ..frame.accuracy import eigenvalue_statement
 from ..frame.claims import at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
 from ..frame.statistics import spearman
-from . import BEYOND, claim, data, pictures
+from . import data, pictures
 from .data import TITLES, White, Whitening
-from .judged import TO_A_PERCENT, named, still_above
 from .networks import Chain, Start, WhiteDescent, initial_weights, printed_pairs, printed_trace, risk_of, top_eigenpairs
-from .setting import Setting, by_data_set, late
+from .paper import BEYOND, says
+from .setting import TO_A_PERCENT, Setting, by_data_set, by_title, distance_to_minimum, late, titles
 
 # Fixed before the runs at preset "paper": see docs/decisions.md.
 VERY_WELL = at_most(0.05, partly=0.2)  # two curves that one cannot, or can hardly, tell apart
@@ -62,7 +62,7 @@ _PAIRS = replace(  # Fig. 4: "2-layer Linear-MLP with width 256", "η_max = 0.00
 
 def run_trace(config: Config, context: Context) -> dict[str, Any]:
     """tr H by Hutchinson's method and by eq. (7), at some epochs of every data set: arrays data × pause."""
-    return by_data_set(partial(trained, measure=traces), config, context, name="traces")
+    return by_data_set(partial(train, measure=traces), config, context, name="traces")
 
 
 def run_pairs(config: Config, context: Context) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def run_pairs(config: Config, context: Context) -> dict[str, Any]:
             "(15) and this figure are of two layers.",
             "Leave depth at 2; linear2026.fig3 takes any depth.",
         )
-    found = by_data_set(partial(trained, measure=pairs), config, context, name="pairs")
-    return found | {"num_nonzero": _count(config)}
+    arrays = by_data_set(partial(train, measure=pairs), config, context, name="pairs")
+    return arrays | {"num_nonzero": _count(config)}
 
 
 def traces(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: Config) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def pairs(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: C
     return {"measured": values, "error": residuals, "printed": printed, "norms": norms}
 
 
-def trained(
+def train(
     config: Config, *, measure: Measure, device: torch.device, data_dir: Path | None = None, folder: Path | None = None
 ) -> dict[str, np.ndarray]:
     """Train a network on one data set and measure it on the way; the loss, too, is that after the step."""
@@ -108,17 +108,17 @@ def trained(
     X, Y = data.regression(cut, device)
     white = White.of(data.white_inputs(X, config.sigma_x, config.inputs), Y, config.sigma_x)
     descent = WhiteDescent([config.weights(config.start, white.T.shape[1], white.T)], [white])
-    wanted = late(config.num_epochs, config.num_pauses)
+    epochs = late(config.num_epochs, config.num_pauses)
     file = None if folder is None else folder / "training" / f"{name}.npz"
     settings: dict[str, Any] = {"learning_rate": config.learning_rate, "num_epochs": config.num_epochs}
     for pause in descent.pauses(checkpoint=file, **settings):
-        if pause.epoch in wanted and math.isfinite(loss := white.loss(descent.weights(pause.parameters, 0))):
+        if pause.epoch in epochs and math.isfinite(loss := white.loss(descent.weights(pause.parameters, 0))):
             rate = pause.learning_rate[0]
             pause.note(after=loss, rate=rate, **measure(descent, pause.parameters, pause.epoch, config))
-    noted = {key: series for key, series in pause.history.items() if key not in ("loss", "learning_rate")}
-    found = {key: series.at(wanted) for key, series in noted.items()}
-    found |= {"loss": found.pop("after"), "learning_rate": found.pop("rate")}
-    return found | {"epochs": np.array(wanted), "rest": np.full(len(wanted), white.rest)}
+    series_of = {key: series for key, series in pause.history.items() if key not in ("loss", "learning_rate")}
+    arrays = {key: series.at(epochs) for key, series in series_of.items()}
+    arrays |= {"loss": arrays.pop("after"), "learning_rate": arrays.pop("rate")}
+    return arrays | {"epochs": np.array(epochs), "rest": np.full(len(epochs), white.rest)}
 
 
 def _count(config: Config) -> np.ndarray:
@@ -162,8 +162,8 @@ def draw_pairs(record: Record) -> MatplotlibFigure:
     for index, (name, ax) in enumerate(zip(names, axes, strict=True)):
         error = 100 * _pair_errors(arrays["measured"][index], arrays["printed"][index])
         for rank, shade in enumerate(shades):
-            told = f"λ{rank + 1}" if rank in (0, len(shades) - 1) else None
-            pictures.series(ax, arrays["epochs"][index], error[:, rank], color=shade, linewidth=0.9, label=told)
+            label = f"λ{rank + 1}" if rank in (0, len(shades) - 1) else None
+            pictures.series(ax, arrays["epochs"][index], error[:, rank], color=shade, linewidth=0.9, label=label)
         pictures.series(ax, arrays["epochs"][index], error.mean(1), color="black", linewidth=1.6, label="mean")
         titled(ax, TITLES[name])
         ax.set_yscale("log")
@@ -172,111 +172,151 @@ def draw_pairs(record: Record) -> MatplotlibFigure:
     return figure
 
 
-def judge_trace(record: Record) -> list[Claim]:
-    """Fig. 3."""
-    arrays, names = record.arrays, _titles(record)
-    relative = np.abs(arrays["measured"] - arrays["printed"]) / np.abs(arrays["printed"])
-    units = np.abs(arrays["measured"] - arrays["printed"]) / arrays["error"]
-    where, told = "Fig. 3; Sec. 2.2", _worst(names, arrays["epochs"], relative, units)
-    return [
-        claim(
-            "Eq. (7) holds very well for the sum of the eigenvalues of the Hessian (largest difference along training "
-            "from Hutchinson's estimate with random signs, relative to (7)).",
-            where=where, rule=each(VERY_WELL), measured=named(names, relative.max(1)), expected=0.0,
-            why=told,
-        ),
-        claim(
-            "It does so even early in training, when the loss is high (difference after the first epoch, relative to "
-            "(7)).",
-            where=where, rule=each(VERY_WELL), measured=named(names, relative[:, 0]), expected=0.0,
-            why=told,
-        ),
-        claim(
-            "Eq. (7) is no approximation but the trace of the full Hessian at any loss (largest difference from "
-            "Hutchinson's estimate, in standard errors; random signs where App. C has Gaussian vectors).",
-            paper=BEYOND, where="Fig. 3", rule=each(WITHIN_NOISE), measured=named(names, units.max(1)),
-            expected="noise", why=told,
-        ),
-    ]  # fmt: skip
-
-
-def _worst(names: list[str], epochs: np.ndarray, relative: np.ndarray, units: np.ndarray) -> str:
-    """Where (7) and the estimate differ most."""
-    row, column = np.unravel_index(np.argmax(np.nan_to_num(relative, nan=np.inf)), relative.shape)
-    return (
-        f"The largest difference, {relative[row, column]:.2g} of (7), is at epoch {epochs[row, column]:g} of "
-        f"{names[row]}: {units[row, column]:.2g} standard errors of the estimate."
-    )
-
-
-def judge_pairs(record: Record) -> list[Claim]:
-    """Fig. 4."""
-    names = _titles(record)
-    residuals = (record.arrays["error"] / record.arrays["measured"][..., :1]).max((1, 2))
-    early = "The search ended before all pairs had converged."
-    what = "are eigenvalues of the Hessian"
-    return [
-        _increasingly_precise(record, names),
-        *_at_the_end(record, names),
-        _counted(record),
-        well_measured(named(names, residuals), paper=BEYOND, where="Fig. 4", why=early, what=what, scale="λ₁"),
-    ]
-
-
-def _titles(record: Record) -> list[str]:
-    return [TITLES[name] for name in record.config["data"]]
-
-
-def _increasingly_precise(record: Record, names: list[str]) -> Claim:
-    mean = _pair_errors(record.arrays["measured"], record.arrays["printed"]).mean(2)
-    falls = {name: spearman(record.arrays["epochs"][i], mean[i]) for i, name in enumerate(names)}
-    down = np.sum(np.diff(mean) < 0, 1)
-    steps = ", ".join(f"{name} {count} of {mean.shape[1] - 1}" for name, count in zip(names, down, strict=True))
-    return claim(
-        "Eq. (15) becomes increasingly precise as training progresses (rank correlation of its mean error with the "
-        "epoch).",
-        where="Fig. 4; App. B", rule=each(FALLS), measured=falls, expected=-1.0,
-        why=f"Steps from one pause to the next in which the error falls: {steps}.",
-    )  # fmt: skip
-
-
-def _at_the_end(record: Record, names: list[str]) -> list[Claim]:
-    """Eq. (15), and (10) for the largest eigenvalue, after the last epoch."""
-    end = {key: array[:, -1] for key, array in record.arrays.items() if key != "num_nonzero"}
-    mean = _pair_errors(end["measured"], end["printed"]).mean(1)
-    sums = np.abs(record.config["sigma_x"] ** 2 * (end["norms"] ** 2).sum(1) / end["measured"][:, 0] - 1)
-    above = still_above(end["loss"], end["rest"], end["learning_rate"])
-    why = f"is of the Gauss-Newton matrix, H at a minimum. {above}"
-    return [
-        claim(
-            "At the end of training eq. (15) gives the top eigenvalues of the Hessian (mean error, relative to the "
-            "measured ones).",
-            where="Fig. 4; App. B", rule=each(TO_A_PERCENT), measured=named(names, mean), expected=0.0,
-            why=f"(15) {why}",
-        ),
-        claim(
-            "The sharpness of two layers is σₓ²(‖W₁‖₂² + ‖W₂‖₂²), not the larger of the two (error at the end, "
-            "relative to the measured one).",
-            where="eq. (10)", rule=each(TO_A_PERCENT), measured=named(names, sums), expected=0.0, why=f"(10) {why}",
-        ),
-    ]  # fmt: skip
-
-
-def _counted(record: Record) -> Claim:
-    d0, d1, d2 = record.config["counted"]
-    return claim(
-        f"At most min(d₀, d₁) · min(d₁, d₂) eigenvalues are non-zero (their number for d = {d0}, {d1}, {d2}, in "
-        "units of that).",
-        where="App. B, last paragraph", rule=NO_MORE, expected=1.0,
-        measured=float(record.arrays["num_nonzero"][0]) / (min(d0, d1) * min(d1, d2)),
-        why="(15) runs over i ≤ d₀ and j ≤ d₂ with singular values continued by zeros, so that a hidden layer narrower "
-        "than one of them leaves more eigenvalues.",
-    )  # fmt: skip
-
-
 def _pair_errors(measured: np.ndarray, printed: np.ndarray) -> np.ndarray:
     """|λ - λ'|/λ, rank by rank."""
     return np.abs(printed - measured) / np.abs(measured)
+
+
+def _differences(record: Record) -> np.ndarray:
+    """Of Hutchinson's estimate from (7), data × pause, relative to (7)."""
+    printed = record.arrays["printed"]
+    return np.asarray(np.abs(record.arrays["measured"] - printed) / np.abs(printed))
+
+
+def _standard_errors(record: Record) -> np.ndarray:
+    """The same differences in units of the estimate's standard error."""
+    return np.asarray(np.abs(record.arrays["measured"] - record.arrays["printed"]) / record.arrays["error"])
+
+
+def _largest_difference(record: Record) -> str:
+    """Where (7) and the estimate differ most."""
+    relative, units = _differences(record), _standard_errors(record)
+    row, column = np.unravel_index(np.argmax(np.nan_to_num(relative, nan=np.inf)), relative.shape)
+    return (
+        f"The largest difference, {relative[row, column]:.2g} of (7), is at epoch "
+        f"{record.arrays['epochs'][row, column]:g} of {titles(record)[row]}: {units[row, column]:.2g} standard errors "
+        "of the estimate."
+    )
+
+
+TRACE = (  # Fig. 3
+    says(
+        "Eq. (7) holds very well for the sum of the eigenvalues of the Hessian (largest difference along training from "
+        "Hutchinson's estimate with random signs, relative to (7)).",
+        where="Fig. 3; Sec. 2.2",
+        measured=lambda record: by_title(record, _differences(record).max(1)),
+        rule=each(VERY_WELL),
+        expected=0.0,
+        why=_largest_difference,
+    ),
+    says(
+        "It does so even early in training, when the loss is high (difference after the first epoch, relative to (7)).",
+        where="Fig. 3; Sec. 2.2",
+        measured=lambda record: by_title(record, _differences(record)[:, 0]),
+        rule=each(VERY_WELL),
+        expected=0.0,
+        why=_largest_difference,
+    ),
+    says(
+        "Eq. (7) is no approximation but the trace of the full Hessian at any loss (largest difference from "
+        "Hutchinson's estimate, in standard errors; random signs where App. C has Gaussian vectors).",
+        paper=BEYOND,
+        where="Fig. 3",
+        measured=lambda record: by_title(record, _standard_errors(record).max(1)),
+        rule=each(WITHIN_NOISE),
+        expected="noise",
+        why=_largest_difference,
+    ),
+)
+
+
+def _mean_errors(record: Record) -> np.ndarray:
+    """Of (15) over the ranks, data × pause."""
+    return _pair_errors(record.arrays["measured"], record.arrays["printed"]).mean(2)
+
+
+def _correlations_with_epochs(record: Record) -> dict[str, float]:
+    rows = zip(titles(record), record.arrays["epochs"], _mean_errors(record), strict=True)
+    return {name: spearman(epochs, errors) for name, epochs, errors in rows}
+
+
+def _steps_down(record: Record) -> str:
+    errors = _mean_errors(record)
+    counts = zip(titles(record), np.sum(np.diff(errors) < 0, 1), strict=True)
+    steps = ", ".join(f"{name} {count} of {errors.shape[1] - 1}" for name, count in counts)
+    return f"Steps from one pause to the next in which the error falls: {steps}."
+
+
+def _errors_of_10(record: Record) -> np.ndarray:
+    """Of σₓ²(‖W₁‖₂² + ‖W₂‖₂²) at the end of training, relative to the measured sharpness."""
+    squares = (record.arrays["norms"][:, -1] ** 2).sum(1)
+    return np.asarray(np.abs(record.config["sigma_x"] ** 2 * squares / record.arrays["measured"][:, -1, 0] - 1))
+
+
+def _of_the_minimum(record: Record) -> str:
+    ends = (record.arrays[key][:, -1] for key in ("loss", "rest", "learning_rate"))
+    return f"is of the Gauss-Newton matrix, H at a minimum. {distance_to_minimum(*ends)}"
+
+
+def _share_of_nonzero(record: Record) -> float:
+    d0, d1, d2 = record.config["counted"]
+    return float(record.arrays["num_nonzero"][0]) / (min(d0, d1) * min(d1, d2))
+
+
+def _residuals(record: Record) -> dict[str, float]:
+    relative = record.arrays["error"] / record.arrays["measured"][..., :1]
+    return by_title(record, relative.max((1, 2)))
+
+
+PAIRS = (  # Fig. 4
+    says(
+        "Eq. (15) becomes increasingly precise as training progresses (rank correlation of its mean error with the "
+        "epoch).",
+        where="Fig. 4; App. B",
+        measured=_correlations_with_epochs,
+        rule=each(FALLS),
+        expected=-1.0,
+        why=_steps_down,
+    ),
+    says(
+        "At the end of training eq. (15) gives the top eigenvalues of the Hessian (mean error, relative to the "
+        "measured ones).",
+        where="Fig. 4; App. B",
+        measured=lambda record: by_title(record, _mean_errors(record)[:, -1]),
+        rule=each(TO_A_PERCENT),
+        expected=0.0,
+        why=lambda record: f"(15) {_of_the_minimum(record)}",
+    ),
+    says(
+        "The sharpness of two layers is σₓ²(‖W₁‖₂² + ‖W₂‖₂²), not the larger of the two (error at the end, relative "
+        "to the measured one).",
+        where="eq. (10)",
+        measured=lambda record: by_title(record, _errors_of_10(record)),
+        rule=each(TO_A_PERCENT),
+        expected=0.0,
+        why=lambda record: f"(10) {_of_the_minimum(record)}",
+    ),
+    says(
+        "At most min(d₀, d₁) · min(d₁, d₂) eigenvalues are non-zero (their number for a small network, in units of "
+        "that).",
+        where="App. B, last paragraph",
+        measured=_share_of_nonzero,
+        rule=NO_MORE,
+        expected=1.0,
+        why=lambda record: (
+            "(15) runs over i ≤ d₀ and j ≤ d₂ with singular values continued by zeros, so that a hidden layer narrower "
+            f"than one of them leaves more eigenvalues: here d = {', '.join(map(str, record.config['counted']))}."
+        ),
+    ),
+    eigenvalue_statement(
+        _residuals,
+        paper=BEYOND,
+        where="Fig. 4",
+        why="The search ended before all pairs had converged.",
+        what="are eigenvalues of the Hessian",
+        scale="λ₁",
+    ),
+)
 
 
 def _presets(paper: Config, pauses: int, *, learning_rate: float) -> dict[str, Config]:
@@ -294,7 +334,7 @@ FIGURES = {
             presets=_presets(Config(), 10, learning_rate=0.1),
             run=run_trace,
             draw=draw_trace,
-            claims=judge_trace,
+            claims=TRACE,
         ),
         Figure(
             "linear2026.fig4",
@@ -302,7 +342,7 @@ FIGURES = {
             presets=_presets(_PAIRS, 20, learning_rate=0.1),
             run=run_pairs,
             draw=draw_pairs,
-            claims=judge_pairs,
+            claims=PAIRS,
         ),
     )
 }

@@ -17,14 +17,14 @@ from torch import Tensor
 from ... import plot, theory
 from ...lab import data, init, models
 from ...operators import hessian
-from ...record import Claim, Record
+from ...record import Record
 from ...solvers import eigenpairs
 from ..frame.accuracy import LARGE_CLOSED_FORM
 from ..frame.claims import at_least, at_most, each, within
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
-from . import claim
 from .networks import printed_sharpness, risk_of
+from .paper import says
 
 # Fixed before the runs at preset "paper": see docs/decisions.md.
 NO_MORE = at_most(1.0)
@@ -86,7 +86,7 @@ def _at_zero_loss(widths: Sequence[int], config: RandomConfig, context: Context)
     )
     Y = model(X).detach()
     H = hessian(risk_of(model, (X, Y))).dense()
-    return S, Y, torch.linalg.eigvalsh(H.cpu())  # LAPACK: small eigenvalues are told from zero, to 1e-15 of the largest
+    return S, Y, torch.linalg.eigvalsh(H.cpu())  # LAPACK: it tells small eigenvalues from zero, to 1e-15 of the largest
 
 
 def draw_random(record: Record) -> MatplotlibFigure:
@@ -108,33 +108,46 @@ def draw_random(record: Record) -> MatplotlibFigure:
     return figure
 
 
-def judge_random(record: Record) -> list[Claim]:
-    """Fig. 1 left."""
-    measured, predicted = record.arrays["measured"], record.arrays["predicted"]
-    difference, top, width = np.abs(measured - predicted), float(np.abs(measured).max()), record.config["width"]
-    own, others = f"all d = {width}", "d = " + ", ".join(map(str, record.config["counted"]))
-    counts = {own: _count(measured) / width**2}
-    counts |= {others: _count(record.arrays["unequal"]) / min(record.config["counted"]) ** 2}
-    return [
-        claim(
-            "The theory predicts the non-zero eigenvalues exactly (largest error of all eigenvalues, relative to "
-            "λ_max).",
-            where="Fig. 1a; eq. (9), (13)", rule=LARGE_CLOSED_FORM, measured=float(difference.max()) / top,
-            expected=0.0, why=f"It is at the eigenvalue {measured[difference.argmax()]:.3g}.",
-        ),
-        claim(
-            "Of the p eigenvalues at most min(d)² are non-zero (their number, in units of that, for layers of equal "
-            "and of different widths).",
-            where="Sec. 3, after eq. (9)", rule=each(NO_MORE), measured=counts, expected=1.0,
-            why="(9) runs over i ≤ d_L and j ≤ d₀ with singular values continued by zeros: r(d₀ + d_L - r) "
-            "are non-zero for r singular values, which is min(d)² only where d₀ = d_L = min(d).",
-        ),
-    ]  # fmt: skip
-
-
 def _count(values: np.ndarray) -> int:
     """Eigenvalues that are not zero: what rounding makes of zero is below 1e-15 of the largest."""
     return int((np.abs(values) > NOT_ZERO * np.abs(values).max()).sum())
+
+
+def _errors(record: Record) -> np.ndarray:
+    """Of all predicted eigenvalues, relative to λ_max."""
+    measured = record.arrays["measured"]
+    return np.asarray(np.abs(measured - record.arrays["predicted"]) / np.abs(measured).max())
+
+
+def _shares_of_nonzero(record: Record) -> dict[str, float]:
+    """The number of eigenvalues that are not zero in units of min(d)², for equal widths and for others."""
+    width, widths = record.config["width"], record.config["counted"]
+    return {
+        f"all d = {width}": _count(record.arrays["measured"]) / width**2,
+        "d = " + ", ".join(map(str, widths)): _count(record.arrays["unequal"]) / min(widths) ** 2,
+    }
+
+
+RANDOM = (  # Fig. 1 left
+    says(
+        "The theory predicts the non-zero eigenvalues exactly (largest error of all eigenvalues, relative to λ_max).",
+        where="Fig. 1a; eq. (9), (13)",
+        measured=lambda record: float(_errors(record).max()),
+        rule=LARGE_CLOSED_FORM,
+        expected=0.0,
+        why=lambda record: f"It is at the eigenvalue {record.arrays['measured'][_errors(record).argmax()]:.3g}.",
+    ),
+    says(
+        "Of the p eigenvalues at most min(d)² are non-zero (their number, in units of that, for layers of equal and of "
+        "different widths).",
+        where="Sec. 3, after eq. (9)",
+        measured=_shares_of_nonzero,
+        rule=each(NO_MORE),
+        expected=1.0,
+        why="(9) runs over i ≤ d_L and j ≤ d₀ with singular values continued by zeros: r(d₀ + d_L - r) are non-zero "
+        "for r singular values, which is min(d)² only where d₀ = d_L = min(d).",
+    ),
+)
 
 
 def run_contour(config: ContourConfig, context: Context) -> dict[str, Any]:
@@ -204,57 +217,94 @@ def draw_contour(record: Record) -> MatplotlibFigure:
     return figure
 
 
-_SEC_4 = "Fig. 1b; Sec. 4, after eq. (14)"
-
-
-def judge_contour(record: Record) -> list[Claim]:
-    """Fig. 1 middle: what (14) says about depth, norm and size, held against measured networks."""
-    return [_everywhere(record), _independent_of_size(record), *_amplified_by_depth(record)]
-
-
-def _everywhere(record: Record) -> Claim:
+def _errors_of_14(record: Record) -> np.ndarray:
+    """Depth × share, relative to (14)."""
     depths, shares, sigma_x = record.config["depths"], record.arrays["shares"], record.config["sigma_x"]
     printed = np.array([[printed_sharpness(a, depth, sigma_x) for a in shares] for depth in depths])
-    error = np.abs(record.arrays["sharpness"] / printed - 1)
+    return np.asarray(np.abs(record.arrays["sharpness"] / printed - 1))
+
+
+def _place_of_largest_error(record: Record) -> str:
+    error = _errors_of_14(record)
     row, column = np.unravel_index(np.argmax(error), error.shape)
-    return claim(
-        "Equation (14) is the sharpness of a balanced solution at zero loss, for every depth and spectral norm "
-        "of Y (largest error, relative to (14)).",
-        where="Fig. 1b; eq. (14)", rule=LARGE_CLOSED_FORM, expected=0.0, measured=float(error.max()),
-        why=f"The largest error is at L = {depths[row]} and α_max = {shares[column]:g}.",
-    )  # fmt: skip
+    depth, share = record.config["depths"][row], record.arrays["shares"][column]
+    return f"The largest error is at L = {depth} and α_max = {share:g}."
 
 
-def _independent_of_size(record: Record) -> Claim:
+def _spread_over_sizes(record: Record) -> float:
     sizes = record.arrays["by_size"]
-    return claim(
-        "The sharpness at a balanced solution is independent of the size n of the data set (difference between "
-        "the largest and the least, relative to the mean).",
-        where=_SEC_4, rule=LARGE_CLOSED_FORM, measured=float((sizes.max() - sizes.min()) / sizes.mean()), expected=0.0,
-        why=f"It is from {sizes.min():.4g} to {sizes.max():.4g} for the sizes measured.",
-    )  # fmt: skip
+    return float((sizes.max() - sizes.min()) / sizes.mean())
 
 
-def _amplified_by_depth(record: Record) -> list[Claim]:
-    """What becomes of the rise in sharpness from even labels to one large class."""
-    depths, sharpness = record.config["depths"], record.arrays["sharpness"]
-    rise = sharpness[:, -1] - sharpness[:, 0]
-    steps = rise[1:] / rise[:-1]
-    leading = float(np.log(depths[-1] / depths[0]) / np.log(rise[-1] / rise[0])) if np.all(rise > 0) else np.nan
-    return [
-        claim(
-            "Large depths amplify the effect of the label distribution (smallest ratio of the rise in sharpness from "
-            "one depth to the next).",
-            where=_SEC_4, rule=GROWS, measured=float(steps.min()), expected="> 1",
-            why=f"The rise is less for L = {depths[int(steps.argmin()) + 1]} than for the depth before it.",
+def _rise(record: Record) -> np.ndarray:
+    """In sharpness from even labels to one large class, for each depth."""
+    sharpness = record.arrays["sharpness"]
+    return np.asarray(sharpness[:, -1] - sharpness[:, 0])
+
+
+def _growth(record: Record) -> np.ndarray:
+    """Of the rise from each depth to the next, as a factor."""
+    rise = _rise(record)
+    return np.asarray(rise[1:] / rise[:-1])
+
+
+def _part_of_depth(record: Record) -> float:
+    """Of the factor L in the growth of the rise, on a logarithmic scale."""
+    depths, rise = record.config["depths"], _rise(record)
+    return float(np.log(depths[-1] / depths[0]) / np.log(rise[-1] / rise[0])) if np.all(rise > 0) else np.nan
+
+
+def _growth_in_words(record: Record) -> str:
+    depths, rise = record.config["depths"], _rise(record)
+    return (
+        "The rise does not grow from the least to the largest depth as the factor L does: it is "
+        f"{rise[-1] / rise[0]:.3g} times as large, L {depths[-1] / depths[0]:.3g} times."
+    )
+
+
+CONTOUR = (  # Fig. 1 middle: what (14) says about depth, norm and size, held against measured networks
+    says(
+        "Equation (14) is the sharpness of a balanced solution at zero loss, for every depth and spectral norm of Y "
+        "(largest error, relative to (14)).",
+        where="Fig. 1b; eq. (14)",
+        measured=lambda record: float(_errors_of_14(record).max()),
+        rule=LARGE_CLOSED_FORM,
+        expected=0.0,
+        why=_place_of_largest_error,
+    ),
+    says(
+        "The sharpness at a balanced solution is independent of the size n of the data set (difference between the "
+        "largest and the least, relative to the mean).",
+        where="Fig. 1b; Sec. 4, after eq. (14)",
+        measured=_spread_over_sizes,
+        rule=LARGE_CLOSED_FORM,
+        expected=0.0,
+        why=lambda record: (
+            f"It is from {record.arrays['by_size'].min():.4g} to {record.arrays['by_size'].max():.4g} for the sizes "
+            "measured."
         ),
-        claim(
-            "That is mainly due to the leading factor L (its part in the growth of the rise, on a logarithmic scale).",
-            where=_SEC_4, rule=MAINLY, measured=leading, expected=1.0,
-            why="The rise does not grow from the least to the largest depth as the factor L does: it is "
-            f"{rise[-1] / rise[0]:.3g} times as large, L {depths[-1] / depths[0]:.3g} times.",
+    ),
+    says(
+        "Large depths amplify the effect of the label distribution (smallest ratio of the rise in sharpness from one "
+        "depth to the next).",
+        where="Fig. 1b; Sec. 4, after eq. (14)",
+        measured=lambda record: float(_growth(record).min()),
+        rule=GROWS,
+        expected="> 1",
+        why=lambda record: (
+            f"The rise is less for L = {record.config['depths'][int(_growth(record).argmin()) + 1]} than for the depth "
+            "before it."
         ),
-    ]  # fmt: skip
+    ),
+    says(
+        "That is mainly due to the leading factor L (its part in the growth of the rise, on a logarithmic scale).",
+        where="Fig. 1b; Sec. 4, after eq. (14)",
+        measured=_part_of_depth,
+        rule=MAINLY,
+        expected=1.0,
+        why=_growth_in_words,
+    ),
+)
 
 
 def _middle(values: Sequence[Any]) -> Any:
@@ -272,7 +322,7 @@ FIGURES = {
             presets={"paper": RandomConfig(), "laptop": RandomConfig(), "smoke": RandomConfig(depth=3, width=6)},
             run=run_random,
             draw=draw_random,
-            claims=judge_random,
+            claims=RANDOM,
         ),
         Figure(
             "linear2026.fig1b",
@@ -280,7 +330,7 @@ FIGURES = {
             presets={"paper": ContourConfig(), "laptop": ContourConfig(), "smoke": replace(_SMALL, num_examples=40)},
             run=run_contour,
             draw=draw_contour,
-            claims=judge_contour,
+            claims=CONTOUR,
         ),
     )
 }

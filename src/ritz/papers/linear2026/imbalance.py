@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from ...errors import ArgumentError
 from ...lab import ensemble, models
 from ...lab.training import HALVING, Checkpoint, Moments, compressed, linear_descent
-from ...record import Record
+from ...record import Picture, Record
 from ...risk import SquaredError
 from ..frame.figure import Context, Figure
-from . import data, judged, pictures
+from . import data, imbalance_claims, pictures
 from .data import Inputs, Whitening
 from .networks import Chain, Start, WhiteDescent, exact_sharpness, printed_sharpness, top_eigenpairs
 from .setting import Setting, by_data_set, logarithmic
@@ -60,7 +60,7 @@ def run(
 ) -> dict[str, Any]:
     """Train and measure networks on every data set, for every share of the largest class: arrays data × variant × α.
 
-    A figure needs some inputs to be judged by and may have others; not every one tells initial weights apart.
+    A figure needs some inputs to be judged by and may have others; not every one compares initial weights.
     """
     if need not in config.inputs or not set(config.inputs) <= {need, *may} or len(config.starts) > 1 + several_starts:
         others = f", and may have {', '.join(may)}" if may else ""
@@ -70,12 +70,10 @@ def run(
             + (", for one or both starts." if several_starts else ", for one start."),
             "Set these, or run another of linear2026.fig1c, fig2a, fig2b, fig2c, which share their settings.",
         )
-    return by_data_set(measured, config, context, name="networks")
+    return by_data_set(train, config, context, name="networks")
 
 
-def measured(
-    config: Config, *, device: torch.device, data_dir: Path | None = None, folder: Path | None = None
-) -> Arrays:
+def train(config: Config, *, device: torch.device, data_dir: Path | None = None, folder: Path | None = None) -> Arrays:
     """The networks of one data set: arrays variant × α; those of one kind are trained in step."""
     (name,) = config.data
     examples = data.training_set(name, data_dir)
@@ -87,8 +85,8 @@ def measured(
         file = None if folder is None else folder / "training" / f"{name}-{number}.npz"
         rows.append(_TRAINERS[kind[:2]](config, list(group), sets, file))
     shares = np.array([data.largest_share(cut) for cut in cuts])
-    found = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
-    return {key: values.reshape(-1, len(cuts), *values.shape[1:]) for key, values in found.items()} | {
+    joined = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
+    return {key: values.reshape(-1, len(cuts), *values.shape[1:]) for key, values in joined.items()} | {
         "shares": shares,
         "printed": np.array([printed_sharpness(share, config.depth, config.sigma_x) for share in shares]),
         "epochs": np.array(logarithmic(config.num_epochs, config.num_pauses)),
@@ -109,20 +107,20 @@ def _white(config: Config, group: list[Variant], sets: Regressions, file: Path |
     names = [(start, id(white)) for start, white in cases]
     distinct = list(dict.fromkeys(names))
     starts, problems = zip(*(cases[names.index(name)] for name in distinct), strict=True)
-    drawn = [config.weights(start, white.T.shape[1], white.T) for start, white in zip(starts, problems, strict=True)]
-    descent = WhiteDescent(drawn, problems)
+    weights = [config.weights(start, white.T.shape[1], white.T) for start, white in zip(starts, problems, strict=True)]
+    descent = WhiteDescent(weights, problems)
 
     def sharpness(pause: Checkpoint[Any, Any]) -> dict[str, Tensor]:
         layers = pause.parameters
         small = [descent.reduced(layers, index) for index in range(len(problems))]
-        return _sharpest([Chain(weights) for weights, _ in small], [white.examples() for _, white in small])
+        return _top_eigenvalues([Chain(weights) for weights, _ in small], [white.examples() for _, white in small])
 
     rate, epochs = config.learning_rate, config.num_epochs
-    found = _followed(descent.pauses(learning_rate=rate, num_epochs=epochs, checkpoint=file), sharpness, config)
-    found["exact"] = np.array([exact_sharpness(white, config.depth) for white in problems])
-    found["rest"] = np.array([white.rest for white in problems])
-    found["num_inputs"] = np.array([white.T.shape[1] for white in problems])
-    return {key: values[[distinct.index(name) for name in names]] for key, values in found.items()}
+    arrays = _measurements(descent.pauses(learning_rate=rate, num_epochs=epochs, checkpoint=file), sharpness, config)
+    arrays["exact"] = np.array([exact_sharpness(white, config.depth) for white in problems])
+    arrays["rest"] = np.array([white.rest for white in problems])
+    arrays["num_inputs"] = np.array([white.T.shape[1] for white in problems])
+    return {key: values[[distinct.index(name) for name in names]] for key, values in arrays.items()}
 
 
 def _raw(config: Config, group: list[Variant], sets: Regressions, file: Path | None) -> Arrays:
@@ -142,10 +140,12 @@ def _raw(config: Config, group: list[Variant], sets: Regressions, file: Path | N
 
     def sharpness(pause: Checkpoint[Any, Any]) -> dict[str, Tensor]:
         layers = pause.parameters
-        return _sharpest([Chain([W[index] for W in layers]) for index in range(len(cases))], [own for _, own in cases])
+        return _top_eigenvalues(
+            [Chain([W[index] for W in layers]) for index in range(len(cases))], [own for _, own in cases]
+        )
 
-    found = _followed(pauses, sharpness, config) | _without_theory([own.x.shape[1] for _, own in cases])
-    return found | {"rest": np.array([_least_loss(own) for _, own in cases])}
+    arrays = _measurements(pauses, sharpness, config) | _without_theory([own.x.shape[1] for _, own in cases])
+    return arrays | {"rest": np.array([_least_loss(own) for _, own in cases])}
 
 
 def _least_loss(moments: Moments) -> float:
@@ -174,9 +174,9 @@ def _tanh(config: Config, group: list[Variant], sets: Regressions, file: Path | 
     )
 
     def sharpness(pause: Checkpoint[Any, Any]) -> dict[str, Tensor]:
-        return _sharpest([stack.network(index) for index in range(len(x))], list(zip(x, y, strict=True)))
+        return _top_eigenvalues([stack.network(index) for index in range(len(x))], list(zip(x, y, strict=True)))
 
-    return _followed(pauses, sharpness, config) | _without_theory([x.shape[2]] * len(x))
+    return _measurements(pauses, sharpness, config) | _without_theory([x.shape[2]] * len(x))
 
 
 def _tanh_network(config: Config, variant: Variant, x: Tensor) -> nn.Module:
@@ -198,11 +198,11 @@ _TRAINERS: dict[tuple[str, bool], Callable[[Config, list[Variant], Regressions, 
 }
 
 
-def _followed(pauses: Iterator[Checkpoint[Any, Any]], sharpness: Measure, config: Config) -> Arrays:
-    """Go through the training and measure where it is wanted; a network that diverged has no sharpness."""
-    wanted = logarithmic(config.num_epochs, config.num_pauses)
+def _measurements(pauses: Iterator[Checkpoint[Any, Any]], sharpness: Measure, config: Config) -> Arrays:
+    """Go through the training and measure at its pauses; a network that diverged has no sharpness."""
+    epochs = logarithmic(config.num_epochs, config.num_pauses)
     for pause in pauses:
-        if pause.epoch in wanted or bool((pause.diverged | pause.done).all()):
+        if pause.epoch in epochs or bool((pause.diverged | pause.done).all()):
             seen = sharpness(pause)
             gone = pause.diverged.cpu()
             pause.note(**{key: torch.where(gone, torch.nan, values) for key, values in seen.items()})
@@ -213,21 +213,21 @@ def _followed(pauses: Iterator[Checkpoint[Any, Any]], sharpness: Measure, config
         "residual": history["residual"].values[-1],
         "converged": history["converged"].values[-1] == 1,
         "peak": np.where(np.isnan(values[-1]), np.nan, np.fmax.reduce(values)),
-        "along": history["sharpness"].at(wanted).T,  # a run in which all have diverged ends early
+        "along": history["sharpness"].at(epochs).T,  # a run in which all have diverged ends early
         "loss": history["loss"].values[-1],
         "learning_rate": history["learning_rate"].values[-1],
         "diverged": pause.diverged.cpu().numpy(),
     }
 
 
-def _sharpest(networks: Sequence[nn.Module], sets: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+def _top_eigenvalues(networks: Sequence[nn.Module], sets: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
     """The largest eigenvalue of each Hessian, its residual relative to it, and whether the search for it ended well."""
-    found = [top_eigenpairs(network, pair, tolerance=TOLERANCE) for network, pair in zip(networks, sets, strict=True)]
+    tops = [top_eigenpairs(network, pair, tolerance=TOLERANCE) for network, pair in zip(networks, sets, strict=True)]
     rows = [
         (torch.nan, torch.nan, 0.0)
         if top is None
         else (float(top.values[0]), float(top.residuals[0] / top.values[0].abs()), float(top.converged[0]))
-        for top in found
+        for top in tops
     ]
     names = ("sharpness", "residual", "converged")
     return dict(zip(names, torch.tensor(rows, dtype=torch.float64).T, strict=True))
@@ -238,7 +238,8 @@ def _without_theory(num_inputs: Sequence[int]) -> Arrays:
     return {"exact": unknown, "rest": unknown, "num_inputs": np.array(num_inputs)}
 
 
-def _shown(record: Record) -> Any:
+def draw_variants(record: Record) -> Picture:
+    """A panel for each way to treat the data."""
     return pictures.by_variant(record, variants(record.config))
 
 
@@ -276,31 +277,31 @@ FIGURES = {
             presets=_presets({}, {}, {}),
             run=partial(run, need="qr", may=("rank",)),
             draw=pictures.by_data_set,
-            claims=judged.balanced,
+            claims=imbalance_claims.BALANCED,
         ),
         Figure(
             "linear2026.fig2a",
             "The same on raw inputs, without Assumption 2",
             presets=_presets(_RAW, {"num_pauses": 11}, {"learning_rate": 0.02, "num_pauses": 5}),
             run=partial(run, need="raw", may=("qr", "rank")),
-            draw=_shown,
-            claims=judged.raw,
+            draw=draw_variants,
+            claims=imbalance_claims.RAW,
         ),
         Figure(
             "linear2026.fig2b",
             "The same from Kaiming uniform weights, without Assumption 3",
             presets=_presets(_KAIMING, {}, {}),
             run=partial(run, need="qr", may=("rank",)),
-            draw=_shown,
-            claims=judged.unbalanced,
+            draw=draw_variants,
+            claims=imbalance_claims.UNBALANCED,
         ),
         Figure(
             "linear2026.fig2c",
             "The same for tanh networks, from unbalanced and from balanced weights",
             presets=_presets(_TANH, _FEW, {}),
             run=partial(run, need="qr", may=("rank", "raw"), several_starts=True),
-            draw=_shown,
-            claims=judged.nonlinear,
+            draw=draw_variants,
+            claims=imbalance_claims.NONLINEAR,
         ),
     )
 }

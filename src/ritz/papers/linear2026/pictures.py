@@ -19,7 +19,7 @@ SHARE = "share of the largest class, α_max"
 MARKERS = ("o", "s", "^", "D")
 _ANY = "0.4"  # the colour of what a legend says of all data sets
 _ENTRY = 1.75  # inches that an entry of a legend takes
-_TOLD = {"qr": "QR", "rank": "rank-revealing", "raw": "raw"}
+_WORDS = {"qr": "QR", "rank": "rank-revealing", "raw": "raw"}
 
 
 def by_data_set(record: Record) -> Figure:
@@ -32,9 +32,9 @@ def by_data_set(record: Record) -> Figure:
         upper[index].plot(shares, arrays["printed"][index], color="black", linewidth=1.0, label="eq. (14)")
         for variant, kind in enumerate(record.config["inputs"]):
             theory, measured = _styles(variant, kind)
-            for ax, exact, found in ((upper[index], "exact", "sharpness"), (lower[index], "rest", "loss")):
-                ax.plot(shares, arrays[exact][index, variant], **theory, label=f"minimum, {_TOLD[kind]}")
-                ax.plot(shares, arrays[found][index, variant], **measured, label=f"measured, {_TOLD[kind]}")
+            for ax, exact, end in ((upper[index], "exact", "sharpness"), (lower[index], "rest", "loss")):
+                ax.plot(shares, arrays[exact][index, variant], **theory, label=f"minimum, {_WORDS[kind]}")
+                ax.plot(shares, arrays[end][index, variant], **measured, label=f"measured, {_WORDS[kind]}")
         titled(upper[index], TITLES[name])
         lower[index].set_xlabel(SHARE)
     _same_height(upper)

@@ -1,4 +1,4 @@
-"""What the figures of trained networks have in common: their setting, a sweep over data sets, when to measure."""
+"""What the figures of trained networks have in common: data sets, training, and when it is measured."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import numpy as np
 from torch import Generator, Tensor
 
 from ...errors import ArgumentError
+from ...record import Record
+from ..frame.claims import at_most
 from ..frame.figure import Context
-from .data import NUM_CLASSES, Name
+from .data import NUM_CLASSES, TITLES, Name
 from .networks import Start, initial_weights
+
+TO_A_PERCENT = at_most(0.01, partly=0.05)  # what is exact at the minimum, where training comes as near to it
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,8 @@ class Setting:
         """The initial weights in float64, the same ones for every data set with so many inputs."""
         widths = [num_inputs, *[self.width] * (self.depth - 1), NUM_CLASSES]
         generator = Generator().manual_seed(self.seed)
-        drawn = initial_weights(start, widths, singular_values=self.singular_values, generator=generator)
-        return [W.to(like.device) for W in drawn]
+        weights = initial_weights(start, widths, singular_values=self.singular_values, generator=generator)
+        return [W.to(like.device) for W in weights]
 
 
 S = TypeVar("S", bound=Setting)
@@ -73,3 +77,22 @@ def late(num_epochs: int, count: int) -> list[int]:
     half = count - count // 2
     evenly = {round(first + (num_epochs - first) * index / max(count // 2, 1)) for index in range(1, count // 2 + 1)}
     return logarithmic(num_epochs, 1) if count == 1 else sorted({*logarithmic(first, half), *evenly})
+
+
+def titles(record: Record) -> list[str]:
+    """The names of the data sets of a record, as they are written in pictures."""
+    return [TITLES[name] for name in record.config["data"]]
+
+
+def by_title(record: Record, values: np.ndarray) -> dict[str, float]:
+    """One number for each data set."""
+    return {name: float(value) for name, value in zip(titles(record), values, strict=True)}
+
+
+def distance_to_minimum(loss: np.ndarray, rest: np.ndarray, rate: np.ndarray) -> str:
+    """How far from the least loss training has ended, and at which learning rate."""
+    excess, worst = loss / rest - 1, int(np.argmax(np.nan_to_num(loss / rest, nan=np.inf)))
+    return (
+        f"At the end of training the loss is up to {np.ravel(excess)[worst]:.2g} of the least loss above it, at a "
+        f"learning rate of {np.ravel(rate)[worst]:.2g}."
+    )

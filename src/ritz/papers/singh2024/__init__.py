@@ -2,10 +2,3 @@
 
 They show what Fig. 1 and 8 of Singh et al. (2026) show, and lend their records.
 """
-
-from functools import partial
-
-from ..frame import claims
-
-PAPER = "singh2024"
-claim = partial(claims.claim, paper=PAPER, name_against=True)

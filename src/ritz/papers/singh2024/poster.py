@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ... import plot
-from ...record import Claim, Picture, Record
+from ...record import Picture, Record
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.claims import each
 from ..frame.figure import Figure
 from ..frame.pictures import titled
 from ..singh2026 import evolution, relu
-from . import claim
+from .paper import says
 
 
 def draw_evolution(record: Record) -> Picture:
@@ -36,9 +36,9 @@ def draw_relu(record: Record) -> Picture:
     values, names = relu.order(record)
     places = np.arange(1, len(values) + 1)
     for colour, kind in ((0, "bulk"), (1, "outlier")):
-        chosen = np.array([kind in name for name in names])
-        ax.vlines(places[chosen], 0, values[chosen], color=plot.COLOURS[colour], lw=1)
-        ax.plot(places[chosen], values[chosen], "o", ms=4, color=plot.COLOURS[colour], label=kind)
+        own = np.array([kind in name for name in names])
+        ax.vlines(places[own], 0, values[own], color=plot.COLOURS[colour], lw=1)
+        ax.plot(places[own], values[own], "o", ms=4, color=plot.COLOURS[colour], label=kind)
     ax.plot(places, record.arrays["eigenvalues"], "x", ms=4, color="0.2", label="measured")
     ax.axhline(0, color="0.6", lw=0.8)
     relu.ordered_axes(ax, values, title=f"ReLU, width {record.config['width']}")
@@ -57,58 +57,73 @@ def eigenvector_errors(record: Record) -> dict[str, float]:
     return {name: float(max(error[~np.isnan(error)], default=np.nan)) for name, error in errors.items()}
 
 
-def claims_evolution(record: Record) -> list[Claim]:
-    """The poster's key result, its eigenvectors, and its insight about pairs."""
-    return [
-        claim(
-            "λ_outlier = ½σ²(‖w‖² + ‖v‖²) ± ½√(… + 4(2⟨w,v⟩ - yx)²).", where="Key result",
-            rule=CLOSED_FORM, measured=poster_error(record), expected=0.0,
-            why="The last square lacks σ²: 4(2σ²⟨w,v⟩ - yx)² is right, as the paper of 2026 prints it in eq (2).",
-        ),
-        claim(
-            "Outlier eigenvectors are (λw + δx v; δx w + λv). (The second where δx ≠ 0; else it is zero.)",
-            where="Eigenvector structure", rule=each(CLOSED_FORM), measured=eigenvector_errors(record), expected=0.0,
-            why={
-                "no": "The printed vectors are no eigenvectors, or δx ≈ 0 throughout (NaN).",
-                "partly": "They are eigenvectors to some digits only, or one is none, or δx ≈ 0 throughout (NaN).",
-            },
-        ),
-        claim(
-            "Outlier eigenvalues exist as pairs.", where="Insights", rule=each(CLOSED_FORM), expected=0.0,
-            measured={kind: evolution.pair_error(record, kind) for kind in evolution.KINDS}, why=evolution.NO_PAIR,
-        ),
-        claim(
-            "Only one of the pair remains at convergence.", where="Insights", rule=each(evolution.VANISHES),
-            measured=evolution.left_over(record, "second"), expected=0.0, why=evolution.NOT_REACHED,
-        ),
-    ]  # fmt: skip
+EVOLUTION = (
+    says(
+        "λ_outlier = ½σ²(‖w‖² + ‖v‖²) ± ½√(… + 4(2⟨w,v⟩ - yx)²).",
+        where="Key result",
+        measured=poster_error,
+        rule=CLOSED_FORM,
+        expected=0.0,
+        why="The last square lacks σ²: 4(2σ²⟨w,v⟩ - yx)² is right, as the paper of 2026 prints it in eq (2).",
+    ),
+    says(
+        "Outlier eigenvectors are (λw + δx v; δx w + λv). (The second where δx ≠ 0; else it is zero.)",
+        where="Eigenvector structure",
+        measured=eigenvector_errors,
+        rule=each(CLOSED_FORM),
+        expected=0.0,
+        why={
+            "no": "The printed vectors are no eigenvectors, or δx ≈ 0 throughout (NaN).",
+            "partly": "They are eigenvectors to some digits only, or one is none, or δx ≈ 0 throughout (NaN).",
+        },
+    ),
+    says(
+        "Outlier eigenvalues exist as pairs.",
+        where="Insights",
+        measured=lambda record: {kind: evolution.pair_error(record, kind) for kind in evolution.KINDS},
+        rule=each(CLOSED_FORM),
+        expected=0.0,
+        why=evolution.NO_PAIR,
+    ),
+    says(
+        "Only one of the pair remains at convergence.",
+        where="Insights",
+        measured=lambda record: evolution.left_over(record, "second"),
+        rule=each(evolution.VANISHES),
+        expected=0.0,
+        why=evolution.NOT_REACHED,
+    ),
+)
 
-
-def claims_relu(record: Record) -> list[Claim]:
-    """The poster's key result for ReLU."""
-    coupling, errors = (float(record.arrays[name].max()) for name in ("coupling", "errors"))
-    return [
-        claim(
-            "The Hessian undergoes a cell-wise decomposition, fully decoupled.", where="Key result, ReLU",
-            rule=CLOSED_FORM, measured=coupling, expected=0.0, why=relu.COUPLED,
-        ),
-        claim(
-            "Each cell is like the linear case.", where="Insights",
-            rule=CLOSED_FORM, measured=errors, expected=0.0, why=DISAGREE,
-        ),
-    ]  # fmt: skip
-
+RELU = (
+    says(
+        "The Hessian undergoes a cell-wise decomposition, fully decoupled.",
+        where="Key result, ReLU",
+        measured=lambda record: float(record.arrays["coupling"].max()),
+        rule=CLOSED_FORM,
+        expected=0.0,
+        why=relu.COUPLED,
+    ),
+    says(
+        "Each cell is like the linear case.",
+        where="Insights",
+        measured=lambda record: float(record.arrays["errors"].max()),
+        rule=CLOSED_FORM,
+        expected=0.0,
+        why=DISAGREE,
+    ),
+)
 
 FIGURES = {
     figure.id: figure
     for figure in (
         Figure(
             "singh2024.evolution", "Evolution of the outlier eigenvalue pair", evolution.PRESETS, evolution.run,
-            draw_evolution, claims_evolution, evolution.COMPUTATION,
+            draw_evolution, EVOLUTION, evolution.COMPUTATION,
         ),
         Figure(
             "singh2024.relu", "Bulk and outliers of a ReLU network of width 10", relu.PRESETS, relu.run, draw_relu,
-            claims_relu, relu.COMPUTATION,
+            RELU, relu.COMPUTATION,
         ),
     )
 }  # fmt: skip
