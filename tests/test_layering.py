@@ -10,7 +10,7 @@ from tests.source import ROOT, SOURCE, imports, modules, subject
 HOUSE = """
 ritz: errors progress record spectrum risk engine operators solvers layers factored classes theory plot testing checks
       analysis lab papers integrations cli __main__
-record: origin records
+record: files json_values arrays pictures locks origin claims records
 risk: losses parameters precision batches risk class_terms
 risk.losses: closed_form by_autograd
 engine: agreement timing rules paths batching trial product

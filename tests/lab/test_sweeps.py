@@ -18,7 +18,7 @@ import torch
 from ritz import record
 from ritz.errors import ArgumentError, FileError
 from ritz.lab import workers
-from ritz.lab.sweeps import InProcess, Processes, Ray, SweepError, SweepWarning, locked, sweep
+from ritz.lab.sweeps import InProcess, Processes, Ray, SweepError, SweepWarning, sweep
 from ritz.record import Record, key
 from tests.lab import sweep_tasks as tasks
 from tests.lab.sweep_tasks import Config
@@ -118,7 +118,7 @@ def test_results_of_another_function_are_not_taken_for_its_own(tmp_path):
 def test_two_sweeps_do_not_write_to_one_folder(tmp_path):
     if os.name == "nt":
         pytest.skip("no locks there")
-    with locked(tmp_path), pytest.raises(FileError, match="Another process is writing"):
+    with record.lock(tmp_path), pytest.raises(FileError, match="Another process is writing"):
         sweep(tasks.measured, configs(), tmp_path)
     assert len(sweep(tasks.measured, configs(), tmp_path)) == 4
 

@@ -8,23 +8,18 @@ folder when the function has changed: results are filed by their config alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .. import progress
 from ..errors import ArgumentError, FileError, RitzError
-from ..record import Record, canonical, check_writable, discard, key, plain
+from ..record import Record, canonical, key, lock, plain
 from .workers import WORKERS, Failure, InProcess, Processes, Ray, SweepWarning, Task, Workers, name_of, warn
 
-__all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "locked", "sweep"]
-
-try:
-    import fcntl
-except ImportError:  # Windows: there, two sweeps in one folder are not noticed
-    fcntl = None  # type: ignore[assignment]
+__all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "sweep"]
 
 _NAMED = 3  # failures that a message quotes; all are in the exception
 
@@ -58,7 +53,7 @@ def sweep(
     configs = list(configs)
     name, runner = name or name_of(task), _workers(workers)
     wanted = {key(_mapping(config)): config for config in configs}
-    with locked(folder) as folder:
+    with lock(folder) as folder:
         found = {file: _stored(folder / file, config, name) for file, config in wanted.items()}
         missing = {file: wanted[file] for file, record in found.items() if record is None}
         failures = dict[str, Failure]()
@@ -75,29 +70,6 @@ def sweep(
     if failures:
         raise _failed(tuple(failures.values()), tuple(records), folder)
     return [record for record in records if record is not None]
-
-
-@contextmanager
-def locked(folder: str | Path) -> Iterator[Path]:
-    """Keep a folder for one writer at a time, and remove what a killed one left half-written in it.
-
-    The lock goes with the process that holds it, however it ends.
-    """
-    folder = check_writable(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("ab") as stream:
-        if fcntl is not None:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise FileError(
-                    f"Another process is writing to {folder}.",
-                    "Two writers would do the same work twice and replace each other's results.",
-                    "Wait for the other one, or name another folder.",
-                ) from error
-        for part in folder.glob(".*.tmp"):
-            discard(part)
-        yield folder
 
 
 def _stored(folder: Path, config: Any, name: str) -> Record | None:

@@ -17,9 +17,8 @@ from time import perf_counter
 from typing import Any
 
 from ...errors import ArgumentError, FileError
-from ...lab.sweeps import locked
 from ...lab.workers import record_of, warn
-from ...record import Record, canonical, check_writable, discard, key, plain, write_bytes, write_picture
+from ...record import Record, canonical, check_writable, discard, key, lock, plain, write_bytes, write_picture
 from .figure import Context, Figure
 from .overrides import overridden
 
@@ -131,7 +130,7 @@ def _computed(order: Order, context: Context, *, force: bool) -> Record:
     if force:
         discard(order.cache)
     write_bytes(order.out / _CACHE / ".gitignore", b"*\n")
-    with locked(order.cache) as folder:
+    with lock(order.cache) as folder:
         resumed = any(path.name != ".lock" for path in folder.iterdir())
         start = perf_counter()
         result = order.figure.run(order.config, replace(context, folder=folder))

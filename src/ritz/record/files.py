@@ -1,0 +1,98 @@
+"""Files that appear whole or not at all; what cannot be read or written is refused with a way out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import FileError
+
+
+def read_bytes(path: str | Path, expected: str = "a file that can be read") -> bytes:
+    """The whole of a file, whoever wrote it; `expected` says what should have been there."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise unreadable(Path(path), error, expected) from error
+
+
+def write_bytes(path: str | Path, content: bytes) -> Path:
+    """Write a whole file, or leave what was there; returns its path."""
+    return write_whole(Path(path), lambda stream: stream.write(content))
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> Path:
+    """Write to a neighbour, flush it to the disk, then rename it over the path, which is atomic."""
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("xb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        with suppress(OSError):  # nothing to do after the rename; and a parent that is a file was reported above
+            part.unlink(missing_ok=True)
+    return path
+
+
+def discard(path: str | Path) -> None:
+    """Remove a file, or a folder and all that is in it, if it is there."""
+    path = Path(path)
+    try:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass  # gone meanwhile
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def check_writable(folder: str | Path) -> Path:
+    """The folder as a path, known to be writable although it need not exist yet: a long run asks before it starts."""
+    folder = Path(folder)
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists() or parent.is_symlink())
+    part = nearest / f".{uuid.uuid4().hex}.tmp"
+    try:
+        part.open("xb").close()
+        part.unlink()
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    return folder
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file."""
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise unreadable(path, error, "a file that ritz wrote") from error
+
+
+def unreadable(path: Path, error: Exception, expected: str) -> FileError:
+    """What to raise where a file cannot be read, or is not what was expected."""
+    reason = getattr(error, "strerror", None) or (str(error) or type(error).__name__).splitlines()[0]
+    return FileError(
+        f"{path} cannot be read: {reason}.",
+        f"It was expected to be {expected}.",
+        "Check the path, or run the analysis that writes it again.",
+    )
+
+
+def unwritable(path: Path, error: OSError) -> FileError:
+    """What to raise where a file cannot be written."""
+    return FileError(
+        f"{path} cannot be written: {error.strerror or error}.",
+        "The result would be lost, so nothing was written.",
+        "Name another folder (--out on the command line).",
+        "Check that the folder is yours, that it is no file, and that the disk has room.",
+    )

@@ -1,0 +1,81 @@
+"""Values as JSON has them: plain, in one spelling, under one key; NaN and infinities included."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import ArgumentError
+from .files import unreadable
+
+_FLOAT = "float"  # {"float": "nan"} stands for what JSON cannot write as a number
+
+
+def plain(value: Any) -> Any:
+    """The value in the types JSON knows; what has no counterpart there is refused rather than stringified.
+
+    >>> plain({"rate": float("nan"), "widths": (1, 2), "dtype": torch.float64})
+    {'rate': {'float': 'nan'}, 'widths': [1, 2], 'dtype': 'float64'}
+    """
+    if isinstance(value, torch.Tensor | np.generic | np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.dtype | torch.device):
+        return str(value).removeprefix("torch.")
+    if is_dataclass(value) and not isinstance(value, type):
+        return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    raise ArgumentError(
+        f"A value of type {type(value).__name__} was to be saved: {value!r:.80}.",
+        "A record holds numbers, text, lists and mappings with text keys, which every reader understands.",
+        "Convert it, or put it among the arrays.",
+    )
+
+
+def canonical(value: Any) -> str:
+    """The value as JSON in one spelling: equal configs have equal texts in every process and version of Python.
+
+    >>> canonical({"width": 10, "rate": 0.1})
+    '{"rate":0.1,"width":10}'
+    """
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def key(config: Any) -> str:
+    """The name a config is filed under: 32 hexadecimal digits of the SHA-256 of its canonical text.
+
+    >>> key({"width": 10, "rate": 0.1})
+    '20b91a337eee9207ce98b873dc173777'
+    """
+    return hashlib.sha256(canonical(config).encode()).hexdigest()[:32]
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """The value as JSON that people can read; `json_value` gives it back."""
+    return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def json_value(text: str | bytes, path: Path) -> Any:
+    """What a text of `json_text` stands for; `path` is where it was read."""
+
+    def restore(item: dict[str, Any]) -> Any:
+        return float(item[_FLOAT]) if item.keys() == {_FLOAT} and isinstance(item[_FLOAT], str) else item
+
+    try:
+        return json.loads(text, object_hook=restore)
+    except (ValueError, RecursionError) as error:
+        raise unreadable(path, error, "a JSON file that ritz wrote") from error

@@ -1,0 +1,25 @@
+"""Pictures as files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from .files import check_writable, write_whole
+
+
+@runtime_checkable
+class Picture(Protocol):
+    """Whatever can draw itself into a stream, such as a matplotlib figure."""
+
+    @property
+    def savefig(self) -> Callable[..., Any]:
+        """Takes the stream, the format and the resolution."""
+
+
+def write_picture(path: str | Path, figure: Picture, *, dpi: int = 200) -> Path:
+    """Write a figure in the format that the file's ending names (.png, .pdf, .svg); returns its path."""
+    path = Path(path)
+    check_writable(path.parent)
+    return write_whole(path, lambda stream: figure.savefig(stream, format=path.suffix.lstrip(".") or "png", dpi=dpi))

@@ -1,0 +1,98 @@
+"""Array files come back as they were, and a damaged or foreign one is refused."""
+
+import math
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from ritz import record
+from ritz.errors import ArgumentError, FileError
+
+
+@pytest.mark.parametrize("arrays", [{"objects": np.array([None])}, {"header": np.zeros(2)}])
+def test_arrays_that_would_need_a_pickle_or_shadow_the_header_are_refused(tmp_path, arrays):
+    with pytest.raises(ArgumentError):
+        record.write_arrays(tmp_path / "x.npz", arrays)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_and_their_header_come_back(tmp_path):
+    values = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    path = record.write_arrays(tmp_path / "s.npz", {"values": values}, {"size": 7, "edge": math.inf})
+    arrays, header = record.read_arrays(path)
+    np.testing.assert_array_equal(arrays["values"], values.detach().numpy(), strict=True)
+    assert list(arrays) == ["values"] and header == {"size": 7, "edge": math.inf}
+
+
+def test_a_pickle_is_never_opened(tmp_path):
+    np.savez(tmp_path / "evil.npz", payload=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(FileError, match="without pickled objects"):
+        record.read_arrays(tmp_path / "evil.npz")
+
+
+@pytest.mark.parametrize("savez", [np.savez, np.savez_compressed])
+def test_arrays_with_any_damaged_byte_are_read_or_refused(tmp_path, savez):
+    """A flipped byte may hit what nobody reads; it must never lead to another kind of error."""
+    path = tmp_path / "x.npz"
+    savez(path, a=np.arange(5), b=np.linspace(0, 1, 3))
+    whole, refused = path.read_bytes(), 0
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            record.read_arrays(path)
+        except FileError:
+            refused += 1
+    assert refused > len(whole) // 4
+
+
+def test_a_single_array_is_no_array_file(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    with pytest.raises(FileError, match="cannot be read"):
+        record.read_arrays(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 not quite", b"0123456789"])
+def test_damaged_arrays_are_refused(tmp_path, content):
+    if content is not None:
+        record.write_bytes(tmp_path / "x.npz", content)
+    with pytest.raises(FileError, match=r"x\.npz cannot be read"):
+        record.read_arrays(tmp_path / "x.npz")
+
+
+def entry(header):
+    """An .npy file with this header, damaged or not."""
+    line = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\0" + len(line).to_bytes(2, "little") + line + bytes(48)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999999,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3), } (",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }",
+        "'' '",
+    ],
+)
+def test_an_array_that_was_damaged_before_it_was_packed_is_refused(tmp_path, header):
+    """The checksum of the archive is right, so that numpy reads the header, which it does in many ways."""
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", entry(header))
+    with pytest.raises(FileError, match=r"x\.npz cannot be read"):
+        record.read_arrays(tmp_path / "x.npz")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_header_that_is_no_mapping_is_refused(tmp_path):
+    record.write_arrays(tmp_path / "x.npz", {"a": np.zeros(2)}, [1, 2])
+    with pytest.raises(FileError, match="cannot be read"):
+        record.read_arrays(tmp_path / "x.npz")
+
+
+def test_numbers_that_numpy_has_no_type_for_are_kept_exactly_in_a_wider_one(tmp_path):
+    values = torch.tensor([1.0, -0.1, 3e38]).bfloat16()
+    record.write_arrays(tmp_path / "x.npz", {"a": values})
+    values_read = record.read_arrays(tmp_path / "x.npz")[0]["a"]
+    assert values_read.dtype == np.float32 and torch.equal(torch.from_numpy(values_read).bfloat16(), values)
