@@ -15,7 +15,8 @@ risk: losses parameters precision batches risk class_terms
 risk.losses: closed_form by_autograd
 engine: agreement timing rules paths batching trial product
 engine.rules: bilinear pointwise norms attention dispatch
-solvers: basis eigen krylov estimates
+solvers: vectors probes basis ritz_pairs thick_restart eigen lanczos_recursion densities traces ranks masses damping
+      determinants conditioning
 layers: capture linear rows
 factored: moments gram kronecker
 classes: moments columns means spread output_space decomposition layer_structure knockouts attributions

@@ -13,12 +13,14 @@ from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
+from . import progress
 from .engine import CurvatureProduct, Path, candidates, paths
 from .errors import ArgumentError
 from .risk import Risk
 from .spectrum import Eigenpairs
 
 Scalar = int | float | np.number | Tensor  # a tensor without dimensions
+COLUMNS = 64  # of a matrix multiplied at a time
 ASYMMETRY = 1e-5  # |uᵀAv - vᵀAu| / ‖u‖‖Av‖: above the rounding of float32 products, far below 1/√n of a real one
 
 
@@ -87,8 +89,14 @@ class Operator:
         return self * (1.0 / float(scalar) if scalar else math.inf)
 
     def dense(self) -> Float[Tensor, "n n"]:
-        """The matrix itself, at the price of n products. For tests and small models."""
-        return self @ torch.eye(self.size, dtype=self.dtype, device=self.device)
+        """The matrix itself, from n products. For tests and small models."""
+        unit = torch.eye(self.size, dtype=self.dtype, device=self.device)
+        matrix = torch.empty_like(unit)
+        with progress.bar("Columns", total=self.size) as bar:
+            for columns, rows in zip(matrix.split(COLUMNS, dim=1), unit.split(COLUMNS), strict=True):
+                columns.copy_(self @ rows.T)
+                bar.advance(len(rows))
+        return matrix
 
     def to_scipy(self) -> LinearOperator:
         """A `scipy.sparse.linalg.LinearOperator` in this operator's own precision."""

@@ -23,9 +23,11 @@ from ..errors import ArgumentError
 from ..operators import Operator, hessian
 from ..record import Record, provenance, write_picture
 from ..risk.risk import Risk
-from ..solvers.eigen import eigenpairs, usual_basis
-from ..solvers.estimates import mass_from, mean_of, rank_from, resolved_zero
-from ..solvers.krylov import spectral_density
+from ..solvers import eigenpairs, spectral_density
+from ..solvers.eigen import usual_basis
+from ..solvers.masses import mass_from, resolved_zero
+from ..solvers.probes import mean_of
+from ..solvers.ranks import rank_from
 from ..spectrum import Eigenpairs, Estimate, Spectrum
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from ..factored.gram import PARTS, Gram, Part, pulled_back
 from ..operators import Operator, gauss_newton, hessian, low_rank
 from ..risk.losses import CrossEntropy
 from ..risk.risk import Risk
-from ..solvers.eigen import SMALL, eigenpairs, usual_basis
-from ..solvers.krylov import spectral_density
+from ..solvers import eigenpairs, spectral_density
+from ..solvers.eigen import SMALL, usual_basis
 from ..spectrum import Eigenpairs, Spectrum
 from . import knockouts as knockout
 from .decomposition import ClassDecomposition, class_decomposition

@@ -14,7 +14,7 @@ from ..errors import ArgumentError
 from ..operators import Operator, gauss_newton, low_rank
 from ..risk.class_terms import cross_weights
 from ..risk.risk import Risk
-from ..solvers.basis import norms, rounding
+from ..solvers.vectors import norms, rounding
 from .means import class_means, cross_class_means, diagonal, means_of_class, off_diagonal, own_and_class_means
 from .output_space import OutputSpace
 from .spread import TermGradients, squared_distances

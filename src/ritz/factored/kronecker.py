@@ -22,7 +22,7 @@ from ..layers.linear import Affine
 from ..operators import Operator
 from ..risk.class_terms import check_one_label, cross_weights
 from ..risk.risk import Risk
-from ..solvers.krylov import spectral_density
+from ..solvers import spectral_density
 from ..spectrum import Spectrum
 from .moments import Factors, check_size, errors_of, features_of, linear_layers, passes, width
 

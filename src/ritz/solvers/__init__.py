@@ -1,8 +1,13 @@
 """What needs only products A @ V: eigenpairs, densities, traces and other functions of a spectrum."""
 
+from .conditioning import condition_number
+from .densities import spectral_density, spectral_range
+from .determinants import log_determinant
 from .eigen import eigenpairs, subspace_iteration
-from .estimates import condition_number, effective_rank, hutchinson, log_determinant, negative_mass, trace
-from .krylov import Tridiagonal, lanczos, spectral_density, spectral_range
+from .lanczos_recursion import Tridiagonal, lanczos
+from .masses import negative_mass
+from .ranks import effective_rank
+from .traces import hutchinson, trace
 
 __all__ = [
     "Tridiagonal", "condition_number", "effective_rank", "eigenpairs", "hutchinson", "lanczos", "log_determinant",

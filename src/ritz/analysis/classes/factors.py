@@ -14,7 +14,7 @@ from ...layers.linear import Affine
 from ...operators import gauss_newton
 from ...record import Record
 from ...risk.risk import Risk
-from ...solvers.krylov import spectral_density
+from ...solvers import spectral_density
 from ...spectrum import Spectrum
 from .layers import Measured, names
 

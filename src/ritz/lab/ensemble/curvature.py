@@ -16,7 +16,7 @@ from torch import Tensor
 from ... import progress
 from ...errors import check_positive, check_tolerance, check_whole
 from ...risk.risk import free_memory
-from ...solvers.basis import source
+from ...solvers.probes import source
 from ..training.networks import AnyLoss, Batch
 from .lanczos import Product, capacity, largest
 from .stack import Ensemble, losses_at, on_device

@@ -29,7 +29,7 @@ from ...operators import gauss_newton, hessian
 from ...record import Claim, Picture, Record, discard
 from ...risk.losses import CrossEntropy
 from ...risk.risk import Risk
-from ...solvers.eigen import eigenpairs
+from ...solvers import eigenpairs
 from ..frame.accuracy import largest_finite, well_measured
 from ..frame.claims import at_least, at_most, each, near
 from ..frame.figure import Context, Figure

@@ -23,8 +23,7 @@ from ...operators import hessian
 from ...record import Claim, Picture, Record, discard
 from ...risk.losses import CrossEntropy
 from ...risk.risk import Risk
-from ...solvers.eigen import eigenpairs
-from ...solvers.krylov import spectral_density
+from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Spectrum
 from ..frame.accuracy import well_measured
 from ..frame.claims import at_least, each, near

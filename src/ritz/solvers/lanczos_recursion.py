@@ -1,4 +1,4 @@
-"""Lanczos recursions, and the spectra they are the quadratures of."""
+"""Lanczos recursions of several start vectors in step, whose tridiagonal matrices are Gauss quadratures."""
 
 from __future__ import annotations
 
@@ -13,13 +13,40 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
-from ..operators import Operator, orthonormal_columns
-from ..spectrum import Eigenpairs, Spectrum
-from .basis import gaussian, norms, product, rounding, source
-from .eigen import eigenpairs
+from ..operators import Operator
+from .vectors import norms, product, rounding
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 PATIENCE = 16  # steps between two looks at whether all probes have stopped: each makes a GPU wait
+
+
+def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_basis: bool = False) -> Tridiagonal:
+    """Tridiagonalise A on the Krylov space of each start vector: A Q = Q T + β r eₘᵀ.
+
+    The p recursions run in step, so one pass over the data serves them all; they end early where every space has
+    become invariant. With the basis, Q is orthogonal to rounding: Papyan (2020), Alg. 1, SlowLanczos. Without
+    it, three vectors a probe are kept and eigenvalues may appear in T several times, which leaves the weights of
+    the quadrature right: Alg. 2, FastLanczos.
+    """
+    _check_steps(A, starts, num_steps, keep_basis)
+    return recursion(A, starts, num_steps, keep_basis=keep_basis)
+
+
+def recursion(
+    A: Operator,
+    starts: Float[Tensor, "n p"],
+    num_steps: int,
+    *,
+    keep_basis: bool,
+    outside: Float[Tensor, "k n"] | None = None,
+) -> Tridiagonal:
+    """`lanczos` without its checks of arguments, in the space orthogonal to the rows `outside`."""
+    state = _Recursion.from_starts(A, starts, num_steps, keep_basis, outside)
+    with progress.bar("Lanczos", total=num_steps) as bar:
+        while state.count < num_steps and not state.over():
+            state.step(A)
+            bar.advance(products=state.count * starts.shape[1])
+    return state.result()
 
 
 @dataclass(frozen=True)
@@ -45,7 +72,7 @@ class Tridiagonal:
         nodes, weights = self.quadrature()
         return (weights * f(nodes)).sum(1)
 
-    def unresolved(self, f: Callable[[Tensor], Tensor]) -> float:
+    def truncation_error(self, f: Callable[[Tensor], Tensor]) -> float:
         """What more steps would change in the mean of ∫ f, if each doubling changed as much less as the last one did.
 
         A guess from the rules of m, m/2 and m/4 steps, and no bound; zero where every space is exhausted.
@@ -55,12 +82,12 @@ class Tridiagonal:
             return 0.0
         if m == 1:
             return abs(float((f(a + b) + f(a - b) - 2 * f(a)).mean())) / 2  # f'' β²/2
-        last, half, quarter = (float(self.shortened(max(m // part, 1)).integral(f).mean()) for part in (1, 2, 4))
+        last, half, quarter = (float(self.after(max(m // part, 1)).integral(f).mean()) for part in (1, 2, 4))
         change, before = abs(half - last), abs(quarter - half)
         ratio = min(change / before, SLOWEST) if before else SLOWEST
         return change * max(1.0, ratio / (1 - ratio))
 
-    def shortened(self, num_steps: int) -> Tridiagonal:
+    def after(self, num_steps: int) -> Tridiagonal:
         """The decompositions as they were after fewer steps, without a basis."""
         if num_steps >= self.diagonal.shape[1]:
             return self
@@ -72,70 +99,6 @@ class Tridiagonal:
         nodes, S = self.eigh()
         weights = S[:, 0] ** 2
         return nodes, weights / weights.sum(1, keepdim=True)
-
-
-def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_basis: bool = False) -> Tridiagonal:
-    """Tridiagonalise A on the Krylov space of each start vector: A Q = Q T + β r eₘᵀ.
-
-    The p recursions run in step, so one pass over the data serves them all; they end early where every space has
-    become invariant. With the basis, Q is orthogonal to rounding: Papyan (2020), Alg. 1, SlowLanczos. Without
-    it, three vectors a probe are kept and eigenvalues may appear in T several times, which leaves the weights of
-    the quadrature right: Alg. 2, FastLanczos.
-    """
-    _check_steps(A, starts, num_steps, keep_basis)
-    return _completed(_Recursion.begun(A, starts, num_steps, keep_basis), A)
-
-
-def spectral_density(
-    A: Operator,
-    *,
-    num_steps: int = 128,
-    num_probes: int = 8,
-    outliers: int | Eigenpairs = 0,
-    generator: torch.Generator | None = None,
-) -> Spectrum:
-    """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
-
-    Three vectors a probe are kept; the range is that of the Ritz values. With outliers, that many certified
-    eigenpairs of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their
-    orthogonal complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8,
-    which counts them. No more than n steps are made. Without a generator, a new one with seed 0 is used: two such calls
-    share their probes.
-    """
-    generator = source(generator)
-    count = len(outliers) if isinstance(outliers, Eigenpairs) else outliers
-    _check_counts(A, num_steps, num_probes, count)
-    pairs = outliers if isinstance(outliers, Eigenpairs) else None
-    if pairs is not None:
-        orthonormal_columns(A, pairs)
-    if pairs is None and count:
-        pairs = eigenpairs(A, count, which="magnitude", generator=generator)
-    values = torch.zeros(0) if pairs is None else pairs.values.double().cpu()
-    if count == A.size:
-        return Spectrum.of_eigenvalues(values, probes=num_probes)
-    probes = gaussian(A, num_probes, generator).T
-    steps = min(num_steps, A.size - count)
-    # A space this small is exhausted, and its last steps are right only in an orthogonal basis.
-    keep_basis = steps == A.size - count
-    state = _Recursion.begun(A, probes, steps, keep_basis, None if pairs is None else pairs.vectors.T)
-    return _with_atoms(*_completed(state, A).quadrature(), values, A.size, steps)
-
-
-def spectral_range(
-    A: Operator, *, num_steps: int = 32, margin: float = 0.05, generator: torch.Generator | None = None
-) -> tuple[float, float]:
-    """An interval that should hold the spectrum: θ₁ - β|y₁[m]| to θₘ + β|yₘ[m]|, and `margin` of it on each side.
-
-    No guarantee: an eigenvector that the start hardly contains is not seen. Papyan (2020), Alg. 4 and Sec. D.2 for the
-    defaults; its residual ‖(A - θ)y‖ should read ‖(A - θ)V y‖ = β|y[m]|. Without a generator, one with seed 0 is used.
-    """
-    _check_counts(A, num_steps, 1, 0)
-    start = gaussian(A, 1, source(generator))
-    T = lanczos(A, start.T, min(num_steps, A.size), keep_basis=False)
-    (theta,), (S,) = T.eigh()
-    residuals = T.residual[0] * S[-1].abs()
-    low, high = float((theta - residuals).min()), float((theta + residuals).max())
-    return low - margin * (high - low), high + margin * (high - low)
 
 
 @dataclass
@@ -152,7 +115,7 @@ class _Recursion:
     count: int = 0
 
     @classmethod
-    def begun(
+    def from_starts(
         cls, A: Operator, starts: Tensor, num_steps: int, keep_basis: bool, outside: Tensor | None = None
     ) -> _Recursion:
         """Recursions about to make their first step."""
@@ -175,7 +138,7 @@ class _Recursion:
         w = w - self.alpha[j, :, None].to(w) * q  # not in place: a product may be its own argument
         w = _complement(w, self.outside)  # here, not in A: the recursion itself would amplify what rounding lets in
         if self.basis is not None:
-            w = _orthogonalised(w, self.basis[:, : j + 1])
+            w = _remainder(w, self.basis[:, : j + 1])
         length = norms(w)
         self.beta[j] = torch.where(length > rounding(A) * self.scale, length, 0.0)
         factor = torch.where(self.beta[j] > 0, 1 / length, 0.0)
@@ -189,22 +152,12 @@ class _Recursion:
         return not bool(self.beta[self.count - 1].any())
 
     def result(self) -> Tridiagonal:
-        """What has been found, read from the device once."""
+        """The decompositions so far, read from the device once."""
         alpha, beta = self.alpha[: self.count].T.cpu(), self.beta[: self.count].T.cpu()
         check_finite(float(alpha.sum() + beta.sum()))
         live = torch.cat([torch.ones_like(beta[:, :1]), beta[:, :-1]], dim=1) > 0
         basis = None if self.basis is None else self.basis[:, : self.count].transpose(1, 2)
         return Tridiagonal(torch.where(live, alpha, alpha[:, :1]), beta[:, :-1], beta[:, -1], basis)
-
-
-def _completed(state: _Recursion, A: Operator) -> Tridiagonal:
-    """Step until the coefficients are full or every space is invariant."""
-    num_steps, num_probes = state.alpha.shape
-    with progress.bar("Lanczos", total=num_steps) as bar:
-        while state.count < num_steps and not state.over():
-            state.step(A)
-            bar.advance(products=state.count * num_probes)
-    return state.result()
 
 
 def _complement(rows: Float[Tensor, "p n"], outside: Float[Tensor, "k n"] | None) -> Float[Tensor, "p n"]:
@@ -215,7 +168,7 @@ def _complement(rows: Float[Tensor, "p n"], outside: Float[Tensor, "k n"] | None
     return rows
 
 
-def _orthogonalised(w: Float[Tensor, "p n"], Q: Float[Tensor, "p j n"]) -> Float[Tensor, "p n"]:
+def _remainder(w: Float[Tensor, "p n"], Q: Float[Tensor, "p j n"]) -> Float[Tensor, "p n"]:
     """w without its components along each probe's basis; twice is enough (Parlett 1998, Sec. 6.9)."""
     for _ in range(2):
         components = torch.bmm(Q, w[:, :, None])
@@ -237,16 +190,6 @@ def _tridiagonal_eigh(diagonal: np.ndarray, off_diagonal: np.ndarray) -> tuple[T
     return torch.from_numpy(values * scale), torch.from_numpy(S)
 
 
-def _with_atoms(nodes: Tensor, weights: Tensor, values: Tensor, size: int, steps: int) -> Spectrum:
-    """The measure of the bulk, of mass (n - k)/n, and k atoms of mass 1/n before it in every row."""
-    share, atoms = len(values) / size, values.to(nodes).expand(len(nodes), -1)
-    spread = float(nodes.max() - nodes.min()) / max(steps - 1, 1)
-    resolution = spread or float(nodes.abs().max()) / max(steps, 2) or 1.0 / max(steps, 2)
-    together = torch.cat([atoms, nodes], dim=1)
-    masses = torch.cat([torch.full_like(atoms, 1 / size), weights * (1 - share)], dim=1)
-    return Spectrum(together, masses, size, resolution)
-
-
 def _check_steps(A: Operator, starts: Tensor, num_steps: int, keep_basis: bool) -> None:
     check_whole(num_steps=num_steps)
     most = A.size if keep_basis else None
@@ -262,14 +205,4 @@ def _check_steps(A: Operator, starts: Tensor, num_steps: int, keep_basis: bool) 
             f"Start vectors of shape {tuple(starts.shape)} were given for an operator of size {A.size}.",
             "They are columns (n, p), finite and not zero.",
             "Draw them with torch.randn(n, p, generator=generator, dtype=A.dtype).",
-        )
-
-
-def _check_counts(A: Operator, num_steps: int, num_probes: int, outliers: int) -> None:
-    check_whole(num_steps=num_steps, num_probes=num_probes, outliers=outliers)
-    if num_steps < 1 or num_probes < 1 or not 0 <= outliers <= A.size:
-        raise ArgumentError(
-            f"num_steps={num_steps}, num_probes={num_probes} and outliers={outliers} were given for size {A.size}.",
-            "A quadrature takes one step and one probe at least; outliers are eigenvalues, 0 to n of them.",
-            "The defaults are num_steps=128, num_probes=8, outliers=0.",
         )

@@ -1,0 +1,278 @@
+"""The search for eigenpairs: block Lanczos with thick restarts, which ends with a certificate by fresh products.
+
+A product may cost seconds, so the basis is kept large and orthogonal, and the search stops as soon as the residual
+estimates allow. Wu and Simon (2000), with full reorthogonalisation.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .. import progress
+from ..errors import ConvergenceWarning, check_finite
+from ..operators import Operator
+from ..spectrum import Eigenpairs
+from .basis import Basis
+from .probes import gaussian
+from .ritz_pairs import as_eigenpairs, ranking, rayleigh_ritz, selection
+from .vectors import norms, orthonormal, product, rounding
+
+NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start: without it a new eigenvector could never be seen
+SAFETY = 0.9  # of the tolerance, left to the rounding between an estimated residual and the fresh one
+ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is looked for, and with what means."""
+
+    k: int
+    which: str
+    tolerance: float
+    block_size: int
+    capacity: int
+    max_products: int
+    fresh_products: int
+
+    def out_of_products(self, spent: int) -> bool:
+        """Whether another step would leave too few products for the certificate."""
+        return spent + self.block_size + self.fresh_products > self.max_products
+
+
+def restarted_lanczos(
+    A: Operator, goal: Goal, start: Float[Tensor, "s n"] | None, generator: torch.Generator
+) -> Eigenpairs:
+    """Step, assess and restart until the requested pairs are certified or the products are spent."""
+    search = _Search.from_start(A, start, generator, goal.block_size)
+    with progress.bar("Eigenpairs") as bar:
+        while True:
+            if search.basis.count + search.block_size > goal.capacity and search.explored:
+                search.restart(goal)
+            search.step(A)
+            assessment = _assessment(A, search, goal)
+            search.follow(assessment, A, goal)
+            bar.advance(search.block_size, products=search.num_products, residual=assessment.residual)
+            if assessment.settled or goal.out_of_products(search.num_products):
+                pairs = _certificate(A, search, goal)
+                spent = goal.out_of_products(search.num_products)
+                if bool(pairs.converged.all()) or spent or search.certificates == ATTEMPTS:
+                    if not assessment.settled and (search.locked or search.suspect):
+                        _warn_of_missing_copies(pairs)
+                    return pairs
+
+
+@dataclass(frozen=True)
+class _Assessment:
+    """What the Ritz pairs say about the search."""
+
+    residual: float = math.nan  # the largest of the requested pairs, relative to max|λ|
+    values: Float[Tensor, " k"] | None = None  # the requested ones
+    settled: bool = False  # worth a certificate
+    invariant: bool = False  # the space is invariant, and copies of its eigenvalues may lie outside
+    suspect: bool = False  # the values show signs of more copies
+    separable: bool = False  # and are known well enough to look for these in the space orthogonal to theirs
+
+
+@dataclass
+class _Search:
+    """The whole state of a search: A Q = Q H + P B for explored rows Q and the pending block P after them."""
+
+    basis: Basis
+    generator: torch.Generator
+    block_size: int
+    H: Float[Tensor, "j j"] = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    B: Float[Tensor, "r b"] = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    tridiagonal: bool = False  # whether A P meets only the last two blocks: not right after a restart
+    locked: int = 0  # leading rows that span an invariant space
+    seen: Tensor | None = None  # the requested values when rows were last locked
+    suspect: bool = False  # whether requested values have shown signs of more copies
+    scale: float = 0.0  # largest ‖A q‖
+    num_products: int = 0
+    certificates: int = 0
+
+    @property
+    def explored(self) -> int:
+        return len(self.H)
+
+    def closed(self, A: Operator, aim: float) -> bool:
+        """Whether A maps the explored space into itself, to rounding, which small earlier β have amplified."""
+        return float(self.B.norm()) <= max(1e-3 * aim, min(10 * rounding(A), 0.3 * aim)) * self.scale
+
+    @classmethod
+    def from_start(cls, A: Operator, start: Tensor | None, generator: torch.Generator, block_size: int) -> _Search:
+        """A search whose pending block is random, or the warm start with a share of it random."""
+        search = cls(Basis(A), generator, block_size)
+        block = gaussian(A, block_size, generator)
+        block /= norms(block)[:, None].to(block)
+        if start is not None:
+            mixed = torch.stack([start[i::block_size].sum(0) for i in range(min(block_size, len(start)))])
+            mixed /= norms(mixed).clamp(min=1e-6)[:, None].to(mixed)  # opposite vectors cancel: a cold start then
+            block[: len(mixed)] = mixed + (NOVELTY if block_size == 1 else BLOCK_NOVELTY) * block[: len(mixed)]
+        search._extend(A, block)
+        return search
+
+    def step(self, A: Operator) -> None:
+        """Multiply the pending block, extend H by its components, and make the rest the new pending block."""
+        width = self.basis.count - self.explored
+        W = product(A, self.basis.last(width))
+        self.num_products += width
+        largest = float(norms(W).max())
+        check_finite(largest)
+        self.scale = max(self.scale, largest)
+        W, C = self.basis.remainder(W, near=2 * self.block_size if self.tridiagonal else None)
+        self.tridiagonal = True
+        H = torch.zeros(self.basis.count, self.basis.count, dtype=torch.float64)
+        H[: self.explored, : self.explored] = self.H
+        H[self.explored :, :] = C
+        H[:, self.explored :] = C.T
+        H[self.explored :, self.explored :] = (C[:, self.explored :] + C[:, self.explored :].T) / 2
+        self.H = H
+        self._extend(A, W)
+
+    def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Ritz values, vectors in the basis, and residuals ‖B y_last‖; locked ones first, which have none."""
+        blocks = [self.H[: self.locked, : self.locked], self.H[self.locked :, self.locked :]]
+        (inner_values, S), (values, Y) = (torch.linalg.eigh(block) for block in blocks)
+        last = Y[len(Y) - self.B.shape[1] :] if len(Y) else Y.new_zeros(self.B.shape[1], 0)
+        residuals = (self.B @ last).norm(dim=0)
+        return torch.cat([inner_values, values]), torch.block_diag(S, Y), torch.cat([0 * inner_values, residuals])
+
+    def restart(self, goal: Goal) -> None:
+        """Keep the better half of the Ritz vectors: A Q = Q Θ + P B' still holds, and so does all that follows."""
+        values, S, _ = self.ritz()
+        num_kept = min(goal.k + (goal.capacity - goal.k) // 2, goal.capacity - 2 * self.block_size)
+        kept = ranking(values, goal.which)[:num_kept].sort().values  # locked ones stay in front
+        self.basis.rotate(S[:, kept])
+        self.H, self.locked = torch.diag(values[kept]), int((kept < self.locked).sum())
+        self.tridiagonal = False
+
+    def follow(self, assessment: _Assessment, A: Operator, goal: Goal) -> None:
+        """Go where the assessment points: outside the space where that is exhausted, or away from suspect values."""
+        if assessment.invariant:
+            self.lock(assessment.values)
+        self.suspect |= assessment.suspect
+        if assessment.separable:
+            self.set_aside(A, goal)
+
+    def lock(self, values: Tensor | None) -> None:
+        """Set the invariant space aside; the pending block, random, starts another one orthogonal to it."""
+        self.locked, self.seen = self.explored, values
+
+    def set_aside(self, A: Operator, goal: Goal) -> None:
+        """Lock the requested Ritz vectors, known to the tolerance, and start another space orthogonal to them."""
+        values, S, _ = self.ritz()
+        order = ranking(values, goal.which)[: goal.k]
+        self.basis.rotate(S[:, order])
+        self.basis.cut(goal.k)
+        self.H, self.tridiagonal = torch.diag(values[order]), False
+        self._extend(A, self.basis.last(1)[:0])
+        self.B = torch.zeros(len(self.B), len(self.B), dtype=torch.float64)
+        self.lock(values[order])
+
+    def _extend(self, A: Operator, W: Float[Tensor, "b n"]) -> None:
+        """Make rows orthonormal and pending: W = Bᵀ P; a row that is mere rounding gives way to a random one."""
+        room = min(self.block_size, A.size - self.basis.count)
+        self.B, first = torch.zeros(room, len(W), dtype=torch.float64), self.basis.count
+        for i, row in enumerate(W):
+            if i:
+                row, C = self._against(first, row)
+                self.B[: len(C), i] = C
+            length = float(norms(row[None]))
+            independent = length > rounding(A) * self.scale
+            if self.basis.count - first == room:
+                continue
+            if independent:
+                self.B[self.basis.count - first, i] = length
+            self.basis.append(row / length if independent else self._fresh(A))
+        while self.basis.count - first < room:
+            self.basis.append(self._fresh(A))
+
+    def _against(self, first: int, row: Tensor) -> tuple[Tensor, Tensor]:
+        new = self.basis.last(self.basis.count - first)
+        total = torch.zeros(len(new), dtype=torch.float64, device=row.device)
+        for _ in range(2):
+            C = new @ row
+            row, total = row - C @ new, total + C
+        return row, total.cpu()
+
+    def _fresh(self, A: Operator) -> Float[Tensor, " n"]:
+        """A random unit vector orthogonal to the basis."""
+        row = gaussian(A, 1, self.generator)
+        for _ in range(2 if self.basis.count else 0):
+            row, _ = self.basis.remainder(row / norms(row)[:, None].to(row))
+        return (row / norms(row)[:, None].to(row))[0]
+
+
+def _assessment(A: Operator, search: _Search, goal: Goal) -> _Assessment:
+    """What the Ritz pairs of the explored space say; nothing is changed."""
+    j, aim = search.explored, SAFETY * max(goal.tolerance, 4 * torch.finfo(A.dtype).eps) * 0.1**search.certificates
+    closed = search.closed(A, aim)
+    if j < goal.k:
+        return _Assessment(invariant=closed)
+    if not closed and j > 200 and j % (j // 100) and j + search.block_size <= goal.capacity:
+        return _Assessment()  # a test costs j³, and late ones rarely bring news
+    values, _, residuals = search.ritz()
+    order, scale = ranking(values, goal.which), float(values.abs().max())
+    requested, limit = values[order[: goal.k]], aim * scale
+    worst = float(residuals[order[: goal.k]].max())
+    repeated = search.seen is not None and torch.allclose(requested, search.seen, rtol=0.0, atol=limit)
+    relative = worst / (scale or 1.0)
+    if closed and j < A.size:  # copies of multiple eigenvalues may be left outside: look until none appears
+        return _Assessment(relative, requested, settled=repeated, invariant=not repeated)
+    noise = rounding(A) * scale
+    settled = worst <= limit
+    if search.locked:  # what leads the new space must be known well: a start may contain little of a copy
+        leaders = order[order >= search.locked][: 2 if goal.which == "both" else 1]
+        settled &= bool((residuals[leaders] <= max(1e-3 * limit, 10 * noise)).all())
+    suspect = settled and not repeated and _may_hide_copies(requested, goal.which, max(1e-3 * limit, noise))
+    separable = suspect and worst <= max(0.3 * limit, 10 * noise)  # copies mix, and so do their residuals
+    return _Assessment(relative, requested, settled=settled and not suspect, suspect=suspect, separable=separable)
+
+
+def _may_hide_copies(values: Tensor, which: str, equal: float) -> bool:
+    """Whether, from either end, two values agree, or one of the smallest is zero, and another value follows."""
+    for end in (values[0::2], values[1::2]) if which == "both" else (values,):
+        apart = (end - end[-1:]).abs() > equal  # a copy of the last one would change nothing
+        signs = end.abs() <= equal if which in ("smallest", "both") else torch.zeros_like(apart)
+        signs[1:] |= end.diff().abs() <= equal
+        if bool((signs & apart).any()):
+            return True
+    return False
+
+
+def _certificate(A: Operator, search: _Search, goal: Goal) -> Eigenpairs:
+    """The requested pairs, with residuals that fresh products vouch for."""
+    values, S, _ = search.ritz()
+    limit = goal.tolerance * float(values.abs().max())
+    order = selection(values, goal.which, goal.k)
+    X = orthonormal(search.basis.combination(S[:, order]))
+    if goal.fresh_products < goal.k:
+        pairs = values[order].to(X.device), X, _enlarged_residuals(A, search, goal, X)
+    else:
+        pairs = rayleigh_ritz(X, product(A, X), goal.which)
+    search.num_products += goal.fresh_products
+    search.certificates += 1
+    return as_eigenpairs(*pairs, limit, search.num_products)
+
+
+def _enlarged_residuals(A: Operator, search: _Search, goal: Goal, X: Float[Tensor, "k n"]) -> Float[Tensor, " k"]:
+    """‖rᵢ‖ + ‖D‖ for the recursion's residuals R = PB and D = A X - XΘ - R, whose norm is E‖Dω‖² over normal ω."""
+    values, S, residuals = search.ritz()
+    order = selection(values, goal.which, goal.k)
+    shape, generator = (goal.fresh_products, goal.k), search.generator
+    omega = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu()
+    rest = omega @ (search.B @ S[len(S) - search.B.shape[1] :, order]).T
+    D = product(A, omega.to(X) @ X) - (omega * values[order]).to(X) @ X
+    D -= rest.to(X) @ search.basis.last(search.B.shape[0])
+    return residuals[order].to(X.device) + norms(D).square().mean().sqrt()
+
+
+def _warn_of_missing_copies(pairs: Eigenpairs) -> None:
+    message = f"{pairs.num_products} products were too few to rule out more copies of multiple eigenvalues."
+    warnings.warn(f"{message}\n  - Raise max_products.", ConvergenceWarning, stacklevel=4)

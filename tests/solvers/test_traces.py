@@ -1,0 +1,125 @@
+"""Traces cover the truth at the rate their error states."""
+
+import math
+
+import pytest
+import torch
+
+from ritz.errors import ConvergenceWarning
+from ritz.operators import Operator
+from ritz.solvers import (
+    hutchinson,
+    trace,
+)
+from ritz.solvers.probes import gaussian
+
+from .spectra import (
+    DECAY,
+    FLAT,
+    INDEFINITE,
+    OUTLIERS,
+    coverage,
+    linspace,
+    with_eigenvalues,
+)
+
+
+def leave_one_out_by_hand(A, omega):
+    """XTrace as it is defined: a new basis and a new residual for every probe left out."""
+    M, (m, n), estimates = A.dense(), omega.shape, []
+    for i in range(m):
+        others, w = omega[torch.arange(m) != i].T, omega[i]
+        Q, _ = torch.linalg.qr(M @ others)
+        x = w - Q @ (Q.T @ w)
+        estimates.append(torch.trace(Q.T @ M @ Q) + (n - m + 1) / (x @ x) * (x @ M @ x))
+    return float(torch.stack(estimates).mean())
+
+
+@pytest.mark.parametrize("eigenvalues", [DECAY, FLAT, INDEFINITE, OUTLIERS])
+def test_the_trace_is_the_mean_of_the_leave_one_out_estimates(eigenvalues):
+    A = with_eigenvalues(eigenvalues)
+    omega = gaussian(A, 12, torch.Generator().manual_seed(1))
+    found = trace(A, num_products=24, generator=torch.Generator().manual_seed(1))
+    assert found.value == pytest.approx(leave_one_out_by_hand(A, omega), rel=1e-9)
+    assert found.num_products == 24
+
+
+@pytest.mark.parametrize("eigenvalues", [DECAY, FLAT, INDEFINITE, OUTLIERS])
+@pytest.mark.parametrize("num_products", [30, 80])
+def test_the_trace_lies_within_its_error(eigenvalues, num_products):
+    A = with_eigenvalues(eigenvalues)
+    estimate = lambda generator: trace(A, num_products=num_products, generator=generator)
+    assert coverage(estimate, float(eigenvalues.sum())) >= 0.87  # 95 % of 60 runs, less three standard deviations
+
+
+def test_the_error_of_the_trace_is_not_exaggerated():
+    A, truth = with_eigenvalues(FLAT), float(FLAT.sum())
+    runs = [trace(A, num_products=40, generator=torch.Generator().manual_seed(seed)) for seed in range(60)]
+    scatter = math.sqrt(sum((run.value - truth) ** 2 for run in runs) / 60)
+    assert sum(run.standard_error for run in runs) / 60 < 2 * scatter
+
+
+def test_the_trace_stops_at_its_tolerance(generator):
+    A, columns = with_eigenvalues(DECAY), []
+    watched = Operator(lambda V: columns.append(V.shape[1]) or A @ V, A.size, A.dtype, A.device)
+    found = trace(watched, tolerance=0.02, generator=generator)
+    assert found.standard_error <= 0.02 * found.value and found.num_products == sum(columns) < 200
+    assert found.value == pytest.approx(float(DECAY.sum()), rel=0.06)
+
+
+def test_growing_the_sketch_is_starting_with_all_probes(generator):
+    A = with_eigenvalues(DECAY)
+    grown = trace(A, tolerance=1e-9, num_products=64, generator=torch.Generator().manual_seed(2))
+    probes = gaussian(A, 32, torch.Generator().manual_seed(2))
+    assert grown.num_products == 64
+    assert grown.value == pytest.approx(leave_one_out_by_hand(A, probes), rel=0.1)
+    assert grown.value == pytest.approx(float(DECAY.sum()), abs=4 * grown.standard_error)
+
+
+def test_as_many_products_as_n_give_the_exact_trace(generator):
+    A = with_eigenvalues(INDEFINITE[:70])
+    found = trace(A, num_products=70, generator=generator)
+    assert found.value == pytest.approx(float(INDEFINITE[:70].sum())) and found.standard_error == 0
+    assert found.num_products == 70 and trace(A, generator=generator).standard_error == 0
+
+
+@pytest.mark.parametrize("rank", [0, 1, 5])
+def test_the_trace_of_a_low_rank_operator_is_exact(rank, generator):
+    eigenvalues = torch.cat([torch.arange(1.0, rank + 1), torch.zeros(300 - rank)])
+    found = trace(with_eigenvalues(eigenvalues), num_products=20, generator=generator)
+    assert found.value == pytest.approx(float(eigenvalues.sum()), abs=1e-10)
+    assert found.standard_error < 1e-9
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_scaling_the_operator_scales_its_estimates(scale):
+    for estimate in (trace, hutchinson):
+        plain, scaled = (
+            estimate(with_eigenvalues(s * DECAY), num_products=20, generator=torch.Generator().manual_seed(0))
+            for s in (1.0, scale)
+        )
+        assert scaled.value / scale == pytest.approx(plain.value, rel=1e-6)
+        assert scaled.standard_error / scale == pytest.approx(plain.standard_error, rel=1e-6)
+
+
+def test_float32_operators_have_their_trace(generator):
+    found = trace(with_eigenvalues(OUTLIERS, dtype=torch.float32), num_products=60, generator=generator)
+    assert abs(found.value - float(OUTLIERS.sum())) < 3 * found.standard_error + 1e-4
+
+
+def test_a_trace_that_misses_its_default_tolerance_warns(generator):
+    A = with_eigenvalues(torch.cat([linspace(0.5, 1, 200), -linspace(0.5, 1, 200)]))
+    with pytest.warns(ConvergenceWarning, match="num_products"):
+        trace(A, generator=generator)
+
+
+def test_hutchinson_is_exact_on_diagonal_matrices(generator):
+    found = hutchinson(Operator.from_matrix(torch.diag(DECAY)), num_products=3, generator=generator)
+    assert found.value == pytest.approx(float(DECAY.sum())) and found.standard_error < 1e-12
+
+
+@pytest.mark.parametrize("eigenvalues", [FLAT, INDEFINITE])
+def test_hutchinson_lies_within_its_error(eigenvalues):
+    A = with_eigenvalues(eigenvalues)
+    rate = coverage(lambda generator: hutchinson(A, num_products=60, generator=generator), float(eigenvalues.sum()))
+    assert rate >= 0.87
