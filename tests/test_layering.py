@@ -11,8 +11,9 @@ HOUSE = """
 ritz: errors progress record spectrum risk engine operators solvers layers factored classes theory plot testing checks
       analysis lab papers integrations cli __main__
 record: files json_values arrays pictures locks origin claims records
-risk: losses parameters precision batches risk class_terms
-risk.losses: closed_form by_autograd
+risk: memory distributed precision randomness losses parameters model batches fingerprints data evaluation risk
+      class_terms data_by_class
+risk.losses: loss closed_form by_autograd conversion
 engine: agreement timing rules paths batching trial product
 engine.rules: bilinear pointwise norms attention dispatch
 solvers: vectors probes basis ritz_pairs thick_restart eigen lanczos_recursion densities traces ranks masses damping

@@ -12,7 +12,8 @@ from torch.testing import assert_close
 
 from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
 from ritz.risk.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
-from ritz.risk.losses.by_autograd import Autodiff, loss_from
+from ritz.risk.losses.by_autograd import Autodiff
+from ritz.risk.losses.conversion import loss_from
 
 C = 3
 CLASS_WEIGHTS = torch.tensor([0.5, 1.0, 2.5], dtype=torch.float64)

@@ -13,7 +13,8 @@ from ..engine.agreement import distance, tolerance
 from ..engine.batching import MAX_COLUMNS, quiet
 from ..engine.timing import seconds_of
 from ..risk.batches import Batch
-from ..risk.class_terms import Terms, as_outputs, class_batches, known_batches, terms
+from ..risk.class_terms import Terms, as_outputs, terms
+from ..risk.data_by_class import class_batches, known_batches
 from ..risk.risk import Risk
 
 Column = tuple[

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from ..errors import check_positive
 from ..layers.capture import Layers, Pass, layers
-from ..layers.linear import Affine, affine_layers, check_memory, check_own, check_ungrouped, columns, pieces
+from ..layers.linear import Affine, affine_layers, check_own, check_ungrouped, columns, pieces
 from ..operators import Operator, low_rank
 from ..risk.batches import Batch
-from ..risk.class_terms import Terms, as_outputs, check_one_label, cross_weights, terms
+from ..risk.class_terms import Terms, as_outputs, cross_weights, terms
+from ..risk.data_by_class import check_one_label
+from ..risk.memory import check_memory
 from ..risk.risk import Risk
 from ..spectrum import Spectrum
 from .means import class_means, diagonal, off_diagonal
@@ -316,7 +318,7 @@ def _passes(known: Layers, chosen: list[Affine], label: str) -> Iterator[tuple[B
 
 def _check_size(risk: Risk, sizes: dict[Affine, tuple[int, int, int]], what: str) -> None:
     """Groups, the width of their means, and the rows of a scatter of that width."""
-    check_memory(risk, sum(8.0 * width * (groups + rows) for groups, width, rows in sizes.values()), what)
+    check_memory(sum(8.0 * width * (groups + rows) for groups, width, rows in sizes.values()), risk.memory, what)
 
 
 # Algebra ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from .. import progress
 from ..engine.agreement import distance, tolerance
 from ..engine.batching import quiet
 from ..risk.batches import Batch, of_one
-from ..risk.class_terms import Terms, as_outputs, class_batches
+from ..risk.class_terms import Terms, as_outputs
+from ..risk.data_by_class import class_batches
 from ..risk.risk import Risk
 from .columns import Pullback, forward
 

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from ..layers.linear import Affine
 from ..operators import Operator
-from ..risk.class_terms import check_one_label, cross_weights
+from ..risk.class_terms import cross_weights
+from ..risk.data_by_class import check_one_label
 from ..risk.risk import Risk
 from ..solvers import spectral_density
 from ..spectrum import Spectrum

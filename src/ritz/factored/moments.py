@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ..errors import ModelError
 from ..layers.capture import Layers, Pass, layers
-from ..layers.linear import Affine, affine_layers, check_memory, check_own, check_ungrouped, columns, pieces
+from ..layers.linear import Affine, affine_layers, check_own, check_ungrouped, columns, pieces
 from ..layers.rows import cotangents
 from ..risk.batches import Batch
 from ..risk.losses import CrossEntropy, Loss
+from ..risk.memory import check_memory
 from ..risk.risk import Risk
 
 
@@ -110,4 +111,4 @@ def width(layer: Affine) -> int:
 
 def check_size(risk: Risk, factors: Iterable[Factors]) -> None:
     """Refuse factors that take more than the risk's memory, before any is allocated."""
-    check_memory(risk, sum(found.bytes for found in factors), "The Kronecker factors")
+    check_memory(sum(found.bytes for found in factors), risk.memory, "The Kronecker factors")

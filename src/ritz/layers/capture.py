@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ModelError
-from ..risk.batches import Batch, holding
+from ..risk.batches import Batch, Batches
 from ..risk.risk import Risk
 
 Kind = Literal["linear", "scale", "embedding"]
@@ -179,7 +179,7 @@ def _first(risk: Risk) -> Batch:
         found.append(batch.first(WATCHED_EXAMPLES))
         if sum(map(len, found)) >= WATCHED_EXAMPLES:
             break
-    return max(holding(found).joined(len(found)), key=len)
+    return max(Batches.of(found).joined(len(found)), key=len)
 
 
 def _check_rows(found: Pass, count: int) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError, ModelError
+from ..errors import ModelError
 from ..risk.batches import Batch
 from ..risk.risk import Risk
 from .capture import Layers, Pass, Use
@@ -132,15 +132,4 @@ def check_own(known: Layers, layers: Iterable[Affine], purpose: str) -> None:
             f"These parameters enter in layers of several kinds: {', '.join(sorted(set(tied)))}.",
             f"{purpose} takes a parameter from one layer, with one bias, however often that is used.",
             "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
-        )
-
-
-def check_memory(risk: Risk, needed: float, what: str) -> None:
-    """Refuse results that take more than the risk's memory."""
-    if needed > risk.memory:
-        raise ArgumentError(
-            f"{what} take {needed / 2**30:.3g} GiB; the risk's memory is {risk.memory / 2**30:.3g} GiB.",
-            "They are kept whole, in float64.",
-            "Take fewer layers at a time: risk.restricted_to('features.0.*').",
-            "Raise Risk(..., memory=...), if there is more.",
         )

@@ -1,8 +1,7 @@
-"""Which term belongs to which class, with what weight, and in which batches a class is found."""
+"""The class of every term, with its weight in the curvature of the loss."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import DataError
-from .batches import Batch, joined
 from .losses import CrossEntropy, not_convex
 from .risk import Risk
 
@@ -78,53 +76,12 @@ def cross_weights(risk: Risk) -> Float[Tensor, "C C"]:
     with progress.bar("Class weights") as bar:
         for batch in risk.batches:
             with risk.numerics(), torch.no_grad():
-                found = terms(risk, risk.outputs(leaves, batch), batch.targets)
-            total.index_add_(0, found.labels, found.weights)
+                batch_terms = terms(risk, risk.outputs(leaves, batch), batch.targets)
+            total.index_add_(0, batch_terms.labels, batch_terms.weights)
             bar.advance()
     total = risk.reduced(total)
     _check_several(total)
     return total.masked_fill(total < torch.finfo(total.dtype).tiny, 0.0)
-
-
-def class_batches(risk: Risk, *, only: int | None = None) -> Iterator[Batch]:
-    """The data class by class, so that every example takes part in the columns of its own class alone.
-
-    Batches whose examples have several labels (tokens), or depend on each other, stay as they are. With `only`, just
-    what can have terms of that class.
-    """
-    if not risk.separable or any(batch.targets.ndim > 1 for batch in known_batches(risk)):
-        yield from (b for b in risk.batches if only is None or bool((b.targets == only).any()))
-        return
-    held = risk.batches.held
-    pools = [held] if held is not None and _alike(held) else ([batch] for batch in risk.batches)
-    for pool in pools:
-        for label in _labels(risk, pool) if only is None else [only]:
-            yield from _of_class(pool, label)
-
-
-def known_batches(risk: Risk) -> list[Batch]:
-    """The batches held, or the first of those that are read anew."""
-    return risk.batches.held or [next(iter(risk.batches))]
-
-
-def _alike(batches: list[Batch]) -> bool:
-    return len({(batch.names(), tuple(t.shape[1:] for t in batch.tensors())) for batch in batches}) == 1
-
-
-def _labels(risk: Risk, pool: list[Batch]) -> list[int]:
-    found = torch.cat([batch.targets for batch in pool]).unique()
-    return found[found != cast(CrossEntropy, risk.loss).ignore_index].tolist()
-
-
-def _of_class(pool: list[Batch], label: int) -> Iterator[Batch]:
-    """The examples of one class, in batches no larger than the user's."""
-    pieces = [batch.rows((batch.targets == label).nonzero()[:, 0]) for batch in pool]
-    pieces = [piece for piece in pieces if len(piece)]
-    if not pieces:
-        return
-    whole, size = joined(pieces), max(len(batch) for batch in pool)
-    for first in range(0, len(whole), size):
-        yield whole.rows(slice(first, first + size))
 
 
 def _check_classes(risk: Risk) -> None:
@@ -132,16 +89,8 @@ def _check_classes(risk: Risk) -> None:
     if risk.num_classes < 2:
         raise DataError(
             f"The model has {risk.num_classes} output.",
-            "Classes are told apart by at least two.",
+            "At least two tell classes apart.",
             "Return one logit for each class; for a single logit z, return (0, z) and use cross-entropy.",
-        )
-
-
-def check_one_label(risk: Risk, why: str, way_out: str) -> None:
-    """Refuse examples with several labels, such as tokens have, where each must be of one class."""
-    if any(batch.targets.ndim > 1 for batch in risk.batches):
-        raise DataError(
-            "An example has several labels: the targets have a dimension besides that of the examples.", why, way_out
         )
 
 

@@ -1,37 +1,14 @@
-"""Which parameters of a model are θ, and whether the model can be analysed at all."""
+"""Which parameters of a model are θ."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import ArgumentError, ModelError, NumericalError
-
-
-def own_copy(model: nn.Module) -> nn.Module:
-    """The modules without their tensors, copied: train() and eval() on the user's model do not reach them.
-
-    A model that cannot be copied deeply (a lock, an open file, an activation kept as an attribute) is copied module by
-    module, its other attributes shared.
-    """
-    shared = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
-    try:
-        return copy.deepcopy(model, shared)
-    except Exception:
-        return _module_copy(model, {})
-
-
-def _module_copy(module: nn.Module, done: dict[int, nn.Module]) -> nn.Module:
-    if id(module) not in done:
-        done[id(module)] = copied = copy.copy(module)
-        children = {n: m and _module_copy(m, done) for n, m in module._modules.items()}
-        copied.__dict__.update(_modules=children, _parameters=dict(module._parameters), _buffers=dict(module._buffers))
-    return done[id(module)]
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -45,7 +22,7 @@ def trainable(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def matching(trainable: dict[str, Tensor], parameters: str | Sequence[str]) -> list[str]:
+def matching_names(trainable: dict[str, Tensor], parameters: str | Sequence[str]) -> list[str]:
     """The names that match a glob, or one of several; each glob must match something."""
     if not isinstance(parameters, (str, Sequence)) or not all(isinstance(glob, str) for glob in parameters):
         raise ArgumentError(
@@ -55,9 +32,9 @@ def matching(trainable: dict[str, Tensor], parameters: str | Sequence[str]) -> l
         )
     globs = [parameters] if isinstance(parameters, str) else list(parameters)
     matches = lambda name, glob: name == glob or (glob not in trainable and fnmatchcase(name, glob))
-    found = {n: p for n, p in trainable.items() if any(matches(n, glob) for glob in globs)}
-    idle = [glob for glob in globs if not any(matches(name, glob) for name in found)]
-    if idle or not found:
+    theta = {n: p for n, p in trainable.items() if any(matches(n, glob) for glob in globs)}
+    idle = [glob for glob in globs if not any(matches(name, glob) for name in theta)]
+    if idle or not theta:
         shown = ", ".join(list(trainable)[:6]) + (", ..." if len(trainable) > 6 else "")
         culprit = f": {', '.join(map(repr, idle))}" if len(globs) > 1 else ""
         raise ModelError(
@@ -66,8 +43,8 @@ def matching(trainable: dict[str, Tensor], parameters: str | Sequence[str]) -> l
             f"Choose among: {shown}." if trainable else "Unfreeze some: parameter.requires_grad_().",
             "Globs match whole names: '*.weight', 'layer1.*', '*' for all.",
         )
-    _check_parameters(found)
-    return list(found)
+    _check_parameters(theta)
+    return list(theta)
 
 
 def _check_parameters(parameters: dict[str, Tensor]) -> None:
@@ -110,36 +87,3 @@ def _check_dtype(name: str, dtype: torch.dtype) -> None:
             "Analyse a float32 copy: copy.deepcopy(model).float().",
             'On a GPU, Risk(..., tangent_precision="high") is fast and keeps the network itself exact.',
         )
-
-
-def check_model(model: Any) -> None:
-    """Refuse a model whose outputs are no function of θ and the example alone."""
-    if not isinstance(model, nn.Module):
-        raise ModelError(
-            f"The model is a {type(model).__name__}.",
-            "Parameters are found by name in a torch.nn.Module.",
-            "Wrap the function in a Module that owns its parameters.",
-        )
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if nn.parameter.is_lazy(tensor):
-            raise ModelError(
-                f"Parameter {name} is not initialised yet.",
-                "A lazy layer has no shape before its first forward pass.",
-                "Call model(inputs) once on one batch.",
-            )
-    for name, module in model.named_modules():
-        if _is_random(module):
-            mode = "in train mode" if module.training else "without running statistics"
-            raise ModelError(
-                f"Module {name or '(the model itself)'} is a {type(module).__name__} {mode}.",
-                "Its output is random or depends on the other examples of the batch, so the risk is not a "
-                "function of θ alone.",
-                "Call model.eval() before the analysis.",
-                "To study train-mode batch norm on purpose, write it as a layer of your own that is deterministic.",
-            )
-
-
-def _is_random(module: nn.Module) -> bool:
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return module.training or module.running_mean is None
-    return module.training and isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0

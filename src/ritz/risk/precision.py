@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..errors import ModelError
+from ..errors import ArgumentError, ModelError
 
 Precision = Literal["highest", "high"]
 
@@ -58,18 +58,6 @@ def _without_fast_path() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def untouched_randomness(device: torch.device, generator: torch.Generator | None = None) -> Iterator[None]:
-    """Leave the global random state, and that of a loader's own generator, as it was."""
-    state = None if generator is None else generator.get_state()
-    try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            yield
-    finally:
-        if generator is not None and state is not None:
-            generator.set_state(state)
-
-
-@contextlib.contextmanager
 def _float32(precision: Precision) -> Iterator[None]:
     """Set the precision of every kind of float32 product, one by one: PyTorch's summary setting cannot be put back."""
     kinds = _kinds()
@@ -105,6 +93,16 @@ def _legacy_float32(precision: Precision) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = convolution
+
+
+def check_precision(precision: str) -> None:
+    """Refuse what is no precision."""
+    if precision not in ("highest", "high"):
+        raise ArgumentError(
+            f"tangent_precision={precision!r} was given.",
+            "The precisions are those of torch.set_float32_matmul_precision.",
+            '"highest" is float32 throughout, "high" allows TF32 in the linear maps.',
+        )
 
 
 def _check_inference_mode() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ... import progress
 from ...errors import check_positive, check_tolerance, check_whole
-from ...risk.risk import free_memory
+from ...risk.memory import free_memory
 from ...solvers.probes import source
 from ..training.networks import AnyLoss, Batch
 from .lanczos import Product, capacity, largest

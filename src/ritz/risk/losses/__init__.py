@@ -1,7 +1,8 @@
 """Losses: those whose derivatives are known in closed form, and every other one by automatic differentiation."""
 
-from .by_autograd import loss_from
-from .closed_form import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, complement, not_convex, on_device
+from .closed_form import BinaryCrossEntropy, CrossEntropy, SquaredError, complement
+from .conversion import loss_from
+from .loss import Loss, not_convex, on_device
 
 __all__ = [
     "BinaryCrossEntropy", "CrossEntropy", "Loss", "SquaredError", "complement", "loss_from", "not_convex", "on_device",

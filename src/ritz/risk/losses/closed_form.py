@@ -1,65 +1,18 @@
-"""Losses as sums of terms, with their derivatives with respect to the network's outputs in closed form.
-
-A risk is R = Σᵢ tᵢ / Σᵢ wᵢ: every loss says what its terms tᵢ (weights included) and its weights wᵢ are, and the
-risk alone adds up and divides, once. A term is one index of all output dimensions but the last.
-"""
+"""Losses whose derivatives are known in closed form: cross-entropy, squared error, binary cross-entropy."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from ...errors import ArgumentError, DataError, NumericalError
+from .loss import LinearMap, Loss, Outputs, Reduction, Targets, misfit, not_convex, term_rows, unit_weights
 
-Reduction = Literal["mean", "sum"]
-Outputs = Float[Tensor, "*batch"]
-Targets = Shaped[Tensor, "..."]
-LinearMap = Callable[[Tensor], Tensor]
 ENTRY_BY_ENTRY = "The loss compares them entry by entry; broadcasting would pair the wrong ones."
-
-
-class Loss(ABC):
-    """Terms tᵢ(z, y) of a risk, and the derivatives of Σᵢ tᵢ with respect to the outputs z.
-
-    `reduction="mean"` divides the sum of all terms by the sum of all weights; `"sum"` does not divide.
-    """
-
-    reduction: Reduction
-
-    @abstractmethod
-    def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        """The values wᵢ ℓᵢ, one per term."""
-
-    @abstractmethod
-    def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        """The weights wᵢ."""
-
-    @abstractmethod
-    def gradient(self, z: Outputs, y: Targets) -> Outputs:
-        """∂/∂z Σ tᵢ."""
-
-    @abstractmethod
-    def curvature(self, z: Outputs, y: Targets) -> LinearMap:
-        """u ↦ ∂²/∂z² Σ tᵢ · u, with everything that does not depend on u evaluated once."""
-
-    def hessian_product(self, z: Outputs, y: Targets, u: Outputs) -> Outputs:
-        """∂²/∂z² Σ tᵢ · u."""
-        return self.curvature(z, y)(u)
-
-    @abstractmethod
-    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K r"]:
-        """S with S Sᵀ = ∂²tᵢ/∂zᵢ², a K × r block for each term."""
-
-    @abstractmethod
-    def check(self, z: Outputs, y: Targets) -> None:
-        """Raise a `DataError` where outputs and targets do not fit together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +157,7 @@ class SquaredError(Loss):
     reduction: Reduction = "mean"
 
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return self._factor / 2 * columns(z - y).square().sum(-1)
+        return self._factor / 2 * term_rows(z - y).square().sum(-1)
 
     def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         return unit_weights(z, self.elementwise)
@@ -216,7 +169,7 @@ class SquaredError(Loss):
         return lambda u: self._factor * u
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
-        return torch.diag_embed(torch.full_like(columns(z), self._factor**0.5))
+        return torch.diag_embed(torch.full_like(term_rows(z), self._factor**0.5))
 
     def check(self, z: Outputs, y: Targets) -> None:
         if z.shape != y.shape:
@@ -242,7 +195,7 @@ class BinaryCrossEntropy(Loss):
 
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         positive, negative = self._coefficients(z, y)
-        return columns(positive * F.softplus(-z) + negative * F.softplus(z)).sum(-1)
+        return term_rows(positive * F.softplus(-z) + negative * F.softplus(z)).sum(-1)
 
     def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         return unit_weights(z, self.elementwise)
@@ -259,7 +212,7 @@ class BinaryCrossEntropy(Loss):
         diagonal = self._diagonal(z, y)
         if bool((diagonal < 0).any()):
             raise not_convex(float(diagonal.min()))
-        return torch.diag_embed(columns(diagonal).sqrt())
+        return torch.diag_embed(term_rows(diagonal).sqrt())
 
     def check(self, z: Outputs, y: Targets) -> None:
         if z.shape != y.shape:
@@ -302,37 +255,6 @@ def complement(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"]:
     return reflection.gather(2, kept[:, None, :].expand(-1, count, -1))
 
 
-def on_device(loss: Loss, device: torch.device) -> Loss:
-    """The loss with its class weights on the given device."""
-    moved = {
-        name: value.to(device)
-        for name, value in vars(loss).items()
-        if isinstance(value, Tensor) and value.device != device
-    }
-    return replace(loss, **moved) if moved else loss  # type: ignore[type-var]
-
-
-def columns(values: Tensor) -> Tensor:
-    """Values as rows of outputs, one per term; a 1-d output has one column."""
-    return values[:, None] if values.ndim == 1 else values.reshape(-1, values.shape[-1])
-
-
-def unit_weights(z: Tensor, elementwise: bool) -> Tensor:
-    """Equal weights: one for each term, or one for each of its outputs."""
-    rows = columns(z)
-    return rows.new_full((len(rows),), float(rows.shape[1]) if elementwise else 1.0)
-
-
-def misfit(z: Tensor, y: Tensor, why: str, *ways_out: str) -> DataError:
-    """Outputs and targets that do not fit together."""
-    return DataError(
-        f"The outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)} ({y.dtype}).",
-        why,
-        "Reshape the targets, or the model's outputs.",
-        *ways_out,
-    )
-
-
 def _check_finite(name: str, weight: Tensor | None) -> None:
     if weight is not None and not bool(torch.isfinite(weight).all()):
         raise NumericalError(
@@ -356,12 +278,3 @@ def _check_broadcasts(name: str, weight: Tensor | None, z: Tensor) -> None:
             "Pass one weight for each output, of the shape of the last dimension.",
             "For weights that differ between examples, pack them into the targets and use a callable loss.",
         )
-
-
-def not_convex(eigenvalue: float) -> NumericalError:
-    """A loss whose Hessian has no square root."""
-    return NumericalError(
-        f"The loss has a Hessian with eigenvalue {eigenvalue:.3g} at these outputs.",
-        "Only a convex loss has a Hessian with a real square root.",
-        "Use products with gauss_newton(risk), which need no square root.",
-    )

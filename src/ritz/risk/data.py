@@ -1,0 +1,149 @@
+"""Every form in which users have data, as batches.
+
+(x, y) tensors, a Dataset, a DataLoader or any re-iterable of (inputs, targets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from ..errors import DataError
+from .batches import Batch, Batches
+from .fingerprints import check_second_pass, fingerprint
+from .randomness import untouched_randomness
+
+BATCH_SIZE = 512  # for data that comes unbatched: enough to fill a GPU, small enough for a laptop
+
+
+def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: float) -> Batches:
+    """The batches of a user's data: (x, y) tensors, a Dataset, a DataLoader or any re-iterable of pairs.
+
+    Two passes are compared, example by example, so that a loader which shuffles and drops, or augments, is
+    refused. The first pass is kept on the device if it fits into `memory` bytes.
+    """
+    source = _source(data)
+    generator = getattr(data, "generator", None)  # a loader's own, which shuffles
+    with untouched_randomness(device, generator):  # once around both passes: augmentation must not repeat itself
+        fixed = isinstance(source, (_Chunks, list, tuple))  # nothing is drawn anew at a pass over these
+        kept, first = _first_pass(_one_pass(source, device, dtype), memory, compared=not fixed)
+        if not fixed:
+            second = [fingerprint(batch) for batch in _one_pass(source, device, dtype)]
+            check_second_pass(first, second, held=kept is not None)
+    chunked = isinstance(source, _Chunks) and len(first) > 1
+    if kept is not None:
+        return replace(Batches.of(kept), chunked=chunked)
+    return Batches(lambda: _undisturbed(_one_pass(source, device, dtype), device, generator), chunked=chunked)
+
+
+def _one_pass(source: Iterable[Any], device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:
+    """One pass; it begins with the first batch and not with this call, for to begin moves a loader's random state."""
+    for number, item in enumerate(source):
+        batch = _batch(item, number).to(device, dtype)
+        if len(batch):
+            yield batch
+
+
+def _undisturbed(batches: Iterator[Batch], device: torch.device, generator: torch.Generator | None) -> Iterator[Batch]:
+    """The batches, read without moving the random state: every pass of a DataLoader draws a seed."""
+    while True:
+        with untouched_randomness(device, generator):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """(x, y) tensors, cut into batches."""
+
+    pair: tuple[Any, Tensor]
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
+        x, y = self.pair
+        for start in range(0, len(y), BATCH_SIZE):
+            rows = slice(start, start + BATCH_SIZE)
+            yield ({n: v[rows] for n, v in x.items()} if isinstance(x, Mapping) else x[rows]), y[rows]
+
+
+def _source(data: Any) -> Iterable[Any]:
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        data = data.tensors
+    if isinstance(data, (tuple, list)) and len(data) == 2 and isinstance(data[1], Tensor):
+        _check_pair(*data)
+        return _Chunks((data[0], data[1]))
+    if isinstance(data, Dataset) and hasattr(data, "__getitem__"):
+        return DataLoader(data, batch_size=BATCH_SIZE)
+    if not hasattr(data, "__iter__"):
+        raise DataError(
+            f"The data are of type {type(data).__name__}.",
+            "A risk needs examples to average over.",
+            "Pass (x, y) tensors, a Dataset, a DataLoader, or a list of (inputs, targets) batches.",
+        )
+    if isinstance(data, Iterator):
+        raise DataError(
+            f"The data are a {type(data).__name__}, which can be iterated only once.",
+            "Every product with the curvature is a pass over the same data.",
+            "Pass list(data) if it fits into memory.",
+            "Pass the DataLoader itself instead of iter(loader).",
+        )
+    return data
+
+
+def _check_pair(x: Any, y: Tensor) -> None:
+    tensors = list(x.values()) if isinstance(x, Mapping) else [x]
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise DataError(
+                f"The inputs hold a {type(tensor).__name__}.",
+                "Inputs are one tensor, or a dict of tensors for model(**inputs).",
+                "Convert arrays with torch.as_tensor; name several inputs: {'a': a, 'b': b}.",
+            )
+        if tensor.ndim == 0 or y.ndim == 0 or len(tensor) != len(y):
+            raise DataError(
+                f"Inputs of shape {tuple(tensor.shape)} came with targets of shape {tuple(y.shape)}.",
+                "The first dimension of both counts the examples.",
+                "Check that inputs and targets come from the same split, in the order (inputs, targets).",
+            )
+
+
+def _batch(item: Any, number: int) -> Batch:
+    if not isinstance(item, (tuple, list)) or len(item) != 2 or not isinstance(item[1], Tensor):
+        raise DataError(
+            f"Batch {number} is a {type(item).__name__}"
+            + (f" of {len(item)} entries." if isinstance(item, (tuple, list, Mapping)) else "."),
+            "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs).",
+            "For a loader of dicts or triples: [(batch['inputs'], batch['labels']) for batch in loader].",
+            "For arrays: (torch.as_tensor(x), torch.as_tensor(y)).",
+        )
+    inputs, targets = item
+    inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
+    _check_pair(inputs, targets)
+    return Batch(inputs, targets)
+
+
+def _first_pass(batches: Iterator[Batch], memory: float, *, compared: bool) -> tuple[list[Batch] | None, list[Tensor]]:
+    """The batches, if they fit into memory, and a fingerprint of each, if they are to be compared."""
+    kept: list[Batch] | None = []
+    fingerprints: list[Tensor] = []
+    used = 0
+    for batch in batches:
+        fingerprints.append(fingerprint(batch) if compared else torch.zeros(0))
+        used += sum(t.numel() * t.element_size() for t in batch.tensors())
+        if kept is not None and used <= memory:
+            kept.append(batch)
+        else:
+            kept = None
+    if not fingerprints:
+        raise DataError(
+            "The data hold no example.",
+            "An average over nothing has no curvature.",
+            "Check the path, the split and any filter in front of the loader.",
+        )
+    return kept, fingerprints

@@ -1,0 +1,48 @@
+"""A risk whose data are divided over the ranks of a `torch.distributed` group."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import DataError, ModelError
+
+
+def sum_over_ranks(value: Tensor, group: Any) -> Tensor:
+    """The sum of a value over all ranks, in place; without a group there is one rank."""
+    if group is not None:
+        torch.distributed.all_reduce(value, group=group)
+    return value
+
+
+@contextlib.contextmanager
+def in_step(theta: Float[Tensor, " n"], group: Any) -> Iterator[None]:
+    """Fail on all ranks of the group where one fails, so that none waits for the others for ever."""
+    if group is None:
+        yield
+        return
+    norm = theta.double().norm()
+    bounds = torch.stack([norm, -norm, torch.ones_like(norm)])
+    try:
+        yield
+        bounds[2] = 0.0
+    finally:
+        torch.distributed.all_reduce(bounds, torch.distributed.ReduceOp.MAX, group=group)
+    largest, smallest, failed = bounds.tolist()
+    if failed:
+        raise DataError(
+            "Another rank of the group refused its part of the data.",
+            "A product needs every rank.",
+            "Read that rank's own message.",
+        )
+    if largest != -smallest:
+        raise ModelError(
+            f"The parameters differ between ranks: ‖θ‖ runs from {-smallest:.9g} to {largest:.9g}.",
+            "All ranks must be at the same θ, each with its own part of the data.",
+            "Load the same checkpoint on every rank, or broadcast the parameters from rank 0.",
+        )

@@ -1,0 +1,146 @@
+"""The first evaluation of a risk, which refuses what cannot be analysed before the first product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import progress
+from ..errors import DataError, ModelError, NumericalError
+from .batches import Batch, Batches
+from .distributed import sum_over_ranks
+from .losses import Loss
+
+Network = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one evaluation of all batches shows."""
+
+    num_examples: int
+    num_terms: int
+    total: float  # Σ tᵢ
+    total_weight: float  # Σ wᵢ
+    separable: bool  # whether each term depends on its own example alone
+
+
+def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.device) -> Evaluation:
+    """Evaluate every batch of this rank once and the first one twice."""
+    sums = torch.zeros(4, dtype=torch.float64, device=device)  # examples, terms, Σ tᵢ, Σ wᵢ
+    separable = True
+    with progress.bar("Evaluating the risk") as bar:
+        for number, batch in enumerate(batches):
+            z = _checked_outputs(network, loss, batch, number)
+            values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
+            sizes = sums.new_tensor([len(batch), len(values)])
+            sums += torch.cat([sizes, torch.stack([values.double().sum(), weights.double().sum()])])
+            if number == 0:
+                _check_deterministic(z, network(batch))
+                separable = _separates(network, loss, batch, z, values)
+            bar.advance()
+    _check_separable(separable, batches)
+    examples, terms, total, weight = sums.tolist()
+    return Evaluation(int(examples), int(terms), total, weight, separable)
+
+
+def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) -> Evaluation:
+    """The evaluations of all ranks as one, refused where it has no average; a loss that is a sum has weight one."""
+    sums = [own.num_examples, own.num_terms, own.total, own.total_weight]
+    summed = sum_over_ranks(torch.tensor(sums, dtype=torch.float64, device=device), group)
+    examples, terms, total, weight = summed.tolist()
+    if loss.reduction == "sum":
+        weight = 1.0
+    _check_total(total, weight)
+    return Evaluation(int(examples), int(terms), total, weight, own.separable)
+
+
+def _separates(network: Network, loss: Loss, batch: Batch, z: Tensor, values: Tensor) -> bool:
+    """Whether outputs and terms of the first example are the same without the rest of its batch."""
+    alone = batch.first(1)
+    try:
+        z_alone = network(alone)
+        terms_alone = loss.terms(z[: len(z_alone)], alone.targets)  # of the same outputs: a loss may be zero
+    except (RuntimeError, ValueError, IndexError):
+        return False
+    return _near(z_alone, z[: len(z_alone)]) and _near(terms_alone, values[: len(terms_alone)])
+
+
+def _near(a: Tensor, b: Tensor) -> bool:
+    """Equal but for the rounding of kernels that depend on the batch's size."""
+    allowed = torch.finfo(b.dtype).eps ** 0.5 * float(b.abs().max())
+    return a.shape == b.shape and float((a - b).abs().max()) <= allowed
+
+
+def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) -> Tensor:
+    try:
+        z = network(batch)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ModelError(
+            f"The model failed on batch {number}: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            "The inputs do not fit the model in shape or type, or parts of it are on different devices.",
+            "Call model(inputs) on one batch by hand and compare the shapes.",
+            "Integers are passed on as they are, for embeddings; convert images: x.float().",
+        ) from error
+    _check_outputs(z, batch, number)
+    loss.check(z, batch.targets)
+    return z
+
+
+def _check_outputs(z: Tensor, batch: Batch, number: int) -> None:
+    if z.dtype not in (torch.float32, torch.float64):
+        raise ModelError(
+            f"The model returns {z.dtype}.",
+            "Outputs in less than float32, or of integers, have no useful second derivative.",
+            "Return the logits themselves, in the precision of the parameters.",
+            "Leave out casts such as .half() and .argmax() in the forward pass.",
+        )
+    if not bool(torch.isfinite(z).all()):
+        blame = [t for t in batch.tensors()[:-1] if t.is_floating_point() and not bool(torch.isfinite(t).all())]
+        raise NumericalError(
+            f"The model returns NaN or infinity on batch {number}{', whose inputs hold such values' if blame else ''}.",
+            "Derivatives of such outputs mean nothing.",
+            "Fill or drop missing values."
+            if blame
+            else "Look for weights that overflowed, inputs that were not scaled, or a division by zero.",
+        )
+
+
+def _check_deterministic(first: Tensor, second: Tensor) -> None:
+    scale = float(first.abs().max())
+    difference = float((first - second).abs().max())
+    if difference > 1e3 * torch.finfo(first.dtype).eps * max(scale, torch.finfo(first.dtype).tiny):
+        raise ModelError(
+            f"Two evaluations of the same batch differ by {difference:.3g} (outputs up to {scale:.3g}).",
+            "A random network has another curvature in every product, and Lanczos would mix them.",
+            "Call model.eval(); turn off functional dropout, noise layers and random crops.",
+        )
+
+
+def _check_separable(separable: bool, batches: Batches) -> None:
+    if not separable and batches.chunked:
+        raise DataError(
+            "The terms of an example depend on the other examples of its batch, and the data came without batches.",
+            "The risk would depend on how ritz cuts them.",
+            "Pass the batches themselves: a list of (inputs, targets) or a DataLoader.",
+            "Replace layers that look across the batch, such as batch norm without running statistics.",
+        )
+
+
+def _check_total(total: float, weight: float) -> None:
+    if weight == 0:
+        raise DataError(
+            "All terms have weight zero.",
+            "Every label is ignored, or every class weight is zero, so there is nothing to average.",
+            "Check ignore_index and the class weights.",
+        )
+    if not (abs(total) < float("inf") and abs(weight) < float("inf")):
+        raise NumericalError(
+            f"The loss over all data is {total} / {weight}.",
+            "Its derivatives are not defined.",
+            "Look for targets with NaN, logs of zero, or a diverged training.",
+        )

@@ -1,0 +1,69 @@
+"""The loss that a user's argument stands for, such as a `torch.nn` loss module."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...errors import ArgumentError
+from .by_autograd import Autodiff
+from .closed_form import BinaryCrossEntropy, CrossEntropy, SquaredError
+from .loss import Loss, Reduction
+
+
+def loss_from(loss: Any) -> Loss:
+    """The `Loss` that a user's argument stands for: a Loss, a `torch.nn` loss module, or a callable.
+
+    Modules keep their own convention exactly. Only the module's own class counts: a subclass may compute anything,
+    so it is treated as a callable.
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, nn.modules.loss._Loss) and type(loss).__module__ == "torch.nn.modules.loss":
+        return _from_module(loss)
+    if callable(loss) and not isinstance(loss, type):
+        return Autodiff(loss)
+    raise ArgumentError(
+        f"The loss is the class {loss.__name__}."
+        if isinstance(loss, type)
+        else f"The loss is a {type(loss).__name__}.",
+        "A risk needs a function of outputs and targets.",
+        *([f"Make one of it: {loss.__name__}()."] if isinstance(loss, type) else []),
+        "Pass a ritz loss, a torch.nn loss module, or a callable returning one value per term.",
+    )
+
+
+def _from_module(module: Any) -> Loss:
+    if module.reduction == "none":
+        return Autodiff(module, class_dim=_class_dim(module))
+    reduction: Reduction = "sum" if module.reduction == "sum" else "mean"
+    if type(module) is nn.CrossEntropyLoss:
+        return CrossEntropy(module.weight, module.ignore_index, module.label_smoothing, 1, reduction)
+    if type(module) is nn.MSELoss:
+        return SquaredError(True, reduction)
+    if type(module) is nn.BCEWithLogitsLoss:
+        return BinaryCrossEntropy(module.pos_weight, module.weight, True, reduction)
+    return _elementwise_module(module, reduction)
+
+
+def _elementwise_module(module: Any, reduction: Reduction) -> Loss:
+    """A loss module through autodiff, its mean spelled out as values and weights."""
+    values = copy.copy(module)
+    values.reduction = "none"
+    if isinstance(module, nn.NLLLoss):
+        return Autodiff(values, lambda z, y: _label_weights(module, z, y), reduction, _class_dim(module))
+    if module.reduction == "batchmean":  # divides by the batch alone
+        return Autodiff(lambda z, y: values(z, y).flatten(1).sum(1), None, reduction)
+    return Autodiff(values, None, reduction)
+
+
+def _class_dim(module: Any) -> int:
+    return 1 if isinstance(module, (nn.CrossEntropyLoss, nn.NLLLoss)) else -1
+
+
+def _label_weights(module: Any, z: Tensor, y: Tensor) -> Tensor:
+    weight = z.new_ones(z.shape[1]) if module.weight is None else module.weight.to(z)
+    ignored = y.flatten() == module.ignore_index
+    return weight[y.flatten().masked_fill(ignored, 0)].masked_fill(ignored, 0.0)

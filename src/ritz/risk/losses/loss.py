@@ -1,0 +1,100 @@
+"""The interface of a loss: its terms, with their derivatives with respect to the network's outputs.
+
+A risk is R = Σᵢ tᵢ / Σᵢ wᵢ: every loss says what its terms tᵢ (weights included) and its weights wᵢ are, and the
+risk alone adds up and divides, once. A term is one index of all output dimensions but the last.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from ...errors import DataError, NumericalError
+
+Reduction = Literal["mean", "sum"]
+Outputs = Float[Tensor, "*batch"]
+Targets = Shaped[Tensor, "..."]
+LinearMap = Callable[[Tensor], Tensor]
+
+
+class Loss(ABC):
+    """Terms tᵢ(z, y) of a risk, and the derivatives of Σᵢ tᵢ with respect to the outputs z.
+
+    `reduction="mean"` divides the sum of all terms by the sum of all weights; `"sum"` does not divide.
+    """
+
+    reduction: Reduction
+
+    @abstractmethod
+    def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        """The values wᵢ ℓᵢ, one per term."""
+
+    @abstractmethod
+    def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        """The weights wᵢ."""
+
+    @abstractmethod
+    def gradient(self, z: Outputs, y: Targets) -> Outputs:
+        """∂/∂z Σ tᵢ."""
+
+    @abstractmethod
+    def curvature(self, z: Outputs, y: Targets) -> LinearMap:
+        """u ↦ ∂²/∂z² Σ tᵢ · u, with everything that does not depend on u evaluated once."""
+
+    def hessian_product(self, z: Outputs, y: Targets, u: Outputs) -> Outputs:
+        """∂²/∂z² Σ tᵢ · u."""
+        return self.curvature(z, y)(u)
+
+    @abstractmethod
+    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K r"]:
+        """S with S Sᵀ = ∂²tᵢ/∂zᵢ², a K × r block for each term."""
+
+    @abstractmethod
+    def check(self, z: Outputs, y: Targets) -> None:
+        """Raise a `DataError` where outputs and targets do not fit together."""
+
+
+def on_device(loss: Loss, device: torch.device) -> Loss:
+    """The loss with its class weights on the given device."""
+    moved = {
+        name: value.to(device)
+        for name, value in vars(loss).items()
+        if isinstance(value, Tensor) and value.device != device
+    }
+    return replace(loss, **moved) if moved else loss  # type: ignore[type-var]
+
+
+def term_rows(values: Tensor) -> Tensor:
+    """Values as rows of outputs, one per term; a 1-d output has one column."""
+    return values[:, None] if values.ndim == 1 else values.reshape(-1, values.shape[-1])
+
+
+def unit_weights(z: Tensor, elementwise: bool) -> Tensor:
+    """Equal weights: one for each term, or one for each of its outputs."""
+    rows = term_rows(z)
+    return rows.new_full((len(rows),), float(rows.shape[1]) if elementwise else 1.0)
+
+
+def misfit(z: Tensor, y: Tensor, why: str, *ways_out: str) -> DataError:
+    """Outputs and targets that do not fit together."""
+    return DataError(
+        f"The outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)} ({y.dtype}).",
+        why,
+        "Reshape the targets, or the model's outputs.",
+        *ways_out,
+    )
+
+
+def not_convex(eigenvalue: float) -> NumericalError:
+    """A loss whose Hessian has no square root."""
+    return NumericalError(
+        f"The loss has a Hessian with eigenvalue {eigenvalue:.3g} at these outputs.",
+        "Only a convex loss has a Hessian with a real square root.",
+        "Use products with gauss_newton(risk), which need no square root.",
+    )

@@ -1,0 +1,20 @@
+"""The random state of the process, which no computation here may move."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+
+@contextlib.contextmanager
+def untouched_randomness(device: torch.device, generator: torch.Generator | None = None) -> Iterator[None]:
+    """Leave the global random state, and that of a loader's own generator, as it was."""
+    state = None if generator is None else generator.get_state()
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        if generator is not None and state is not None:
+            generator.set_state(state)
