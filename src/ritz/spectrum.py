@@ -30,6 +30,13 @@ class Spectrum:
     Exact eigenvalues (one probe), Lanczos quadratures and closed forms are all of this kind, zeros included, and
     can be drawn and compared alike. `resolution` is the spacing that a quadrature resolves; it sets the default
     Gaussian width. Held in float64 on the CPU.
+
+    >>> spectrum = ritz.Spectrum.of_eigenvalues(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([97, 2, 1]))
+    >>> spectrum
+    Spectrum(100 eigenvalues, exact: λ from 0 to 5, mean 0.07, root mean square 0.5196, zeros 0.97)
+    >>> outliers, bulk = spectrum.split(1)
+    >>> outliers, bulk.zero_mass()
+    (tensor([5.], dtype=torch.float64), 0.979...)
     """
 
     nodes: Float[Tensor, "p k"]
@@ -231,9 +238,17 @@ class Spectrum:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Eigenpairs:
-    """Approximate eigenpairs A vᵢ ≈ λᵢ vᵢ with residuals ‖A vᵢ - λᵢ vᵢ‖, the wanted end first.
+    """Approximate eigenpairs A vᵢ ≈ λᵢ vᵢ with residuals ‖A vᵢ - λᵢ vᵢ‖, the requested end first.
 
     The residual comes from a fresh product, so A as multiplied has an eigenvalue that near to λᵢ.
+
+    >>> pairs = ritz.eigenpairs(ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 9.0]))), 2)
+    >>> pairs
+    Eigenpairs(2 of 3, 3 products)
+                 9  ± ...
+                 2  ± ...
+    >>> pairs.vectors.shape, pairs.converged
+    (torch.Size([3, 2]), tensor([True, True]))
     """
 
     values: Float[Tensor, " k"]
@@ -266,7 +281,14 @@ class Eigenpairs:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Estimate:
-    """A number with its standard error and what it cost; asking for an error that is not known raises."""
+    """A number with its standard error and what it cost; asking for an error that is not known raises.
+
+    >>> estimate = ritz.Estimate(12.3456, 0.05, 100)
+    >>> estimate
+    12.35 ± 0.05 (100 products)
+    >>> float(estimate), estimate.standard_error
+    (12.3456, 0.05)
+    """
 
     value: float
     num_products: int

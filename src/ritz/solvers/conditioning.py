@@ -32,6 +32,10 @@ def condition_number(
     unless a ConvergenceWarning says otherwise; Ritz values lie inside the spectrum, so it errs towards less. An A + μ
     that is not provably positive definite in this precision is refused. Where max_products allows n, all n ≤ 500 are
     solved exactly, and n ≤ 2000 where a first search does not suffice.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
+    >>> round(ritz.solvers.condition_number(A, damping=1.0).value, 3)
+    5.0
     """
     check_positive(tolerance=tolerance, max_products=max_products)
     check_whole(max_products=max_products)

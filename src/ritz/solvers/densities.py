@@ -28,6 +28,12 @@ def spectral_density(
     orthogonal complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8,
     which counts them. No more than n steps are made. Without a generator, a new one with seed 0 is used: two such calls
     share their probes.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
+    >>> spectrum = ritz.spectral_density(A, num_steps=20, outliers=2)
+    >>> outliers, bulk = spectrum.split(2)
+    >>> outliers.round(decimals=2), bulk.size
+    (tensor([300., 299.], dtype=torch.float64), 298)
     """
     generator = source(generator)
     count = len(outliers) if isinstance(outliers, Eigenpairs) else outliers
@@ -55,6 +61,11 @@ def spectral_range(
 
     No guarantee: an eigenvector that the start hardly contains is not seen. Papyan (2020), Alg. 4 and Sec. D.2 for the
     defaults; its residual ‖(A - θ)y‖ should read ‖(A - θ)V y‖ = β|y[m]|. Without a generator, one with seed 0 is used.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
+    >>> low, high = ritz.solvers.spectral_range(A)
+    >>> low < 1 and 300 < high < 330
+    True
     """
     _check_counts(A, num_steps, 1, 0)
     start = gaussian(A, 1, source(generator))

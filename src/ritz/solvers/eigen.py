@@ -46,6 +46,12 @@ def eigenpairs(
     smallest requested. A multiple eigenvalue that shows one copy and none of these signs may lack the others, without
     a warning.
 
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
+    >>> ritz.eigenpairs(A, 2).values.round(decimals=3)
+    tensor([9., 3.])
+    >>> ritz.eigenpairs(A, 2, which="both").values.round(decimals=3)
+    tensor([9., 1.])
+
     Args:
         A: Symmetric operator.
         k: How many, at most its size.
@@ -93,6 +99,10 @@ def subspace_iteration(
 
     Costs kT products; `eigenpairs` needs far fewer. Papyan (2020), Alg. 5, whose λ = ‖v‖ loses the sign and is no
     Ritz value. The residuals come from the last product; a generator with seed 0 is used unless one is given.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
+    >>> ritz.solvers.subspace_iteration(A, 1, 20).values.round(decimals=3)
+    tensor([9.])
     """
     check_whole(num_iterations=num_iterations)
     _check_count(A, k)

@@ -27,6 +27,11 @@ def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_b
     become invariant. With the basis, Q is orthogonal to rounding: Papyan (2020), Alg. 1, SlowLanczos. Without
     it, three vectors a probe are kept and eigenvalues may appear in T several times, which leaves the weights of
     the quadrature right: Alg. 2, FastLanczos.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
+    >>> T = ritz.lanczos(A, torch.ones(4, 1), 2)
+    >>> T.integral(torch.square).round(decimals=2)  # Σᵢ λᵢ²/4, exact, for it has degree 2 < 2m
+    tensor([23.7500], dtype=torch.float64)
     """
     _check_steps(A, starts, num_steps, keep_basis)
     return recursion(A, starts, num_steps, keep_basis=keep_basis)
@@ -55,6 +60,13 @@ class Tridiagonal:
 
     Where a Krylov space is invariant before step m, the off-diagonal is zero from there on and the diagonal repeats
     its first entry, a point inside the spectrum that carries no weight.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
+    >>> nodes, weights = ritz.lanczos(A, torch.ones(4, 1), 4, keep_basis=True).quadrature()
+    >>> nodes.round(decimals=3)  # n steps: the eigenvalues
+    tensor([[1., 2., 3., 9.]], dtype=torch.float64)
+    >>> weights.round(decimals=3)  # each with its share of the start vector
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500]], dtype=torch.float64)
     """
 
     diagonal: Float[Tensor, "p m"]

@@ -28,6 +28,11 @@ def negative_mass(
     16 eps max|λ| in the operator's precision, leaves them out. The mass of the two nodes next to zero may lie on either
     side: it is shared by interpolation, and what that leaves open is added to the Monte Carlo error, which it
     exceeds where eigenvalues crowd around zero. More steps make it smaller.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
+    >>> estimate = ritz.negative_mass(A - 75.5)  # 75 of 300 are negative
+    >>> abs(estimate.value - 0.25) < 3 * estimate.standard_error
+    True
     """
     if tolerance is not None:
         check_tolerance(tolerance)

@@ -20,6 +20,10 @@ def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Gen
 
     The error is the Monte Carlo error of the ratio by the delta method, from both sums over the same probes, with the
     square's own second order: near tr A = 0 it is all there is. A zero operator has effective rank zero.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([3.0] * 50 + [0.0] * 250)))
+    >>> ritz.effective_rank(A)
+    50 ± 0 (100 products)
     """
     check_positive(num_products=num_products)
     check_whole(num_products=num_products)
