@@ -21,7 +21,8 @@ solvers: vectors probes basis ritz_pairs thick_restart eigen lanczos_recursion d
 layers: capture linear rows
 factored: moments gram kronecker
 classes: moments columns means spread output_space decomposition layer_structure knockouts attributions
-theory: closed_form matrices pairs laws linear aligned compression two_layer multi attention ccm
+theory: closed_form layer_products matrices pairs laws linear aligned compression single_output two_layer multi
+      attention ccm
 plot: spectra
 checks: check linear2026 papyan2020 singh2026 singh2026_attention
 analysis: spectrum classes
@@ -34,7 +35,7 @@ lab.ensemble: weights stack lanczos curvature training
 papers: frame linear2026 singh2026 singh2024
 papers.frame: statistics pictures claims accuracy figure overrides results registry
 papers.linear2026: paper data networks setting curves imbalance_claims pictures closed_form along_training imbalance
-papers.singh2026: ranges regression correlations scale deep pairs relu evolution edge readings stability attention
+papers.singh2026: regression correlations scale deep pairs relu evolution edge readings stability attention
       attention_sinks pretraining gpt gpt_sinks
 papers.singh2024: paper poster
 integrations: curvlinops

@@ -447,15 +447,6 @@ def test_balanced_layers_are_aligned():
     assert_close(aligned.spectral.item(), 4.0)
 
 
-def test_a_product_without_one_layer():
-    weights = [normal(2, 5, 3), normal(2, 5, 5, seed=1), normal(2, 4, 5, seed=2)]
-    assert_close(lab.product_without(weights, 0), weights[2] @ weights[1])
-    assert_close(lab.product_without(weights, 1), weights[2] @ weights[0])
-    assert_close(lab.product_without(weights, -1), weights[1] @ weights[0])
-    with pytest.raises(ArgumentError, match="square one"):
-        lab.product_without([normal(5, 3), normal(6, 5), normal(2, 6)], 1)
-
-
 def test_correlation_leaves_out_what_is_no_number():
     x = torch.arange(6, dtype=F64)
     y = torch.tensor([0.0, 2.0, 4.0, torch.nan, 8.0, torch.inf], dtype=F64)

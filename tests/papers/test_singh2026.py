@@ -11,7 +11,7 @@ from ritz.lab import data, ensemble, models
 from ritz.papers.frame.figure import Context
 from ritz.papers.frame.registry import figures
 from ritz.papers.singh2024 import poster
-from ritz.papers.singh2026 import correlations, deep, evolution, pairs, ranges, regression, relu, scale
+from ritz.papers.singh2026 import correlations, deep, evolution, pairs, regression, relu, scale
 from ritz.record import Record, plain
 from ritz.risk.losses import SquaredError
 
@@ -78,39 +78,11 @@ def test_a_figure_has_the_papers_setting_one_for_a_laptop_and_one_for_tests(name
     assert set(FIGURES[name].presets) == {"paper", "laptop", "smoke"}
 
 
-# ------------------------------------------------------------------------------------------------------ exact ranges
-
-
-@pytest.mark.parametrize("widths", [(1, 5, 1), (4, 5, 1), (3, 4, 4, 4, 1), (5, 5, 5, 1), (6, 2, 3, 1)])
-def test_the_range_of_a_linear_hessian_has_all_its_eigenvalues(widths, generator):
-    stack, (X, y) = networks(widths, "linear", generator), own_data(widths, generator)
-    found = ranges.linear_spectra(stack.matrices, X, y)
-    whole = torch.cat([found.values, torch.zeros(3, found.zeros, dtype=torch.float64)], 1).sort(1).values
-    torch.testing.assert_close(whole, ensemble.spectra(stack, SquaredError(), (X, y), each=True))
-
-
-@pytest.mark.parametrize("widths", [(1, 5, 1), (4, 6, 1), (9, 3, 1)])
-def test_the_range_of_a_relu_hessian_has_all_its_eigenvalues(widths, generator):
-    stack, (X, y) = networks(widths, "relu", generator), own_data(widths, generator, examples=7)
-    found = ranges.relu_spectra(*stack.matrices, X, y)
-    whole = torch.cat([found.values, torch.zeros(3, found.zeros, dtype=torch.float64)], 1).sort(1).values
-    torch.testing.assert_close(whole, ensemble.spectra(stack, SquaredError(), (X, y), each=True))
-
-
-def test_the_range_is_exact_where_the_network_fits_its_data(generator):
-    stack, (X, _) = networks((3, 4, 4, 1), "linear", generator), own_data((3, 4, 4, 1), generator)
-    y = stack.outputs(X, each=True)
-    found = ranges.linear_spectra(stack.matrices, X, y)
-    expected = ensemble.spectra(stack, SquaredError(), (X, y), each=True)
-    torch.testing.assert_close(found.values.amax(1), expected[:, -1])
-    torch.testing.assert_close(found.values.sum(1), expected.sum(1))
-
-
 def test_orthogonal_weights_and_decorrelated_data_have_the_pair_of_theory(generator):
     examples = data.decorrelated(20, 4, generator=generator, dtype=torch.float64)
     V, w = pairs._weights("orthogonal", (4, 7, 1), generator)
     closed = theory.paired_outliers(w[0], V, examples.x, examples.y[:, 0])
-    spectra = ranges.linear_spectra([V[None], w[None]], examples.x[None], examples.y[None])
+    spectra = theory.linear_spectra([V[None], w[None]], examples.x[None], examples.y[None])
     found = pairs.gaps(spectra, 4, torch.ones(1, dtype=torch.float64))
     assert float(found["best"]) < 1e-12 * float(found["fraction"])
     pair = closed["pair 1"].value + closed["pair 2"].value
@@ -119,7 +91,7 @@ def test_orthogonal_weights_and_decorrelated_data_have_the_pair_of_theory(genera
 
 def test_gaps_are_those_of_all_pairs_whatever_the_number_of_zeros():
     values, zeros = torch.tensor([[-1.0, 0.3, 0.5, 4.0]], dtype=torch.float64), 9
-    found = pairs.gaps(ranges.Spectra(values, zeros), 2, torch.tensor([2.0]))
+    found = pairs.gaps(theory.Spectra(values, zeros), 2, torch.tensor([2.0]))
     whole = [*values[0].tolist(), *[0.0] * zeros]
     sums = [a + b for i, a in enumerate(whole) for b in whole[i + 1 :]]
     gaps = sorted(abs(total - 3.8 / 2) for total in sums)
@@ -147,7 +119,7 @@ def test_traces_of_linear_networks_are_those_that_are_measured(name, point, gene
     examples = regression.task(point, generator)
     stack, recipe = regression.drawn(point, generator)
     stack, x, y = stack.to(torch.float64), examples.x.double(), examples.y.double()
-    found = regression.linear_traces(stack.matrices, recipe.multipliers, x.T @ x / len(x))
+    found = theory.linear_trace(stack.matrices, x, multipliers=recipe.multipliers)
     torch.testing.assert_close(found, ensemble.trace(stack, SquaredError(), (x, y)).values)
 
 
@@ -169,7 +141,7 @@ def test_the_bound_is_the_largest_eigenvalue_of_the_diagonal_blocks(name, widths
     examples = regression.task(point, generator)
     stack, recipe = regression.drawn(point, generator)
     stack, x, y = stack.to(torch.float64), examples.x.double() * torch.linspace(1, 2, widths[0]), examples.y.double()
-    found = regression.block_bounds(*stack.matrices, recipe.multipliers, x)
+    found = theory.sharpness_bound(stack.matrices, x, multipliers=recipe.multipliers)
     for W, V, bound, top in zip(*stack.matrices, found, ensemble.spectra(stack, SquaredError(), (x, y))[:, -1]):
         blocks = diagonal_blocks(W, V, recipe.multipliers, x, y)
         assert float(bound) == pytest.approx(max(float(torch.linalg.eigvalsh(H)[-1]) for H in blocks))
@@ -179,7 +151,7 @@ def test_the_bound_is_the_largest_eigenvalue_of_the_diagonal_blocks(name, widths
 def test_the_bound_for_white_inputs_is_the_one_of_the_paper(generator):
     W, V = torch.randn(3, 5, 4, generator=generator).double(), torch.randn(3, 2, 5, generator=generator).double()
     white = data.decorrelated(30, 4, generator=generator, dtype=torch.float64).x
-    found = regression.block_bounds(W, V, (1.0, 1.0), white)
+    found = theory.sharpness_bound([W, V], white)
     expected = torch.maximum(ensemble.norms(W).spectral, ensemble.norms(V).spectral) ** 2
     torch.testing.assert_close(found, expected)
 
@@ -224,7 +196,7 @@ def test_products_of_two_layers_are_the_layers(point):
     generator = torch.Generator().manual_seed(0)
     regression.task(point, generator)
     weights = regression.drawn(point, generator)[0].to(torch.float64).matrices
-    expected = [regression.norms(ensemble.product_without(weights, left)) for left in range(2)]
+    expected = [regression.norms(theory.product_without(weights, left)) for left in range(2)]
     torch.testing.assert_close(found["products"][0], torch.stack(expected))
 
 

@@ -28,7 +28,7 @@ from ritz.papers.singh2026 import (
     stability,
 )
 from ritz.record import Record, plain
-from ritz.theory.attention import attention_bounds, attention_moments
+from ritz.theory.attention import attention_bounds
 from ritz.theory.attention import self_attention as closed_form
 
 MODULES = (attention, attention_sinks, stability, gpt, gpt_sinks)
@@ -126,18 +126,6 @@ def test_the_bulk_of_a_head_of_vectors_is_the_slope_of_the_loss_in_the_product_o
 
 
 # the edge of stability
-
-
-def test_moments_of_many_heads_are_those_of_each():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 2, 4, generator=generator, dtype=torch.float64)
-    s = torch.randn(3, generator=generator, dtype=torch.float64)
-    found = stability.moments(s, x)
-    for i in range(3):
-        for j in range(2):
-            A = (s[i] * torch.outer(x[i, j], x[i, j])).softmax(-1)
-            for ours, theirs in zip(found, attention_moments(A, x[i, j]), strict=True):
-                assert torch.allclose(ours[i, j], theirs)
 
 
 @pytest.mark.parametrize("name", ["gaussians-half", "standardised-mse"])

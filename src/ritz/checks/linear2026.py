@@ -332,7 +332,7 @@ def _regression(generator: Generator, widths: Sequence[int] | None = None) -> In
 
 
 def _trace(weights: Any, X: Tensor, Y: Tensor) -> theory.ClosedForm:
-    return theory.ClosedForm([theory.Group("trace", theory.linear_trace(weights, X))])
+    return theory.ClosedForm([theory.Group("trace", float(theory.linear_trace(weights, X)))])
 
 
 def _trace_oracle(weights: Any, X: Tensor, Y: Tensor) -> Tensor:

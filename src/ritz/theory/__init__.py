@@ -14,6 +14,7 @@ from .attention import (
 from .ccm import Gaps, ccm_error_rate, ccm_gaps, logistic_ccm
 from .closed_form import ClosedForm, Comparison, Group, GroupError, NoEigenvectorsError, compare
 from .compression import linear_pair, relu_pair, two_layer_linear, two_layer_relu
+from .layer_products import product_without, products_after, products_before
 from .linear import (
     balanced_weights,
     balancedness,
@@ -28,6 +29,7 @@ from .linear import (
 )
 from .multi import bias_network, diagonal_network, multi_input_network, multi_output_network, paired_outliers
 from .pairs import shifted
+from .single_output import Spectra, linear_spectra, relu_spectra
 from .two_layer import (
     Phase,
     SharpnessTerms,
@@ -52,10 +54,12 @@ __all__ = [
     "attention_scalars", "self_attention",
     # two layers of any width, compressed
     "linear_pair", "relu_pair", "two_layer_linear", "two_layer_relu",
+    # one output, in the range of H
+    "Spectra", "linear_spectra", "relu_spectra",
     # deep linear networks: linear2026
     "aligned_linear", "balanced_linear", "balanced_solution", "balanced_weights", "balancedness", "input_scale",
-    "linear_gauss_newton", "linear_trace", "shallow_linear", "sharpness_bound", "spectral_norm_bound", "whitened",
-    "whiteness",
+    "linear_gauss_newton", "linear_trace", "product_without", "products_after", "products_before", "shallow_linear",
+    "sharpness_bound", "spectral_norm_bound", "whitened", "whiteness",
     # logistic regression on class means: Papyan (2020), Sec. 8
     "Gaps", "ccm_error_rate", "ccm_gaps", "logistic_ccm",
     # random matrices

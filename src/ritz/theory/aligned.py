@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from .closed_form import ClosedForm, Group, complement
+from .layer_products import product
 from .linear import TOLERANCE, require_white
-from .matrices import EPS, matrix, product, regression, told_from_zero
+from .matrices import EPS, above_rounding, matrix, regression
 
 LINKED = 1e-10  # a factor below this times the norm ends a direction: above what rounding grows to on the way round
 GOLDEN = 0.6180339887498949  # multiples of it, modulo one, are spread as evenly as can be
@@ -98,7 +99,7 @@ def balanced_solution(
             "Pass one integer for hidden layers of equal width.",
         )
     moments = torch.linalg.svdvals(Y.T @ X) / len(X)
-    moments = torch.where(told_from_zero(moments, X), moments, 0.0)
+    moments = torch.where(above_rounding(moments, X), moments, 0.0)
     kept = torch.arange(len(moments)) < min([len(moments), *hidden])
     rho = torch.where(kept, 0.0, -moments)
     sigma = (moments[kept] / sigma_x**2) ** (1 / depth) if sigma_x else moments[kept]

@@ -138,23 +138,24 @@ def attention_bounds(
 
 
 def attention_moments(
-    A: Float[Tensor, "n n"], x: Float[Tensor, " n"]
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"]]:
+    A: Float[Tensor, "*B n n"], x: Float[Tensor, "*B n"]
+) -> tuple[Float[Tensor, "*B n"], Float[Tensor, "*B n"], Float[Tensor, "*B n"]]:
     """m₁ = A x and the central moments m₂, m₃ = Σⱼ A_ij (xⱼ - m₁ᵢ)^{2, 3} of what each position attends to.
 
-    Singh et al. (2026), Def B.1.
+    Of one sequence in float64 on the CPU; of many heads or sequences at once on their device. Singh et al. (2026), Def
+    B.1.
     """
-    x = vector("x", x)
-    if A.shape != (len(x), len(x)):
+    if A.shape != (*x.shape, x.shape[-1]):
         raise ArgumentError(
-            f"An attention matrix of shape {tuple(A.shape)} was given for a sequence of {len(x)}.",
+            f"An attention matrix of shape {tuple(A.shape)} was given for a sequence of {x.shape[-1]}.",
             "Row i holds the weights with which position i looks at all positions.",
-            f"Give a tensor of shape ({len(x)}, {len(x)}) whose rows sum to one.",
+            f"Give a tensor of shape {(*x.shape, x.shape[-1])} whose rows sum to one.",
         )
+    x = vector("x", x) if x.ndim == 1 else x.detach()
     A = A.detach().to(x)
-    m1 = A @ x
-    apart = x[None, :] - m1[:, None]
-    return m1, (A * apart.square()).sum(1), (A * apart**3).sum(1)
+    m1 = (A @ x[..., None])[..., 0]
+    apart = x[..., None, :] - m1[..., :, None]
+    return m1, (A * apart.square()).sum(-1), (A * apart**3).sum(-1)
 
 
 def attention_scalars(

@@ -2,6 +2,8 @@
 
 From "How the Hessian-spectrum of linear networks depends on data" (2026), here linear2026, with index sets corrected.
 P_ℓ = W_{ℓ-1} ⋯ W₁ comes before layer ℓ, S_ℓ = W_L ⋯ W_{ℓ+1} after it, Σ = XᵀX/N, and the loss is ‖f(X) - Y‖²/2N.
+Numbers (trace, bounds, balancedness) are those of one network or of each in a stack: weights … × out × in, and data
+that all share (N × d) or one set each (… × N × d). Spectra are of one network at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from .closed_form import ClosedForm, Group, complement
-from .matrices import EPS, applied, layers, matrix, told_from_zero
+from .layer_products import Weights, products_after, products_before
+from .matrices import EPS, above_rounding, applied, layers, matrix, stacked, stacked_on
 
 TOLERANCE = 1e-6  # of an assumption, relative: what float32 leaves of one that holds; the spectrum errs by as much
 
@@ -34,24 +37,25 @@ def input_scale(X: Float[Tensor, "N d"]) -> float:
     return float(X.norm()) / X.numel() ** 0.5
 
 
-def balancedness(weights: Sequence[Tensor]) -> float:
+def balancedness(weights: Weights) -> Float[Tensor, "*B"]:
     """max_ℓ ‖W_ℓW_ℓᵀ - W_{ℓ+1}ᵀW_{ℓ+1}‖₂ / max_ℓ ‖W_ℓ‖₂²: zero where Assumption 3 of linear2026 holds."""
-    Ws = layers(weights)
-    scale = max(float(torch.linalg.matrix_norm(W, 2)) for W in Ws) ** 2
-    gaps = [W @ W.T - V.T @ V for W, V in pairwise(Ws)]
-    return max((float(torch.linalg.matrix_norm(gap, 2)) for gap in gaps), default=0.0) / (scale or 1.0)
+    Ws = stacked(weights)
+    scale = torch.stack([_spectral_norm(W) for W in Ws]).amax(0) ** 2
+    gaps = [torch.zeros_like(scale), *(_spectral_norm(W @ W.mT - V.mT @ V) for W, V in pairwise(Ws))]
+    return torch.stack(gaps).amax(0) / torch.where(scale == 0, 1.0, scale)
 
 
 def whitened(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool = False) -> Float[Tensor, "N r"]:
     """√N σₓ U_r from the thin SVD X = U_r S V_rᵀ: white inputs that are functions of the data, r = rank X of them.
 
     linear2026, App. C takes a QR decomposition, which invents inputs where X is rank deficient. `keep_inputs` keeps d
-    of them: √N σₓ U_rV_rᵀ, with a second moment σₓ² on the row space of X and zero elsewhere.
+    of them: √N σₓ U_rV_rᵀ, with a second moment σₓ² on the row space of X and zero elsewhere. In float64, on the device
+    of the data; a direction counts that stands out from the rounding of their own precision.
     """
-    X = matrix("X", X)
-    U, S, Vt = torch.linalg.svd(X, full_matrices=False)
-    kept = told_from_zero(S, X)
-    return len(X) ** 0.5 * sigma_x * (U[:, kept] @ Vt[kept] if keep_inputs else U[:, kept])
+    matrix("X", X)
+    U, S, Vt = torch.linalg.svd(X.detach().double(), full_matrices=False)
+    rank = int(above_rounding(S, X).sum())
+    return len(X) ** 0.5 * sigma_x * (U[:, :rank] @ Vt[:rank] if keep_inputs else U[:, :rank])
 
 
 def balanced_weights(
@@ -63,48 +67,52 @@ def balanced_weights(
     with a generator and coordinate axes without. linear2026, App. C; there "right" in step 1 is to read "left".
     """
     U, S, Vt = torch.linalg.svd(matrix("M", M), full_matrices=False)
-    S = torch.where(told_from_zero(S, M), S, 0.0)  # the L-th root of rounding is large
+    S = torch.where(above_rounding(S, M), S, 0.0)  # the L-th root of rounding is large
     rank = min([*M.shape, *hidden])
     bases = [Vt[:rank].T, *(_frame(width, rank, generator) for width in hidden), U[:, :rank]]
     root = S[:rank] ** (1 / (len(bases) - 1))
     return [after * root @ before.T for before, after in pairwise(bases)]
 
 
-def linear_trace(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> float:
+def linear_trace(
+    weights: Weights, X: Float[Tensor, "*b N d"] | float, *, multipliers: Sequence[float] | None = None
+) -> Float[Tensor, "*B"]:
     """tr H = tr G = Σ_ℓ tr(P_ℓΣP_ℓᵀ) ‖S_ℓ‖_F²: the trace of the full Hessian, at any loss and for any data.
 
     linear2026, eq. (7), which has it for G and white data; Singh et al. (2026), D.4. The network is linear in each
-    layer, so H - G has no diagonal.
+    layer, so H - G has no diagonal. White data are told by σₓ alone. With `multipliers` layers are h ↦ m_ℓW_ℓh.
     """
-    return sum(float(A.diagonal().sum() * S.square().sum()) for A, S in _moments(weights, X))
+    frobenius = [(A.square().sum((-2, -1)), S.square().sum((-2, -1))) for A, S in _factors(weights, X, multipliers)]
+    return torch.stack([before * after for before, after in frobenius]).sum(0)
 
 
-def spectral_norm_bound(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> float:
+def spectral_norm_bound(weights: Weights, X: Float[Tensor, "*b N d"] | float) -> Float[Tensor, "*B"]:
     """λ_max(G) ≤ Σ_ℓ λ_max(P_ℓΣP_ℓᵀ) ‖S_ℓ‖₂², with equality for strongly balanced layers and for two layers, X white.
 
     linear2026, eq. (6), for any data.
     """
-    return sum(_top(A) * float(torch.linalg.matrix_norm(S, 2)) ** 2 for A, S in _moments(weights, X))
+    return _block_norms(weights, X, None).sum(0)
 
 
-def sharpness_bound(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> float:
-    """λ_max(H) ≥ max_ℓ λ_max(P_ℓΣP_ℓᵀ) ‖S_ℓ‖₂², at any loss and for any data.
+def sharpness_bound(
+    weights: Weights, X: Float[Tensor, "*b N d"] | float, *, multipliers: Sequence[float] | None = None
+) -> Float[Tensor, "*B"]:
+    """λ_max(H) ≥ max_ℓ λ_max(P_ℓΣP_ℓᵀ) ‖S_ℓ‖₂², the largest eigenvalue of the diagonal blocks: at any loss.
 
     Singh et al. (2026), D.3.3 has two layers, X white, max(‖W₁‖₂², ‖W₂‖₂²), and as an equality, which it is for the
-    diagonal blocks alone.
+    diagonal blocks alone. With `multipliers` layers are h ↦ m_ℓW_ℓh.
     """
-    return max(_top(A) * float(torch.linalg.matrix_norm(S, 2)) ** 2 for A, S in _moments(weights, X))
+    return _block_norms(weights, X, multipliers).amax(0)
 
 
 def linear_gauss_newton(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> ClosedForm:
     """spec G = spec Σ_ℓ (S_ℓS_ℓᵀ) ⊗ (Σ^½P_ℓᵀP_ℓΣ^½), and zeros: any weights, any data, any depth.
 
-    A matrix of d₀d_L rows, however wide the layers and however many the examples. linear2026, eq. (5), whose matrix
+    A matrix of d₀d_L rows at most, however wide the layers and many the examples. linear2026, eq. (5), whose matrix
     has N d_L rows. Lines "line i" are those that rounding can tell from zero.
     """
     Ws, X = applied(weights, X)
-    P, S, root = _before(Ws), _after(Ws), _square_root(X.T @ X / len(X))
-    factors = [(root @ A.T, B) for A, B in zip(P, S, strict=True)]
+    factors = _factors(Ws, X, None)
     values = torch.linalg.eigvalsh(sum(_kron(B @ B.T, A @ A.T) for A, B in factors)).flip(0)
     rank, size = int((values > len(values) * EPS * values.max()).sum()), sum(W.numel() for W in Ws)
 
@@ -161,36 +169,27 @@ def require_white(X: Tensor) -> float:
     return input_scale(X)
 
 
-def _before(weights: Sequence[Tensor]) -> list[Tensor]:
-    """P₁ = I, P_ℓ = W_{ℓ-1} ⋯ W₁."""
-    found = [torch.eye(weights[0].shape[1], dtype=torch.float64, device=weights[0].device)]
-    for W in weights[:-1]:
-        found.append(W @ found[-1])
-    return found
+def _factors(
+    weights: Weights, X: Tensor | float, multipliers: Sequence[float] | None
+) -> list[tuple[Float[Tensor, "*B _ _"], Float[Tensor, "*B k _"]]]:
+    """(m_ℓ R P_ℓᵀ, S_ℓ) for each layer, RᵀR = Σ: the first has the singular values of P_ℓΣ^½, times m_ℓ."""
+    Ws, R = stacked_on(weights, X)
+    multipliers = [1.0] * len(Ws) if multipliers is None else multipliers
+    Ws = [m * W for m, W in zip(multipliers, Ws, strict=True)]
+    layers = zip(multipliers, products_before(Ws), products_after(Ws), strict=True)
+    return [(m * R @ P.mT, S) for m, P, S in layers]
 
 
-def _after(weights: Sequence[Tensor]) -> list[Tensor]:
-    """S_L = I, S_ℓ = W_L ⋯ W_{ℓ+1}."""
-    found = [torch.eye(len(weights[-1]), dtype=torch.float64, device=weights[0].device)]
-    for W in reversed(weights[1:]):
-        found.append(found[-1] @ W)
-    return found[::-1]
+def _block_norms(weights: Weights, X: Tensor | float, multipliers: Sequence[float] | None) -> Float[Tensor, "..."]:
+    """λ_max of the block of G that belongs to each layer."""
+    return torch.stack([(_spectral_norm(A) * _spectral_norm(S)) ** 2 for A, S in _factors(weights, X, multipliers)])
 
 
-def _moments(weights: Sequence[Tensor], X: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """(Σ^½P_ℓᵀP_ℓΣ^½, S_ℓ) for each layer: the first is d₀ × d₀ with the non-zero eigenvalues of P_ℓΣP_ℓᵀ."""
-    Ws, X = applied(weights, X)
-    root = _square_root(X.T @ X / len(X))
-    return [(root @ P.T @ P @ root, S) for P, S in zip(_before(Ws), _after(Ws), strict=True)]
-
-
-def _square_root(A: Tensor) -> Tensor:
-    values, vectors = torch.linalg.eigh(A)
-    return vectors * values.clamp(min=0).sqrt() @ vectors.T
-
-
-def _top(A: Tensor) -> float:
-    return float(torch.linalg.eigvalsh(A)[-1])
+def _spectral_norm(A: Float[Tensor, "*B a b"]) -> Float[Tensor, "*B"]:
+    """‖A‖₂; NaN for a network with entries that are NaN or infinite, which LAPACK would refuse for all."""
+    finite = A.isfinite().all(-1).all(-1)
+    norms = torch.linalg.matrix_norm(torch.where(finite[..., None, None], A, 0.0), 2)
+    return torch.where(finite, norms, torch.nan)
 
 
 def _kron(A: Tensor, B: Tensor) -> Tensor:
@@ -207,5 +206,5 @@ def _outer_svd(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A complete basis Q of left singular vectors, the values with zeros, and WᵀQ, the right ones times the values."""
     Q, S, _ = torch.linalg.svd(W, full_matrices=False)
     Q = torch.cat([Q, complement(Q, len(W) - Q.shape[1])], 1)
-    values = torch.cat([torch.where(told_from_zero(S, W), S, 0.0), S.new_zeros(len(W) - len(S))])
+    values = torch.cat([torch.where(above_rounding(S, W), S, 0.0), S.new_zeros(len(W) - len(S))])
     return Q, values, torch.where(values > 0, W.T @ Q, 0.0)

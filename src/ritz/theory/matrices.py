@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from .closed_form import Group
+from .layer_products import Weights
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -67,23 +68,45 @@ def applied(weights: Sequence[Tensor], X: Tensor) -> tuple[list[Tensor], Tensor]
     return Ws, X
 
 
-def product(weights: Sequence[Tensor]) -> Float[Tensor, "k d"]:
-    """W_L ⋯ W₁."""
-    M = weights[0]
-    for W in weights[1:]:
-        M = W @ M
-    return M
+def stacked(weights: Weights) -> list[Float[Tensor, "*B _ _"]]:
+    """W₁ … W_L of one network, as `layers` has them; those of a stack in float64 on their own device.
+
+    A stack may have networks with NaN or infinite entries, since training diverges: what is computed of them is NaN.
+    """
+    if not len(weights) or all(W.ndim == 2 for W in weights):
+        return layers(weights)
+    for i, (W, after) in enumerate(pairwise(weights), 1):
+        fits(f"W{i + 1} {tuple(after.shape)} follows W{i} {tuple(W.shape)}", after.shape[-1], W.shape[-2])
+    return [W.detach().double() for W in weights]
+
+
+def stacked_on(
+    weights: Weights, X: Float[Tensor, "*b N d"] | float
+) -> tuple[list[Float[Tensor, "*B _ _"]], Float[Tensor, "*b q d"]]:
+    """Weights, and R with RᵀR = XᵀX/N of at most d rows; R = σₓI where data are told by σₓ."""
+    Ws = stacked(weights)
+    d = Ws[0].shape[-1]
+    if not isinstance(X, Tensor):
+        return Ws, X * torch.eye(d).to(Ws[0])
+    rows = (matrix("X", X) if X.ndim == 2 else X.detach()).to(Ws[0]) / X.shape[-2] ** 0.5
+    fits(f"W1 {tuple(Ws[0].shape)} is applied to X {tuple(X.shape)}", X.shape[-1], d)
+    return Ws, rows if rows.shape[-2] <= d else torch.linalg.qr(rows, mode="r").R
 
 
 def span(A: Float[Tensor, "m q"]) -> Float[Tensor, "m r"]:
     """An orthonormal basis of the columns of A: its left singular vectors, those of rounding size left out."""
     U, S, _ = torch.linalg.svd(A, full_matrices=False)
-    return U[:, told_from_zero(S, A)]
+    return U[:, above_rounding(S, A)]
 
 
-def told_from_zero(sigma: Float[Tensor, " r"], A: Float[Tensor, "a b"]) -> Bool[Tensor, " r"]:
-    """Which singular values of A are above rounding: max(a, b) · eps · σ₁."""
-    return sigma > max(A.shape) * EPS * sigma.max()
+def above_rounding(sigma: Float[Tensor, " r"], A: Float[Tensor, "a b"]) -> Bool[Tensor, " r"]:
+    """Which singular values of A, given in the precision that it came in, are more than rounding made of zeros.
+
+    In float64 it is the decomposition that rounds, by max(a, b) · eps · σ₁. Where A is coarser, its own rounding is the
+    larger error: entries are off by up to eps/2 of themselves, and being independent, together by less than eps · σ₁.
+    """
+    eps = torch.finfo(A.dtype).eps
+    return sigma > (max(A.shape) * eps if A.dtype == torch.float64 else eps) * sigma.amax()
 
 
 def eigenlines(A: Float[Tensor, "r r"], name: Callable[[int], str], lift: Callable[[Tensor], Tensor]) -> list[Group]:

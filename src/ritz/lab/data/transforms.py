@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...errors import ArgumentError, DataError
+from ...theory import whitened
 from .examples import Examples, Split
 
 
@@ -27,8 +28,7 @@ def whiten(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool =
 
     Each is a linear function of the data; the inputs become as many as the rank. `keep_inputs` keeps all d of them:
     √N σₓ U_rV_rᵀ, whose second moment is σₓ² times the projector on the row space. linear2026, App. C, with the SVD in
-    place of the QR decomposition (`whiten_by_qr`). Computed in float64; a direction counts that stands out from the
-    rounding of the data's own precision.
+    place of the QR decomposition (`whiten_by_qr`). This is `theory.whitened` in the data's own precision.
     """
     finite = bool(X.isfinite().all())
     if X.ndim != 2 or not X.numel() or not finite or not X.is_floating_point():
@@ -38,20 +38,9 @@ def whiten(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool =
             "A singular value decomposition takes a matrix of finite real numbers, one row for each example.",
             "Flatten images first: flattened(data).x.",
         )
-    U, S, Vt = torch.linalg.svd(X.double(), full_matrices=False)
-    kept = S / S[0].clamp(min=torch.finfo(S.dtype).tiny) > _rounding(X)
-    white = U[:, kept] @ Vt[kept] if keep_inputs else U[:, kept]
-    return Whitened((len(X) ** 0.5 * sigma_x * white).to(X.dtype), int(kept.sum()))
-
-
-def _rounding(X: Float[Tensor, "N d"]) -> float:
-    """What rounding makes of a singular value that is zero, relative to the largest, at most.
-
-    In float64 it is the decomposition that rounds. Where the data are coarser, theirs is the larger error: entries are
-    off by up to eps/2 of themselves, and being independent, together by less than eps of the norm.
-    """
-    eps = torch.finfo(X.dtype).eps
-    return max(X.shape) * eps if X.dtype == torch.float64 else eps
+    white = whitened(X, keep_inputs=keep_inputs)
+    rank = round(float(white.square().sum()) / len(X))  # the trace of the projector on the row space
+    return Whitened((sigma_x * white).to(X.dtype), rank)
 
 
 def whiten_by_qr(X: Float[Tensor, "N d"], sigma_x: float = 1.0) -> Float[Tensor, "N d"]:

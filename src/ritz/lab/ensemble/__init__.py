@@ -10,10 +10,10 @@ ensemble.pearson(top.values[:, 0], ensemble.norms(networks.matrices[0]).spectral
 from .curvature import Top, Traces, hessians, sharpness, spectra, trace
 from .stack import Ensemble, LinearNetwork, linear, losses
 from .training import train
-from .weights import Alignments, Norms, alignments, norms, pearson, product_without
+from .weights import Alignments, Norms, alignments, norms, pearson
 
 __all__ = [
     "Ensemble", "linear", "LinearNetwork", "train", "losses",
     "sharpness", "Top", "spectra", "hessians", "trace", "Traces",
-    "norms", "Norms", "alignments", "Alignments", "product_without", "pearson",
+    "norms", "Norms", "alignments", "Alignments", "pearson",
 ]  # fmt: skip

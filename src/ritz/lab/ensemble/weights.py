@@ -1,20 +1,15 @@
-"""Numbers of weight matrices that sharpness is held against: norms, alignments, products with one layer left out.
+"""Numbers of weight matrices that sharpness is held against: norms, alignments.
 
 Matrices may be stacks of networks, B × out × in; the results then have one entry for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-
-from ...errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -56,18 +51,6 @@ def alignments(W: Float[Tensor, "*B m n"], V: Float[Tensor, "*B k m"]) -> Alignm
     return Alignments(trace, sigma.amax(-1), sigma.sum(-1), (left * right).sum(-1).abs())
 
 
-def product_without(weights: Sequence[Float[Tensor, "*B _ _"]], left_out: int) -> Float[Tensor, "*B p q"]:
-    """Ŵᵢ = W_L … W_{i+1} W_{i-1} … W_1, layers counted from 0. Singh et al. (2026), D.1.4."""
-    chosen = [W for layer, W in enumerate(weights) if layer != left_out % len(weights)]
-    if len(chosen) != len(weights) - 1 or not chosen or not _chained(chosen):
-        raise ArgumentError(
-            f"Layer {left_out} was to be left out of layers {[tuple(W.shape) for W in weights]}.",
-            "The layers on either side of it must fit together, so it is the first, the last, or a square one.",
-            "Choose another layer.",
-        )
-    return reduce(lambda before, after: after @ before, chosen)
-
-
 def pearson(x: Float[Tensor, " B"], y: Float[Tensor, " B"]) -> float:
     """The correlation coefficient over the networks for which both are numbers; NaN for fewer than three."""
     known = x.isfinite() & y.isfinite()
@@ -86,7 +69,3 @@ def _factors(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     U, sigma, Vh = torch.linalg.svd(torch.where(sound, W, 0.0), full_matrices=False)
     U, Vh, sigma = (torch.where(sound, part, torch.nan) for part in (U, Vh, sigma[..., None, :]))
     return U, Vh, sigma[..., 0, :]
-
-
-def _chained(weights: Sequence[Tensor]) -> bool:
-    return all(before.shape[-2] == after.shape[-1] for before, after in pairwise(weights))

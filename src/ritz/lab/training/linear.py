@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import DataError
+from ...theory import products_after
 from .networks import shuffled
 from .pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
 from .rates import factors, learning_rates
@@ -172,13 +173,12 @@ class _Linear:
     def _step(self, data: Rows | Diagonal, rate: Float[Tensor, "*S 1 1"]) -> Tensor:
         """W_ℓ -= η S_ℓᵀ(∂R/∂W P_ℓᵀ) with S_ℓ = W_L … W_{ℓ+1} and P_ℓ = W_{ℓ-1} … W_1; returns the loss before it."""
         mapped = [m * W if m != 1 else W for m, W in zip(self.multipliers, self.weights, strict=True)]
-        after = [mapped[-1]]  # W_L, W_L W_{L-1}, …: as thin as the output
-        for W in reversed(mapped[:-1]):
-            after.append(after[-1] @ W)
-        loss, slope = data.loss_and_slope(after.pop())
+        after = products_after(mapped)  # as thin as the output
+        loss, slope = data.loss_and_slope(after[0] @ mapped[0] if len(mapped) > 1 else mapped[0])
         for layer, W in enumerate(mapped):
-            gradient = after.pop().mT @ slope if after else slope
-            slope = slope @ W.mT if layer + 1 < len(mapped) else slope
+            last = layer + 1 == len(mapped)
+            gradient = slope if last else after[layer].mT @ slope
+            slope = slope if last else slope @ W.mT
             step = rate * (self.layer_rates[layer] * self.multipliers[layer]) * gradient
             self.weights[layer] = torch.where(rate == 0, self.weights[layer], self.weights[layer] - step)
         return loss

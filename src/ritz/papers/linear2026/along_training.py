@@ -20,6 +20,7 @@ from ...errors import ArgumentError
 from ...operators import gauss_newton, hessian
 from ...record import Record
 from ...solvers import hutchinson
+from ...theory import linear_trace
 from ..frame.accuracy import eigenvalue_statement
 from ..frame.claims import at_most, each
 from ..frame.figure import Context, Figure
@@ -27,7 +28,7 @@ from ..frame.pictures import titled
 from ..frame.statistics import spearman
 from . import data, pictures
 from .data import TITLES, White, Whitening
-from .networks import Chain, Start, WhiteDescent, initial_weights, printed_pairs, printed_trace, risk_of, top_eigenpairs
+from .networks import Chain, Start, WhiteDescent, initial_weights, printed_pairs, risk_of, top_eigenpairs
 from .paper import BEYOND, says
 from .setting import TO_A_PERCENT, Setting, by_data_set, by_title, distance_to_minimum, late, titles
 
@@ -83,7 +84,7 @@ def traces(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: 
     H = hessian(risk_of(Chain(weights), white.examples()))
     generator = torch.Generator().manual_seed(config.seed + epoch + ANOTHER * list(TITLES).index(name))
     estimate = hutchinson(H, num_products=config.num_probes, generator=generator)
-    printed = printed_trace(weights, config.sigma_x)
+    printed = float(linear_trace(weights, config.sigma_x))
     return {"measured": estimate.value, "error": estimate.standard_error, "printed": printed}
 
 

@@ -144,21 +144,7 @@ def exact_sharpness(white: White, depth: int) -> float:
     return depth * white.sigma_x**2 * s ** (2 * (1 - 1 / depth))
 
 
-def printed_trace(weights: Sequence[Tensor], sigma_x: float) -> float:
-    """σₓ² Σ_ℓ ‖P_ℓ‖²_F ‖S_ℓ‖²_F: linear2026, eq. (7), with P₁ and S_L the identity."""
-    before, after = [_identity(weights[0].shape[1], weights[0])], [_identity(len(weights[-1]), weights[0])]
-    for W, V in zip(weights[:-1], reversed(weights[1:]), strict=True):
-        before.append(W if len(before) == 1 else W @ before[-1])
-        after.append(V if len(after) == 1 else after[-1] @ V)
-    pairs = zip(before, reversed(after), strict=True)
-    return sigma_x**2 * sum(float(P.square().sum() * S.square().sum()) for P, S in pairs)
-
-
 def printed_pairs(W1: Tensor, W2: Tensor, sigma_x: float, k: int) -> Float[Tensor, " k"]:
     """The k largest of σₓ²(σᵢ²(W₁) + σⱼ²(W₂)): linear2026, eq. (15)."""
     first, second = (torch.linalg.svdvals(W).square() for W in (W1, W2))
     return sigma_x**2 * (first[:, None] + second).flatten().sort(descending=True).values[:k]
-
-
-def _identity(size: int, like: Tensor) -> Tensor:
-    return torch.eye(size, dtype=like.dtype, device=like.device)

@@ -21,11 +21,11 @@ from ... import plot
 from ...lab import data, ensemble, init, models
 from ...record import Claim, Picture, Record
 from ...risk.losses import SquaredError
+from ...theory import Spectra, linear_spectra, relu_spectra
 from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, legend_above, quartiles, titled
 from . import BEYOND, claim
-from .ranges import Spectra, linear_spectra, relu_spectra
 
 Start = Literal["orthogonal", "standard"]
 Kind = Literal["decorrelated", "normalized"]

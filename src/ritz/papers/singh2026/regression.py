@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from ... import theory
 from ...lab import data, ensemble, init, models
 from ...lab.data import Examples
 from ...lab.ensemble import Ensemble
@@ -175,10 +176,10 @@ def _measures(
         **_of_weights(weights),
     }
     if linear:
-        traces = linear_traces(weights, recipe.multipliers, x.T @ x / len(x))
+        traces = theory.linear_trace(weights, x, multipliers=recipe.multipliers)
         found["trace"] = torch.where(lost.cpu(), torch.nan, traces)
         if len(weights) == 2:
-            found["bound"] = block_bounds(weights[0], weights[1], recipe.multipliers, rows[0])
+            found["bound"] = theory.sharpness_bound(weights, x, multipliers=recipe.multipliers)
     return found
 
 
@@ -186,7 +187,7 @@ def _of_weights(weights: Sequence[Float[Tensor, "B _ _"]]) -> dict[str, Float[Te
     """Squared norms of the layers and of the products that leave one out, and how two layers meet."""
     single = torch.stack([norms(W) for W in weights])
     if len(weights) > 2:
-        products = [norms(ensemble.product_without(weights, left)) for left in range(len(weights))]
+        products = [norms(theory.product_without(weights, left)) for left in range(len(weights))]
         return {"norms": single, "products": torch.stack(products)}
     met = ensemble.alignments(*weights)
     return {
@@ -200,35 +201,6 @@ def norms(W: Float[Tensor, "... p q"]) -> Float[Tensor, "3 ..."]:
     """The squares of the three norms."""
     found = ensemble.norms(W)
     return torch.stack([getattr(found, name) ** 2 for name in NORMS])
-
-
-def block_bounds(
-    W: Float[Tensor, "B m d"], V: Float[Tensor, "B k m"], multipliers: Sequence[float], x: Float[Tensor, "n d"]
-) -> Float[Tensor, " B"]:
-    """(m₁m₂)² max(λ_max(Σ)‖W₂‖², λ_max(W₁ΣW₁ᵀ)), the largest eigenvalue of the diagonal blocks: λ₁ is no smaller.
-
-    Singh et al. (2026), D.3.3 has the blocks, and for Σ = I the bound max(‖W₁‖², ‖W₂‖²). They hold at any loss.
-    """
-    root = x / len(x) ** 0.5
-    first = norms(W @ root.T)[SPECTRAL]
-    second = norms(root)[SPECTRAL] * norms(V)[SPECTRAL]
-    return (multipliers[0] * multipliers[1]) ** 2 * torch.maximum(first, second)
-
-
-def linear_traces(
-    weights: Sequence[Float[Tensor, "B _ _"]], multipliers: Sequence[float], S: Float[Tensor, "d d"]
-) -> Float[Tensor, " B"]:
-    """tr H = Σ_ℓ m_ℓ² tr(P_ℓΣP_ℓᵀ)‖S_ℓ‖_F² of layers h ↦ m_ℓW_ℓh, exactly and at any loss: `theory.linear_trace`."""
-    mapped = [m * W for m, W in zip(multipliers, weights, strict=True)]
-    total = torch.zeros(len(mapped[0]), dtype=S.dtype, device=S.device)
-    P = torch.eye(len(S)).to(S).expand(len(total), -1, -1)
-    for layer, m in enumerate(multipliers):
-        after = torch.eye(mapped[-1].shape[-2]).to(S).expand(len(total), -1, -1)
-        for W in reversed(mapped[layer + 1 :]):
-            after = after @ W
-        total = total + m**2 * torch.einsum("bid,de,bie->b", P, S, P) * after.square().sum((-2, -1))
-        P = mapped[layer] @ P
-    return total
 
 
 def correlations(target: Float[Tensor, "s B"], quantities: Float[Tensor, "s ... B"]) -> Float[Tensor, "s ..."]:

@@ -25,7 +25,7 @@ from ...lab.data import reversed_sequences
 from ...lab.models import self_attention
 from ...record import Picture, Record
 from ...risk.losses import SquaredError
-from ...theory.attention import attention_bounds
+from ...theory import attention_bounds, attention_moments
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
 from .edge import NORMS, blown_up, first_at_edge, measures
@@ -129,7 +129,9 @@ def observed(networks: ensemble.Ensemble, x: Tensor, y: Tensor, loss: SquaredErr
     sound = H.isfinite().all(-1).all(-1)
     values = torch.linalg.eigvalsh(torch.where(sound[:, None, None], H, 0.0))
     w_q, w_k, w_v = (networks.parameters[name] for name in WEIGHTS)
-    m1, m2, m3 = moments((w_q * w_k).sum((1, 2)) / w_q.shape[-1] ** 0.5, x)
+    s = (w_q * w_k).sum((1, 2)) / w_q.shape[-1] ** 0.5
+    A = (s[:, None, None, None] * x[..., :, None] * x[..., None, :]).softmax(-1)
+    m1, m2, m3 = attention_moments(A, x)
     return {
         "losses": ensemble.losses(networks, loss, (x, y), each=True),
         "sharpness": torch.where(sound, values[:, -1], torch.nan),
@@ -138,14 +140,6 @@ def observed(networks: ensemble.Ensemble, x: Tensor, y: Tensor, loss: SquaredErr
         **{name: w.flatten(1).norm(dim=1) for name, w in (("value", w_v), ("query", w_q), ("key", w_k))},
         **{name: m.flatten(1).norm(dim=1) for name, m in (("m1", m1), ("m2", m2), ("m3", m3))},
     }
-
-
-def moments(s: Float[Tensor, " B"], x: Float[Tensor, "B b n"]) -> tuple[Float[Tensor, "B b n"], ...]:
-    """m₁ and the central m₂, m₃ of the attention softmax(s x xᵀ), for many heads at once. Def. B.1."""
-    A = (s[:, None, None, None] * x[..., :, None] * x[..., None, :]).softmax(-1)
-    m1 = (A @ x[..., None])[..., 0]
-    apart = x[..., None, :] - m1[..., :, None]
-    return m1, (A * apart**2).sum(-1), (A * apart**3).sum(-1)
 
 
 def _heads(config: Config, reading: Reading, device: torch.device) -> tuple[ensemble.Ensemble, Tensor, Tensor]:

@@ -1,8 +1,9 @@
-"""All eigenvalues of Hessians that would not fit: of networks with one output, found in the range of H alone.
+"""Networks with one output: all eigenvalues of Hessians that would not fit into memory, exactly, from the range of H.
 
 The curvature of a network with one output acts on few directions of each layer. In their orthonormal coordinates H is
 a matrix of some hundred rows, however many parameters there are, and all other eigenvalues are zero, exactly. Four
-linear layers of width 150 with 150 inputs have 67,650 parameters, and here 1,047 coordinates. Not in the papers.
+linear layers of width 150 with 150 inputs have 67,650 parameters, and here 1,047 coordinates. Everything is for a stack
+of networks, with their data. Not in the papers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...lab.training import compressed
+from .layer_products import products_after, products_before
 
 Stacks = Sequence[Float[Tensor, "B _ _"]]
 
@@ -39,9 +40,9 @@ def linear_spectra(weights: Stacks, X: Float[Tensor, "B N d"], y: Float[Tensor, 
     With r = E[(f - y)x], a_ℓ = W_{ℓ-1} ⋯ W₁r and b_ℓ = W_L ⋯ W_{ℓ+1}: the gradient of f is b_ℓᵀ(W_{ℓ-1} ⋯ W₁x)ᵀ, and
     the functional Hessian is the second derivative of W_L ⋯ W₁r, which meets a layer as b_ℓ dW_ℓ or as dW_ℓ a_ℓ only.
     """
-    rows, targets = compressed(X, y)
-    rows, targets = (part / rows.shape[-2] ** 0.5 for part in (rows, targets))
-    before, after = _before(weights), _after(weights)
+    Q, rows = torch.linalg.qr(X / X.shape[-2] ** 0.5)  # no more of them than inputs
+    targets = Q.mT @ y / X.shape[-2] ** 0.5
+    before, after = products_before(weights), products_after(weights)
     r = (rows @ (after[0] @ weights[0]).mT - targets).mT @ rows  # B × 1 × d
     frames = [_frame((P @ r.mT)[..., 0]) for P in before]
     J = torch.cat([_slopes(rows @ P.mT, b, frame) for P, b, frame in zip(before, after, frames, strict=True)], -1)
@@ -103,10 +104,7 @@ def _slopes(Z: Tensor, b: Float[Tensor, "B 1 p"], frame: _Frame) -> Float[Tensor
 
 def _cross(weights: Stacks, after: Sequence[Tensor], frames: Sequence[_Frame], i: int, j: int) -> Tensor:
     """b_j dW_j (W_{j-1} ⋯ W_{i+1}) u_i, as a matrix from u_i to (u_j, v_j)."""
-    M = torch.eye(weights[i].shape[-2]).to(weights[i]).expand(len(weights[i]), -1, -1)
-    for W in weights[i + 1 : j]:
-        M = W @ M
-    b = after[j]
+    M, b = products_before(weights[i + 1 : j + 1])[-1], after[j]
     return torch.cat([b.mT @ (frames[j].first.mT @ M), b.norm(dim=-1, keepdim=True) * (frames[j].rest.mT @ M)], -2)
 
 
@@ -114,19 +112,3 @@ def _places(weights: Stacks) -> list[slice]:
     """Where the coordinates (u, v) of each layer stand: as many as it has outputs and inputs, less one."""
     ends = torch.tensor([sum(W.shape[-2:]) - 1 for W in weights]).cumsum(0).tolist()
     return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-
-
-def _before(weights: Stacks) -> list[Tensor]:
-    """I, W₁, W₂W₁, …: what comes before each layer."""
-    found = [torch.eye(weights[0].shape[-1]).to(weights[0]).expand(len(weights[0]), -1, -1)]
-    for W in weights[:-1]:
-        found.append(W @ found[-1])
-    return found
-
-
-def _after(weights: Stacks) -> list[Tensor]:
-    """W_L ⋯ W₂, …, W_L, 1: what comes after each layer."""
-    found = [weights[-1].new_ones(len(weights[-1]), 1, 1)]
-    for W in reversed(weights[1:]):
-        found.append(found[-1] @ W)
-    return found[::-1]
