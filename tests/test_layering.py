@@ -28,7 +28,7 @@ checks: check linear2026 papyan2020 singh2026 singh2026_attention
 analysis: spectrum classes
 analysis.classes: layers lines structure factors pictures
 lab: data init models training ensemble workers sweeps
-lab.data: examples sources files transforms synthetic
+lab.data: examples sources archives images texts transforms synthetic
 lab.models: build fully_connected attention convolutional transformers pretrained
 lab.training: schedules rates pauses networks linear
 lab.ensemble: weights stack lanczos curvature training

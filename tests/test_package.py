@@ -55,10 +55,10 @@ def test_parts_come_on_demand_and_unknown_names_are_refused():
     code = (
         "import sys, ritz\n"
         "def absent(*names): assert not [name for name in names if name in sys.modules], names\n"
-        "absent('torch', 'numpy', 'scipy', 'matplotlib', 'sklearn', 'rich', 'typer', 'ritz.lab')\n"
+        "absent('torch', 'numpy', 'scipy', 'matplotlib', 'rich', 'typer', 'ritz.lab')\n"
         "ritz.Risk, ritz.hessian, ritz.eigenpairs, ritz.spectral_density, ritz.attribution, ritz.kfac, ritz.Record\n"
         "ritz.theory, ritz.solvers, ritz.classes\n"
-        "absent('matplotlib', 'sklearn', 'rich', 'typer', 'ritz.lab', 'ritz.papers', 'ritz.cli')\n"
+        "absent('matplotlib', 'rich', 'typer', 'ritz.lab', 'ritz.papers', 'ritz.cli')\n"
         "assert 'lab' in dir(ritz) and 'data' in dir(ritz.lab)\n"
         "assert ritz.lab.data.digits and ritz.lab.training.HALVING and ritz.analysis.classes.run\n"
         "assert not hasattr(ritz, 'labs') and not hasattr(ritz.lab, 'dates')"

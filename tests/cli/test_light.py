@@ -35,7 +35,7 @@ for name, arguments in json.loads(sys.argv[1]).items():
             answers[name] = end.code, out.getvalue(), [m for m in sys.modules if m in %r]
 print(json.dumps(answers))
 """
-HEAVY = ["torch", "numpy", "scipy", "matplotlib", "sklearn", "rich", "jaxtyping"]
+HEAVY = ["torch", "numpy", "scipy", "matplotlib", "rich", "jaxtyping"]
 
 
 @pytest.fixture(scope="module")

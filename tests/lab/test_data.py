@@ -21,7 +21,7 @@ from torch.testing import assert_close
 from ritz import theory
 from ritz.errors import ArgumentError, DataError, FileError
 from ritz.lab import data, models
-from ritz.lab.data import files, sources
+from ritz.lab.data import archives, sources
 from ritz.lab.data.examples import Examples, Split
 
 REAL = os.environ.get("RITZ_DATA")
@@ -160,7 +160,7 @@ def test_what_takes_seconds_to_unpack_is_unpacked_once_and_again_when_the_file_c
     folder = write(tmp_path / "cifar10", named, lzma.compress, ".xz")
     assert_is_cifar(data.cifar10(folder=tmp_path, **DOUBLE), records)
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_PACKED", {b"\xfd7zXZ": lambda content: pytest.fail("unpacked again")})
+        patch.setattr(archives, "_PACKED", {b"\xfd7zXZ": lambda content: pytest.fail("unpacked again")})
         assert_is_cifar(data.cifar10(folder=tmp_path, **DOUBLE), records)
     records["test_batch.bin"] = cifar_records(2, seed=77)
     write(folder, {"test_batch.bin": records["test_batch.bin"].tobytes()}, lzma.compress, ".xz")

@@ -1,10 +1,14 @@
 """The lab's data and training, small as they are."""
 
+import hashlib
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
+from ritz import record
 from ritz.lab import data
 from ritz.lab.training import accuracy, train
 
@@ -19,7 +23,15 @@ def test_digits_are_split_without_overlap_and_standardised_on_the_training_part(
     assert_close(digits.train.x.mean(), torch.tensor(0.0, dtype=torch.float64), atol=1e-12, rtol=0)
     assert_close(digits.train.x.std(), torch.tensor(1.0, dtype=torch.float64))
     rows = torch.cat([digits.train.x, digits.test.x])
-    assert len(rows.unique(dim=0)) == 1797  # scikit-learn's digits are all different
+    assert len(rows.unique(dim=0)) == 1797  # all are different
+
+
+def test_the_digits_are_those_that_were_published():
+    """The SHA-256 of the pixels and then the labels, as bytes, from scikit-learn 1.9's copy of the same file."""
+    arrays, _ = record.read_arrays(Path(data.__file__).with_name("digits.npz"))
+    digest = hashlib.sha256(arrays["images"].tobytes() + arrays["labels"].tobytes()).hexdigest()
+    assert digest == "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
+    assert arrays["images"].shape == (1797, 8, 8) and arrays["images"].max() == 16
 
 
 def test_the_same_generator_gives_the_same_split():

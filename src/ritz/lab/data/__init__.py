@@ -1,7 +1,7 @@
 """Data sets as tensors: bundled, read from files, or drawn; the same for the same files and the same generator."""
 
-from .examples import Examples, Split, digits
-from .files import Corpus, cifar10, cifar100, fashion_mnist, mnist, tiny_shakespeare, windows
+from .examples import Examples, Split
+from .images import cifar10, cifar100, digits, fashion_mnist, mnist
 from .synthetic import (
     canonical_classification,
     decorrelated,
@@ -14,6 +14,7 @@ from .synthetic import (
     teacher,
     wedge,
 )
+from .texts import Corpus, tiny_shakespeare, windows
 from .transforms import Whitened, flattened, imbalanced, one_hot, padded, standardized, subsample, whiten, whiten_by_qr
 
 __all__ = [

@@ -1,11 +1,10 @@
-"""What a data set is here: pairs of tensors, in two parts."""
+"""What a data set is: pairs of tensors, in two parts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
@@ -25,24 +24,6 @@ class Split:
 
     train: Examples
     test: Examples
-
-
-def digits(*, generator: torch.Generator, test_fraction: float = 0.2, dtype: torch.dtype = torch.float32) -> Split:
-    """The 1,797 handwritten digits, 8 × 8 pixels, 10 classes, that come with scikit-learn.
-
-    Standardised by the one mean and deviation of the training pixels: some pixels are blank in every image, so they
-    have no deviation of their own. Alpaydin and Kaynak (1998), test set of "Optical Recognition of Handwritten Digits".
-    """
-    check_fraction(test_fraction)
-    from sklearn.datasets import load_digits  # takes a second to import
-
-    images, labels = load_digits(return_X_y=True)
-    x, y = torch.from_numpy(images).to(dtype), torch.from_numpy(labels).long()
-    order = torch.randperm(len(x), generator=generator, device=generator.device).cpu()
-    num_test = round(test_fraction * len(x))
-    test, train = order[:num_test], order[num_test:]
-    x = (x - x[train].mean()) / x[train].std()
-    return Split(Examples(x[train], y[train]), Examples(x[test], y[test]))
 
 
 def check_fraction(test_fraction: float) -> None:

@@ -124,12 +124,12 @@ def places(source: Source, folder: str | Path | None) -> Iterator[Path]:
     yield from (place for place in [*named, cache_folder() / source.folders[0]] if place.is_dir())
 
 
-def downloaded(source: Source, name: str) -> bytes:
+def download(source: Source, name: str) -> bytes:
     """A published file, from the first of its homes that has it right."""
     failures = []
     for home in source.homes:
         try:
-            content = _received(home + name)
+            content = _receive(home + name)
         except (OSError, HTTPException) as error:
             failures.append(f"{home}: {getattr(error, 'reason', None) or error or type(error).__name__}")
             continue
@@ -140,16 +140,16 @@ def downloaded(source: Source, name: str) -> bytes:
     raise _missing(source, name, failures)
 
 
-def fetched(source: Source, name: str) -> Path:
+def fetch(source: Source, name: str) -> Path:
     """A published file in the cache, downloaded if it is not there."""
     path = cache_folder() / source.folders[0] / name
     if not path.is_file():
         writable_home(source)
-        record.write_bytes(path, downloaded(source, name))
+        record.write_bytes(path, download(source, name))
     return path
 
 
-def _received(address: str) -> bytes:
+def _receive(address: str) -> bytes:
     with urlopen(address, timeout=TIMEOUT) as response:
         length = response.headers.get("Content-Length")
         total = -(-int(length) // _CHUNK) if length else None

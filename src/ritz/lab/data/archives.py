@@ -1,0 +1,142 @@
+"""What the files of a data set contain, however they are packed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import lzma
+import tarfile
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ... import progress, record
+from ...errors import FileError
+from . import sources
+from .sources import Source
+
+_PACKED: dict[bytes, Callable[[bytes], bytes]] = {b"\x1f\x8b": gzip.decompress, b"\xfd7zXZ": lzma.decompress}
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError)
+
+
+def file_content(source: Source, name: str, folder: str | Path | None) -> bytes:
+    """A file of a data set: from the user's folder, the cache, or downloaded as it is published, packed or not."""
+    content = _local_content(source, name, folder)
+    if content is not None:
+        return content
+    return _unpack(sources.fetch(source, name if name in source.files else f"{name}.gz"))
+
+
+def archive_contents(source: Source, names: Sequence[str], folder: str | Path | None) -> dict[str, bytes]:
+    """The named files: as they lie in a folder, from an archive in a folder, or from one that is downloaded."""
+    if (contents := _local_contents(source, names, folder)) is not None:
+        return contents
+    archive = next(iter(source.files))
+    given = sources.user_folder(folder)
+    for place in [*([] if given is None else [given]), *sources.places(source, folder)]:
+        if (place / archive).is_file():
+            return _unpack_archive(place / archive, names)
+    home = sources.writable_home(source)
+    members = _members(sources.download(source, archive), names, archive)
+    for name, content in members.items():
+        record.write_bytes(home / name, content)
+    return members
+
+
+def _local_contents(source: Source, names: Sequence[str], folder: str | Path | None) -> dict[str, bytes] | None:
+    """All named files from the user's folder or the cache; None where one is in neither."""
+    contents = dict[str, bytes]()
+    with progress.bar(f"Reading {source.title}", total=len(names)) as bar:
+        for name in names:
+            content = _local_content(source, name, folder)
+            if content is None:
+                return None
+            contents[name] = content
+            bar.advance()
+    return contents
+
+
+def _local_content(source: Source, name: str, folder: str | Path | None) -> bytes | None:
+    """A file from the user's folder or the cache, packed or not; None where it is in neither."""
+    for place in sources.places(source, folder):
+        for path in (place / name, place / f"{name}.gz", place / f"{name}.xz"):
+            if path.is_file():
+                return _unpack(path)
+    return None
+
+
+def _unpack(path: Path) -> bytes:
+    """A file's content, unpacked as its first bytes say; what took xz seconds is kept in the cache."""
+    copy = _copy(path, path.stem)
+    if copy.is_file():
+        return record.read_bytes(copy)
+    packed = record.read_bytes(path, "a data file")
+    unpack = next((unpack for magic, unpack in _PACKED.items() if packed.startswith(magic)), None)
+    if unpack is None:
+        return packed
+    try:
+        content = unpack(packed)
+    except _DAMAGED as error:
+        raise _damaged(path, error) from error
+    if unpack is lzma.decompress:
+        _keep(copy, content)
+    return content
+
+
+def _unpack_archive(path: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """Members of an archive, which the cache keeps: unpacking takes seconds."""
+    copies = {name: _copy(path, name) for name in names}
+    if all(copy.is_file() for copy in copies.values()):
+        return {name: record.read_bytes(copy) for name, copy in copies.items()}
+    members = _members(record.read_bytes(path, "a tar.gz archive"), names, path)
+    for name, content in members.items():
+        _keep(copies[name], content)
+    return members
+
+
+def _members(archive: bytes, names: Sequence[str], path: Path | str) -> dict[str, bytes]:
+    """Files of an archive by their last name; nothing is extracted to where the archive says."""
+    contents = dict[str, bytes]()
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as members:
+            for member in members:
+                name = Path(member.name).name
+                if name in names and (stream := members.extractfile(member)) is not None:
+                    contents[name] = stream.read()
+    except _DAMAGED as error:
+        raise _damaged(path, error) from error
+    if missing := [name for name in names if name not in contents]:
+        raise _damaged(path, f"it lacks {', '.join(missing)}")
+    return contents
+
+
+def _copy(path: Path, name: str) -> Path:
+    """Where the cache keeps what a file holds unpacked: another name when the file changes."""
+    state = path.stat()
+    key = hashlib.sha256(f"{path.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:16]
+    return sources.cache_folder() / "unpacked" / key / name
+
+
+def _keep(copy: Path, content: bytes) -> None:
+    with suppress(OSError):  # a cache that cannot be written costs seconds, not the result
+        record.write_bytes(copy, content)
+
+
+def _damaged(path: Path | str, reason: object) -> FileError:
+    return FileError(
+        f"{path} cannot be unpacked: {reason}.",
+        "It is damaged, or was not downloaded to its end.",
+        "Delete it and get it anew; without it, ritz downloads what it needs.",
+    )
+
+
+def malformed(source: Source, seen: str) -> FileError:
+    """What to raise where a file is whole, and holds something else."""
+    return FileError(
+        f"The files of {source.title} are not what they should be: {seen}.",
+        "They belong to another data set, or are damaged.",
+        f"Put the original files ({', '.join(source.files)}) into the folder {source.folders[0]}, or leave them out: "
+        "ritz downloads what it does not find.",
+    )
