@@ -35,7 +35,7 @@ lab.ensemble: weights stack lanczos curvature training
 papers: frame linear2026 singh2026 singh2024
 papers.frame: statistics pictures claims accuracy figure overrides results registry
 papers.linear2026: paper data networks setting curves imbalance_claims pictures closed_form along_training imbalance
-papers.singh2026: regression correlations scale deep pairs relu evolution edge readings stability attention
+papers.singh2026: paper regression correlations scale deep pairs relu evolution edge readings stability attention
       attention_sinks pretraining gpt gpt_sinks
 papers.singh2024: paper poster
 integrations: curvlinops

@@ -17,8 +17,6 @@ from ritz.lab.models import gpt as gpt_model
 from ritz.lab.models import self_attention
 from ritz.papers.frame.figure import Context
 from ritz.papers.singh2026 import (
-    BEYOND,
-    PAPER,
     attention,
     attention_sinks,
     edge,
@@ -27,6 +25,7 @@ from ritz.papers.singh2026 import (
     pretraining,
     stability,
 )
+from ritz.papers.singh2026.paper import BEYOND, PAPER
 from ritz.record import Record, plain
 from ritz.theory.attention import attention_bounds
 from ritz.theory.attention import self_attention as closed_form
@@ -507,7 +506,7 @@ def test_contradiction_is_tried_on_every_figure():
 
 def test_a_seed_in_which_sinks_shrink_the_sharpness_is_not_hidden_by_another():
     without, with_sink = [4, 3, -1, -0.5], [8, 6, -2, -1]
-    claims = gpt_sinks.claims(sinking([[without, with_sink], [with_sink, without]], 0.99))
+    claims = FIGURES["singh2026.fig6"].judged(sinking([[without, with_sink], [with_sink, without]], 0.99))
     assert [claim.verdict for claim in claims[:3]] == ["partly"] * 3
     assert all("seed 1, sink 0.81" in claim.why and "seed 0" not in claim.why for claim in claims[:3])
 
@@ -515,7 +514,7 @@ def test_a_seed_in_which_sinks_shrink_the_sharpness_is_not_hidden_by_another():
 def test_the_mean_over_the_runs_is_judged_apart_from_each_of_them():
     worse, better = [0.1, *STEPS[::-1]], [0.2, *STEPS[::-1] / 2]
     record = pretrained(np.array([[worse, worse, better], [better, better, worse]]))
-    mean, single = gpt.mean_claims(record)
+    mean, single = FIGURES["singh2026.fig24"].judged(record)
     assert mean.verdict == "yes" and single.verdict == "partly" and "seed 2" in single.why
     assert mean.paper == PAPER and single.paper == BEYOND
 
@@ -523,14 +522,14 @@ def test_the_mean_over_the_runs_is_judged_apart_from_each_of_them():
 def test_one_eigenvalue_of_many_that_was_missed_is_not_hidden():
     record = pretrained(errors([0.1, *STEPS], [0.2, *STEPS]))
     record.arrays["gauss_newton_residual"][1, 0, 3] = 0.005 * abs(record.arrays["gauss_newton"][1, 0, 3])
-    found = gpt.residual_claims(record)[-1]
+    found = FIGURES["singh2026.fig5"].judged(record)[-1]
     assert found.verdict == "partly" and found.measured["without attention, G"] == pytest.approx(0.005)
     assert "Not so, or not wholly: without attention, G." in found.why and "negative" in found.why  # it has converged
     record.arrays["hessian_residual"][:], record.arrays["converged"][0, 0, :2] = np.nan, 0
-    found = gpt.residual_claims(record)[-1]
+    found = FIGURES["singh2026.fig5"].judged(record)[-1]
     assert list(found.measured) == ["with attention, G", "without attention, G"] and "2 searches" in found.why
     record.arrays["gauss_newton_residual"][:] = np.nan
-    found = gpt.residual_claims(record)[-1]
+    found = FIGURES["singh2026.fig5"].judged(record)[-1]
     assert (found.verdict, found.measured) == ("no", {}) and "No network was left" in found.why
 
 
@@ -538,7 +537,7 @@ def test_residuals_of_both_ends_of_a_spectrum_are_told_by_its_largest_eigenvalue
     ends = [[[4, 3, -1, -0.5], [8, 6, -2, -1]]]
     record = sinking([*ends, *ends], 0.99)
     record.arrays["top_residuals"][1, 1, 3] = 0.04
-    found = gpt_sinks.claims(record)[-1]
+    found = FIGURES["singh2026.fig6"].judged(record)[-1]
     assert found.measured == {"seed 0": 0, "seed 1": pytest.approx(0.005)} and found.paper == BEYOND
     assert found.verdict == "partly" and "seed 1" in found.why
 
@@ -555,14 +554,14 @@ def idle():
 
 
 def test_where_no_head_reaches_the_edge_everything_said_of_it_is_wrong():
-    claims = stability.claims(edge_record(idle(), idle()))
+    claims = FIGURES["singh2026.fig27"].judged(edge_record(idle(), idle()))
     assert {claim.verdict for claim in claims[:-1]} == {"no"}  # the bounds hold wherever it is
     assert all("half of the draws" in claim.why for claim in claims[1:-1])
     assert "of 30 draws 30 below 2/η throughout" in claims[0].why
 
 
 def test_a_reading_that_never_reaches_the_edge_is_named_and_not_asked_what_happens_there():
-    reached, *others = stability.claims(edge_record(trained_heads(True), idle()))
+    reached, *others = FIGURES["singh2026.fig27"].judged(edge_record(trained_heads(True), idle()))
     assert reached.verdict == "partly" and list(reached.measured.values()) == [1, 0]
     assert {claim.verdict for claim in others} == {"yes"}
     assert list(others[1].measured.values()) == [1, "0 of 30 draws"]
@@ -573,7 +572,7 @@ def test_a_reading_is_not_judged_by_its_exceptions():
     series, exceptions = idle(), trained_heads(True)
     for name in stability.NOTED:
         series[name][:, :14] = exceptions[name][:, :14]
-    claims = stability.claims(edge_record(series))
+    claims = FIGURES["singh2026.fig27"].judged(edge_record(series))
     assert claims[0].verdict == "partly" and claims[0].measured == {"x = (1, -1), ½MSE": pytest.approx(14 / 30)}
     assert {claim.verdict for claim in claims[1:-1]} == {"no"}
 
@@ -636,7 +635,7 @@ def test_rounding_on_a_cycle_of_two_is_no_damping():
 def test_a_head_that_diverged_says_nothing_of_the_bounds():
     rows = tiled(climbing())
     rows["inside_bounds"][:, :29] = np.nan
-    assert list(stability.claims(edge_record(rows))[-1].measured.values()) == [1]
+    assert list(FIGURES["singh2026.fig27"].judged(edge_record(rows))[-1].measured.values()) == [1]
     losses = np.ones((1, 2, 13))
     losses[0, 1, 5:] = np.nan
     assert stability._lost(losses, 12).tolist() == [[[False] * 4, [False, False, True, True]]]

@@ -80,7 +80,7 @@ EVOLUTION = (
     says(
         "Outlier eigenvalues exist as pairs.",
         where="Insights",
-        measured=lambda record: {kind: evolution.pair_error(record, kind) for kind in evolution.KINDS},
+        measured=evolution.pair_errors,
         rule=each(CLOSED_FORM),
         expected=0.0,
         why=evolution.NO_PAIR,
@@ -88,7 +88,7 @@ EVOLUTION = (
     says(
         "Only one of the pair remains at convergence.",
         where="Insights",
-        measured=lambda record: evolution.left_over(record, "second"),
+        measured=evolution.left_over("second"),
         rule=each(evolution.VANISHES),
         expected=0.0,
         why=evolution.NOT_REACHED,
@@ -99,7 +99,7 @@ RELU = (
     says(
         "The Hessian undergoes a cell-wise decomposition, fully decoupled.",
         where="Key result, ReLU",
-        measured=lambda record: float(record.arrays["coupling"].max()),
+        measured=relu.largest("coupling"),
         rule=CLOSED_FORM,
         expected=0.0,
         why=relu.COUPLED,
@@ -107,7 +107,7 @@ RELU = (
     says(
         "Each cell is like the linear case.",
         where="Insights",
-        measured=lambda record: float(record.arrays["errors"].max()),
+        measured=relu.largest("errors"),
         rule=CLOSED_FORM,
         expected=0.0,
         why=DISAGREE,

@@ -16,12 +16,3 @@ What several of them need: `regression` has networks in three parametrisations, 
 spectra of large Hessians, `pretraining` token streams and schedules, `edge` what a run at the edge of stability shows,
 `readings` how the paper's Fig. 27 can be read.
 """
-
-from functools import partial
-
-from ..frame import claims
-
-PAPER = "singh2026"
-BEYOND = "beyond singh2026"  # claims of this project about the same figure
-claim = partial(claims.claim, paper=PAPER, name_against=True)
-says = partial(claims.Statement, paper=PAPER, name_against=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -17,17 +18,17 @@ from torch import Tensor
 from ... import plot, progress
 from ...lab.models import SelfAttention, self_attention
 from ...operators import hessian
-from ...record import Claim, Picture, Record
+from ...record import Picture, Record
 from ...risk.losses import SquaredError
 from ...risk.risk import Risk
 from ...theory.attention import attention_bounds, attention_moments
 from ...theory.attention import self_attention as closed_form
 from ..frame.accuracy import LARGE_CLOSED_FORM
-from ..frame.claims import at_least, at_most, each
+from ..frame.claims import Statement, at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, legend_below, quartiles, titled
 from ..frame.statistics import median_spearman, spearman
-from . import claim
+from .paper import says
 
 EQUAL = 1e-9  # relative to the largest |λ|: measured eigenvalues nearer to each other are one that repeats
 ROUNDING = 1e-9  # relative: by so much a bound may be missed
@@ -204,167 +205,177 @@ GROWS = at_least(1.5, partly=1.1)  # a factor
 FOLLOWS = at_least(0.9, partly=0.7)  # a rank correlation
 
 
-def query_key_claims(record: Record) -> list[Claim]:
-    """Fig. 2a: the bulk stays, the outliers and the condition number grow."""
-    return [
-        claim(
-            "The Hessian has d_K - 1 pairs of bulk eigenvalues ±γ, and three outliers.", where="Thm 3.5, Fig. 2a",
-            rule=LARGE_CLOSED_FORM, measured=theorem_error(record), expected=0.0,
-            why={
-                "no": "The measured spectrum is not that of the closed form, or its bulk does not repeat so often.",
-                "partly": "The measured spectrum is that of the closed form to a few digits only.",
-            },
-        ),
-        _bulk_stays(record),
-        claim(
-            "The largest eigenvalue depends on the magnitude of the query and key weights.", where="Sec. 3.3, Fig. 2a",
-            rule=GROWS, measured=_spread(record.arrays["sharpness"]), expected="changes",
-            why={
-                "no": "α, in which these norms do not occur, is the sharpness almost alone over this range.",
-                "partly": "It changes by less than half over this range: most of it is α, in which these norms do not "
-                "occur.",
-            },
-        ),
-        *_condition_grows(record),
-    ]  # fmt: skip
-
-
-def _bulk_stays(record: Record) -> Claim:
-    """Up to each end of RANGES."""
-    grid, bulk = record.arrays["grid"], record.arrays["bulk"]
-    changes = np.abs(bulk / bulk[:, :1] - 1)
-    medians = [float(np.median(changes[:, grid <= end * (1 + 1e-9)].max(1))) for end in RANGES]
-    return claim(
-        "The norm of the query and key weights does not affect the bulk eigenvalues (largest relative change).",
-        where="Sec. 3.3, Fig. 2a", rule=each(_SAME), expected=0.0,
-        measured={f"norms up to {end:g}": median for end, median in zip(RANGES, medians, strict=True)},
-        why={
-            "no": "γ depends on these norms through the attention, which is not uniform even up to the norm 1.",
-            "partly": "γ depends on these norms through the attention, which is nearly uniform for small ones alone; "
-            "the paper does not say over which range it looked.",
-        },
-    )  # fmt: skip
-
-
-def _condition_grows(record: Record) -> list[Claim]:
-    """By its bound, and with the weights."""
-    kappa, bound = (record.arrays[name] for name in ("condition", "condition_bound"))
-    return [
-        claim(
-            "The condition number is at least (2 tr + 3ξ)/(6|γ|) (fraction of heads).", where="Remark 3.1",
-            rule=at_least(1.0, partly=0.9), measured=float(np.mean(kappa >= (1 - ROUNDING) * bound)), expected=1.0,
-            why="The bound was violated.",
-        ),
-        claim(
-            "The condition number is monotonic in the magnitude of the key and query weights.",
-            where="Sec. 3.3, below Remark 3.1", rule=each(FOLLOWS), expected=1.0,
-            measured={
-                "draws in which it rises throughout": float(np.mean((np.diff(kappa) >= 0).all(1))),
-                "rank correlation": median_spearman(record.arrays["grid"], kappa),
-            },
-            why="The bound is monotonic only while α, β, γ, ζ stay; they move with the weights.",
-        ),
-    ]  # fmt: skip
-
-
-def value_claims(record: Record) -> list[Claim]:
-    """Fig. 2b: everything moves with w_V, and the condition number has no direction."""
-    grid, bulk, top, kappa = (record.arrays[name] for name in ("grid", "bulk", "sharpness", "condition"))
-    steps = np.diff(kappa)
-    return [
-        claim(
-            "Both the bulk and the outlier eigenvalues depend on w_V.", where="Sec. 3.3, Fig. 2b", rule=each(GROWS),
-            measured={"bulk": _spread(bulk), "sharpness": _spread(top)}, expected="both change",
-            why={
-                "no": "Neither changes by a tenth over this range of w_V.",
-                "partly": "They hardly change over this range of w_V, or one of them does.",
-            },
-        ),
-        claim(
-            "No monotonic relation of the condition number and the magnitude of w_V.",
-            where="Sec. 3.3, Fig. 2b", rule=each(at_most(0.7, partly=0.9)), expected="none",
-            measured={
-                "draws in which it only rises or only falls": float(np.mean((steps >= 0).all(1) | (steps <= 0).all(1))),
-                "|rank correlation|": float(np.median([abs(spearman(grid, row)) for row in kappa])),
-            },
-            why={
-                "no": "The condition number follows |w_V| as closely as it was said to follow w_Q and w_K.",
-                "partly": "It follows |w_V| over most of this range, if not over all of it.",
-            },
-        ),
-    ]  # fmt: skip
-
-
-def sink_claims(record: Record) -> list[Claim]:
-    """Fig. 2c: the bulk shrinks, the largest eigenvalue grows."""
-    kappa = record.arrays["condition"]
-    return [
-        _moments_move(record),
-        *_bulk_and_outliers_part(record),
-        claim(
-            "Sinks make the landscape badly conditioned (factor of the condition number).", where="Sec. 3.3",
-            rule=at_least(10, partly=1.5), measured=float(np.median(kappa[:, -1] / kappa[:, 0])), expected="above 1",
-            why={
-                "no": "The smallest eigenvalue does not fall as the largest grows.",
-                "partly": "The condition number grows by less than a factor of ten.",
-            },
-        ),
-    ]  # fmt: skip
-
-
-def _moments_move(record: Record) -> Claim:
-    m1, m2, m3 = np.median(record.arrays["moments"][:, -1] / record.arrays["moments"][:, 0], axis=0).tolist()
-    return claim(
-        "As the sink grows, m₁ rises, and m₂ and m₃ shrink (factors).", where="Sec. 3.3", rule=each(GROWS),
-        measured={"m₁ rises": m1, "m₂ falls": 1 / m2, "m₃ falls": 1 / m3}, expected="above 1",
-        why={
-            "no": "The first token is no larger than what the others average to.",
-            "partly": "The first token is as large as the others: it is no massive activation.",
-        },
-    )  # fmt: skip
-
-
-def _bulk_and_outliers_part(record: Record) -> list[Claim]:
-    """At the largest sink, and on the way to it."""
-    grid, bulk, top = (record.arrays[name] for name in ("grid", "bulk", "sharpness"))
-    return [
-        claim(
-            "As the sink grows, the bulk shrinks towards zero.", where="Sec. 3.3, Fig. 2c",
-            rule=at_most(0.1, partly=0.5), measured=float(np.median(bulk[:, -1] / bulk[:, 0])), expected=0.0,
-            why={
-                "no": "The largest sink here leaves the other tokens enough attention to keep m₂.",
-                "partly": "It shrinks, and the largest sink here is not large enough for zero.",
-            },
-        ),
-        claim(
-            "As the sink grows, so does the largest eigenvalue (factor).", where="Sec. 3.3, Fig. 2c",
-            rule=GROWS, measured=float(np.median(top[:, -1] / top[:, 0])), expected="above 1",
-            why={
-                "no": "It does so for a massive activation: here the first token is as large as the others.",
-                "partly": "It hardly grows: here the first token is as large as the others, and no massive activation.",
-            },
-        ),
-        claim(
-            "The larger the sink, the smaller the bulk and the larger the sharpness (rank correlations).",
-            where="Fig. 2c, caption of Fig. 9", rule=each(FOLLOWS), expected=1.0,
-            measured={"bulk": -median_spearman(grid, bulk), "sharpness": median_spearman(grid, top)},
-            why={
-                "no": "Neither follows the bias.",
-                "partly": "γ may grow before it falls: this is true in the limit.",
-            },
-        ),
-    ]  # fmt: skip
-
-
 def theorem_error(record: Record) -> float:
     """The largest relative error of an eigenvalue; infinite where the bulk is not d_K - 1 pairs."""
     wrong = record.arrays["measured_copies"] != record.config["key_size"] - 1
     return float("inf") if wrong.any() else float(record.arrays["measured_error"].max())
 
 
-def _spread(rows: np.ndarray) -> float:
+def bulk_changes(record: Record) -> dict[str, float]:
+    """The largest relative change of the bulk up to each end of RANGES, the median draw."""
+    grid, bulk = record.arrays["grid"], record.arrays["bulk"]
+    changes = np.abs(bulk / bulk[:, :1] - 1)
+    medians = [float(np.median(changes[:, grid <= end * (1 + 1e-9)].max(1))) for end in RANGES]
+    return {f"norms up to {end:g}": median for end, median in zip(RANGES, medians, strict=True)}
+
+
+def spread(record: Record, name: str) -> float:
     """Largest over smallest along the grid, the median draw."""
+    rows = record.arrays[name]
     return float(np.median(rows.max(1) / rows.min(1)))
+
+
+def share_bounded(record: Record) -> float:
+    """The fraction of heads whose condition number is at least its lower bound."""
+    kappa, bound = (record.arrays[name] for name in ("condition", "condition_bound"))
+    return float(np.mean(kappa >= (1 - ROUNDING) * bound))
+
+
+def rising_condition(record: Record) -> dict[str, float]:
+    """How surely the condition number rises along the grid."""
+    kappa = record.arrays["condition"]
+    return {
+        "draws in which it rises throughout": float(np.mean((np.diff(kappa) >= 0).all(1))),
+        "rank correlation": median_spearman(record.arrays["grid"], kappa),
+    }
+
+
+QUERY_AND_KEY = (  # Fig. 2a: the bulk stays, the outliers and the condition number grow
+    says(
+        "The Hessian has d_K - 1 pairs of bulk eigenvalues ±γ, and three outliers.",
+        where="Thm 3.5, Fig. 2a", measured=theorem_error, rule=LARGE_CLOSED_FORM, expected=0.0,
+        why={
+            "no": "The measured spectrum is not that of the closed form, or its bulk does not repeat so often.",
+            "partly": "The measured spectrum is that of the closed form to a few digits only.",
+        },
+    ),
+    says(
+        "The norm of the query and key weights does not affect the bulk eigenvalues (largest relative change).",
+        where="Sec. 3.3, Fig. 2a", measured=bulk_changes, rule=each(_SAME), expected=0.0,
+        why={
+            "no": "γ depends on these norms through the attention, which is not uniform even up to the norm 1.",
+            "partly": "γ depends on these norms through the attention, which is nearly uniform for small ones alone; "
+            "the paper does not say over which range it looked.",
+        },
+    ),
+    says(
+        "The largest eigenvalue depends on the magnitude of the query and key weights.",
+        where="Sec. 3.3, Fig. 2a", measured=partial(spread, name="sharpness"), rule=GROWS, expected="changes",
+        why={
+            "no": "α, in which these norms do not occur, is the sharpness almost alone over this range.",
+            "partly": "It changes by less than half over this range: most of it is α, in which these norms do not "
+            "occur.",
+        },
+    ),
+    says(
+        "The condition number is at least (2 tr + 3ξ)/(6|γ|) (fraction of heads).",
+        where="Remark 3.1", measured=share_bounded, rule=at_least(1.0, partly=0.9), expected=1.0,
+        why="The bound was violated.",
+    ),
+    says(
+        "The condition number is monotonic in the magnitude of the key and query weights.",
+        where="Sec. 3.3, below Remark 3.1", measured=rising_condition, rule=each(FOLLOWS), expected=1.0,
+        why="The bound is monotonic only while α, β, γ, ζ stay; they move with the weights.",
+    ),
+)  # fmt: skip
+
+
+def spreads(record: Record) -> dict[str, float]:
+    """Largest over smallest along the grid, the median draw."""
+    return {name: spread(record, name) for name in ("bulk", "sharpness")}
+
+
+def monotonic_condition(record: Record) -> dict[str, float]:
+    """How surely the condition number goes one way along the grid."""
+    grid, kappa = record.arrays["grid"], record.arrays["condition"]
+    steps = np.diff(kappa)
+    return {
+        "draws in which it only rises or only falls": float(np.mean((steps >= 0).all(1) | (steps <= 0).all(1))),
+        "|rank correlation|": float(np.median([abs(spearman(grid, row)) for row in kappa])),
+    }
+
+
+VALUE = (  # Fig. 2b: everything moves with w_V, and the condition number has no direction
+    says(
+        "Both the bulk and the outlier eigenvalues depend on w_V.",
+        where="Sec. 3.3, Fig. 2b", measured=spreads, rule=each(GROWS), expected="both change",
+        why={
+            "no": "Neither changes by a tenth over this range of w_V.",
+            "partly": "They hardly change over this range of w_V, or one of them does.",
+        },
+    ),
+    says(
+        "No monotonic relation of the condition number and the magnitude of w_V.",
+        where="Sec. 3.3, Fig. 2b", measured=monotonic_condition, rule=each(at_most(0.7, partly=0.9)), expected="none",
+        why={
+            "no": "The condition number follows |w_V| as closely as it was said to follow w_Q and w_K.",
+            "partly": "It follows |w_V| over most of this range, if not over all of it.",
+        },
+    ),
+)  # fmt: skip
+
+
+def factor(record: Record, name: str) -> float:
+    """The last of the grid over the first, the median draw."""
+    rows = record.arrays[name]
+    return float(np.median(rows[:, -1] / rows[:, 0]))
+
+
+def moment_factors(record: Record) -> dict[str, float]:
+    """By how much the moments of the attention change as the paper says, the median draw."""
+    m1, m2, m3 = np.median(record.arrays["moments"][:, -1] / record.arrays["moments"][:, 0], axis=0).tolist()
+    return {"m₁ rises": m1, "m₂ falls": 1 / m2, "m₃ falls": 1 / m3}
+
+
+def order_along_the_sink(record: Record) -> dict[str, float]:
+    """How surely the bulk falls and the sharpness rises with the bias."""
+    grid, bulk, top = (record.arrays[name] for name in ("grid", "bulk", "sharpness"))
+    return {"bulk": -median_spearman(grid, bulk), "sharpness": median_spearman(grid, top)}
+
+
+SINK = (  # Fig. 2c: the bulk shrinks, the largest eigenvalue grows
+    says(
+        "As the sink grows, m₁ rises, and m₂ and m₃ shrink (factors).",
+        where="Sec. 3.3", measured=moment_factors, rule=each(GROWS), expected="above 1",
+        why={
+            "no": "The first token is no larger than what the others average to.",
+            "partly": "The first token is as large as the others: it is no massive activation.",
+        },
+    ),
+    says(
+        "As the sink grows, the bulk shrinks towards zero.",
+        where="Sec. 3.3, Fig. 2c", measured=partial(factor, name="bulk"), rule=at_most(0.1, partly=0.5), expected=0.0,
+        why={
+            "no": "The largest sink here leaves the other tokens enough attention to keep m₂.",
+            "partly": "It shrinks, and the largest sink here is not large enough for zero.",
+        },
+    ),
+    says(
+        "As the sink grows, so does the largest eigenvalue (factor).",
+        where="Sec. 3.3, Fig. 2c", measured=partial(factor, name="sharpness"), rule=GROWS, expected="above 1",
+        why={
+            "no": "It does so for a massive activation: here the first token is as large as the others.",
+            "partly": "It hardly grows: here the first token is as large as the others, and no massive activation.",
+        },
+    ),
+    says(
+        "The larger the sink, the smaller the bulk and the larger the sharpness (rank correlations).",
+        where="Fig. 2c, caption of Fig. 9", measured=order_along_the_sink, rule=each(FOLLOWS), expected=1.0,
+        why={
+            "no": "Neither follows the bias.",
+            "partly": "γ may grow before it falls: this is true in the limit.",
+        },
+    ),
+    says(
+        "Sinks make the landscape badly conditioned (factor of the condition number).",
+        where="Sec. 3.3", measured=partial(factor, name="condition"), rule=at_least(10, partly=1.5),
+        expected="above 1",
+        why={
+            "no": "The smallest eigenvalue does not fall as the largest grows.",
+            "partly": "The condition number grows by less than a factor of ten.",
+        },
+    ),
+)  # fmt: skip
 
 
 def _presets(varied: Varied, grid: tuple[float, ...]) -> dict[str, Config]:
@@ -376,15 +387,13 @@ def _presets(varied: Varied, grid: tuple[float, ...]) -> dict[str, Config]:
     }
 
 
-def _figure(
-    name: str, title: str, varied: Varied, grid: tuple[float, ...], claims: Callable[[Record], list[Claim]]
-) -> Figure:
+def _figure(name: str, title: str, varied: Varied, grid: tuple[float, ...], claims: Sequence[Statement]) -> Figure:
     return Figure(f"singh2026.{name}", title, _presets(varied, grid), run, draw, claims)
 
 
 _FIGURES = [
-    _figure("fig2a", "Self-attention: norm of query and key", "query and key", DECADES, query_key_claims),
-    _figure("fig2b", "Self-attention: norm of the value", "value", DECADES, value_claims),
-    _figure("fig2c", "Self-attention: attention sinks", "sink", BIASES, sink_claims),
+    _figure("fig2a", "Self-attention: norm of query and key", "query and key", DECADES, QUERY_AND_KEY),
+    _figure("fig2b", "Self-attention: norm of the value", "value", DECADES, VALUE),
+    _figure("fig2c", "Self-attention: attention sinks", "sink", BIASES, SINK),
 ]
 FIGURES = {figure.id: figure for figure in _FIGURES}

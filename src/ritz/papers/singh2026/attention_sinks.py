@@ -11,13 +11,13 @@ import torch
 
 from ... import plot
 from ...lab.models import self_attention
-from ...record import Claim, Picture, Record
+from ...record import Picture, Record
 from ..frame.claims import each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, legend_below, titled
 from ..frame.statistics import median_spearman
-from . import claim
 from .attention import FOLLOWS, GROWS, measured_spectrum, repeated
+from .paper import says
 
 BIASES = tuple(k / 2 for k in range(17))  # up to 8, with which a first token of ten gets 0.997 of the attention
 
@@ -101,39 +101,50 @@ def draw(record: Record) -> Picture:
     return figure
 
 
-def claims(record: Record) -> list[Claim]:
-    """Fig. 9: as in Fig. 2c, for vectors."""
-    biases, bulk = record.arrays["biases"], record.arrays["bulk"].max(-1)
-    top, mean = record.arrays["outliers"][..., 0], record.arrays["outliers"].mean(-1)
-    return [
-        claim(
-            "The larger the sink, the smaller the bulk and the larger the outliers, for d > 1 (rank correlations).",
-            where="Fig. 9", rule=each(FOLLOWS), expected=1.0,
-            measured={
-                "bulk": -median_spearman(biases, bulk),
-                "sharpness": median_spearman(biases, top),
-                "mean outlier": median_spearman(biases, mean),
-            },
-            why={
-                "no": "None of them follows the bias.",
-                "partly": "On the way to a large sink each may go the other way for a while, as the bulk may for "
-                "d = 1.",
-            },
-        ),
-        claim(
-            "Sinks shrink the bulk and enlarge the outliers (factors).", where="Sec. 3.3, Fig. 9",
-            rule=each(GROWS), expected="above 1",
-            why={
-                "no": "None of them changes by a tenth.",
-                "partly": "They change by less than half, or not all in this direction.",
-            },
-            measured={
-                "bulk shrinks": float(np.median(bulk[:, 0] / bulk[:, -1])),
-                "sharpness grows": float(np.median(top[:, -1] / top[:, 0])),
-                "mean outlier grows": float(np.median(mean[:, -1] / mean[:, 0])),
-            },
-        ),
-    ]  # fmt: skip
+def _sizes(record: Record) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The largest of the bulk, the sharpness and the mean outlier: draws × biases."""
+    bulk, outliers = record.arrays["bulk"], record.arrays["outliers"]
+    return bulk.max(-1), outliers[..., 0], outliers.mean(-1)
+
+
+def order_along_the_sink(record: Record) -> dict[str, float]:
+    """How surely the bulk falls and the outliers rise with the bias."""
+    biases, (bulk, top, mean) = record.arrays["biases"], _sizes(record)
+    return {
+        "bulk": -median_spearman(biases, bulk),
+        "sharpness": median_spearman(biases, top),
+        "mean outlier": median_spearman(biases, mean),
+    }
+
+
+def factors(record: Record) -> dict[str, float]:
+    """By how much the largest sink changes them as the paper says, the median draw."""
+    bulk, top, mean = _sizes(record)
+    return {
+        "bulk shrinks": float(np.median(bulk[:, 0] / bulk[:, -1])),
+        "sharpness grows": float(np.median(top[:, -1] / top[:, 0])),
+        "mean outlier grows": float(np.median(mean[:, -1] / mean[:, 0])),
+    }
+
+
+CLAIMS = (  # as in Fig. 2c, for vectors
+    says(
+        "The larger the sink, the smaller the bulk and the larger the outliers, for d > 1 (rank correlations).",
+        where="Fig. 9", measured=order_along_the_sink, rule=each(FOLLOWS), expected=1.0,
+        why={
+            "no": "None of them follows the bias.",
+            "partly": "On the way to a large sink each may go the other way for a while, as the bulk may for d = 1.",
+        },
+    ),
+    says(
+        "Sinks shrink the bulk and enlarge the outliers (factors).",
+        where="Sec. 3.3, Fig. 9", measured=factors, rule=each(GROWS), expected="above 1",
+        why={
+            "no": "None of them changes by a tenth.",
+            "partly": "They change by less than half, or not all in this direction.",
+        },
+    ),
+)  # fmt: skip
 
 
 _PAPER = Config()
@@ -144,6 +155,6 @@ _PRESETS = {
 }
 FIGURES = {
     "singh2026.fig9": Figure(
-        "singh2026.fig9", "Self-attention: sinks at embedding dimension 10", _PRESETS, run, draw, claims
+        "singh2026.fig9", "Self-attention: sinks at embedding dimension 10", _PRESETS, run, draw, CLAIMS
     )
 }

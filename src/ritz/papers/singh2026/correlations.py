@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -10,11 +11,12 @@ import numpy as np
 import torch
 
 from ... import plot
-from ...record import Claim, Picture, Record
+from ...record import Picture, Record
 from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, titled
-from . import claim, regression
+from . import regression
+from .paper import says
 from .regression import (
     FROBENIUS,
     INITIAL,
@@ -138,8 +140,7 @@ BOUND = at_least(0.99, partly=0.9)  # of the networks
 NEAR = at_most(0.05, partly=0.2)  # relative error of an approximation
 
 _TIE = "Another norm correlates as well or better: all three grow together where the matrix grows."
-_MIDDLE, _LOWEST, _HIGHEST = "{}, median over D", "{}, lowest over D", "{}, highest over D"
-_MIDDLE_LARGE = "{}, median over D > 1"  # at D = 1 the norms are one
+_PAIR: tuple[Name, ...] = ("SP", "μP")  # the parametrisations of Fig. 4
 
 
 def _sizes(record: Record) -> np.ndarray:
@@ -163,8 +164,9 @@ def margin(record: Record, key: str, name: Name, norm: int, stage: int = TRAINED
     return float(np.median((own - others.max(0))[_sizes(record) > 1]))  # at D = 1 the norms are one
 
 
-def _margins(record: Record, key: str, names: tuple[Name, ...], norm: int) -> dict[str, float]:
-    return {_MIDDLE_LARGE.format(name): margin(record, key, name, norm) for name in names}
+def margins(key: str, names: Sequence[Name], norm: int) -> Callable[[Record], dict[str, float]]:
+    """The same in each of these parametrisations."""
+    return lambda record: {f"{name}, median over D > 1": margin(record, key, name, norm) for name in names}
 
 
 def lead(record: Record, name: Name, stage: int, chosen: np.ndarray) -> float:
@@ -179,167 +181,196 @@ def disagreement(record: Record) -> float:
     return float(min(max(leads), -min(leads)) if np.isfinite(leads).all() else np.nan)
 
 
-def _claims_two_layers(record: Record) -> list[Claim]:
-    """Sec. 4.2, Fig. 4, and what D.3.3 says of SP and μP."""
-    return [*_claims_spectral(record), *_claims_start(record), *_claims_driver(record), _claim_bound(record)]
+def lowest(record: Record) -> dict[str, float]:
+    """The coefficient of the spectral norm after training, of the better layer, where it is least."""
+    return {
+        f"{name}, lowest over D": float(_best(record, "norms", name, TRAINED, SPECTRAL).min()) for name in _PAIR
+    }  # fmt: skip
 
 
-_PAIR: tuple[Name, ...] = ("SP", "μP")  # the parametrisations of Fig. 4
-
-
-def _claims_spectral(record: Record) -> list[Claim]:
+def gains(record: Record) -> dict[str, float]:
+    """By how much it is higher after training than before."""
     best = {name: [_best(record, "norms", name, stage, SPECTRAL) for stage in (INITIAL, TRAINED)] for name in _PAIR}
-    lowest = {_LOWEST.format(name): float(best[name][TRAINED].min()) for name in _PAIR}
-    gain = {_MIDDLE.format(name): float(np.median(best[name][TRAINED] - best[name][INITIAL])) for name in _PAIR}
-    return [
-        claim(
-            "The squared spectral norm of a weight matrix correlates most with sharpness, after training.",
-            where="Sec. 4.2, Fig. 4", rule=each(MOST), measured=_margins(record, "norms", _PAIR, SPECTRAL),
-            expected="> 0", why=reasons(record, _TIE, names=_PAIR),
-        ),
-        claim(
-            "Sharpness and the squared spectral norm correlate strongly.", where="Abstract, Fig. 4",
-            rule=each(STRONG), measured=lowest, expected="≈ 1",
-            why=reasons(record, "At some D, most of the spread of sharpness does not come from one matrix.",
-                        names=_PAIR),
-        ),
-        claim(
-            "The effect is most prominent in trained networks.", where="Sec. 4.2, Fig. 4",
-            rule=each(BETTER), measured=gain, expected="> 0",
-            why=reasons(record, "The coefficients are as high before training.", names=_PAIR),
-        ),
-    ]  # fmt: skip
+    return {f"{name}, median over D": float(np.median(end - start)) for name, (start, end) in best.items()}
 
 
-def _claims_start(record: Record) -> list[Claim]:
-    small = _sizes(record) <= 5
-    first = {f"{name}, median over D ≤ 5": lead(record, name, INITIAL, small) for name in _PAIR}
-    any_norm = {f"{name}, largest D": float(_any(record, name, INITIAL)[-1]) for name in _PAIR}
-    return [
-        claim(
-            "At initialisation and for small D it is the first matrix whose norm correlates.", where="D.3.3, Fig. 4",
-            rule=each(LEADS), measured=first, expected="> 0",
-            why="The entries of the first matrix are not enough larger than those of the second.",
-        ),
-        claim(
-            "At initialisation and for larger D none of the norms correlates strongly.", where="D.3.3, Fig. 4",
-            rule=each(WEAK), measured=any_norm, expected="≈ 0",
-            why="The norm of a matrix correlates also where both have entries of one size.",
-        ),
-    ]  # fmt: skip
+def first_leads(record: Record) -> dict[str, float]:
+    """By how much W₁ leads at the start of networks with few inputs."""
+    return {f"{name}, median over D ≤ 5": lead(record, name, INITIAL, _sizes(record) <= 5) for name in _PAIR}
 
 
-def _claims_driver(record: Record) -> list[Claim]:
-    second = {_MIDDLE.format(name): -lead(record, name, TRAINED, _sizes(record) > 0) for name in _PAIR}
-    return [
-        claim(
-            "Which matrix drives the correlation after training depends on the parametrisation.",
-            where="Sec. 4.2, D.3.3", rule=DIFFERS, measured=disagreement(record), expected="> 0",
-            why=reasons(record, "The same matrix leads in all of them, or none does."),
-        ),
-        claim(
-            "At convergence it is the second matrix that drives the correlation, in SP and, as printed, in μP.",
-            where="D.3.3", rule=each(LEADS), measured=second, expected="> 0",
-            why=reasons(record, "The sentence sets SP against μP and says “second” of both: at least one of them is a "
-                        "misprint.", names=_PAIR),
-        ),
-    ]  # fmt: skip
+def second_leads(record: Record) -> dict[str, float]:
+    """By how much W₂ leads after training."""
+    return {f"{name}, median over D": -lead(record, name, TRAINED, _sizes(record) > 0) for name in _PAIR}
 
 
-def _claim_bound(record: Record) -> Claim:
-    """A theorem, of which the inputs as they are make another than white ones do."""
-    above = {_LOWEST.format(name): float(record.arrays["above"][NAMES.index(name)].min()) for name in _PAIR}
-    why = "The eigenvalue of a diagonal block bounds it from below, so the solver has missed the largest one."
-    return claim(
+def at_the_largest(record: Record) -> dict[str, float]:
+    """The highest coefficient of any norm at the start of networks with most inputs."""
+    return {f"{name}, largest D": float(_any(record, name, INITIAL)[-1]) for name in _PAIR}
+
+
+def shares_above(record: Record) -> dict[str, float]:
+    """The share of networks with the bound, where it is least."""
+    above = record.arrays["above"]
+    return {f"{name}, lowest over D": float(above[NAMES.index(name)].min()) for name in _PAIR}
+
+
+TWO_LAYERS = (  # Sec. 4.2, Fig. 4, and what D.3.3 says of SP and μP
+    says(
+        "The squared spectral norm of a weight matrix correlates most with sharpness, after training.",
+        where="Sec. 4.2, Fig. 4", measured=margins("norms", _PAIR, SPECTRAL), rule=each(MOST), expected="> 0",
+        why=reasons(_TIE, names=_PAIR),
+    ),
+    says(
+        "Sharpness and the squared spectral norm correlate strongly.",
+        where="Abstract, Fig. 4", measured=lowest, rule=each(STRONG), expected="≈ 1",
+        why=reasons("At some D, most of the spread of sharpness does not come from one matrix.", names=_PAIR),
+    ),
+    says(
+        "The effect is most prominent in trained networks.",
+        where="Sec. 4.2, Fig. 4", measured=gains, rule=each(BETTER), expected="> 0",
+        why=reasons("The coefficients are as high before training.", names=_PAIR),
+    ),
+    says(
+        "At initialisation and for small D it is the first matrix whose norm correlates.",
+        where="D.3.3, Fig. 4", measured=first_leads, rule=each(LEADS), expected="> 0",
+        why="The entries of the first matrix are not enough larger than those of the second.",
+    ),
+    says(
+        "At initialisation and for larger D none of the norms correlates strongly.",
+        where="D.3.3, Fig. 4", measured=at_the_largest, rule=each(WEAK), expected="≈ 0",
+        why="The norm of a matrix correlates also where both have entries of one size.",
+    ),
+    says(
+        "Which matrix drives the correlation after training depends on the parametrisation.",
+        where="Sec. 4.2, D.3.3", measured=disagreement, rule=DIFFERS, expected="> 0",
+        why=reasons("The same matrix leads in all of them, or none does."),
+    ),
+    says(
+        "At convergence it is the second matrix that drives the correlation, in SP and, as printed, in μP.",
+        where="D.3.3", measured=second_leads, rule=each(LEADS), expected="> 0",
+        why=reasons(
+            "The sentence sets SP against μP and says “second” of both: at least one of them is a misprint.",
+            names=_PAIR,
+        ),
+    ),
+    says(  # a theorem, of which the inputs as they are make another than white ones do
         "The largest eigenvalue is at least the largest squared spectral norm, for white inputs: with the inputs as "
         "they are, at least max(λ_max(Σ)‖W₂‖², λ_max(W₁ΣW₁ᵀ)) (share of networks).",
-        where="D.3.3", rule=each(BOUND), measured=above, expected=1.0, why=reasons(record, why, names=_PAIR),
-    )  # fmt: skip
+        where="D.3.3", measured=shares_above, rule=each(BOUND), expected=1.0,
+        why=reasons(
+            "The eigenvalue of a diagonal block bounds it from below, so the solver has missed the largest one.",
+            names=_PAIR,
+        ),
+    ),
+)  # fmt: skip
 
 
-def _claims_neural_tangent(record: Record) -> list[Claim]:
+def both_layers(record: Record) -> dict[str, float]:
+    """Under NTP, the coefficient of the spectral norm of each layer after training, where it is least."""
     layers = record.arrays["norms"][NAMES.index("NTP"), :, TRAINED, :, SPECTRAL]
-    both = {_LOWEST.format(f"NTP, W{'₁₂'[layer]}"): float(layers[:, layer].min()) for layer in range(2)}
-    start = {_HIGHEST.format("NTP"): float(_any(record, "NTP", INITIAL).max())}
-    told = partial(reasons, record, names=["NTP"])
-    return [
-        claim(
-            "The squared spectral norm correlates most with sharpness, after training.", where="Fig. 14",
-            rule=each(MOST), measured=_margins(record, "norms", ("NTP",), SPECTRAL), expected="> 0", why=told(_TIE),
-        ),
-        claim(
-            "At convergence the largest singular values of both matrices correlate well with sharpness.",
-            where="D.3.3, Fig. 14", rule=each(STRONG), measured=both, expected="≈ 1",
-            why=told("Each matrix has only its part in the spread of sharpness."),
-        ),
-        claim(
-            "At initialisation none of the norms correlates strongly.", where="D.3.3, Fig. 14",
-            rule=each(WEAK), measured=start, expected="≈ 0",
-            why="Both matrices have entries of one size, and the norm of the larger correlates all the same.",
-        ),
-    ]  # fmt: skip
+    return {f"NTP, W{'₁₂'[layer]}, lowest over D": float(layers[:, layer].min()) for layer in range(2)}
 
 
-def _claims_alignments(record: Record) -> list[Claim]:
-    large = _sizes(record) >= _sizes(record).max() / 2
-    gains = {}
+def highest_at_start(record: Record) -> dict[str, float]:
+    """Under NTP, the highest coefficient of any norm before training."""
+    return {"NTP, highest over D": float(_any(record, "NTP", INITIAL).max())}
+
+
+NEURAL_TANGENT = (
+    says(
+        "The squared spectral norm correlates most with sharpness, after training.",
+        where="Fig. 14", measured=margins("norms", ["NTP"], SPECTRAL), rule=each(MOST), expected="> 0",
+        why=reasons(_TIE, names=["NTP"]),
+    ),
+    says(
+        "At convergence the largest singular values of both matrices correlate well with sharpness.",
+        where="D.3.3, Fig. 14", measured=both_layers, rule=each(STRONG), expected="≈ 1",
+        why=reasons("Each matrix has only its part in the spread of sharpness.", names=["NTP"]),
+    ),
+    says(
+        "At initialisation none of the norms correlates strongly.",
+        where="D.3.3, Fig. 14", measured=highest_at_start, rule=each(WEAK), expected="≈ 0",
+        why="Both matrices have entries of one size, and the norm of the larger correlates all the same.",
+    ),
+)  # fmt: skip
+
+
+def alignment_gains(record: Record) -> dict[str, float]:
+    """By how much alignment correlates more than norms before training, where entries are of one size."""
+    large, result = _sizes(record) >= _sizes(record).max() / 2, {}
     for name in NAMES:
-        chosen, where = (large | True, "") if name == "NTP" else (large, " in the upper half")
+        sizes, where = (large | True, "") if name == "NTP" else (large, " in the upper half")
         aligned = record.arrays["alignments"][NAMES.index(name), :, INITIAL].max(-1)
         difference = aligned - _best(record, "norms", name, INITIAL, SPECTRAL)
-        gains[_MIDDLE.format(name) + where] = float(np.median(difference[chosen]))
-    return [
-        claim(
-            "At initialisation, where both matrices have entries of one size, alignment correlates more than norms.",
-            where="D.3.3, Fig. 15", rule=each(LARGER), measured=gains, expected="> 0",
-            why="The alignment of random layers varies too little to move their sharpness.",
-        )
-    ]  # fmt: skip
+        result[f"{name}, median over D{where}"] = float(np.median(difference[sizes]))
+    return result
 
 
-def _claims_relu(record: Record) -> list[Claim]:
+ALIGNMENTS = (
+    says(
+        "At initialisation, where both matrices have entries of one size, alignment correlates more than norms.",
+        where="D.3.3, Fig. 15", measured=alignment_gains, rule=each(LARGER), expected="> 0",
+        why="The alignment of random layers varies too little to move their sharpness.",
+    ),
+)  # fmt: skip
+
+
+def shares_in_quarter(record: Record) -> dict[str, float]:
+    """The share of D at which the first matrix correlates between a quarter and three."""
     low, high = QUARTER
-    inside = {}
-    for name in NAMES:
-        first = record.arrays["norms"][NAMES.index(name), :, TRAINED, 0, SPECTRAL]
-        inside[f"{name}, share of D"] = float(np.mean((low <= first) & (first <= high)))
-    return [
-        claim(
-            "For ReLU networks the squared Frobenius norm correlates most with sharpness.", where="Sec. 4.2, Fig. 16",
-            rule=each(MOST), measured=_margins(record, "norms", NAMES, FROBENIUS), expected="> 0",
-            why=reasons(record, _TIE),
-        ),
-        claim(
-            "The squared spectral norm of the first matrix correlates between 0.25 and 0.75.",
-            where="Sec. 4.2, Fig. 16", rule=each(EVERYWHERE), measured=inside, expected="0.25 to 0.75, at all D",
-            why=reasons(record, "It depends on the teacher, which the paper leaves open."),
-        ),
-    ]  # fmt: skip
+    first = record.arrays["norms"][:, :, TRAINED, 0, SPECTRAL]
+    shares = ((low <= first) & (first <= high)).mean(-1)
+    return {f"{name}, share of D": float(share) for name, share in zip(NAMES, shares, strict=True)}
 
 
-def _claims_trace(record: Record) -> list[Claim]:
-    weakest, error = {}, {}
-    for name in NAMES:
-        lowest = min(float(_best(record, "trace_norms", name, TRAINED, norm).min()) for norm in range(len(NORMS)))
-        weakest[f"{name}, better layer, lowest over D and norms"] = lowest
-    for name in _PAIR:
-        error[f"{name}, largest of all networks"] = float(record.arrays["trace_error"][NAMES.index(name)].max())
-    return [
-        claim(
-            "The squared Frobenius norm correlates most with the trace.", where="D.4, Fig. 26", rule=each(MOST),
-            measured=_margins(record, "trace_norms", NAMES, FROBENIUS), expected="> 0", why=reasons(record, _TIE),
-        ),
-        claim(
-            "All squared norms correlate strongly with the trace.", where="D.4, Fig. 26",
-            rule=each(STRONG), measured=weakest, expected="≈ 1",
-            why=reasons(record, "One of the norms does not follow the trace, at some D."),
-        ),
-        claim(
-            "tr H ≈ D (‖W₁‖_F² + ‖W₂‖_F²).", where="D.4", rule=each(NEAR), measured=error, expected="≈ 0",
-            why=reasons(record, "The inputs of a small sample are not white, and the trace sees their second moment.",
-                        names=_PAIR),
-        ),
-    ]  # fmt: skip
+RELU = (
+    says(
+        "For ReLU networks the squared Frobenius norm correlates most with sharpness.",
+        where="Sec. 4.2, Fig. 16", measured=margins("norms", NAMES, FROBENIUS), rule=each(MOST), expected="> 0",
+        why=reasons(_TIE),
+    ),
+    says(
+        "The squared spectral norm of the first matrix correlates between 0.25 and 0.75.",
+        where="Sec. 4.2, Fig. 16", measured=shares_in_quarter, rule=each(EVERYWHERE),
+        expected="0.25 to 0.75, at all D", why=reasons("It depends on the teacher, which the paper leaves open."),
+    ),
+)  # fmt: skip
+
+
+def weakest(record: Record) -> dict[str, float]:
+    """The coefficient of the trace and the better layer, where it is least."""
+    return {
+        f"{name}, better layer, lowest over D and norms": min(
+            float(_best(record, "trace_norms", name, TRAINED, norm).min()) for norm in range(len(NORMS))
+        )
+        for name in NAMES
+    }
+
+
+def trace_errors(record: Record) -> dict[str, float]:
+    """How far the trace is from D (‖W₁‖_F² + ‖W₂‖_F²), relative."""
+    errors = record.arrays["trace_error"]
+    return {f"{name}, largest of all networks": float(errors[NAMES.index(name)].max()) for name in _PAIR}
+
+
+TRACE = (
+    says(
+        "The squared Frobenius norm correlates most with the trace.",
+        where="D.4, Fig. 26", measured=margins("trace_norms", NAMES, FROBENIUS), rule=each(MOST), expected="> 0",
+        why=reasons(_TIE),
+    ),
+    says(
+        "All squared norms correlate strongly with the trace.",
+        where="D.4, Fig. 26", measured=weakest, rule=each(STRONG), expected="≈ 1",
+        why=reasons("One of the norms does not follow the trace, at some D."),
+    ),
+    says(
+        "tr H ≈ D (‖W₁‖_F² + ‖W₂‖_F²).",
+        where="D.4", measured=trace_errors, rule=each(NEAR), expected="≈ 0",
+        why=reasons("The inputs of a small sample are not white, and the trace sees their second moment.", names=_PAIR),
+    ),
+)  # fmt: skip
 
 
 def _presets(paper: Config) -> dict[str, Config]:
@@ -362,23 +393,23 @@ FIGURES = {
     for figure in (
         Figure(
             "singh2026.fig4", "Sharpness against norms of the weights: two linear layers, SP and μP", _LINEAR, run,
-            partial(_draw, names=("SP", "μP"), key="norms"), _claims_two_layers, _SHARED,
+            partial(_draw, names=("SP", "μP"), key="norms"), TWO_LAYERS, _SHARED,
         ),
         Figure(
             "singh2026.fig14", "Sharpness against norms of the weights: two linear layers, NTP", _LINEAR, run,
-            partial(_draw, names=("NTP",), key="norms"), _claims_neural_tangent, _SHARED,
+            partial(_draw, names=("NTP",), key="norms"), NEURAL_TANGENT, _SHARED,
         ),
         Figure(
             "singh2026.fig15", "Sharpness against the alignment of two linear layers", _LINEAR, run,
-            partial(_draw, names=NAMES, key="alignments"), _claims_alignments, _SHARED,
+            partial(_draw, names=NAMES, key="alignments"), ALIGNMENTS, _SHARED,
         ),
         Figure(
             "singh2026.fig16", "Sharpness against norms of the weights: two ReLU layers", _RELU, run,
-            partial(_draw, names=NAMES, key="norms"), _claims_relu,
+            partial(_draw, names=NAMES, key="norms"), RELU,
         ),
         Figure(
             "singh2026.fig26", "The trace against norms of the weights: two linear layers", _LINEAR, run,
-            partial(_draw, names=NAMES, key="trace_norms"), _claims_trace, _SHARED,
+            partial(_draw, names=NAMES, key="trace_norms"), TRACE, _SHARED,
         ),
     )
 }  # fmt: skip

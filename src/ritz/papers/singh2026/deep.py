@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from ... import plot
-from ...record import Claim, Picture, Record
-from ..frame.claims import at_least, each
+from ...record import Picture, Record
+from ..frame.claims import Statement, at_least, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
-from . import claim, regression
+from . import regression
+from .paper import says
 from .regression import (
     FROBENIUS,
     INITIAL,
@@ -155,75 +156,86 @@ def _deep(record: Record) -> np.ndarray:
     return np.array(record.config["depths"]) > 2
 
 
-def _claim_well(record: Record, where: str) -> Claim:
-    lowest = float(np.min([last_left_out(record, name) for name in NAMES]))
-    return claim(
+def lowest(record: Record) -> float:
+    """The coefficient of Ŵ_B where it is least."""
+    return float(np.min([last_left_out(record, name) for name in NAMES]))
+
+
+def shares_most(record: Record) -> dict[str, float]:
+    """The share of depths at which Ŵ_B has the highest coefficient."""
+    most = {name: last_left_out(record, name) >= _others(record, name) for name in NAMES}
+    return {f"{name}, share of B > 2": float(np.mean(row[_deep(record)])) for name, row in most.items()}
+
+
+def gains(record: Record) -> dict[str, float]:
+    """By how much the coefficient of Ŵ_B is higher after training than before."""
+    rows = {name: last_left_out(record, name) - last_left_out(record, name, INITIAL) for name in NAMES}
+    return {f"{name}, median over B": float(np.median(row)) for name, row in rows.items()}
+
+
+def persistence(record: Record) -> dict[str, float]:
+    """The coefficient of Ŵ_B under μP."""
+    return {"μP, median over B > 2": float(np.median(last_left_out(record, "μP")[_deep(record)]))}
+
+
+def leads(record: Record) -> dict[str, float]:
+    """By how much Ŵ_B has a higher coefficient than any single matrix."""
+    rows = {name: last_left_out(record, name) - best_weight(record, name) for name in NAMES}
+    return {f"{name}, median over B > 2": float(np.median(row[_deep(record)])) for name, row in rows.items()}
+
+
+def highest_of_all(record: Record) -> dict[str, float]:
+    """The highest coefficient among all weights and products, where it is least."""
+    rows = {name: np.maximum(last_left_out(record, name), _others(record, name)) for name in NAMES}
+    return {f"{name}, lowest over B": float(row.min()) for name, row in rows.items()}
+
+
+def well(where: str) -> Statement:
+    """What the captions of Fig. 17 and 18 say."""
+    return says(
         "The squared norm of the product without the last matrix correlates well with sharpness, at all depths and in "
         "all parametrisations (the lowest of all).",
-        where=where, rule=WELL, measured=lowest, expected="≈ 1", why=reasons(record, _SPREAD),
+        where=where, measured=lowest, rule=WELL, expected="≈ 1", why=reasons(_SPREAD),
     )  # fmt: skip
 
 
-def _claims_products(record: Record) -> list[Claim]:
-    """Sec. 4.2 and the caption of Fig. 17, D = 1."""
-    share, gain = {}, {}
-    for name in NAMES:
-        own = last_left_out(record, name)
-        share[f"{name}, share of B > 2"] = float(np.mean((own >= _others(record, name))[_deep(record)]))
-        gain[f"{name}, median over B"] = float(np.median(own - last_left_out(record, name, INITIAL)))
-    return [
-        _claim_well(record, "Fig. 17"),
-        claim(
-            "Among all weights and products, the product without the last matrix correlates most.",
-            where="Sec. 4.2, Fig. 17", rule=each(STRONGEST), measured=share, expected="all depths",
-            why=reasons(record, "Another weight or product correlates more."),
-        ),
-        claim(
-            "It does so especially near convergence.", where="Sec. 4.2, Fig. 17",
-            rule=each(BETTER), measured=gain, expected="> 0",
-            why=reasons(record, "The coefficient is no higher after training than before."),
-        ),
-    ]  # fmt: skip
+def single_weights(where: str) -> Statement:
+    """What is said of Fig. 19 and 20."""
+    return says(
+        "Single weight matrices correlate less with sharpness than the product without the last one.",
+        where=where, measured=leads, rule=each(HIGHER), expected="> 0",
+        why=reasons("The norm of a single matrix follows sharpness as well as the product does."),
+    )  # fmt: skip
 
 
-def _claims_ten(record: Record) -> list[Claim]:
-    """Fig. 18, D = 10: its caption says more than the text."""
-    persists = {"μP, median over B > 2": float(np.median(last_left_out(record, "μP")[_deep(record)]))}
-    return [
-        _claim_well(record, "Fig. 18"),
-        claim(
-            "For larger inputs and outputs the effect persists partially, under μP.", where="Sec. 4.2, Fig. 18",
-            rule=each(SOME), measured=persists, expected="> 0", why=reasons(record, _SPREAD, names=["μP"]),
-        ),
-    ]  # fmt: skip
-
-
-def _claims_weights(record: Record, where: str) -> list[Claim]:
-    gap = {}
-    for name in NAMES:
-        difference = last_left_out(record, name) - best_weight(record, name)
-        gap[f"{name}, median over B > 2"] = float(np.median(difference[_deep(record)]))
-    return [
-        claim(
-            "Single weight matrices correlate less with sharpness than the product without the last one.",
-            where=where, rule=each(HIGHER), measured=gap, expected="> 0",
-            why=reasons(record, "The norm of a single matrix follows sharpness as well as the product does."),
-        )
-    ]  # fmt: skip
-
-
-def _claims_relu_products(record: Record) -> list[Claim]:
-    best = {}
-    for name in NAMES:
-        highest = np.maximum(last_left_out(record, name), _others(record, name))
-        best[f"{name}, lowest over B"] = float(highest.min())
-    return [
-        claim(
-            "The spectral norm of certain weights or products correlates strongly at all depths, with ReLU too.",
-            where="Sec. 1, contribution 3, Fig. 21", rule=each(WELL), measured=best, expected="≈ 1",
-            why=reasons(record, "The products of the weights are not the network's derivatives where units are off."),
-        )
-    ]  # fmt: skip
+PRODUCTS = (  # D = 1
+    well("Fig. 17"),
+    says(
+        "Among all weights and products, the product without the last matrix correlates most.",
+        where="Sec. 4.2, Fig. 17", measured=shares_most, rule=each(STRONGEST), expected="all depths",
+        why=reasons("Another weight or product correlates more."),
+    ),
+    says(
+        "It does so especially near convergence.",
+        where="Sec. 4.2, Fig. 17", measured=gains, rule=each(BETTER), expected="> 0",
+        why=reasons("The coefficient is no higher after training than before."),
+    ),
+)  # fmt: skip
+PRODUCTS_AT_TEN = (  # D = 10: the caption of Fig. 18 says more than the text
+    well("Fig. 18"),
+    says(
+        "For larger inputs and outputs the effect persists partially, under μP.",
+        where="Sec. 4.2, Fig. 18", measured=persistence, rule=each(SOME), expected="> 0",
+        why=reasons(_SPREAD, names=["μP"]),
+    ),
+)  # fmt: skip
+RELU_PRODUCTS = (
+    says(
+        "The spectral norm of certain weights or products correlates strongly at all depths, with ReLU too.",
+        where="Sec. 1, contribution 3, Fig. 21", measured=highest_of_all, rule=each(WELL), expected="≈ 1",
+        why=reasons("The products of the weights are not the network's derivatives where units are off."),
+    ),
+)  # fmt: skip
 
 
 def hidden_gap(record: Record, name: Name) -> float:
@@ -235,15 +247,18 @@ def hidden_gap(record: Record, name: Name) -> float:
     return float(np.median(np.concatenate([(frobenius - spectral)[1:-1] for frobenius, spectral in pairs])))
 
 
-def _claims_frobenius(record: Record) -> list[Claim]:
-    gap = {f"{name}, median over hidden matrices": hidden_gap(record, name) for name in NAMES}
-    why = "The spectral norm of a hidden matrix follows sharpness as well as its Frobenius norm does."
-    return [
-        claim(
-            "With ReLU the squared Frobenius norm of a matrix correlates more than its squared spectral norm.",
-            where="Sec. 4.2, Fig. 22", rule=each(HIGHER), measured=gap, expected="> 0", why=reasons(record, why),
-        )
-    ]  # fmt: skip
+def hidden_gaps(record: Record) -> dict[str, float]:
+    """The same in each parametrisation."""
+    return {f"{name}, median over hidden matrices": hidden_gap(record, name) for name in NAMES}
+
+
+FROBENIUS_NORMS = (
+    says(
+        "With ReLU the squared Frobenius norm of a matrix correlates more than its squared spectral norm.",
+        where="Sec. 4.2, Fig. 22", measured=hidden_gaps, rule=each(HIGHER), expected="> 0",
+        why=reasons("The spectral norm of a hidden matrix follows sharpness as well as its Frobenius norm does."),
+    ),
+)  # fmt: skip
 
 
 def _presets(paper: Config) -> dict[str, Config]:
@@ -272,27 +287,27 @@ FIGURES = {
     for figure in (
         _figure(
             17, "Deep linear networks, D = 1: sharpness against products of weights", _ONE, "products", SPECTRAL,
-            _claims_products, "linear-1",
+            PRODUCTS, "linear-1",
         ),
         _figure(
             18, "Deep linear networks, D = 10: sharpness against products of weights", _TEN, "products", SPECTRAL,
-            _claims_ten, "linear-10",
+            PRODUCTS_AT_TEN, "linear-10",
         ),
         _figure(
             19, "Deep linear networks, D = 1: sharpness against single weights", _ONE, "weights", SPECTRAL,
-            partial(_claims_weights, where="Sec. 4.2, Fig. 17 and 19"), "linear-1",
+            (single_weights("Sec. 4.2, Fig. 17 and 19"),), "linear-1",
         ),
         _figure(
             20, "Deep linear networks, D = 10: sharpness against single weights", _TEN, "weights", SPECTRAL,
-            partial(_claims_weights, where="Sec. 4.2, Fig. 18 and 20"), "linear-10",
+            (single_weights("Sec. 4.2, Fig. 18 and 20"),), "linear-10",
         ),
         _figure(
             21, "Deep ReLU networks, D = 1: sharpness against products of weights", _RELU, "products", SPECTRAL,
-            _claims_relu_products, "relu-1",
+            RELU_PRODUCTS, "relu-1",
         ),
         _figure(
             22, "Deep ReLU networks, D = 1: sharpness against Frobenius norms of weights", _RELU, "weights", FROBENIUS,
-            _claims_frobenius, "relu-1",
+            FROBENIUS_NORMS, "relu-1",
         ),
     )
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,14 @@ from ...lab.data import Examples
 from ...lab.ensemble import Ensemble
 from ...lab.models import Activation, ScalarNetwork
 from ...lab.training import train
-from ...record import Claim, Picture, Record
+from ...record import Picture, Record
 from ...risk.losses import SquaredError
 from ...theory import Phase
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, titled
-from . import claim
+from .paper import says
 
 KINDS: tuple[Activation, ...] = ("linear", "relu")
 LOSS = SquaredError()
@@ -160,16 +160,30 @@ NOT_REACHED = {
 }
 
 
-def pair_error(record: Record, kind: str) -> float:
-    """|λ₁ + λ₂ - tr|, relative to the trace: the worst epoch."""
-    first, second, trace = (record.arrays[f"{kind}_{name}"] for name in ("first", "second", "trace"))
-    return float(np.abs((first + second) / trace - 1).max())
+def pair_errors(record: Record) -> dict[str, float]:
+    """|λ₁ + λ₂ - tr|, relative to the trace: the worst epoch of each network."""
+    parts = {kind: [record.arrays[f"{kind}_{name}"] for name in ("first", "second", "trace")] for kind in KINDS}
+    return {kind: float(np.abs((first + second) / trace - 1).max()) for kind, (first, second, trace) in parts.items()}
 
 
-def left_over(record: Record, *names: str) -> dict[str, float]:
-    """The largest of the named eigenvalues in magnitude after the last epoch, relative to λ₁."""
-    last = {kind: {name: record.arrays[f"{kind}_{name}"][-1] for name in ("first", *names)} for kind in KINDS}
-    return {kind: float(np.nanmax([abs(end[name] / end["first"]) for name in names])) for kind, end in last.items()}
+def form_errors(record: Record) -> dict[str, float]:
+    """How far the closed form is off, relative: the worst epoch of each network."""
+    return {kind: float(record.arrays[f"{kind}_error"].max()) for kind in KINDS}
+
+
+def outside_the_plane(record: Record) -> float:
+    """The part of the linear network's weights in the bulk eigenspace of its start, relative: the worst epoch."""
+    return float(record.arrays["linear_outside"].max())
+
+
+def left_over(*names: str) -> Callable[[Record], dict[str, float]]:
+    """The largest of the named eigenvalues in magnitude after the last epoch, relative to λ₁, of each network."""
+
+    def largest(record: Record) -> dict[str, float]:
+        last = {kind: {name: record.arrays[f"{kind}_{name}"][-1] for name in ("first", *names)} for kind in KINDS}
+        return {kind: float(np.nanmax([abs(end[name] / end["first"]) for name in names])) for kind, end in last.items()}
+
+    return largest
 
 
 def in_phase(record: Record) -> dict[str, float]:
@@ -178,7 +192,7 @@ def in_phase(record: Record) -> dict[str, float]:
     for kind, cell in zip(KINDS, ("linear", "ReLU, positive cell"), strict=True):
         second, first, late = (record.arrays[f"{kind}_{name}"] for name in ("second", "first", "late"))
         small, late = 1e-12 * first, late.astype(bool)
-        if kind == "relu" or late.any():  # the linear network has no late phase where the data are even: see `claims`
+        if kind == "relu" or late.any():  # the linear network has no late phase where the data are even: see CLAIMS
             found[f"{cell}: late"] = _share((second >= -small)[late])
         found[f"{cell}: early or divergent"] = _share((second <= small)[~late])
     return found
@@ -188,44 +202,38 @@ def _share(holds: np.ndarray) -> float:
     return float(holds.mean()) if len(holds) else float("nan")
 
 
-def claims(record: Record) -> list[Claim]:
-    """Fig. 8, Cor 3.1 and App. C.
-
-    The wedge at equally spaced x is even: yx = 0, so that the linear network's best slope is zero. By App. C it is
-    then never in the late phase, and only a cell of the ReLU network can say what λ₂ does there.
-    """
-    return [
-        claim(
-            "The outliers are a pair throughout training: they sum up to the trace, in ReLU to that of the cell.",
-            where="Sec. 3.1 and 4.1, Fig. 8", rule=each(CLOSED_FORM), expected=0.0, why=NO_PAIR,
-            measured={kind: pair_error(record, kind) for kind in KINDS},
-        ),
-        claim(
-            "The closed forms hold at any point of training.",
-            where="Sec. 1, Thm 3.1 and 3.4", rule=each(CLOSED_FORM), expected=0.0, why=DISAGREE,
-            measured={kind: float(record.arrays[f"{kind}_error"].max()) for kind in KINDS},
-        ),
-        claim(
-            "All iterates of gradient descent are orthogonal to the bulk eigenspace, which does not change.",
-            where="Cor 3.1", rule=CLOSED_FORM, measured=float(record.arrays["linear_outside"].max()), expected=0.0,
-            why="The iterates have left the plane of their start.",
-        ),
-        claim(
-            "λ₂ ≥ 0 in the late phase of learning, λ₂ ≤ 0 in the early and the divergent one. (The wedge has yx = 0: "
-            "the linear network has no late phase, and the ReLU cell alone is judged there.)",
-            where="App. C", rule=each(ALWAYS), measured=in_phase(record), expected=1.0, why=PHASES,
-        ),
-        claim(
-            "Upon reaching the solution only λ₁ = tr H is left.", where="App. C", rule=each(VANISHES),
-            measured=left_over(record, "second", "bulk"), expected=0.0, why=NOT_REACHED,
-        ),
-    ]  # fmt: skip
+# The wedge at equally spaced x is even: yx = 0, so that the linear network's best slope is zero. By App. C it is then
+# never in the late phase, and only a cell of the ReLU network can say what λ₂ does there.
+CLAIMS = (
+    says(
+        "The outliers are a pair throughout training: they sum up to the trace, in ReLU to that of the cell.",
+        where="Sec. 3.1 and 4.1, Fig. 8", measured=pair_errors, rule=each(CLOSED_FORM), expected=0.0, why=NO_PAIR,
+    ),
+    says(
+        "The closed forms hold at any point of training.",
+        where="Sec. 1, Thm 3.1 and 3.4", measured=form_errors, rule=each(CLOSED_FORM), expected=0.0, why=DISAGREE,
+    ),
+    says(
+        "All iterates of gradient descent are orthogonal to the bulk eigenspace, which does not change.",
+        where="Cor 3.1", measured=outside_the_plane, rule=CLOSED_FORM, expected=0.0,
+        why="The iterates have left the plane of their start.",
+    ),
+    says(
+        "λ₂ ≥ 0 in the late phase of learning, λ₂ ≤ 0 in the early and the divergent one. (The wedge has yx = 0: "
+        "the linear network has no late phase, and the ReLU cell alone is judged there.)",
+        where="App. C", measured=in_phase, rule=each(ALWAYS), expected=1.0, why=PHASES,
+    ),
+    says(
+        "Upon reaching the solution only λ₁ = tr H is left.",
+        where="App. C", measured=left_over("second", "bulk"), rule=each(VANISHES), expected=0.0, why=NOT_REACHED,
+    ),
+)  # fmt: skip
 
 
 PRESETS = {"paper": Config(), "laptop": Config(), "smoke": Config(width=4, epochs=5, examples=10)}
 COMPUTATION = "singh2026.evolution"
 FIGURES = {
     "singh2026.fig8": Figure(
-        "singh2026.fig8", "The pair of outliers along training", PRESETS, run, draw, claims, COMPUTATION
+        "singh2026.fig8", "The pair of outliers along training", PRESETS, run, draw, CLAIMS, COMPUTATION
     )
 }

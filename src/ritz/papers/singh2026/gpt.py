@@ -9,7 +9,7 @@ At preset "laptop" a small GPT reads tiny Shakespeare, character by character.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,16 +26,16 @@ from ... import plot
 from ...lab.models import GPT, parameter_count
 from ...lab.training import Series
 from ...operators import gauss_newton, hessian
-from ...record import Claim, Picture, Record, discard
+from ...record import Picture, Record, discard
 from ...risk.losses import CrossEntropy
 from ...risk.risk import Risk
 from ...solvers import eigenpairs
-from ..frame.accuracy import largest_finite, well_measured
-from ..frame.claims import at_least, at_most, each, near
+from ..frame.accuracy import eigenvalue_statement, largest_finite
+from ..frame.claims import Statement, at_least, at_most, each, near
 from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, titled
 from ..frame.statistics import spearman
-from . import BEYOND, claim
+from .paper import BEYOND, says
 from .pretraining import SMALL, TINY, Config, checkpoints, pretraining, sequences, token_stream
 
 MODELS = ("with attention", "without attention")
@@ -220,101 +220,132 @@ _WORSE = {
 }
 
 
-def claims_against(record: Record, *, against: str, where: str) -> list[Claim]:
-    """Figs. 5 and 23: the Gauss-Newton matrix is the worse approximation with attention, but for the start."""
-    start, name = relative_errors(record)[..., 0].mean(1), against.removeprefix("batch_")
-    return [
-        claim(
-            f"At almost every value of the {name}, λ_max(G) is the worse approximation with attention.",
-            where=f"Sec. 4.3, {where}", rule=_ALMOST_ALL, expected=1.0, measured=_worse(record, against), why=_WORSE,
-        ),
-        claim(
-            "Except at the initialization (error with attention over that without).", where=f"Sec. 4.3, {where}",
-            rule=at_most(1.0, partly=1.25), measured=float(start[0] / start[1]), expected="at most 1",
-            why={
-                "no": "Here the error is larger with attention before training, too.",
-                "partly": "Here the error is larger with attention before training, too, by less than a quarter.",
-            },
-        ),
-        claim(
-            f"The {name} drives the difference of H and G (rank correlation with the relative error).",
-            where=f"Sec. 4.3, {where}", rule=each(at_least(0.5, partly=0.2)), expected="positive",
-            measured={name: _correlation(record, model, against) for model, name in enumerate(MODELS)},
-            why={
-                "no": "The relative error does not fall with it: it also depends on how curved the network is.",
-                "partly": "The relative error falls with it loosely: it also depends on how curved the network is.",
-            },
-        ),
-    ]  # fmt: skip
-
-
-def residual_claims(record: Record) -> list[Claim]:
-    """Fig. 5, and whether the eigenvalues are ones, which Figs. 23 to 25 have from the same runs."""
-    return [*claims_against(record, against="residual", where="Fig. 5"), _eigenvalues(record)]
-
-
-def _eigenvalues(record: Record) -> Claim:
-    """The numerics of all others; a model that diverged has no eigenvalue."""
-    residuals = dict[str, np.ndarray]()
-    for key, operator in OPERATORS.items():
-        relative = record.arrays[f"{key}_residual"] / np.abs(record.arrays[key])
-        residuals |= {f"{name}, {operator}": relative[model] for model, name in enumerate(MODELS)}
-    count = int(np.sum(record.arrays["converged"] == 0))
-    ended = f"{count} searches ended before they had converged."
-    looser = f"A search stops at {record.config['tolerance']:g} of the largest |λ|, that of a negative one here."
-    why, what = ended if count else looser, "is an eigenvalue of the Hessian H, or of G"
-    return well_measured(largest_finite(residuals), paper=BEYOND, where="Fig. 5", why=why, what=what)
-
-
-def mean_claims(record: Record) -> list[Claim]:
-    """Fig. 24: so for the mean over the runs; of each by itself the paper does not speak."""
-    _, curves = interpolated(record, "batch_loss")
-    fractions = (curves[0] > curves[1]).mean(-1) if curves.shape[-1] else np.full(curves.shape[1], np.nan)
-    return [
-        claim(
-            "At almost every value of loss and residual, λ_max(G) is the worse approximation with attention.",
-            where="Fig. 24, D.1.5", rule=each(_ALMOST_ALL), expected=1.0, why=_WORSE,
-            measured={"loss": _worse(record, "batch_loss"), "residual": _worse(record, "residual")},
-        ),
-        claim(
-            "So it is at almost every value of the loss in each run by itself.",
-            paper=BEYOND, where="Fig. 24, which shows the mean", rule=each(_ALMOST_ALL), expected=1.0,
-            measured={f"seed {seed}": float(f) for seed, f in zip(record.config["seeds"], fractions, strict=True)},
-            why={**_WORSE, "partly": "At some values a single run is the other way round, and the mean hides it."},
-        ),
-    ]  # fmt: skip
-
-
-def step_claims(record: Record) -> list[Claim]:
-    """Fig. 25: two models of one size, whose error vanishes as they learn."""
-    errors, sizes = relative_errors(record).mean(1), record.scalars["num_parameters"]
-    return [
-        claim(
-            "The model without attention has a similar number of parameters (ratio).", where="Sec. 4.3, D.1.5",
-            rule=near(1.0, relative=0.05, partly=0.15), measured=sizes[1] / sizes[0], expected=1.0,
-            why="The biases and norms of a small model are a larger part of it.",
-        ),
-        claim(
-            "The difference between Hessian and GGN is driven to zero during training (last error over first).",
-            where="Sec. 4.3, Fig. 25", rule=each(at_most(0.1, partly=0.5)), expected=0.0,
-            measured={name: float(errors[model, -1] / errors[model, 0]) for model, name in enumerate(MODELS)},
-            why={
-                "no": "The runs end long before the residuals vanish, and the relative error has not fallen.",
-                "partly": "The runs end before the residuals vanish: the relative error has fallen, and not to zero.",
-            },
-        ),
-    ]  # fmt: skip
-
-
-def _worse(record: Record, against: str) -> float:
+def share_worse(record: Record, against: str) -> float:
     """The fraction of values at which the mean error is larger with attention; NaN where the models share none."""
     _, curves = interpolated(record, against)
     return float((curves[0].mean(0) > curves[1].mean(0)).mean()) if curves.shape[-1] else float("nan")
 
 
-def _correlation(record: Record, model: int, against: str) -> float:
-    x, error = record.arrays[against][model, :, 1:].ravel(), relative_errors(record)[model, :, 1:].ravel()
-    return spearman(x, error)
+def error_ratio_at_start(record: Record) -> float:
+    """The error with attention over that without, before training."""
+    start = relative_errors(record)[..., 0].mean(1)
+    return float(start[0] / start[1])
+
+
+def rank_correlations(record: Record, against: str) -> dict[str, float]:
+    """Of the error with the loss or the residual, over all runs and checkpoints but the first."""
+    x, errors = record.arrays[against][..., 1:], relative_errors(record)[..., 1:]
+    return {name: spearman(x[model].ravel(), errors[model].ravel()) for model, name in enumerate(MODELS)}
+
+
+def comparison(against: str, where: str) -> tuple[Statement, ...]:
+    """Figs. 5 and 23: the Gauss-Newton matrix is the worse approximation with attention, but for the start."""
+    name = against.removeprefix("batch_")
+    return (
+        says(
+            f"At almost every value of the {name}, λ_max(G) is the worse approximation with attention.",
+            where=f"Sec. 4.3, {where}", measured=partial(share_worse, against=against), rule=_ALMOST_ALL,
+            expected=1.0, why=_WORSE,
+        ),
+        says(
+            "Except at the initialization (error with attention over that without).",
+            where=f"Sec. 4.3, {where}", measured=error_ratio_at_start, rule=at_most(1.0, partly=1.25),
+            expected="at most 1",
+            why={
+                "no": "Here the error is larger with attention before training, too.",
+                "partly": "Here the error is larger with attention before training, too, by less than a quarter.",
+            },
+        ),
+        says(
+            f"The {name} drives the difference of H and G (rank correlation with the relative error).",
+            where=f"Sec. 4.3, {where}", measured=partial(rank_correlations, against=against),
+            rule=each(at_least(0.5, partly=0.2)), expected="positive",
+            why={
+                "no": "The relative error does not fall with it: it also depends on how curved the network is.",
+                "partly": "The relative error falls with it loosely: it also depends on how curved the network is.",
+            },
+        ),
+    )  # fmt: skip
+
+
+def eigenvalue_residuals(record: Record) -> dict[str, float]:
+    """The largest residual of each operator and model, relative; a model that diverged has no eigenvalue."""
+    residuals = dict[str, np.ndarray]()
+    for key, operator in OPERATORS.items():
+        relative = record.arrays[f"{key}_residual"] / np.abs(record.arrays[key])
+        residuals |= {f"{name}, {operator}": relative[model] for model, name in enumerate(MODELS)}
+    return largest_finite(residuals)
+
+
+def why_residuals(record: Record) -> str:
+    """What leaves a residual that is too large."""
+    count = int(np.sum(record.arrays["converged"] == 0))
+    looser = f"A search stops at {record.config['tolerance']:g} of the largest |λ|, that of a negative one here."
+    return f"{count} searches ended before they had converged." if count else looser
+
+
+EIGENVALUES = eigenvalue_statement(  # which Figs. 23 to 25 have from the same runs
+    eigenvalue_residuals,
+    paper=BEYOND,
+    where="Fig. 5",
+    why=why_residuals,
+    what="is an eigenvalue of the Hessian H, or of G",
+)
+
+
+def shares_worse(record: Record) -> dict[str, float]:
+    """The fraction of values at which the mean error is larger with attention."""
+    return {"loss": share_worse(record, "batch_loss"), "residual": share_worse(record, "residual")}
+
+
+def shares_worse_by_seed(record: Record) -> dict[str, float]:
+    """The fraction of values of the loss at which the error of a run is larger with attention."""
+    _, curves = interpolated(record, "batch_loss")
+    shares = (curves[0] > curves[1]).mean(-1) if curves.shape[-1] else np.full(curves.shape[1], np.nan)
+    return {f"seed {seed}": float(share) for seed, share in zip(record.config["seeds"], shares, strict=True)}
+
+
+MEANS = (  # Fig. 24: so for the mean over the runs; of each by itself the paper does not speak
+    says(
+        "At almost every value of loss and residual, λ_max(G) is the worse approximation with attention.",
+        where="Fig. 24, D.1.5", measured=shares_worse, rule=each(_ALMOST_ALL), expected=1.0, why=_WORSE,
+    ),
+    says(
+        "So it is at almost every value of the loss in each run by itself.",
+        paper=BEYOND, where="Fig. 24, which shows the mean", measured=shares_worse_by_seed, rule=each(_ALMOST_ALL),
+        expected=1.0,
+        why={**_WORSE, "partly": "At some values a single run is the other way round, and the mean hides it."},
+    ),
+)  # fmt: skip
+
+
+def size_ratio(record: Record) -> float:
+    """The number of parameters without attention over that with it."""
+    with_attention, without = record.scalars["num_parameters"]
+    return without / with_attention
+
+
+def last_over_first(record: Record) -> dict[str, float]:
+    """The error after training over that before, of each model."""
+    errors = relative_errors(record).mean(1)
+    return {name: float(errors[model, -1] / errors[model, 0]) for model, name in enumerate(MODELS)}
+
+
+STEPS = (  # Fig. 25: two models of one size, whose error vanishes as they learn
+    says(
+        "The model without attention has a similar number of parameters (ratio).",
+        where="Sec. 4.3, D.1.5", measured=size_ratio, rule=near(1.0, relative=0.05, partly=0.15), expected=1.0,
+        why="The biases and norms of a small model are a larger part of it.",
+    ),
+    says(
+        "The difference between Hessian and GGN is driven to zero during training (last error over first).",
+        where="Sec. 4.3, Fig. 25", measured=last_over_first, rule=each(at_most(0.1, partly=0.5)), expected=0.0,
+        why={
+            "no": "The runs end long before the residuals vanish, and the relative error has not fallen.",
+            "partly": "The runs end before the residuals vanish: the relative error has fallen, and not to zero.",
+        },
+    ),
+)  # fmt: skip
 
 
 _PRESETS = {"paper": Config(), "laptop": SMALL, "smoke": TINY}
@@ -326,9 +357,7 @@ _PAPER_COST = (
 )
 
 
-def _figure(
-    name: str, title: str, draw: Callable[[Record], Picture], claims: Callable[[Record], list[Claim]]
-) -> Figure:
+def _figure(name: str, title: str, draw: Callable[[Record], Picture], claims: Sequence[Statement]) -> Figure:
     shared = "singh2026.pretraining"
     return Figure(f"singh2026.{name}", title, _PRESETS, run, draw, claims, shared, paper_cost=_PAPER_COST)
 
@@ -338,15 +367,15 @@ _FIGURES = [
         "fig5",
         "GPT: sharpness by the GGN against the residual, with and without attention",
         partial(draw_against, against="residual"),
-        residual_claims,
+        (*comparison("residual", "Fig. 5"), EIGENVALUES),
     ),
     _figure(
         "fig23",
         "GPT: sharpness by the GGN against the loss, with and without attention",
         partial(draw_against, against="batch_loss"),
-        partial(claims_against, against="batch_loss", where="Fig. 23"),
+        comparison("batch_loss", "Fig. 23"),
     ),
-    _figure("fig24", "GPT: sharpness by the GGN against loss and residual, mean over runs", draw_seeds, mean_claims),
-    _figure("fig25", "GPT: loss and error of the GGN along training", draw_steps, step_claims),
+    _figure("fig24", "GPT: sharpness by the GGN against loss and residual, mean over runs", draw_seeds, MEANS),
+    _figure("fig25", "GPT: loss and error of the GGN along training", draw_steps, STEPS),
 ]
 FIGURES = {figure.id: figure for figure in _FIGURES}

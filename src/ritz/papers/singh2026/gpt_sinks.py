@@ -20,16 +20,16 @@ from ... import plot, progress
 from ...errors import ArgumentError, FileError
 from ...lab.models import GPT, attention_on_first_token, gpt2, parameter_count, set_sink, sink_bias
 from ...operators import hessian
-from ...record import Claim, Picture, Record, discard
+from ...record import Picture, Record, discard
 from ...risk.losses import CrossEntropy
 from ...risk.risk import Risk
 from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Spectrum
-from ..frame.accuracy import well_measured
+from ..frame.accuracy import eigenvalue_statement
 from ..frame.claims import at_least, each, near
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_below
-from . import BEYOND, claim
+from .paper import BEYOND, says
 from .pretraining import SMALL, TINY, pretraining, sequences, token_stream
 from .pretraining import Config as Pretraining
 
@@ -170,63 +170,6 @@ def draw(record: Record) -> Picture:
     return figure
 
 
-def claims(record: Record) -> list[Claim]:
-    """Fig. 6: sinks stretch the spectrum and leave the many small eigenvalues. Every seed and every sink is asked."""
-    fitted = [_attention_of_gpt2(record)] if record.config["weights"] else []
-    return [*_stretched(record), _many_near_zero(record), *fitted, _eigenvalues(record)]
-
-
-def _stretched(record: Record) -> list[Claim]:
-    """Sharpness, outliers and range, each over that without a sink."""
-    top, half = record.arrays["top"], record.arrays["top"].shape[-1] // 2
-    asked = {
-        "The more prominent the attention sinks, the larger the sharpness (over that without).": (
-            "Sec. 4.3, Fig. 6", top[..., 0], "enlarge it", "enlarges it",
-        ),
-        f"The more prominent the attention sinks, the larger the outliers (mean of the {half} largest).": (
-            "Sec. 4.3, Fig. 6", top[..., :half].mean(-1), "enlarge them", "enlarges them",
-        ),
-        "Larger attention sinks stretch the spectrum (its range, over that without).": (
-            "Fig. 6", top[..., 0] - top[..., half], "widen the spectrum", "widens it",
-        ),
-    }  # fmt: skip
-    why = "In this model a sink of one head in each block"
-    return [
-        claim(
-            statement, where=where, rule=each(_GROWS), expected="above 1", measured=_factors(record, values),
-            why={"no": f"{why} does not {do}.", "partly": f"{why} {does} by less than a tenth, or not always."},
-        )
-        for statement, (where, values, do, does) in asked.items()
-    ]  # fmt: skip
-
-
-def _many_near_zero(record: Record) -> Claim:
-    return claim(
-        "Many eigenvalues stay close to zero (fraction within a hundredth of the sharpness).",
-        where="Sec. 4.3, Fig. 6", rule=at_least(0.9, partly=0.5), expected="many",
-        measured=float(_near_zero(record)[:, -1].mean()),
-        why={"no": "The bulk of the spectrum is wider.", "partly": "Most do, and not nine in ten."},
-    )  # fmt: skip
-
-
-def _attention_of_gpt2(record: Record) -> Claim:
-    return claim(
-        "The average attention of the first head on the first token is 0.32 in the fitted GPT-2.",
-        where="D.1.6", rule=near(0.32, relative=0.1, partly=0.3), expected=0.32,
-        measured=float(record.arrays["attention"][:, 0].mean()),
-        why="It depends on the text and on the length of the sequences, which the paper leaves open.",
-    )  # fmt: skip
-
-
-def _eigenvalues(record: Record) -> Claim:
-    """The numerics of all others: of both ends of the spectrum, which are drawn on one scale."""
-    relative = record.arrays["top_residuals"] / np.abs(record.arrays["top"][..., :1])
-    names, worst = (f"seed {seed}" for seed in record.config["seeds"]), relative.max((1, 2)).tolist()
-    early, what = "The search ended before all pairs had converged to that.", "are eigenvalues of the Hessian"
-    residuals = dict(zip(names, worst, strict=True))
-    return well_measured(residuals, paper=BEYOND, where="Fig. 6", why=early, what=what, scale="λ₁")
-
-
 def _factors(record: Record, values: np.ndarray) -> dict[str, float]:
     """What each sink makes of a number, over that without a sink, for each seed."""
     seeds, shares = record.config["seeds"], record.arrays["attention"]
@@ -237,11 +180,84 @@ def _factors(record: Record, values: np.ndarray) -> dict[str, float]:
     }
 
 
-def _near_zero(record: Record) -> np.ndarray:
-    """The fraction of eigenvalues within a hundredth of the largest: seeds × sinks."""
+def _half(record: Record) -> int:
+    """How many eigenvalues there are of each end of the spectrum."""
+    return int(record.arrays["top"].shape[-1]) // 2
+
+
+def sharpness_factors(record: Record) -> dict[str, float]:
+    """Of the largest eigenvalue."""
+    return _factors(record, record.arrays["top"][..., 0])
+
+
+def outlier_factors(record: Record) -> dict[str, float]:
+    """Of the mean of the largest eigenvalues."""
+    return _factors(record, record.arrays["top"][..., : _half(record)].mean(-1))
+
+
+def range_factors(record: Record) -> dict[str, float]:
+    """Of the largest eigenvalue less the smallest."""
+    top = record.arrays["top"]
+    return _factors(record, top[..., 0] - top[..., _half(record)])
+
+
+def share_near_zero(record: Record) -> float:
+    """The fraction of eigenvalues within a hundredth of the largest, at the largest sink: the mean over the seeds."""
     nodes, weights = record.arrays["nodes"], record.arrays["weights"]
     small = np.abs(nodes) <= 0.01 * record.arrays["top"][..., :1, None]
-    return (weights * small).sum(-1).mean(-1) / weights.sum(-1).mean(-1)
+    shares = (weights * small).sum(-1).mean(-1) / weights.sum(-1).mean(-1)
+    return float(shares[:, -1].mean())
+
+
+def attention_of_gpt2(record: Record) -> float | None:
+    """What the first token gets without a sink, if the weights are the published ones."""
+    return float(record.arrays["attention"][:, 0].mean()) if record.config["weights"] else None
+
+
+def end_residuals(record: Record) -> dict[str, float]:
+    """The largest residual of both ends of the spectrum, which are drawn on one scale, for each seed."""
+    relative = record.arrays["top_residuals"] / np.abs(record.arrays["top"][..., :1])
+    names = (f"seed {seed}" for seed in record.config["seeds"])
+    return dict(zip(names, relative.max((1, 2)).tolist(), strict=True))
+
+
+def _not_so(do: str, does: str) -> dict[str, str]:
+    """Why a sink makes less of a number than the paper says."""
+    start = "In this model a sink of one head in each block"
+    return {"no": f"{start} does not {do}.", "partly": f"{start} {does} by less than a tenth, or not always."}
+
+
+CLAIMS = (  # sinks stretch the spectrum and leave the many small eigenvalues: every seed and every sink is asked
+    says(
+        "The more prominent the attention sinks, the larger the sharpness (over that without).",
+        where="Sec. 4.3, Fig. 6", measured=sharpness_factors, rule=each(_GROWS), expected="above 1",
+        why=_not_so("enlarge it", "enlarges it"),
+    ),
+    says(
+        "The more prominent the attention sinks, the larger the outliers (mean of the largest that were certified).",
+        where="Sec. 4.3, Fig. 6", measured=outlier_factors, rule=each(_GROWS), expected="above 1",
+        why=_not_so("enlarge them", "enlarges them"),
+    ),
+    says(
+        "Larger attention sinks stretch the spectrum (its range, over that without).",
+        where="Fig. 6", measured=range_factors, rule=each(_GROWS), expected="above 1",
+        why=_not_so("widen the spectrum", "widens it"),
+    ),
+    says(
+        "Many eigenvalues stay close to zero (fraction within a hundredth of the sharpness).",
+        where="Sec. 4.3, Fig. 6", measured=share_near_zero, rule=at_least(0.9, partly=0.5), expected="many",
+        why={"no": "The bulk of the spectrum is wider.", "partly": "Most do, and not nine in ten."},
+    ),
+    says(
+        "The average attention of the first head on the first token is 0.32 in the fitted GPT-2.",
+        where="D.1.6", measured=attention_of_gpt2, rule=near(0.32, relative=0.1, partly=0.3), expected=0.32,
+        why="It depends on the text and on the length of the sequences, which the paper leaves open.",
+    ),
+    eigenvalue_statement(
+        end_residuals, paper=BEYOND, where="Fig. 6", what="are eigenvalues of the Hessian", scale="λ₁",
+        why="The search ended before all pairs had converged to that.",
+    ),
+)  # fmt: skip
 
 
 _PRESETS = {
@@ -259,4 +275,4 @@ _PAPER_COST = (
     "parameters, and eigenpairs)."
 )
 _TITLE = "GPT: spectra with attention sinks"
-FIGURES = {"singh2026.fig6": Figure("singh2026.fig6", _TITLE, _PRESETS, run, draw, claims, paper_cost=_PAPER_COST)}
+FIGURES = {"singh2026.fig6": Figure("singh2026.fig6", _TITLE, _PRESETS, run, draw, CLAIMS, paper_cost=_PAPER_COST)}

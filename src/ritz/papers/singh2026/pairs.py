@@ -7,6 +7,7 @@ does not ask: how near a pair comes to a number of the same size that means noth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -19,16 +20,17 @@ from torch import Tensor
 
 from ... import plot
 from ...lab import data, ensemble, init, models
-from ...record import Claim, Picture, Record
+from ...record import Picture, Record
 from ...risk.losses import SquaredError
 from ...theory import Spectra, linear_spectra, relu_spectra
-from ..frame.claims import at_least, at_most, each
+from ..frame.claims import Statement, at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, legend_above, quartiles, titled
-from . import BEYOND, claim
+from .paper import BEYOND, says
 
 Start = Literal["orthogonal", "standard"]
 Kind = Literal["decorrelated", "normalized"]
+Settings = tuple[tuple[int, int], ...]  # numbers of a start and of a kind of data
 STARTS: tuple[Start, ...] = ("orthogonal", "standard")
 KINDS: tuple[Kind, ...] = ("decorrelated", "normalized")
 QUANTITIES = ("best", "second", "mean", "control")
@@ -151,7 +153,7 @@ _LOOKS = {
 }
 
 
-def _draw(record: Record, shown: list[tuple[int, int]]) -> Picture:
+def _draw(record: Record, shown: Settings) -> Picture:
     """One row for each width, one column for each start and kind of data."""
     widths = record.config["widths"]
     figure, axes = plot.panels(len(shown), len(widths), width=3.3 if len(shown) > 1 else 4.2, height=2.7)
@@ -190,7 +192,7 @@ VERY_CLOSE = at_most(1e-2, partly=0.1)  # of the fraction itself
 NO_CLEAR_BEST = at_most(10, partly=100)  # less than an order of magnitude between the two
 BEYOND_CHANCE = at_least(10, partly=3)  # what means nothing has 1
 
-_TOLD = {  # of medians over the models
+_REASONS = {  # of medians over the models
     AT_THE_FRACTION: {
         "no": "At every width the nearest pair misses tr H/D by more than a hundredth of it at some D.",
         "partly": "The nearest pair misses tr H/D by more than a millionth of it at some D.",
@@ -227,83 +229,71 @@ def _least(record: Record) -> int:
     return 2 if record.config["depth"] == 2 and record.config["activation"] == "linear" else 1
 
 
-def _over(
-    record: Record, over: str, under: str, shown: list[tuple[int, int]], worst: Any, *, least: int
-) -> dict[str, float]:
-    """The worst ratio of medians over D, for each width and setting."""
-    found = {}
-    for width in record.config["widths"]:
-        for start, kind in shown:
-            top, bottom = (_medians(record, name, width, start, kind, least=least) for name in (over, under))
-            ratio = top / np.maximum(bottom, np.finfo(float).tiny)
-            found[f"{STARTS[start]}, {KINDS[kind]}, m = {width}"] = float(worst(ratio)) if len(ratio) else float("nan")
-    return found
+def worst_ratio(
+    over: str, under: str, shown: Settings, worst: Callable[[np.ndarray], float], *, trivial: bool = False
+) -> Callable[[Record], dict[str, float]]:
+    """The worst ratio of medians over D, for each width and setting; without what is trivial, unless asked for."""
+
+    def ratios(record: Record) -> dict[str, float]:
+        least, result = 1 if trivial else _least(record), {}
+        for width in record.config["widths"]:
+            for start, kind in shown:
+                top, bottom = (_medians(record, name, width, start, kind, least=least) for name in (over, under))
+                ratio = top / np.maximum(bottom, np.finfo(float).tiny)
+                label = f"{STARTS[start]}, {KINDS[kind]}, m = {width}"
+                result[label] = float(worst(ratio)) if len(ratio) else float("nan")
+        return result
+
+    return ratios
 
 
-def _claims_exact(record: Record) -> list[Claim]:
-    """Sec. 4.1 on Fig. 3a, and its caption."""
-    shown = [(0, 0)]
-    close = _over(record, "best", "fraction", shown, np.max, least=1)
-    second = _over(record, "second", "best", shown, np.min, least=1)
-    mean = _over(record, "mean", "best", shown, np.min, least=1)
-    return [
-        claim(
-            "At any input size the sum of two eigenvalues is close to tr H/D.", where="Sec. 4.1, Fig. 3a",
-            rule=each(AT_THE_FRACTION), measured=close, expected="≈ 0", why=_TOLD[AT_THE_FRACTION],
-        ),
-        claim(
-            "Its difference to tr H/D is orders of magnitude smaller than that of the second closest pair.",
-            where="Sec. 4.1, Fig. 3a", rule=each(CLEAR), measured=second, expected="orders of magnitude",
-            why=_TOLD[CLEAR],
-        ),
-        claim(
-            "Its difference to tr H/D is orders of magnitude smaller than the mean eigenvalue.",
-            where="Sec. 4.1, Fig. 3a", rule=each(CLEAR), measured=mean, expected="orders of magnitude",
-            why=_TOLD[CLEAR],
-        ),
-    ]  # fmt: skip
+EXACT: Settings = ((0, 0),)  # Fig. 3a
+STANDARD: Settings = ((1, 1),)  # Fig. 3b
+OTHERS: Settings = ((0, 1), (1, 0))  # what Fig. 3 does not show
+ALL: Settings = ((0, 0), (0, 1), (1, 0), (1, 1))
+
+EXACTLY = (
+    says(
+        "At any input size the sum of two eigenvalues is close to tr H/D.",
+        where="Sec. 4.1, Fig. 3a", measured=worst_ratio("best", "fraction", EXACT, np.max, trivial=True),
+        rule=each(AT_THE_FRACTION), expected="≈ 0", why=_REASONS[AT_THE_FRACTION],
+    ),
+    says(
+        "Its difference to tr H/D is orders of magnitude smaller than that of the second closest pair.",
+        where="Sec. 4.1, Fig. 3a", measured=worst_ratio("second", "best", EXACT, np.min, trivial=True),
+        rule=each(CLEAR), expected="orders of magnitude", why=_REASONS[CLEAR],
+    ),
+    says(
+        "Its difference to tr H/D is orders of magnitude smaller than the mean eigenvalue.",
+        where="Sec. 4.1, Fig. 3a", measured=worst_ratio("mean", "best", EXACT, np.min, trivial=True),
+        rule=each(CLEAR), expected="orders of magnitude", why=_REASONS[CLEAR],
+    ),
+)  # fmt: skip
 
 
-def _claims_close(record: Record, shown: list[tuple[int, int]], where: str) -> list[Claim]:
+def closely(shown: Settings, where: str) -> tuple[Statement, ...]:
     """What the paper says of all settings beyond the assumptions, and what chance says."""
-    close = _over(record, "best", "fraction", shown, np.max, least=_least(record))
-    chance = _over(record, "control", "best", shown, np.median, least=_least(record))
-    return [
-        claim(
-            "The sum of two eigenvalues is very close to tr H/D.", where=where,
-            rule=each(VERY_CLOSE), measured=close, expected="≈ 0", why=_TOLD[VERY_CLOSE],
+    return (
+        says(
+            "The sum of two eigenvalues is very close to tr H/D.",
+            where=where, measured=worst_ratio("best", "fraction", shown, np.max),
+            rule=each(VERY_CLOSE), expected="≈ 0", why=_REASONS[VERY_CLOSE],
         ),
-        claim(
+        says(
             "The hypothesis of a pair holds approximately: a pair is nearer to tr H/D than to a random number.",
-            paper=BEYOND, where=where, rule=each(BEYOND_CHANCE), measured=chance, expected="≫ 1",
-            why=_TOLD[BEYOND_CHANCE],
+            paper=BEYOND, where=where, measured=worst_ratio("control", "best", shown, np.median),
+            rule=each(BEYOND_CHANCE), expected="≫ 1", why=_REASONS[BEYOND_CHANCE],
         ),
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
-def _claims_no_best(record: Record, shown: list[tuple[int, int]], where: str) -> list[Claim]:
-    second = _over(record, "second", "best", shown, np.median, least=_least(record))
-    return [
-        claim(
-            "There is no clear best pair: the second best is also close.", where=where,
-            rule=each(NO_CLEAR_BEST), measured=second, expected="≈ 1", why=_TOLD[NO_CLEAR_BEST],
-        )
-    ]  # fmt: skip
-
-
-ALL = [(0, 0), (0, 1), (1, 0), (1, 1)]
-OTHERS = [(0, 1), (1, 0)]  # what Fig. 3 does not show
-STANDARD = [(1, 0), (1, 1)]
-
-
-def _claims_standard(record: Record) -> list[Claim]:
-    where = "Sec. 4.1, Fig. 3b"
-    return [*_claims_close(record, [(1, 1)], where), *_claims_no_best(record, [(1, 1)], where)]
-
-
-def _claims_four_relu(record: Record) -> list[Claim]:
-    beyond = _claims_close(record, ALL, "Sec. 1, contribution 2, Fig. 13")
-    return [*beyond, *_claims_no_best(record, STANDARD, "Sec. 4.1, Fig. 13b, 13c")]
+def no_clear_best(shown: Settings, where: str) -> Statement:
+    """What it says of those in which no pair stands out."""
+    return says(
+        "There is no clear best pair: the second best is also close.",
+        where=where, measured=worst_ratio("second", "best", shown, np.median),
+        rule=each(NO_CLEAR_BEST), expected="≈ 1", why=_REASONS[NO_CLEAR_BEST],
+    )  # fmt: skip
 
 
 def _presets(paper: Config) -> dict[str, Config]:
@@ -329,35 +319,41 @@ FIGURES = {
         Figure(
             "singh2026.fig3a",
             "A pair of eigenvalues that sums up to tr H/D: orthogonal weights, decorrelated data",
-            _TWO_LINEAR, run, partial(_draw, shown=[(0, 0)]), _claims_exact, "singh2026.pairs-linear-2",
+            _TWO_LINEAR, run, partial(_draw, shown=EXACT), EXACTLY, "singh2026.pairs-linear-2",
         ),
         Figure(
             "singh2026.fig3b",
             "The same for the standard parametrisation and standardised data",
-            _TWO_LINEAR, run, partial(_draw, shown=[(1, 1)]), _claims_standard, "singh2026.pairs-linear-2",
+            _TWO_LINEAR, run, partial(_draw, shown=STANDARD),
+            (*closely(STANDARD, "Sec. 4.1, Fig. 3b"), no_clear_best(STANDARD, "Sec. 4.1, Fig. 3b")),
+            "singh2026.pairs-linear-2",
         ),
         Figure(
             "singh2026.fig10",
             "Paired eigenvalues of two linear layers: the settings between Fig. 3a and 3b",
             _TWO_LINEAR, run, partial(_draw, shown=OTHERS),
-            partial(_claims_close, shown=OTHERS, where="Sec. 1, contribution 2, Fig. 10"), "singh2026.pairs-linear-2",
+            closely(OTHERS, "Sec. 1, contribution 2, Fig. 10"), "singh2026.pairs-linear-2",
         ),
         Figure(
             "singh2026.fig11",
             "Paired eigenvalues of four linear layers",
             _FOUR_LINEAR, run, partial(_draw, shown=ALL),
-            partial(_claims_close, shown=ALL, where="Sec. 1, contribution 2, Fig. 11"),
+            closely(ALL, "Sec. 1, contribution 2, Fig. 11"),
         ),
         Figure(
             "singh2026.fig12",
             "Paired eigenvalues of two ReLU layers",
             _TWO_RELU, run, partial(_draw, shown=ALL),
-            partial(_claims_close, shown=ALL, where="Sec. 1, contribution 2, Fig. 12"),
+            closely(ALL, "Sec. 1, contribution 2, Fig. 12"),
         ),
         Figure(
             "singh2026.fig13",
             "Paired eigenvalues of four ReLU layers",
-            _FOUR_RELU, run, partial(_draw, shown=ALL), _claims_four_relu,
+            _FOUR_RELU, run, partial(_draw, shown=ALL),
+            (
+                *closely(ALL, "Sec. 1, contribution 2, Fig. 13"),
+                no_clear_best(((1, 0), (1, 1)), "Sec. 4.1, Fig. 13b, 13c"),
+            ),
         ),
     )
 }  # fmt: skip

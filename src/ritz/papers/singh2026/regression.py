@@ -260,15 +260,20 @@ def stage_title(record: Record, name: Name, stage: int, mark: str) -> str:
     return f"{title}\n{mark}: not finished in {record.config['training']['epochs']} epochs"
 
 
-def reasons(record: Record, why: str, *, names: Sequence[Name] = NAMES) -> dict[str, str]:
+def reasons(why: str, *, names: Sequence[Name] = NAMES) -> Callable[[Record], dict[str, str]]:
     """The sentence for each verdict on networks trained in these parametrisations: why it is not yes, how they ended.
 
     What is said of networks at their start needs none of this.
     """
     rates = "Under μP layer ℓ has n_ℓ times the printed rate η/n_{ℓ-1}, by the spectral condition."
     rates = rates if "μP" in names else ""
-    whole = " ".join(filter(None, (why, rates, ended := _cut_points(record))))
-    return {"no": whole, "partly": whole, "yes": ended}
+
+    def by_verdict(record: Record) -> dict[str, str]:
+        ended = _cut_points(record)
+        whole = " ".join(filter(None, (why, rates, ended)))
+        return {"no": whole, "partly": whole, "yes": ended}
+
+    return by_verdict
 
 
 def _cut_points(record: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +16,13 @@ from ... import plot, theory
 from ...lab import data, ensemble, models
 from ...lab.data import Examples
 from ...lab.ensemble import Ensemble
-from ...record import Claim, Picture, Record
+from ...record import Picture, Record
 from ...risk.losses import SquaredError
 from ...theory import ClosedForm
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
-from . import claim
+from .paper import says
 
 CELLS = ("cell +", "cell -")
 
@@ -171,6 +172,11 @@ OFF_SHARE = {
 }
 
 
+def largest(name: str) -> Callable[[Record], float]:
+    """The largest entry of an array, over all networks."""
+    return lambda record: float(record.arrays[name].max())
+
+
 def thinned_error(record: Record) -> float:
     """How far cell -'s largest eigenvalue is from proportional to n₋/n, relative: the worst of all networks."""
     per_share = record.arrays["thinned"] / record.arrays["shares"][:, None]
@@ -178,33 +184,30 @@ def thinned_error(record: Record) -> float:
     return float(np.abs(known / known[0] - 1).max()) if known.size else float("nan")
 
 
-def claims(record: Record) -> list[Claim]:
-    """Sec. 3.2."""
-    coupling, errors, top = (float(record.arrays[name].max()) for name in ("coupling", "errors", "top"))
-    return [
-        claim(
-            "The Hessian decouples between the cells.", where="Sec. 3.2",
-            rule=CLOSED_FORM, measured=coupling, expected=0.0, why=COUPLED,
-        ),
-        claim(
-            "Thm 3.4 has all eigenvalues, cell by cell.", where="Thm 3.4, Fig. 1",
-            rule=CLOSED_FORM, measured=errors, expected=0.0, why=DISAGREE,
-        ),
-        claim(
-            "The largest eigenvalue is the larger of the cells' first outliers.", where="Sec. 3.2",
-            rule=CLOSED_FORM, measured=top, expected=0.0, why=DISAGREE,
-        ),
-        claim(
-            "Eigenvalues scale in proportion to the density n₊/n or n₋/n of their cell.", where="Sec. 3.2",
-            rule=CLOSED_FORM, measured=thinned_error(record), expected=0.0, why=OFF_SHARE,
-        ),
-    ]  # fmt: skip
+CLAIMS = (
+    says(
+        "The Hessian decouples between the cells.",
+        where="Sec. 3.2", measured=largest("coupling"), rule=CLOSED_FORM, expected=0.0, why=COUPLED,
+    ),
+    says(
+        "Thm 3.4 has all eigenvalues, cell by cell.",
+        where="Thm 3.4, Fig. 1", measured=largest("errors"), rule=CLOSED_FORM, expected=0.0, why=DISAGREE,
+    ),
+    says(
+        "The largest eigenvalue is the larger of the cells' first outliers.",
+        where="Sec. 3.2", measured=largest("top"), rule=CLOSED_FORM, expected=0.0, why=DISAGREE,
+    ),
+    says(
+        "Eigenvalues scale in proportion to the density n₊/n or n₋/n of their cell.",
+        where="Sec. 3.2", measured=thinned_error, rule=CLOSED_FORM, expected=0.0, why=OFF_SHARE,
+    ),
+)  # fmt: skip
 
 
 PRESETS = {"paper": Config(), "laptop": Config(), "smoke": Config(width=5, examples=12, draws=4, repeats=(1, 3))}
 COMPUTATION = "singh2026.relu"
 FIGURES = {
     "singh2026.fig1": Figure(
-        "singh2026.fig1", "The spectrum of a ReLU network by its cells", PRESETS, run, draw, claims, COMPUTATION
+        "singh2026.fig1", "The spectrum of a ReLU network by its cells", PRESETS, run, draw, CLAIMS, COMPUTATION
     )
 }

@@ -23,7 +23,7 @@ from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.claims import each, within
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
-from . import says
+from .paper import says
 
 LINES = ("outlier 1", "outlier 2", "bulk +", "bulk -")
 

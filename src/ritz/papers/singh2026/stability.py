@@ -29,7 +29,7 @@ from ...theory import attention_bounds, attention_moments
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
 from .edge import NORMS, blown_up, first_at_edge, measures
-from .readings import FOUND, READINGS, Reading, Readings, claims
+from .readings import CLAIMS, FOUND, READINGS, Reading, paper_rate
 
 WEIGHTS = ("w_q", "w_k", "w_v")
 NOTED = ("losses", "sharpness", "trace", "residual", *NORMS)
@@ -206,8 +206,8 @@ def draw(record: Record) -> Picture:
 
 def _chosen(record: Record, column: int) -> str:
     """Which draw is shown, and of how many."""
-    of = Readings(record)
-    reached, draw = record.arrays["reached"][column, of.at], int(record.arrays["drawn"][column, of.at])
+    at = paper_rate(record)
+    reached, draw = record.arrays["reached"][column, at], int(record.arrays["drawn"][column, at])
     if not reached.any():
         return f"draw 1; none of {len(reached)} reaches 2/η"
     return f"draw {draw + 1}; 2/η reached by {int(reached.sum())} of {len(reached)}"
@@ -248,4 +248,4 @@ _PRESETS = {
     ),
 }
 _TITLE = "Progressive sharpening and the edge of stability in self-attention"
-FIGURES = {"singh2026.fig27": Figure("singh2026.fig27", _TITLE, _PRESETS, run, draw, claims)}
+FIGURES = {"singh2026.fig27": Figure("singh2026.fig27", _TITLE, _PRESETS, run, draw, CLAIMS)}
