@@ -413,6 +413,7 @@ def settings_of_pytorch():
             backends.cuda.flash_sdp_enabled(),
             backends.cuda.mem_efficient_sdp_enabled(),
             backends.cuda.math_sdp_enabled(),
+            backends.mha.get_fastpath_enabled(),
         ],
     )
 
@@ -518,6 +519,22 @@ def test_precision_settings_are_put_back(setting, x, y):
         torch.set_float32_matmul_precision("highest")
         backends.cuda.matmul.fp32_precision, backends.mkldnn.matmul.fp32_precision = saved
         backends.cudnn.deterministic, backends.cudnn.benchmark = False, False
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_fast_path_of_attention_is_put_back(enabled, x, y):
+    mha, model = torch.backends.mha, network()
+    before = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(enabled)
+    try:
+        with nothing_changes(model):
+            everything(Risk(model, ritz.CrossEntropy(), unequal_batches(x, y)))
+        assert mha.get_fastpath_enabled() == enabled
+        with pytest.raises(ModelError, match="The model failed"):
+            Risk(model, ritz.CrossEntropy(), (x[:, :2], y))
+        assert mha.get_fastpath_enabled() == enabled
+    finally:
+        mha.set_fastpath_enabled(before)
 
 
 def test_a_users_default_precision_does_not_matter(x, y):
