@@ -30,6 +30,10 @@ class Operator:
 
     Operators form a vector space with shifts: `A + B`, `A - B`, `2 * A`, `-A` and `A + μ` (the identity
     times μ, as weight decay adds it) are operators. `A @ V` takes a vector (n,) or k columns (n, k).
+
+    >>> A = Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0])))
+    >>> A, A @ torch.ones(2), (2 * A + 10) @ torch.ones(2)
+    (Operator(n = 2, float32, cpu), tensor([1., 2.]), tensor([12., 14.]))
     """
 
     matmat: Callable[[Tensor], Tensor]  # of shape (n, k), column by column
@@ -230,6 +234,10 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
     """The low-rank operator U diag(values) Uᵀ; without values, U Uᵀ.
 
     Its `factor` is known where the values are non-negative, so that it can be projected out exactly.
+
+    >>> low_rank(torch.tensor([[1.0], [2.0]])).dense()
+    tensor([[1., 2.],
+            [2., 4.]])
     """
     if U.ndim != 2 or (values is not None and (values.shape != U.shape[1:] or values.dtype != U.dtype)):
         given = None if values is None else (tuple(values.shape), values.dtype)
@@ -250,6 +258,11 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operato
 
     The columns, or the vectors of the Eigenpairs, must be orthonormal. The result has k eigenvalues zero that A does
     not have; `spectral_density` removes them from the count (Papyan 2020, Sec. D.3 leaves them in).
+
+    >>> A = Operator.from_matrix(torch.diag(torch.tensor([5.0, 2.0])))
+    >>> deflated(A, torch.tensor([[1.0], [0.0]])).dense()
+    tensor([[0., 0.],
+            [0., 2.]])
     """
     Q = orthonormal_columns(A, vectors)
 
@@ -279,7 +292,12 @@ def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs)
 
 
 def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
-    """D^½ A D^½ for a non-negative diagonal D: the curvature that a preconditioned optimiser sees."""
+    """D^½ A D^½ for a non-negative diagonal D: the curvature that a preconditioned optimiser sees.
+
+    >>> A = Operator.from_matrix(torch.diag(torch.tensor([5.0, 2.0])))
+    >>> preconditioned(A, torch.tensor([4.0, 1.0])) @ torch.ones(2)
+    tensor([20.,  2.])
+    """
     if (diagonal.shape, diagonal.dtype, diagonal.device) != ((A.size,), A.dtype, A.device):
         raise ArgumentError(
             f"A diagonal of shape {tuple(diagonal.shape)}, {diagonal.dtype}, {diagonal.device}, was given for {A!r}.",
@@ -298,7 +316,15 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
 
 
 def hessian(risk: Risk) -> Operator:
-    """H = ∇²R(θ)."""
+    """H = ∇²R(θ).
+
+    >>> import ritz
+    >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
+    >>> risk = Risk(torch.nn.Linear(2, 1, bias=False), ritz.SquaredError(), (x, y))
+    >>> hessian(risk).dense()  # XᵀX / N
+    tensor([[0.5000, 0.0000],
+            [0.0000, 2.0000]])
+    """
     return _curvature(risk, candidates(paths.hessian_map, paths.hessian_forward))
 
 
@@ -307,17 +333,38 @@ def gauss_newton(risk: Risk) -> Operator:
 
     For a softmax or squared-error loss it is the Fisher information (Papyan's "FIM"); where the loss is convex
     it is positive semi-definite.
+
+    >>> import ritz
+    >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
+    >>> risk = Risk(torch.nn.Linear(2, 1, bias=False), ritz.SquaredError(), (x, y))
+    >>> torch.equal(gauss_newton(risk).dense(), hessian(risk).dense())  # where f is linear in θ
+    True
     """
     return _curvature(risk, candidates(paths.gauss_newton_map, paths.gauss_newton_forward))
 
 
 def functional_hessian(risk: Risk) -> Operator:
-    """E = H - G = Σᵢ Σ_k ∂tᵢ/∂z_k ∇²f_k(θ, xᵢ) / Σ wᵢ: the curvature of the network, at the price of one product."""
+    """E = H - G = Σᵢ Σ_k ∂tᵢ/∂z_k ∇²f_k(θ, xᵢ) / Σ wᵢ: the curvature of the network, at the price of one product.
+
+    >>> import ritz
+    >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
+    >>> risk = Risk(torch.nn.Linear(2, 1, bias=False), ritz.SquaredError(), (x, y))
+    >>> functional_hessian(risk) @ torch.ones(2)  # where f is linear in θ
+    tensor([0., 0.])
+    """
     return _curvature(risk, candidates(paths.functional_map, paths.functional_forward))
 
 
 def empirical_fisher(risk: Risk) -> Operator:
-    """F = Σᵢ wᵢ gᵢ gᵢᵀ / Σ wᵢ, with gᵢ = ∇ℓᵢ: the second moment of the per-term gradients, none of which is formed."""
+    """F = Σᵢ wᵢ gᵢ gᵢᵀ / Σ wᵢ, with gᵢ = ∇ℓᵢ: the second moment of the per-term gradients, none of which is formed.
+
+    >>> import ritz
+    >>> x, y = torch.tensor([[1.0, 2.0]]), torch.zeros(1, 1)
+    >>> risk = Risk(torch.nn.Linear(2, 1, bias=False), ritz.SquaredError(), (x, y))
+    >>> g = risk.gradient()
+    >>> torch.allclose(empirical_fisher(risk).dense(), g[:, None] * g)  # of one term
+    True
+    """
     return _curvature(risk, candidates(paths.fisher_map, paths.fisher_forward))
 
 

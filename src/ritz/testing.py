@@ -14,6 +14,12 @@ def check_operator(A: Operator, dense: Float[Tensor, "n n"] | None = None, *, to
 
     Differences are relative to the largest entry of the product; by default they may reach 1e-10 in float64 and
     2e-4 in float32, where sums over data of different order differ.
+
+    >>> matrix = torch.diag(torch.tensor([1.0, 2.0]))
+    >>> check_operator(Operator.from_matrix(matrix), matrix)
+    >>> check_operator(Operator.from_matrix(matrix), matrix + 1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    AssertionError: products disagree with the dense matrix ...
     """
     allowed = tolerance if tolerance is not None else (1e-10 if A.dtype == torch.float64 else 2e-4)
     generator = torch.Generator().manual_seed(0)

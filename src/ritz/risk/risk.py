@@ -42,6 +42,15 @@ class Risk:
         tangent_precision: "high" lets the linear maps (never the network itself) run in TF32 on a GPU.
         memory: Bytes the engine may keep between products; by default half of what is free.
         group: A `torch.distributed` group, over whose ranks the data are divided.
+
+    >>> x = torch.linspace(-1, 1, 12).reshape(6, 2)
+    >>> risk = Risk(nn.Linear(2, 3), nn.CrossEntropyLoss(), (x, torch.arange(6) % 3))
+    >>> risk.size, risk.num_terms, risk.num_classes
+    (9, 6, 3)
+    >>> risk.gradient().shape
+    torch.Size([9])
+    >>> risk.restricted_to("weight").size
+    6
     """
 
     def __init__(

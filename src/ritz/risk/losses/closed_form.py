@@ -21,6 +21,10 @@ class CrossEntropy(Loss):
 
     Conventions of `torch.nn.CrossEntropyLoss` (class weights, ignored labels, smoothing), but the classes are the
     last dimension unless `class_dim` says otherwise, so that token-level outputs (batch, length, vocabulary) fit.
+
+    >>> z, y = torch.zeros(2, 4), torch.tensor([3, 0])
+    >>> CrossEntropy().terms(z, y), CrossEntropy(ignore_index=0).weights(z, y)
+    (tensor([1.3863, 1.3863]), tensor([1., 0.]))
     """
 
     weight: Float[Tensor, " C"] | None = None
@@ -151,6 +155,10 @@ class SquaredError(Loss):
 
     `elementwise=True` is `torch.nn.MSELoss`: Σ (z - y)² with one weight per output, so that the mean runs over
     examples and outputs alike.
+
+    >>> z, y = torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2)
+    >>> SquaredError().terms(z, y), SquaredError(elementwise=True).weights(z, y)
+    (tensor([12.5000]), tensor([2.]))
     """
 
     elementwise: bool = False
@@ -186,6 +194,10 @@ class BinaryCrossEntropy(Loss):
 
     `elementwise=True` is `torch.nn.BCEWithLogitsLoss`: one weight per output instead of one per term.
     `weight` rescales entries, as there.
+
+    >>> z, y = torch.zeros(1, 2), torch.tensor([[0.0, 1.0]])
+    >>> BinaryCrossEntropy().terms(z, y), BinaryCrossEntropy().gradient(z, y)
+    (tensor([1.3863]), tensor([[ 0.5000, -0.5000]]))
     """
 
     pos_weight: Float[Tensor, "..."] | None = None

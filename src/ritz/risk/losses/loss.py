@@ -27,6 +27,11 @@ class Loss(ABC):
     """Terms tᵢ(z, y) of a risk, and the derivatives of Σᵢ tᵢ with respect to the outputs z.
 
     `reduction="mean"` divides the sum of all terms by the sum of all weights; `"sum"` does not divide.
+
+    >>> from ritz.risk import SquaredError
+    >>> loss, z, y = SquaredError(), torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0]])
+    >>> isinstance(loss, Loss), loss.terms(z, y), loss.gradient(z, y)
+    (True, tensor([2.5000]), tensor([[1., 2.]]))
     """
 
     reduction: Reduction
