@@ -26,6 +26,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.gram
 	$(BIN)/python -m benchmarks.classes
 	$(BIN)/python -m benchmarks.lab
+	$(BIN)/python -m benchmarks.imports
 
 # On a GPU machine that has torch but no network: the peers lie in .peers, a folder of installed packages.
 bench-gpu:
