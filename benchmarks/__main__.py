@@ -1,4 +1,4 @@
-"""`make bench`: ritz against curvlinops and PyHessian, alternating in one run, as ratios of times.
+"""Products, eigenpairs and densities of ritz against curvlinops and PyHessian, as ratios of times (`make bench`).
 
 Absolute times mean little on a shared machine, so every figure is a ratio of times measured one after the other, as
 a median with the range over the repetitions. Each library runs in a process of its own (see `contestants`). The floor
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from rich.table import Table
 from . import peers
 from .contestants import Contestant
 from .problems import PROBLEMS
+from .timing import device_of, machine
 
 TARGETS = {  # time of ritz / time of curvlinops, at most
     ("cpu", "H product"): 0.65,
@@ -103,15 +103,15 @@ class Bench:
         """The ten largest eigenpairs, from construction, all certified by fresh products."""
         # PyHessian's power iteration takes hours on the larger networks.
         names = ["ritz", self.fastest, *(["PyHessian"] if "PyHessian" in self.contestants and self.full else [])]
-        found = self._alternated(names, "eigenpairs")
-        facts = [f"{name}: residual {f[-1][1]:.1e}, {f[-1][2]} products" for name, f in found.items() if f[-1][2]]
-        self._report("eigenpairs", {name: [f[0] for f in fs] for name, fs in found.items()}, "; ".join(facts))
+        results = self._alternated(names, "eigenpairs")
+        facts = [f"{name}: residual {r[-1][1]:.1e}, {r[-1][2]} products" for name, r in results.items() if r[-1][2]]
+        self._report("eigenpairs", {name: [r[0] for r in runs] for name, runs in results.items()}, "; ".join(facts))
 
     def density(self) -> None:
         """The density, from construction to the curve. PyHessian's calls what torch has removed."""
-        found = self._alternated(["ritz", self.fastest], "density")
-        times = {name: [f[0] for f in fs] for name, fs in found.items()}
-        self._report("density", times, f"peak of ritz {found['ritz'][-1][1]}")
+        results = self._alternated(["ritz", self.fastest], "density")
+        times = {name: [r[0] for r in runs] for name, runs in results.items()}
+        self._report("density", times, f"peak of ritz {results['ritz'][-1][1]}")
 
     def short_density(self) -> None:
         """Construction and 6 of the 64 steps are run; the other steps cost what the last 4 of these did.
@@ -136,11 +136,11 @@ class Bench:
         return max(1, self.repetitions // 5) if self.full else 1
 
     def _alternated(self, names: list[str], measurement: str) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {name: [] for name in names}
+        results: dict[str, list[Any]] = {name: [] for name in names}
         for _ in range(self._repetitions_of_runs):
             for name in names:
-                found[name].append(self.contestants[name].ask(measurement))
-        return found
+                results[name].append(self.contestants[name].ask(measurement))
+        return results
 
     def _report(self, work: str, times: dict[str, list[float]], note: str) -> None:
         ours, name = times["ritz"], self.name
@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON to write, besides printing")
     parser.add_argument("--commit", default=_commit(), help="what is measured, where git cannot tell")
     options = parser.parse_args()
-    device = torch.device("cuda" if options.gpu else "cpu")
+    device = device_of(gpu=options.gpu)
     names = options.problems or (["vgg"] if options.gpu else ["mlp", "gpt", "resnet"])
     rows: list[Row] = []
     for name in names:
@@ -206,9 +206,7 @@ def _commit() -> str:
 def _write(options: argparse.Namespace, rows: list[Row]) -> None:
     if not options.out:
         return
-    machine = torch.cuda.get_device_name() if options.gpu else f"{torch.get_num_threads()} CPU threads"
-    facts = {"machine": machine, "torch": torch.__version__, "python": platform.python_version()}
-    facts["commit"] = options.commit
+    facts = machine(device_of(gpu=options.gpu)) | {"commit": options.commit}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({**facts, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
 

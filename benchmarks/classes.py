@@ -1,17 +1,13 @@
 """What the class means of a network cost, in units of one gradient of the same risk.
 
-python -m benchmarks.classes                  ResNet-20, 512 CIFAR-sized images, 10 classes: at most 25 wanted
+python -m benchmarks.classes                  ResNet-20, 512 CIFAR-sized images, 10 classes: at most 25
 python -m benchmarks.classes --gpu resnet vgg
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +17,17 @@ import ritz
 from ritz.classes import class_decomposition
 
 from .problems import PROBLEMS
+from .timing import device_of, machine, report, seconds
 
 AT_MOST = 25.0  # gradients, for ResNet-20
 
 
-def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """One run, until the device has finished it."""
-    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    synchronize()
-    started = time.perf_counter()
-    work()
-    synchronize()
-    return time.perf_counter() - started
-
-
-def measured(name: str, device: torch.device, repetitions: int, within: bool) -> dict[str, Any]:
+def costs(name: str, device: torch.device, repetitions: int, within: bool) -> dict[str, Any]:
     """Times of a gradient and of the decomposition, in turn, so that a busy machine slows both."""
     torch.manual_seed(0)  # initial weights
     problem = PROBLEMS[name](device)
     risk = ritz.Risk(problem.model, problem.loss, problem.batches)
-    found = class_decomposition(risk)
+    parts = class_decomposition(risk)
     risk.gradient()
     times: dict[str, list[float]] = {"gradient": [], "decomposition": []}
     for _ in range(repetitions):
@@ -48,20 +35,20 @@ def measured(name: str, device: torch.device, repetitions: int, within: bool) ->
         times["decomposition"].append(seconds(lambda: class_decomposition(risk), device))
     medians = {f"{work}_seconds": statistics.median(values) for work, values in times.items()}
     ratios = [d / g for d, g in zip(times["decomposition"], times["gradient"], strict=True)]
-    facts = {"problem": problem.name, "n": risk.size, "N": risk.num_terms, "C": found.num_classes, **medians}
+    facts = {"problem": problem.name, "n": risk.size, "N": risk.num_terms, "C": parts.num_classes, **medians}
     facts |= {"gradients": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
-    facts["sum_error"] = _sum_error(risk, found)
+    facts["sum_error"] = _sum_error(risk, parts)
     if within:
-        facts["within_traces_gradients"] = seconds(lambda: found.within_traces, device) / medians["gradient_seconds"]
+        facts["within_traces_gradients"] = seconds(lambda: parts.within_traces, device) / medians["gradient_seconds"]
     return facts | ({"at_most": AT_MOST, "met": facts["gradients"] <= AT_MOST} if name == "resnet" else {})
 
 
-def _sum_error(risk: ritz.Risk, found: Any) -> float:
+def _sum_error(risk: ritz.Risk, parts: Any) -> float:
     """How far the sum of the four products is from G v, relative."""
     v = torch.randn(risk.size, generator=torch.Generator().manual_seed(0)).to(risk.device, risk.dtype)
-    parts = found.between_class @ v + found.cross_class @ v + found.own_class @ v + found.within @ v
+    total = parts.between_class @ v + parts.cross_class @ v + parts.own_class @ v + parts.within @ v
     expected = ritz.gauss_newton(risk) @ v
-    return float((parts - expected).norm() / expected.norm())
+    return float((total - expected).norm() / expected.norm())
 
 
 def main() -> None:
@@ -73,15 +60,9 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--out", type=Path, help="JSON to write, besides printing")
     options = parser.parse_args()
-    device = torch.device("cuda" if options.gpu else "cpu")
-    machine = torch.cuda.get_device_name() if options.gpu else f"{torch.get_num_threads()} CPU threads"
-    facts = {"machine": machine, "torch": torch.__version__, "python": platform.python_version()}
-    rows = [measured(name, device, options.repetitions, options.within) for name in options.problems]
-    text = json.dumps({**facts, "rows": rows}, indent=1)
-    print(text)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text + "\n")
+    device = device_of(gpu=options.gpu)
+    rows = [costs(name, device, options.repetitions, options.within) for name in options.problems]
+    report({**machine(device), "rows": rows}, options.out)
 
 
 if __name__ == "__main__":

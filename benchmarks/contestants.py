@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import resource
-import time
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +20,7 @@ from scipy.sparse.linalg import eigsh
 
 from . import peers
 from .problems import PROBLEMS, Problem
+from .timing import seconds, timed
 
 LIBRARIES: dict[str, Callable[[Problem], Any]] = {
     "ritz": peers.Ritz,
@@ -82,11 +82,11 @@ class Measurements:
             self._operators[matrix] = getattr(self.contestant, matrix)()
             self._products[matrix] = peers.product_with(self._operators[matrix], self.problem)
             self._products[matrix]()
-        return self._seconds(self._products[matrix])
+        return seconds(self._products[matrix], self.device)
 
     def gradient(self, matrix: str) -> float:
         """Seconds of one gradient as ritz computes it."""
-        return self._seconds(self._operators[matrix].matmat.risk.gradient)
+        return seconds(self._operators[matrix].matmat.risk.gradient, self.device)
 
     def trial(self, matrix: str) -> tuple[str, float, float]:
         """The path that ritz has chosen, the bytes that it keeps, and the error of its tangents."""
@@ -96,33 +96,20 @@ class Measurements:
 
     def eigenpairs(self) -> tuple[float, float, int]:
         """Seconds from construction, largest relative residual by fresh products, products used."""
-        found: list[Any] = []
-        seconds = self._seconds(lambda: found.append(self.contestant.eigenpairs()))
-        _, residual, count = found[0]
-        return seconds, float(residual), count
+        (_, residual, count), taken = timed(self.contestant.eigenpairs, self.device)
+        return taken, float(residual), count
 
     def density(self, num_steps: int = peers.NUM_STEPS) -> tuple[float, str]:
         """Seconds from construction to the curve, and the peak of memory."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        seconds = self._seconds(lambda: self.contestant.density(num_steps))
+        taken = seconds(lambda: self.contestant.density(num_steps), self.device)
         if self.device.type == "cuda":
-            return seconds, f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB"
-        return seconds, f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB of the process so far"
+            return taken, f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB"
+        return taken, f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB of the process so far"
 
     def range_products(self) -> int:
         """How many products ARPACK takes for the range that curvlinops looks for before a density."""
         counted = peers.Counted(self.contestant.hessian().to_scipy())
         eigsh(counted.operator, k=2, which="BE", tol=1e-2)
         return counted.count
-
-    def _seconds(self, work: Callable[[], Any]) -> float:
-        self._synchronize()
-        start = time.perf_counter()
-        work()
-        self._synchronize()
-        return time.perf_counter() - start
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()

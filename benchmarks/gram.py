@@ -7,12 +7,8 @@ python -m benchmarks.gram --gpu           VGG11, 28M parameters, 1,360 examples:
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +17,8 @@ import ritz
 from ritz.factored.gram import Gram
 from ritz.lab import models
 
-Result = TypeVar("Result")
+from .timing import device_of, machine, report, seconds, timed
+
 STEPS, MEASURED_STEPS = 2048, 256  # the rest is extrapolated: every step costs the same without a basis
 AT_LEAST, AT_MOST, AT_MOST_TF32 = 5.0, 75.0, 20.0
 
@@ -33,8 +30,9 @@ def mlp() -> dict[str, Any]:
     G @ start
     turns = []
     for _ in range(3):
-        exact = _timed(lambda: ritz.gram_spectrum(risk))[1]
-        lanczos = _timed(lambda: ritz.lanczos(G, start, MEASURED_STEPS, keep_basis=False))[1] * STEPS / MEASURED_STEPS
+        exact = seconds(lambda: ritz.gram_spectrum(risk), risk.device)
+        measured = seconds(lambda: ritz.lanczos(G, start, MEASURED_STEPS, keep_basis=False), risk.device)
+        lanczos = measured * STEPS / MEASURED_STEPS
         turns.append((lanczos / exact, exact, lanczos))
     ratio, exact, lanczos = sorted(turns)[1]
     return {
@@ -47,23 +45,23 @@ def mlp() -> dict[str, Any]:
 def vgg11(num_examples: int = 1360) -> dict[str, Any]:
     """In float64, and in float32 with TF32 products, whose eigenvalues are held against the exact ones."""
     model = models.vgg11(generator=_generator()).eval().cuda()
-    found: dict[str, Any] = {"problem": f"VGG11, {num_examples} examples", "device": torch.cuda.get_device_name()}
+    facts: dict[str, Any] = {"problem": f"VGG11, {num_examples} examples"}
     values = {}
     for name, dtype, limit in (("tf32", torch.float32, AT_MOST_TF32), ("float64", torch.float64, AT_MOST)):
         risk = _risk(model, num_examples, (3, 32, 32), tangent_precision="high")
         torch.cuda.reset_peak_memory_stats()
-        gram, matrix_seconds = _timed(lambda: Gram.of(risk, dtype=dtype))  # noqa: B023
-        values[name], eigenvalue_seconds = _timed(gram.eigenvalues)
+        gram, matrix_seconds = timed(lambda: Gram.of(risk, dtype=dtype), risk.device)  # noqa: B023
+        values[name], eigenvalue_seconds = timed(gram.eigenvalues, risk.device)
         total = matrix_seconds + eigenvalue_seconds
-        found |= {f"{name}_matrix_seconds": matrix_seconds, f"{name}_eigenvalue_seconds": eigenvalue_seconds}
-        found |= {f"{name}_seconds": total, f"{name}_at_most": limit, f"{name}_met": total <= limit}
-        found |= {f"{name}_check": gram.error, f"{name}_peak_gb": torch.cuda.max_memory_allocated() / 1e9}
-        found |= {"rows": len(gram.matrix), "n": risk.size}
+        facts |= {f"{name}_matrix_seconds": matrix_seconds, f"{name}_eigenvalue_seconds": eigenvalue_seconds}
+        facts |= {f"{name}_seconds": total, f"{name}_at_most": limit, f"{name}_met": total <= limit}
+        facts |= {f"{name}_check": gram.error, f"{name}_peak_gb": torch.cuda.max_memory_allocated() / 1e9}
+        facts |= {"rows": len(gram.matrix), "n": risk.size}
         del gram
     difference = (values["tf32"] - values["float64"]).abs()
-    found["tf32_largest_error"] = float(difference.max() / values["float64"][0])
-    found["tf32_error_of_top_100"] = float((difference[:100] / values["float64"][:100]).max())
-    return found
+    facts["tf32_largest_error"] = float(difference.max() / values["float64"][0])
+    facts["tf32_error_of_top_100"] = float((difference[:100] / values["float64"][:100]).max())
+    return facts
 
 
 def _risk(model: nn.Module, count: int, shape: tuple[int, ...], **options: Any) -> ritz.Risk:
@@ -77,16 +75,6 @@ def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
-    """What the work gives, and the seconds until the device has finished it."""
-    synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    synchronize()
-    started = time.perf_counter()
-    result = work()
-    synchronize()
-    return result, time.perf_counter() - started
-
-
 def main() -> None:
     """Print, and with --out write, what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -94,12 +82,8 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=1360)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    found = vgg11(arguments.examples) if arguments.gpu else mlp()
-    found |= {"torch": torch.__version__, "python": platform.python_version(), "threads": torch.get_num_threads()}
-    text = json.dumps(found, indent=2)
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
+    facts = vgg11(arguments.examples) if arguments.gpu else mlp()
+    report(machine(device_of(gpu=arguments.gpu)) | facts, arguments.out)
 
 
 if __name__ == "__main__":

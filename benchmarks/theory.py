@@ -1,11 +1,11 @@
 """What a closed form costs as width and samples grow, against the dense Hessian where that can be formed.
 
-python -m benchmarks.theory
+python -m benchmarks.theory [--points 2]
 """
 
 from __future__ import annotations
 
-import time
+import argparse
 from collections.abc import Callable, Sequence
 
 import torch
@@ -14,19 +14,17 @@ from torch.func import grad, jacfwd
 
 from ritz import theory
 
+from .timing import seconds as seconds_once
+
 DENSE = 2_000  # parameters up to which the dense Hessian is formed and diagonalised
 ENTRIES = 10**8  # numbers that its tangents may hold at once: 0.8 GB
 REPEATS = 3
+CPU = torch.device("cpu")
 
 
 def seconds(run: Callable[[], object], repeats: int = REPEATS) -> float:
     """The shortest of several runs."""
-    found = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - started)
-    return min(found)
+    return min(seconds_once(run, CPU) for _ in range(repeats))
 
 
 def dense_eigenvalues(outputs: Callable[..., Tensor], targets: Tensor, *weights: Tensor) -> Tensor:
@@ -119,6 +117,9 @@ CASES: Sequence[tuple[str, Callable[[int, int], tuple[float, float | None]], Seq
 
 def main() -> None:
     """Print one table: seconds by width and number of samples."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, help="only the first so many points of each closed form")
+    options = parser.parse_args()
     torch.manual_seed(0)
     linear_network(2, 2)  # the first use of forward mode compiles
     print(
@@ -126,7 +127,7 @@ def main() -> None:
     )
     print(f"{'closed form':<30}{'width':>9}{'samples':>9}{'parameters':>12}{'formula':>12}{'dense':>12}")
     for name, case, points, per_unit in CASES:
-        for width, samples in points:
+        for width, samples in points[: options.points]:
             formula, dense = case(width, samples)
             shown = "-" if dense is None else f"{dense:.3g} s"
             size = per_unit * width + (case is self_attention)  # w_v is one more
