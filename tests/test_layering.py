@@ -39,7 +39,7 @@ papers.singh2026: paper regression correlations scale deep pairs relu evolution 
       attention_sinks pretraining gpt gpt_sinks
 papers.singh2024: paper poster
 integrations: curvlinops
-cli: options failures tables target spectrum demo classes papers verification commands
+cli: options failures tables target spectrum demo classes claims papers verification commands
 """
 ORDER = {
     name: files.split() for name, files in (line.split(":") for line in HOUSE.replace("\n   ", "").splitlines() if line)

@@ -236,8 +236,8 @@ def run_figures(
         from . import papers
         from .target import device_of
 
-        wishes = papers.Wishes(device_of(device), data_dir, workers.value, processes, force=force, debug=debug)
-        complete = papers.run(ids, preset, setting or [], out, wishes)
+        context = papers.context(device_of(device), data_dir, workers.value, processes)
+        complete = papers.run(ids, preset, setting or [], out, context, force=force, debug=debug)
     if not complete:
         raise typer.Exit(1)
 
@@ -267,22 +267,28 @@ def draw_figures(
 def show_claims(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only these figures, or globs.")] = None,
     out: Results = Path("results"),
+    statements: Annotated[bool, typer.Option("--statements", help="Only what the papers say: no record.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="As a table for a document.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="Such a table with a row for each figure.")] = False,
     debug: Debug = False,
 ) -> None:
     """Print what the papers say and what was measured: the claims of all records, with their verdicts.
 
+    With --statements what the papers say alone, where they say it, and the rule by which it is judged.
+
     \b
     Examples:
       ritz claims
       ritz claims 'linear2026.*'
+      ritz claims linear2026.fig1c --statements
       ritz claims --brief
     """
     with report_errors(debug):
-        from . import papers
+        from . import claims
 
-        if markdown or brief:
-            papers.markdown(ids or ["*"], out, brief=brief)
+        if statements:
+            claims.show_statements(ids or ["*"])
+        elif markdown or brief:
+            claims.show_markdown(ids or ["*"], out, brief=brief)
         else:
-            papers.show_claims(ids or ["*"], out)
+            claims.show_claims(ids or ["*"], out)

@@ -19,7 +19,7 @@ from ..errors import ArgumentError, FileError, RitzError
 from ..record import Record, canonical, key, lock, plain
 from .workers import WORKERS, Failure, InProcess, Processes, Ray, SweepWarning, Task, Workers, name_of, warn
 
-__all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "sweep"]
+__all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "sweep", "unlocked_sweep"]
 
 _NAMED = 3  # failures that a message quotes; all are in the exception
 
@@ -50,26 +50,38 @@ def sweep(
     "in-process", "processes" (one per core), "ray" (`pip install ritz[ray]`; starts or joins a cluster), or an instance
     of InProcess, Processes, Ray. Only the process that sweeps writes.
     """
+    with lock(folder) as folder:
+        return unlocked_sweep(task, configs, folder, workers=workers, name=name)
+
+
+def unlocked_sweep(
+    task: Task,
+    configs: Iterable[Any],
+    folder: Path,
+    *,
+    workers: Workers | str = "in-process",
+    name: str | None = None,
+) -> list[Record]:
+    """The sweep in a folder that only the caller writes to, such as one inside of a folder that it has locked."""
     configs = list(configs)
     name, runner = name or name_of(task), _workers(workers)
-    wanted = {key(_mapping(config)): config for config in configs}
-    with lock(folder) as folder:
-        found = {file: _stored(folder / file, config, name) for file, config in wanted.items()}
-        missing = {file: wanted[file] for file, record in found.items() if record is None}
-        failures = dict[str, Failure]()
-        with progress.bar(name, total=len(missing)) as bar, closing(runner.outcomes(task, missing)) as outcomes:
-            for file, outcome in outcomes if missing else ():
-                if isinstance(outcome, Failure):
-                    failures[file] = replace(outcome, config=wanted[file])
-                    warn(f"{wanted[file]} failed: {outcome.error}")
-                else:
-                    filed = replace(outcome, id=name, config=_mapping(wanted[file]))
-                    found[file] = Record.load(filed.place(folder / file))
-                bar.advance(failed=len(failures))
-    records = [found[key(config)] for config in configs]
+    by_file = {key(_mapping(config)): config for config in configs}
+    records = {file: _stored(folder / file, config, name) for file, config in by_file.items()}
+    missing = {file: by_file[file] for file, record in records.items() if record is None}
+    failures = dict[str, Failure]()
+    with progress.bar(name, total=len(missing)) as bar, closing(runner.outcomes(task, missing)) as outcomes:
+        for file, outcome in outcomes if missing else ():
+            if isinstance(outcome, Failure):
+                failures[file] = replace(outcome, config=by_file[file])
+                warn(f"{by_file[file]} failed: {outcome.error}")
+            else:
+                result = replace(outcome, id=name, config=_mapping(by_file[file]))
+                records[file] = Record.load(result.place(folder / file))
+            bar.advance(failed=len(failures))
+    in_order = [records[key(config)] for config in configs]
     if failures:
-        raise _failed(tuple(failures.values()), tuple(records), folder)
-    return [record for record in records if record is not None]
+        raise _failed(tuple(failures.values()), tuple(in_order), folder)
+    return [record for record in in_order if record is not None]
 
 
 def _stored(folder: Path, config: Any, name: str) -> Record | None:

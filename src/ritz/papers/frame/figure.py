@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ...lab.sweeps import sweep
+from ...lab.sweeps import unlocked_sweep
 from ...lab.workers import InProcess, Task, Workers, name_of
 from ...record import Claim, Picture, Record
 from .claims import Statement, judged
@@ -43,7 +43,7 @@ class Context:
         """
         name = name or name_of(task)
         with nullcontext(self.folder) if self.folder is not None else TemporaryDirectory() as folder:
-            return sweep(task, configs, Path(folder) / name, workers=self.workers, name=name)
+            return unlocked_sweep(task, configs, Path(folder) / name, workers=self.workers, name=name)
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,11 @@ class Figure:
     paper_cost: str = (
         ""  # why "paper" is not run as a matter of course, and what it takes; kept in other presets' records
     )
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """What is said about the figure, which can be read without a record."""
+        return () if callable(self.claims) else tuple(self.claims)
 
     def judged(self, record: Record) -> tuple[Claim, ...]:
         """What the record says about each statement."""

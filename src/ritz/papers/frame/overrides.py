@@ -18,7 +18,7 @@ from ...record import plain
 _WORDS = {"true": True, "false": False, "none": None}
 
 
-def overridden(config: Any, settings: Sequence[str]) -> Any:
+def with_settings(config: Any, settings: Sequence[str]) -> Any:
     """The config with each `field=value` set; numbers, true, false, none, words, and lists such as 1,2,3."""
     for text in settings:
         name, equals, value = text.partition("=")
@@ -26,14 +26,14 @@ def overridden(config: Any, settings: Sequence[str]) -> Any:
             raise ArgumentError(
                 f"--set {text} sets nothing.", "It has no value.", "Write it as --set field=value.", _fields(config)
             )
-        config = _with(config, name, value, text)
+        config = _with_field(config, name, value, text)
     return config
 
 
 def differences(config: Mapping[str, Any], preset: Any) -> list[str]:
     """The settings that make a config, in the plain values of a record, out of a preset."""
-    found = dict(_flat(config))
-    return [f"{name}={_shown(found.get(name))}" for name, value in _flat(plain(preset)) if found.get(name) != value]
+    values = dict(_flat(config))
+    return [f"{name}={_text(values.get(name))}" for name, value in _flat(plain(preset)) if values.get(name) != value]
 
 
 def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -44,13 +44,13 @@ def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _with(config: Any, name: str, value: str, text: str) -> Any:
+def _with_field(config: Any, name: str, value: str, text: str) -> Any:
     """The config with one field set; `text` is what the user wrote."""
     outer, _, inner = name.partition(".")
-    kinds = get_type_hints(type(config))
-    known = {entry.name: kinds[entry.name] for entry in fields(config)}
-    if outer not in known or (inner and not is_dataclass(getattr(config, outer))):
-        guess = get_close_matches(outer, known, n=1)
+    hints = get_type_hints(type(config))
+    kinds = {entry.name: hints[entry.name] for entry in fields(config)}
+    if outer not in kinds or (inner and not is_dataclass(getattr(config, outer))):
+        guess = get_close_matches(outer, kinds, n=1)
         raise ArgumentError(
             f"--set {text}: there is no field {name}.",
             "Only what the figure's config has can be set.",
@@ -58,20 +58,20 @@ def _with(config: Any, name: str, value: str, text: str) -> Any:
             _fields(config),
         )
     if inner:
-        return replace(config, **{outer: _with(getattr(config, outer), inner, value, text)})
+        return replace(config, **{outer: _with_field(getattr(config, outer), inner, value, text)})
     try:
-        return replace(config, **{outer: _parsed(value, known[outer])})
+        return replace(config, **{outer: _value(value, kinds[outer])})
     except ArgumentError:  # the config itself refuses such a value
         raise
     except ValueError as error:
         raise ArgumentError(
-            f"--set {text}: {value!r} is not {_told(known[outer])}.",
-            f"The field {name} holds that, {_shown(getattr(config, outer))} by default.",
+            f"--set {text}: {value!r} is not {_type_in_words(kinds[outer])}.",
+            f"The field {name} holds that, {_text(getattr(config, outer))} by default.",
             "Give a value of this type; lists are written as 1,2,3, fields of a field as field.inner=value.",
         ) from error
 
 
-def _parsed(text: str, kind: Any) -> Any:
+def _value(text: str, kind: Any) -> Any:
     """The text as a value of this type; ValueError if it is none."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
@@ -92,7 +92,7 @@ def _first_of(text: str, kinds: Sequence[Any]) -> Any:
     """The text as the first type that takes it, those that take everything last."""
     for kind in sorted(kinds, key=lambda kind: (kind is str, kind is float)):
         try:
-            return _parsed(text, kind)
+            return _value(text, kind)
         except ValueError:
             continue
     return _refuse(text)
@@ -104,32 +104,34 @@ def _several(text: str, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
         kinds = kinds[:1] * len(parts)
     if len(parts) != len(kinds) or not all(parts):
         _refuse(text)
-    return tuple(_parsed(part, kind) for part, kind in zip(parts, kinds, strict=True))
+    return tuple(_value(part, kind) for part, kind in zip(parts, kinds, strict=True))
 
 
 def _refuse(text: str) -> Any:
     raise ValueError(text)
 
 
-def _told(kind: Any) -> str:
+def _type_in_words(kind: Any) -> str:
     """A type in words."""
     origin, inside = get_origin(kind), [part for part in get_args(kind) if part is not Ellipsis]
     if origin is Literal:
         return "one of " + ", ".join(map(str, inside))
     if origin in (Union, UnionType):
-        return " or ".join(map(_told, inside))
+        return " or ".join(map(_type_in_words, inside))
     if origin in (tuple, list):
         several = len(inside) < len(get_args(kind)) or origin is list
-        return f"a list of {_told(inside[0])}" if several else f"a list: {', '.join(map(_told, inside))}"
+        return (
+            f"a list of {_type_in_words(inside[0])}" if several else f"a list: {', '.join(map(_type_in_words, inside))}"
+        )
     return "none" if kind is NoneType else getattr(kind, "__name__", str(kind))
 
 
 def _fields(config: Any) -> str:
-    return "Its fields: " + ", ".join(f"{name}={_shown(value)}" for name, value in _flat(plain(config)))
+    return "Its fields: " + ", ".join(f"{name}={_text(value)}" for name, value in _flat(plain(config)))
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     """A value as it is written behind `--set`."""
     if isinstance(value, list | tuple):
-        return ",".join(map(_shown, value))
+        return ",".join(map(_text, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)

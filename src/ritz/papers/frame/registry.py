@@ -1,9 +1,19 @@
-"""Every figure and claim of the papers, re-run: one package per paper, one module per topic, each with its FIGURES."""
+"""Which figures there are, by ids such as linear2026.fig1c: the folder of the paper, and the figure in it.
+
+To add a figure to a paper, put into any module of its folder
+
+    CLAIMS = (says("What the paper says.", where="Fig. 5", measured=slope, rule=near(2, relative=0.1), expected=2.0),)
+    PRESETS = {"paper": Config(), "laptop": Config(draws=20), "smoke": Config(draws=2)}
+    FIGURES = {"author2026.fig5": Figure("author2026.fig5", "What it shows", PRESETS, run, draw, CLAIMS)}
+
+and it is there: `ritz list` finds it, `ritz run author2026.fig5` computes it. A new folder beside the others is a new
+paper. `figure` says what Config, run and draw are, `claims` what a statement is.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
@@ -14,53 +24,83 @@ from types import ModuleType
 from ...errors import ArgumentError
 from .figure import Figure
 
-
-@cache
-def figures(package: str = "ritz.papers") -> dict[str, Figure]:
-    """All figures by their id, in the order in which one would count them; imported now and not before."""
-    found = dict[str, Figure]()
-    for module in _modules(import_module(package)):
-        for name, figure in getattr(module, "FIGURES", {}).items():
-            if name != figure.id or name in found:
-                raise ValueError(f"{module.__name__}.FIGURES: {name!r} is not the one id of figure {figure.id!r}")
-            found[name] = figure
-    _check_shared(found)
-    return dict(sorted(found.items(), key=lambda item: counted(item[0])))
+PACKAGE = "ritz.papers"  # its folders are the papers
+_FRAME = "frame"  # and what they share
 
 
-def matching(patterns: list[str], known: dict[str, Figure]) -> list[Figure]:
+def figures(patterns: Sequence[str] = ("*",)) -> dict[str, Figure]:
+    """The figures of each paper that an id or glob may name, in the order in which one would count them.
+
+    These papers are imported now, and no other.
+    """
+    papers = [paper for paper in _papers(PACKAGE) if any(_may_name(pattern, paper) for pattern in patterns)]
+    by_id = dict[str, Figure]()
+    for paper in papers:
+        by_id |= _figures_of(f"{PACKAGE}.{paper}")
+    _check_shared(by_id)
+    return dict(sorted(by_id.items(), key=lambda item: counting_order(item[0])))
+
+
+def selection(patterns: Sequence[str]) -> list[Figure]:
     """The figures that any of the ids or globs names, each once; one that names none is refused with near names."""
+    candidates = figures(patterns)
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in known):
-            near_names = get_close_matches(pattern, known, n=3, cutoff=0.5)
+        if not any(fnmatchcase(name, pattern) for name in candidates):
+            near_names = get_close_matches(pattern, figures(), n=3, cutoff=0.5)
             raise ArgumentError(
                 f"There is no figure {pattern}.",
                 "A figure's id is that of the paper and its number in it; globs such as 'linear2026.*' name several.",
                 *([f"Near it: {', '.join(near_names)}"] if near_names else []),
                 "See them all: ritz list",
             )
-    return [figure for name, figure in known.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return [figure for name, figure in candidates.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def counted(name: str) -> list[tuple[int, str]]:
+def relatives(figure: Figure) -> list[Figure]:
+    """The other figures of its computation, in its own paper and in the one that the computation is named after."""
+    near_ones = figures([figure.id, figure.shared]).values()
+    return [other for other in near_ones if other.shared == figure.shared and other.id != figure.id]
+
+
+def counting_order(name: str) -> list[tuple[int, str]]:
     """A key that sorts names as one counts: fig2 before fig10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    """The packages of the papers inside, and their modules."""
-    for paper in iter_modules(package.__path__, f"{package.__name__}."):
-        if paper.ispkg:
-            inside = import_module(paper.name)
-            yield inside
-            for topic in iter_modules(inside.__path__, f"{paper.name}."):
-                yield import_module(topic.name)
+def _may_name(pattern: str, paper: str) -> bool:
+    """Whether an id of this paper may match, by what the pattern has before its first * ? or [."""
+    start = re.split(r"[*?\[]", pattern)[0]
+    return paper == start.partition(".")[0] if "." in start else paper.startswith(start)
 
 
-def _check_shared(found: dict[str, Figure]) -> None:
+@cache
+def _papers(package: str) -> list[str]:
+    folders = (entry.name for entry in iter_modules(import_module(package).__path__) if entry.ispkg)
+    return [folder for folder in folders if folder != _FRAME]
+
+
+@cache
+def _figures_of(paper: str) -> dict[str, Figure]:
+    by_id = dict[str, Figure]()
+    for module in _modules(import_module(paper)):
+        for name, figure in getattr(module, "FIGURES", {}).items():
+            if name != figure.id or name in by_id or not name.startswith(paper.rpartition(".")[2] + "."):
+                raise ValueError(f"{module.__name__}.FIGURES: {name!r} is not the one id of figure {figure.id!r}")
+            by_id[name] = figure
+    return by_id
+
+
+def _modules(paper: ModuleType) -> Iterator[ModuleType]:
+    """The folder of a paper, and the modules in it."""
+    yield paper
+    for topic in iter_modules(paper.__path__, f"{paper.__name__}."):
+        yield import_module(topic.name)
+
+
+def _check_shared(by_id: dict[str, Figure]) -> None:
     """Figures of one computation run the same function at the same presets: else a record would stand for another."""
     first = dict[str, Figure]()
-    for figure in found.values():
+    for figure in by_id.values():
         other = first.setdefault(figure.shared, figure)
         if (figure.run, figure.presets) != (other.run, other.presets):
             raise ValueError(f"{figure.id} and {other.id} share the computation {figure.shared!r} and differ in it")

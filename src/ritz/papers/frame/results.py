@@ -20,7 +20,7 @@ from ...errors import ArgumentError, FileError
 from ...lab.workers import record_of, warn
 from ...record import Record, canonical, check_writable, discard, key, lock, plain, write_bytes, write_picture
 from .figure import Context, Figure
-from .overrides import overridden
+from .overrides import with_settings
 
 _CACHE = ".cache"
 
@@ -50,7 +50,7 @@ class Order:
         same = canonical(self.config) == canonical(preset)
         return self.preset if same else f"{self.preset}+{key(self.config)[:8]}"
 
-    def stored(self) -> Record | None:
+    def record(self) -> Record | None:
         """The record that is there, if it is that of this config; FileError if it is damaged."""
         if not (self.folder / "record.json").exists():
             return None
@@ -66,31 +66,31 @@ def order(figure: Figure, preset: str, settings: Iterable[str], out: str | Path)
             "A preset is a whole setting of its config.",
             f"Use one of {', '.join(figure.presets)}, and --set for single fields.",
         )
-    return Order(figure, preset, overridden(figure.presets[preset], list(settings)), Path(out))
+    return Order(figure, preset, with_settings(figure.presets[preset], list(settings)), Path(out))
 
 
-def run(order: Order, known: Iterable[Figure], context: Context, *, force: bool = False) -> Record:
-    """Compute, judge, draw and write a figure; one of the same computation that is there lends its numbers.
+def run(order: Order, relatives: Iterable[Figure], context: Context, *, force: bool = False) -> Record:
+    """Compute, judge, write and draw a figure; a relative, of the same computation, that is there lends its numbers.
 
-    The numbers are written before they are judged and drawn: a fault there costs no computation.
+    The record is written once, with its claims; what was computed is in the cache until then.
     """
     check_writable(order.folder)
-    record = None if force else _borrowed(order, known)
-    if record is None:
-        record = _computed(order, context, force=force)
-    record = replace(record, id=order.figure.id, preset=order.preset, claims=())
-    discard(order.folder / "figure.png")  # the picture of other numbers
-    record.save(order.folder)
-    discard(order.cache)
-    with suppress(OSError):  # the cache of another config is in it
-        order.cache.parent.rmdir()
-    return finish(order.figure, record, order.folder)
+    record = None if force else _loan(order, relatives)
+    if record is not None:
+        record = _write(order, record)
+    else:
+        write_bytes(order.out / _CACHE / ".gitignore", b"*\n")
+        with lock(order.cache) as cache:  # the only one: sweeps of this run take none
+            record = _write(order, _compute(order, replace(context, folder=cache), force=force), cache)
+        with suppress(OSError):  # the cache of another config is in it
+            order.cache.parent.rmdir()
+    return _draw(order.figure, record, order.folder)
 
 
-def present(order: Order) -> Record | None:
+def usable_record(order: Order) -> Record | None:
     """The record that makes a run needless; why one that is there does not, is said."""
     try:
-        record = order.stored()
+        record = order.record()
     except FileError as error:
         warn(f"{error.seen} It is computed again.")
         return None
@@ -101,39 +101,60 @@ def present(order: Order) -> Record | None:
 
 def finish(figure: Figure, record: Record, folder: Path) -> Record:
     """Judge and draw a record that is in the folder, and write both; returns what was written."""
-    if figure.paper_cost and record.preset != "paper":
-        record = replace(record, scalars={**record.scalars, "paper_cost": figure.paper_cost})
-    record = replace(record, claims=figure.judged(record))
+    record = _with_claims(figure, record)
     record.save(folder)
-    write_picture(folder / "figure.png", figure.draw(record))  # last: where it is, nothing is missing
-    return Record.load(folder)
+    return _draw(figure, record, folder)
 
 
 def folders(out: str | Path, figure: str = "*", preset: str = "*") -> list[Path]:
     """The folders under `out` that hold a record, of one figure, of one preset and what was set beside it."""
-    found = {path.parent for name in (preset, f"{preset}+*") for path in Path(out).glob(f"{figure}/{name}/record.json")}
-    return sorted(folder for folder in found if folder.parent.name != _CACHE)
+    files = (file for name in (preset, f"{preset}+*") for file in Path(out).glob(f"{figure}/{name}/record.json"))
+    return sorted({file.parent for file in files if file.parent.parent.name != _CACHE})
 
 
-def _borrowed(order: Order, known: Iterable[Figure]) -> Record | None:
+def _loan(order: Order, relatives: Iterable[Figure]) -> Record | None:
     """The record of another figure of the same computation, preset and config."""
-    for other in known:
+    for other in relatives:
         if other.shared == order.figure.shared and other.id != order.figure.id:
             with suppress(FileError):  # damaged: no help
-                record = replace(order, figure=other).stored()
+                record = replace(order, figure=other).record()
                 if record is not None:
                     return replace(record, provenance={**record.provenance, "shared_with": other.id})
     return None
 
 
-def _computed(order: Order, context: Context, *, force: bool) -> Record:
-    if force:
-        discard(order.cache)
-    write_bytes(order.out / _CACHE / ".gitignore", b"*\n")
-    with lock(order.cache) as folder:
-        resumed = any(path.name != ".lock" for path in folder.iterdir())
-        start = perf_counter()
-        result = order.figure.run(order.config, replace(context, folder=folder))
-        record = record_of(result, seconds=perf_counter() - start, device=context.device)
-    told = {**record.provenance, **({"resumed": True} if resumed else {})}  # then the seconds are not all
-    return replace(record, config=plain(order.config), provenance=told)
+def _compute(order: Order, context: Context, *, force: bool) -> Record:
+    """The numbers, by what is in the context's folder of an interrupted run."""
+    cache = [path for path in (context.folder or Path()).iterdir() if path.name != ".lock"]
+    for path in cache if force else ():
+        discard(path)
+    start = perf_counter()
+    result = order.figure.run(order.config, context)
+    record = record_of(result, seconds=perf_counter() - start, device=context.device)
+    resumed = {"resumed": True} if cache and not force else {}  # then the seconds are not all
+    return replace(record, config=plain(order.config), provenance={**record.provenance, **resumed})
+
+
+def _write(order: Order, record: Record, cache: Path | None = None) -> Record:
+    """The numbers with their claims, written; without claims where a rule fails, so that no computation is lost."""
+    record = replace(record, id=order.figure.id, preset=order.preset, claims=())
+    discard(order.folder / "figure.png")  # the picture of other numbers
+    try:
+        record = _with_claims(order.figure, record)
+    finally:
+        record.save(order.folder)
+        if cache is not None:
+            discard(cache)
+    return record
+
+
+def _with_claims(figure: Figure, record: Record) -> Record:
+    if figure.paper_cost and record.preset != "paper":
+        record = replace(record, scalars={**record.scalars, "paper_cost": figure.paper_cost})
+    return replace(record, claims=figure.judged(record))
+
+
+def _draw(figure: Figure, record: Record, folder: Path) -> Record:
+    """Last: where the picture is, nothing is missing."""
+    write_picture(folder / "figure.png", figure.draw(record))
+    return record

@@ -1,0 +1,189 @@
+"""How a figure gets to its record: what is computed, kept, shared, resumed."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ritz.cli import app
+from ritz.cli import commands as app_module
+from ritz.record import Record, lock
+from tests.papers.paper_of_squares import cached, called, ritz
+
+
+def test_a_run_leaves_numbers_claims_and_a_picture(folder):
+    result = ritz("run", "us2000.fig2")
+    written = folder / "results/us2000.fig2/laptop"
+    assert sorted(p.name for p in written.iterdir()) == ["arrays.npz", "figure.png", "record.json"]
+    assert (written / "figure.png").read_bytes().startswith(b"\x89PNG")
+    record = Record.load(written)
+    assert (record.id, record.preset) == ("us2000.fig2", "laptop")
+    assert record.config == {"sides": [1, 2, 3, 4], "scale": 1.0, "name": "squares"}
+    assert record.arrays["areas"].tolist() == [1, 4, 9, 16]
+    assert record.provenance["seconds"] > 0 and "resumed" not in record.provenance
+    (judged,) = record.claims
+    assert (judged.verdict, judged.measured, judged.rule) == ("yes", 16, "yes if ≥ 4, partly if ≥ 2, else no")
+    assert "us2000.fig2 laptop: computed in" in result.stdout and "1 yes" in result.stdout
+
+
+def test_what_is_there_is_not_computed_again_unless_forced(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    assert "is there already" in ritz("run", "us2000.fig2", "--preset", "smoke").stdout
+    assert called() == [1, 2]
+    ritz("run", "us2000.fig2", "--preset", "smoke", "--force")
+    assert called() == [1, 2, 1, 2]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_damaged_record_is_computed_again_and_that_is_said(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    path = folder / "results/us2000.fig2/smoke/arrays.npz"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert "computed again" in ritz("run", "us2000.fig2", "--preset", "smoke").stderr
+    assert Record.load(path.parent).arrays["areas"].tolist() == [1, 4]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_preset_that_has_changed_since_is_computed_again(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    path = folder / "results/us2000.fig2/smoke/record.json"
+    path.write_text(path.read_text().replace('"scale": 1.0', '"scale": 7.0'))
+    assert "another config" in ritz("run", "us2000.fig2", "--preset", "smoke").stderr
+    assert Record.load(path.parent).config["scale"] == 1.0
+
+
+def test_figures_of_one_computation_compute_once_and_draw_and_judge_each_its_own(folder):
+    result = ritz("run", "us2000.fig2", "us2000.fig10", "--preset", "smoke")
+    assert called() == [1, 2] and "us2000.fig10 smoke: computed with us2000.fig2" in result.stdout
+    one, other = (Record.load(folder / f"results/us2000.{name}/smoke") for name in ("fig2", "fig10"))
+    assert one.arrays["areas"].tolist() == other.arrays["areas"].tolist()
+    assert other.id == "us2000.fig10" and other.claims[0].statement == "the first is 1"
+    assert other.provenance["date"] == one.provenance["date"]
+
+
+def test_another_config_does_not_lend_its_numbers(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    ritz("run", "us2000.fig10", "--preset", "smoke", "--set", "scale=3")
+    assert called() == [1, 2, 1, 2]
+
+
+def test_what_differs_from_its_preset_goes_beside_it(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "scale=2.5", "--set", "sides=2,3,5")
+    beside, preset = sorted((folder / "results/us2000.fig2").iterdir(), key=lambda p: -len(p.name))
+    assert preset.name == "smoke" and beside.name.startswith("smoke+")
+    assert Record.load(beside).arrays["areas"].tolist() == [10, 22.5, 62.5]
+    assert Record.load(preset).config["scale"] == 1.0
+    ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "scale=1")  # the preset itself
+    assert len(list((folder / "results/us2000.fig2").iterdir())) == 2
+
+
+def test_an_interrupted_run_goes_on_where_it_was_and_its_cache_goes(folder):
+    (folder / "stop").touch()
+    CliRunner().invoke(app, ["run", "us2000.fig2"])
+    assert called() == [1, 2, 3] and len(cached(folder)) == 2
+    assert not (folder / "results/us2000.fig2").exists()
+    assert (folder / "results/.cache/.gitignore").read_text() == "*\n"
+    (folder / "stop").unlink()
+    ritz("run", "us2000.fig10")  # of the same computation
+    assert called() == [1, 2, 3, 3, 4]
+    record = Record.load(folder / "results/us2000.fig10/laptop")
+    assert record.provenance["resumed"] is True and record.arrays["areas"].tolist() == [1, 4, 9, 16]
+    assert [path.name for path in (folder / "results/.cache").iterdir()] == [".gitignore"]
+
+
+def test_force_forgets_what_an_interrupted_run_has_left(folder):
+    (folder / "stop").touch()
+    CliRunner().invoke(app, ["run", "us2000.fig2"])
+    (folder / "stop").unlink()
+    ritz("run", "us2000.fig2", "--force")
+    assert called() == [1, 2, 3, 1, 2, 3, 4]
+
+
+def test_a_fault_in_the_picture_costs_no_computation(folder):
+    (folder / "no-picture").touch()
+    result = ritz("run", "us2000.fig2", code=1)
+    assert "no picture" in result.stderr and "--debug" in result.stderr
+    assert Record.load(folder / "results/us2000.fig2/laptop").arrays["areas"].tolist() == [1, 4, 9, 16]
+    (folder / "no-picture").unlink()
+    ritz("run", "us2000.fig2")
+    assert called() == [1, 2, 3, 4] and (folder / "results/us2000.fig2/laptop/figure.png").exists()
+
+
+def test_globs_run_several_and_one_that_fails_does_not_stop_the_others(folder):
+    result = ritz("run", "us2000.*", "--preset", "smoke", "--set", "sides=2", "--set", "name=failing", code=1)
+    assert "3 of 3 figures failed" in result.stderr and "KeyError: 'no squares'" in result.stderr
+    (folder / "no-picture").touch()
+    ritz("run", "us2000.fig3", "--preset", "smoke", code=1)
+    (folder / "no-picture").unlink()
+    assert "us2000.fig3 smoke: computed in" in ritz("run", "us2000.*", "--preset", "smoke").stdout
+
+
+def test_device_and_data_folder_reach_the_run_and_not_the_config(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke", "--device", "cpu", "--data-dir", ".")
+    record = Record.load(folder / "results/us2000.fig2/smoke")
+    assert record.scalars["device"] == "cpu" and "device" not in record.config
+
+
+def test_a_run_killed_between_its_claims_and_its_picture_is_finished(folder):
+    (folder / "no-picture").touch()
+    ritz("run", "us2000.fig2", code=1)
+    assert len(Record.load(folder / "results/us2000.fig2/laptop").claims) == 1
+    (folder / "no-picture").unlink()
+    ritz("run", "us2000.fig2")
+    assert (folder / "results/us2000.fig2/laptop/figure.png").exists()
+
+
+def test_a_fault_in_a_rule_costs_no_computation(folder):
+    (folder / "no-verdict").touch()
+    assert "no verdict" in ritz("run", "us2000.fig2", code=1).stderr
+    record = Record.load(folder / "results/us2000.fig2/laptop")
+    assert record.arrays["areas"].tolist() == [1, 4, 9, 16] and not record.claims
+    (folder / "no-verdict").unlink()
+    ritz("run", "us2000.fig2")
+    assert called() == [1, 2, 3, 4] and len(Record.load(folder / "results/us2000.fig2/laptop").claims) == 1
+
+
+def test_a_run_stopped_while_its_record_is_written_computes_nothing_again(folder, monkeypatch):
+    save = Record.save
+
+    def stopped(self, place):
+        if self.id == "us2000.fig2":
+            raise KeyboardInterrupt
+        return save(self, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "save", stopped)
+        CliRunner().invoke(app, ["run", "us2000.fig2"])
+    assert not (folder / "results/us2000.fig2").exists() and len(cached(folder)) == 4
+    ritz("run", "us2000.fig2")
+    assert called() == [1, 2, 3, 4] and not cached(folder)
+
+
+def test_a_record_is_written_once_and_not_read_again(folder, monkeypatch):
+    written, read = [], []
+    save, load = Record.save, Record.load.__func__
+    monkeypatch.setattr(Record, "save", lambda self, place: written.append(self.id) or save(self, place))
+    monkeypatch.setattr(Record, "load", classmethod(lambda cls, place: read.append(str(place)) or load(cls, place)))
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    assert written.count("us2000.fig2") == 1 and not [place for place in read if ".cache" not in place]
+
+
+def test_one_lock_is_for_a_computation_with_its_sweeps(folder):
+    (folder / "stop").touch()
+    CliRunner().invoke(app, ["run", "us2000.fig2"])
+    cache = folder / "results/.cache"
+    (one,) = cache.rglob(".lock")
+    assert one.parent.parent == cache / "us2000.squares"
+    with lock(one.parent):
+        assert "Another process is writing" in ritz("run", "us2000.fig2", code=2).stderr
+        assert "Another process is writing" in ritz("run", "us2000.fig2", "--force", code=2).stderr
+    assert len(cached(folder)) == 2  # what the other one needs
+
+
+def test_few_calls_of_ours_lie_between_the_command_and_the_numbers(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    (stack,) = sys.modules["fakes.us2000.squares"].STACKS
+    ours = [file for file in stack if Path(file).is_relative_to(Path(app_module.__file__).parents[1])]
+    assert 4 <= len(ours) <= 20
