@@ -50,6 +50,9 @@ def sweep(
     "in-process", "processes" (one per core), "ray" (`pip install ritz[ray]`; starts or joins a cluster), or an instance
     of InProcess, Processes, Ray. Only the process that sweeps writes.
     """
+    configs, workers = list(configs), _workers(workers)
+    for config in configs:
+        key(_mapping(config))  # refuses what has no name before anything is written
     with lock(folder) as folder:
         return unlocked_sweep(task, configs, folder, workers=workers, name=name)
 
