@@ -21,10 +21,10 @@ solvers: vectors probes basis ritz_pairs thick_restart eigen lanczos_recursion d
 layers: capture linear rows
 factored: moments gram kronecker
 classes: moments columns means spread output_space decomposition layer_structure knockouts attributions
-theory: closed_form layer_products matrices pairs laws linear aligned compression single_output two_layer multi
-      attention ccm
+theory: bases closed_form comparison layer_products arguments inner_products laws assumptions deep_linear aligned_layers
+      two_layer_compression single_output scalar_networks several_inputs outlier_pairs attention logistic_regression
 plot: spectra
-checks: check linear2026 papyan2020 singh2026 singh2026_attention
+checks: draws oracles check linear2026 papyan2020 singh2026 singh2026_attention table
 analysis: spectrum classes
 analysis.classes: layers lines structure factors pictures
 lab: data init models training ensemble workers sweeps

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 from ritz import checks as verify
 from ritz import theory
 from ritz.checks import singh2026
-from ritz.checks.check import Check, dense_gauss_newton, dense_hessian, normal, scale, whole, width
+from ritz.checks.check import Check
+from ritz.checks.draws import normal, scale, whole, width
+from ritz.checks.oracles import dense_gauss_newton, dense_hessian
 from ritz.cli import app
 from ritz.cli.verification import table
 
@@ -37,13 +39,13 @@ def wrong_by(relative):
 
 def test_every_result_holds():
     found = list(verify.rows(draws=5, generator=seeded()))
-    assert len(found) == len(verify.checks()) >= 17
+    assert len(found) == len(verify.all_checks()) >= 17
     assert [row.result for row in found if not row.passed] == []
     assert all(row.draws >= 5 and row.paper and row.equation for row in found)
 
 
 def test_no_two_results_have_the_same_name():
-    names = [(check.paper, check.result) for check in verify.checks()]
+    names = [(check.paper, check.result) for check in verify.all_checks()]
     assert len(set(names)) == len(names)
 
 
@@ -59,7 +61,7 @@ def test_eigenvectors_that_are_not_orthonormal_fail():
     same = lambda count: torch.full((2, count), 0.5**0.5, dtype=torch.float64)
     closed_form = lambda: theory.ClosedForm([theory.Group("a", 1.0, 2, same)])
     check = Check("skew", "nobody", "eq (0)", lambda _: (), closed_form, lambda: torch.eye(2, dtype=torch.float64))
-    assert not verify.errors(check, ()).small
+    assert not verify.deviation(check, ()).small
 
 
 def test_the_table_has_a_line_for_each_result():

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from ritz import theory
 from ritz.checks import singh2026_attention
-from ritz.checks.check import normal, scale, whole
+from ritz.checks.draws import normal, scale, whole
 
 seeds = st.integers(0, 2**32 - 1)
 patient = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 from ritz import theory
 from ritz.checks import singh2026, singh2026_attention
-from ritz.checks.check import dense_hessian, normal, squared_error
+from ritz.checks.draws import normal
+from ritz.checks.oracles import dense_hessian, squared_error
 
 W, V, X = (torch.tensor(numbers, dtype=torch.float64) for numbers in ([1, 2], [2, 0.5], [1, 2]))  # ⟨w,v⟩ = 3, σ² = 2.5
 ABOVE = torch.tensor([1.0, 1.0], dtype=torch.float64)  # targets with δx = 6

@@ -10,7 +10,8 @@ from torch.testing import assert_close
 
 from ritz import theory
 from ritz.checks import singh2026, singh2026_attention
-from ritz.checks.check import dense_hessian, normal, squared_error, whole
+from ritz.checks.draws import normal, whole
+from ritz.checks.oracles import dense_hessian, squared_error
 
 seeds = st.integers(0, 2**32 - 1)
 patient = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))

@@ -8,9 +8,8 @@ from torch.func import grad, jvp, vjp, vmap
 from torch.testing import assert_close
 
 from ritz import theory
-from ritz.checks import checks as all_checks
-from ritz.checks import linear2026, papyan2020, singh2026, singh2026_attention
-from ritz.checks.check import normal
+from ritz.checks import all_checks, linear2026, papyan2020, singh2026, singh2026_attention
+from ritz.checks.draws import normal
 
 MODULES = (singh2026, singh2026_attention, linear2026)
 CHECKS = {(check.paper, check.result): check for module in MODULES for check in module.CHECKS}

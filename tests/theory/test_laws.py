@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest import approx
 from torch.testing import assert_close
 
-from ritz.checks.check import normal
+from ritz.checks.draws import normal
 from ritz.errors import ArgumentError
 from ritz.spectrum import Spectrum
 from ritz.theory import laws

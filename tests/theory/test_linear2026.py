@@ -11,8 +11,9 @@ from torch.func import grad
 from torch.testing import assert_close
 
 from ritz import theory
-from ritz.checks import errors, linear2026
-from ritz.checks.check import dense_gauss_newton, dense_hessian, normal, squared_error
+from ritz.checks import deviation, linear2026
+from ritz.checks.draws import normal
+from ritz.checks.oracles import dense_gauss_newton, dense_hessian, squared_error
 from ritz.errors import ArgumentError, RitzError
 
 CHECKS = {check.result: check for check in linear2026.CHECKS}
@@ -68,7 +69,7 @@ def diagonal_networks(draw):
 @patient
 @given(seeds)
 def test_closed_form_is_the_dense_hessian(check, seed):
-    assert errors(check, check.draw(seeded(seed))).small
+    assert deviation(check, check.draw(seeded(seed))).small
 
 
 DEGENERATE = [
@@ -80,20 +81,20 @@ DEGENERATE = [
 
 @pytest.mark.parametrize("check, name", DEGENERATE)
 def test_degenerate_case(check, name):
-    assert errors(check, check.degenerate(seeded())[name]).small
+    assert deviation(check, check.degenerate(seeded())[name]).small
 
 
 @pytest.mark.parametrize("result", ["two layers", "two layers, G", "two layers, ReLU", "two layers, leaky ReLU"])
 @patient
 @given(inputs=small_regressions())
 def test_small_whole_numbers_hit_every_degeneracy(result, inputs):
-    assert errors(CHECKS[result], inputs).small
+    assert deviation(CHECKS[result], inputs).small
 
 
 @patient
 @given(inputs=diagonal_networks())
 def test_aligned_networks_of_whole_numbers_hit_every_degeneracy(inputs):
-    assert errors(CHECKS["aligned layers"], inputs).small
+    assert deviation(CHECKS["aligned layers"], inputs).small
 
 
 def test_a_hidden_width_of_a_hundred_thousand_never_forms_a_matrix():
@@ -268,7 +269,7 @@ def balanced_example(widths=(3, 2, 4), sigma=(2.0, 1.0)):
 
 def test_eq_4_holds_for_columns_stacked_one_after_another_with_the_data_outside_the_brace():
     weights, X = [normal(seeded(i), *s) for i, s in enumerate(((4, 3), (2, 4), (3, 2)))], normal(seeded(9), 5, 3)
-    P, S = theory.linear._before(weights), theory.linear._after(weights)
+    P, S = theory.products_before(weights), theory.products_after(weights)
     assert P[1].shape == (4, 3)  # d₁ × d₀, which P₂X is not
     J = torch.func.jacfwd(lambda W: network([weights[0], W, weights[2]], X).T)(weights[1])  # (out, n, d₂, d₁)
     J = J.permute(1, 0, 3, 2).reshape(5 * 3, 4 * 2)  # both indices column-major

@@ -9,10 +9,11 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
 from ritz import theory
-from ritz.checks import errors, papyan2020
-from ritz.checks.check import dense_hessian, normal
+from ritz.checks import deviation, papyan2020
+from ritz.checks.draws import normal
+from ritz.checks.oracles import dense_hessian
 from ritz.errors import ArgumentError
-from ritz.theory.ccm import class_curvatures
+from ritz.theory.logistic_regression import class_curvatures
 
 CHECKS = {check.result: check for check in papyan2020.CHECKS}
 seeds = st.integers(0, 2**32 - 1)
@@ -32,7 +33,7 @@ def real(*numbers):
 @patient
 @given(seeds)
 def test_closed_form_is_the_expected_fisher_matrix(check, seed):
-    assert errors(check, check.draw(seeded(seed))).small
+    assert deviation(check, check.draw(seeded(seed))).small
 
 
 DEGENERATE = [
@@ -44,7 +45,7 @@ DEGENERATE = [
 
 @pytest.mark.parametrize("check, name", DEGENERATE)
 def test_degenerate_case(check, name):
-    assert errors(check, check.degenerate(seeded())[name]).small
+    assert deviation(check, check.degenerate(seeded())[name]).small
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from ritz import theory
-from ritz.checks import errors, singh2026, singh2026_attention
-from ritz.checks.check import dense_hessian, normal
+from ritz.checks import deviation, singh2026, singh2026_attention
+from ritz.checks.draws import normal
+from ritz.checks.oracles import dense_hessian
 from ritz.errors import ArgumentError, RitzError
 from ritz.operators import Operator, gauss_newton, hessian
 from ritz.risk import Risk
@@ -45,7 +46,7 @@ def small_regressions(draw):
 @patient
 @given(seeds)
 def test_closed_form_is_the_dense_hessian(check, seed):
-    found = errors(check, check.draw(seeded(seed)))
+    found = deviation(check, check.draw(seeded(seed)))
     assert found.values <= 1e-10 and found.vectors <= 1e-9
 
 
@@ -58,7 +59,7 @@ DEGENERATE = [
 
 @pytest.mark.parametrize("check, name", DEGENERATE)
 def test_degenerate_case(check, name):
-    found = errors(check, check.degenerate(seeded())[name])
+    found = deviation(check, check.degenerate(seeded())[name])
     assert found.values <= 1e-10 and found.vectors <= 1e-9
 
 
@@ -66,7 +67,7 @@ def test_degenerate_case(check, name):
 @patient
 @given(inputs=small_regressions())
 def test_small_whole_numbers_hit_every_degeneracy(result, inputs):
-    assert errors(CHECKS[result], inputs).small
+    assert deviation(CHECKS[result], inputs).small
 
 
 def test_a_million_units_and_samples_never_form_a_matrix():

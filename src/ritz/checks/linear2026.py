@@ -12,7 +12,9 @@ from torch import Generator, Tensor
 from torch.nn.functional import cross_entropy, leaky_relu
 
 from .. import theory
-from .check import Check, dense_gauss_newton, dense_hessian, normal, scale, squared_error, whole
+from .check import Check
+from .draws import normal, scale, whole
+from .oracles import dense_gauss_newton, dense_hessian, squared_error
 
 PAPER = "linear2026"
 SMOOTHING = 0.1  # of labels: without it a confident network has no curvature left to measure rounding by

@@ -9,7 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from .. import theory
-from .check import Check, scale, whole
+from .check import Check
+from .draws import scale, whole
 
 PAPER = "Papyan 2020"
 Inputs = tuple[Any, ...]

@@ -11,7 +11,9 @@ from torch import Generator, Tensor
 from torch.nn.functional import leaky_relu, softplus
 
 from .. import theory
-from .check import Check, dense_gauss_newton, dense_hessian, normal, scale, squared_error, whole, width
+from .check import Check
+from .draws import normal, scale, whole, width
+from .oracles import dense_gauss_newton, dense_hessian, squared_error
 
 PAPER = "Singh et al. 2026"
 Inputs = tuple[Any, ...]

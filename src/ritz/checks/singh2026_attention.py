@@ -10,7 +10,9 @@ import torch
 from torch import Generator, Tensor
 
 from .. import theory
-from .check import Check, dense_gauss_newton, dense_hessian, normal, scale, squared_error, whole, width
+from .check import Check
+from .draws import normal, scale, whole, width
+from .oracles import dense_gauss_newton, dense_hessian, squared_error
 
 PAPER = "Singh et al. 2026"
 Inputs = tuple[Any, ...]

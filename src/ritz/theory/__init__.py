@@ -1,7 +1,8 @@
 """Closed forms of Hessian spectra: weights and data in, named lines with eigenvectors out."""
 
 from . import laws
-from .aligned import aligned_linear, balanced_linear, balanced_solution
+from .aligned_layers import aligned_linear, balanced_linear, balanced_solution
+from .assumptions import balanced_weights, balancedness, input_scale, whitened, whiteness
 from .attention import (
     AttentionBounds,
     AttentionScalars,
@@ -11,26 +12,13 @@ from .attention import (
     attention_scalars,
     self_attention,
 )
-from .ccm import Gaps, ccm_error_rate, ccm_gaps, logistic_ccm
-from .closed_form import ClosedForm, Comparison, Group, GroupError, NoEigenvectorsError, compare
-from .compression import linear_pair, relu_pair, two_layer_linear, two_layer_relu
+from .closed_form import ClosedForm, Group, NoEigenvectorsError, shifted
+from .comparison import Comparison, GroupError, compare
+from .deep_linear import linear_gauss_newton, linear_trace, shallow_linear, sharpness_bound, spectral_norm_bound
 from .layer_products import product_without, products_after, products_before
-from .linear import (
-    balanced_weights,
-    balancedness,
-    input_scale,
-    linear_gauss_newton,
-    linear_trace,
-    shallow_linear,
-    sharpness_bound,
-    spectral_norm_bound,
-    whitened,
-    whiteness,
-)
-from .multi import bias_network, diagonal_network, multi_input_network, multi_output_network, paired_outliers
-from .pairs import shifted
-from .single_output import Spectra, linear_spectra, relu_spectra
-from .two_layer import (
+from .logistic_regression import Gaps, ccm_error_rate, ccm_gaps, logistic_ccm
+from .outlier_pairs import bias_network, paired_outliers
+from .scalar_networks import (
     Phase,
     SharpnessTerms,
     invariant_bulk,
@@ -40,6 +28,9 @@ from .two_layer import (
     relu_network,
     sharpness_terms,
 )
+from .several_inputs import diagonal_network, multi_input_network, multi_output_network
+from .single_output import Spectra, linear_spectra, relu_spectra
+from .two_layer_compression import linear_pair, relu_pair, two_layer_linear, two_layer_relu
 
 __all__ = [
     # what a closed form is

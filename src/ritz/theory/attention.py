@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.func import grad
 
 from ..errors import ArgumentError
-from .closed_form import ClosedForm, Group
-from .matrices import fits
-from .pairs import Pair, embedded, numbered, same_length, vector
+from .arguments import check_lengths, check_sizes, vector
+from .closed_form import ClosedForm, Group, eigenlines
+from .inner_products import Pair, embedded
 
 PerSequence = Shaped[Tensor, "..."] | Sequence[Shaped[Tensor, "..."]] | None
 
@@ -101,7 +101,7 @@ def attention_product(
     Not in the papers in this generality.
     """
     w_q, w_k = vector("w_q", w_q), vector("w_k", w_k)
-    same_length(w_q=w_q, w_k=w_k)
+    check_lengths(w_q=w_q, w_k=w_k)
     root = len(w_q) ** 0.5
     at = (torch.as_tensor(w_v, dtype=torch.float64, device=w_q.device).reshape(()), (w_q @ w_k) / root)
     by_v, by_s = grad(loss, 0), grad(loss, 1)
@@ -174,10 +174,10 @@ def attention_scalars(
     Averages over all positions of all sequences. Singh et al. (2026), Sec. 3.3; for G and for batches not in the paper.
     """
     w_q, w_k = vector("w_q", w_q), vector("w_k", w_k)
-    same_length(w_q=w_q, w_k=w_k)
+    check_lengths(w_q=w_q, w_k=w_k)
     value, d = float(w_v), len(w_q)
     xs, ys = _sequences("x", x), _sequences("y", y)
-    same_length(x=torch.empty(len(xs)), y=torch.empty(len(ys)))
+    check_lengths(x=torch.empty(len(xs)), y=torch.empty(len(ys)))
     biases, masks = _per_sequence(scores_bias, x, len(xs)), _per_sequence(mask, x, len(xs))
     s = (w_q @ w_k) / d**0.5
     sums = sum(_sums(value, s, *each, gauss_newton) for each in zip(xs, ys, biases, masks, strict=True))
@@ -189,7 +189,7 @@ def _sums(
     w_v: float, s: Tensor, x: Tensor, y: Tensor, bias: Tensor | None, mask: Tensor | None, gauss_newton: bool
 ) -> Tensor:
     """n·(F_vv, F_vs, F_s, F_ss) of one sequence: ∂m₁/∂s = x ⊙ m₂ and ∂²m₁/∂s² = x ⊙ x ⊙ m₃."""
-    fits("a sequence and its targets differ in length", len(y), len(x))
+    check_sizes("a sequence and its targets differ in length", len(y), len(x))
     m1, m2, m3 = attention_moments(_attention(s, x, bias, mask), x)
     delta = torch.zeros_like(y) if gauss_newton else w_v * m1 - y
     slope, bend = x * m2, x * x * m3
@@ -239,7 +239,7 @@ def _closed_form(scalars: AttentionScalars, w_q: Tensor, w_k: Tensor) -> ClosedF
     def lift(Z: Tensor) -> Tensor:
         return torch.cat([Z[:1], pair.frame() @ Z[1:]])
 
-    outliers = numbered(_reduced(scalars, pair), "outlier", lift)
+    outliers = eigenlines(_reduced(scalars, pair), "outlier", lift)
     bulk = [
         Group("bulk +", scalars.gamma, len(w_q) - 1, lambda count: pair.bulk(1, count)),
         Group("bulk -", -scalars.gamma, len(w_q) - 1, lambda count: pair.bulk(-1, count)),
@@ -262,5 +262,5 @@ def _sequences(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
 def _per_sequence(given: PerSequence, x: Tensor | Sequence[Tensor], count: int) -> list[Tensor | None]:
     if given is None or isinstance(given, Tensor):
         return [given] * count
-    fits("the list of biases or masks and the list of sequences", len(given), count)
+    check_sizes("the list of biases or masks and the list of sequences", len(given), count)
     return list(given)

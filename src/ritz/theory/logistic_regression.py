@@ -14,7 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import ArgumentError
-from .closed_form import ClosedForm, Group, complement
+from .bases import complement
+from .closed_form import ClosedForm, Group
 
 
 def logistic_ccm(

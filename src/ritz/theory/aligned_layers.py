@@ -17,10 +17,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..errors import ArgumentError
-from .closed_form import ClosedForm, Group, complement
+from .arguments import matrix, regression
+from .assumptions import TOLERANCE, white_scale
+from .bases import EPS, above_rounding, complement
+from .closed_form import ClosedForm, Group
 from .layer_products import product
-from .linear import TOLERANCE, require_white
-from .matrices import EPS, above_rounding, matrix, regression
 
 LINKED = 1e-10  # a factor below this times the norm ends a direction: above what rounding grows to on the way round
 GOLDEN = 0.6180339887498949  # multiples of it, modulo one, are spread as evenly as can be
@@ -47,7 +48,7 @@ def aligned_linear(
     "directions i, j: n"; what rounding cannot tell from zero is one line "zero". Not in the papers.
     """
     Ws, X, Y = regression(weights, X, Y)
-    sigma_x = require_white(X)
+    sigma_x = white_scale(X)
     R = (X @ product(Ws).T - Y).T @ X / len(X)
     norms = [float(torch.linalg.matrix_norm(W, 2)) for W in Ws]
     scale = sigma_x**2 * prod(norms) + float((Y.T @ X).norm()) / len(X)  # what R is a difference of
@@ -90,7 +91,7 @@ def balanced_solution(
     rank of YᵀX, what it cuts off remains as residual ρᵢ = -σᵢ(YᵀX)/N and the Hessian is more than G.
     """
     X, Y = matrix("X", X), matrix("Y", Y)
-    sigma_x = require_white(X)
+    sigma_x = white_scale(X)
     hidden = [widths] * (depth - 1) if isinstance(widths, int) else list(widths)
     if depth < 1 or len(hidden) != depth - 1 or len(X) != len(Y):
         raise ArgumentError(
@@ -131,8 +132,8 @@ def _lines(directions: Directions, sigma_x: float) -> ClosedForm:
     above = torch.where(above > 1e-200, above, 1.0)
     values, vectors = torch.linalg.eigh(blocks + torch.diag_embed((~exists) * above[:, None]))
     block, line = (torch.arange(values.shape[1]) < exists.sum(1, keepdim=True)).nonzero().T
-    chosen, Z = values[block, line], vectors[block, :, line].T  # (2L, n)
-    small = chosen.abs() <= 100 * EPS * float(chosen.abs().max())
+    eigenvalues, Z = values[block, line], vectors[block, :, line].T  # (2L, n)
+    small = eigenvalues.abs() <= 100 * EPS * float(eigenvalues.abs().max())
 
     def lifted(which: Tensor) -> Tensor:
         return _lift(directions, first[block[which]], second[block[which]], Z[:, which])
@@ -144,7 +145,7 @@ def _lines(directions: Directions, sigma_x: float) -> ClosedForm:
         return f"directions {int(first[b]) + 1}, {int(second[b]) + 1}: {n + 1}"
 
     kept, zeros = (~small).nonzero()[:, 0], small.nonzero()[:, 0]
-    groups = [Group(name(int(block[n]), int(line[n])), float(chosen[n]), 1, basis(n[None])) for n in kept]
+    groups = [Group(name(int(block[n]), int(line[n])), float(eigenvalues[n]), 1, basis(n[None])) for n in kept]
     return ClosedForm([*groups, Group("zero", 0.0, len(zeros), basis(zeros))])
 
 
@@ -196,20 +197,20 @@ def _directions(weights: Sequence[Tensor], R: Tensor, norms: Sequence[float]) ->
     """
     R = R if float(R.norm()) > LINKED * norms[-1] else torch.zeros_like(R)
     maps = [C / (norm or 1.0) for C, norm in zip([*weights, R.T], [*norms[:-1], float(R.norm())], strict=True)]
-    depth, begun, at_input = len(weights), [], [R.new_zeros(R.shape[1], 0)]
+    depth, pieces, at_input = len(weights), [], [R.new_zeros(R.shape[1], 0)]
     for level in [*range(1, depth + 1), 0]:
         reached = _range(maps[level - 1]) if level else torch.cat(at_input, 1)
         free = complement(reached, max(len(reached) - reached.shape[1], 0))
-        begun.append(_followed(maps, level, free @ _common_eigenvectors(maps, level, free)))
-        at_input.append(begun[-1][0][:, begun[-1][0].any(0)])
-    bases = [torch.cat([piece[level] for piece in begun], 1) for level in range(depth + 1)]
+        pieces.append(_unit_vectors(maps, level, free @ _common_eigenvectors(maps, level, free)))
+        at_input.append(pieces[-1][0][:, pieces[-1][0].any(0)])
+    bases = [torch.cat([piece[level] for piece in pieces], 1) for level in range(depth + 1)]
     factors = torch.stack([((U.T @ W).T * V).sum(0) for W, V, U in zip(weights, bases, bases[1:], strict=False)])
     residuals = ((bases[-1].T @ R).T * bases[0]).sum(0)
     order = factors.sum(0).argsort(descending=True, stable=True)
     bases = [U[:, order] for U in bases]
-    found = Directions(factors[:, order], residuals[order], torch.stack([U.any(0) for U in bases]), tuple(bases))
-    _check_aligned(found, [*weights, R], norms)
-    return found
+    directions = Directions(factors[:, order], residuals[order], torch.stack([U.any(0) for U in bases]), tuple(bases))
+    _check_aligned(directions, [*weights, R], norms)
+    return directions
 
 
 def _range(C: Tensor) -> Tensor:
@@ -227,30 +228,30 @@ def _common_eigenvectors(maps: Sequence[Tensor], level: int, free: Float[Tensor,
     return torch.linalg.eigh(total + GOLDEN * (loop + loop.T)).eigenvectors
 
 
-def _followed(maps: Sequence[Tensor], start: int, V: Float[Tensor, "d q"]) -> dict[int, Tensor]:
+def _unit_vectors(maps: Sequence[Tensor], start: int, V: Float[Tensor, "d q"]) -> dict[int, Tensor]:
     """The unit vectors u_{ℓ,i} ∝ C u_{ℓ-1,i} of directions that begin with V, at every level; zero once they end.
 
     Orthogonalised from the largest factor down, so that rounding in the large ones does not grow in the small.
     """
-    found = {start: V}
+    vectors = {start: V}
     for step in range(len(maps) - 1):
         level = (start + step) % len(maps)
-        image = maps[level] @ found[level]
+        image = maps[level] @ vectors[level]
         alive = image.norm(dim=0) > LINKED
         order = image.norm(dim=0).argsort(descending=True)[: min(int(alive.sum()), len(image))]
         Q, triangle = torch.linalg.qr(image[:, order])
         following = torch.zeros_like(image)
         following[:, order] = Q * triangle.diagonal().sign()
-        found[(level + 1) % len(maps)] = following
-    return found
+        vectors[(level + 1) % len(maps)] = following
+    return vectors
 
 
-def _check_aligned(found: Directions, matrices: Sequence[Tensor], norms: Sequence[float]) -> None:
-    assert found.bases is not None
-    pairs = [*zip(found.bases[1:], found.bases, strict=False), (found.bases[-1], found.bases[0])]
-    rebuilt = [U * d @ V.T for (U, V), d in zip(pairs, [*found.factors, found.residuals], strict=True)]
+def _check_aligned(directions: Directions, matrices: Sequence[Tensor], norms: Sequence[float]) -> None:
+    assert directions.bases is not None
+    pairs = [*zip(directions.bases[1:], directions.bases, strict=False), (directions.bases[-1], directions.bases[0])]
+    rebuilt = [U * d @ V.T for (U, V), d in zip(pairs, [*directions.factors, directions.residuals], strict=True)]
     errors = [float((A - B).norm()) / (norm or 1.0) for A, B, norm in zip(matrices, rebuilt, norms, strict=True)]
-    complete = all(int(here.sum()) == len(U) for here, U in zip(found.present, found.bases, strict=True))
+    complete = all(int(here.sum()) == len(U) for here, U in zip(directions.present, directions.bases, strict=True))
     if max(errors) > TOLERANCE or not complete:
         raise ArgumentError(
             f"The layers and the residual share no singular vectors: they differ by {max(errors):.2g}, relative.",

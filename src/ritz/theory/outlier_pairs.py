@@ -1,4 +1,4 @@
-"""Two-layer linear networks with several inputs or outputs or a bias, and the outliers that pair up to tr H / D."""
+"""Two-layer linear networks whose outliers pair up to tr H / D: white inputs, orthogonal layers, or a bias."""
 
 from __future__ import annotations
 
@@ -10,74 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import ArgumentError
-from .closed_form import ClosedForm, Group, complement, from_complement, in_complement, unit
-from .compression import two_layer_linear
-from .matrices import fits, matrix
-from .pairs import Pair, coupled, embedded, numbered, same_length, vector
+from .arguments import check_lengths, check_sizes, matrix, vector
+from .bases import complement, from_complement, in_complement, unit
+from .closed_form import ClosedForm, Group, eigenlines
+from .inner_products import Pair, coupled, embedded
+from .two_layer_compression import two_layer_linear
 
-ASSUMED = 1e-12  # how well an assumption must hold, relative: ten times less than the error that is promised
-
-
-def multi_input_network(
-    W: Float[Tensor, "d m"],
-    V: Float[Tensor, "d m"],
-    X: Float[Tensor, "N d"],
-    y: Float[Tensor, " N"],
-    *,
-    gauss_newton: bool = False,
-) -> ClosedForm:
-    """H of f(x) = Σ_d ⟨w_d,v_d⟩x_d: bulk ±δx_d (m - 1 each), 2D outliers eig diag(δx₁, -δx₁, …) + P Σ Pᵀ.
-
-    Rows are w_d and v_d, coordinates (V, W). Where Σ = XᵀX/N is diagonal, the inputs decouple and each has lines of
-    its own ("input 1, outlier 1"): Singh et al. (2026), Cor B.1 and eq (113). Not in the papers for correlated
-    inputs.
-    """
-    W, V, X, y = matrix("W", W), matrix("V", V), matrix("X", X), vector("y", y)
-    _check_rows(W, V)
-    fits(f"W of shape {tuple(W.shape)} is applied to X of shape {tuple(X.shape)}", X.shape[1], len(W))
-    same_length(X=X, y=y)
-    delta = (X @ (W * V).sum(1) - y) @ X / len(X)
-    slopes = 0.0 * delta if gauss_newton else delta
-    return ClosedForm(coupled(_row_pairs(W, V, "input"), slopes, X.T @ X / len(X), 2 * W.numel()))
-
-
-def diagonal_network(
-    w: Float[Tensor, " d"],
-    v: Float[Tensor, " d"],
-    X: Float[Tensor, "N d"],
-    y: Float[Tensor, " N"],
-    *,
-    gauss_newton: bool = False,
-) -> ClosedForm:
-    """H of the diagonal linear network f(x) = Σ_d w_d v_d x_d: `multi_input_network` with m = 1, so no bulk.
-
-    Singh et al. (2026), App. B.4.1.
-    """
-    w, v = vector("w", w), vector("v", v)
-    return multi_input_network(w[:, None], v[:, None], X, y, gauss_newton=gauss_newton)
-
-
-def multi_output_network(
-    W: Float[Tensor, "k m"],
-    V: Float[Tensor, "k m"],
-    x: Float[Tensor, " N"],
-    Y: Float[Tensor, "N k"],
-    *,
-    gauss_newton: bool = False,
-) -> ClosedForm:
-    """H of f(x)_k = ⟨w_k,v_k⟩x: one linear network for each output, "output 1, bulk +" and so on.
-
-    Rows are w_k and v_k, coordinates (V, W). Singh et al. (2026), Cor B.2 and B.3; the sign as in `linear_network`.
-    """
-    W, V, x, Y = matrix("W", W), matrix("V", V), vector("x", x), matrix("Y", Y)
-    _check_rows(W, V)
-    fits(f"W of shape {tuple(W.shape)} is compared with Y of shape {tuple(Y.shape)}", Y.shape[1], len(W))
-    same_length(x=x, Y=Y)
-    delta = x @ (torch.outer(x, (W * V).sum(1)) - Y) / len(x)
-    curvature = x.square().mean() * torch.eye(len(W), dtype=x.dtype, device=x.device)
-    return ClosedForm(
-        coupled(_row_pairs(W, V, "output"), 0.0 * delta if gauss_newton else delta, curvature, 2 * W.numel())
-    )
+TOLERANCE = 1e-12  # how well an assumption must hold, relative: ten times less than the error that is promised
 
 
 def bias_network(
@@ -97,16 +36,16 @@ def bias_network(
     any weights and data.
     """
     w, v, b, x, y = (vector(name, given) for name, given in (("w", w), ("v", v), ("b", b), ("x", x), ("y", y)))
-    same_length(w=w, v=v, b=b)
-    same_length(x=x, y=y)
+    check_lengths(w=w, v=v, b=b)
+    check_lengths(x=x, y=y)
     V, X = torch.stack([v, b], 1), torch.stack([x, torch.ones_like(x)], 1)
     columns = torch.arange(3 * len(w)).reshape(3, -1)
     rows = torch.cat([columns[:2].T.flatten(), columns[2]])  # of v and b interleaved, then of w
     if not gauss_newton and len(w) > 1 and not any(_violations(w, V, X, y, uncorrelated=True)):
-        found = paired_outliers(w, V, X, y)
+        form = paired_outliers(w, V, X, y)
     else:
-        found = two_layer_linear(V, w[None], X, y[:, None], gauss_newton=gauss_newton)
-    return ClosedForm(embedded(line, rows, len(rows)) for line in found.groups)
+        form = two_layer_linear(V, w[None], X, y[:, None], gauss_newton=gauss_newton)
+    return ClosedForm(embedded(line, rows, len(rows)) for line in form.groups)
 
 
 def paired_outliers(
@@ -120,9 +59,9 @@ def paired_outliers(
     assumptions; Thm B.1 is D = 2 with κ = 0. Not in the papers for D > 2.
     """
     w, V, X, y = vector("w", w), matrix("V", V), matrix("X", X), vector("y", y)
-    same_length(w=w, V=V)
-    same_length(X=X, y=y)
-    fits(f"V of shape {tuple(V.shape)} is applied to X of shape {tuple(X.shape)}", X.shape[1], V.shape[1])
+    check_lengths(w=w, V=V)
+    check_lengths(X=X, y=y)
+    check_sizes(f"V of shape {tuple(V.shape)} is applied to X of shape {tuple(X.shape)}", X.shape[1], V.shape[1])
     _check_assumptions(w, V, X, y)
     sector = _Sector.of(w, V, X, y)
     return ClosedForm([*sector.scalar(), *sector.triples(), sector.zeros()])
@@ -175,7 +114,7 @@ class _Sector:
         D, W = self.E.shape[1], float(self.w @ self.w)
         cross = self.sigma2 * (self.nu * W) ** 0.5
         M = [[self.sigma2 * W, cross, 0.0], [cross, self.sigma2 * self.nu, self.d], [0.0, self.d, 0.0]]
-        lines = numbered(torch.tensor(M, dtype=torch.float64), "triple", lambda Z: Z)
+        lines = eigenlines(torch.tensor(M, dtype=torch.float64), "triple", lambda Z: Z)
         return [replace(line, multiplicity=D - 1, basis=self._triple(line.basis)) for line in lines if line.basis]
 
     def zeros(self) -> Group:
@@ -210,12 +149,12 @@ def _violations(w: Tensor, V: Tensor, X: Tensor, y: Tensor, *, uncorrelated: boo
     first = unit(c)
     left = moment if uncorrelated or not c.any() else moment - (first @ moment) * first
     size = float(S.diag().mean() * (gram.diag().mean() + w @ w) + (S @ c - moment).norm())  # that of the largest line
-    found = {
+    departures = {
         "VᵀV is not νI": _unevenness(gram),
         "XᵀX/N is not σ²I": _unevenness(S),
         "E[yx] is not 0" if uncorrelated else "E[yx] is not parallel to Vᵀw": float(left.norm()) / (size or 1.0),
     }
-    return [f"{what} (by {how:.1e}, relative)" for what, how in found.items() if not how <= ASSUMED]
+    return [f"{what} (by {how:.1e}, relative)" for what, how in departures.items() if not how <= TOLERANCE]
 
 
 def _unevenness(A: Tensor) -> float:
@@ -233,18 +172,4 @@ def _check_assumptions(w: Tensor, V: Tensor, X: Tensor, y: Tensor) -> None:
             f"The paired outliers are not exact here: {'; '.join(broken)}.",
             "They need orthogonal columns of equal norm, white inputs, and targets that follow them along Vᵀw alone.",
             "theory.two_layer_linear(V, w[None], X, y[:, None]) is exact for any weights and data.",
-        )
-
-
-def _row_pairs(W: Tensor, V: Tensor, what: str) -> list[Pair]:
-    rows = torch.arange(2 * W.numel()).reshape(2, *W.shape)
-    return [Pair(f"{what} {i + 1}, ", W[i], V[i], rows[:, i].flatten()) for i in range(len(W))]
-
-
-def _check_rows(W: Tensor, V: Tensor) -> None:
-    if W.shape != V.shape:
-        raise ArgumentError(
-            f"W has shape {tuple(W.shape)} and V has shape {tuple(V.shape)}.",
-            "Row d of both holds the weights of input (or output) d: w_d and v_d, m entries each.",
-            "Give both as D × m (or K × m) tensors, without the zero blocks of the papers' block-diagonal form.",
         )

@@ -8,7 +8,7 @@ by radicals, so that w = ±v, zero residuals and single units need no care.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -16,9 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..errors import ArgumentError
-from .closed_form import ClosedForm, Group, complement, unit
-from .matrices import fits
+from .bases import complement, unit
+from .closed_form import Group, eigenlines
 
 ROOT = 0.5**0.5
 DECOUPLED = 1e-13  # |Cₛₜ|/√(Cₛₛ Cₜₜ) below which two pairs cannot move each other's lines by more than rounding
@@ -65,21 +64,6 @@ def coupled(
     return lines + _joint_outliers(pairs, slopes, curvature, size)
 
 
-def numbered(M: Float[Tensor, "r r"], name: str, lift: Callable[[Tensor], Tensor]) -> list[Group]:
-    """A line "name i" for each eigenvalue of a small symmetric matrix, largest first, zeros included.
-
-    `lift` maps its eigenvectors (r, k) to those of the large one, (n, k).
-    """
-    values, Z = torch.linalg.eigh(M)
-    columns = Z.flip(1).split(1, 1)
-
-    def basis(column: Tensor) -> Callable[[int], Tensor]:
-        return lambda count: lift(column[:, :count])
-
-    lines = zip(values.flip(0).tolist(), columns, strict=True)
-    return [Group(f"{name} {i}", value, 1, basis(column)) for i, (value, column) in enumerate(lines, 1)]
-
-
 def embedded(line: Group, rows: Int[Tensor, " r"], size: int) -> Group:
     """The same line in a larger space, its coordinates at `rows` of `size`."""
     basis = line.basis
@@ -93,34 +77,6 @@ def coordinates(name: str, rows: Int[Tensor, " r"], size: int) -> Group:
     )
 
 
-def vector(name: str, given: Tensor) -> Float[Tensor, " m"]:
-    """A vector in float64 on the CPU; refused unless it is finite, one-dimensional and not empty."""
-    if given.ndim != 1 or not given.numel() or not bool(given.isfinite().all()):
-        raise ArgumentError(
-            f"{name} has shape {tuple(given.shape)}"
-            + ("." if bool(given.isfinite().all()) else " and NaN or infinite entries."),
-            "Here a closed form takes finite vectors: one number per hidden unit, or one per example.",
-            f"Flatten it, {name}.flatten(), or look for the overflow that made it infinite.",
-        )
-    return given.detach().to("cpu", torch.float64)
-
-
-def same_length(**vectors: Tensor) -> None:
-    """Refuse vectors or rows that should be equally many and are not."""
-    (first, reference), *others = vectors.items()
-    for name, other in others:
-        fits(
-            f"{name} of shape {tuple(other.shape)} goes with {first} of shape {tuple(reference.shape)}",
-            len(other),
-            len(reference),
-        )
-
-
-def shifted(closed_form: ClosedForm, shift: float) -> ClosedForm:
-    """The spectrum of A + shift·I, with the same eigenvectors: what weight decay (μ/2)‖θ‖² adds."""
-    return ClosedForm(replace(group, value=group.value + shift) for group in closed_form.groups)
-
-
 def _bulk(pair: Pair, d: float, size: int) -> list[Group]:
     m = len(pair.w)
     plus = Group(f"{pair.name}bulk +", d, m - 1, lambda count: pair.bulk(1, count))
@@ -131,7 +87,7 @@ def _bulk(pair: Pair, d: float, size: int) -> list[Group]:
 def _two_outliers(pair: Pair, d: float, c: float) -> list[Group]:
     p, q = pair.norms
     M = torch.tensor([[d + c * p * p, c * p * q], [c * p * q, c * q * q - d]], dtype=torch.float64)
-    lines = numbered(M, f"{pair.name}outlier", lambda Z: pair.frame() @ Z)
+    lines = eigenlines(M, f"{pair.name}outlier", lambda Z: pair.frame() @ Z)
     large = max((line.value for line in lines), key=abs)
     if large:  # Vieta: the small one loses no digits to the large one
         small = -d * (d + 2 * c * float(pair.w @ pair.v)) / large
@@ -153,7 +109,7 @@ def _joint_outliers(pairs: Sequence[Pair], slopes: Tensor, curvature: Tensor, si
         parts = [frame @ piece for frame, piece in zip(frames(), Z.split(2), strict=True)]
         return _spread(torch.cat(parts), rows, size)
 
-    return numbered(M, "outlier", lift)
+    return eigenlines(M, "outlier", lift)
 
 
 def _spread(Z: Float[Tensor, "r k"], rows: Tensor, size: int) -> Float[Tensor, "n k"]:

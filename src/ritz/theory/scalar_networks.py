@@ -16,8 +16,10 @@ from torch import Tensor
 from torch.func import grad
 
 from ..errors import ArgumentError
-from .closed_form import ClosedForm, complement
-from .pairs import ROOT, Pair, coordinates, coupled, same_length, vector
+from .arguments import check_lengths, vector
+from .bases import complement
+from .closed_form import ClosedForm
+from .inner_products import ROOT, Pair, coordinates, coupled
 
 MEANINGS = {
     "imbalance": "the norms of the two layers differ",
@@ -54,7 +56,7 @@ def product_network(
     Where F'' < 0 the outliers lie below the bulk. Not in the papers beyond the squared error.
     """
     w, v = vector("w", w), vector("v", v)
-    same_length(w=w, v=v)
+    check_lengths(w=w, v=v)
     c = w @ v
     slope, curvature = grad(loss)(c), grad(grad(loss))(c)
     return _one_pair(w, v, 0.0 * slope if gauss_newton else slope, curvature)
@@ -139,7 +141,7 @@ def invariant_bulk(w: Float[Tensor, " m"], v: Float[Tensor, " m"]) -> tuple[Floa
     has dimension m. Singh et al. (2026), Cor 3.1.
     """
     w, v = vector("w", w), vector("v", v)
-    same_length(w=w, v=v)
+    check_lengths(w=w, v=v)
     spaces = [complement(u[:, None] if u.any() else u[:, None][:, :0], len(u) - bool(u.any())) for u in (w + v, w - v)]
     return ROOT * torch.cat([spaces[0], spaces[0]]), ROOT * torch.cat([spaces[1], -spaces[1]])
 
@@ -198,6 +200,6 @@ def _moments(x: Tensor, residuals: Tensor) -> tuple[Tensor, Tensor]:
 
 def _scalar_regression(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     w, v, x, y = vector("w", w), vector("v", v), vector("x", x), vector("y", y)
-    same_length(w=w, v=v)
-    same_length(x=x, y=y)
+    check_lengths(w=w, v=v)
+    check_lengths(x=x, y=y)
     return w, v, x, y

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.func import grad, jacfwd
 
 from ..errors import ArgumentError
-from .closed_form import ClosedForm, Group, complement
-from .matrices import EPS, applied, eigenlines, layers, regression, span
+from .arguments import applied, layers, regression
+from .bases import EPS, complement, span
+from .closed_form import ClosedForm, Group, eigenlines
 
 ROWS = 20_000  # of the compressed matrix, beyond which it is refused: 3.2 GB, and hours to diagonalise
 
@@ -148,8 +149,8 @@ def _patterns(W1: Tensor, X: Tensor, slope: float) -> tuple[Tensor, Tensor]:
 
 
 def _folds(W1: Tensor, W2: Tensor, members: Tensor, R: Tensor) -> list[Fold]:
-    found = [(members == g).nonzero()[:, 0] for g in range(len(R))]
-    return [Fold(units, span(torch.cat([W1[units], W2.T[units]], 1)), R[g]) for g, units in enumerate(found)]
+    patterns = [(members == g).nonzero()[:, 0] for g in range(len(R))]
+    return [Fold(units, span(torch.cat([W1[units], W2.T[units]], 1)), R[g]) for g, units in enumerate(patterns)]
 
 
 def _compressed(folds: list[Fold], W1: Tensor, W2: Tensor, num_rest: int = 0) -> tuple[Tensor, Tensor]:
@@ -204,7 +205,7 @@ def _closed_form(folds: list[Fold], H: Tensor, W1: Tensor, W2: Tensor, num_rest:
         A, B, phi = Z.split([r * d, k * r, num_rest])
         return torch.cat([_unfolded(folds, A.view(r, d, -1), m), _unfolded(folds, B.view(k, r, -1), m, 1), phi])
 
-    outliers = _with_one_zero(eigenlines(H, lambda i: f"outlier {i + 1}", lift))
+    outliers = _with_one_zero(eigenlines(H, "outlier", lift))
     prefixes = [f"pattern {g + 1}, " if len(folds) > 1 else "" for g in range(len(folds))]
     bulks = [_bulk(prefix, fold, m, num_rest) for prefix, fold in zip(prefixes, folds, strict=True)]
     return ClosedForm([*outliers, *(line for bulk in bulks for line in bulk)])

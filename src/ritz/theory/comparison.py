@@ -1,0 +1,131 @@
+"""How far a closed form is from what was measured: the largest errors of eigenvalues and eigenvectors, line by line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError
+from ..spectrum import Spectrum
+from .closed_form import ClosedForm, Group, columns, table
+
+DENSE_SIZE = 2000  # up to this size `compare` diagonalises: a second or two in float64
+COLUMNS = 16  # eigenvectors per group that `compare` multiplies with beyond it
+
+
+@dataclass(frozen=True)
+class GroupError:
+    """How far one line is from what was measured, in the units of the eigenvalues."""
+
+    name: str
+    multiplicity: int
+    value: float  # largest |λ - measured λ|
+    residual: float | None  # largest ‖A z - λ z‖ over unit eigenvectors z; None: no eigenvectors, or no operator
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """The largest errors of a closed form, group by group; as a whole, relative to max |λ|."""
+
+    groups: tuple[GroupError, ...]
+    scale: float
+
+    @property
+    def value(self) -> float:
+        """Largest error of an eigenvalue, relative to max |λ|."""
+        return max((group.value for group in self.groups), default=0.0) / self.scale
+
+    @property
+    def residual(self) -> float | None:
+        """Largest residual of an eigenvector, relative to max |λ|; None where no eigenvector could be compared."""
+        known = [group.residual for group in self.groups if group.residual is not None]
+        return max(known) / self.scale if known else None
+
+    def __repr__(self) -> str:
+        rows = [
+            (g.name, f"× {g.multiplicity}", f"{g.value:.1e}", "" if g.residual is None else f"{g.residual:.1e}")
+            for g in self.groups
+        ]
+        head = f"Comparison(max |λ| = {self.scale:.6g}; columns: line, multiplicity, error of λ, residual of z)"
+        return "\n".join([head, *table(rows)])
+
+
+def compare(closed_form: ClosedForm, measured: Any) -> Comparison:
+    """The largest errors |λ - λ'| and ‖A z - λ z‖ of each group against an operator, a matrix or an exact Spectrum.
+
+    Up to 2000 parameters the operator is diagonalised and every eigenvector is multiplied; beyond, the first 16
+    eigenvectors of each group are, and the error of λ is that of their Ritz values.
+    """
+    if isinstance(measured, Spectrum):
+        _check_exact(measured)
+        return _sorted_comparison(closed_form, _eigenvalues_of(measured))
+    size = len(measured) if isinstance(measured, Tensor) else measured.size
+    _check_size(closed_form, size)
+    if size > DENSE_SIZE and not isinstance(measured, Tensor):
+        return _ritz_comparison(closed_form, measured)
+    A = (measured if isinstance(measured, Tensor) else measured.dense()).to(torch.float64)
+    return _sorted_comparison(closed_form, torch.linalg.eigvalsh(A), A)
+
+
+def _sorted_comparison(closed_form: ClosedForm, measured: Tensor, A: Tensor | None = None) -> Comparison:
+    _check_size(closed_form, len(measured))
+    values, counts = columns(closed_form.groups)
+    labels = torch.arange(len(values)).repeat_interleave(counts)
+    expected, order = values.repeat_interleave(counts).sort(stable=True)
+    gaps = (expected - measured.to(expected).sort().values).abs()
+    worst = torch.zeros(len(values), dtype=torch.float64).scatter_reduce(0, labels[order], gaps, "amax")
+    errors = [
+        GroupError(
+            group.name, group.multiplicity, float(error), None if A is None else _residual(closed_form, group, A)
+        )
+        for group, error in zip(closed_form.groups, worst, strict=True)
+    ]
+    return Comparison(tuple(errors), closed_form.scale)
+
+
+def _residual(closed_form: ClosedForm, group: Group, A: Tensor) -> float | None:
+    if group.basis is None:
+        return None
+    V = closed_form.eigenvectors(group).to(A)
+    return float((A @ V - group.value * V).norm(dim=0).max())
+
+
+def _ritz_comparison(closed_form: ClosedForm, A: Any) -> Comparison:
+    errors = []
+    for group in closed_form.groups:
+        V = closed_form.eigenvectors(group, min(COLUMNS, group.multiplicity)).to(A.device, A.dtype)
+        AV = A @ V
+        ritz = torch.linalg.eigvalsh((V.T @ AV).to(torch.float64))
+        residual = (AV - group.value * V).norm(dim=0).max()
+        errors.append(
+            GroupError(group.name, group.multiplicity, float((ritz - group.value).abs().max()), float(residual))
+        )
+    return Comparison(tuple(errors), closed_form.scale)
+
+
+def _eigenvalues_of(spectrum: Spectrum) -> Tensor:
+    counts = (spectrum.weights[0] * spectrum.size).round().long()
+    return spectrum.nodes[0].repeat_interleave(counts)
+
+
+def _check_size(closed_form: ClosedForm, size: int) -> None:
+    if size != closed_form.size:
+        raise ArgumentError(
+            f"A closed form of {closed_form.size} eigenvalues was compared with {size}.",
+            "Both must be of the same parameters.",
+            "Restrict the Risk to the parameters that the closed form describes, or give it the same weights.",
+        )
+
+
+def _check_exact(spectrum: Spectrum) -> None:
+    counts = spectrum.weights * spectrum.size
+    if spectrum.num_probes > 1 or spectrum.resolution is not None or (counts - counts.round()).abs().max() > 1e-6:
+        raise ArgumentError(
+            "A closed form was compared line by line with an estimated spectrum.",
+            "A quadrature has no eigenvalues to pair the lines with.",
+            "Compare measures: closed_form.spectrum().wasserstein(spectrum).",
+            "Compare with the operator itself.",
+        )

@@ -1,0 +1,88 @@
+"""Two-layer linear networks with several inputs or outputs, each of which has weights of its own."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import ArgumentError
+from .arguments import check_lengths, check_sizes, matrix, vector
+from .closed_form import ClosedForm
+from .inner_products import Pair, coupled
+
+
+def multi_input_network(
+    W: Float[Tensor, "d m"],
+    V: Float[Tensor, "d m"],
+    X: Float[Tensor, "N d"],
+    y: Float[Tensor, " N"],
+    *,
+    gauss_newton: bool = False,
+) -> ClosedForm:
+    """H of f(x) = Σ_d ⟨w_d,v_d⟩x_d: bulk ±δx_d (m - 1 each), 2D outliers eig diag(δx₁, -δx₁, …) + P Σ Pᵀ.
+
+    Rows are w_d and v_d, coordinates (V, W). Where Σ = XᵀX/N is diagonal, the inputs decouple and each has lines of
+    its own ("input 1, outlier 1"): Singh et al. (2026), Cor B.1 and eq (113). Not in the papers for correlated
+    inputs.
+    """
+    W, V, X, y = matrix("W", W), matrix("V", V), matrix("X", X), vector("y", y)
+    _check_rows(W, V)
+    check_sizes(f"W of shape {tuple(W.shape)} is applied to X of shape {tuple(X.shape)}", X.shape[1], len(W))
+    check_lengths(X=X, y=y)
+    delta = (X @ (W * V).sum(1) - y) @ X / len(X)
+    slopes = 0.0 * delta if gauss_newton else delta
+    return ClosedForm(coupled(_row_pairs(W, V, "input"), slopes, X.T @ X / len(X), 2 * W.numel()))
+
+
+def diagonal_network(
+    w: Float[Tensor, " d"],
+    v: Float[Tensor, " d"],
+    X: Float[Tensor, "N d"],
+    y: Float[Tensor, " N"],
+    *,
+    gauss_newton: bool = False,
+) -> ClosedForm:
+    """H of the diagonal linear network f(x) = Σ_d w_d v_d x_d: `multi_input_network` with m = 1, so no bulk.
+
+    Singh et al. (2026), App. B.4.1.
+    """
+    w, v = vector("w", w), vector("v", v)
+    return multi_input_network(w[:, None], v[:, None], X, y, gauss_newton=gauss_newton)
+
+
+def multi_output_network(
+    W: Float[Tensor, "k m"],
+    V: Float[Tensor, "k m"],
+    x: Float[Tensor, " N"],
+    Y: Float[Tensor, "N k"],
+    *,
+    gauss_newton: bool = False,
+) -> ClosedForm:
+    """H of f(x)_k = ⟨w_k,v_k⟩x: one linear network for each output, "output 1, bulk +" and so on.
+
+    Rows are w_k and v_k, coordinates (V, W). Singh et al. (2026), Cor B.2 and B.3; the sign as in `linear_network`.
+    """
+    W, V, x, Y = matrix("W", W), matrix("V", V), vector("x", x), matrix("Y", Y)
+    _check_rows(W, V)
+    check_sizes(f"W of shape {tuple(W.shape)} is compared with Y of shape {tuple(Y.shape)}", Y.shape[1], len(W))
+    check_lengths(x=x, Y=Y)
+    delta = x @ (torch.outer(x, (W * V).sum(1)) - Y) / len(x)
+    curvature = x.square().mean() * torch.eye(len(W), dtype=x.dtype, device=x.device)
+    return ClosedForm(
+        coupled(_row_pairs(W, V, "output"), 0.0 * delta if gauss_newton else delta, curvature, 2 * W.numel())
+    )
+
+
+def _row_pairs(W: Tensor, V: Tensor, what: str) -> list[Pair]:
+    rows = torch.arange(2 * W.numel()).reshape(2, *W.shape)
+    return [Pair(f"{what} {i + 1}, ", W[i], V[i], rows[:, i].flatten()) for i in range(len(W))]
+
+
+def _check_rows(W: Tensor, V: Tensor) -> None:
+    if W.shape != V.shape:
+        raise ArgumentError(
+            f"W has shape {tuple(W.shape)} and V has shape {tuple(V.shape)}.",
+            "Row d of both holds the weights of input (or output) d: w_d and v_d, m entries each.",
+            "Give both as D × m (or K × m) tensors, without the zero blocks of the papers' block-diagonal form.",
+        )
