@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
 from . import progress
@@ -18,6 +17,9 @@ from .engine import CurvatureProduct, Path, candidates, paths
 from .errors import ArgumentError
 from .risk import Risk
 from .spectrum import Eigenpairs
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator  # importing it takes longer than all of ritz
 
 Scalar = int | float | np.number | Tensor  # a tensor without dimensions
 COLUMNS = 64  # of a matrix multiplied at a time
@@ -105,6 +107,8 @@ class Operator:
     def to_scipy(self) -> LinearOperator:
         """A `scipy.sparse.linalg.LinearOperator` in this operator's own precision."""
 
+        from scipy.sparse.linalg import LinearOperator
+
         def product(V: np.ndarray) -> np.ndarray:
             columns = torch.from_numpy(np.ascontiguousarray(V)).to(self.device, self.dtype)
             return (self @ columns).cpu().numpy()
@@ -142,6 +146,8 @@ class Operator:
 
         Two products with random vectors check the symmetry, uᵀAv = vᵀAu.
         """
+        from scipy.sparse.linalg import aslinearoperator
+
         wrapped = aslinearoperator(linear_operator)
         _check_square(wrapped.shape)
         if np.issubdtype(wrapped.dtype, np.complexfloating):

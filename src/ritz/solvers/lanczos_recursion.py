@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.linalg import LinAlgError, eigh_tridiagonal
 from torch import Tensor
 
 from .. import progress
@@ -190,12 +189,14 @@ def _remainder(w: Float[Tensor, "p n"], Q: Float[Tensor, "p j n"]) -> Float[Tens
 
 def _tridiagonal_eigh(diagonal: np.ndarray, off_diagonal: np.ndarray) -> tuple[Tensor, Tensor]:
     """Eigenvalues and orthonormal eigenvectors of a symmetric tridiagonal matrix, in O(m²) where LAPACK manages."""
+    from scipy.linalg import eigh_tridiagonal  # importing it takes longer than all of ritz
+
     scale = max(float(np.abs(diagonal).max()), float(np.abs(off_diagonal).max(initial=0.0))) or 1.0
     try:
         values, S = eigh_tridiagonal(diagonal / scale, off_diagonal / scale)
         if np.abs((S**2).sum(1) - 1).max() < 1e-8:  # rows of an orthogonal matrix
             return torch.from_numpy(values * scale), torch.from_numpy(S)
-    except LinAlgError:
+    except np.linalg.LinAlgError:
         pass  # relatively robust representations fail on rare clusters; the dense solver does not
     T = np.diag(diagonal / scale) + np.diag(off_diagonal / scale, 1) + np.diag(off_diagonal / scale, -1)
     values, S = np.linalg.eigh(T)
