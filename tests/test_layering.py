@@ -30,8 +30,8 @@ analysis.classes: layers lines structure factors pictures
 lab: data init models training ensemble workers sweeps
 lab.data: examples sources archives images texts transforms synthetic
 lab.models: build fully_connected attention convolutional transformers pretrained
-lab.training: schedules rates pauses networks linear
-lab.ensemble: weights stack lanczos curvature training
+lab.training: batches scores schedules rates series run_file loop one_network linear_networks
+lab.ensemble: weights networks block_lanczos curvature training
 papers: frame linear2026 singh2026 singh2024
 papers.frame: statistics pictures claims accuracy figure overrides results registry
 papers.linear2026: paper data networks setting curves imbalance_claims pictures closed_form along_training imbalance

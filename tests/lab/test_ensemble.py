@@ -1,6 +1,8 @@
 """Many networks at once: each is trained and measured as if it were alone."""
 
+import gc
 import itertools
+import weakref
 
 import pytest
 import torch
@@ -452,3 +454,24 @@ def test_correlation_leaves_out_what_is_no_number():
     y = torch.tensor([0.0, 2.0, 4.0, torch.nan, 8.0, torch.inf], dtype=F64)
     assert_close(lab.pearson(x, y), 1.0)
     assert lab.pearson(x[:2], y[:2]) != lab.pearson(x[:2], y[:2])  # NaN
+
+
+def test_a_measurement_leaves_no_graph_behind(monkeypatch):
+    """A hook on the parameters lives as long as the graph that they enter."""
+    hooks, rows = [], lab.Ensemble.rows
+
+    class Hook:
+        def __call__(self, gradient):
+            return None
+
+    def watched(self, theta):
+        parameters = rows(self, theta)
+        hook = Hook()
+        parameters["0.weight"].register_hook(hook)
+        hooks.append(weakref.ref(hook))
+        return parameters
+
+    monkeypatch.setattr(lab.Ensemble, "rows", watched)
+    lab.trace(lab.Ensemble.of(networks()), SQUARED, regression(), num_products=2)
+    gc.collect()
+    assert len(hooks) == 1 and hooks[0]() is None

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .failures import report_errors
-from .options import Debug, Device, Dtype, Examples, Factory, Ids, Layer, Matrix, Out, Results, Seed, Workers
+from .options import Debug, Device, Dtype, Examples, Factory, Ids, Layer, Matrix, Out, Results, Seed, WorkerKind
 
 app = typer.Typer(
     name="ritz",
@@ -213,7 +213,7 @@ def run_figures(
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the data sets.", show_default="RITZ_DATA, or as ritz.lab.data says")
     ] = None,
-    workers: Annotated[Workers, typer.Option(help="Who runs the tasks of a sweep.")] = Workers.IN_PROCESS,
+    workers: Annotated[WorkerKind, typer.Option(help="Who runs the tasks of a sweep.")] = WorkerKind.IN_PROCESS,
     processes: Annotated[
         int | None, typer.Option(min=1, help="With --workers processes.", show_default="cores")
     ] = None,

@@ -24,7 +24,7 @@ class Precision(StrEnum):
     FLOAT64 = "float64"
 
 
-class Workers(StrEnum):
+class WorkerKind(StrEnum):
     """Who runs the many small computations of a figure."""
 
     IN_PROCESS = "in-process"

@@ -8,7 +8,7 @@ ensemble.pearson(top.values[:, 0], ensemble.norms(networks.matrices[0]).spectral
 """
 
 from .curvature import Top, Traces, hessians, sharpness, spectra, trace
-from .stack import Ensemble, LinearNetwork, linear, losses
+from .networks import Ensemble, LinearNetwork, linear, losses
 from .training import train
 from .weights import Alignments, Norms, alignments, norms, pearson
 

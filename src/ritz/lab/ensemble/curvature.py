@@ -1,7 +1,7 @@
 """The curvature of many networks at once: sharpness, spectra, traces.
 
 One product serves all networks, since the Hessian of the summed loss is block diagonal, with a block for each.
-Networks whose loss or gradient is no number have NaN for a result; none is dropped.
+Networks whose loss or gradient is not finite have NaN for a result; none is dropped.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from ... import progress
 from ...errors import check_positive, check_tolerance, check_whole
 from ...risk.memory import free_memory
 from ...solvers.probes import source
-from ..training.networks import AnyLoss, Batch
-from .lanczos import Product, capacity, largest
-from .stack import Ensemble, losses_at, on_device
+from ..training.batches import Data
+from ..training.scores import AnyLoss
+from .block_lanczos import Product, capacity, largest
+from .networks import Ensemble, losses_at, on_device
 
 DENSE = 256  # parameters up to which whole Hessians are formed and diagonalised
 EXACT_TRACE = 512  # parameters up to which a trace is summed over all coordinates
@@ -50,7 +51,7 @@ class Traces:
 def sharpness(
     ensemble: Ensemble,
     loss: AnyLoss,
-    data: Batch,
+    data: Data,
     *,
     k: int = 1,
     tolerance: float = 1e-4,
@@ -68,15 +69,15 @@ def sharpness(
     k = min(k, ensemble.size)
     generator = source(generator)
     parts = _parts(ensemble, data, each, "Sharpness", ensemble.size * capacity(k))
-    found = [_top(part, loss, batch, k, tolerance, generator, each) for part, batch in parts]
-    values, residuals, converged = (torch.cat([getattr(top, name) for top in found]) for name in _TOP)
-    return Top(values, residuals, converged, max(top.num_products for top in found))
+    tops = [_top(part, loss, batch, k, tolerance, generator, each) for part, batch in parts]
+    values, residuals, converged = (torch.cat([getattr(top, name) for top in tops]) for name in _TOP)
+    return Top(values, residuals, converged, max(top.num_products for top in tops))
 
 
 _TOP = ("values", "residuals", "converged")
 
 
-def hessians(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = False) -> Float[Tensor, "B n n"]:
+def hessians(ensemble: Ensemble, loss: AnyLoss, data: Data, *, each: bool = False) -> Float[Tensor, "B n n"]:
     """The whole Hessian of each network."""
     curvature = _curvature(ensemble, loss, on_device(ensemble, data, each), each)
     B, n = curvature.gradient.shape
@@ -86,7 +87,7 @@ def hessians(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = Fal
     return (H + H.mT) / 2
 
 
-def spectra(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = False) -> Float[Tensor, "B n"]:
+def spectra(ensemble: Ensemble, loss: AnyLoss, data: Data, *, each: bool = False) -> Float[Tensor, "B n"]:
     """All eigenvalues of each network's Hessian, ascending. Takes n³ operations a network: for thousands at most."""
     return torch.cat(
         [
@@ -99,7 +100,7 @@ def spectra(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = Fals
 def trace(
     ensemble: Ensemble,
     loss: AnyLoss,
-    data: Batch,
+    data: Data,
     *,
     num_products: int | None = None,
     generator: torch.Generator | None = None,
@@ -146,15 +147,15 @@ class _Curvature:
         return ((start, min(start + self.columns, n)) for start in range(0, n, self.columns))
 
 
-def _curvature(ensemble: Ensemble, loss: AnyLoss, data: Batch, each: bool) -> _Curvature:
+def _curvature(ensemble: Ensemble, loss: AnyLoss, data: Data, each: bool) -> _Curvature:
     """The graph of the gradient is kept for the products; a batch of them takes what it keeps for each column."""
     theta, kept = ensemble.flat.requires_grad_(), dict[int, int]()
 
-    def counted(tensor: Tensor) -> Tensor:
+    def count(tensor: Tensor) -> Tensor:
         kept[tensor.untyped_storage().data_ptr()] = tensor.numel()
-        return tensor
+        return tensor.detach()  # the tensor itself would tie the graph to itself, and nothing would ever free it
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(counted, lambda tensor: tensor):
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         values = losses_at(ensemble, ensemble.rows(theta), loss, data, each)
         (gradient,) = torch.autograd.grad(values.sum(), theta, create_graph=True, materialize_grads=True)
 
@@ -175,19 +176,19 @@ def _entries(device: torch.device) -> int:
     return int(GPU_SHARE * free_memory(device) / 8) if device.type == "cuda" else ENTRIES
 
 
-def _parts(ensemble: Ensemble, data: Batch, each: bool, label: str, entries: int) -> Iterator[tuple[Ensemble, Batch]]:
+def _parts(ensemble: Ensemble, data: Data, each: bool, label: str, entries: int) -> Iterator[tuple[Ensemble, Data]]:
     """As many networks at a time as memory holds, with their data."""
     x, y = on_device(ensemble, data, each)
     width = max(1, _entries(ensemble.device) // entries)
     with progress.bar(label, total=len(ensemble)) as bar:
         for start in range(0, len(ensemble), width):
-            chosen = slice(start, start + width)
-            yield ensemble.part(chosen), (x[chosen], y[chosen]) if each else (x, y)
+            here = slice(start, start + width)
+            yield ensemble.part(here), (x[here], y[here]) if each else (x, y)
             bar.advance(min(width, len(ensemble) - start))
 
 
 def _top(
-    ensemble: Ensemble, loss: AnyLoss, data: Batch, k: int, tolerance: float, generator: torch.Generator, each: bool
+    ensemble: Ensemble, loss: AnyLoss, data: Data, k: int, tolerance: float, generator: torch.Generator, each: bool
 ) -> Top:
     curvature = _curvature(ensemble, loss, data, each)
     gradient, product = curvature.gradient, curvature.product
@@ -207,7 +208,7 @@ def _top_of_sound(
     ensemble: Ensemble,
     sound: Tensor,
     loss: AnyLoss,
-    data: Batch,
+    data: Data,
     k: int,
     tolerance: float,
     generator: torch.Generator,
@@ -216,13 +217,13 @@ def _top_of_sound(
     """NaN for networks that have diverged, and the eigenvalues of the others."""
     unknown = ensemble.flat.new_full((len(ensemble), k), torch.nan)
     top = Top(unknown, unknown.clone(), torch.zeros_like(sound), 0)
-    chosen = sound.nonzero().squeeze(1)
-    if not len(chosen):
+    rows = sound.nonzero().squeeze(1)
+    if not len(rows):
         return top
-    own = (data[0][chosen], data[1][chosen]) if each else data
-    rest = _top(ensemble.part(chosen), loss, own, k, tolerance, generator, each)
+    own = (data[0][rows], data[1][rows]) if each else data
+    rest = _top(ensemble.part(rows), loss, own, k, tolerance, generator, each)
     for name in _TOP:
-        getattr(top, name)[chosen] = getattr(rest, name)
+        getattr(top, name)[rows] = getattr(rest, name)
     return Top(top.values, top.residuals, top.converged, rest.num_products)
 
 

@@ -11,17 +11,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..training.networks import AnyLoss, Batch, shuffled
-from ..training.pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
+from ..training.batches import Data, shuffled, steps_per_epoch
+from ..training.loop import Pause, check_run, pauses
 from ..training.rates import factors, learning_rates
+from ..training.run_file import SAVE_SECONDS, Arrays, fingerprint, generator_fingerprint, sample
 from ..training.schedules import Constant, Pace, Schedule
-from .stack import Ensemble, losses_at, on_device
+from ..training.scores import AnyLoss
+from .networks import Ensemble, losses_at, on_device
 
 
 def train(
     ensemble: Ensemble,
     loss: AnyLoss,
-    data: Batch,
+    data: Data,
     *,
     learning_rate: float | Float[Tensor, " B"],
     num_epochs: int,
@@ -32,7 +34,7 @@ def train(
     each: bool = False,
     checkpoint: str | Path | None = None,
     save_seconds: float = SAVE_SECONDS,
-) -> Iterator[Checkpoint[Tensor, dict[str, Tensor]]]:
+) -> Iterator[Pause[Tensor, dict[str, Tensor]]]:
     """Gradient descent of all networks in place, in step, pausing after every epoch: SGD without momentum.
 
         for pause in ensemble.train(networks, loss, data, learning_rate=1e-2, num_epochs=500, batch_size=128,
@@ -74,7 +76,7 @@ class _Stack:
         self,
         ensemble: Ensemble,
         loss: AnyLoss,
-        data: Batch,
+        data: Data,
         each: bool,
         learning_rate: Tensor,
         layer_rates: Sequence[float],
@@ -85,7 +87,7 @@ class _Stack:
         self.learning_rate, self.layer_rates = learning_rate, layer_rates
         self.batch_size, self.generator = batch_size, generator
         self.count = data[0].shape[1 if each else 0]
-        self.steps_per_epoch = 1 if batch_size is None else -(-self.count // batch_size)
+        self.steps_per_epoch = steps_per_epoch(self.count, batch_size)
 
     def epoch(self, pace: Pace) -> tuple[Tensor, None]:
         if self.batch_size is None:
@@ -96,7 +98,7 @@ class _Stack:
             total = total + self._step((x, y), pace) * (len(rows) / self.count)
         return total, None
 
-    def _step(self, batch: Batch, pace: Pace) -> Tensor:
+    def _step(self, batch: Data, pace: Pace) -> Tensor:
         parameters = {name: value.requires_grad_() for name, value in self.ensemble.parameters.items()}
         with torch.enable_grad():
             values = losses_at(self.ensemble, parameters, self.loss, batch, self.each)
@@ -127,7 +129,7 @@ class _Stack:
         axis = 1 if self.each else 0
         return {
             "initial weights": fingerprint(*self.ensemble.parameters.values(), *self.ensemble.buffers.values()),
-            "data": fingerprint(*(sampled(part, axis) for part in self.data)),
+            "data": fingerprint(*(sample(part, axis) for part in self.data)),
             "learning_rate": fingerprint(self.learning_rate),
-            "generator": fingerprint(None if self.generator is None else self.generator.get_state()),
+            "generator": generator_fingerprint(self.generator),
         }

@@ -32,7 +32,7 @@ class Alignments:
 
 
 def norms(W: Float[Tensor, "*B m n"]) -> Norms:
-    """‖W‖_F, ‖W‖₂ and ‖W‖_*; NaN where W has entries that are no numbers."""
+    """‖W‖_F, ‖W‖₂ and ‖W‖_*; NaN where W has entries that are not finite."""
     sigma = _singular_values(W)
     return Norms(sigma.square().sum(-1).sqrt(), sigma.amax(-1), sigma.sum(-1))
 
@@ -52,11 +52,11 @@ def alignments(W: Float[Tensor, "*B m n"], V: Float[Tensor, "*B k m"]) -> Alignm
 
 
 def pearson(x: Float[Tensor, " B"], y: Float[Tensor, " B"]) -> float:
-    """The correlation coefficient over the networks for which both are numbers; NaN for fewer than three."""
-    known = x.isfinite() & y.isfinite()
-    if int(known.sum()) < 3:
+    """The correlation coefficient over the networks for which both are finite; NaN for fewer than three."""
+    finite = x.isfinite() & y.isfinite()
+    if int(finite.sum()) < 3:
         return float("nan")
-    return float(torch.corrcoef(torch.stack([x[known].double(), y[known].double()]))[0, 1])
+    return float(torch.corrcoef(torch.stack([x[finite].double(), y[finite].double()]))[0, 1])
 
 
 def _singular_values(W: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def _singular_values(W: Tensor) -> Tensor:
 
 
 def _factors(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """U, Vᵀ and σ; NaN for a matrix with entries that are no numbers, which LAPACK would refuse for all."""
+    """U, Vᵀ and σ; NaN for a matrix with entries that are not finite, which LAPACK would refuse for all."""
     sound = W.isfinite().all(-1).all(-1)[..., None, None]
     U, sigma, Vh = torch.linalg.svd(torch.where(sound, W, 0.0), full_matrices=False)
     U, Vh, sigma = (torch.where(sound, part, torch.nan) for part in (U, Vh, sigma[..., None, :]))

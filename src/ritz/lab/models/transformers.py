@@ -47,7 +47,7 @@ GPT2 = GPTConfig(vocabulary=50257, context=1024, depth=12, width=768, num_heads=
 SMALL = GPTConfig(vocabulary=65, context=128, depth=4, width=128, num_heads=4)  # 65: tiny Shakespeare's characters
 
 
-class Attention(nn.Module):
+class CausalAttention(nn.Module):
     """Causal self-attention of several heads; `sink` is added to the scores of the first token in `sink_heads`."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -94,15 +94,15 @@ class MLP(nn.Module):
         return self.out(F.gelu(self.up(h), approximate=self.gelu))
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """h + attention(norm(h)), then h + mlp(norm(h)); only the latter where the model has no attention."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.attention: Attention | None = None
+        self.attention: CausalAttention | None = None
         if config.attention:
             self.attention_norm = nn.LayerNorm(config.width, bias=config.bias)
-            self.attention = Attention(config)
+            self.attention = CausalAttention(config)
         self.mlp_norm = nn.LayerNorm(config.width, bias=config.bias)
         self.mlp = MLP(config)
 
@@ -120,7 +120,7 @@ class GPT(nn.Module):
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(config.context, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.width, bias=config.bias)
 
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n v"]:
@@ -157,7 +157,7 @@ def gpt(
     def draw(part: nn.Module, generator: torch.Generator) -> None:
         if isinstance(part, nn.Embedding):
             build.fill_normal(part.weight, DEVIATION, generator)
-        elif isinstance(part, Attention):
+        elif isinstance(part, CausalAttention):
             _draw_linear(part.qkv, DEVIATION, generator)
             _draw_linear(part.out, DEVIATION / branches**0.5, generator)
         elif isinstance(part, MLP):
@@ -202,7 +202,7 @@ def attention_on_first_token(model: GPT, tokens: Int[Tensor, "b n"], *, heads: C
     found: list[Tensor] = []
 
     def note(attention: nn.Module, inputs: tuple[Tensor]) -> None:
-        assert isinstance(attention, Attention)
+        assert isinstance(attention, CausalAttention)
         found.append(attention.weights(*inputs)[:, list(heads), :, 0].double().mean())
 
     hooks = [attention.register_forward_pre_hook(note) for attention in _attentions(model)]
@@ -243,8 +243,8 @@ def sink_bias(model: GPT, tokens: Int[Tensor, "b n"], target: float, *, heads: C
             attention.sink, attention.sink_heads = sink, where
 
 
-def _attentions(model: GPT) -> list[Attention]:
-    return [part for part in model.modules() if isinstance(part, Attention)]
+def _attentions(model: GPT) -> list[CausalAttention]:
+    return [part for part in model.modules() if isinstance(part, CausalAttention)]
 
 
 def _draw_linear(layer: nn.Linear, deviation: float, generator: torch.Generator) -> None:

@@ -9,14 +9,16 @@
 does not depend on the number of examples. Both pause after every epoch and go on after a kill.
 """
 
-from .linear import Moments, compressed, linear_descent
-from .networks import accuracy, adamw, mean_loss, train
-from .pauses import Checkpoint, Series
+from .linear_networks import EquivalentExamples, compressed, linear_descent
+from .loop import Pause
+from .one_network import adamw, train
 from .schedules import HALVING, Annealing, Constant, Cosine, Plateau, Schedule
+from .scores import accuracy, mean_loss
+from .series import Series
 
 __all__ = [
     "train", "adamw", "accuracy", "mean_loss",
-    "linear_descent", "compressed", "Moments",
-    "Checkpoint", "Series",
+    "linear_descent", "compressed", "EquivalentExamples",
+    "Pause", "Series",
     "Schedule", "Constant", "Plateau", "HALVING", "Annealing", "Cosine",
 ]  # fmt: skip

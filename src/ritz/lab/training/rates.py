@@ -34,17 +34,17 @@ def factors(
     name: str, given: Sequence[float] | None, count: int, *, of: str = "layers", signed: bool = False
 ) -> list[float]:
     """One for each of so many layers; ones where none were given."""
-    found = [1.0] * count if given is None else [float(number) for number in given]
-    if len(found) != count:
+    numbers = [1.0] * count if given is None else [float(number) for number in given]
+    if len(numbers) != count:
         raise ArgumentError(
-            f"{name} has {len(found)} entries, for {count} {of}.",
+            f"{name} has {len(numbers)} entries, for {count} {of}.",
             "Each has one.",
             f"Give {count}, in this order; a bias usually has the rate of its layer.",
         )
-    if not all(math.isfinite(number) and (signed or number >= 0) for number in found):
+    if not all(math.isfinite(number) and (signed or number >= 0) for number in numbers):
         raise ArgumentError(
-            f"{name}={found} was given.",
+            f"{name}={numbers} was given.",
             "They multiply weights or steps, and a negative step climbs." if not signed else "They multiply weights.",
             "Give finite numbers." if signed else "Give numbers that are finite and not negative.",
         )
-    return found
+    return numbers

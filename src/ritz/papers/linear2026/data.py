@@ -20,7 +20,7 @@ from torch import Tensor
 from ...errors import ArgumentError
 from ...lab import data
 from ...lab.data import Examples
-from ...lab.training import Moments
+from ...lab.training import EquivalentExamples
 
 Name = Literal["mnist", "fashion_mnist", "cifar10", "digits"]
 Whitening = Literal["qr", "rank"]
@@ -53,12 +53,12 @@ class White:
         W = W if not others else reduce(torch.matmul, others) @ W
         return float((self.sigma_x * W - self.T).square().sum()) / 2 + self.rest
 
-    def examples(self) -> Moments:
+    def examples(self) -> EquivalentExamples:
         """D + 1 examples with the same loss: the coordinate axes, and one that carries what no linear map can fit."""
         K, D = self.T.shape
         x, y = self.T.new_zeros(D + 1, D), self.T.new_zeros(D + 1, K)
         x[:D], y[:D], y[D, 0] = self.sigma_x * torch.eye(D).to(x), self.T.T, math.sqrt(2 * self.rest)
-        return Moments(math.sqrt(D + 1) * x, math.sqrt(D + 1) * y)
+        return EquivalentExamples(math.sqrt(D + 1) * x, math.sqrt(D + 1) * y)
 
 
 def training_set(name: Name, folder: Path | None) -> Examples:

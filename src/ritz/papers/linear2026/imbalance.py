@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...errors import ArgumentError
 from ...lab import ensemble, models
-from ...lab.training import HALVING, Checkpoint, Moments, compressed, linear_descent
+from ...lab.training import HALVING, EquivalentExamples, Pause, compressed, linear_descent
 from ...record import Picture, Record
 from ...risk import SquaredError
 from ..frame.figure import Context, Figure
@@ -26,7 +26,7 @@ from .setting import Setting, by_data_set, logarithmic
 
 TOLERANCE = 1e-4  # of an eigenvalue, relative; float32 would hardly allow for less
 Arrays = dict[str, np.ndarray]
-Measure = Callable[[Checkpoint[Any, Any]], dict[str, Tensor]]
+Measure = Callable[[Pause[Any, Any]], dict[str, Tensor]]
 Regressions = Sequence[tuple[Tensor, Tensor]]
 
 
@@ -110,7 +110,7 @@ def _white(config: Config, group: list[Variant], sets: Regressions, file: Path |
     weights = [config.weights(start, white.T.shape[1], white.T) for start, white in zip(starts, problems, strict=True)]
     descent = WhiteDescent(weights, problems)
 
-    def sharpness(pause: Checkpoint[Any, Any]) -> dict[str, Tensor]:
+    def sharpness(pause: Pause[Any, Any]) -> dict[str, Tensor]:
         layers = pause.parameters
         small = [descent.reduced(layers, index) for index in range(len(problems))]
         return _top_eigenvalues([Chain(weights) for weights, _ in small], [white.examples() for _, white in small])
@@ -138,7 +138,7 @@ def _raw(config: Config, group: list[Variant], sets: Regressions, file: Path | N
         checkpoint=file,
     )
 
-    def sharpness(pause: Checkpoint[Any, Any]) -> dict[str, Tensor]:
+    def sharpness(pause: Pause[Any, Any]) -> dict[str, Tensor]:
         layers = pause.parameters
         return _top_eigenvalues(
             [Chain([W[index] for W in layers]) for index in range(len(cases))], [own for _, own in cases]
@@ -148,7 +148,7 @@ def _raw(config: Config, group: list[Variant], sets: Regressions, file: Path | N
     return arrays | {"rest": np.array([_least_loss(own) for _, own in cases])}
 
 
-def _least_loss(moments: Moments) -> float:
+def _least_loss(moments: EquivalentExamples) -> float:
     """What no linear map can fit: the last example has it, with the input 0 (`compressed`)."""
     return float(moments.y[-1].square().sum()) / (2 * len(moments.y))
 
@@ -173,7 +173,7 @@ def _tanh(config: Config, group: list[Variant], sets: Regressions, file: Path | 
         checkpoint=file,
     )
 
-    def sharpness(pause: Checkpoint[Any, Any]) -> dict[str, Tensor]:
+    def sharpness(pause: Pause[Any, Any]) -> dict[str, Tensor]:
         return _top_eigenvalues([stack.network(index) for index in range(len(x))], list(zip(x, y, strict=True)))
 
     return _measurements(pauses, sharpness, config) | _without_theory([x.shape[2]] * len(x))
@@ -198,7 +198,7 @@ _TRAINERS: dict[tuple[str, bool], Callable[[Config, list[Variant], Regressions, 
 }
 
 
-def _measurements(pauses: Iterator[Checkpoint[Any, Any]], sharpness: Measure, config: Config) -> Arrays:
+def _measurements(pauses: Iterator[Pause[Any, Any]], sharpness: Measure, config: Config) -> Arrays:
     """Go through the training and measure at its pauses; a network that diverged has no sharpness."""
     epochs = logarithmic(config.num_epochs, config.num_pauses)
     for pause in pauses:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import NumericalError
 from ...lab import init
-from ...lab.training import HALVING, Checkpoint, linear_descent
+from ...lab.training import HALVING, Pause, linear_descent
 from ...operators import hessian
 from ...risk import Risk, SquaredError
 from ...solvers import eigenpairs
@@ -21,7 +21,7 @@ from ...spectrum import Eigenpairs
 from .data import White
 
 Start = Literal["balanced", "kaiming"]
-Pauses = Iterator[Checkpoint[Any, list[Tensor]]]
+Pauses = Iterator[Pause[Any, list[Tensor]]]
 
 
 class Chain(nn.Module):

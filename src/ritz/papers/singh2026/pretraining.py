@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from ...errors import ArgumentError, FileError
 from ...lab.data import tiny_shakespeare
 from ...lab.models import GPT, GPTConfig, gpt, without_attention
-from ...lab.training import Checkpoint, Cosine, adamw, train
+from ...lab.training import Cosine, Pause, adamw, train
 from ...lab.training.schedules import Pace
 
 
@@ -220,7 +220,7 @@ def pretraining(
     seed: int,
     device: torch.device,
     file: Path | None,
-) -> tuple[GPT, Iterator[Checkpoint[float, dict[str, Tensor]]]]:
+) -> tuple[GPT, Iterator[Pause[float, dict[str, Tensor]]]]:
     """The model, or its twin without attention, with its first weights, and the training of it: a pause a step."""
     random = torch.Generator().manual_seed(seed)
     model = gpt(architecture(config, attention=attention), generator=random, device=device)

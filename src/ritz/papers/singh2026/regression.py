@@ -19,7 +19,7 @@ from ...lab import data, ensemble, init, models
 from ...lab.data import Examples
 from ...lab.ensemble import Ensemble
 from ...lab.init import Parametrization
-from ...lab.training import Checkpoint, Plateau, compressed, linear_descent
+from ...lab.training import Pause, Plateau, compressed, linear_descent
 from ...record import Record
 from ...risk.losses import SquaredError
 from ..frame.figure import Context
@@ -120,7 +120,7 @@ def task(point: Point, generator: torch.Generator) -> Examples:
 
 def _train(
     point: Point, networks: Ensemble, examples: Examples, recipe: Parametrization, generator: torch.Generator
-) -> Checkpoint[Any, Any]:
+) -> Pause[Any, Any]:
     """Train in place by SGD, a tenth of the rate wherever the loss stops to improve; how it ended."""
     training = point.training
     settings: dict[str, Any] = {
@@ -146,7 +146,7 @@ def schedule(training: Training) -> Plateau:
     return Plateau(training.window, training.improvement, 0.1, floor=floor)
 
 
-def _last(pauses: Iterator[Checkpoint[Any, Any]]) -> Checkpoint[Any, Any]:
+def _last(pauses: Iterator[Pause[Any, Any]]) -> Pause[Any, Any]:
     """The pause at the end of training."""
     (end,) = deque(pauses, maxlen=1)
     return end

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from ...errors import ArgumentError, DataError, ModelError
-from ..training.networks import AnyLoss, Batch, mean_loss
+from ..training.batches import Data
+from ..training.scores import AnyLoss, mean_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +68,10 @@ class Ensemble:
         parameters = {name: parameter.to(place, copy=True) for name, parameter in self.parameters.items()}
         return Ensemble(self.model, parameters, {name: buffer.to(place) for name, buffer in self.buffers.items()})
 
-    def part(self, chosen: slice | Int[Tensor, " b"]) -> Ensemble:
+    def part(self, which: slice | Int[Tensor, " b"]) -> Ensemble:
         """Some of the networks: a view for a slice, else a copy."""
-        parameters = {name: parameter[chosen] for name, parameter in self.parameters.items()}
-        return Ensemble(self.model, parameters, {name: buffer[chosen] for name, buffer in self.buffers.items()})
+        parameters = {name: parameter[which] for name, parameter in self.parameters.items()}
+        return Ensemble(self.model, parameters, {name: buffer[which] for name, buffer in self.buffers.items()})
 
     def network(self, index: int) -> nn.Module:
         """One network as a module of its own, in eval mode."""
@@ -88,8 +89,8 @@ class Ensemble:
     def outputs(self, x: Tensor, *, each: bool = False) -> Float[Tensor, "B N ..."]:
         """What each network says to the inputs, or to its own inputs (B × N × …) with `each`."""
         call = vmap(lambda p, b, x: functional_call(self.model, (p, b), (x,)), in_dims=(0, 0, 0 if each else None))
-        found: Tensor = call(self.parameters, self.buffers, x.to(self.device))
-        return found
+        outputs: Tensor = call(self.parameters, self.buffers, x.to(self.device))
+        return outputs
 
 
 class LinearNetwork(nn.Module):
@@ -119,14 +120,14 @@ def linear(weights: Sequence[Float[Tensor, "B _ _"]], multipliers: Sequence[floa
     return Ensemble(model, {f"weights.{layer}": W.detach() for layer, W in enumerate(weights)}, {})
 
 
-def losses(ensemble: Ensemble, loss: AnyLoss, data: Batch, *, each: bool = False) -> Float[Tensor, " B"]:
+def losses(ensemble: Ensemble, loss: AnyLoss, data: Data, *, each: bool = False) -> Float[Tensor, " B"]:
     """The mean loss of each network on the data; with `each`, of every network on its own (B × N × …)."""
     with torch.no_grad():
         return losses_at(ensemble, ensemble.parameters, loss, on_device(ensemble, data, each), each)
 
 
 def losses_at(
-    ensemble: Ensemble, parameters: dict[str, Tensor], loss: AnyLoss, data: Batch, each: bool
+    ensemble: Ensemble, parameters: dict[str, Tensor], loss: AnyLoss, data: Data, each: bool
 ) -> Float[Tensor, " B"]:
     """The same as a function of the parameters, to be differentiated.
 
@@ -138,11 +139,11 @@ def losses_at(
     def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return mean_loss(loss, functional_call(ensemble.model, (parameters, buffers), (x,)), y)
 
-    found: Tensor = vmap(one, in_dims=(0, 0, own, own))(parameters, ensemble.buffers, *data)
-    return found
+    values: Tensor = vmap(one, in_dims=(0, 0, own, own))(parameters, ensemble.buffers, *data)
+    return values
 
 
-def on_device(ensemble: Ensemble, data: Batch, each: bool) -> Batch:
+def on_device(ensemble: Ensemble, data: Data, each: bool) -> Data:
     """The data where the networks are, checked to be one set, or one for each."""
     x, y = data
     axis = 1 if each else 0

@@ -1,4 +1,4 @@
-"""The loop that all training here shares: epochs, pauses between them, and a file from which it goes on.
+"""The loop that all training shares: epoch after epoch, with a pause after each.
 
 What is trained, and how an epoch of it goes, is a `Trainee`; `pauses` adds the schedule, the notes, the progress bar
 and the file. A run that was killed comes back to the last pause in its file and goes on to the same bits.
@@ -6,28 +6,24 @@ and the file. A run that was killed comes back to the last pause in its file and
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ... import progress, record
-from ...errors import ArgumentError, FileError, check_whole
+from ... import progress
+from ...errors import ArgumentError, check_whole
+from .run_file import Arrays, RunFile, description, random_states, set_random_states
 from .schedules import Pace, Schedule
+from .series import Series, curve, numbers
 
 Number = TypeVar("Number", float, Tensor)
 Parameters = TypeVar("Parameters")
 Parameters_co = TypeVar("Parameters_co", covariant=True)
-Arrays = dict[str, Any]
-SAVE_SECONDS = 30.0  # between two writings of the file: what a kill can cost
-SAMPLE = 512  # examples that stand for a data set in its fingerprint
 
 
 @runtime_checkable
@@ -56,24 +52,8 @@ class Trainee(Protocol[Parameters_co]):
         """What tells this run from another, before it starts."""
 
 
-@dataclass(frozen=True)
-class Series:
-    """Values noted along a run, and after which epochs."""
-
-    epochs: np.ndarray
-    values: np.ndarray
-
-    def at(self, epochs: Sequence[int]) -> np.ndarray:
-        """One row for each of these epochs; NaN where nothing was noted, as after the end of a run."""
-        own = {int(epoch): value for epoch, value in zip(self.epochs, self.values, strict=True)}
-        rows = np.full((len(epochs), *self.values.shape[1:]), np.nan)
-        for row, epoch in enumerate(epochs):
-            rows[row] = own.get(epoch, np.nan)
-        return rows
-
-
 @dataclass(frozen=True, eq=False)
-class Checkpoint(Generic[Number, Parameters]):
+class Pause(Generic[Number, Parameters]):
     """A pause after an epoch: its number, from 1, and the mean training loss seen during it.
 
     One network has numbers; many, trained at once, have tensors. Full-batch descent has seen the loss before its step.
@@ -84,7 +64,7 @@ class Checkpoint(Generic[Number, Parameters]):
     loss: Number
     learning_rate: Number  # of the epoch that is over; the first layer's where there are several
     accuracy: float | None  # of the predictions made during the epoch, where the targets are classes
-    diverged: Any  # bool, or one for each network: the loss is no number any more, and training of it has ended
+    diverged: Any  # bool, or one for each network: the loss is NaN or infinite, and training of it has ended
     done: Any  # the schedule has ended the training
     _run: _Run[Any] = field(repr=False)
 
@@ -97,12 +77,12 @@ class Checkpoint(Generic[Number, Parameters]):
                 "Only the present ones exist.",
                 "Ask for them at the pause, inside the loop.",
             )
-        found: Parameters = self._run.trainee.parameters()
-        return found
+        parameters: Parameters = self._run.trainee.parameters()
+        return parameters
 
     def note(self, **values: Any) -> None:
         """Keep measured numbers with this epoch: they are in `history`, and in the file, so that a kill loses none."""
-        if taken := sorted(values.keys() & self._run.known.keys()):
+        if taken := sorted(values.keys() & self._run.facts.keys()):
             raise ArgumentError(
                 f"{taken[0]!r} was to be noted.",
                 "The history has what training itself has seen under this name.",
@@ -113,7 +93,7 @@ class Checkpoint(Generic[Number, Parameters]):
     @property
     def history(self) -> dict[str, Series]:
         """All that was noted so far, by name, with `loss`, `learning_rate` and `accuracy` of every epoch."""
-        return {name: _series(notes) for name, notes in self._run.notes.items()}
+        return {name: curve(notes) for name, notes in self._run.notes.items()}
 
 
 def pauses(
@@ -126,29 +106,30 @@ def pauses(
     checkpoint: str | Path | None,
     save_seconds: float,
     settings: Mapping[str, object],
-) -> Iterator[Checkpoint[Any, Parameters]]:
+) -> Iterator[Pause[Any, Parameters]]:
     """Train and pause after every epoch, from the file's state where there is one; the file is of these settings.
 
-    A run found in its file pauses once more where it was saved, so that what was not noted there is measured again.
+    A run that comes from its file pauses once more where it was saved, so that what was not noted is measured again.
     """
     start = schedule.after(Pace.start(losses), losses, epoch=0, num_epochs=num_epochs)
     run = _Run(trainee, schedule, num_epochs, start)
     if checkpoint is None:
-        return _pauses(run, None, label)
+        return _epochs(run, None, label)
     settings = {"num_epochs": num_epochs, "schedule": schedule, **settings}
-    identity = trainee.identity() | {name: _described(value) for name, value in settings.items()}
-    return _pauses(run, _File(Path(checkpoint), identity, save_seconds), label)
+    identity = trainee.identity() | {name: description(value) for name, value in settings.items()}
+    return _epochs(run, RunFile(Path(checkpoint), identity, save_seconds), label)
 
 
-def _pauses(run: _Run[Parameters], file: _File | None, label: str) -> Iterator[Checkpoint[Any, Parameters]]:
+def _epochs(run: _Run[Parameters], file: RunFile | None, label: str) -> Iterator[Pause[Any, Parameters]]:
     with progress.bar(label, total=run.num_epochs) as bar:
-        if file is not None and file.restore(run):
+        if file is not None and (state := file.state()) is not None:
+            run.restore(*state)
             bar.advance(run.epoch)
             yield run.pause()
         while not run.over:
             run.advance()
             if file is not None:
-                file.save(run, last=run.over)
+                file.save(run.state, last=run.over)
             bar.advance(loss=run.loss.nanmean())
             yield run.pause()
 
@@ -174,17 +155,17 @@ class _Run(Generic[Parameters]):
         self.diverged = self.diverged | ~self.loss.isfinite()
         self.pace = self.schedule.after(self.pace, self.loss, epoch=self.epoch, num_epochs=self.num_epochs)
         self.over = self.epoch >= self.num_epochs or bool((self.pace.done | self.diverged).all())
-        self.note(self.epoch, self.known)
+        self.note(self.epoch, self.facts)
 
     @property
-    def known(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """What is noted of every epoch, asked for or not."""
         own = {"loss": self.loss, "learning_rate": self.rate, "accuracy": self.accuracy}
         return {name: value for name, value in own.items() if value is not None}
 
     def note(self, epoch: int, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            kept = _numbers(name, value)
+            kept = numbers(name, value)
             shape = tuple(next(iter(self.notes.get(name, {}).values()), kept).shape)
             if tuple(kept.shape) != shape:
                 raise ArgumentError(
@@ -194,23 +175,23 @@ class _Run(Generic[Parameters]):
                 )
             self.notes.setdefault(name, {})[epoch] = kept
 
-    def pause(self) -> Checkpoint[Any, Parameters]:
+    def pause(self) -> Pause[Any, Parameters]:
         single = self.loss.ndim == 0
         facts = (self.loss, self.rate, self.diverged, self.pace.done)
         loss, rate, diverged, done = (fact.item() if single else fact.clone() for fact in facts)
         step = self.epoch * self.trainee.steps_per_epoch
-        return Checkpoint(self.epoch, step, loss, rate, self.accuracy, diverged, done, self)
+        return Pause(self.epoch, step, loss, rate, self.accuracy, diverged, done, self)
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         arrays, header = self.trainee.state()
         arrays = {f"trainee/{name}": value for name, value in arrays.items()}
-        arrays |= {f"random/{name}": value for name, value in _random_states(self.trainee.generator).items()}
+        arrays |= {f"random/{name}": value for name, value in random_states(self.trainee.generator).items()}
         own = {"factor": self.pace.factor, "reference": self.pace.reference, "done": self.pace.done}
         own |= {"loss": self.loss, "rate": self.rate, "diverged": self.diverged}
         arrays |= {f"run/{name}": value for name, value in own.items()}
         for name, notes in self.notes.items():
-            series = _series(notes)
-            arrays |= {f"notes/{name}/epochs": series.epochs, f"notes/{name}/values": series.values}
+            values = curve(notes)
+            arrays |= {f"notes/{name}/epochs": values.epochs, f"notes/{name}/values": values.values}
         return arrays, {"trainee": header, "epoch": self.epoch, "over": self.over, "accuracy": self.accuracy}
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
@@ -221,83 +202,12 @@ class _Run(Generic[Parameters]):
         )
         self.pace, self.accuracy = Pace(factor, reference, done), header["accuracy"]
         self.epoch, self.over = header["epoch"], header["over"]
-        noted = _under("notes/", arrays)
-        for name in {key.removesuffix("/epochs") for key in noted if key.endswith("/epochs")}:
-            pairs = zip(noted[f"{name}/epochs"], noted[f"{name}/values"], strict=True)
+        curves = _under("notes/", arrays)
+        for name in {key.removesuffix("/epochs") for key in curves if key.endswith("/epochs")}:
+            pairs = zip(curves[f"{name}/epochs"], curves[f"{name}/values"], strict=True)
             self.notes[name] = {int(epoch): value for epoch, value in pairs}
         self.trainee.restore(_under("trainee/", arrays), header["trainee"])
-        _set_random_states(_under("random/", arrays), self.trainee.generator)
-
-
-class _File:
-    """The file of a run: written whole or not at all, at most every so many seconds and at the end."""
-
-    def __init__(self, path: Path, identity: Mapping[str, str], seconds: float) -> None:
-        self.path, self.identity, self.seconds = path, dict(identity), seconds
-        self.due = monotonic() + seconds
-        record.check_writable(path.parent)
-
-    def save(self, run: _Run[Any], *, last: bool) -> None:
-        if last or (started := monotonic()) >= self.due:
-            arrays, header = run.state()
-            record.write_arrays(self.path, arrays, {**header, "identity": self.identity})
-            if not last:  # a large network does not spend more than a tenth of its time on writing
-                self.due = monotonic() + max(self.seconds, 10 * (monotonic() - started) * (self.seconds > 0))
-
-    def restore(self, run: _Run[Any]) -> bool:
-        """Bring the run to the state in the file; False where there is no file."""
-        if not self.path.exists():
-            return False
-        arrays, header = record.read_arrays(self.path)
-        found = header.get("identity")
-        found = found if isinstance(found, dict) else {}
-        differing = [name for name in self.identity if found.get(name) != self.identity[name]]
-        if differing:
-            raise FileError(
-                f"{self.path} is not of this run: different {', '.join(differing)}.",
-                "Training that went on from it would be neither the old run nor this one.",
-                "Name another file, or remove this one to start afresh.",
-                "To go on with the old run, give the same settings, data and initial weights as then.",
-            )
-        run.restore(arrays, header)
-        return True
-
-
-def _random_states(generator: torch.Generator | None) -> dict[str, Tensor]:
-    """Of all sources that training or a measurement may draw from: dropout, for one, has PyTorch's own."""
-    states = {"torch": torch.get_rng_state()}
-    if generator is not None:
-        states["generator"] = generator.get_state()
-    if torch.cuda.is_initialized():
-        states["cuda"] = torch.cuda.get_rng_state()
-    return states
-
-
-def _set_random_states(states: Mapping[str, np.ndarray], generator: torch.Generator | None) -> None:
-    torch.set_rng_state(torch.from_numpy(states["torch"]))
-    if generator is not None:
-        generator.set_state(torch.from_numpy(states["generator"]))
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(torch.from_numpy(states["cuda"]))
-
-
-def fingerprint(*tensors: Tensor | None) -> str:
-    """A checksum of shapes, types and values."""
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        if tensor is None:
-            digest.update(b"none")
-            continue
-        digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
-        flat = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)  # also where it is expanded
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def sampled(rows: Tensor, dim: int = 0) -> Tensor:
-    """Evenly spread examples, enough to tell one data set from another."""
-    count = rows.shape[dim]
-    return rows.index_select(dim, torch.arange(0, count, max(count // SAMPLE, 1), device=rows.device))
+        set_random_states(_under("random/", arrays), self.trainee.generator)
 
 
 def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Generator | None) -> None:
@@ -315,33 +225,6 @@ def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Gener
             "Each epoch shuffles the examples, and only a generator can do it again the same way.",
             "Pass generator=torch.Generator().manual_seed(0), or batch_size=None for full-batch descent.",
         )
-
-
-def _described(setting: object) -> str:
-    """A setting as a text that is the same in every process: without the addresses of functions."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(setting))
-
-
-def _numbers(name: str, value: Any) -> Tensor | np.ndarray:
-    """A copy of what was measured. A tensor stays on its device, where nothing has to wait for it."""
-    if isinstance(value, Tensor) and not value.is_complex():
-        return value.detach().clone()
-    try:
-        array = np.array(None if isinstance(value, Tensor) else value)
-    except (TypeError, ValueError):  # rows of different lengths, tensors of another device
-        array = np.array(None)
-    if array.dtype.kind not in "biuf":
-        raise ArgumentError(
-            f"{name!r} was to be noted as {value!r:.80}.",
-            "Notes are real numbers, one or an array of them: they become a curve.",
-            "Note a number, a tensor or a list of numbers.",
-        )
-    return array
-
-
-def _series(notes: Mapping[int, Any]) -> Series:
-    values = [value.cpu().double().numpy() if isinstance(value, Tensor) else value for value in notes.values()]
-    return Series(np.array(list(notes)), np.array(values, dtype=np.float64))
 
 
 def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

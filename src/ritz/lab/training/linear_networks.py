@@ -20,16 +20,17 @@ from torch import Tensor
 
 from ...errors import DataError
 from ...theory import products_after
-from .networks import shuffled
-from .pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
+from .batches import shuffled, steps_per_epoch
+from .loop import Pause, check_run, pauses
 from .rates import factors, learning_rates
+from .run_file import SAVE_SECONDS, Arrays, fingerprint, generator_fingerprint, sample
 from .schedules import Constant, Pace, Schedule
 
 Weights = Sequence[Float[Tensor, "*B _ _"]]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLoss:
     """½‖RWᵀ - T‖² + rest, as a function of the product W."""
 
     R: Float[Tensor, "*b q D"]
@@ -43,7 +44,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Diagonal:
+class DiagonalLoss:
     """The same for R = diag(s), where W is in the basis of the data's right singular vectors."""
 
     s: Float[Tensor, "*b r"]
@@ -56,14 +57,14 @@ class Diagonal:
         return E.square().sum((-2, -1)) / 2 + self.rest, E * self.s[..., None, :]
 
 
-class Moments(NamedTuple):
+class EquivalentExamples(NamedTuple):
     """A small data set with the squared loss of a large one: a pair of tensors, as `Risk` and `train` take it."""
 
     x: Float[Tensor, "*b q D"]
     y: Float[Tensor, "*c q K"]
 
 
-def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*c N K"]) -> Moments:
+def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*c N K"]) -> EquivalentExamples:
     """At most D + 1 examples on which every linear network without biases has the squared loss that it has on all N.
 
     So its gradient and Hessian are the same, too, for a fraction of the cost. The last example has the input 0 and
@@ -75,7 +76,7 @@ def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*c N K"]) -> Moment
     zero, last = rows.R.new_zeros(*rows.R.shape[:-2], 1, rows.R.shape[-1]), torch.zeros_like(rows.T[..., :1, :])
     last[..., 0, 0] = (2 * rows.rest).sqrt()
     scale = math.sqrt(count)
-    return Moments(scale * torch.cat([rows.R, zero], -2), scale * torch.cat([rows.T, last], -2))
+    return EquivalentExamples(scale * torch.cat([rows.R, zero], -2), scale * torch.cat([rows.T, last], -2))
 
 
 def linear_descent(
@@ -92,7 +93,7 @@ def linear_descent(
     generator: torch.Generator | None = None,
     checkpoint: str | Path | None = None,
     save_seconds: float = SAVE_SECONDS,
-) -> Iterator[Checkpoint[Any, list[Tensor]]]:
+) -> Iterator[Pause[Any, list[Tensor]]]:
     """Gradient descent of ½E‖W_L … W_1x - y‖², the steps of `train` at a cost that does not grow with N.
 
         for pause in linear_descent(weights, X, Y, learning_rate=0.01, num_epochs=10_000, schedule=HALVING):
@@ -148,7 +149,7 @@ class _Linear:
         self.X, self.Y = X.to(like), Y.to(like)
         self.learning_rate, self.layer_rates, self.multipliers = learning_rate, layer_rates, multipliers
         self.batch_size, self.generator = batch_size, generator
-        self.steps_per_epoch = 1 if batch_size is None else -(-X.shape[-2] // batch_size)
+        self.steps_per_epoch = steps_per_epoch(X.shape[-2], batch_size)
         self.initial = [W.detach().expand(*learning_rate.shape, -1, -1).clone() for W in weights]  # none of the user's
         self.weights = [W.clone() for W in self.initial]
         if batch_size is None:
@@ -165,12 +166,12 @@ class _Linear:
             total = total + self._step(self._batch(rows), rate) * (len(rows) / count)
         return total, None
 
-    def _batch(self, rows: Tensor) -> Rows:
+    def _batch(self, rows: Tensor) -> RowLoss:
         """So few examples cost less than their decomposition."""
         scale, none = len(rows) ** -0.5, self.X.new_zeros(self.X.shape[:-2])
-        return Rows(scale * self.X.index_select(-2, rows), scale * self.Y.index_select(-2, rows), none)
+        return RowLoss(scale * self.X.index_select(-2, rows), scale * self.Y.index_select(-2, rows), none)
 
-    def _step(self, data: Rows | Diagonal, rate: Float[Tensor, "*S 1 1"]) -> Tensor:
+    def _step(self, data: RowLoss | DiagonalLoss, rate: Float[Tensor, "*S 1 1"]) -> Tensor:
         """W_ℓ -= η S_ℓᵀ(∂R/∂W P_ℓᵀ) with S_ℓ = W_L … W_{ℓ+1} and P_ℓ = W_{ℓ-1} … W_1; returns the loss before it."""
         mapped = [m * W if m != 1 else W for m, W in zip(self.multipliers, self.weights, strict=True)]
         after = products_after(mapped)  # as thin as the output
@@ -205,24 +206,24 @@ class _Linear:
         """What tells this run from another, before it starts."""
         return {
             "initial weights": fingerprint(*self.initial),
-            "data": fingerprint(sampled(self.X, -2), sampled(self.Y, -2)),
+            "data": fingerprint(sample(self.X, -2), sample(self.Y, -2)),
             "learning_rate": fingerprint(self.learning_rate),
-            "generator": fingerprint(None if self.generator is None else self.generator.get_state()),
+            "generator": generator_fingerprint(self.generator),
         }
 
 
-def _rows(X: Tensor, Y: Tensor) -> Rows:
+def _rows(X: Tensor, Y: Tensor) -> RowLoss:
     """X/√N = QR, where that is smaller than X itself."""
     count = X.shape[-2]
     X, Y = X / math.sqrt(count), Y / math.sqrt(count)
     if count <= X.shape[-1]:
-        return Rows(X, Y, X.new_zeros(X.shape[:-2]))
+        return RowLoss(X, Y, X.new_zeros(X.shape[:-2]))
     Q, R = torch.linalg.qr(X)
     T = Q.mT @ Y
-    return Rows(R, T, (Y - Q @ T).square().sum((-2, -1)) / 2)
+    return RowLoss(R, T, (Y - Q @ T).square().sum((-2, -1)) / 2)
 
 
-def _diagonal(X: Tensor, Y: Tensor) -> tuple[Float[Tensor, "*b D r"], Diagonal]:
+def _diagonal(X: Tensor, Y: Tensor) -> tuple[Float[Tensor, "*b D r"], DiagonalLoss]:
     """X/√N = U diag(s) Vᵀ: returns V, and the loss in its basis."""
     rows = _rows(X, Y)
     factors = torch.linalg.svd(rows.R.double().cpu(), full_matrices=False)  # once; on a GPU it would take far longer
@@ -230,17 +231,17 @@ def _diagonal(X: Tensor, Y: Tensor) -> tuple[Float[Tensor, "*b D r"], Diagonal]:
     T = (U.mT @ rows.T.double()).mT
     inside = rows.T.double() - U @ T.mT  # nothing, unless there are fewer inputs than examples kept
     rest = rows.rest.double() + inside.square().sum((-2, -1)) / 2
-    return Vh.mT.to(X), Diagonal(s.to(X), T.to(X), rest.to(X))
+    return Vh.mT.to(X), DiagonalLoss(s.to(X), T.to(X), rest.to(X))
 
 
 def _stack(weights: Sequence[Tensor], X: Tensor, Y: Tensor) -> torch.Size:
-    """The shape of the stack that networks and data form together, once all have been found to fit."""
-    given = [*weights, X, Y]
-    if weights and min(part.ndim for part in given) >= 2:
+    """The shape of the stack that networks and data form together, once all are known to fit."""
+    tensors = [*weights, X, Y]
+    if weights and min(part.ndim for part in tensors) >= 2:
         sent = [X.shape[-1], *(W.shape[-2] for W in weights)]
         taken = [*(W.shape[-1] for W in weights), Y.shape[-1]]
         with suppress(RuntimeError):  # stacks of different sizes
-            shape = torch.broadcast_shapes(*(part.shape[:-2] for part in given))
+            shape = torch.broadcast_shapes(*(part.shape[:-2] for part in tensors))
             if sent == taken:
                 return shape
     raise DataError(
@@ -260,6 +261,6 @@ def _check_data(X: Tensor, Y: Tensor) -> None:
     if not bool(X.isfinite().all() and Y.isfinite().all()):
         raise DataError(
             "The data have NaN or infinite entries.",
-            "Their second moments, from which linear networks learn, are no numbers.",
+            "Their second moments, from which linear networks learn, are NaN or infinite, too.",
             "Leave these examples out.",
         )

@@ -1,31 +1,27 @@
-"""Training one network of any kind with an optimiser of PyTorch."""
+"""Training one network, of any kind, with an optimiser of PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from ...errors import ArgumentError, DataError, check_positive
-from ...risk.losses import Loss
-from .pauses import SAVE_SECONDS, Arrays, Checkpoint, check_run, fingerprint, pauses, sampled
+from .batches import BatchSource, Data, shuffled, steps_per_epoch
+from .loop import Pause, check_run, pauses
+from .run_file import SAVE_SECONDS, Arrays, fingerprint, generator_fingerprint, sample
 from .schedules import Constant, Pace, Schedule
-
-Batch = tuple[Shaped[Tensor, "N ..."], Shaped[Tensor, "..."]]  # as many targets as inputs
-Draw = Callable[[torch.Generator], Batch]
-AnyLoss = Loss | Callable[[Tensor, Tensor], Tensor]
-_ROWS = 1024  # examples whose accuracy is counted at a time
+from .scores import AnyLoss, hits, mean_loss
 
 
 def train(
     model: nn.Module,
     loss: AnyLoss,
-    data: Batch | Draw,
+    data: Data | BatchSource,
     optimizer: torch.optim.Optimizer,
     *,
     num_epochs: int,
@@ -35,15 +31,15 @@ def train(
     clip: float | None = None,
     checkpoint: str | Path | None = None,
     save_seconds: float = SAVE_SECONDS,
-) -> Iterator[Checkpoint[float, dict[str, Tensor]]]:
+) -> Iterator[Pause[float, dict[str, Tensor]]]:
     """Train the model in place, pausing after every epoch.
 
         for pause in train(model, loss, data, optimizer, num_epochs=20, batch_size=64, generator=generator):
             pause.note(sharpness=eigenpairs(hessian(Risk(model, loss, data)), 1).values[0])
         pause.history["sharpness"]
 
-    At every pause the model is in eval mode, as a measurement needs it. The run ends early where the loss is no number
-    any more (`pause.diverged`) or the schedule says so (`pause.done`). With `checkpoint`, a file, a run that was killed
+    At every pause the model is in eval mode, as a measurement needs it. The run ends early where the loss is NaN or
+    infinite (`pause.diverged`) or the schedule says so (`pause.done`). With `checkpoint`, a file, a run that was killed
     goes on from its last saved pause, on the CPU to the same bits; start it with the same arguments.
 
     Args:
@@ -88,27 +84,6 @@ def adamw(
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, betas=betas)
 
 
-def mean_loss(loss: AnyLoss, z: Tensor, y: Tensor) -> Tensor:
-    """The mean over a batch, as a risk over the batch would have it."""
-    if isinstance(loss, Loss):
-        total = loss.terms(z, y).sum()
-        return total / loss.weights(z, y).sum() if loss.reduction == "mean" else total
-    return loss(z, y).mean()
-
-
-@torch.no_grad()
-def accuracy(model: nn.Module, data: Batch) -> float:
-    """The fraction of examples whose largest output is that of their class, the model being in eval mode."""
-    modes = {part: part.training for part in model.modules()}
-    pieces = zip(*(part.split(_ROWS) for part in data), strict=True)
-    try:
-        model.eval()
-        return sum(float(_hits(model(x), y)) for x, y in pieces) / data[1].numel()
-    finally:
-        for part, training in modes.items():
-            part.training = training
-
-
 class _Network:
     """A module and its optimiser as the loop of `pauses` sees them."""
 
@@ -116,7 +91,7 @@ class _Network:
         self,
         model: nn.Module,
         loss: AnyLoss,
-        data: Batch | Draw,
+        data: Data | BatchSource,
         optimizer: torch.optim.Optimizer,
         batch_size: int | None,
         generator: torch.Generator | None,
@@ -125,7 +100,7 @@ class _Network:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.batch_size, self.generator, self.clip = batch_size, generator, clip
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
-        self.steps_per_epoch = 1 if callable(data) or batch_size is None else -(-len(data[0]) // batch_size)
+        self.steps_per_epoch = 1 if callable(data) else steps_per_epoch(len(data[0]), batch_size)
 
     def epoch(self, pace: Pace) -> tuple[Tensor, float | None]:
         for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
@@ -133,9 +108,9 @@ class _Network:
         self.model.train()
         results = [self._step(x, y) for x, y in self._batches()]
         self.model.eval()
-        losses, hits, counts, labels = zip(*results, strict=True)
+        losses, right, counts, labels = zip(*results, strict=True)
         mean = sum(loss * count for loss, count in zip(losses, counts, strict=True)) / sum(counts)
-        seen = None if hits[0] is None else float(sum(hits)) / sum(labels)
+        seen = None if right[0] is None else float(sum(right)) / sum(labels)
         return mean.to("cpu", torch.float64), seen
 
     def rate(self, pace: Pace) -> Tensor:
@@ -144,7 +119,7 @@ class _Network:
     def parameters(self) -> dict[str, Tensor]:
         return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[Data]:
         if callable(self.data):
             assert self.generator is not None
             yield self.data(self.generator)
@@ -166,8 +141,8 @@ class _Network:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimizer.step()
         classes = not y.is_floating_point() and outputs.shape[:-1] == y.shape
-        hits = _hits(outputs.detach(), y) if classes else None
-        return value.detach().double(), hits, len(x), max(y.numel(), 1)
+        right = hits(outputs.detach(), y) if classes else None
+        return value.detach().double(), right, len(x), max(y.numel(), 1)
 
     def state(self) -> tuple[Arrays, Mapping[str, Any]]:
         optimizer = self.optimizer.state_dict()
@@ -192,26 +167,13 @@ class _Network:
     def identity(self) -> dict[str, str]:
         """What tells this run from another, before it starts."""
         groups = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
-        random = None if self.generator is None else self.generator.get_state()
-        data = "drawn" if callable(self.data) else fingerprint(*(sampled(part) for part in self.data))
+        data = "drawn" if callable(self.data) else fingerprint(*(sample(part) for part in self.data))
         return {
             "initial weights": fingerprint(*self.model.state_dict().values()),
             "data": data,
             "optimizer": f"{type(self.optimizer).__name__} {groups}",
-            "generator": fingerprint(random),
+            "generator": generator_fingerprint(self.generator),
         }
-
-
-def shuffled(
-    count: int, batch_size: int, generator: torch.Generator | None, device: torch.device
-) -> Sequence[Int[Tensor, " rows"]]:
-    """The rows of each batch of an epoch, in an order drawn from the generator."""
-    assert generator is not None
-    return torch.randperm(count, generator=generator, device=generator.device).to(device).split(batch_size)
-
-
-def _hits(outputs: Tensor, y: Tensor) -> Tensor:
-    return (outputs.argmax(-1) == y).sum()
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
@@ -223,7 +185,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-def _check_data(data: Batch | Draw, batch_size: int | None, generator: torch.Generator | None) -> None:
+def _check_data(data: Data | BatchSource, batch_size: int | None, generator: torch.Generator | None) -> None:
     if callable(data):
         if batch_size is not None or generator is None:
             raise ArgumentError(

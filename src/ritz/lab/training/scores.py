@@ -1,0 +1,40 @@
+"""How well a model does: its mean loss, its accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ...risk.losses import Loss
+from .batches import Data
+
+AnyLoss = Loss | Callable[[Tensor, Tensor], Tensor]
+_ROWS = 1024  # examples whose accuracy is counted at a time
+
+
+def mean_loss(loss: AnyLoss, z: Tensor, y: Tensor) -> Tensor:
+    """The mean over a batch, as a risk over the batch would have it."""
+    if isinstance(loss, Loss):
+        total = loss.terms(z, y).sum()
+        return total / loss.weights(z, y).sum() if loss.reduction == "mean" else total
+    return loss(z, y).mean()
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, data: Data) -> float:
+    """The fraction of examples whose largest output is that of their class, the model being in eval mode."""
+    modes = {part: part.training for part in model.modules()}
+    pieces = zip(*(part.split(_ROWS) for part in data), strict=True)
+    try:
+        model.eval()
+        return sum(float(hits(model(x), y)) for x, y in pieces) / data[1].numel()
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
+def hits(outputs: Tensor, y: Tensor) -> Tensor:
+    """How many labels are those of the largest output."""
+    return (outputs.argmax(-1) == y).sum()
