@@ -18,15 +18,19 @@ engine: agreement timing rules paths batching trial product
 engine.rules: bilinear pointwise norms attention dispatch
 solvers: vectors probes basis ritz_pairs thick_restart eigen lanczos_recursion densities traces ranks masses damping
       determinants conditioning
-layers: capture linear rows
-factored: moments gram kronecker
-classes: moments columns means spread output_space decomposition layer_structure knockouts attributions
+layers: uses readers capture linear jacobian_rows
+factored: second_moments gram_parts gram_assembly gram kronecker_products kronecker khatri_rao
+classes: scatter knockouts gradients layers lines
+classes.gradients: pullback means term_gradients part_products decomposition
+classes.layers: passes feature_structure error_structure weight_structure
+classes.lines: shares knockout_spectra findings attributions
 theory: bases closed_form comparison layer_products arguments inner_products laws assumptions deep_linear aligned_layers
       two_layer_compression single_output scalar_networks several_inputs outlier_pairs attention logistic_regression
-plot: spectra
+plot: figures density_plots scree_plots scatter_plots
 checks: draws oracles check linear2026 papyan2020 singh2026 singh2026_attention table
 analysis: spectrum classes
-analysis.classes: layers lines structure factors pictures
+analysis.spectrum: settings contents measurement forecasts pictures
+analysis.classes: results layer_choice attribution_arrays layer_spectra kronecker_spectra measurement pictures
 lab: data init models training ensemble workers sweeps
 lab.data: examples sources archives images texts transforms synthetic
 lab.models: build fully_connected attention convolutional transformers pretrained

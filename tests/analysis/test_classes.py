@@ -6,12 +6,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from ritz import classes, gauss_newton
-from ritz.analysis import classes as class_analysis
-from ritz.analysis.classes import Settings, factors, lines
-from ritz.analysis.classes.layers import SHOWN, spaced
+from ritz.analysis import classes as analysis
+from ritz.analysis.classes import Settings, attribution_arrays, kronecker_spectra
 from ritz.analysis.classes.pictures import draw, layers_of
+from ritz.analysis.classes.results import SHOWN, spaced
+from ritz.classes import attribution
 from ritz.classes import knockouts as knockout
-from ritz.classes.attributions import attribution
 from ritz.errors import ArgumentError, DataError
 from ritz.factored.kronecker import cfac, kfac
 from ritz.record import Record
@@ -44,7 +44,7 @@ def risk():
 
 @pytest.fixture(scope="module")
 def record(risk):
-    return class_analysis.run(risk, SETTINGS, name="tiny", source={"factory": "mine"}).detached()
+    return analysis.run(risk, SETTINGS, name="tiny", source={"factory": "mine"}).detached()
 
 
 def array(record, key):
@@ -58,12 +58,12 @@ def test_the_record_is_that_of_the_attribution(risk, record):
     assert record.scalars["counts"] == found.counts and record.scalars["findings"] == list(found.findings)
     assert record.scalars["class_overlap"] == pytest.approx(found.class_overlap)
     assert record.config["factory"] == "mine" and record.config["decay"] == 1e-2
-    for name, spectrum in lines.spectra_of(record).items():
+    for name, spectrum in attribution_arrays.spectra_of(record).items():
         assert spectrum.wasserstein(found.spectra[name]) < 1e-12
 
 
 def test_the_same_seed_gives_the_same_record(risk, record):
-    again = class_analysis.run(risk, SETTINGS).detached()
+    again = analysis.run(risk, SETTINGS).detached()
     assert again.arrays.keys() == record.arrays.keys()
     for key in record.arrays:  # to rounding: paths are chosen by their speed
         assert_close(array(again, key), array(record, key), rtol=1e-10, atol=1e-12)
@@ -95,7 +95,7 @@ def test_weights_are_measured_where_their_decay_is_known(risk, record):
         left = torch.linalg.svdvals(knockout.project(W.weight, W.between_class))
         assert_close(array(record, f"weights/{name}/off_class"), left)
         assert record.scalars["layers"][name]["weight_residual"] == pytest.approx(W.residual)
-    without = class_analysis.run(risk)
+    without = analysis.run(risk)
     assert not layers_of(without, "weights") and "weights" not in draw(without)
     assert any("--decay" in note for note in without.scalars["notes"])
 
@@ -104,7 +104,7 @@ def test_layers_are_compared_with_their_factorisations(risk, record):
     for name in layers_of(record, "kronecker"):
         block = risk.restricted_to(f"{name}.*")
         exact = Spectrum.of_matrix(gauss_newton(block).dense())
-        spectra = factors.spectra_of(record, name)
+        spectra = kronecker_spectra.layer_spectra_of(record, name)
         assert spectra["G"].wasserstein(exact) < 1e-12
         for kind, build in (("KFAC", kfac), ("CFAC", cfac)):
             dense = Spectrum.of_matrix(build(block).operator.dense())
@@ -116,23 +116,23 @@ def test_layers_are_compared_with_their_factorisations(risk, record):
 def test_a_large_spectrum_is_kept_small_with_its_mass_trace_and_largest_eigenvalues():
     values = torch.logspace(-12, 0, 9000, dtype=torch.float64)
     spectrum = Spectrum.of_eigenvalues(torch.cat([values, torch.zeros(500)]))
-    small = Spectrum(*factors.coarsened(spectrum), spectrum.size)
-    assert small.nodes.numel() <= factors.ATOMS + factors.BINS
+    small = Spectrum(*kronecker_spectra.coarsened(spectrum), spectrum.size)
+    assert small.nodes.numel() <= kronecker_spectra.ATOMS + kronecker_spectra.BINS
     assert small.moment(1) == pytest.approx(spectrum.moment(1), rel=1e-12)
     assert_close(small.nodes[0, :1000], values.flip(0)[:1000])
     assert small.wasserstein(spectrum) < 0.01 * spectrum.moment(1)  # a bin is a 40th of an e-fold wide
-    assert factors.coarsened(small)[0] is small.nodes
+    assert kronecker_spectra.coarsened(small)[0] is small.nodes
 
 
 def test_a_saved_record_is_drawn_again(record, tmp_path):
-    files = class_analysis.write(record, tmp_path)
+    files = analysis.write(record, tmp_path)
     assert sorted(files) == sorted(path.name for path in tmp_path.iterdir())
     assert set(files) == {
         "record.json", "arrays.npz", "knockouts.png", "features.png", "errors.png", "weights.png", "scree.png",
         "kronecker.png",
     }  # fmt: skip
     loaded = Record.load(tmp_path)
-    assert lines.spectra_of(loaded)["G"].wasserstein(lines.spectra_of(record)["G"]) == 0
+    assert attribution_arrays.spectra_of(loaded)["G"].wasserstein(attribution_arrays.spectra_of(record)["G"]) == 0
 
 
 def test_knockouts_share_their_axes_and_mark_the_largest_eigenvalues(record):
@@ -146,13 +146,13 @@ def test_knockouts_share_their_axes_and_mark_the_largest_eigenvalues(record):
 def test_errors_off_all_means_are_drawn_where_a_layer_is_wider_than_their_span():
     wide = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 3)).double()
     batches = [(batch.inputs, batch.targets) for batch in deep(1).batches]
-    narrow, broad = (class_analysis.run(r) for r in (deep(2), Risk(wide, nn.CrossEntropyLoss(), batches)))
+    narrow, broad = (analysis.run(r) for r in (deep(2), Risk(wide, nn.CrossEntropyLoss(), batches)))
     assert len(draw(narrow)["errors"].axes) == len(layers_of(narrow, "errors")) == 3
     assert len(draw(broad)["errors"].axes) == 2 * len(layers_of(broad, "errors")) == 4
 
 
 def test_of_many_layers_eight_are_shown_and_that_is_said():
-    record = class_analysis.run(deep(11))
+    record = analysis.run(deep(11))
     assert len(layers_of(record, "features")) == len(layers_of(record, "kronecker")) == SHOWN
     assert {"0", "11"} < set(layers_of(record, "features"))
     assert "Of 12 layers, 8 are shown, evenly spaced." in record.scalars["notes"]
@@ -161,28 +161,28 @@ def test_of_many_layers_eight_are_shown_and_that_is_said():
 
 def test_norms_and_convolutions_in_groups_are_left_out_of_the_factorisations_alone():
     risk = risk_of("residual")
-    record = class_analysis.run(risk)
+    record = analysis.run(risk)
     assert set(layers_of(record, "features")) == set(classes.features(risk))
     assert "conv2" not in layers_of(record, "kronecker") and "conv1" in layers_of(record, "kronecker")
     assert any("conv2" in note and "group" in note for note in record.scalars["notes"])
 
 
 def test_wide_layers_are_left_out_with_the_way_to_have_them(risk):
-    record = class_analysis.run(risk, Settings(exact_rows=4))
+    record = analysis.run(risk, Settings(exact_rows=4))
     assert any("--exact-rows" in note and "Features" in note for note in record.scalars["notes"])
     assert all(len(record.arrays[f"features/{name}/whole"]) <= 4 for name in layers_of(record, "features"))
 
 
 def test_a_spectrum_that_would_take_too_long_is_left_out(risk, monkeypatch):
-    monkeypatch.setattr(factors, "WORK", 0.0)
-    record = class_analysis.run(risk)
-    assert set(factors.spectra_of(record, layers_of(record, "kronecker")[0])) == {"G", "KFAC"}
+    monkeypatch.setattr(kronecker_spectra, "WORK", 0.0)
+    record = analysis.run(risk)
+    assert set(kronecker_spectra.layer_spectra_of(record, layers_of(record, "kronecker")[0])) == {"G", "KFAC"}
     assert any(note.startswith("CFAC: left out in") for note in record.scalars["notes"])
     assert "kronecker" in draw(record)
 
 
 def test_labels_by_token_leave_the_attribution_and_say_what_is_missing():
-    record = class_analysis.run(risk_of("transformer"))
+    record = analysis.run(risk_of("transformer"))
     assert len(record.scalars["findings"]) > 4 and set(draw(record)) == {"knockouts"}
     notes = " ".join(record.scalars["notes"])
     assert "Features: left out. An example has several labels" in notes and "CFAC: left out" in notes
@@ -192,13 +192,13 @@ def test_labels_by_token_leave_the_attribution_and_say_what_is_missing():
 @pytest.mark.usefixtures("unchecked")
 def test_settings_that_nothing_could_satisfy_are_refused_before_the_work(settings):
     with pytest.raises(ArgumentError):
-        class_analysis.run(None, settings)
+        analysis.run(None, settings)
 
 
 def test_a_regression_is_refused():
     x, y = torch.randn(6, 3).double(), torch.randn(6, 2).double()
     with pytest.raises(DataError):
-        class_analysis.run(Risk(nn.Linear(3, 2).double(), nn.MSELoss(), [(x[:4], y[:4]), (x[4:], y[4:])]))
+        analysis.run(Risk(nn.Linear(3, 2).double(), nn.MSELoss(), [(x[:4], y[:4]), (x[4:], y[4:])]))
 
 
 class Encoded(nn.Module):
@@ -214,7 +214,7 @@ class Encoded(nn.Module):
 
 def test_parameters_that_cannot_be_captured_leave_the_other_layers():
     x, y = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
-    record = class_analysis.run(Risk(Encoded().double(), nn.CrossEntropyLoss(), (x, y)))
+    record = analysis.run(Risk(Encoded().double(), nn.CrossEntropyLoss(), (x, y)))
     assert list(record.scalars["layers"]) == ["first", "second"]
     assert record.scalars["notes"][0].startswith("Layers: position left out")
     assert set(record.scalars["layers"]["first"]["largest"]) == {"G", "KFAC", "CFAC"}
@@ -225,7 +225,7 @@ def test_a_convolution_in_groups_leaves_the_weights_of_the_others():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(2, 4, 2, groups=2), nn.Flatten(), nn.Linear(16, 3)).double()
     x, y = torch.randn(12, 2, 3, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(12) % 3
-    record = class_analysis.run(Risk(model, nn.CrossEntropyLoss(), (x, y)), class_analysis.Settings(decay=1e-3))
+    record = analysis.run(Risk(model, nn.CrossEntropyLoss(), (x, y)), analysis.Settings(decay=1e-3))
     assert "Weights: left out in 0, whose weights are a matrix for each group." in record.scalars["notes"]
     assert "weights/2/whole" in record.arrays and "weights/0/whole" not in record.arrays
 
@@ -235,11 +235,11 @@ def test_a_layer_without_curvature_is_drawn_without_distances(tmp_path):
     model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
     nn.init.zeros_(model[2].weight)
     x, y = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(12) % 3
-    record = class_analysis.run(Risk(model, nn.CrossEntropyLoss(), (x, y)), SETTINGS)
+    record = analysis.run(Risk(model, nn.CrossEntropyLoss(), (x, y)), SETTINGS)
     layers = record.scalars["layers"]
     assert layers["0"]["largest"]["G"] == 0.0 and layers["0"]["distances"] == {}
     assert set(layers["2"]["distances"]) == {"KFAC", "CFAC"}
-    written = class_analysis.write(record, tmp_path)
+    written = analysis.write(record, tmp_path)
     assert {f"{name}.png" for name in ("knockouts", "features", "errors", "weights", "kronecker", "scree")} < set(
         written
     )

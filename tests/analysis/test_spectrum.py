@@ -9,7 +9,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.testing import assert_close
 
 from ritz.analysis import spectrum as analysis
-from ritz.analysis.spectrum import Settings
+from ritz.analysis.spectrum import Settings, pictures
 from ritz.errors import ArgumentError
 from ritz.operators import functional_hessian, gauss_newton, hessian
 from ritz.record import Record, write_picture
@@ -206,7 +206,7 @@ def test_a_record_whose_picture_fails_is_not_written(risk, tmp_path, monkeypatch
     def broken(_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(analysis, "draw", broken)
+    monkeypatch.setattr(pictures, "draw", broken)
     with pytest.raises(ZeroDivisionError):
         analysis.write(record, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,21 +1,19 @@
 """Which eigenvalues come from what: shares, overlaps, knockouts, counts and the sentences that follow from them."""
 
-import sys
-
 import pytest
 import torch
 from torch import nn
 
 import ritz
-from ritz.classes.attributions import PROJECTED, SUBTRACTED, attribution
+from ritz.classes import attribution
+from ritz.classes.lines import attributions
+from ritz.classes.lines.knockout_spectra import PROJECTED, SUBTRACTED
 from ritz.errors import ArgumentError
-from ritz.factored.gram import PARTS
+from ritz.factored.gram_parts import PARTS
 from ritz.risk import Risk
 from ritz.risk.losses import CrossEntropy
 from tests.factored.test_gram import dense_parts
 from tests.zoo import OUTPUTS, case, unequal_batches
-
-module = sys.modules["ritz.classes.attributions"]  # `ritz.classes.attributions` itself is the function
 
 
 def risk_of(name="cnn"):
@@ -157,7 +155,7 @@ def test_lines_that_the_products_do_not_confirm_are_searched_for(monkeypatch, sm
     """Where float32 products are those of a slightly other matrix, its own eigenpairs are wanted."""
     _, risk, expected = small
     tilted = lambda risk, Y: torch.randn(risk.size, Y.shape[1], generator=torch.Generator().manual_seed(0)).double()
-    monkeypatch.setattr(module, "pulled_back", tilted)
+    monkeypatch.setattr(attributions, "pullback", tilted)
     pairs = attribution(risk).gauss_newton.pairs
     assert bool(pairs.converged.all())
     torch.testing.assert_close(pairs.values, expected.gauss_newton.pairs.values, rtol=1e-6, atol=0)

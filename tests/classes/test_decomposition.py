@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import ritz
 from ritz.classes import ClassDecomposition, class_decomposition
 from ritz.classes import knockouts as knockout
-from ritz.classes.columns import Pullback
+from ritz.classes.gradients.pullback import Pullback
 from ritz.errors import ArgumentError
 from ritz.testing import check_operator
 from tests.zoo import CASES, OUTPUTS, Case, case, unequal_batches, whole
@@ -453,7 +453,7 @@ def test_columns_together_are_the_same_as_one_by_one(network, monkeypatch):
     _, _, risk = problem(network)
     means = []
     for together in (True, False):
-        monkeypatch.setattr(Pullback, "_measured", None)
+        monkeypatch.setattr(Pullback, "_timed", None)
         start = Pullback.__init__
 
         def forced(self, risk, start=start, together=together):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ritz.classes import backpropagated_errors, features, weights
-from ritz.classes.moments import Moments
+from ritz.classes.scatter import Scatter
 from ritz.errors import ArgumentError, DataError, ModelError
 from ritz.factored.kronecker import kfac
 from ritz.risk import Risk
@@ -362,7 +362,7 @@ def test_moments_do_not_depend_on_how_the_rows_are_cut(seed, sizes):
     x, y = (torch.randn(N, 2, d, generator=generator, dtype=torch.float64) for d in (3, 4))
     w = torch.rand(N, generator=generator, dtype=torch.float64) * (torch.rand(N, generator=generator) > 0.2)
     groups = torch.randint(3, (N,), generator=generator)
-    found = Moments(3, (3, 4), torch.device("cpu"))
+    found = Scatter(3, (3, 4), torch.device("cpu"))
     for rows in torch.arange(N).split(sizes):
         found.add((x[rows], y[rows]), w[rows], groups[rows])
     scatter = torch.zeros(3, 4).double()
@@ -374,18 +374,18 @@ def test_moments_do_not_depend_on_how_the_rows_are_cut(seed, sizes):
         for ours, mean in zip(found.means, means, strict=True):
             torch.testing.assert_close(ours[g], mean, rtol=1e-10, atol=1e-12)
         scatter += torch.einsum("n,nti,ntj->ij", w[own], x[own] - means[0], y[own] - means[1])
-    torch.testing.assert_close(found.scatter, scatter, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(found.matrix, scatter, rtol=1e-10, atol=1e-12)
 
 
 def test_a_large_common_offset_does_not_swamp_the_scatter():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 1, 3, generator=generator, dtype=torch.float64)
     w, groups = torch.ones(60).double(), torch.arange(60) % 2
-    plain, shifted = Moments(2, (3,), torch.device("cpu")), Moments(2, (3,), torch.device("cpu"))
+    plain, shifted = Scatter(2, (3,), torch.device("cpu")), Scatter(2, (3,), torch.device("cpu"))
     for rows in torch.arange(60).split(7):
         plain.add((x[rows],), w[rows], groups[rows])
         shifted.add((x[rows] + 1e8,), w[rows], groups[rows])
-    torch.testing.assert_close(shifted.scatter, plain.scatter, rtol=1e-6, atol=1e-6)  # 1e16 eps would be lost
+    torch.testing.assert_close(shifted.matrix, plain.matrix, rtol=1e-6, atol=1e-6)  # 1e16 eps would be lost
 
 
 def test_ranks_of_a_group_join_their_moments():
@@ -409,7 +409,7 @@ def test_ranks_of_a_group_join_their_moments():
             return total
 
     def work(number, rows):
-        own = Moments(3, (3,), torch.device("cpu"))
+        own = Scatter(3, (3,), torch.device("cpu"))
         own.add((x[rows],), w[rows], groups[rows])
         results[number] = own.reduced(Rank(number))
 
@@ -418,12 +418,12 @@ def test_ranks_of_a_group_join_their_moments():
         thread.start()
     for thread in threads:
         thread.join()
-    whole = Moments(3, (3,), torch.device("cpu"))
+    whole = Scatter(3, (3,), torch.device("cpu"))
     whole.add((x,), w, groups)
     for found in results.values():
         close(found.weights, whole.weights)
         close(found.means[0], whole.means[0])
-        close(found.scatter, whole.scatter)
+        close(found.matrix, whole.matrix)
 
 
 # Refused, and allowed -------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from torch import nn
 
 import ritz
 from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
-from ritz.factored.gram import PARTS, Gram, gram_spectrum
-from ritz.layers import rows as jacobians
+from ritz.factored.gram import Gram, gram_spectrum
+from ritz.factored.gram_parts import PARTS
+from ritz.layers import jacobian_rows
 from ritz.risk import Risk
 from ritz.risk.losses import CrossEntropy
 from tests.layers.test_capture import Routed, Sorted, Stacked
@@ -205,8 +206,8 @@ def test_float32_says_how_far_it_is_from_a_product_with_g():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_capture_that_misses_something_is_found_out_and_replaced(monkeypatch, dtype):
     """A layer that is captured wrongly must not pass: the probe sees it, and every example is done by itself."""
-    honest = jacobians.Weight.inner
-    monkeypatch.setattr(jacobians.Weight, "inner", lambda *arguments: honest(*arguments) / 2)
+    honest = jacobian_rows.Weight.inner
+    monkeypatch.setattr(jacobian_rows.Weight, "inner", lambda *arguments: honest(*arguments) / 2)
     _, risk = risk_of("mlp")
     G = ritz.gauss_newton(risk).dense()
     scale = float(torch.linalg.eigvalsh(G)[-1]) * (1 if dtype == torch.float64 else 1e5)

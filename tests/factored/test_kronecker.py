@@ -6,9 +6,8 @@ from curvlinops import KFACLinearOperator
 from torch import nn
 from torch.nn import functional as F
 
-import ritz.factored.kronecker
 from ritz.errors import ArgumentError, DataError, ModelError
-from ritz.factored.kronecker import cfac, kfac, khatri_rao_cfac, khatri_rao_kfac
+from ritz.factored import cfac, kfac, khatri_rao_cfac, khatri_rao_kfac, kronecker, kronecker_products
 from ritz.operators import gauss_newton
 from ritz.risk import Risk
 from ritz.risk.losses import CrossEntropy
@@ -326,7 +325,8 @@ def test_spectra_are_those_of_the_dense_matrices(build):
 
 @pytest.mark.parametrize("build", [cfac, khatri_rao_cfac])
 def test_a_sum_over_many_parameters_has_a_quadrature(build, monkeypatch):
-    monkeypatch.setattr(ritz.factored.kronecker, "DENSE", 30)  # so that small layers are exact and large ones are not
+    for module in (kronecker, kronecker_products):
+        monkeypatch.setattr(module, "DENSE", 30)  # so that small layers are exact and large ones are not
     risk, _, _ = risk_of("cnn")
     found = build(risk)
     ours, dense = found.spectrum(num_steps=12, num_probes=400), torch.linalg.eigvalsh(found.operator.dense())
@@ -342,13 +342,11 @@ def test_factors_of_few_examples_are_multiplied_as_thin_ones():
     rows = lambda count, width: torch.randn(count, width, generator=generator, dtype=torch.float64)
     (D, H), M = (X.T @ X for X in (rows(5, 4), rows(3, 9))), rows(4, 9)[..., None]
     thin, thick = (
-        ritz.factored.kronecker._thinned(D, H, False),
-        ritz.factored.kronecker._thinned(D, H + torch.eye(9), False),
+        kronecker_products.thin(D, H, False),
+        kronecker_products.thin(D, H + torch.eye(9), False),
     )
     assert thin[2] and thin[1].shape == (9, 3) and not thick[2]
-    torch.testing.assert_close(
-        ritz.factored.kronecker._multiplied([thin], M)[..., 0], D @ M[..., 0] @ H, rtol=1e-12, atol=1e-12
-    )
+    torch.testing.assert_close(kronecker_products.product([thin], M)[..., 0], D @ M[..., 0] @ H, rtol=1e-12, atol=1e-12)
 
 
 def test_parameters_without_influence_have_a_block_of_zeros():

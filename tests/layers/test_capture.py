@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ritz.errors import ModelError
-from ritz.layers.capture import layers
+from ritz.layers.capture import Layers
 from ritz.risk import Risk
 from tests.zoo import CASES, Centred, case, unequal_batches
 
@@ -58,9 +58,9 @@ def gradients_by_layers(found, errors, count):
 @pytest.mark.parametrize("name", CASES)
 def test_features_and_errors_make_up_the_gradient_of_every_example(name):
     risk = risk_of(name)
-    known = layers(risk)
+    known = Layers.of(risk)
     for batch in risk.batches:
-        found = known.passed(batch)
+        found = known.forward(batch)
         cotangent = torch.randn(found.z.shape, dtype=risk.dtype, generator=torch.Generator().manual_seed(2))
         ours = gradients_by_layers(found, found.errors(cotangent[None]), len(batch))
         for i, expected in enumerate(gradients_by_autograd(risk, batch, cotangent)):
@@ -74,9 +74,9 @@ def test_features_and_errors_make_up_the_gradient_of_every_example(name):
 
 
 def test_parameters_that_enter_in_another_way_are_named():
-    assert layers(risk_of("partly_trained")).others == {"scale"}
-    assert layers(risk_of("mlp")).others == frozenset()
-    assert layers(risk_of("recurrent")).others == {n for n in risk_of("recurrent").shapes if n.startswith("gru")}
+    assert Layers.of(risk_of("partly_trained")).others == {"scale"}
+    assert Layers.of(risk_of("mlp")).others == frozenset()
+    assert Layers.of(risk_of("recurrent")).others == {n for n in risk_of("recurrent").shapes if n.startswith("gru")}
 
 
 def test_a_parameter_that_enters_in_both_ways_counts_as_other():
@@ -89,7 +89,7 @@ def test_a_parameter_that_enters_in_both_ways_counts_as_other():
             return self.layer(x) @ self.layer.weight
 
     risk = Risk(Both().double(), nn.CrossEntropyLoss(), (torch.randn(5, 3).double(), torch.tensor([0, 1, 2, 0, 1])))
-    assert layers(risk).others == {"layer.weight"}
+    assert Layers.of(risk).others == {"layer.weight"}
 
 
 def test_a_layer_whose_first_dimension_is_not_that_of_the_examples_is_not_captured():
@@ -103,7 +103,7 @@ def test_a_layer_whose_first_dimension_is_not_that_of_the_examples_is_not_captur
 
     x = torch.randn(6, 3, 2).double()  # as many positions as watched examples: the shapes alone do not tell
     risk = Risk(TimeMajor().double(), nn.CrossEntropyLoss(), (x, torch.tensor([0, 1, 2, 0, 1, 2])))
-    assert layers(risk).others == {"layer.weight", "layer.bias"}
+    assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
 
 
 def test_functions_in_place_do_not_change_what_was_noted():
@@ -122,7 +122,7 @@ def test_functions_in_place_do_not_change_what_was_noted():
     x, y = torch.randn(5, 3).double(), torch.tensor([0, 1, 2, 0, 1])
     risk = Risk(InPlace().double(), nn.CrossEntropyLoss(), (x, y))
     batch = next(iter(risk.batches))
-    found = layers(risk).passed(batch)
+    found = Layers.of(risk).forward(batch)
     cotangent = torch.randn_like(found.z)
     ours = gradients_by_layers(found, found.errors(cotangent[None]), 5)
     for i, expected in enumerate(gradients_by_autograd(risk, batch, cotangent)):
@@ -139,7 +139,7 @@ def test_patches_reproduce_convolutions_of_any_kind(dims, settings, groups):
     x = torch.randn(4, 2, *[6] * dims).double()
     model(x)
     risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.tensor([0, 1, 2, 0])))
-    use = layers(risk).passed(next(iter(risk.batches))).uses[0]
+    use = Layers.of(risk).forward(next(iter(risk.batches))).uses[0]
     blocks = zip(use.features().chunk(groups, -1), layer.weight.flatten(1).chunk(groups), strict=True)
     ours = torch.cat([h @ w.T for h, w in blocks], -1) + layer.bias
     torch.testing.assert_close(ours, use.layout(layer(x)))
@@ -148,12 +148,12 @@ def test_patches_reproduce_convolutions_of_any_kind(dims, settings, groups):
 def test_a_risk_without_independent_examples_is_refused():
     risk = Risk(Centred().double(), nn.CrossEntropyLoss(), (torch.randn(5, 3).double(), torch.tensor([0, 1, 2, 0, 1])))
     with pytest.raises(ModelError, match="depend on the other examples"):
-        layers(risk)
+        Layers.of(risk)
 
 
 def test_an_incomplete_capture_is_refused_by_name():
     with pytest.raises(ModelError, match="scale"):
-        layers(risk_of("partly_trained")).check_complete("A Kronecker factor")
+        Layers.of(risk_of("partly_trained")).check_complete("A Kronecker factor")
 
 
 class Stacked(nn.Module):
@@ -196,24 +196,24 @@ class Routed(nn.Module):
 def test_batches_of_one_example_do_not_hide_that_rows_are_stacked(sizes):
     x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
     risk = Risk(Stacked().double(), nn.CrossEntropyLoss(), list(zip(x.split(sizes), y.split(sizes), strict=True)))
-    assert layers(risk).others == {"layer.weight", "layer.bias"}
+    assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
 
 
 def test_a_layer_that_sees_sorted_examples_is_not_captured_though_the_first_are_in_order():
     x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
     x[:3, 0] = torch.tensor([-9.0, -8.0, -7.0])
     risk = Risk(Sorted().double(), nn.CrossEntropyLoss(), [(x[:9], y[:9]), (x[9:], y[9:])])
-    assert layers(risk).others == {"layer.weight", "layer.bias"}
+    assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
 
 
 def test_a_layer_that_later_sees_a_part_of_the_examples_is_refused_by_name():
     x, y = torch.randn(15, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(15) % 3
     x[:9, 0], x[9:11, 0], x[11:, 0] = 1.0, -1.0, 1.0
     risk = Risk(Routed().double(), nn.CrossEntropyLoss(), [(x[:9], y[:9]), (x[9:], y[9:])])
-    known = layers(risk)
+    known = Layers.of(risk)
     with pytest.raises(ModelError, match="Layer left saw 4 rows of a batch of 6"):
         for batch in risk.batches:
-            known.passed(batch)
+            known.forward(batch)
 
 
 @pytest.mark.parametrize("padding", [0, -1])
@@ -223,9 +223,9 @@ def test_padding_has_no_gradient_and_is_captured(padding):
         model = nn.Sequential(nn.Embedding(3, 4, padding_idx=padding), nn.Flatten(), nn.Linear(12, 3)).double()
         x = torch.randint(3, (9, 3))
     risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(9) % 3))
-    known, batch = layers(risk), next(iter(risk.batches))
+    known, batch = Layers.of(risk), next(iter(risk.batches))
     assert not known.others
-    found = known.passed(batch)
+    found = known.forward(batch)
     cotangent = torch.randn(found.z.shape, generator=torch.Generator().manual_seed(2), dtype=risk.dtype)
     ours = gradients_by_layers(found, found.errors(cotangent[None]), 9)["0.weight"]
     expected = gradients_by_autograd(risk, batch, cotangent)

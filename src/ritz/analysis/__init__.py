@@ -1,4 +1,4 @@
-"""One model in, one Record out: its spectrum, and where its lines come from."""
+"""One model in, one Record out: its spectrum, or where the lines of that come from."""
 
 from . import classes, spectrum
 

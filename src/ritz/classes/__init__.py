@@ -1,9 +1,11 @@
 """Where spectral lines come from: the structure of classes and cross-classes in gradients and layers."""
 
-from .attributions import Attribution, attribution
-from .decomposition import ClassDecomposition, class_decomposition
+from .gradients.decomposition import ClassDecomposition, class_decomposition
 from .knockouts import project, subtract
-from .layer_structure import backpropagated_errors, features, weights
+from .layers.error_structure import backpropagated_errors
+from .layers.feature_structure import features
+from .layers.weight_structure import weights
+from .lines.attributions import Attribution, attribution
 
 __all__ = [
     "Attribution", "ClassDecomposition", "attribution", "backpropagated_errors", "class_decomposition", "features",

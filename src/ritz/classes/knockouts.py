@@ -37,7 +37,7 @@ def project(A: Matrix, B: Matrix, *, tolerance: float | None = None) -> Matrix:
     _check_tolerance(tolerance)
     if isinstance(A, Operator) and isinstance(B, Operator):
         return _projected_operator(A, B, tolerance)
-    assert isinstance(A, Tensor) and isinstance(B, Tensor)  # told by _check_kinds; for the type checker
+    assert isinstance(A, Tensor) and isinstance(B, Tensor)  # which _check_kinds saw to; for the type checker
     _check_matrices(A, B)
     U, V = _singular_vectors(B, tolerance)
     A = A - U @ (U.T @ A)

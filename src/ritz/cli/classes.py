@@ -11,17 +11,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis import classes as class_analysis
+from ..analysis import classes as analysis
 from ..analysis.classes import Settings
-from ..classes.attributions import NAMES
+from ..classes.lines.knockout_spectra import SYMBOLS
 from ..progress import duration
 from ..record import Record
 from ..risk.risk import Risk
 from .tables import plain_table, printed
 
-SHARES: dict[str, str] = {str(part): name for part, name in NAMES.items()} | {"functional": "E"}
+SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}
 
 LEGEND = {
+    "Φ_class in Φ": "Φ, Δ: the second moments of what enters a layer and of the errors that come back to it.",
     "W off": "W off: ‖W + ∇R/η‖ / ‖W‖; the classes' part of W is right only where this is near zero.",
     "λ₁(Gˡ)": "λ₁(Gˡ): the largest eigenvalue of the layer's block of G, and those of its factorisations.",
     "W₁ KFAC": "W₁: how far their spectra are from that of Gˡ, in units of its mean eigenvalue.",
@@ -30,8 +31,8 @@ LEGEND = {
 
 def run(risk: Risk, settings: Settings, folder: Path, *, name: str, source: Mapping[str, Any]) -> list[str]:
     """Analyse, write and print; returns the names of the files."""
-    record = class_analysis.run(risk, settings, name=name, source=source)
-    files = class_analysis.write(record, folder)
+    record = analysis.run(risk, settings, name=name, source=source)
+    files = analysis.write(record, folder)
     printed(summary(record.detached()))
     return files
 
@@ -86,14 +87,14 @@ def _lines(record: Record, symbol: str) -> RenderableType:
 
 def _counts(scalars: Mapping[str, Any]) -> RenderableType:
     C, counts, table = scalars["num_classes"], scalars["counts"], plain_table()
-    told = {
+    meanings = {
         "outliers": f"of at most C = {C}: above everything that is left without G_class",
         "mini-bulk": f"of at most C(C - 2) = {C * (C - 2)}: above G_within, by the means of the cross-classes",
         "bulk": "the rest of those that the examples can make",
         "zero": "more parameters than that",
     }
     for name, count in counts.items():
-        table.add_row(name, f"{count:,}", told[name])
+        table.add_row(name, f"{count:,}", meanings[name])
     return table
 
 
@@ -104,7 +105,7 @@ def _sentences(title: str, sentences: Sequence[str]) -> RenderableType:
 def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     """What is measured of every layer; a dash where it was left out."""
     shown: dict[str, tuple[tuple[str, ...], str]] = {
-        "H_class in H": (("class_part_of_features",), ".1%"),
+        "Φ_class in Φ": (("class_part_of_features",), ".1%"),
         "Δ_class in Δ": (("class_part_of_errors",), ".1%"),
         "W off": (("weight_residual",), ".2g"),
         "λ₁(Gˡ)": (("largest", "G"), ".4g"),
@@ -115,18 +116,18 @@ def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     }
     columns = {"layer": list(layers)}
     for heading, (path, digits) in shown.items():
-        found = [_at(numbers, path) for numbers in layers.values()]
-        if any(value is not None for value in found):
-            columns[heading] = ["-" if value is None else format(value, digits) for value in found]
-    told = [sentence for heading, sentence in LEGEND.items() if heading in columns]
-    return Group(_table("Layer by layer", columns, first="left"), *(Text(sentence, "dim") for sentence in told))
+        values = [_at(numbers, path) for numbers in layers.values()]
+        if any(value is not None for value in values):
+            columns[heading] = ["-" if value is None else format(value, digits) for value in values]
+    legend = [sentence for heading, sentence in LEGEND.items() if heading in columns]
+    return Group(_table("Layer by layer", columns, first="left"), *(Text(sentence, "dim") for sentence in legend))
 
 
 def _at(numbers: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
-    found: Any = numbers
+    value: Any = numbers
     for key in path:
-        found = None if found is None else found.get(key)
-    return found
+        value = None if value is None else value.get(key)
+    return value
 
 
 def _table(title: str, columns: Mapping[str, Sequence[str]], *, first: str = "right") -> Table:

@@ -61,7 +61,7 @@ def _facts(record: Record) -> RenderableType:
 def _eigenvalues(record: Record) -> RenderableType:
     values, residuals, converged = (array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged"))
     if not values:
-        return Text("no eigenpairs were asked for", style="dim")
+        return Text("no eigenpairs were requested", style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0), title="Eigenvalues of largest magnitude", title_justify="left")
     for heading in ("rank", "λ", "residual ‖Av - λv‖"):
         table.add_column(heading, justify="right")
@@ -89,8 +89,8 @@ def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
         table.add_column(heading, justify="right")
     for layer, scalars in layers.items():
         low, high = scalars["range"]
-        found = (_with_error(scalars, name) for name in ("trace", "effective_rank", "negative_mass"))
-        table.add_row(layer, f"{scalars['num_parameters']:,}", f"{high:.4g}", f"{low:.4g}", *found)
+        estimates = (_with_error(scalars, name) for name in ("trace", "effective_rank", "negative_mass"))
+        table.add_row(layer, f"{scalars['num_parameters']:,}", f"{high:.4g}", f"{low:.4g}", *estimates)
     return table
 
 

@@ -1,6 +1,7 @@
-"""The Gauss-Newton matrix in ways of its own: through its Gram matrix, and as Kronecker products."""
+"""The Gauss-Newton matrix in ways of its own: through its Gram matrix, or as Kronecker products."""
 
 from .gram import Gram, gram_spectrum
-from .kronecker import cfac, kfac, khatri_rao_cfac, khatri_rao_kfac
+from .khatri_rao import khatri_rao_cfac, khatri_rao_kfac
+from .kronecker import cfac, kfac
 
 __all__ = ["Gram", "cfac", "gram_spectrum", "kfac", "khatri_rao_cfac", "khatri_rao_kfac"]

@@ -1,101 +1,23 @@
 """The class structure of one classifier: which eigenvalues come from what, layer by layer too, as one record.
 
-record = class_analysis.run(risk, class_analysis.Settings(decay=5e-4))
-class_analysis.draw(record)["knockouts"]  # in a notebook
-class_analysis.write(record, "out/mine")  # with all pictures
+record = analysis.classes.run(risk, analysis.classes.Settings(decay=5e-4))
+analysis.classes.draw(record)["knockouts"]  # in a notebook
+analysis.classes.write(record, "out/mine")  # with all pictures
 """
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from .measurement import Settings, run
 
-import torch
-
-from ... import progress
-from ...classes.attributions import EXACT_ROWS, attribution
-from ...errors import ArgumentError, check_positive
-from ...record import Record, provenance, write_picture
-from ...risk.risk import Risk
-from . import factors, lines, structure
-from .layers import Measured, affine
-from .pictures import draw
+if TYPE_CHECKING:
+    from .pictures import draw, write
 
 __all__ = ["Settings", "draw", "run", "write"]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What is measured, and how far exactly."""
-
-    num_lines: int | None = None  # eigenpairs of H and of G; None: the number of classes and two more
-    exact_rows: int = EXACT_ROWS  # the largest matrix that is decomposed
-    decay: float | None = None  # weight decay η of the training, for the structure of the weights; None: left out
-    seed: int = 0
-
-    def check(self) -> None:
-        """Refuse what no analysis could satisfy."""
-        if self.decay is not None:
-            check_positive(decay=self.decay)
-        if self.exact_rows < 0 or (self.num_lines is not None and self.num_lines < 1):
-            raise ArgumentError(
-                f"num_lines={self.num_lines} and exact_rows={self.exact_rows} were given.",
-                "At least one eigenvalue is attributed, and a matrix has no negative number of rows.",
-                "Leave them out.",
-            )
-
-
-def run(
-    risk: Risk, settings: Settings | None = None, *, name: str = "classes", source: Mapping[str, Any] | None = None
-) -> Record:
-    """Attribute the eigenvalues of a classifier, and measure the class structure of its layers.
-
-    What this model does not have, or what would cost too much, is left out, and `scalars["notes"]` says why. `source`
-    is kept in the record's config: where the risk comes from, in the caller's words.
-    """
-    settings = settings or Settings()
-    settings.check()
-    start = time.perf_counter()
-    scalars, found = _measured(risk, settings)
-    layers = {name: numbers for name, numbers in found.layers.items() if numbers}
-    scalars |= {"layers": layers, "notes": found.notes, "seconds": time.perf_counter() - start}
-    config = {**_config(risk, settings), **(source or {})}
-    return Record(name, "classes", config, scalars, found.arrays, (), provenance(risk.device))
-
-
-def write(record: Record, folder: str | Path) -> list[str]:
-    """Write the pictures and then the record into the folder; returns the names of all files."""
-    folder, pictures = Path(folder), draw(record)
-    for name, figure in pictures.items():
-        write_picture(folder / f"{name}.png", figure, dpi=150)
-    record.save(folder)
-    return ["record.json", "arrays.npz", *(f"{name}.png" for name in pictures)]
-
-
-def _measured(risk: Risk, settings: Settings) -> tuple[dict[str, Any], Measured]:
-    """The scalars of the whole, and all that is found besides; the attribution itself is let go before the layers."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    options: dict[str, Any] = {"exact_rows": settings.exact_rows, "generator": generator}
-    with progress.bar("Class structure", total=3) as bar:
-        bar.advance(0, part="attribution")
-        scalars, found = lines.measured(attribution(risk, num_lines=settings.num_lines, **options))
-        bar.advance(part="features, errors, weights")
-        layers, found.notes = affine(risk)
-        found.layers = {layer.name: {} for layer in layers}
-        structure.measure(found, risk, layers, settings.exact_rows, settings.decay)
-        bar.advance(part="Kronecker factors")
-        factors.measure(found, risk, layers, **options)
-        bar.advance()
-    return scalars, found
-
-
-def _config(risk: Risk, settings: Settings) -> dict[str, Any]:
-    return {
-        **asdict(settings),
-        "dtype": str(risk.dtype).removeprefix("torch."),
-        "num_examples": risk.num_examples,
-        "parameters": list(risk.shapes),
-    }
+def __getattr__(name: str) -> Any:
+    """What draws is imported when it is first used: to measure needs no matplotlib."""
+    if name in ("draw", "write"):
+        return getattr(import_module(".pictures", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ... import plot
-from ...record import Record
+from ...record import Record, write_picture
 from ...spectrum import Spectrum
-from . import factors, lines
+from .attribution_arrays import spectra_of
+from .kronecker_spectra import KINDS, layer_spectra_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,12 +27,12 @@ FINENESS, QUADRATURE_FINENESS = 120, 40  # widths in a logarithmic range: as man
 
 def draw(record: Record) -> dict[str, Figure]:
     """Every picture that the record has numbers for, by the name of its file."""
-    found = {"knockouts": knockouts(record)}
-    drawn = {"features": features, "errors": errors, "weights": weights, "kronecker": kronecker}
-    found |= {kind: picture(record) for kind, picture in drawn.items() if layers_of(record, kind)}
-    if "features" in found or "errors" in found:
-        found["scree"] = scree(record)
-    return found
+    figures = {"knockouts": knockouts(record)}
+    pictures = {"features": features, "errors": errors, "weights": weights, "kronecker": kronecker}
+    figures |= {kind: picture(record) for kind, picture in pictures.items() if layers_of(record, kind)}
+    if "features" in figures or "errors" in figures:
+        figures["scree"] = scree(record)
+    return figures
 
 
 def layers_of(record: Record, kind: str) -> list[str]:
@@ -44,7 +46,7 @@ def knockouts(record: Record) -> Figure:
 
     The C largest eigenvalues of G are marked. Shaded is what lies above everything that G - G_class has.
     """
-    spectra = lines.spectra_of(record)
+    spectra = spectra_of(record)
     figure, axes = plot.panels(1, len(spectra), width=5.2, height=1.05, shared=True)
     floor, width = _scale(spectra.values(), record)
     top, edge = spectra["G"].range[1] * math.exp(4 * width), spectra["G - G_class"].range[1]
@@ -58,17 +60,17 @@ def knockouts(record: Record) -> Figure:
     axes[0].set(xlim=(floor, top), ylim=(heights[0][0], max(high for _, high in heights)))
     marked = _array(record, "gauss_newton/values")[: record.scalars["num_classes"]]
     _mark(axes[0], marked)
-    told = f"▲ the {len(marked)} largest; shaded: above all of G - G_class"
-    axes[0].set_title(told, fontsize="x-small", loc="right", pad=2)
+    legend = f"▲ the {len(marked)} largest; shaded: above all of G - G_class"
+    axes[0].set_title(legend, fontsize="x-small", loc="right", pad=2)
     if any(spectrum.resolution is not None for spectrum in spectra.values()):
         axes[-1].set_xlabel("eigenvalue λ, as far down as the quadratures resolve")
     return figure
 
 
 def features(record: Record) -> Figure:
-    """λ(H^l) against those off H_class, one panel a layer; Papyan (2020), Fig. 7."""
+    """λ(Φ^l) against those off Φ_class, one panel a layer; Papyan (2020), Fig. 7."""
     rows = [("whole", "off_class", record.scalars["num_classes"])]
-    return _scatters(record, "features", rows, ["log λ(H off H_class)", "log λ(H)"])
+    return _scatters(record, "features", rows, ["log λ(Φ off Φ_class)", "log λ(Φ)"])
 
 
 def weights(record: Record) -> Figure:
@@ -94,7 +96,7 @@ def errors(record: Record) -> Figure:
 
 
 def scree(record: Record) -> Figure:
-    """The eigenvalues of H^l and Δ^l by rank, beside those of their class parts; Papyan (2020), Figs. 8 and 10.
+    """The eigenvalues of Φ^l and Δ^l by rank, beside those of their class parts; Papyan (2020), Figs. 8 and 10.
 
     In units of the median eigenvalue of the class part (that of their logarithms).
     """
@@ -105,7 +107,7 @@ def scree(record: Record) -> Figure:
         panels = axes[row * columns : (row + 1) * columns]
         for ax, layer in _panels(panels, layers_of(record, kind)):
             _scree(ax, record, kind, layer)
-        symbol = "H" if kind == "features" else "Δ"
+        symbol = "Φ" if kind == "features" else "Δ"
         panels[0].set_ylabel(f"λ / median λ({symbol}_class)")
         panels[0].legend(frameon=False, fontsize="x-small", handlelength=1.2)
     return figure
@@ -114,8 +116,8 @@ def scree(record: Record) -> Figure:
 def kronecker(record: Record) -> Figure:
     """The spectrum of G^l against those of KFAC and of CFAC, one column a layer; Papyan (2020), Figs. 11 and 12."""
     layers = layers_of(record, "kronecker")
-    spectra = {layer: factors.spectra_of(record, layer) for layer in layers}
-    kinds = [kind for kind in factors.KINDS[1:] if any(kind in found for found in spectra.values())]
+    spectra = {layer: layer_spectra_of(record, layer) for layer in layers}
+    kinds = [kind for kind in KINDS[1:] if any(kind in own for own in spectra.values())]
     figure, axes = plot.panels(len(layers), len(kinds), width=WIDTH, height=1.7)
     for row, (kind, colour) in enumerate(zip(kinds, (plot.COLOURS[1], plot.COLOURS[3]), strict=False)):
         panels = axes[row * len(layers) : (row + 1) * len(layers)]
@@ -153,11 +155,11 @@ def _scatters(record: Record, kind: str, rows: list[tuple[str, str, int]], label
 
 
 def _scree(ax: Axes, record: Record, kind: str, layer: str) -> None:
-    symbol = "H" if kind == "features" else "Δ"
+    symbol = "Φ" if kind == "features" else "Δ"
     names = {"whole": symbol, "class": f"{symbol}_class", "class_and_cross": f"{symbol}_class + {symbol}_cross"}
     curves = {
-        told: _array(record, f"{kind}/{layer}/{name}")
-        for name, told in names.items()
+        symbols: _array(record, f"{kind}/{layer}/{name}")
+        for name, symbols in names.items()
         if f"{kind}/{layer}/{name}" in record.arrays
     }
     zero = _zero(curves[symbol])
@@ -210,3 +212,12 @@ def _resolved(spectrum: Spectrum, dtype: str) -> float:
 
 def _array(record: Record, key: str) -> Tensor:
     return torch.as_tensor(record.arrays[key]).double().cpu()
+
+
+def write(record: Record, folder: str | Path) -> list[str]:
+    """Write the pictures and then the record into the folder; returns the names of all files."""
+    folder, pictures = Path(folder), draw(record)
+    for name, figure in pictures.items():
+        write_picture(folder / f"{name}.png", figure, dpi=150)
+    record.save(folder)
+    return ["record.json", "arrays.npz", *(f"{name}.png" for name in pictures)]

@@ -10,13 +10,14 @@ from torch import Tensor
 from ... import progress
 from ...factored.gram import gram_spectrum
 from ...factored.kronecker import Kronecker, cfac, kfac
-from ...layers.linear import Affine
+from ...layers.linear import LinearLayer
 from ...operators import gauss_newton
 from ...record import Record
 from ...risk.risk import Risk
 from ...solvers import spectral_density
 from ...spectrum import Spectrum
-from .layers import Measured, names
+from .layer_choice import names
+from .results import Results
 
 STEPS, PROBES = 64, 4  # of quadratures
 PRODUCTS = STEPS * PROBES + 100  # of one quadrature with its outliers
@@ -26,42 +27,44 @@ ATOMS, BINS = 1000, 1000  # of a spectrum that a record keeps
 KINDS = ("G", "KFAC", "CFAC")
 
 
-def measure(found: Measured, risk: Risk, layers: list[Affine], *, exact_rows: int, generator: torch.Generator) -> None:
+def measure(
+    results: Results, risk: Risk, layers: list[LinearLayer], *, exact_rows: int, generator: torch.Generator
+) -> None:
     """The spectra of G^l, KFAC and CFAC of every layer, and how far apart they are."""
-    chosen = _chosen(found, layers, exact_rows)
-    by_class = _affordable(found, chosen, risk)
+    linear = _decomposable(results, layers, exact_rows)
+    by_class = _affordable(results, linear, risk)
     factorisations = {}
-    if chosen:
-        factorisations["KFAC"] = found.attempted("KFAC", lambda: kfac(risk.restricted_to(names(chosen))))
+    if linear:
+        factorisations["KFAC"] = results.attempt("KFAC", lambda: kfac(risk.restricted_to(names(linear))))
     if by_class:
-        factorisations["CFAC"] = found.attempted("CFAC", lambda: cfac(risk.restricted_to(names(by_class))))
-    compared = [layer for layer in chosen if any(factorisations.values())]
+        factorisations["CFAC"] = results.attempt("CFAC", lambda: cfac(risk.restricted_to(names(by_class))))
+    compared = [layer for layer in linear if any(factorisations.values())]
     with progress.bar("Spectra of layers", total=len(compared)) as bar:
         for layer in compared:
             bar.advance(0, layer=layer.name)
             spectra = {"G": _block(risk.restricted_to(names([layer])), exact_rows, generator)}
             spectra |= _factored(layer.name, factorisations, _options(risk, spectra["G"].size, generator))
-            _note(found, layer.name, spectra)
+            _note(results, layer.name, spectra)
             bar.advance()
 
 
-def _chosen(found: Measured, layers: list[Affine], exact_rows: int) -> list[Affine]:
-    plain = found.ungrouped("KFAC and CFAC", [layer for layer in layers if layer.weight is not None])
-    return found.fitting("KFAC and CFAC", plain, lambda layer: max(layer.inputs + 1, layer.outputs), exact_rows)
+def _decomposable(results: Results, layers: list[LinearLayer], exact_rows: int) -> list[LinearLayer]:
+    plain = results.ungrouped("KFAC and CFAC", [layer for layer in layers if layer.weight is not None])
+    return results.fitting("KFAC and CFAC", plain, lambda layer: max(layer.inputs + 1, layer.outputs), exact_rows)
 
 
-def _affordable(found: Measured, layers: list[Affine], risk: Risk) -> list[Affine]:
+def _affordable(results: Results, layers: list[LinearLayer], risk: Risk) -> list[LinearLayer]:
     """The layers of which CFAC can be multiplied as often as a quadrature needs it."""
     most = int(risk.labels.bincount().max())
     dear = [layer for layer in layers if _work(layer, most) * risk.num_classes * PRODUCTS > WORK]
     if dear:
-        told = ", ".join(layer.name for layer in dear)
-        found.notes.append(f"CFAC: left out in {told}, where its spectrum would take minutes.")
+        left_out = ", ".join(layer.name for layer in dear)
+        results.notes.append(f"CFAC: left out in {left_out}, where its spectrum would take minutes.")
     return [layer for layer in layers if layer not in dear]
 
 
-def _work(layer: Affine, examples: int) -> float:
-    """Operations of Δ_c M H_c, with H_c of the rank that so many examples give it."""
+def _work(layer: LinearLayer, examples: int) -> float:
+    """Operations of Δ_c M Φ_c, with Φ_c of the rank that so many examples give it."""
     o, d = layer.outputs, layer.inputs + 1
     rank = min(d, layer.positions * examples)
     return 2.0 * o * min(d * (o + d), rank * (o + 2 * d))
@@ -84,15 +87,15 @@ def _options(risk: Risk, size: int, generator: torch.Generator) -> dict[str, Any
     return {"num_steps": STEPS, "num_probes": PROBES, "outliers": min(outliers, size // 4), "generator": generator}
 
 
-def _factored(name: str, found: dict[str, Kronecker | None], options: dict[str, Any]) -> dict[str, Spectrum]:
+def _factored(name: str, factorisations: dict[str, Kronecker | None], options: dict[str, Any]) -> dict[str, Spectrum]:
     return {
         kind: factorisation.layers[name].spectrum(**options)
-        for kind, factorisation in found.items()
+        for kind, factorisation in factorisations.items()
         if factorisation is not None and name in factorisation.layers
     }
 
 
-def _note(found: Measured, name: str, spectra: dict[str, Spectrum]) -> None:
+def _note(results: Results, name: str, spectra: dict[str, Spectrum]) -> None:
     exact = spectra["G"]
     mean, others = exact.moment(1), {kind: spectrum for kind, spectrum in spectra.items() if kind != "G"}
     numbers = {
@@ -104,7 +107,7 @@ def _note(found: Measured, name: str, spectra: dict[str, Spectrum]) -> None:
     curves = {}
     for kind, spectrum in spectra.items():
         curves[f"{kind}/nodes"], curves[f"{kind}/weights"] = coarsened(spectrum)
-    found.add("kronecker", name, curves, **numbers)
+    results.add("kronecker", name, curves, **numbers)
 
 
 def coarsened(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
@@ -125,7 +128,7 @@ def coarsened(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
     return joined[0][None], joined[1][None]
 
 
-def spectra_of(record: Record, layer: str) -> dict[str, Spectrum]:
+def layer_spectra_of(record: Record, layer: str) -> dict[str, Spectrum]:
     """The spectra of G^l, KFAC and CFAC of a layer in a record; none where the layer was left out."""
     scalars = record.scalars["layers"][layer]
     array = lambda kind, key: torch.as_tensor(record.arrays[f"kronecker/{layer}/{kind}/{key}"])

@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..errors import ArgumentError
-from ..operators import Operator, gauss_newton, low_rank
-from ..risk.class_terms import cross_weights
-from ..risk.risk import Risk
-from ..solvers.vectors import norms, rounding
+from ...errors import ArgumentError
+from ...operators import Operator, gauss_newton, low_rank
+from ...risk.class_terms import cross_weights
+from ...risk.risk import Risk
+from ...solvers.vectors import norms, rounding
 from .means import class_means, cross_class_means, diagonal, means_of_class, off_diagonal, own_and_class_means
-from .output_space import OutputSpace
-from .spread import TermGradients, squared_distances
+from .part_products import PartProducts
+from .term_gradients import TermGradients, squared_distances
 
 PARTS = ("between_class", "cross_class", "own_class")
 
@@ -70,21 +70,21 @@ class ClassDecomposition:
     def between_class(self) -> Operator:
         """G_class = Σ_c w_c g_c g_cᵀ, of rank C at most."""
         if self.class_means is None:
-            return self._outputs.operator("between_class")
+            return self._products.operator("between_class")
         return low_rank(_weighted(self.class_means, self.class_weights).T)
 
     @cached_property
     def own_class(self) -> Operator:
         """G_own = Σ_c w_{c,c} g_{c,c} g_{c,c}ᵀ, on the span of the class means: g_{c,c} = -(w_c / w_{c,c}) g_c."""
         if self.own_means is None:
-            return self._outputs.operator("own_class")
+            return self._products.operator("own_class")
         return low_rank(_weighted(self.own_means, self.own_weights).T)
 
     @cached_property
     def cross_class(self) -> Operator:
         """G_cross = Σ_{c'≠c} w_{c,c'} (g_{c,c'} - g_c)(g_{c,c'} - g_c)ᵀ, of rank C(C - 2) at most."""
         if self.cross_means is None or self.class_means is None:
-            return self._outputs.operator("cross_class")
+            return self._products.operator("cross_class")
         C, n = self.class_means.shape
         rows = self.cross_means.new_empty(C, C - 1, n)  # the largest of all tensors here: filled in place
         for c, target in enumerate(rows):
@@ -100,7 +100,7 @@ class ClassDecomposition:
         A difference, whose rounding is that of G: in float32 a G_within of 1e-3 G has three digits.
         """
         if self.cross_means is None:
-            return self._outputs.operator("within")
+            return self._products.operator("within")
         return gauss_newton(self.risk) - self.between_class - self.cross_class - self.own_class
 
     @cached_property
@@ -116,15 +116,15 @@ class ClassDecomposition:
     @cached_property
     def traces(self) -> dict[str, Float[Tensor, " C"]]:
         """The trace of each part, exactly, by class; without held means at the price of computing each of them once."""
-        found = {name: torch.zeros_like(self.class_weights) for name in PARTS}
+        traces = {name: torch.zeros_like(self.class_weights) for name in PARTS}
         for c in self._present():
             own, centre = self._own_and_class_mean(c)
-            found["between_class"][c] = self.class_weights[c] * _square(centre)
-            found["own_class"][c] = self.own_weights[c] * _square(own)
+            traces["between_class"][c] = self.class_weights[c] * _square(centre)
+            traces["own_class"][c] = self.own_weights[c] * _square(own)
             for columns, means in self._class_means_of(c):
                 weights = off_diagonal(self.cross_weights)[c, columns]
-                found["cross_class"][c] += (weights * norms(means - centre).square()).sum()
-        return found
+                traces["cross_class"][c] += (weights * norms(means - centre).square()).sum()
+        return traces
 
     @cached_property
     def within_traces(self) -> Float[Tensor, " C"]:
@@ -140,8 +140,8 @@ class ClassDecomposition:
         return self.risk.reduced(total)
 
     @cached_property
-    def _outputs(self) -> OutputSpace:
-        return OutputSpace(self.risk, self.cross_weights)
+    def _products(self) -> PartProducts:
+        return PartProducts(self.risk, self.cross_weights)
 
     @cached_property
     def _memory(self) -> float:

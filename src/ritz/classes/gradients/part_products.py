@@ -1,4 +1,4 @@
-"""The parts of G without their means: products through J, class averages in the space of outputs, and Jᵀ."""
+"""Products with the parts of G that hold no means: through J, class averages in the space of outputs, Jᵀ."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .. import progress
-from ..engine.batching import quiet
-from ..operators import Operator
-from ..risk.batches import Batch
-from ..risk.class_terms import Terms, as_outputs
-from ..risk.risk import Risk
-from .columns import Pullback, forward
+from ... import progress
+from ...engine.batching import quiet
+from ...operators import Operator
+from ...risk.batches import Batch
+from ...risk.class_terms import Terms, as_outputs
+from ...risk.risk import Risk
+from ..scatter import ratio
 from .means import class_means
-from .moments import ratio
+from .pullback import Pullback, forward
 
 Along = Float[Tensor, "C C k"]  # g_{c,c'}ᵀ V
 
 
-class OutputSpace:
+class PartProducts:
     """Products with G_class, G_cross, G_own and G_within that hold N · C · k numbers instead of C² · n.
 
     With t_{i,c'} = g_{i,c,c'}ᵀ v = pᵢᵀ Jᵢ v - (Jᵢ v)_{c'}, each part is Σ w_{i,c,c'} β_{i,c'} g_{i,c,c'}, where the
@@ -52,9 +52,9 @@ class OutputSpace:
         total = torch.zeros_like(rows)
         with progress.bar("Jᵀ U") as bar:
             for batch, slope in zip(self.risk.batches, slopes, strict=True):
-                leaves, z, found = forward(self.risk, batch)
-                mine = beta[found.labels].movedim(-1, 0)
-                U = -_curvature(found, slope - mine if coefficients is None else mine)
+                leaves, z, own = forward(self.risk, batch)
+                mine = beta[own.labels].movedim(-1, 0)
+                U = -_curvature(own, slope - mine if coefficients is None else mine)
                 total += torch.cat(list(self._pullback(z, leaves, as_outputs(self.risk, U, z))))
                 bar.advance()
         return self.risk.reduced(total).T
@@ -65,10 +65,10 @@ class OutputSpace:
         slopes = []
         with progress.bar("J V") as bar:
             for batch in self.risk.batches:
-                leaves, z, found = forward(self.risk, batch)
-                slopes.append(_slopes(found, self._pushed(leaves, z, batch, rows)))
-                shares = ratio(found.weights, self.weights[found.labels])
-                along.index_add_(0, found.labels, (shares * slopes[-1]).movedim(0, -1))
+                leaves, z, own = forward(self.risk, batch)
+                slopes.append(_slopes(own, self._pushforward(leaves, z, batch, rows)))
+                shares = ratio(own.weights, self.weights[own.labels])
+                along.index_add_(0, own.labels, (shares * slopes[-1]).movedim(0, -1))
                 bar.advance()
         return self.risk.reduced(along), slopes
 
@@ -76,7 +76,7 @@ class OutputSpace:
         """g_cᵀ V from g_{c,c'}ᵀ V."""
         return class_means(along, self.weights)[:, None]
 
-    def _pushed(
+    def _pushforward(
         self, leaves: list[Tensor], z: Tensor, batch: Batch, rows: Float[Tensor, "k n"]
     ) -> Float[Tensor, "k t C"]:
         """J V by rows of terms, in float64."""
@@ -106,18 +106,18 @@ def _forward_mode(risk: Risk, batch: Batch, rows: Float[Tensor, "k n"]) -> Tenso
     return torch.stack([torch.func.jvp(network, primals, tuple(risk.unflatten(row)))[1] for row in rows])
 
 
-def _slopes(found: Terms, Jv: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
+def _slopes(own: Terms, Jv: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
     """t_{c'} = Σ_k p_k (Jv)_k - (Jv)_{c'}; constants play no part, and without them a sure network does not cancel."""
-    shifted = _without_top(found, Jv)
-    return (found.probabilities * shifted).sum(-1, keepdim=True) - shifted
+    shifted = _without_top(own, Jv)
+    return (own.probabilities * shifted).sum(-1, keepdim=True) - shifted
 
 
-def _curvature(found: Terms, beta: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
+def _curvature(own: Terms, beta: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
     """a (diag p - p pᵀ) β."""
-    shifted = _without_top(found, beta)
-    return found.weights * (shifted - (found.probabilities * shifted).sum(-1, keepdim=True))
+    shifted = _without_top(own, beta)
+    return own.weights * (shifted - (own.probabilities * shifted).sum(-1, keepdim=True))
 
 
-def _without_top(found: Terms, values: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
-    top = found.probabilities.argmax(-1, keepdim=True).expand(len(values), -1, 1)
+def _without_top(own: Terms, values: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
+    top = own.probabilities.argmax(-1, keepdim=True).expand(len(values), -1, 1)
     return values - values.gather(-1, top)

@@ -1,4 +1,4 @@
-"""An attribution as numbers and arrays that a record can hold."""
+"""An attribution in the form that a record can hold: scalars, arrays."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...classes.attributions import Attribution, Lines
+from ...classes.lines.attributions import Attribution
+from ...classes.lines.shares import Lines
 from ...record import Record
 from ...spectrum import Spectrum
-from .layers import Measured
+from .results import Results
 
 
-def measured(found: Attribution) -> tuple[dict[str, Any], Measured]:
+def results_of(attribution: Attribution) -> tuple[dict[str, Any], Results]:
     """The scalars of an attribution, and its arrays."""
-    risk = found.classes.risk
+    risk = attribution.classes.risk
     scalars = {
         "num_parameters": risk.size,
         "num_terms": risk.num_terms,
-        "num_classes": found.num_classes,
-        "num_lines": len(found.gauss_newton),
+        "num_classes": attribution.num_classes,
+        "num_lines": len(attribution.gauss_newton),
         "loss": risk.loss_value(),
         "gradient_norm": float(risk.gradient().norm()),
-        "class_overlap": found.class_overlap,
-        "hessian_overlap": found.hessian_overlap,
-        "within_edge": found.within_edge,
-        "counts": found.counts,
-        "findings": list(found.findings),
-        "shares": list(found.hessian.shares),
-        "spectra": {name: {"size": s.size, "resolution": s.resolution} for name, s in found.spectra.items()},
+        "class_overlap": attribution.class_overlap,
+        "hessian_overlap": attribution.hessian_overlap,
+        "within_edge": attribution.within_edge,
+        "counts": attribution.counts,
+        "findings": list(attribution.findings),
+        "shares": list(attribution.hessian.shares),
+        "spectra": {name: {"size": s.size, "resolution": s.resolution} for name, s in attribution.spectra.items()},
     }
-    arrays = _lines("hessian", found.hessian) | _lines("gauss_newton", found.gauss_newton)
-    arrays |= {"matches": found.matches, "overlaps": found.overlaps}
-    arrays |= {f"parts/{name}": values for name, values in found.part_eigenvalues.items()}
-    for name, spectrum in found.spectra.items():
+    arrays = _lines("hessian", attribution.hessian) | _lines("gauss_newton", attribution.gauss_newton)
+    arrays |= {"matches": attribution.matches, "overlaps": attribution.overlaps}
+    arrays |= {f"parts/{name}": values for name, values in attribution.part_eigenvalues.items()}
+    for name, spectrum in attribution.spectra.items():
         arrays |= {f"spectra/{name}/nodes": spectrum.nodes, f"spectra/{name}/weights": spectrum.weights}
-    return scalars, Measured(arrays=arrays)
+    return scalars, Results(arrays=arrays)
 
 
 def _lines(name: str, lines: Lines) -> dict[str, Tensor]:

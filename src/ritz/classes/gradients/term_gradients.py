@@ -1,4 +1,4 @@
-"""Distances of single gradients from their means, without keeping more than a few gradients."""
+"""Gradients of single terms, a few at a time, with their squared distances from their means."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .. import progress
-from ..engine.agreement import distance, tolerance
-from ..engine.batching import quiet
-from ..risk.batches import Batch, of_one
-from ..risk.class_terms import Terms, as_outputs
-from ..risk.data_by_class import class_batches
-from ..risk.risk import Risk
-from .columns import Pullback, forward
+from ... import progress
+from ...engine.agreement import distance, tolerance
+from ...engine.batching import quiet
+from ...risk.batches import Batch, of_one
+from ...risk.class_terms import Terms, as_outputs
+from ...risk.data_by_class import class_batches
+from ...risk.risk import Risk
+from .pullback import Pullback, forward
 
 Gradients = tuple[Tensor, list[Tensor]]  # weights (b, m) of b terms and m columns; pieces (b, m, size of a parameter)
 BYTES = 2**29  # of single gradients at a time, at most: more do not make it faster
@@ -62,42 +62,42 @@ class TermGradients:
 
     def _agrees(self, batch: Batch, label: int, columns: list[int]) -> bool:
         try:
-            found = torch.cat(self._at_once(batch, label, columns)[1], -1)
+            together = torch.cat(self._at_once(batch, label, columns)[1], -1)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:  # an operation that cannot be batched
             return False
         expected = torch.cat([torch.cat(pieces, -1) for _, pieces in self._one_by_one(batch, label, columns)])
-        return found.shape == expected.shape and distance(found, expected) <= tolerance(self.risk.dtype)
+        return together.shape == expected.shape and distance(together, expected) <= tolerance(self.risk.dtype)
 
     def _at_once(self, batch: Batch, label: int, columns: list[int]) -> Gradients:
-        risk, (_, z, found) = self.risk, forward(self.risk, batch)
+        risk, (_, z, own) = self.risk, forward(self.risk, batch)
         primals = tuple(leaf.detach() for leaf in risk.leaves())
-        U = as_outputs(risk, torch.stack([found.errors(k) for k in columns]), z).movedim(0, 1)
+        U = as_outputs(risk, torch.stack([own.errors(k) for k in columns]), z).movedim(0, 1)
 
-        def pulled(inputs: Tensor | dict[str, Tensor], target: Tensor, cotangents: Tensor) -> tuple[Tensor, ...]:
+        def gradients(inputs: Tensor | dict[str, Tensor], target: Tensor, cotangents: Tensor) -> tuple[Tensor, ...]:
             alone = Batch(of_one(inputs), target[None])
             network = lambda *p: risk.outputs(p, alone)[0]
             return torch.func.vmap(torch.func.vjp(network, *primals)[1])(cotangents)
 
         with risk.numerics(risk.tangent_precision), quiet():
-            pieces = torch.func.vmap(pulled)(batch.inputs, batch.targets, U)
-        weights = found.weights[:, columns] * found.members(label)[:, None]
+            pieces = torch.func.vmap(gradients)(batch.inputs, batch.targets, U)
+        weights = own.weights[:, columns] * own.members(label)[:, None]
         return weights, [piece.reshape(len(batch), len(columns), -1) for piece in pieces]
 
     def _one_by_one(self, batch: Batch, label: int, columns: list[int]) -> Iterator[Gradients]:
         """Term by term; an example at a time where it does not depend on the others."""
         examples = (batch.rows(slice(i, i + 1)) for i in range(len(batch))) if self.risk.separable else [batch]
         for example in examples:
-            leaves, z, found = forward(self.risk, example)
-            for term in found.members(label).nonzero()[:, 0].tolist():
-                U = as_outputs(self.risk, _errors_of(found, term, columns), z)
+            leaves, z, own = forward(self.risk, example)
+            for term in own.members(label).nonzero()[:, 0].tolist():
+                U = as_outputs(self.risk, _errors_of(own, term, columns), z)
                 rows = torch.cat(list(self._pullback(z, leaves, U)))
-                yield found.weights[term, columns][None], list(rows[None].split(self.sizes, dim=-1))
+                yield own.weights[term, columns][None], list(rows[None].split(self.sizes, dim=-1))
 
 
-def _errors_of(found: Terms, term: int, columns: list[int]) -> Float[Tensor, "m t C"]:
+def _errors_of(own: Terms, term: int, columns: list[int]) -> Float[Tensor, "m t C"]:
     """p - e_{c'} of one term alone, for some c'."""
-    U = found.probabilities.new_zeros(len(columns), *found.probabilities.shape)
-    U[:, term] = torch.stack([found.errors(k)[term] for k in columns])
+    U = own.probabilities.new_zeros(len(columns), *own.probabilities.shape)
+    U[:, term] = torch.stack([own.errors(k)[term] for k in columns])
     return U

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..risk.risk import Risk
-from .columns import mean_columns
-from .moments import ratio
+from ... import progress
+from ...risk.class_terms import Terms, as_outputs, terms
+from ...risk.data_by_class import class_batches
+from ...risk.risk import Risk
+from ..scatter import ratio
+from .pullback import Pullback
+
+# class c, cross-class c', and a part of Σ_{i in c} w_{i,c,c'} g_{i,c,c'} / scale_{c,c'}
+Column = tuple[int, int, Tensor]
 
 
 def cross_class_means(risk: Risk, weights: Float[Tensor, "C C"]) -> Float[Tensor, "C C n"]:
@@ -19,7 +27,7 @@ def cross_class_means(risk: Risk, weights: Float[Tensor, "C C"]) -> Float[Tensor
     C, tops, positive = len(weights), weights.argmax(1).tolist(), (weights > 0).tolist()
     columns = [[k for k in range(C) if k != tops[c] and positive[c][k]] for c in range(C)]
     means = risk.theta.new_zeros(C, C, risk.size)
-    for c, k, row in mean_columns(risk, columns, weights):
+    for c, k, row in _columns(risk, columns, weights):
         means[c, k] += row
     means = risk.reduced(means)
     for c, top in enumerate(tops):
@@ -48,7 +56,7 @@ def own_and_class_means(
     usable = (smaller > 0).tolist()
     columns = [[c] if usable[c] and c in labels else [] for c in range(len(weights))]
     sums = risk.theta.new_zeros(len(labels), risk.size)
-    for c, _, row in mean_columns(risk, columns, smaller[:, None].expand_as(weights), only=only):
+    for c, _, row in _columns(risk, columns, smaller[:, None].expand_as(weights), only=only):
         sums[labels.index(c)] += row
     sums, rows = risk.reduced(sums), slice(None) if only is None else slice(only, only + 1)
     own_shares, class_shares = (ratio(smaller, weight)[rows].to(sums)[:, None] for weight in (own, others))
@@ -58,8 +66,8 @@ def own_and_class_means(
 def means_of_class(risk: Risk, label: int, columns: list[int], weights: Float[Tensor, "C C"]) -> Float[Tensor, "m n"]:
     """g_{c,c'} for some columns c', of positive weight, of one class."""
     means = risk.theta.new_zeros(len(columns), risk.size)
-    wanted = [columns if c == label else [] for c in range(len(weights))]
-    for _, k, row in mean_columns(risk, wanted, weights, only=label):
+    requested = [columns if c == label else [] for c in range(len(weights))]
+    for _, k, row in _columns(risk, requested, weights, only=label):
         means[columns.index(k)] += row
     return risk.reduced(means)
 
@@ -72,3 +80,44 @@ def off_diagonal(matrix: Float[Tensor, "C C"]) -> Float[Tensor, "C C"]:
 def diagonal(means: Float[Tensor, "C C n"]) -> Float[Tensor, "C n"]:
     """g_{c,c}, as a view."""
     return means.diagonal(dim1=0, dim2=1).T
+
+
+def _columns(
+    risk: Risk, columns: Sequence[Sequence[int]], scale: Float[Tensor, "C C"], *, only: int | None = None
+) -> Iterator[Column]:
+    """Σ_{i in c} w_{i,c,c'} g_{i,c,c'} / scale_{c,c'} for the columns c' that are requested of each class c, in parts.
+
+    The weights are divided by the scale before they meet a gradient, so that nothing underflows that matters.
+    """
+    pullback, leaves = Pullback(risk), risk.leaves()
+    with progress.bar("Class means", total=risk.num_examples if only is None else None) as bar:
+        for batch in class_batches(risk, only=only):
+            with risk.numerics():
+                z = risk.outputs(leaves, batch)
+            batch_terms = terms(risk, z, batch.targets)
+            for label in batch_terms.present() if only is None else [only]:
+                yield from _columns_of_class(pullback, z, leaves, batch_terms, label, columns[label], scale[label])
+            bar.advance(len(batch))
+
+
+def _columns_of_class(
+    pullback: Pullback,
+    z: Tensor,
+    leaves: list[Tensor],
+    batch_terms: Terms,
+    label: int,
+    columns: Sequence[int],
+    scale: Float[Tensor, " C"],
+) -> Iterator[Column]:
+    if not columns:
+        return
+    U = torch.stack([_cotangent(batch_terms, label, column, scale[column]) for column in columns])
+    numbers = iter(columns)
+    for rows in pullback(z, leaves, as_outputs(pullback.risk, U, z)):
+        yield from ((label, next(numbers), row) for row in rows)
+
+
+def _cotangent(batch_terms: Terms, label: int, column: int, scale: Float[Tensor, ""]) -> Float[Tensor, "t C"]:
+    """w_{i,c,c'} (p - e_{c'}) / scale for the terms of one class, zero for the others."""
+    weights = torch.where(batch_terms.members(label), batch_terms.weights[:, column], 0.0) / scale
+    return weights[:, None] * batch_terms.errors(column)

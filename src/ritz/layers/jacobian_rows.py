@@ -1,7 +1,7 @@
 """Rows of the Jacobian, never formed where they are large: kept as what layers see, multiplied with one another.
 
-A row is the gradient of one output direction of one example, uᵀ ∂f(θ, xᵢ)/∂θ. For a linear layer it is Σₜ δₜ hₜᵀ, so
-that two rows have the inner product Σₜₛ (δₜ·δ'ₛ)(hₜ·h'ₛ): small products instead of one with all of the weight.
+A row is the gradient of one output direction of one example, uᵀ ∂f(θ, xᵢ)/∂θ. For a linear layer it is Σₜ δₜ φₜᵀ, so
+that two rows have the inner product Σₜₛ (δₜ·δ'ₛ)(φₜ·φ'ₛ): small products instead of one with all of the weight.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch import Tensor
 from ..risk.batches import Batch, of_one
 from ..risk.losses import Loss
 from ..risk.risk import Risk
-from .capture import Layers, Use
+from .capture import Layers
+from .uses import Use
 
 PASSES = 30  # multiplications that cost as much as moving one number through memory: the pairs' products are summed up
 NEAR = {torch.float64: 1e-6, torch.float32: 2e-2}  # two ways to the same gradient, in TF32 too
@@ -26,7 +27,7 @@ NEAR = {torch.float64: 1e-6, torch.float32: 2e-2}  # two ways to the same gradie
 
 @dataclass(frozen=True)
 class Factor:
-    """The rows of one weight in one use: Σₜ δₜ hₜᵀ, or δₜ added to row hₜ for an embedding."""
+    """The rows of one weight in one use: Σₜ δₜ φₜᵀ, or δₜ added to row φₜ for an embedding."""
 
     use: Use
     errors: Float[Tensor, "N r T o"]
@@ -34,19 +35,19 @@ class Factor:
 
     @property
     def features(self) -> Shaped[Tensor, "N T ..."]:
-        """h: patches are unfolded anew, which is cheaper than to keep them."""
-        h = self.use.features()
-        return h if self.use.kind == "embedding" else h.chunk(self.use.groups, -1)[self.group]
+        """φ: patches are unfolded anew, which is cheaper than to keep them."""
+        features = self.use.features()
+        return features if self.use.kind == "embedding" else features.chunk(self.use.groups, -1)[self.group]
 
     def piece(self, features: Tensor, rows: slice) -> Float[Tensor, "m q"]:
         """Some rows of the weight's gradients, flat."""
         if self.use.kind == "embedding":
             indices = torch.arange(rows.start, rows.stop, device=features.device)
             hot = (features[..., None] == indices).to(self.errors)
-            found = torch.einsum("ntv,nrtd->nrvd", hot, self.errors)
+            gradients = torch.einsum("ntv,nrtd->nrvd", hot, self.errors)
         else:
-            found = torch.einsum("nrto,ntd->nrod", self.errors[..., rows], features)
-        return found.flatten(0, 1).flatten(1)
+            gradients = torch.einsum("nrto,ntd->nrod", self.errors[..., rows], features)
+        return gradients.flatten(0, 1).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Weight:
         rows, columns = self.shape
         return rows * columns <= sum(factor.errors.shape[2:].numel() for factor in self.factors)
 
-    def formed(self) -> Float[Tensor, "m q"]:
+    def gradients(self) -> Float[Tensor, "m q"]:
         """The gradients themselves."""
         return self._piece([factor.features for factor in self.factors], slice(0, self.shape[0]))
 
@@ -70,7 +71,7 @@ class Weight:
         """All inner products with the rows of another block of examples, the cheaper way."""
         if len(self.factors) == len(other.factors) == 1 and self._pairs_pay(other):
             return _paired(self.factors[0], other.factors[0])
-        return self._formed(other, memory)
+        return self._by_gradients(other, memory)
 
     def _pairs_pay(self, other: Weight) -> bool:
         (N, r, T, o), (N2, r2, T2, _) = self.factors[0].errors.shape, other.factors[0].errors.shape
@@ -79,7 +80,7 @@ class Weight:
         formed = N * r * N2 * r2 * rows * columns + (N * r * T + N2 * r2 * T2) * rows * columns
         return paired < formed
 
-    def _formed(self, other: Weight, memory: float) -> Tensor:
+    def _by_gradients(self, other: Weight, memory: float) -> Tensor:
         """By the gradients themselves, as many rows of the weight at a time as fit."""
         (rows, columns), same = self.shape, self is other
         ours, theirs = [f.features for f in self.factors], [f.features for f in other.factors]
@@ -95,26 +96,26 @@ class Weight:
         return total
 
     def _piece(self, features: list[Tensor], rows: slice) -> Tensor:
-        pieces = [factor.piece(h, rows) for factor, h in zip(self.factors, features, strict=True)]
+        pieces = [factor.piece(phi, rows) for factor, phi in zip(self.factors, features, strict=True)]
         return torch.stack(pieces).sum(0) if len(pieces) > 1 else pieces[0]
 
 
 def _paired(a: Factor, b: Factor) -> Float[Tensor, "m other_m"]:
-    """Σₜₛ (δₜ·δ'ₛ)(hₜ·h'ₛ), one pair of positions at a time."""
+    """Σₜₛ (δₜ·δ'ₛ)(φₜ·φ'ₛ), one pair of positions at a time."""
     (N, r, T, _), (N2, r2, S, _) = a.errors.shape, b.errors.shape
     left, right = a.errors.flatten(0, 1), b.errors.flatten(0, 1)  # (m, T, o)
-    h, h2 = a.features, b.features
+    phi, phi2 = a.features, b.features
     total = left.new_zeros(N, r, N2, r2)
     for t in range(T):
         for s in range(S):
-            shared = _likeness(h[:, t], h2[:, s], left.dtype)
+            shared = _likeness(phi[:, t], phi2[:, s], left.dtype)
             total.addcmul_((left[:, t] @ right[:, s].T).view_as(total), shared[:, None, :, None])
     return total.reshape(N * r, N2 * r2)
 
 
-def _likeness(h: Tensor, h2: Tensor, dtype: torch.dtype) -> Tensor:
-    """h·h' for vectors; for indices, whether they are the same."""
-    return h @ h2.T if h.ndim == 2 else (h[:, None] == h2[None, :]).to(dtype)
+def _likeness(phi: Tensor, phi2: Tensor, dtype: torch.dtype) -> Tensor:
+    """φ·φ' for vectors; for indices, whether they are the same."""
+    return phi @ phi2.T if phi.ndim == 2 else (phi[:, None] == phi2[None, :]).to(dtype)
 
 
 Weights = dict[tuple[str, int], Weight]  # by parameter and group
@@ -125,15 +126,15 @@ class Rows:
     """The m rows of a block of examples, in the order (example, direction)."""
 
     outputs: Tensor  # z of the block, without its graph
-    formed: Float[Tensor, "m q"]  # gradients of everything small: biases, normalisations, convolutions on large images
+    small: Float[Tensor, "m q"]  # gradients of everything small: biases, normalisations, convolutions on large images
     weights: Weights
 
     def __len__(self) -> int:
-        return len(self.formed)
+        return len(self.small)
 
     def inner(self, other: Rows, memory: float) -> Float[Tensor, "m other_m"]:
         """J J'ᵀ: every row of this block with every row of another."""
-        total = self.formed @ other.formed.T
+        total = self.small @ other.small.T
         for key, weight in self.weights.items():
             total += weight.inner(other.weights[key], memory)
         return total
@@ -153,20 +154,20 @@ def cotangents(loss: Loss, z: Tensor, S: Float[Tensor, "t K r"]) -> Iterator[Flo
 
 def rows_of(layers: Layers, batch: Batch, directions: Callable[[Tensor], Float[Tensor, "r N ..."]]) -> Rows:
     """The rows of one block, for r directions u(z) of every example's outputs."""
-    risk, passed = layers.risk, layers.passed(batch)
-    u = directions(passed.z.detach())
+    risk, forward = layers.risk, layers.forward(batch)
+    u = directions(forward.z.detach())
     with risk.numerics(risk.tangent_precision, search=False):
-        errors = [error.transpose(0, 1) for error in passed.errors(u)]  # (N, r, T, o)
-        formed, weights = _sorted(risk, passed.uses, errors)
+        errors = [error.transpose(0, 1) for error in forward.errors(u)]  # (N, r, T, o)
+        formed, weights = _sorted(risk, forward.uses, errors)
         if layers.others:
             formed.append(_one_by_one(risk, sorted(layers.others), batch, u))
     flat = [piece.reshape(len(batch) * len(u), -1) for piece in formed]
     joined = torch.cat(flat, 1) if flat else u.new_zeros(len(batch) * len(u), 0)
-    return Rows(passed.z.detach(), joined, weights)
+    return Rows(forward.z.detach(), joined, weights)
 
 
 def row_bytes(layers: Layers, num_directions: int) -> float:
-    """About how much memory the rows of one example take while they are found: errors twice, and the graph."""
+    """About how much memory the rows of one example take while they are computed: errors twice, and the graph."""
     uses, entries = layers.uses, layers.num_watched
     per_example = sum(use.shape.numel() for use in uses) / entries
     others = sum(layers.risk.shapes[name].numel() for name in layers.others)
@@ -186,9 +187,9 @@ def _sorted(risk: Risk, uses: Iterable[Use], errors: list[Tensor]) -> tuple[list
         elif use.weight is not None:
             for group, part in enumerate(error.chunk(use.groups, -1)):
                 factors[use.weight, group].append(Factor(use, part, group))
-    weights = {key: Weight(tuple(found), _matrix(risk, key[0], found[0].use)) for key, found in factors.items()}
+    weights = {key: Weight(tuple(own), _matrix(risk, key[0], own[0].use)) for key, own in factors.items()}
     small = [key for key, weight in weights.items() if weight.is_small]
-    return [*formed.values(), *(weights.pop(key).formed() for key in small)], weights
+    return [*formed.values(), *(weights.pop(key).gradients() for key in small)], weights
 
 
 def _matrix(risk: Risk, name: str, use: Use) -> tuple[int, int]:
@@ -205,9 +206,9 @@ def _one_by_one(risk: Risk, names: list[str], batch: Batch, directions: Tensor) 
     alone = lambda i: _single(risk, names, batch.rows(slice(i, i + 1)), directions[:, i : i + 1])
     last = alone(len(batch) - 1)
     try:
-        found = _mapped(risk, names, batch, directions)
-        if found.shape[1:] == last.shape and (found[-1] - last).norm() <= NEAR[last.dtype] * last.norm():
-            return found
+        rows = _mapped(risk, names, batch, directions)
+        if rows.shape[1:] == last.shape and (rows[-1] - last).norm() <= NEAR[last.dtype] * last.norm():
+            return rows
     except RuntimeError:  # an operation that cannot be mapped over examples
         pass
     return torch.stack([*map(alone, range(len(batch) - 1)), last])
@@ -219,7 +220,7 @@ def _mapped(risk: Risk, names: list[str], batch: Batch, directions: Tensor) -> T
 
     def gradients(inputs: Any, u: Tensor) -> Tensor:
         alone = Batch(of_one(inputs), u[:0])
-        network = lambda *chosen: risk.outputs(list({**fixed, **dict(zip(names, chosen, strict=True))}.values()), alone)
+        network = lambda *own: risk.outputs(list({**fixed, **dict(zip(names, own, strict=True))}.values()), alone)
         pullback = torch.func.vjp(network, *(fixed[name] for name in names))[1]
         return torch.cat([piece.reshape(len(u), -1) for piece in torch.func.vmap(pullback)(u[:, None])], 1)
 
@@ -230,7 +231,7 @@ def _single(risk: Risk, names: list[str], alone: Batch, directions: Tensor) -> T
     """One example, one direction after the other."""
     leaves = dict(zip(risk.shapes, risk.leaves(), strict=True))
     z = risk.outputs(list(leaves.values()), alone)
-    chosen = [leaves[name] for name in names]
+    own = [leaves[name] for name in names]
     options: dict[str, Any] = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
-    rows = [torch.autograd.grad(z, chosen, u, **options) for u in directions]
+    rows = [torch.autograd.grad(z, own, u, **options) for u in directions]
     return torch.stack([torch.cat([piece.flatten() for piece in row]) for row in rows])

@@ -1,0 +1,84 @@
+"""The measurement of a classifier's class structure: an attribution, then layer by layer, all into one record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from ... import progress
+from ...classes.lines.attributions import EXACT_ROWS, attribution
+from ...errors import ArgumentError, check_positive
+from ...record import Record, provenance
+from ...risk.risk import Risk
+from . import attribution_arrays, kronecker_spectra, layer_spectra
+from .layer_choice import linear_layers_of
+from .results import Results
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured, and how far exactly."""
+
+    num_lines: int | None = None  # eigenpairs of H and of G; None: the number of classes and two more
+    exact_rows: int = EXACT_ROWS  # the largest matrix that is decomposed
+    decay: float | None = None  # weight decay η of the training, for the structure of the weights; None: left out
+    seed: int = 0
+
+    def check(self) -> None:
+        """Refuse what no analysis could satisfy."""
+        if self.decay is not None:
+            check_positive(decay=self.decay)
+        if self.exact_rows < 0 or (self.num_lines is not None and self.num_lines < 1):
+            raise ArgumentError(
+                f"num_lines={self.num_lines} and exact_rows={self.exact_rows} were given.",
+                "At least one eigenvalue is attributed, and a matrix has no negative number of rows.",
+                "Leave them out.",
+            )
+
+
+def run(
+    risk: Risk, settings: Settings | None = None, *, name: str = "classes", source: Mapping[str, Any] | None = None
+) -> Record:
+    """Attribute the eigenvalues of a classifier, and measure the class structure of its layers.
+
+    What this model does not have, or what would cost too much, is left out, and `scalars["notes"]` says why. `source`
+    is kept in the record's config: where the risk comes from, in the caller's words.
+    """
+    settings = settings or Settings()
+    settings.check()
+    start = time.perf_counter()
+    scalars, results = _results(risk, settings)
+    layers = {name: numbers for name, numbers in results.layers.items() if numbers}
+    scalars |= {"layers": layers, "notes": results.notes, "seconds": time.perf_counter() - start}
+    config = {**_config(risk, settings), **(source or {})}
+    return Record(name, "classes", config, scalars, results.arrays, (), provenance(risk.device))
+
+
+def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], Results]:
+    """The scalars of the whole, and all other results; the attribution itself is let go before the layers."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    options: dict[str, Any] = {"exact_rows": settings.exact_rows, "generator": generator}
+    with progress.bar("Class structure", total=3) as bar:
+        bar.advance(0, part="attribution")
+        scalars, results = attribution_arrays.results_of(attribution(risk, num_lines=settings.num_lines, **options))
+        bar.advance(part="features, errors, weights")
+        layers, results.notes = linear_layers_of(risk)
+        results.layers = {layer.name: {} for layer in layers}
+        layer_spectra.measure(results, risk, layers, settings.exact_rows, settings.decay)
+        bar.advance(part="Kronecker factors")
+        kronecker_spectra.measure(results, risk, layers, **options)
+        bar.advance()
+    return scalars, results
+
+
+def _config(risk: Risk, settings: Settings) -> dict[str, Any]:
+    return {
+        **asdict(settings),
+        "dtype": str(risk.dtype).removeprefix("torch."),
+        "num_examples": risk.num_examples,
+        "parameters": list(risk.shapes),
+    }

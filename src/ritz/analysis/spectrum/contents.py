@@ -1,0 +1,42 @@
+"""What the record of an analysis holds: its spectra, arrays, counts, title."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...record import Record
+from ...spectrum import Spectrum
+
+TITLES = {"hessian": "Hessian", "gauss_newton": "Gauss-Newton", "functional_hessian": "Functional Hessian"}
+
+
+def title_of(record: Record) -> str:
+    """The name of the matrix that was analysed, as people write it."""
+    return TITLES.get(record.config["operator"], record.config["operator"])
+
+
+def num_products(record: Record) -> int:
+    """The products of the whole and of all layers."""
+    scalars = record.scalars
+    return scalars["num_products"] + sum(layer["num_products"] for layer in scalars["layers"].values())
+
+
+def spectrum_of(record: Record, layer: str | None = None) -> Spectrum:
+    """The spectrum in a record, of the whole or of one layer."""
+    scalars = record.scalars if layer is None else record.scalars["layers"][layer]
+    nodes, weights = (torch.as_tensor(array_of(record, key, layer)) for key in ("nodes", "weights"))
+    return Spectrum(nodes, weights, scalars["num_parameters"], scalars["resolution"])
+
+
+def array_of(record: Record, key: str, layer: str | None = None) -> Tensor:
+    """An array in a record, of the whole or of one layer, as a tensor."""
+    return torch.as_tensor(record.arrays[key if layer is None else f"{layer}/{key}"])
+
+
+def num_outliers(record: Record) -> int:
+    """How many of the eigenpairs stand apart from everything that the probes saw of the rest."""
+    spectrum, count = spectrum_of(record), len(record.arrays["eigenvalues"])
+    first = min(count, spectrum.size - 1)  # `spectral_density` puts the atoms first in every row
+    atoms, rest = spectrum.nodes[0, :first].abs(), spectrum.nodes[:, first:][spectrum.weights[:, first:] > 0].abs()
+    return int((atoms > float(rest.max())).sum())

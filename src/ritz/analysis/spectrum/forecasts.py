@@ -1,0 +1,62 @@
+"""The forecast of what an analysis will cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...operators import Operator
+from ...risk.risk import Risk
+from ...solvers.eigen import usual_basis
+from .measurement import layers_of
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What an analysis will cost, from one product that was made."""
+
+    seconds: float
+    num_products: int
+    product_seconds: float
+    bytes: float
+    path: str  # how products are computed
+
+
+_PRODUCTS_PER_PAIR = 5  # seen on trained classifiers, whose largest eigenvalues are well separated
+
+
+def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
+    """Set the products up, time one, and say what the whole analysis will take. Nothing else is computed."""
+    settings = (settings or Settings()).fitted(risk.size)
+    start = time.perf_counter()
+    A = settings.operator(risk)
+    V = torch.randn(risk.size, 1, generator=torch.Generator().manual_seed(settings.seed), dtype=risk.dtype)
+    V = V.to(risk.device)
+    _synchronised(A @ V)
+    set_up = time.perf_counter() - start
+    _synchronised(A @ V)
+    product_seconds = time.perf_counter() - start - set_up
+    blocks = 1 + (len(layers_of(risk)) if settings.per_layer else 0)
+    pairs = min(risk.size, _PRODUCTS_PER_PAIR * (settings.num_eigenpairs or 0))
+    count = blocks * (pairs + settings.num_probes * settings.num_steps)
+    return Forecast(blocks * set_up + count * product_seconds, count, product_seconds, *_footprint(A, risk, settings))
+
+
+def _footprint(A: Operator, risk: Risk, settings: Settings) -> tuple[float, str]:
+    """Bytes: the kept linearisations, and the vectors of the larger of the two solvers."""
+    k = settings.num_eigenpairs or 0
+    vectors = usual_basis(k) + k, 4 * settings.num_probes
+    solver = risk.size * risk.theta.element_size() * max(vectors)
+    trial = getattr(A.matmat, "trial", None)
+    if trial is None:
+        return solver, "unknown"
+    kept = trial.batch_bytes * (sum(1 for _ in risk.batches) if trial.path.keeps else 1)
+    return solver + max(min(kept, risk.memory), trial.batch_bytes), trial.path.name
+
+
+def _synchronised(result: Tensor) -> float:
+    return float(result[0, 0])  # reading a number waits for the device

@@ -1,0 +1,145 @@
+"""The measurement of a model's spectrum, layer by layer too: everything goes into one record."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import progress
+from ...operators import Operator
+from ...record import Record, provenance
+from ...risk.risk import Risk
+from ...solvers import eigenpairs, spectral_density
+from ...solvers.masses import mass_from, resolved_zero
+from ...solvers.probes import mean_of
+from ...solvers.ranks import rank_from
+from ...spectrum import Eigenpairs, Estimate, Spectrum
+from .settings import Settings
+
+
+def run(
+    risk: Risk, settings: Settings | None = None, *, name: str = "analysis", source: Mapping[str, Any] | None = None
+) -> Record:
+    """Measure a risk, and with `per_layer` each of its layers; all results are in the record.
+
+    `source` is kept in the record's config: where the risk comes from, in the caller's words.
+    """
+    settings = (settings or Settings()).fitted(risk.size)
+    start = time.perf_counter()
+    layers = layers_of(risk) if settings.per_layer else {}
+    with progress.bar("Spectra", total=1 + len(layers)) as bar:
+        scalars, arrays = _results(risk, settings)
+        bar.advance()
+        scalars["layers"] = {}
+        for layer, parameters in layers.items():
+            bar.advance(0, layer=layer)
+            block = risk.restricted_to(parameters)
+            scalars["layers"][layer], block_arrays = _results(block, settings.restricted(block.size))
+            arrays |= {f"{layer}/{key}": array for key, array in block_arrays.items()}
+            bar.advance()
+    scalars["seconds"] = time.perf_counter() - start
+    config = {**_config(risk, settings), **(source or {})}
+    return Record(name, "analysis", config, scalars, arrays, (), provenance(risk.device))
+
+
+def layers_of(risk: Risk) -> dict[str, list[str]]:
+    """The names of a risk's parameters by the module that owns them, in order; the model's own are under "(model)".
+
+    What `torch.nn.utils.parametrize` keeps in modules of its own belongs to the layer it parametrises.
+    """
+    layers: dict[str, list[str]] = {}
+    for name in risk.shapes:
+        *path, _ = name.split(".")
+        path = path[: path.index("parametrizations")] if "parametrizations" in path else path
+        layers.setdefault(".".join(path) or "(model)", []).append(name)
+    return layers
+
+
+def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The scalars and arrays of one risk."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    with _counted(settings.operator(risk)) as (A, products):
+        pairs = _pairs(A, settings, generator)
+        spectrum = spectral_density(
+            A, num_steps=settings.num_steps, num_probes=settings.num_probes, outliers=pairs, generator=generator
+        )
+    scalars = {
+        "num_parameters": risk.size,
+        "num_terms": risk.num_terms,
+        "loss": risk.loss_value(),
+        "gradient_norm": float(risk.gradient().norm()),
+        "num_products": products[0],
+        "resolution": spectrum.resolution,
+        "range": list(spectrum.range),
+        "resolved_zero": resolved_zero(spectrum, A.dtype),
+        **_statistics(spectrum, len(pairs), settings.num_steps, A.dtype),
+    }
+    arrays = {"eigenvalues": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
+    arrays |= {"nodes": spectrum.nodes, "weights": spectrum.weights}
+    return scalars, arrays | ({"eigenvectors": pairs.vectors} if settings.vectors else {})
+
+
+def _pairs(A: Operator, settings: Settings, generator: torch.Generator) -> Eigenpairs:
+    if settings.num_eigenpairs:
+        options: dict[str, Any] = {"tolerance": settings.tolerance, "generator": generator}
+        return eigenpairs(A, settings.num_eigenpairs, which="magnitude", **options)
+    none = torch.zeros(0, dtype=A.dtype)
+    return Eigenpairs(none, torch.zeros(A.size, 0, dtype=A.dtype), none, none.bool())
+
+
+def _statistics(spectrum: Spectrum, atoms: int, num_steps: int, dtype: torch.dtype) -> dict[str, float | None]:
+    """What the probes give without another product, each with its standard error; None with one probe.
+
+    An error covers the scatter over the probes, the rounding of products in `dtype` (‖A‖_F eps in A, so √n ‖A‖_F eps
+    in its trace), and for the negative mass what the quadrature leaves open around zero. The first `atoms` nodes of
+    every row are eigenvalues.
+    """
+    first, second = (spectrum.size * (spectrum.weights * spectrum.nodes**degree).sum(1) for degree in (1, 2))
+    eps, total, square = torch.finfo(dtype).eps, float(first.mean()), float(second.mean())
+    trace, rank = mean_of(first, spectrum.num_probes), rank_from(first, second)
+    slope = 2 * (math.sqrt(spectrum.size / square) * abs(total) + rank.value) if square else 0.0
+    estimates = {
+        "trace": _rounded(trace, eps * math.sqrt(spectrum.size * square)),
+        "effective_rank": _rounded(rank, eps * slope),
+        "negative_mass": mass_from(spectrum, resolved_zero(spectrum, dtype), num_steps, atoms=atoms),
+    }
+    several = spectrum.num_probes > 1
+    errors = {f"{name}_error": estimate.standard_error if several else None for name, estimate in estimates.items()}
+    return {name: estimate.value for name, estimate in estimates.items()} | errors
+
+
+def _rounded(estimate: Estimate, rounding: float) -> Estimate:
+    """With the error that rounding adds."""
+    error = math.hypot(estimate.standard_error, rounding) if estimate.has_error else None
+    return Estimate(estimate.value, error, estimate.num_products)
+
+
+@contextmanager
+def _counted(A: Operator) -> Iterator[tuple[Operator, list[int]]]:
+    """The operator, and a list whose one entry counts the vectors it has multiplied."""
+    count = [0]
+
+    def matmat(V: Tensor) -> Tensor:
+        count[0] += V.shape[1]
+        return A.matmat(V)
+
+    yield replace(A, matmat=matmat), count
+
+
+def _config(risk: Risk, settings: Settings) -> dict[str, Any]:
+    values = {name: getattr(settings, name) for name in settings.__dataclass_fields__ if name != "operator"}
+    return {
+        "operator": settings.operator.__name__,
+        **values,
+        "dtype": str(risk.dtype).removeprefix("torch."),
+        "num_examples": risk.num_examples,
+        "num_batches": None if risk.batches.held is None else len(risk.batches.held),  # counting would read the data
+        "parameters": list(risk.shapes),
+    }

@@ -1,0 +1,42 @@
+"""The settings of an analysis: which spectrum is computed, how finely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...errors import ArgumentError
+from ...operators import Operator, hessian
+from ...risk.risk import Risk
+
+DEFAULT_EIGENPAIRS = 10  # or all, where there are fewer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured, and how finely."""
+
+    operator: Callable[[Risk], Operator] = hessian
+    num_eigenpairs: int | None = None  # of largest magnitude, also the outliers of the density; None: 10, or all
+    num_probes: int = 8
+    num_steps: int = 64
+    tolerance: float = 1e-4  # of the eigenpairs' residuals, relative to the largest |λ|
+    seed: int = 0
+    vectors: bool = False  # whether the record keeps the eigenvectors
+    per_layer: bool = False  # whether every layer is measured too, as a diagonal block
+    log_spectrum: bool = False  # whether the picture shows the density of log |λ|
+
+    def fitted(self, size: int) -> Settings:
+        """These settings for so many parameters; more eigenpairs than that are refused where they were requested."""
+        if self.num_eigenpairs is not None and not 0 <= self.num_eigenpairs <= size:
+            raise ArgumentError(
+                f"{self.num_eigenpairs} eigenpairs of a matrix of size {size} were asked for.",
+                "A symmetric matrix has as many as it has rows.",
+                f"Ask for 0 to {size}.",
+            )
+        return self.restricted(size)
+
+    def restricted(self, size: int) -> Settings:
+        """These settings for a layer, which may have fewer parameters than eigenpairs were asked for."""
+        count = DEFAULT_EIGENPAIRS if self.num_eigenpairs is None else self.num_eigenpairs
+        return replace(self, num_eigenpairs=min(count, size))

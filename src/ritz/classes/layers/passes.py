@@ -1,0 +1,37 @@
+"""Passes over the data in which linear layers meet the classes of their examples.
+
+Where a layer is applied at several positions of an example (pixels, tokens, several uses), each position is a row of
+its own with the class of its example, as in `kfac`: features are averaged over positions and errors summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...layers.capture import Forward, Layers
+from ...layers.linear import LinearLayer, linear_layers, pieces
+from ...risk.batches import Batch
+from ...risk.class_terms import Terms, cross_weights, terms
+from ...risk.data_by_class import check_one_label
+from ...risk.memory import check_memory
+from ...risk.risk import Risk
+
+
+def class_layers(risk: Risk, purpose: str) -> tuple[Layers, list[LinearLayer], int]:
+    """The layers to look at, and the number of classes, once it is sure that there are some of both."""
+    C = len(cross_weights(risk))
+    why = f"{purpose} sorts examples, with all that a layer sees of them, by their one class."
+    check_one_label(risk, why, "Use class_decomposition(risk), which sorts the terms of the loss.")
+    layers = Layers.of(risk)
+    return layers, list(linear_layers(layers, purpose).values()), C
+
+
+def class_passes(layers: Layers, linear: list[LinearLayer], label: str) -> Iterator[tuple[Batch, Forward, Terms]]:
+    """All data in pieces, with the classes of their examples."""
+    for batch, forward in pieces(layers, linear, label):
+        yield batch, forward, terms(layers.risk, forward.z, batch.targets)
+
+
+def check_size(risk: Risk, sizes: dict[LinearLayer, tuple[int, int, int]], what: str) -> None:
+    """Refuse what exceeds the memory: groups, the width of their means, and the rows of a scatter of that width."""
+    check_memory(sum(8.0 * width * (groups + rows) for groups, width, rows in sizes.values()), risk.memory, what)

@@ -1,0 +1,201 @@
+"""Where the lines come from: which large eigenvalues of H, which of G belong to classes, cross-classes or the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ...errors import ArgumentError
+from ...factored.gram import Gram
+from ...factored.gram_assembly import pullback
+from ...factored.gram_parts import PARTS
+from ...operators import Operator, gauss_newton, hessian
+from ...risk.losses import CrossEntropy
+from ...risk.risk import Risk
+from ...solvers import eigenpairs
+from ...solvers.eigen import SMALL, usual_basis
+from ...spectrum import Eigenpairs, Spectrum
+from ..gradients.decomposition import ClassDecomposition, class_decomposition
+from .findings import about_knockouts, about_outliers, about_the_hessian, about_the_mini_bulk
+from .knockout_spectra import spectra_of_gram, spectra_of_products
+from .shares import Lines, lines_of, part_eigenvalues
+
+EXACT_ROWS = 3000  # of a matrix that is decomposed five times: a minute on two cores
+TOLERANCE = 1e-4  # of eigenpairs, relative to the largest
+RESOLVED = {torch.float64: 1e-10, torch.float32: 1e-4}  # λ/λ₁ from which y of K gives v of G to a few digits
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """Which eigenvalues of H and G come from what. `findings` says it in words; `spectra` are those after knockouts."""
+
+    classes: ClassDecomposition
+    hessian: Lines
+    gauss_newton: Lines
+    spectra: Mapping[str, Spectrum]  # "G", and "G - G_class" ... by part
+    part_eigenvalues: Mapping[str, Float[Tensor, " r"]]  # of the low-rank parts and their sum, exact, descending
+    within_edge: float  # the largest eigenvalue of G_within
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.classes.num_classes
+
+    @cached_property
+    def overlaps(self) -> Float[Tensor, "k k"]:
+        """|⟨v, u⟩|² of every eigenvector v of H with every one u of G."""
+        return (self.hessian.pairs.vectors.T @ self.gauss_newton.pairs.vectors).square()
+
+    @property
+    def matches(self) -> Int[Tensor, " k"]:
+        """For each eigenvector of H, the one of G that is nearest to it."""
+        return self.overlaps.argmax(1)
+
+    @property
+    def hessian_overlap(self) -> float:
+        """‖V_HᵀV_G‖² / C of the top C eigenvectors: one where both span the same space."""
+        return float(self.overlaps[: self._count, : self._count].sum() / self._count)
+
+    @property
+    def class_overlap(self) -> float | None:
+        """How much of the top C eigenvectors of G lies in the span of the class means; None if these are not held."""
+        inside = self.gauss_newton.in_class_means
+        return None if inside is None else float(inside[: self._count].mean())
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many eigenvalues of G are outliers, of the mini-bulk, of the bulk, and zero for want of examples.
+
+        Outliers are those above all of G - G_class: at most C, by interlacing. The mini-bulk has those of the means'
+        own spectrum that stand above the edge of G_within, the outliers left out: at most C(C - 2); it is not told
+        from the bulk where the means are not held.
+        """
+        n, C, values = self.classes.risk.size, self.num_classes, self.gauss_newton.pairs.values
+        rank = min(n, _num_weighted(self.classes.risk) * (C - 1))
+        edge, floor = self.spectra["G - G_class"].range[1], self.floor
+        outliers = int((values > max(edge * (1 + 1e-9), floor)).sum())
+        means = self.part_eigenvalues.get("together", values[:outliers])
+        mini = int((means > max(self.within_edge, floor)).sum()) - outliers
+        mini = min(max(0, mini), C * (C - 2), rank - outliers)
+        return {"outliers": outliers, "mini-bulk": mini, "bulk": rank - outliers - mini, "zero": n - rank}
+
+    @property
+    def floor(self) -> float:
+        """What rounding cannot tell from a zero eigenvalue of G: eps λ₁ for each class and cross-class."""
+        eps = torch.finfo(self.classes.risk.dtype).eps
+        return self.num_classes**2 * eps * max(0.0, float(self.gauss_newton.pairs.values[0]))
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """The results in words, one sentence each."""
+        C, values, cross = self.num_classes, self.gauss_newton.pairs.values, self.part_eigenvalues.get("cross_class")
+        share = float(self.hessian.shares["functional"][: self._count].mean())
+        return (
+            *about_outliers(C, values, self.counts["outliers"], self.floor, self.class_overlap),
+            *about_knockouts(self.spectra),
+            *about_the_mini_bulk(C, cross, self.within_edge, self.floor),
+            *about_the_hessian(self._count, self.hessian_overlap, share),
+        )
+
+    @property
+    def _count(self) -> int:
+        return min(self.num_classes, len(self.gauss_newton))
+
+
+def attribution(
+    risk: Risk,
+    *,
+    num_lines: int | None = None,
+    exact_rows: int = EXACT_ROWS,
+    generator: torch.Generator | None = None,
+) -> Attribution:
+    """Which eigenvalues of H and G come from what: lines, parts and knockouts of a classifier.
+
+    Args:
+        num_lines: How many of the largest eigenpairs of H and of G; C + 2 unless given.
+        exact_rows: Up to so many rows of the Gram matrix, or parameters, the knocked-out spectra are exact; beyond,
+            they are Lanczos quadratures.
+    """
+    classes = class_decomposition(risk)
+    count = min(risk.size, num_lines if num_lines is not None else classes.num_classes + 2)
+    _check_lines(count, num_lines)
+    H, G, gram = hessian(risk), gauss_newton(risk), _gram(risk, exact_rows)
+    of_g = None if gram is None else _eigenpairs_of_gram(risk, G, gram, count)
+    if of_g is None or not bool(of_g.converged.all()):  # then float32 products are those of a slightly other matrix
+        start = None if of_g is None else of_g.vectors
+        of_g = eigenpairs(G, count, basis_size=_basis_size(risk, count), start=start, generator=generator)
+    of_h = eigenpairs(H, count, basis_size=_basis_size(risk, count), start=of_g.vectors, generator=generator)
+    return Attribution(
+        classes,
+        lines_of(of_h, H, classes),
+        lines_of(of_g, None, classes),
+        spectra_of_gram(gram) if gram is not None else spectra_of_products(risk, G, classes, exact_rows, generator),
+        part_eigenvalues(classes),
+        _within_edge(risk, classes, gram, generator),
+    )
+
+
+def _gram(risk: Risk, exact_rows: int) -> Gram | None:
+    """The Gram matrix, where it is small enough to be diagonalised once for each knockout."""
+    rows = risk.num_terms * (risk.num_classes - 1)
+    fits = rows <= exact_rows and risk.group is None and risk.separable
+    return Gram.of(risk) if fits else None  # in float64: it is small, and its small eigenvalues count
+
+
+def _eigenpairs_of_gram(risk: Risk, G: Operator, gram: Gram, count: int) -> Eigenpairs | None:
+    """The largest eigenpairs of G from those of K: v = J̃ᵀy / √λ, certified by fresh products.
+
+    None where fewer eigenvalues than requested differ from zero, for then y says nothing about v.
+    """
+    values, Y = torch.linalg.eigh(gram.matrix.double())
+    values, Y = values.flip(0)[:count], Y.flip(1)[:, :count]
+    if len(values) < count or not float(values[-1]) > RESOLVED[risk.dtype] * float(values[0]):
+        return None
+    V = pullback(risk, Y.to(risk.dtype)) / values.sqrt().to(risk.dtype)  # rows in the same order in any precision
+    V = torch.linalg.qr(V).Q  # rounding has tilted them
+    GV = G @ V
+    small, turn = torch.linalg.eigh((V.T @ GV).double())
+    V, GV, values = V @ turn.flip(1).to(V), GV @ turn.flip(1).to(V), small.flip(0).to(V)
+    residuals = (GV - V * values).norm(dim=0)
+    return Eigenpairs(values, V, residuals, residuals <= TOLERANCE * values[0], num_products=count)
+
+
+def _within_edge(
+    risk: Risk, classes: ClassDecomposition, gram: Gram | None, generator: torch.Generator | None
+) -> float:
+    if gram is not None:
+        return float(gram.eigenvalues(subtract=PARTS[:3])[0])
+    return float(eigenpairs(classes.within, 1, basis_size=_basis_size(risk, 1), generator=generator).values[0])
+
+
+def _basis_size(risk: Risk, count: int) -> int | None:
+    """How many vectors a search may keep: as many as it likes, or what a third of the memory holds if that is less.
+
+    A hundred vectors of 28 million parameters are 11 GB; a search with fewer restarts more often.
+    """
+    held = int(risk.memory / 3 / (risk.size * risk.theta.element_size()))
+    return None if risk.size <= SMALL or held >= usual_basis(count) else max(held, 2 * count + 10)
+
+
+def _num_weighted(risk: Risk) -> int:
+    """How many terms have a weight: those that are neither ignored nor of a class of weight zero."""
+    loss = cast(CrossEntropy, risk.loss)
+    z = risk.theta.new_zeros(risk.num_classes, risk.num_classes)
+    masses = loss.masses(z, torch.arange(risk.num_classes, device=z.device))
+    kept = risk.labels[risk.labels != loss.ignore_index]
+    return int((masses[kept] > 0).sum())
+
+
+def _check_lines(count: int, requested: int | None) -> None:
+    if count < 1:
+        raise ArgumentError(
+            f"num_lines={requested} was given.",
+            "An attribution is one of at least one eigenvalue.",
+            "Leave it out: it is the number of classes and two more.",
+        )

@@ -1,0 +1,66 @@
+"""The findings of an attribution in words, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ...spectrum import Spectrum
+
+NEAR_ONE, NEAR_ZERO = 0.8, 0.2  # overlaps that are called "lie in" and "do not lie in"
+
+
+def about_outliers(
+    C: int, values: Float[Tensor, " k"], num_outliers: int, floor: float, class_overlap: float | None
+) -> list[str]:
+    """Which of the largest eigenvalues of G stand apart, with where their eigenvectors lie."""
+    stand = "stands" if num_outliers == 1 else "stand"
+    sentences = [f"{num_outliers} of the {C} largest eigenvalues of G {stand} above all that is left without G_class."]
+    if len(values) > C and float(values[C]) > floor:
+        sentences.append(f"Eigenvalue {C} of G is {float(values[C - 1] / values[C]):.3g} times eigenvalue {C + 1}.")
+    if class_overlap is not None:
+        inside, partly = class_overlap >= NEAR_ONE, class_overlap > NEAR_ZERO
+        where = "lie in" if inside else "lie partly in" if partly else "do not lie in"
+        top = min(C, len(values))
+        sentences.append(
+            f"The top {top} eigenvectors of G {where} the span of the class means: overlap {class_overlap:.3f}."
+        )
+    return sentences
+
+
+def about_knockouts(spectra: Mapping[str, Spectrum]) -> list[str]:
+    """How far the largest eigenvalue of G falls with each of its parts."""
+    largest = {name: spectrum.range[1] for name, spectrum in spectra.items()}
+    top, left = largest.pop("G"), largest.get("G off G_class")
+    if top <= 0:
+        return ["G is zero to rounding: the network is sure of every example."]
+    by = {name.removeprefix("G - "): 1 - value / top for name, value in largest.items() if name.startswith("G - ")}
+    falls = ", ".join(f"{max(0.0, share):.1%} without {name}" for name, share in by.items())
+    sentences = [f"The largest eigenvalue of G falls by {falls}."]
+    if left is not None:
+        sentences.append(f"On the complement of the class means it falls from {top:.3g} to {left:.3g}.")
+    return sentences
+
+
+def about_the_mini_bulk(C: int, values: Float[Tensor, " r"] | None, edge: float, floor: float) -> list[str]:
+    """How many eigenvalues of G_cross there are, and how many above the edge of G_within; nothing without them."""
+    if values is None:
+        return []
+    rank, above = (int((values > bound).sum()) for bound in (floor, max(floor, edge)))
+    has = "one eigenvalue that is" if rank == 1 else f"{rank} eigenvalues that are"
+    return [
+        f"G_cross has {has} not zero, of at most C(C - 2) = {C * (C - 2)}; above the edge of the bulk, "
+        f"{edge:.3g}, the largest eigenvalue of G_within, there {'is' if above == 1 else 'are'} {above}."
+    ]
+
+
+def about_the_hessian(count: int, overlap: float, share: float) -> list[str]:
+    """How near the top eigenvectors of H are to those of G, with what E = H - G gives of their eigenvalues."""
+    near, far = overlap >= NEAR_ONE, overlap <= NEAR_ZERO
+    how = "span the same space as" if near else "lie apart from" if far else "share a part of their span with"
+    return [
+        f"The top {count} eigenvectors of H {how} those of G: overlap {overlap:.3f}.",
+        f"On average E = H - G gives {share:.1%} of the top {count} eigenvalues of H.",
+    ]

@@ -1,0 +1,85 @@
+"""What the largest eigenvalues are made of: the share of every part of H in each of these lines.
+
+A unit eigenvector v of H has λ = vᵀHv = vᵀG_class v + vᵀG_cross v + vᵀG_own v + vᵀG_within v + vᵀE v: the split is
+exact, whatever the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...factored.gram_parts import PARTS
+from ...operators import Operator
+from ...spectrum import Eigenpairs
+from ..gradients.decomposition import ClassDecomposition
+
+CHUNK = 2**20  # rows of a factor that are converted to float64 at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The largest eigenpairs of one matrix, and what each is made of."""
+
+    pairs: Eigenpairs
+    shares: Mapping[str, Float[Tensor, " k"]]  # vᵀ part v / λ, which sum to one
+    in_class_means: Float[Tensor, " k"] | None  # ‖P v‖², P the projection on the span of the class means
+    in_cross_means: Float[Tensor, " k"] | None  # the same for the span of all means
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+def lines_of(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -> Lines:
+    """What the eigenpairs of G are made of; those of H, where that is given, also of E = H - G."""
+    V = pairs.vectors
+    energy = lambda A: (V * (A @ V)).sum(0).double()
+    parts: dict[str, Tensor] = {part: energy(getattr(classes, part)) for part in PARTS}
+    whole = sum(parts.values(), torch.zeros_like(parts["within"]))
+    if H is not None:
+        total = energy(H)
+        parts["functional"], whole = total - whole, total
+    positive = whole.abs() > torch.finfo(V.dtype).eps ** 0.75 * whole.abs().max()  # an eigenvalue of zero has no parts
+    shares = {name: torch.where(positive, value / whole, 0.0) for name, value in parts.items()}
+    means, cross = classes.between_class.factor, classes.cross_class.factor
+    return Lines(pairs, shares, _inside(V, means), _inside(V, means, cross))
+
+
+def _inside(V: Float[Tensor, "n k"], *factors: Float[Tensor, "n _"] | None) -> Float[Tensor, " k"] | None:
+    """‖P v‖² of every column v, P the projection on the range of all factors; None where one is not known.
+
+    Columns are scaled to length one: the range does not change, and small ones are not lost in the Gram matrix.
+    """
+    blocks = [factor for factor in factors if factor is not None]
+    if len(blocks) < len(factors):
+        return None
+    scales = torch.cat([factor.norm(dim=0) for factor in blocks]).double()
+    scales = torch.where(scales > 0, 1 / scales, 0.0)
+    values, vectors = torch.linalg.eigh(scales[:, None] * _inner(blocks, blocks) * scales)
+    used = values > len(values) * torch.finfo(V.dtype).eps * values[-1]
+    coordinates = vectors[:, used].T @ (scales[:, None] * _inner(blocks, [V]))
+    return (coordinates.square() / values[used, None]).sum(0).clamp(max=1.0)
+
+
+def _inner(left: Sequence[Tensor], right: Sequence[Tensor]) -> Float[Tensor, "r s"]:
+    """AᵀB of matrices given by blocks of columns, summed up in float64, some rows at a time."""
+    rows = range(0, len(left[0]), CHUNK)
+    pieces = lambda blocks, i: torch.cat([block[i : i + CHUNK].double() for block in blocks], 1)
+    if left is right:
+        return torch.stack([(A := pieces(left, i)).T @ A for i in rows]).sum(0)
+    return torch.stack([pieces(left, i).T @ pieces(right, i) for i in rows]).sum(0)
+
+
+def part_eigenvalues(classes: ClassDecomposition) -> dict[str, Float[Tensor, " r"]]:
+    """The eigenvalues of the low-rank parts, from the Gram matrix of their factors; none where these are not held."""
+    factors = {part: getattr(classes, part).factor for part in PARTS[:3]}
+    groups = {part: [factor] for part, factor in factors.items()} | {"together": list(factors.values())}
+    return {
+        name: torch.linalg.eigvalsh(_inner(group, group)).flip(0).clamp(min=0)
+        for name, group in groups.items()
+        if all(factor is not None for factor in group)
+    }

@@ -1,0 +1,95 @@
+"""Products with sums of Kronecker products Σ Δ ⊗ Φ on the matrix [W b] of a layer, wherever that lies in θ."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..layers.linear import LinearLayer
+from ..operators import Operator
+from ..solvers import spectral_density
+from ..spectrum import Spectrum
+
+Pair = tuple[Tensor, Tensor, bool]  # Δ and Φ; or, where it is thin, R with Φ = R Rᵀ
+DENSE = 2048  # parameters up to which a sum of Kronecker products is diagonalised: seconds on one core
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where the matrix [W b] of a layer lies in a vector: row-major weight and bias, wherever each of them is."""
+
+    weight: slice | None
+    bias: slice | None
+    outputs: int
+
+    @classmethod
+    def of(cls, layer: LinearLayer, shapes: dict[str, torch.Size]) -> Block:
+        """The place of a layer among the named parameters."""
+        places, first = {}, 0
+        for name, shape in shapes.items():
+            places[name] = slice(first, first + shape.numel())
+            first += shape.numel()
+        place = lambda name: None if name is None else places[name]
+        return cls(place(layer.weight), place(layer.bias), layer.outputs)
+
+    def matrices(self, V: Float[Tensor, "n k"]) -> Float[Tensor, "o d k"]:
+        """[W b] of k vectors."""
+        parts = [V[place].reshape(self.outputs, -1, V.shape[1]) for place in (self.weight, self.bias) if place]
+        return torch.cat(parts, 1)
+
+    def add(self, total: Float[Tensor, "n k"], M: Float[Tensor, "o d k"]) -> None:
+        """Add [W b] to where they belong."""
+        columns = M.shape[1] - (self.bias is not None)
+        if self.weight:
+            total[self.weight] += M[:, :columns].reshape(-1, M.shape[2])
+        if self.bias:
+            total[self.bias] += M[:, columns:].reshape(-1, M.shape[2])
+
+
+def block_diagonal(blocks: list[tuple[Block, list[Pair]]]) -> Callable[[Tensor], Tensor]:
+    """The product with a block-diagonal matrix."""
+
+    def matmat(V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+        total = torch.zeros_like(V)
+        for block, pairs in blocks:
+            block.add(total, product(pairs, block.matrices(V)))
+        return total
+
+    return matmat
+
+
+def product(pairs: list[Pair], M: Float[Tensor, "p e k"]) -> Float[Tensor, "o d k"]:
+    """Σ_c Δ_c M Φ_c for k matrices."""
+    return functools.reduce(torch.add, (_one(*pair, M) for pair in pairs))
+
+
+def _one(D: Tensor, Phi: Tensor, is_thin: bool, M: Float[Tensor, "p e k"]) -> Float[Tensor, "o d k"]:
+    if not is_thin:
+        return torch.einsum("op,pek,ed->odk", D, M, Phi)
+    return torch.einsum("op,prk,dr->odk", D, torch.einsum("pek,er->prk", M, Phi), Phi)
+
+
+def thin(D: Float[Tensor, "o o"], Phi: Float[Tensor, "d d"], _: bool) -> tuple[Tensor, Tensor, bool]:
+    """The same term with R of few columns, where that multiplies faster: a class has few examples and Φ low rank."""
+    values, vectors = torch.linalg.eigh(Phi)
+    positive = values > len(Phi) * torch.finfo(Phi.dtype).eps * values[-1]
+    rank, (o, d) = int(positive.sum()), (len(D), len(Phi))
+    if rank * (2 * d + o) >= d * (d + o):
+        return D, Phi, False
+    return D, vectors[:, positive] * values[positive].sqrt(), True
+
+
+def spectrum_of(A: Operator, options: dict[str, Any]) -> Spectrum:
+    """Exact where the matrix is small enough to be formed, else a quadrature."""
+    return Spectrum.of_matrix(A.dense()) if A.size <= DENSE else spectral_density(A, **options)
+
+
+def square(factors: Tensor) -> str:
+    """The shape of square factors, in print."""
+    return f"{factors.shape[1]}²"

@@ -1,0 +1,208 @@
+"""What is watched while a model runs: a reader for every kind of layer that parameters enter.
+
+Layers are recognised by the functions through which parameters enter (`F.linear`, `torch.conv2d`, ...), not by module
+type, so that shared, tied and functional uses are seen, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from .uses import Kind, Use
+
+
+class Watch(TorchFunctionMode):
+    """While active, every layer that a parameter of θ enters uses a copy of it and notes what it saw.
+
+    What still reaches the parameters themselves has entered in another way.
+    """
+
+    def __init__(self, names: dict[int, str], count: int) -> None:
+        super().__init__()
+        self.names, self.count = names, count
+        self.uses: list[Use] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        reader = READERS.get(func)
+        output = reader(self, *args, **(kwargs or {})) if reader else NotImplemented
+        return func(*args, **(kwargs or {})) if output is NotImplemented else output
+
+    def name(self, parameter: Any) -> str | None:
+        return self.names.get(id(parameter))
+
+    def copy(self, parameter: Tensor | None) -> Tensor | None:
+        if parameter is None or id(parameter) not in self.names:
+            return parameter
+        return parameter.detach().requires_grad_()
+
+    def note(self, kind: Kind, weight: Any, bias: Any, inputs: Tensor, output: Tensor, **options: Any) -> Tensor:
+        edge, names = get_gradient_edge(output), (self.name(weight), self.name(bias))
+        self.uses.append(Use(kind, *names, inputs.detach(), edge, output.shape, **options))
+        return output
+
+    def rows(self, values: Tensor, channels: int) -> Tensor:
+        """(..., channels) as (N, T, channels)."""
+        return values.reshape(self.count, -1, channels)
+
+    def maps(self, values: Tensor) -> Tensor:
+        """(N, channels, ...) as (N, T, channels)."""
+        return self.rows(values.reshape(*values.shape[:2], -1).transpose(1, 2), values.shape[1])
+
+    def ignores(self, *parameters: Any) -> bool:
+        return all(self.name(parameter) is None for parameter in parameters)
+
+
+def _linear(watch: Watch, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    if watch.ignores(weight, bias):
+        return NotImplemented
+    output = F.linear(input, watch.copy(weight), watch.copy(bias))  # type: ignore[arg-type]
+    return watch.note(
+        "linear", weight, bias, input, output,
+        layout=lambda t: watch.rows(t, len(weight)), unfolded=lambda t: watch.rows(t, weight.shape[1]),
+    )  # fmt: skip
+
+
+def _convolution(
+    watch: Watch,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    if watch.ignores(weight, bias) or input.ndim != weight.ndim:
+        return NotImplemented
+    settings: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation}
+    dims = weight.ndim - 2
+    function = (torch.conv1d, torch.conv2d, torch.conv3d)[dims - 1]
+    output = function(input, watch.copy(weight), watch.copy(bias), groups=groups, **settings)  # type: ignore
+    patches = _Patches(tuple(weight.shape[2:]), **{k: _per_dimension(v, dims) for k, v in settings.items()})
+    return watch.note(
+        "linear", weight, bias, input, output,
+        layout=watch.maps, unfolded=lambda t: watch.maps(patches(t)), groups=groups,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Patches:
+    """The patch under the kernel at every position, in the order of the weight's own entries: (N, in·k, T)."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    dilation: tuple[int, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = F.pad(x, [side for pair in reversed(self._sides()) for side in pair])
+        for axis, (size, step, gap) in enumerate(zip(self.kernel, self.stride, self.dilation, strict=True), start=2):
+            x = x.unfold(axis, gap * (size - 1) + 1, step)[..., ::gap]
+        dims = len(self.kernel)  # now (N, in, *positions, *kernel)
+        order = [0, 1, *range(2 + dims, 2 + 2 * dims), *range(2, 2 + dims)]
+        return x.permute(order).flatten(1, 1 + dims)
+
+    def _sides(self) -> list[tuple[int, int]]:
+        if not isinstance(self.padding, str):
+            return [(p, p) for p in self.padding]
+        spans = [gap * (size - 1) for size, gap in zip(self.kernel, self.dilation, strict=True)]
+        return [(s // 2, s - s // 2) if self.padding == "same" else (0, 0) for s in spans]
+
+
+def _per_dimension(value: Any, dims: int) -> Any:
+    if isinstance(value, str):
+        return value
+    values = tuple(value) if isinstance(value, Iterable) else (value,)
+    return values * dims if len(values) == 1 else values
+
+
+def _batch_norm(
+    watch: Watch,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    if watch.ignores(weight, bias) or training or running_mean is None or running_var is None:
+        return NotImplemented
+    settings = (False, momentum, eps)
+    output = F.batch_norm(input, running_mean, running_var, watch.copy(weight), watch.copy(bias), *settings)
+    return watch.note(
+        "scale", weight, bias, input, output, layout=watch.maps,
+        unfolded=lambda t: watch.maps(F.batch_norm(t, running_mean, running_var, None, None, *settings)),
+    )  # fmt: skip
+
+
+def _layer_norm(
+    watch: Watch,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    if watch.ignores(weight, bias):
+        return NotImplemented
+    shape = list(normalized_shape)
+    channels = torch.Size(shape).numel()
+    output = F.layer_norm(input, shape, watch.copy(weight), watch.copy(bias), eps)
+    return watch.note(
+        "scale", weight, bias, input, output, layout=lambda t: watch.rows(t, channels),
+        unfolded=lambda t: watch.rows(F.layer_norm(t, shape, None, None, eps), channels),
+    )  # fmt: skip
+
+
+def _group_norm(
+    watch: Watch,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    if watch.ignores(weight, bias):
+        return NotImplemented
+    output = F.group_norm(input, num_groups, watch.copy(weight), watch.copy(bias), eps)
+    return watch.note(
+        "scale", weight, bias, input, output, layout=watch.maps,
+        unfolded=lambda t: watch.maps(F.group_norm(t, num_groups, None, None, eps)),
+    )  # fmt: skip
+
+
+def _embedding(
+    watch: Watch, input: Tensor, weight: Tensor, padding_idx: int | None = None, *args: Any, **kw: Any
+) -> Any:
+    options = {**dict(zip(("max_norm", "norm_type", "scale_grad_by_freq", "sparse"), args, strict=False)), **kw}
+    if watch.ignores(weight) or options.get("max_norm") is not None or options.get("scale_grad_by_freq"):
+        return NotImplemented  # max_norm changes the weight; frequencies are those of a batch
+    output = F.embedding(input, watch.copy(weight))  # type: ignore[arg-type]
+    padding = None if padding_idx is None else (input == padding_idx % len(weight))[..., None]
+    counted = lambda t: t if padding is None else t.masked_fill(padding, 0.0)  # what is padding has no gradient
+    return watch.note(
+        "embedding", weight, None, input, output,
+        layout=lambda t: watch.rows(counted(t), weight.shape[1]), unfolded=lambda t: t.reshape(watch.count, -1),
+    )  # fmt: skip
+
+
+READERS: dict[Any, Callable[..., Any]] = {
+    F.linear: _linear,
+    torch.conv1d: _convolution,
+    torch.conv2d: _convolution,
+    torch.conv3d: _convolution,
+    F.batch_norm: _batch_norm,
+    F.layer_norm: _layer_norm,
+    F.group_norm: _group_norm,
+    F.embedding: _embedding,
+}

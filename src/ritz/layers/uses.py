@@ -1,0 +1,52 @@
+"""One use of a layer: its features φ that went in, with the place in the graph where its errors δ come back.
+
+The gradient of a linear layer's weight is Σₜ δₜ φₜᵀ over the positions t at which the layer was applied, so that
+Gram matrices, Kronecker factors and class means of gradients follow from φ and δ without any gradient being formed.
+Papyan (2020) writes h for features and H for their second moment; here H is the Hessian alone, so they are φ and Φ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+Kind = Literal["linear", "scale", "embedding"]
+Layout = Callable[[Tensor], Tensor]  # a tensor of the shape of the layer's output -> (N, T, channels)
+
+
+@dataclass(frozen=True)
+class Use:
+    """One application of a layer: the weight's gradient is made of the features φ and the errors δ at T positions.
+
+    kind "linear" (convolutions, too): Σₜ δₜ φₜᵀ;  "scale" (normalisations): Σₜ δₜ φₜ, entry by entry;
+    "embedding": Σₜ δₜ in row φₜ. The bias's gradient is Σₜ δₜ. Convolutions have one block for each of their groups.
+    """
+
+    kind: Kind
+    weight: str | None  # names in θ; None where there is none, or where it is not part of θ
+    bias: str | None
+    inputs: Tensor
+    edge: GradientEdge  # the output as a place in the graph, untouched by what is done to it in place
+    shape: torch.Size  # of the output
+    layout: Layout
+    unfolded: Layout
+    groups: int = 1
+
+    @property
+    def layer(self) -> str:
+        """The name of the layer, after its weight: "features.0" for "features.0.weight"."""
+        return (self.weight or self.bias or "").rpartition(".")[0]
+
+    def features(self) -> Shaped[Tensor, "N T ..."]:
+        """φ: (N, T, d) numbers, patches for a convolution; (N, T) indices for an embedding."""
+        return self.unfolded(self.inputs)
+
+    def by_position(self, errors: Float[Tensor, "r ..."]) -> Float[Tensor, "r N T o"]:
+        """Errors of r cotangents, given in the shape of the output, position by position."""
+        return torch.stack([self.layout(error) for error in errors])

@@ -1,0 +1,147 @@
+"""Densities of eigenvalues, on axes that are linear or logarithmic in λ.
+
+`**style` goes to the main line, as matplotlib takes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import matplotlib
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
+from torch import Tensor
+
+from ..spectrum import Spectrum
+from .figures import COLOURS, limits
+
+_BAND = 2.0  # standard errors on either side: about 95 %
+_FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
+_HEADROOM = 3.0  # of a logarithmic axis above its highest curve
+
+
+def density(
+    ax: Axes, spectrum: Spectrum, *, outliers: int = 0, width: float | None = None, band: bool = True, **style: Any
+) -> Axes:
+    """The density of eigenvalues on a logarithmic axis, the `outliers` largest in magnitude as stems.
+
+    A stem is as high as one eigenvalue smoothed like the rest: 1/(n σ √2π). The band is two standard errors over
+    the probes. The axis ends a decade below one eigenvalue: what lies there is only the tail of a Gaussian. Unless
+    given, the width is the spectrum's own, or a 300th of the range where that is larger: what a picture can show.
+    """
+    width = _visible_width(spectrum) if width is None else width
+    values, bulk = spectrum.split(outliers) if outliers else (torch.empty(0), spectrum)
+    x = bulk.grid(width=1.5 * width)  # six widths beyond the ends: four are still to be seen below a high peak
+    share, one = bulk.size / spectrum.size, _one_eigenvalue(spectrum, width)
+    base = _curve(ax, x, bulk, lambda s: share * s.density(x, width), one / 10, band, style)
+    _stems(ax, values, one, base)
+    ax.set(xlabel="eigenvalue λ", ylabel="density")
+    return ax
+
+
+def log_spectrum(
+    ax: Axes,
+    spectrum: Spectrum,
+    *,
+    width: float | None = None,
+    floor: float | None = None,
+    band: bool = True,
+    **style: Any,
+) -> Axes:
+    """The density of log(|λ| + floor), over |λ| + floor on a logarithmic axis; exact zeros gather at the floor."""
+    floor = spectrum.floor if floor is None else floor
+    width = spectrum.log_width(floor) if width is None else width
+    u = spectrum.log_grid(width=width, floor=floor)
+    curve = lambda s: s.log_density(u, width=width, floor=floor)
+    base = _curve(ax, u.exp(), spectrum, curve, _one_eigenvalue(spectrum, width) / 10, band, style)
+    seen = u[curve(spectrum) > base].exp()
+    ax.set_xlim(*limits(ax, float(seen[0]), float(seen[-1]), axis="x"))
+    ax.set(xscale="log", xlabel="|λ|", ylabel="density of log |λ|")
+    return ax
+
+
+def comparison(
+    ax: Axes, spectra: Mapping[str, Spectrum], *, log: bool = False, width: float | None = None, **style: Any
+) -> Axes:
+    """The densities of several spectra on the same axes; `log` for those of log |λ|.
+
+    A legend above the axes names them. More than seven are coloured from the first (dark) to the last (light), and
+    only these two are named.
+    """
+    draw, many = log_spectrum if log else density, len(spectra) > len(COLOURS)
+    shades, named = matplotlib.colormaps["viridis"], dict[str, Line2D]()
+    for index, (name, spectrum) in enumerate(spectra.items()):
+        colour = shades(0.95 * index / (len(spectra) - 1)) if many else COLOURS[index]
+        before = len(ax.lines)
+        draw(ax, spectrum, width=width, band=not many, **{"color": colour, **style})
+        if not many or index in (0, len(spectra) - 1):
+            named[name] = ax.lines[before]
+    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3, "borderpad": 0.2}
+    blank = [f"{index}" for index in range(len(named))]  # matplotlib would leave out names such as _head
+    legend = ax.legend(
+        list(named.values()), blank, frameon=False, fontsize="small", handlelength=1.2, columnspacing=1.2, **above
+    )
+    for text, name in zip(legend.get_texts(), named, strict=True):
+        text.set_parse_math(False)  # a $ is part of the name
+        text.set_text(name)
+    return ax
+
+
+def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style: Any) -> Axes:
+    """How many eigenvalues there are per decade of |λ|, both axes logarithmic; those below the floor are not shown."""
+    end = math.log(max(*map(abs, spectrum.range), floor)) + 4 * width
+    u = torch.linspace(math.log(floor), end, 2000, dtype=torch.float64)
+    y = spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=1e-9 * floor)
+    one = math.log(10) / (width * math.sqrt(2 * math.pi))  # the height of one eigenvalue
+    low, high = limits(ax, one / 10, _HEADROOM * max(one, float(y.max())))
+    right = max(math.exp(end), ax.get_xlim()[1] if ax.lines else 0.0)
+    (line,) = ax.plot(u.exp(), y, **{"linewidth": 1.2, "color": COLOURS[0], **style})
+    ax.fill_between(u.exp(), low, y.clamp(min=low), color=line.get_color(), alpha=0.25, linewidth=0)
+    ax.set(xscale="log", yscale="log", ylim=(low, high), xlim=(floor, right))
+    ax.set(xlabel="eigenvalue λ", ylabel="per decade")
+    ax.yaxis.set_minor_formatter(NullFormatter())  # the axis has a whole decade, which is named
+    return ax
+
+
+def _curve(
+    ax: Axes,
+    x: Tensor,
+    spectrum: Spectrum,
+    curve: Callable[[Spectrum], Tensor],
+    base: float,
+    band: bool,
+    style: Mapping[str, Any],
+) -> float:
+    """The curve of a spectrum with its band, on a logarithmic axis from `base` up; returns where the axis begins."""
+    y = curve(spectrum)
+    low, high = limits(ax, base, _HEADROOM * float(y.max()))
+    (line,) = ax.plot(x, y, **{"linewidth": 1.2, **style})
+    if band and spectrum.num_probes > 1:
+        error = _BAND * spectrum.standard_error(curve)
+        ax.fill_between(x, (y - error).clamp(min=low), y + error, color=line.get_color(), alpha=0.25, linewidth=0)
+    ax.set(yscale="log", ylim=(low, high))
+    return low
+
+
+def _stems(ax: Axes, values: Float[Tensor, " k"], height: float, base: float) -> None:
+    """One stem for each eigenvalue, in the colour of the last curve."""
+    if len(values):
+        colour = ax.lines[-1].get_color()
+        ax.vlines(values, base, height, color=colour, linewidth=0.9)
+        name = f"{len(values)} outlier" + "s" * (len(values) > 1)
+        ax.plot(values, torch.full_like(values, height), "o", color=colour, markersize=3, label=name)
+
+
+def _one_eigenvalue(spectrum: Spectrum, width: float) -> float:
+    """The height of one eigenvalue under a Gaussian of this width: 1/(n σ √2π)."""
+    return 1 / (spectrum.size * width * math.sqrt(2 * math.pi))
+
+
+def _visible_width(spectrum: Spectrum) -> float:
+    low, high = spectrum.range
+    return max(spectrum.width, (high - low) / _FINENESS)

@@ -1,0 +1,59 @@
+"""Eigenvalues by rank, largest first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, NullFormatter
+from torch import Tensor
+
+from .figures import COLOURS, empty
+
+
+def scree(ax: Axes, values: Float[Tensor, " k"], *, residuals: Float[Tensor, " k"] | None = None, **style: Any) -> Axes:
+    """|λ| by rank, largest first, on a logarithmic axis; hollow where λ is negative, with residuals as error bars."""
+    signed = values.detach().cpu().double().numpy()
+    order = np.argsort(-np.abs(signed), kind="stable")
+    signed, rank = signed[order], np.arange(1, len(signed) + 1)
+    negative = signed < 0
+    error = None if residuals is None else residuals.detach().cpu().double().numpy()[order]
+    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 4.5, "linewidth": 0.8} | style
+    ax.errorbar(rank, np.abs(signed), error, fmt="o-", capsize=2, **look)
+    marker = {name: look[name] for name in ("color", "markersize")}
+    ax.plot(rank[negative], -signed[negative], "o", markerfacecolor="white", zorder=3, **marker)
+    ax.set(yscale="log" if signed.any() else "linear", xlabel="rank")
+    ax.set_ylabel("|λ|, hollow: λ < 0" if negative.any() else "eigenvalue λ")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    return ax
+
+
+def screes(
+    ax: Axes,
+    curves: Mapping[str, Float[Tensor, " _"]],
+    *,
+    zero: float = 0.0,
+    whisker: tuple[float, float] | None = None,
+) -> Axes:
+    """Several lists of eigenvalues by rank, both axes logarithmic; the whisker beside them shows a range.
+
+    Values that are not above `zero` are not drawn. Papyan (2020), Figs. 8 and 10.
+    """
+    for colour, (name, values) in zip((COLOURS[0], COLOURS[3], "0.55"), curves.items(), strict=False):
+        values = values[values > zero].detach().cpu()
+        ax.plot(range(1, len(values) + 1), values, "o-", color=colour, label=name, markersize=3, linewidth=0.8)
+    if not any(len(line.get_xdata()) for line in ax.lines):  # type: ignore[arg-type]
+        return empty(ax)
+    if whisker is not None:
+        low, high = whisker
+        ax.errorbar([0.7], [low], [[0.0], [high - low]], color=COLOURS[3], capsize=3, linewidth=1.2)
+    ax.set(xscale="log", yscale="log", xlabel="rank")
+    low, high = ax.get_ylim()
+    ax.set_ylim(min(low, 10 ** math.floor(math.log10(high))), high)  # one decade is named at least
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    return ax
