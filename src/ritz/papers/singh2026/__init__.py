@@ -8,11 +8,17 @@
     deep             Fig. 17-22          sharpness against norms of weights and of their products in deep networks
     attention        Fig. 2              self-attention: norms
     attention_sinks  Fig. 9              self-attention: sinks
-    stability        Fig. 27             self-attention: progressive sharpening and the edge of stability
+    attention_edge   Fig. 27             self-attention: progressive sharpening and the edge of stability
     gpt              Fig. 5, 23-25       transformers with and without attention
     gpt_sinks        Fig. 6              transformers: sinks
 
-What several of them need: `regression` has networks in three parametrisations, trained and measured, `ranges` the exact
-spectra of large Hessians, `pretraining` token streams and schedules, `edge` what a run at the edge of stability shows,
-`readings` how the paper's Fig. 27 can be read.
+What these are made of:
+
+    paper                   the names under which statements stand
+    trained_networks        networks in three parametrisations, before and after training: Fig. 4, 14-22, 26
+    two_layer_coefficients  correlation coefficients of two-layer networks, compared: Fig. 4, 14-16, 26
+    attention_descent       heads of self-attention under gradient descent: Fig. 27
+    edge_of_stability       one training run in numbers, on its way to the edge and there: Fig. 27
+    edge_by_reading         those numbers for each reading of the paper: Fig. 27
+    pretraining             token streams, a GPT, its twin without attention, and their training: Fig. 5, 6, 23-25
 """

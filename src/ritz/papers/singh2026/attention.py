@@ -61,10 +61,10 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     rows = list[list[dict[str, Any]]]()
     with progress.bar("Closed forms", total=len(draws)) as bar:
         for head, x, y in draws:
-            rows.append([_predicted(head_at(head, config, value), x, y) for value in config.grid])
+            rows.append([_theory(head_at(head, config, value), x, y) for value in config.grid])
             bar.advance()
-    found: dict[str, Any] = {name: np.array([[point[name] for point in row] for row in rows]) for name in rows[0][0]}
-    return {"grid": np.array(config.grid), **found, **_measured(config, draws[0], context)}
+    result: dict[str, Any] = {name: np.array([[point[name] for point in row] for row in rows]) for name in rows[0][0]}
+    return {"grid": np.array(config.grid), **result, **_spectra(config, draws[0], context)}
 
 
 def head_at(head: SelfAttention, config: Config, value: float) -> SelfAttention:
@@ -78,7 +78,7 @@ def head_at(head: SelfAttention, config: Config, value: float) -> SelfAttention:
     return changed
 
 
-def repeated(values: Float[Tensor, " n"]) -> tuple[Float[Tensor, " c"], list[int], Float[Tensor, " r"]]:
+def bulk_and_rest(values: Float[Tensor, " n"]) -> tuple[Float[Tensor, " c"], list[int], Float[Tensor, " r"]]:
     """The eigenvalues that repeat, how often each does, and the rest, all ascending. App. D.1.1."""
     values = values.sort().values
     apart = values.diff() > EQUAL * float(values.abs().max())
@@ -104,7 +104,7 @@ def _weights(head: SelfAttention) -> tuple[Tensor, Tensor, Tensor]:
     return head.w_q.detach()[0], head.w_k.detach()[0], head.w_v.detach()[0, 0]
 
 
-def _predicted(head: SelfAttention, x: Tensor, y: Tensor) -> dict[str, Any]:
+def _theory(head: SelfAttention, x: Tensor, y: Tensor) -> dict[str, Any]:
     """What theory says of a head: outliers, bulk, condition number and its bound, moments of its attention."""
     bias = head.scores_bias(x.shape[1])
     form = closed_form(*_weights(head), x, y, scores_bias=bias)
@@ -124,24 +124,24 @@ def _predicted(head: SelfAttention, x: Tensor, y: Tensor) -> dict[str, Any]:
     }
 
 
-def _measured(config: Config, draw: tuple[SelfAttention, Tensor, Tensor], context: Context) -> dict[str, Any]:
+def _spectra(config: Config, draw: tuple[SelfAttention, Tensor, Tensor], context: Context) -> dict[str, Any]:
     """The spectra of one draw at some of the grid points, taken apart into bulk and outliers."""
     head, x, y = draw
     count = min(config.num_measured, len(config.grid))
-    chosen = np.unique(np.linspace(0, len(config.grid) - 1, count).round().astype(int))
+    points = np.unique(np.linspace(0, len(config.grid) - 1, count).round().astype(int))
     rows = list[dict[str, Any]]()
-    with progress.bar("Measured spectra", total=len(chosen)) as bar:
-        for index in chosen:
-            rows.append(_taken_apart(head_at(head, config, config.grid[index]), x, y, context.device))
+    with progress.bar("Measured spectra", total=len(points)) as bar:
+        for index in points:
+            rows.append(_parts(head_at(head, config, config.grid[index]), x, y, context.device))
             bar.advance()
-    found = {f"measured_{name}": np.array([row[name] for row in rows]) for name in rows[0]}
-    return {"measured_at": np.array(config.grid)[chosen], **found}
+    result = {f"measured_{name}": np.array([row[name] for row in rows]) for name in rows[0]}
+    return {"measured_at": np.array(config.grid)[points], **result}
 
 
-def _taken_apart(head: SelfAttention, x: Tensor, y: Tensor, device: torch.device) -> dict[str, Any]:
-    values = measured_spectrum(head, x, y[..., None], device)
+def _parts(head: SelfAttention, x: Tensor, y: Tensor, device: torch.device) -> dict[str, Any]:
+    values = full_spectrum(head, x, y[..., None], device)
     predicted = closed_form(*_weights(head), x, y, scores_bias=head.scores_bias(x.shape[1])).eigenvalues()
-    bulk, copies, rest = repeated(values)
+    bulk, copies, rest = bulk_and_rest(values)
     outliers = torch.full((3,), torch.nan, dtype=torch.float64)
     outliers[: len(rest)] = rest[rest.abs().argsort(descending=True)][:3].sort(descending=True).values
     return {
@@ -152,7 +152,7 @@ def _taken_apart(head: SelfAttention, x: Tensor, y: Tensor, device: torch.device
     }
 
 
-def measured_spectrum(head: SelfAttention, x: Tensor, y: Tensor, device: torch.device) -> Float[Tensor, " n"]:
+def full_spectrum(head: SelfAttention, x: Tensor, y: Tensor, device: torch.device) -> Float[Tensor, " n"]:
     """All eigenvalues of the Hessian, ascending, in float64."""
     head = copy.deepcopy(head).to(device)
     H = hessian(Risk(head, SquaredError(), (x.to(device), y.to(device)))).dense()

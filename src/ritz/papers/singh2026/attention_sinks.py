@@ -16,7 +16,7 @@ from ..frame.claims import each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import banded, legend_below, titled
 from ..frame.statistics import median_spearman
-from .attention import FOLLOWS, GROWS, measured_spectrum, repeated
+from .attention import FOLLOWS, GROWS, bulk_and_rest, full_spectrum
 from .paper import says
 
 BIASES = tuple(k / 2 for k in range(17))  # up to 8, with which a first token of ten gets 0.997 of the attention
@@ -51,13 +51,13 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     records = context.sweep(partial(spectrum_at, device=context.device), points, name="sinks")
     shape = (config.num_draws, len(config.biases))
 
-    def gathered(name: str) -> np.ndarray:
+    def stack(name: str) -> np.ndarray:
         rows = [np.atleast_1d(record.arrays[name]) for record in records]
         width = min(map(len, rows))  # two bulk values may have met in one of them
         return np.array([row[:width] for row in rows]).reshape(*shape, width)
 
     names = ("bulk", "outliers", "attention")
-    return {"biases": np.array(config.biases), **{name: gathered(name) for name in names}}
+    return {"biases": np.array(config.biases), **{name: stack(name) for name in names}}
 
 
 def spectrum_at(point: Point, *, device: torch.device) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def spectrum_at(point: Point, *, device: torch.device) -> dict[str, Any]:
     with torch.no_grad():
         head.w_v.mul_((d / e) ** 0.5)
     x, y = torch.randn(2, config.num_sequences, config.length, e, generator=generator, dtype=torch.float64)
-    bulk, _, rest = repeated(measured_spectrum(head, x, y, device))
+    bulk, _, rest = bulk_and_rest(full_spectrum(head, x, y, device))
     count = max(1, round(config.outliers * (2 * e * d + e * e)))
     attention = head.attention(x).detach()[..., 0].mean()
     return {

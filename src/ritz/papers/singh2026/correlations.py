@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -15,9 +14,9 @@ from ...record import Picture, Record
 from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, titled
-from . import regression
+from . import trained_networks
 from .paper import says
-from .regression import (
+from .trained_networks import (
     FROBENIUS,
     INITIAL,
     KINDS,
@@ -33,6 +32,7 @@ from .regression import (
     correlations,
     reasons,
 )
+from .two_layer_coefficients import best_layer, best_of_all, disagreement, lead, margins, sizes
 
 
 @dataclass(frozen=True)
@@ -51,31 +51,31 @@ def run(config: Config, context: Context) -> dict[str, Any]:
         Point(name, (D, config.width, D), config.activation, config.training) for name in NAMES for D in config.sizes
     ]
     shape, name = (len(NAMES), len(config.sizes)), f"{config.activation} networks"
-    return regression.swept(points, _summary, context, shape=shape, name=name)
+    return trained_networks.sweep_arrays(points, _summary, context, shape=shape, name=name)
 
 
-def _summary(point: Point, raw: regression.Raw) -> dict[str, torch.Tensor]:
+def _summary(point: Point, raw: trained_networks.Raw) -> dict[str, torch.Tensor]:
     """What is kept of one point: correlations, and how the numbers stand to what the paper says of white inputs."""
     sharpness, norms = raw["sharpness"], raw["norms"]
-    found = {"norms": correlations(sharpness, norms), "alignments": correlations(sharpness, raw["alignments"])}
+    result = {"norms": correlations(sharpness, norms), "alignments": correlations(sharpness, raw["alignments"])}
     if point.activation == "linear":
-        found["trace_norms"] = correlations(raw["trace"], norms)
-        found["trace_error"] = _trace_error(point, raw["trace"], norms)
-        found["above"] = _above(sharpness, raw["bound"])
-    return found
+        result["trace_norms"] = correlations(raw["trace"], norms)
+        result["trace_error"] = _trace_error(point, raw["trace"], norms)
+        result["above"] = _above(sharpness, raw["bound"])
+    return result
 
 
 def _trace_error(point: Point, trace: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
     """|tr H / D(‖W₁‖_F² + ‖W₂‖_F²) - 1|, the largest of all networks; NaN for NTP, whose layers have multipliers."""
     if point.parametrization == "NTP":
         return torch.full_like(trace[:, 0], torch.nan)
-    return regression.highest((trace / (point.widths[0] * norms[:, :, FROBENIUS].sum(1)) - 1).abs())
+    return trained_networks.highest((trace / (point.widths[0] * norms[:, :, FROBENIUS].sum(1)) - 1).abs())
 
 
 def _above(sharpness: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
     """The share of the networks whose sharpness is known that have at least the bound, but for the solver's error."""
-    known = sharpness.isfinite()
-    return ((sharpness >= (1 - regression.TOLERANCE) * bound) & known).sum(-1) / known.sum(-1)
+    finite = sharpness.isfinite()
+    return ((sharpness >= (1 - trained_networks.TOLERANCE) * bound) & finite).sum(-1) / finite.sum(-1)
 
 
 # ---------------------------------------------------------------------------------------------------- what is drawn
@@ -98,7 +98,7 @@ def _draw(record: Record, names: tuple[Name, ...], key: str) -> Picture:
             ax = axes[row * len(names) + column]
             _panel(ax, record, name, key, row)
             ax.set(xlabel="inputs and outputs D", ylim=(-1.05, 1.05))
-            titled(ax, regression.stage_title(record, name, row, "hollow"))
+            titled(ax, trained_networks.stage_title(record, name, row, "hollow"))
     for ax in axes[:: len(names)]:
         ax.set_ylabel(f"{_LABELS[key]} ({KINDS[record.config['activation']]})", fontsize=8)
     legend_above(figure, axes[0], columns=3)
@@ -106,10 +106,10 @@ def _draw(record: Record, names: tuple[Name, ...], key: str) -> Picture:
 
 
 def _panel(ax: Any, record: Record, name: Name, key: str, stage: int) -> None:
-    D, index = _sizes(record), NAMES.index(name)
+    D, index = sizes(record), NAMES.index(name)
     values = record.arrays[key][index, :, stage]
     values = values[:, None] if values.ndim == 2 else values  # alignments have no layers
-    cut = regression.cut_off(record, name) & (stage == TRAINED)
+    cut = trained_networks.cut_off(record, name) & (stage == TRAINED)
     freedom = np.maximum(record.arrays["used"][index, :, stage] - 3, 1)
     for layer in range(values.shape[1]):
         for norm, title in enumerate(_TITLES.values()):
@@ -143,70 +143,33 @@ _TIE = "Another norm correlates as well or better: all three grow together where
 _PAIR: tuple[Name, ...] = ("SP", "μP")  # the parametrisations of Fig. 4
 
 
-def _sizes(record: Record) -> np.ndarray:
-    return np.array(record.config["sizes"])
-
-
-def _best(record: Record, key: str, name: Name, stage: int, norm: int) -> np.ndarray:
-    """The coefficient of the layer that correlates most, for each size."""
-    return np.asarray(record.arrays[key][NAMES.index(name), :, stage, :, norm]).max(-1)
-
-
-def _any(record: Record, name: Name, stage: int) -> np.ndarray:
-    """The highest coefficient of all norms of both layers, for each size."""
-    return np.asarray(record.arrays["norms"][NAMES.index(name), :, stage]).max((-2, -1))
-
-
-def margin(record: Record, key: str, name: Name, norm: int, stage: int = TRAINED) -> float:
-    """By how much the best layer's coefficient for one norm beats those for the others: the median over D > 1."""
-    own = _best(record, key, name, stage, norm)
-    others = np.stack([_best(record, key, name, stage, other) for other in range(len(NORMS)) if other != norm])
-    return float(np.median((own - others.max(0))[_sizes(record) > 1]))  # at D = 1 the norms are one
-
-
-def margins(key: str, names: Sequence[Name], norm: int) -> Callable[[Record], dict[str, float]]:
-    """The same in each of these parametrisations."""
-    return lambda record: {f"{name}, median over D > 1": margin(record, key, name, norm) for name in names}
-
-
-def lead(record: Record, name: Name, stage: int, chosen: np.ndarray) -> float:
-    """r(W₁) - r(W₂) for the spectral norm: the median over the chosen sizes."""
-    values = record.arrays["norms"][NAMES.index(name), :, stage, :, SPECTRAL]
-    return float(np.median((values[:, 0] - values[:, 1])[chosen]))
-
-
-def disagreement(record: Record) -> float:
-    """How far W₁ leads where it leads most, or W₂ where that does, the smaller of both: < 0 if one leads everywhere."""
-    leads = [lead(record, name, TRAINED, _sizes(record) > 0) for name in NAMES]
-    return float(min(max(leads), -min(leads)) if np.isfinite(leads).all() else np.nan)
-
-
 def lowest(record: Record) -> dict[str, float]:
     """The coefficient of the spectral norm after training, of the better layer, where it is least."""
     return {
-        f"{name}, lowest over D": float(_best(record, "norms", name, TRAINED, SPECTRAL).min()) for name in _PAIR
+        f"{name}, lowest over D": float(best_layer(record, "norms", name, TRAINED, SPECTRAL).min()) for name in _PAIR
     }  # fmt: skip
 
 
 def gains(record: Record) -> dict[str, float]:
     """By how much it is higher after training than before."""
-    best = {name: [_best(record, "norms", name, stage, SPECTRAL) for stage in (INITIAL, TRAINED)] for name in _PAIR}
+    stages = (INITIAL, TRAINED)
+    best = {name: [best_layer(record, "norms", name, stage, SPECTRAL) for stage in stages] for name in _PAIR}
     return {f"{name}, median over D": float(np.median(end - start)) for name, (start, end) in best.items()}
 
 
 def first_leads(record: Record) -> dict[str, float]:
     """By how much W₁ leads at the start of networks with few inputs."""
-    return {f"{name}, median over D ≤ 5": lead(record, name, INITIAL, _sizes(record) <= 5) for name in _PAIR}
+    return {f"{name}, median over D ≤ 5": lead(record, name, INITIAL, sizes(record) <= 5) for name in _PAIR}
 
 
 def second_leads(record: Record) -> dict[str, float]:
     """By how much W₂ leads after training."""
-    return {f"{name}, median over D": -lead(record, name, TRAINED, _sizes(record) > 0) for name in _PAIR}
+    return {f"{name}, median over D": -lead(record, name, TRAINED, sizes(record) > 0) for name in _PAIR}
 
 
 def at_the_largest(record: Record) -> dict[str, float]:
     """The highest coefficient of any norm at the start of networks with most inputs."""
-    return {f"{name}, largest D": float(_any(record, name, INITIAL)[-1]) for name in _PAIR}
+    return {f"{name}, largest D": float(best_of_all(record, name, INITIAL)[-1]) for name in _PAIR}
 
 
 def shares_above(record: Record) -> dict[str, float]:
@@ -274,7 +237,7 @@ def both_layers(record: Record) -> dict[str, float]:
 
 def highest_at_start(record: Record) -> dict[str, float]:
     """Under NTP, the highest coefficient of any norm before training."""
-    return {"NTP, highest over D": float(_any(record, "NTP", INITIAL).max())}
+    return {"NTP, highest over D": float(best_of_all(record, "NTP", INITIAL).max())}
 
 
 NEURAL_TANGENT = (
@@ -298,12 +261,12 @@ NEURAL_TANGENT = (
 
 def alignment_gains(record: Record) -> dict[str, float]:
     """By how much alignment correlates more than norms before training, where entries are of one size."""
-    large, result = _sizes(record) >= _sizes(record).max() / 2, {}
+    large, result = sizes(record) >= sizes(record).max() / 2, {}
     for name in NAMES:
-        sizes, where = (large | True, "") if name == "NTP" else (large, " in the upper half")
+        those, where = (large | True, "") if name == "NTP" else (large, " in the upper half")
         aligned = record.arrays["alignments"][NAMES.index(name), :, INITIAL].max(-1)
-        difference = aligned - _best(record, "norms", name, INITIAL, SPECTRAL)
-        result[f"{name}, median over D{where}"] = float(np.median(difference[sizes]))
+        difference = aligned - best_layer(record, "norms", name, INITIAL, SPECTRAL)
+        result[f"{name}, median over D{where}"] = float(np.median(difference[those]))
     return result
 
 
@@ -342,7 +305,7 @@ def weakest(record: Record) -> dict[str, float]:
     """The coefficient of the trace and the better layer, where it is least."""
     return {
         f"{name}, better layer, lowest over D and norms": min(
-            float(_best(record, "trace_norms", name, TRAINED, norm).min()) for norm in range(len(NORMS))
+            float(best_layer(record, "trace_norms", name, TRAINED, norm).min()) for norm in range(len(NORMS))
         )
         for name in NAMES
     }

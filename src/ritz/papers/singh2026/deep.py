@@ -17,9 +17,9 @@ from ...record import Picture, Record
 from ..frame.claims import Statement, at_least, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import titled
-from . import regression
+from . import trained_networks
 from .paper import says
-from .regression import (
+from .trained_networks import (
     FROBENIUS,
     INITIAL,
     KINDS,
@@ -54,7 +54,9 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     """Correlation coefficients, as arrays of parametrisation × depth × stage × layer × norm, NaN beyond the depth."""
     points = [_point(config, name, depth) for name in NAMES for depth in config.depths]
     shape, label = (len(NAMES), len(config.depths)), f"deep {config.activation} networks"
-    return regression.swept(points, partial(_summary, deepest=max(config.depths)), context, shape=shape, name=label)
+    return trained_networks.sweep_arrays(
+        points, partial(_summary, deepest=max(config.depths)), context, shape=shape, name=label
+    )
 
 
 def _point(config: Config, name: Name, depth: int) -> Point:
@@ -63,10 +65,10 @@ def _point(config: Config, name: Name, depth: int) -> Point:
     return Point(name, (config.size, *[config.width] * (depth - 1), config.size), config.activation, training)
 
 
-def _summary(point: Point, raw: regression.Raw, *, deepest: int) -> dict[str, torch.Tensor]:
+def _summary(point: Point, raw: trained_networks.Raw, *, deepest: int) -> dict[str, torch.Tensor]:
     missing = deepest - raw["norms"].shape[1]
-    known = {key: correlations(raw["sharpness"], raw[name]) for key, name in _QUANTITIES.items()}
-    return {key: torch.nn.functional.pad(r, (0, 0, 0, missing), value=torch.nan) for key, r in known.items()}
+    coefficients = {key: correlations(raw["sharpness"], raw[name]) for key, name in _QUANTITIES.items()}
+    return {key: torch.nn.functional.pad(r, (0, 0, 0, missing), value=torch.nan) for key, r in coefficients.items()}
 
 
 _QUANTITIES = {"weights": "norms", "products": "products"}
@@ -86,9 +88,11 @@ def _draw(record: Record, key: Literal["weights", "products"], norm: int) -> Pic
             ax = axes[row * len(NAMES) + column]
             _heat_map(ax, record, record.arrays[key][column, :, row, :, norm], _LETTERS[key])
             _numbers(
-                ax, record.arrays[key][column, :, row, :, norm], regression.cut_off(record, name) & (row == TRAINED)
+                ax,
+                record.arrays[key][column, :, row, :, norm],
+                trained_networks.cut_off(record, name) & (row == TRAINED),
             )
-            titled(ax, regression.stage_title(record, name, row, "(…)"), size=8)
+            titled(ax, trained_networks.stage_title(record, name, row, "(…)"), size=8)
     for ax in axes[:: len(NAMES)]:
         ax.set_ylabel("layers B")
     of = f"squared {_NORMS[norm]} norm, D = {record.config['size']}, {KINDS[record.config['activation']]}"

@@ -44,13 +44,13 @@ class Config:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """λ₁, λ₂, their cell's trace, the bulk and the loss after every epoch, and how far the closed form is off."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for kind in KINDS:
         rows = list(_trajectory(config, kind, context.device))
-        found |= {
+        result |= {
             f"{kind}_{name}": torch.tensor([float(row[name]) for row in rows], dtype=torch.float64) for name in rows[0]
         }
-    return found
+    return result
 
 
 def _trajectory(config: Config, kind: Activation, device: torch.device) -> Iterator[dict[str, Any]]:
@@ -76,7 +76,7 @@ def _state(network: ScalarNetwork, examples: Examples, bulk: Tensor) -> dict[str
     seen = torch.ones_like(x, dtype=torch.bool) if linear else x > 0
     prefix, theta = "" if linear else "cell +, ", torch.cat([v, w])
     first, second = (closed[f"{prefix}outlier {i}"].value for i in (1, 2))
-    printed = _printed(H, w, v, x, y, (first, second)) if linear else {}
+    printed = _poster_values(H, w, v, x, y, (first, second)) if linear else {}
     return {
         "first": first,
         "second": second,
@@ -90,18 +90,20 @@ def _state(network: ScalarNetwork, examples: Examples, bulk: Tensor) -> dict[str
     }
 
 
-def _printed(H: Tensor, w: Tensor, v: Tensor, x: Tensor, y: Tensor, outliers: tuple[float, float]) -> dict[str, float]:
+def _poster_values(
+    H: Tensor, w: Tensor, v: Tensor, x: Tensor, y: Tensor, outliers: tuple[float, float]
+) -> dict[str, float]:
     """What the poster of 2024 prints of a linear network: its λ₁, and how far its eigenvectors are off.
 
     At δx = 0 the second vector is zero, and near to it all rounding: there nothing is said of it.
     """
     delta = float((((w @ v) * x - y) * x).mean())
     first, second = (printed_residual(H, w, v, delta, value) for value in outliers)
-    known = abs(delta) > SMALL * outliers[0]
+    sound = abs(delta) > SMALL * outliers[0]
     return {
         "poster": poster_outlier(w, v, x, y),
         "printed_residual_1": first,
-        "printed_residual_2": second if known else float("nan"),
+        "printed_residual_2": second if sound else float("nan"),
     }
 
 
@@ -188,14 +190,14 @@ def left_over(*names: str) -> Callable[[Record], dict[str, float]]:
 
 def in_phase(record: Record) -> dict[str, float]:
     """The share of the epochs with λ₂ ≥ 0 in the late phase, and of those with λ₂ ≤ 0 in the others; NaN of none."""
-    found = {}
+    result = {}
     for kind, cell in zip(KINDS, ("linear", "ReLU, positive cell"), strict=True):
         second, first, late = (record.arrays[f"{kind}_{name}"] for name in ("second", "first", "late"))
         small, late = 1e-12 * first, late.astype(bool)
         if kind == "relu" or late.any():  # the linear network has no late phase where the data are even: see CLAIMS
-            found[f"{cell}: late"] = _share((second >= -small)[late])
-        found[f"{cell}: early or divergent"] = _share((second <= small)[~late])
-    return found
+            result[f"{cell}: late"] = _share((second >= -small)[late])
+        result[f"{cell}: early or divergent"] = _share((second <= small)[~late])
+    return result
 
 
 def _share(holds: np.ndarray) -> float:

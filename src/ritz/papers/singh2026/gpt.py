@@ -42,7 +42,7 @@ MODELS = ("with attention", "without attention")
 AXIS = {"batch_loss": "loss", "residual": "mean norm of the residual ∂ℓ/∂z"}  # what the error is drawn against
 OPERATORS = {"hessian": "H", "gauss_newton": "G"}
 GRID = 100  # values of the loss or of the residual at which the two models are compared
-MEASURED = (
+QUANTITIES = (
     "batch_loss",
     "residual",
     "hessian",
@@ -66,15 +66,15 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     """Train both models from each seed and measure along the way: arrays of models × seeds × checkpoints."""
     token_stream(config, context.data_dir)  # what is missing is missed now
     tasks = [Task(config, attention, seed) for attention in (True, False) for seed in config.seeds]
-    task = partial(measured_run, device=context.device, data_dir=context.data_dir, folder=context.folder)
+    task = partial(trajectory, device=context.device, data_dir=context.data_dir, folder=context.folder)
     records = context.sweep(task, tasks)
     shape = (len(MODELS), len(config.seeds), -1)
-    found = {name: np.stack([record.arrays[name] for record in records]).reshape(shape) for name in MEASURED}
+    result = {name: np.stack([record.arrays[name] for record in records]).reshape(shape) for name in QUANTITIES}
     sizes = [records[0].scalars["num_parameters"], records[-1].scalars["num_parameters"]]
-    return {"steps": np.array(checkpoints(config)), **found, "num_parameters": sizes}
+    return {"steps": np.array(checkpoints(config)), **result, "num_parameters": sizes}
 
 
-def measured_run(task: Task, *, device: torch.device, data_dir: Path | None, folder: Path | None) -> dict[str, Any]:
+def trajectory(task: Task, *, device: torch.device, data_dir: Path | None, folder: Path | None) -> dict[str, Any]:
     """One run: loss, residual and both sharpnesses at each checkpoint; NaN from where it diverged."""
     config, name, at = task.config, MODELS[0 if task.attention else 1], checkpoints(task.config)
     stream = token_stream(config, data_dir)
@@ -83,8 +83,8 @@ def measured_run(task: Task, *, device: torch.device, data_dir: Path | None, fol
 
     def values(step: int) -> dict[str, float]:
         generator = torch.Generator().manual_seed(10**6 * (task.seed + 1) + step)
-        chosen = sequences(stream, config.num_sequences, config.context, generator, vocabulary=config.vocabulary)
-        return measured(model, chosen.to(device), tolerance=config.tolerance, basis_size=config.basis_size)
+        rows = sequences(stream, config.num_sequences, config.context, generator, vocabulary=config.vocabulary)
+        return measurements(model, rows.to(device), tolerance=config.tolerance, basis_size=config.basis_size)
 
     first = values(0)
     for pause in pauses:
@@ -92,17 +92,17 @@ def measured_run(task: Task, *, device: torch.device, data_dir: Path | None, fol
             pause.note(**values(pause.step))
     nothing = Series(np.empty(0), np.empty(0))  # of a run that diverged before the next checkpoint
     history = pause.history
-    found = {entry: np.array([first[entry], *history.get(entry, nothing).at(at[1:])]) for entry in MEASURED}
+    result = {entry: np.array([first[entry], *history.get(entry, nothing).at(at[1:])]) for entry in QUANTITIES}
     if file is not None:
         discard(file)
-    return {**found, "num_parameters": parameter_count(model)}
+    return {**result, "num_parameters": parameter_count(model)}
 
 
-def measured(model: GPT, rows: Int[Tensor, "b m"], *, tolerance: float, basis_size: int) -> dict[str, float]:
+def measurements(model: GPT, rows: Int[Tensor, "b m"], *, tolerance: float, basis_size: int) -> dict[str, float]:
     """Largest eigenvalues of H and G with their residuals, the loss, and the mean norm of ∂ℓ/∂z over all tokens."""
     x, y = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
-        return dict.fromkeys(MEASURED, float("nan"))  # diverged
+        return dict.fromkeys(QUANTITIES, float("nan"))  # diverged
     risk = Risk(model, CrossEntropy(), (x, y))
     H = eigenpairs(hessian(risk), 1, tolerance=tolerance, basis_size=basis_size)
     G = eigenpairs(gauss_newton(risk), 1, tolerance=tolerance, basis_size=basis_size)
@@ -131,7 +131,7 @@ def relative_errors(record: Record) -> np.ndarray:
     return np.abs(G - H) / np.abs(H)
 
 
-def interpolated(record: Record, against: str) -> tuple[np.ndarray, np.ndarray]:
+def common_curves(record: Record, against: str) -> tuple[np.ndarray, np.ndarray]:
     """Values of the loss or residual that all runs have passed, and the error of each run there. D.1.5.
 
     Each run's points are sorted and joined by straight lines. The first checkpoint is left out: the paper excepts it.
@@ -143,8 +143,8 @@ def interpolated(record: Record, against: str) -> tuple[np.ndarray, np.ndarray]:
     for index in np.ndindex(*x.shape[:2]):
         sound = np.isfinite(x[index]) & np.isfinite(error[index])
         order = x[index][sound].argsort()
-        known = x[index][sound][order], error[index][sound][order]
-        curves[index] = np.interp(grid, *known) if sound.any() else np.nan
+        points = x[index][sound][order], error[index][sound][order]
+        curves[index] = np.interp(grid, *points) if sound.any() else np.nan
     return grid, curves
 
 
@@ -189,7 +189,7 @@ def _step_axis(ax: Axes, steps: np.ndarray) -> None:
 
 
 def _draw_curves(ax: Axes, record: Record, against: str, *, every_seed: bool) -> None:
-    grid, curves = interpolated(record, against)
+    grid, curves = common_curves(record, against)
     errors, x = relative_errors(record), record.arrays[against]
     for model, name in enumerate(MODELS):
         colour = plot.COLOURS[model]
@@ -222,7 +222,7 @@ _WORSE = {
 
 def share_worse(record: Record, against: str) -> float:
     """The fraction of values at which the mean error is larger with attention; NaN where the models share none."""
-    _, curves = interpolated(record, against)
+    _, curves = common_curves(record, against)
     return float((curves[0].mean(0) > curves[1].mean(0)).mean()) if curves.shape[-1] else float("nan")
 
 
@@ -300,7 +300,7 @@ def shares_worse(record: Record) -> dict[str, float]:
 
 def shares_worse_by_seed(record: Record) -> dict[str, float]:
     """The fraction of values of the loss at which the error of a run is larger with attention."""
-    _, curves = interpolated(record, "batch_loss")
+    _, curves = common_curves(record, "batch_loss")
     shares = (curves[0] > curves[1]).mean(-1) if curves.shape[-1] else np.full(curves.shape[1], np.nan)
     return {f"seed {seed}": float(share) for seed, share in zip(record.config["seeds"], shares, strict=True)}
 

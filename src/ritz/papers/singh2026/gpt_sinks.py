@@ -77,7 +77,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
             "Name them: --set weights=model.safetensors",
             "Or take --preset laptop, which trains a small model first.",
         )
-    task = partial(sinking, device=context.device, data_dir=context.data_dir, folder=context.folder)
+    task = partial(sink_spectra, device=context.device, data_dir=context.data_dir, folder=context.folder)
     records = context.sweep(task, [Task(config, seed) for seed in config.seeds])
     names = ("attention", "bias", "top", "top_residuals", "nodes", "weights")
     size = records[0].scalars["num_parameters"]
@@ -101,28 +101,32 @@ def _check(config: Config) -> None:
         )
 
 
-def sinking(task: Task, *, device: torch.device, data_dir: Path | None, folder: Path | None) -> dict[str, Any]:
+def sink_spectra(task: Task, *, device: torch.device, data_dir: Path | None, folder: Path | None) -> dict[str, Any]:
     """The spectra of one model: without a sink first, then at each target."""
     config, stream = task.config, token_stream(task.config, data_dir)
     file = None if folder is None else folder / f"fitted-{task.seed}.npz"
-    model = gpt2(config.weights, device=device) if config.weights else _fitted(config, stream, task.seed, device, file)
+    model = (
+        gpt2(config.weights, device=device)
+        if config.weights
+        else _trained_model(config, stream, task.seed, device, file)
+    )
     generator = torch.Generator().manual_seed(10**6 + task.seed)
     context, vocabulary = min(config.context, model.config.context), model.config.vocabulary
     rows = sequences(stream, config.num_sequences, context, generator, vocabulary=vocabulary).to(device)
     biases = [0.0, *(sink_bias(model, rows[:, :-1], target) for target in config.targets)]
-    found = list[dict[str, Any]]()
+    spectra = list[dict[str, Any]]()
     with progress.bar("Sinks", total=len(biases)) as bar:
         for bias in biases:
             set_sink(model, bias)
-            found.append({"bias": bias, **_sunk(model.eval(), rows, config)})
+            spectra.append({"bias": bias, **_spectrum(model.eval(), rows, config)})
             bar.advance()
     if file is not None:
         discard(file)
-    stacked = {name: np.stack([np.asarray(one[name]) for one in found]) for name in found[0]}
+    stacked = {name: np.stack([np.asarray(one[name]) for one in spectra]) for name in spectra[0]}
     return {**stacked, "num_parameters": parameter_count(model)}
 
 
-def _sunk(model: GPT, rows: Tensor, config: Config) -> dict[str, Any]:
+def _spectrum(model: GPT, rows: Tensor, config: Config) -> dict[str, Any]:
     x, y = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
     H = hessian(Risk(model, CrossEntropy(), (x, y)))
     top = eigenpairs(H, 2 * config.outliers, which="both", tolerance=config.tolerance, basis_size=config.basis_size)
@@ -137,7 +141,7 @@ def _sunk(model: GPT, rows: Tensor, config: Config) -> dict[str, Any]:
     }
 
 
-def _fitted(config: Config, stream: np.ndarray, seed: int, device: torch.device, file: Path | None) -> GPT:
+def _trained_model(config: Config, stream: np.ndarray, seed: int, device: torch.device, file: Path | None) -> GPT:
     """A model of our own, trained to the last step."""
     model, pauses = pretraining(config, stream, attention=True, seed=seed, device=device, file=file)
     for _ in pauses:

@@ -67,21 +67,21 @@ class Point:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """For each width the gaps |λᵢ + λⱼ - tr H/D|, as arrays of start × data × inputs × models."""
-    found: dict[str, Any] = {"reduction": _reduction(config)}
+    result: dict[str, Any] = {"reduction": _reduction(config)}
     for width, examples, count in zip(config.widths, config.examples, config.models, strict=True):
         inputs = [D for D in config.inputs if width >= D]
         rest = (width, config.depth, config.activation, examples, count, config.seed)
         points = [Point(start, kind, D, *rest) for start in STARTS for kind in KINDS for D in inputs]
-        records = context.sweep(partial(measured, device=context.device), points, name=f"pairs at width {width}")
+        records = context.sweep(partial(point_gaps, device=context.device), points, name=f"pairs at width {width}")
         for name in (*QUANTITIES, "fraction"):
             stack = torch.stack([torch.as_tensor(record.arrays[name]) for record in records])
-            found[f"{name}_{width}"] = stack.view(len(STARTS), len(KINDS), len(inputs), count)
-        found[f"inputs_{width}"] = torch.tensor(inputs)
-        found[f"parameters_{width}"] = [record.scalars["parameters"] for record in records[: len(inputs)]]
-    return found
+            result[f"{name}_{width}"] = stack.view(len(STARTS), len(KINDS), len(inputs), count)
+        result[f"inputs_{width}"] = torch.tensor(inputs)
+        result[f"parameters_{width}"] = [record.scalars["parameters"] for record in records[: len(inputs)]]
+    return result
 
 
-def measured(point: Point, device: torch.device) -> dict[str, Any]:
+def point_gaps(point: Point, device: torch.device) -> dict[str, Any]:
     """The gaps of all models of one point, and what they are gaps to."""
     generator = torch.Generator().manual_seed(point.seed)
     parts: list[dict[str, Tensor]] = []
@@ -111,12 +111,12 @@ def _spectra(point: Point, count: int, generator: torch.Generator, device: torch
     draw = data.decorrelated if point.kind == "decorrelated" else data.normalized
     sets = [draw(point.examples, point.inputs, generator=generator, dtype=torch.float64) for _ in range(count)]
     X, y = (torch.stack(part).to(device) for part in zip(*sets, strict=True))
-    drawn = [_weights(point.start, widths, generator) for _ in range(count)]
+    layers = [_weights(point.start, widths, generator) for _ in range(count)]
     if point.activation == "relu" and point.depth > 2:
-        networks = [_network(widths, weights, generator) for weights in drawn]
+        networks = [_network(widths, weights, generator) for weights in layers]
         stack = ensemble.Ensemble.of(networks, device=device)
         return Spectra(ensemble.spectra(stack, SquaredError(), (X, y), each=True), 0)
-    weights = [torch.stack(layer).to(device) for layer in zip(*drawn, strict=True)]
+    weights = [torch.stack(layer).to(device) for layer in zip(*layers, strict=True)]
     if point.activation == "linear":
         return linear_spectra(weights, X, y)
     return relu_spectra(weights[0], weights[1], X, y)
@@ -140,7 +140,7 @@ def _reduction(config: Config) -> str:
             "this size one spectrum takes minutes on a GPU, and 4,400 would be needed: the second width is smaller."
         )
     rows = "N + 2m" if config.activation == "relu" else "the layers' inputs and outputs, less one each,"
-    return f"Exact, in the range of H, which has {rows} dimensions; all other eigenvalues are zero (ranges.py)."
+    return f"Exact, in the range of H, which has {rows} dimensions; all other eigenvalues are zero."
 
 
 # ---------------------------------------------------------------------------------------------------- what is drawn

@@ -198,11 +198,11 @@ class Stretched:
 
 def checkpoints(config: Config) -> list[int]:
     """The steps at which is measured: before the first, then every `strides[i]` up to `until[i]`, and the last."""
-    found, start = {0, config.num_steps}, 0
+    result, start = {0, config.num_steps}, 0
     for stride, end in zip(config.strides, config.until, strict=True):
-        found |= set(range(start, min(end, config.num_steps) + 1, stride))
+        result |= set(range(start, min(end, config.num_steps) + 1, stride))
         start = end
-    return sorted(found)
+    return sorted(result)
 
 
 def architecture(config: Config, *, attention: bool) -> GPTConfig:
@@ -226,14 +226,14 @@ def pretraining(
     model = gpt(architecture(config, attention=attention), generator=random, device=device)
     losses = TokenLosses(model, micro_batch=config.micro_batch, autocast=config.bfloat16)
 
-    def drawn(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
         rows = sequences(stream, config.batch_size, config.context, generator, vocabulary=config.vocabulary).to(device)
         return rows, rows[:, 1:]
 
     pauses = train(
         losses,
         lambda values, _: values,
-        drawn,
+        batch,
         adamw(losses, config.learning_rate, weight_decay=config.weight_decay),
         num_epochs=config.num_steps,
         generator=random,

@@ -51,11 +51,11 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     return {
         "eigenvalues": values[0],
         **lines(closed[0]),
-        "errors": torch.stack([_error(one, found) for one, found in zip(closed, values, strict=True)]),
+        "errors": torch.stack([_error(one, spectrum) for one, spectrum in zip(closed, values, strict=True)]),
         "coupling": _coupling(H, v),
-        "top": torch.stack([_top_error(one, found) for one, found in zip(closed, values, strict=True)]),
+        "top": torch.stack([_top_error(one, spectrum) for one, spectrum in zip(closed, values, strict=True)]),
         "shares": torch.tensor([share(examples, times) for times in config.repeats], dtype=torch.float64),
-        "thinned": torch.stack([_cell_top(networks, repeated(examples, times)) for times in config.repeats]),
+        "thinned": torch.stack([_cell_top(networks, with_repeats(examples, times)) for times in config.repeats]),
     }
 
 
@@ -75,7 +75,7 @@ def lines(closed: ClosedForm) -> dict[str, Any]:
     }
 
 
-def repeated(examples: Examples, times: int) -> Examples:
+def with_repeats(examples: Examples, times: int) -> Examples:
     """The same with every example right of zero taken so many times."""
     right = examples.x[:, 0] > 0
     parts = [(part[~right], *[part[right]] * times) for part in examples]
@@ -102,14 +102,14 @@ def _coupling(H: Float[Tensor, "B n n"], v: Float[Tensor, "B m"]) -> Float[Tenso
     return (H * across).abs().amax((1, 2)) / H.abs().amax((1, 2))
 
 
-def _error(closed: ClosedForm, found: Float[Tensor, " n"]) -> Tensor:
-    return (closed.eigenvalues() - found).abs().max() / found.abs().max()
+def _error(closed: ClosedForm, spectrum: Float[Tensor, " n"]) -> Tensor:
+    return (closed.eigenvalues() - spectrum).abs().max() / spectrum.abs().max()
 
 
-def _top_error(closed: ClosedForm, found: Float[Tensor, " n"]) -> Tensor:
+def _top_error(closed: ClosedForm, spectrum: Float[Tensor, " n"]) -> Tensor:
     """|λ_max - max over the cells of their first outlier|, relative."""
     firsts = [group.value for group in closed.groups if group.name.endswith("outlier 1")]
-    return (found[-1] - max(firsts)).abs() / found[-1]
+    return (spectrum[-1] - max(firsts)).abs() / spectrum[-1]
 
 
 # ---------------------------------------------------------------------------------------------------- what is drawn
@@ -132,8 +132,8 @@ def draw(record: Record) -> Picture:
     ax.plot(places, record.arrays["eigenvalues"], "o", mfc="none", mec="0.3", ms=8, label="measured")
     for colour, cell in zip((1, 0), CELLS, strict=True):
         for marker, kind in (("D", "outlier"), ("o", "bulk")):
-            chosen = np.array([name.startswith(cell) and kind in name for name in names])
-            ax.plot(places[chosen], values[chosen], marker, ms=4, color=plot.COLOURS[colour], label=f"{cell}, {kind}")
+            own = np.array([name.startswith(cell) and kind in name for name in names])
+            ax.plot(places[own], values[own], marker, ms=4, color=plot.COLOURS[colour], label=f"{cell}, {kind}")
     ax.axvline((values < 0).sum() + 0.5, color="0.6", ls=":", lw=1.2)
     ax.axhline(0, color="0.85", lw=0.8, zorder=0)
     ordered_axes(ax, values, title=f"ReLU, width {record.config['width']}")
@@ -180,8 +180,8 @@ def largest(name: str) -> Callable[[Record], float]:
 def thinned_error(record: Record) -> float:
     """How far cell -'s largest eigenvalue is from proportional to n₋/n, relative: the worst of all networks."""
     per_share = record.arrays["thinned"] / record.arrays["shares"][:, None]
-    known = per_share[:, per_share[0] > 0]
-    return float(np.abs(known / known[0] - 1).max()) if known.size else float("nan")
+    positive = per_share[:, per_share[0] > 0]
+    return float(np.abs(positive / positive[0] - 1).max()) if positive.size else float("nan")
 
 
 CLAIMS = (

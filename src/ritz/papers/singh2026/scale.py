@@ -48,8 +48,12 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     rows = [compressed(*examples) for examples in sets]  # two examples with the curvature of all
     stack = ensemble.Ensemble.of([network] * len(sets), device=context.device)
     x, y = (torch.stack(part) for part in zip(*rows, strict=True))
-    found = ensemble.spectra(stack, SquaredError(), (x, y), each=True)
-    return {"variances": variances, "eigenvalues": found, "lines": torch.stack([_lines(network, one) for one in sets])}
+    spectra = ensemble.spectra(stack, SquaredError(), (x, y), each=True)
+    return {
+        "variances": variances,
+        "eigenvalues": spectra,
+        "lines": torch.stack([_lines(network, one) for one in sets]),
+    }
 
 
 def _regression(config: Config, sigma: float, generator: torch.Generator) -> Examples:

@@ -26,18 +26,18 @@ def measures(series: Mapping[str, np.ndarray], edge: float) -> dict[str, float]:
     NaN, of BEFORE unless it reaches the edge 2/η after two steps or more, of AFTER unless enough steps are left there.
     A head that starts above the edge, or diverges, is said to do so, and does not count as reaching it.
     """
-    found = dict.fromkeys((*BEFORE, *AFTER), float("nan")) | _fate(series, edge)
-    if not found["reached"]:
-        return found
-    at = int(found["first_step"])
+    result = dict.fromkeys((*BEFORE, *AFTER), float("nan")) | _fate(series, edge)
+    if not result["reached"]:
+        return result
+    at = int(result["first_step"])
     if at >= 2:
         rise = Rise({name: values[: at + 1] for name, values in series.items()})
-        found |= {"rising": rise.rising(), "trace_follows": rise.trace_follows()}
-        found |= {f"growth_{name}": rise.growth(name) for name in NORMS}
+        result |= {"rising": rise.rising(), "trace_follows": rise.trace_follows()}
+        result |= {f"growth_{name}": rise.growth(name) for name in NORMS}
     if len(series["sharpness"]) - at >= 2 * WINDOW:
         stay = Stay({name: values[at:] for name, values in series.items()}, edge)
-        found |= {name: getattr(stay, name)() for name in AFTER}
-    return found
+        result |= {name: getattr(stay, name)() for name in AFTER}
+    return result
 
 
 def first_at_edge(sharpness: np.ndarray, edge: float) -> int | None:

@@ -78,7 +78,7 @@ def pytorch_default(
 RECIPES: dict[Name, init.Recipe] = {"SP": pytorch_default, "NTP": init.neural_tangent, "μP": init.maximal_update}
 
 
-def measured(point: Point, device: torch.device) -> dict[str, Any]:
+def measurements(point: Point, device: torch.device) -> dict[str, Any]:
     """Sharpness, trace, norms and alignments of all networks before and after training: stage first, networks last.
 
     `finished` and `diverged` tell, for each network, whether the schedule has ended its training, and whether its loss
@@ -86,7 +86,7 @@ def measured(point: Point, device: torch.device) -> dict[str, Any]:
     """
     generator = torch.Generator().manual_seed(point.training.seed)
     examples = task(point, generator)
-    networks, recipe = drawn(point, generator)
+    networks, recipe = initial_networks(point, generator)
     networks = networks.to(device)
     start = _measures(point, networks, examples, recipe)
     end = _train(point, networks, examples, recipe, generator)
@@ -95,7 +95,7 @@ def measured(point: Point, device: torch.device) -> dict[str, Any]:
     return {"epochs": end.epoch, **states, **{name: torch.stack([start[name], finish[name]]) for name in start}}
 
 
-def drawn(point: Point, generator: torch.Generator) -> tuple[Ensemble, Parametrization]:
+def initial_networks(point: Point, generator: torch.Generator) -> tuple[Ensemble, Parametrization]:
     """The networks of a point, and a parametrisation whose multipliers and rates are those of all."""
     recipe, widths = RECIPES[point.parametrization], point.widths
     several = [recipe(widths, generator=generator) for _ in range(point.training.networks)]
@@ -170,17 +170,17 @@ def _measures(
     lost = torch.zeros_like(top.converged) if diverged is None else diverged
     losses = ensemble.losses(networks, SquaredError(), rows)
     weights = [W.cpu() for W in networks.matrices]  # a GPU decomposes many small matrices one by one
-    found = {
+    result = {
         "sharpness": torch.where(top.converged & ~lost, top.values[:, 0], torch.nan).cpu(),
         "losses": torch.where(lost, torch.nan, losses).cpu(),
         **_of_weights(weights),
     }
     if linear:
         traces = theory.linear_trace(weights, x, multipliers=recipe.multipliers)
-        found["trace"] = torch.where(lost.cpu(), torch.nan, traces)
+        result["trace"] = torch.where(lost.cpu(), torch.nan, traces)
         if len(weights) == 2:
-            found["bound"] = theory.sharpness_bound(weights, x, multipliers=recipe.multipliers)
-    return found
+            result["bound"] = theory.sharpness_bound(weights, x, multipliers=recipe.multipliers)
+    return result
 
 
 def _of_weights(weights: Sequence[Float[Tensor, "B _ _"]]) -> dict[str, Float[Tensor, "... B"]]:
@@ -199,8 +199,8 @@ def _of_weights(weights: Sequence[Float[Tensor, "B _ _"]]) -> dict[str, Float[Te
 
 def norms(W: Float[Tensor, "... p q"]) -> Float[Tensor, "3 ..."]:
     """The squares of the three norms."""
-    found = ensemble.norms(W)
-    return torch.stack([getattr(found, name) ** 2 for name in NORMS])
+    result = ensemble.norms(W)
+    return torch.stack([getattr(result, name) ** 2 for name in NORMS])
 
 
 def correlations(target: Float[Tensor, "s B"], quantities: Float[Tensor, "s ... B"]) -> Float[Tensor, "s ..."]:
@@ -216,26 +216,26 @@ Raw = dict[str, Any]  # epochs, and tensors with a column for each network
 Summary = Callable[[Point, Raw], dict[str, Tensor]]
 
 
-def swept(
+def sweep_arrays(
     points: Sequence[Point], summary: Summary, context: Context, *, shape: tuple[int, ...], name: str
 ) -> dict[str, Tensor]:
     """What is kept of every point, as arrays of this shape × …: the summary, and how its training ended."""
-    records = context.sweep(partial(measured, device=context.device), points, name=name)
-    found = []
+    records = context.sweep(partial(measurements, device=context.device), points, name=name)
+    result = []
     for point, record in zip(points, records, strict=True):
         raw = {key: torch.as_tensor(array) for key, array in record.arrays.items()}
-        found.append({"epochs": torch.tensor(record.scalars["epochs"]), **_ending(raw), **summary(point, raw)})
-    return {key: torch.stack([one[key] for one in found]).unflatten(0, shape) for key in found[0]}
+        result.append({"epochs": torch.tensor(record.scalars["epochs"]), **_ending(raw), **summary(point, raw)})
+    return {key: torch.stack([one[key] for one in result]).unflatten(0, shape) for key in result[0]}
 
 
 def _ending(raw: Raw) -> dict[str, Tensor]:
     """What tells whether the networks of a point were trained and measured."""
-    known = raw["sharpness"].isfinite()
+    finite = raw["sharpness"].isfinite()
     return {
         "finished": raw["finished"].double().mean(),
         "diverged": raw["diverged"].double().mean(),
-        "used": known.sum(-1),  # networks that a coefficient is taken over
-        "lost": 1 - known.double().mean(-1),  # that diverged, or whose eigenvalue was not found
+        "used": finite.sum(-1),  # networks that a coefficient is taken over
+        "lost": 1 - finite.double().mean(-1),  # that diverged, or whose eigenvalue was not found
         "loss": raw["losses"].nanmedian(-1).values,
         "highest_loss": highest(raw["losses"]),
     }
@@ -279,5 +279,5 @@ def reasons(why: str, *, names: Sequence[Name] = NAMES) -> Callable[[Record], di
 def _cut_points(record: Record) -> str:
     """A sentence on how many points were cut off; none where there are none."""
     cut = {name: cut_off(record, name) for name in NAMES}
-    told = [f"{name} at {points.sum()} of {len(points)} points" for name, points in cut.items() if points.any()]
-    return f"Not finished after {record.config['training']['epochs']} epochs: {', '.join(told)}." if told else ""
+    parts = [f"{name} at {points.sum()} of {len(points)} points" for name, points in cut.items() if points.any()]
+    return f"Not finished after {record.config['training']['epochs']} epochs: {', '.join(parts)}." if parts else ""

@@ -1,0 +1,129 @@
+"""Heads of self-attention under gradient descent, many at once, with the whole Hessian of each at every step.
+
+The paper gives neither the sequences of Fig. 27 nor the scale of its loss: there are several readings of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...lab import ensemble
+from ...risk.losses import SquaredError
+from ...theory import attention_bounds, attention_moments
+from .edge_of_stability import NORMS, blown_up
+
+WEIGHTS = ("w_q", "w_k", "w_v")
+SERIES = ("losses", "sharpness", "trace", "residual", *NORMS)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is meant by the sequences, and by the MSE: the paper gives neither."""
+
+    label: str
+    count: int  # of sequences
+    size: float | None  # of the sequence (size, -size); None for Gaussian ones, drawn anew for each draw
+    loss: SquaredError
+
+    @property
+    def scale(self) -> float:
+        """The loss over ½(f - y)², averaged over all positions."""
+        return 2.0 if self.loss.elementwise else 1.0
+
+
+_INPUTS: dict[str, tuple[str, int, float | None]] = {
+    "signs": ("x = (1, -1)", 1, 1.0),  # what two numbers are once they have mean 0 and variance 1
+    "standardised": ("x = (1, -1)/√2", 1, 2**-0.5),  # the same by torch.std, which divides by n - 1
+    "gaussian": ("1 Gaussian sequence", 1, None),
+    "gaussians": ("10 Gaussian sequences", 10, None),
+}
+READINGS = {
+    f"{name}-{short}": Reading(f"{inputs}, {words}", count, size, loss)
+    for name, (inputs, count, size) in _INPUTS.items()
+    for short, words, loss in (("half", "½MSE", SquaredError()), ("mse", "MSELoss", SquaredError(elementwise=True)))
+}
+OURS = "standardised-mse"  # by trying all of them at η = 2.3: the one that shows what the paper describes
+
+
+def descent(
+    heads: ensemble.Ensemble,
+    x: Float[Tensor, "B b n"],
+    y: Float[Tensor, "B b n 1"],
+    reading: Reading,
+    *,
+    rates: Float[Tensor, " B"],
+    num_steps: int,
+    checkpoint: Path | None,
+) -> dict[str, Float[np.ndarray, "B _"]]:
+    """SERIES of each head, before the first step and after each, and where λ_max is within its bounds."""
+    first, inside = observables(heads, x, y, reading.loss), within_bounds(heads, x, y, reading)
+    pauses = ensemble.train(
+        heads,
+        reading.loss,
+        (x, y),
+        learning_rate=rates,
+        num_epochs=num_steps,
+        each=True,
+        checkpoint=checkpoint,
+    )
+    for pause in pauses:
+        pause.note(**observables(heads, x, y, reading.loss))
+        if pause.epoch in checked_steps(num_steps):
+            pause.note(inside=within_bounds(heads, x, y, reading))
+    history, steps = pause.history, range(1, num_steps + 1)
+    later = {name: history[name].at(steps) for name in SERIES}  # NaN from where every head has diverged
+    series = {name: np.vstack([first[name].cpu().numpy(), later[name]]).T for name in SERIES}
+    held = np.vstack([inside, history["inside"].at(checked_steps(num_steps))]).T
+    return {**series, "inside_bounds": np.where(divergence(series["losses"], num_steps), np.nan, held)}
+
+
+def observables(
+    networks: ensemble.Ensemble, x: Tensor, y: Tensor, loss: SquaredError
+) -> dict[str, Float[Tensor, " B"]]:
+    """What the figure shows of each head; norms of vectors are over all positions of all sequences."""
+    H = ensemble.hessians(networks, loss, (x, y), each=True)
+    sound = H.isfinite().all(-1).all(-1)
+    values = torch.linalg.eigvalsh(torch.where(sound[:, None, None], H, 0.0))
+    w_q, w_k, w_v = (networks.parameters[name] for name in WEIGHTS)
+    s = (w_q * w_k).sum((1, 2)) / w_q.shape[-1] ** 0.5
+    A = (s[:, None, None, None] * x[..., :, None] * x[..., None, :]).softmax(-1)
+    m1, m2, m3 = attention_moments(A, x)
+    return {
+        "losses": ensemble.losses(networks, loss, (x, y), each=True),
+        "sharpness": torch.where(sound, values[:, -1], torch.nan),
+        "trace": H.diagonal(dim1=1, dim2=2).sum(1),
+        "residual": (networks.outputs(x, each=True) - y).flatten(1).norm(dim=1),
+        **{name: w.flatten(1).norm(dim=1) for name, w in (("value", w_v), ("query", w_q), ("key", w_k))},
+        **{name: m.flatten(1).norm(dim=1) for name, m in (("m1", m1), ("m2", m2), ("m3", m3))},
+    }
+
+
+def checked_steps(num_steps: int) -> list[int]:
+    """The steps after which the bounds are checked: the first, the last, and powers of ten between them."""
+    return [step for step in (1, 10, 100, 1000, 10_000) if step < num_steps] + [num_steps]
+
+
+def divergence(losses: np.ndarray, num_steps: int) -> np.ndarray:
+    """Where a head has diverged at the checked steps or before."""
+    lost = np.maximum.accumulate(blown_up(losses), axis=-1)
+    return lost[..., [0, *checked_steps(num_steps)]]
+
+
+def within_bounds(networks: ensemble.Ensemble, x: Tensor, y: Tensor, reading: Reading) -> Float[np.ndarray, " B"]:
+    """Whether tr/3 + ξ/2 ≤ λ_max ≤ tr/3 + ξ, up to rounding, of each head; NaN of one that is no number."""
+    result = list[float]()
+    for i, top in enumerate(ensemble.sharpness(networks, reading.loss, (x, y), each=True).values[:, 0].tolist()):
+        if not np.isfinite(top):
+            result.append(float("nan"))
+            continue
+        w_q, w_k, w_v = (networks.parameters[name][i].cpu() for name in WEIGHTS)
+        bounds = attention_bounds(w_q[0], w_k[0], w_v[0, 0], x[i].cpu(), y[i, ..., 0].cpu())
+        low, high = (reading.scale * bound for bound in bounds.largest_outlier)
+        result.append(float(low - 1e-9 * abs(high) <= top <= high + 1e-9 * abs(high)))
+    return np.array(result)

@@ -1,0 +1,42 @@
+"""Every figure of singh2026 and of its poster, at its smallest."""
+
+import pytest
+
+from ritz.papers.singh2026.paper import BEYOND, PAPER
+
+from .records import ATTENTION, FIGURES
+
+NETWORKS = [name for name in FIGURES if name not in ATTENTION]
+pytestmark = pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning")
+
+
+def test_every_figure_is_listed():
+    numbers = ("1", "2a", "2b", "2c", "3a", "3b", *map(str, range(4, 28)))
+    assert set(FIGURES) == {f"singh2026.fig{number}" for number in numbers} | {"singh2024.evolution", "singh2024.relu"}
+    assert set(NETWORKS) | set(ATTENTION) == set(FIGURES)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_figure_runs_draws_and_judges_at_its_smallest(name, computed):
+    figure = FIGURES[name]
+    record = computed(figure)
+    claims = figure.judged(record)
+    assert claims and all(claim.verdict in ("yes", "partly", "no") for claim in claims)
+    assert all(claim.why for claim in claims if claim.verdict != "yes")
+    assert figure.draw(record).axes
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_has_the_papers_setting_one_for_a_laptop_and_one_for_tests(name):
+    assert set(FIGURES[name].presets) == {"paper", "laptop", "smoke"}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_a_figure_is_computed_drawn_and_judged(name, computed, tmp_path):
+    figure = FIGURES[name]
+    record = computed(figure)
+    figure.draw(record).savefig(tmp_path / "figure.png", format="png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000
+    claims = figure.judged(record)
+    assert claims and all(claim.why for claim in claims if claim.verdict != "yes")
+    assert {claim.paper for claim in claims} <= {PAPER, BEYOND}
