@@ -1,16 +1,13 @@
-"""A basis grows in pieces of memory that leave no trace in the results."""
+"""A basis stays orthonormal, and grows in pieces of memory that leave no trace in the results."""
 
 import pytest
+import torch
 from torch.testing import assert_close
 
-from ritz.solvers import (
-    eigenpairs,
-)
+from ritz.solvers import eigenpairs
+from ritz.solvers.basis import Basis
 
-from .spectra import (
-    network_like,
-    rotated,
-)
+from .spectra import network_like, random, rotated
 
 
 @pytest.mark.parametrize("piece, rows", [(100, 3), (7, 16)])
@@ -21,3 +18,13 @@ def test_memory_pieces_do_not_change_the_result(piece, rows, monkeypatch):
     monkeypatch.setattr("ritz.solvers.vectors.PIECE", piece)
     monkeypatch.setattr("ritz.solvers.basis.ROWS", rows)
     assert_close(eigenpairs(A, 6, basis_size=20).values, plain.values)
+
+
+def test_what_hardly_leaves_the_basis_is_orthogonal_to_it_all_the_same(generator):
+    Q, basis = torch.linalg.qr(random(100, 20, generator=generator)).Q.T, Basis(rotated(network_like(100)))
+    for row in Q:
+        basis.append(row)
+    components = random(3, 20, generator=generator)
+    W, coefficients = basis.remainder(components @ Q + 1e-10 * random(3, 100, generator=generator))
+    assert_close(coefficients, components, atol=1e-8, rtol=0)
+    assert float((W / W.norm(dim=1, keepdim=True) @ Q.T).abs().max()) < 1e-12

@@ -5,14 +5,9 @@ import torch
 
 from ritz.errors import ConvergenceWarning, NumericalError
 from ritz.operators import Operator
-from ritz.solvers import (
-    condition_number,
-)
+from ritz.solvers import condition_number
 
-from .spectra import (
-    linspace,
-    with_eigenvalues,
-)
+from .spectra import linspace, with_eigenvalues
 
 
 @pytest.mark.parametrize("low, n", [(1.0, 50), (0.5, 400), (1e-3, 400)])

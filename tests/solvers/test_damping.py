@@ -4,16 +4,9 @@ import pytest
 import torch
 
 from ritz.errors import NumericalError
-from ritz.solvers import (
-    condition_number,
-    log_determinant,
-)
+from ritz.solvers import condition_number, log_determinant
 
-from .spectra import (
-    INDEFINITE,
-    OUTLIERS,
-    with_eigenvalues,
-)
+from .spectra import INDEFINITE, OUTLIERS, with_eigenvalues
 
 
 @pytest.mark.parametrize("eigenvalues", [INDEFINITE, OUTLIERS * 0, torch.cat([torch.ones(5), torch.zeros(295)])])

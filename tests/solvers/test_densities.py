@@ -10,20 +10,10 @@ from torch.testing import assert_close
 
 from ritz.errors import ArgumentError
 from ritz.operators import Operator
-from ritz.solvers import (
-    eigenpairs,
-    lanczos,
-    spectral_density,
-    spectral_range,
-)
+from ritz.solvers import eigenpairs, lanczos, spectral_density, spectral_range
 from ritz.spectrum import Spectrum
 
-from .spectra import (
-    counted,
-    linspace,
-    random,
-    with_eigenvalues,
-)
+from .spectra import counted, linspace, random, with_eigenvalues
 
 
 def test_spectral_density_converges_to_the_exact_spectrum(generator):
@@ -152,12 +142,23 @@ def test_the_spectral_range_holds_the_spectrum(generator):
         assert high - low < 1.3 * float(eigenvalues.max() - eigenvalues.min())
 
 
-def test_the_residual_of_the_range_is_that_of_its_ritz_vector(generator):
-    A, start = with_eigenvalues(linspace(0, 1, 80), generator), random(80, 1, generator=generator)
-    T = lanczos(A, start, 6, keep_basis=True)
+def test_the_range_is_wider_than_its_ritz_values_by_their_true_residuals(generator):
+    A, start = (
+        with_eigenvalues(linspace(0, 1, 80), generator),
+        random(1, 80, generator=torch.Generator().manual_seed(7)),
+    )
+    T = lanczos(A, start.T, 6, keep_basis=True)
     (theta,), (S,) = T.eigh()
     ritz = T.basis[0] @ S
-    assert_close((A.dense() @ ritz - ritz * theta).norm(dim=0), T.residual[0] * S[-1].abs())
+    residuals = (A.dense() @ ritz - ritz * theta).norm(dim=0)
+    assert_close(residuals, T.residual[0] * S[-1].abs())
+    low, high = float((theta - residuals).min()), float((theta + residuals).max())
+    assert low < float(theta.min()) - 1e-3 and high > float(theta.max()) + 1e-3
+    tight, wide = (
+        spectral_range(A, num_steps=6, margin=margin, generator=torch.Generator().manual_seed(7)) for margin in (0, 0.1)
+    )
+    assert tight == pytest.approx((low, high), rel=1e-9)
+    assert wide == pytest.approx((low - 0.1 * (high - low), high + 0.1 * (high - low)), rel=1e-9)
 
 
 @pytest.mark.parametrize("wrong", [{"num_steps": 0}, {"num_probes": 0}, {"outliers": -1}, {"outliers": 11}])

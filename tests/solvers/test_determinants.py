@@ -4,17 +4,10 @@ import pytest
 import torch
 
 from ritz.operators import Operator
-from ritz.solvers import (
-    log_determinant,
-)
+from ritz.solvers import log_determinant
 from ritz.solvers.probes import gaussian
 
-from .spectra import (
-    FLAT,
-    coverage,
-    linspace,
-    with_eigenvalues,
-)
+from .spectra import FLAT, coverage, linspace, with_eigenvalues
 
 
 @pytest.mark.parametrize("damping", [0.0, 2.0])

@@ -10,19 +10,9 @@ from torch.testing import assert_close
 import ritz
 from ritz.errors import ArgumentError, NumericalError
 from ritz.operators import Operator
-from ritz.solvers import (
-    eigenpairs,
-    subspace_iteration,
-)
+from ritz.solvers import eigenpairs, subspace_iteration
 
-from .spectra import (
-    assert_orthonormal,
-    expected,
-    linspace,
-    network_like,
-    rotated,
-    true_residuals,
-)
+from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, true_residuals
 
 
 @pytest.mark.parametrize("which", ["largest", "smallest", "magnitude", "both"])

@@ -8,18 +8,11 @@ from torch.testing import assert_close
 
 from ritz.errors import ArgumentError, NumericalError
 from ritz.operators import Operator
-from ritz.solvers import (
-    lanczos,
-    spectral_density,
-)
+from ritz.solvers import lanczos, spectral_density
+from ritz.solvers.lanczos_recursion import recursion
 from ritz.spectrum import Spectrum
 
-from .spectra import (
-    counted,
-    linspace,
-    random,
-    with_eigenvalues,
-)
+from .spectra import counted, linspace, random, with_eigenvalues
 
 
 def tridiagonal(T):
@@ -37,6 +30,21 @@ def test_lanczos_satisfies_its_decomposition(num_steps, num_probes, generator):
     assert_close(T.basis.mT @ T.basis, identity, atol=1e-12, rtol=0)
     assert_close(R[..., :-1], torch.zeros_like(R[..., :-1]), atol=1e-12, rtol=0)
     assert_close(R[..., -1].norm(dim=1), T.residual, atol=1e-12, rtol=1e-6)
+
+
+def test_products_with_errors_leave_the_basis_orthogonal(generator):
+    A = random(6, 6, generator=generator)  # far from symmetric: older vectors return in every product
+    M = 1e-12 * random(40, 40, generator=generator) + torch.nn.functional.pad(A, (0, 34, 0, 34))
+    noisy = Operator(lambda V: M @ V, 40, torch.float64, torch.device("cpu"))
+    Q = lanczos(noisy, torch.eye(40, 1, dtype=torch.float64), 20, keep_basis=True).basis[0]
+    assert_close(Q.T @ Q, torch.eye(20, dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+def test_a_recursion_stays_outside_the_space_it_is_kept_from(generator):
+    A, outside = with_eigenvalues(linspace(-1, 3, 60), generator), torch.linalg.qr(random(60, 5, generator=generator)).Q
+    starts = outside[:, :2] + 1e-10 * random(60, 2, generator=generator)  # what lies outside is lost in rounding
+    basis = recursion(A, starts, 10, keep_basis=True, outside=outside.T).basis
+    assert float((outside.T @ basis).abs().max()) < 1e-12
 
 
 def test_recursions_with_and_without_basis_agree_while_rounding_is_small(generator):

@@ -3,16 +3,9 @@
 import pytest
 import torch
 
-from ritz.solvers import (
-    negative_mass,
-)
+from ritz.solvers import negative_mass
 
-from .spectra import (
-    INDEFINITE,
-    coverage,
-    linspace,
-    with_eigenvalues,
-)
+from .spectra import INDEFINITE, coverage, linspace, with_eigenvalues
 
 CROWDED = 0.1 * torch.randn(400, generator=torch.Generator().manual_seed(4), dtype=torch.float64) ** 3
 

@@ -7,20 +7,9 @@ import torch
 
 from ritz.errors import ArgumentError, NumericalError
 from ritz.operators import Operator
-from ritz.solvers import (
-    condition_number,
-    effective_rank,
-    hutchinson,
-    log_determinant,
-    negative_mass,
-    trace,
-)
+from ritz.solvers import condition_number, effective_rank, hutchinson, log_determinant, negative_mass, trace
 
-from .spectra import (
-    DECAY,
-    FLAT,
-    with_eigenvalues,
-)
+from .spectra import DECAY, FLAT, with_eigenvalues
 
 
 def test_one_probe_has_no_error(generator):

@@ -9,18 +9,9 @@ from torch.testing import assert_close
 
 from ritz.errors import ConvergenceWarning
 from ritz.operators import Operator
-from ritz.solvers import (
-    eigenpairs,
-)
+from ritz.solvers import eigenpairs
 
-from .spectra import (
-    assert_orthonormal,
-    expected,
-    linspace,
-    network_like,
-    rotated,
-    true_residuals,
-)
+from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, true_residuals
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
