@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import jaxtyping
 import numpy as np
 import pytest
 import scipy.sparse
@@ -25,12 +24,6 @@ def symmetric(generator):
         return M + M.T
 
     return matrix
-
-
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Run without the shape checks of the test suite, as users do."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 # Algebra --------------------------------------------------------------------------------------------------------------

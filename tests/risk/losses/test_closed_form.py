@@ -1,4 +1,4 @@
-"""Losses against torch.nn.functional and dense autograd: values, weights, gradients, Hessians, square roots."""
+"""Losses in closed form against torch.nn.functional and dense autograd."""
 
 import warnings
 
@@ -10,51 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
+from ritz.errors import ArgumentError, DataError, NumericalError
 from ritz.risk.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
-from ritz.risk.losses.by_autograd import Autodiff
 from ritz.risk.losses.conversion import loss_from
-
-C = 3
-CLASS_WEIGHTS = torch.tensor([0.5, 1.0, 2.5], dtype=torch.float64)
-
-
-@pytest.fixture
-def normal(generator):
-    return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)
-
-
-@pytest.fixture
-def labels(generator):
-    return lambda *shape: torch.randint(C, shape, generator=generator)
-
-
-def dense_hessian(total, z):
-    return torch.autograd.functional.hessian(lambda t: total(t.view_as(z)), z.flatten())
-
-
-def check_derivatives(loss, z, y, total):
-    """Σ tᵢ and its derivatives, where `total` is the sum by PyTorch."""
-    assert_close(loss.terms(z, y).sum(), total(z))
-    assert_close(loss.gradient(z, y), torch.func.grad(total)(z))
-    H = dense_hessian(total, z)
-    product = loss.curvature(z, y)
-    columns = torch.stack([product(unit.view_as(z)).flatten() for unit in torch.eye(z.numel(), dtype=z.dtype)])
-    assert_close(columns, H)
-    assert_close(loss.hessian_product(z, y, z), (H @ z.flatten()).view_as(z))
-
-
-def check_square_root(loss, z, y, *, class_dim=-1):
-    """S Sᵀ of every term is its block of the Hessian, which has no other blocks."""
-    S = loss.square_root(z, y)
-    where = torch.arange(z.numel()).view_as(z)
-    rows = where[:, None] if z.ndim == 1 else where.movedim(class_dim, -1).reshape(-1, z.shape[class_dim])
-    H = dense_hessian(lambda t: loss.terms(t, y).sum(), z)
-    blocks = H[rows[:, :, None], rows[:, None, :]]
-    assert_close(S @ S.mT, blocks)
-    H[rows[:, :, None], rows[:, None, :]] = 0.0
-    assert not H.any()
-
+from tests.risk.losses.derivatives import CLASS_WEIGHTS, C, check_derivatives, check_square_root, dense_hessian, refused
 
 CROSS_ENTROPIES = {
     "plain": {},
@@ -175,155 +134,6 @@ def test_binary_labels_may_be_integers_and_outputs_one_dimensional(normal, label
     check_square_root(loss, z, y)
 
 
-# torch.nn modules keep their convention -----------------------------------------------------------------------------
-
-
-def classes(normal, labels):
-    return labels(11)
-
-
-def tokens(normal, labels):
-    return labels(11, 2)
-
-
-def reals(normal, labels):
-    return normal(11, C)
-
-
-def probabilities(normal, labels):
-    return normal(11, C).softmax(-1)
-
-
-def signs(normal, labels):
-    return normal(11, C).sign()
-
-
-MODULES = {
-    "CrossEntropyLoss": (nn.CrossEntropyLoss, {}, classes),
-    "CrossEntropyLoss, all options": (
-        nn.CrossEntropyLoss, {"weight": CLASS_WEIGHTS, "ignore_index": 1, "label_smoothing": 0.2}, classes),
-    "CrossEntropyLoss of tokens": (nn.CrossEntropyLoss, {"weight": CLASS_WEIGHTS, "ignore_index": 0}, tokens),
-    "CrossEntropyLoss of probabilities": (nn.CrossEntropyLoss, {"weight": CLASS_WEIGHTS}, probabilities),
-    "MSELoss": (nn.MSELoss, {}, reals),
-    "BCEWithLogitsLoss": (nn.BCEWithLogitsLoss, {"pos_weight": CLASS_WEIGHTS, "weight": CLASS_WEIGHTS}, probabilities),
-    "NLLLoss": (nn.NLLLoss, {}, classes),
-    "NLLLoss, all options": (nn.NLLLoss, {"weight": CLASS_WEIGHTS, "ignore_index": 1}, classes),
-    "NLLLoss of tokens": (nn.NLLLoss, {"weight": CLASS_WEIGHTS, "ignore_index": 1}, tokens),
-    "L1Loss": (nn.L1Loss, {}, reals),
-    "SmoothL1Loss": (nn.SmoothL1Loss, {"beta": 0.7}, reals),
-    "HuberLoss": (nn.HuberLoss, {"delta": 0.7}, reals),
-    "KLDivLoss": (nn.KLDivLoss, {"log_target": True}, reals),
-    "PoissonNLLLoss": (nn.PoissonNLLLoss, {}, probabilities),
-    "SoftMarginLoss": (nn.SoftMarginLoss, {}, signs),
-    "MultiLabelSoftMarginLoss": (nn.MultiLabelSoftMarginLoss, {}, probabilities),
-}  # fmt: skip
-
-
-def sums(loss, z, y):
-    """The risk on two unequal batches, as `Risk` adds it up."""
-    parts = [(z[:7], y[:7]), (z[7:], y[7:])]
-    total = sum(loss.terms(*part).sum() for part in parts)
-    return total if loss.reduction == "sum" else total / sum(loss.weights(*part).sum() for part in parts)
-
-
-@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss")  # PyTorch, of its own KLDivLoss
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_keeps_its_value_gradient_and_hessian(name, reduction, normal, labels):
-    kind, options, targets = MODULES[name]
-    module = kind(**options, reduction=reduction)
-    y = targets(normal, labels)
-    z = normal(11, C, 2) if y.shape == (11, 2) else normal(11, C)
-    by_torch = lambda t: module(t, y).mean() if reduction == "none" else module(t, y)
-    loss = loss_from(module)
-    loss.check(z, y)
-    scale = 1.0 if loss.reduction == "sum" else loss.weights(z, y).sum()
-    assert_close(sums(loss, z, y), by_torch(z))
-    assert_close(loss.gradient(z, y) / scale, torch.func.grad(by_torch)(z))
-    H = dense_hessian(by_torch, z)
-    product = loss.curvature(z, y)
-    columns = torch.stack([product(unit.view_as(z)).flatten() for unit in torch.eye(z.numel(), dtype=z.dtype)])
-    assert_close(columns / scale, H)
-    check_square_root(loss, z, y, class_dim=getattr(loss, "class_dim", -1))
-
-
-def test_batchmean_divides_by_the_batch_alone(normal):
-    module, z, y = nn.KLDivLoss(reduction="batchmean"), normal(11, C).log_softmax(-1), normal(11, C).softmax(-1)
-    assert_close(sums(loss_from(module), z, y), module(z, y))
-    assert_close(loss_from(module).gradient(z, y) / 11, torch.func.grad(lambda t: module(t, y))(z))
-
-
-def test_the_users_module_keeps_its_reduction():
-    module = nn.SmoothL1Loss()
-    loss_from(module)
-    assert module.reduction == "mean"
-
-
-def test_a_term_of_an_entrywise_loss_is_a_row_of_outputs(normal):
-    z, y = normal(11, C), normal(11, C)
-    for entrywise in (nn.SmoothL1Loss(), nn.SmoothL1Loss(reduction="none"), lambda a, b: (a - b).abs()):
-        loss = loss_from(entrywise)
-        assert loss.terms(z, y).shape == (11,) and bool((loss.weights(z, y) == C).all())
-
-
-def test_a_subclass_of_a_module_is_a_callable(normal, labels):
-    class Sharpened(nn.CrossEntropyLoss):
-        def forward(self, z, y):
-            return F.cross_entropy(2.0 * z, y, reduction="none")
-
-    z, y, loss = normal(7, C), labels(7), loss_from(Sharpened())
-    assert isinstance(loss, Autodiff)
-    check_derivatives(loss, z, y, lambda t: F.cross_entropy(2.0 * t, y, reduction="sum"))
-
-
-def test_a_loss_of_ritz_is_taken_as_it_is():
-    loss = CrossEntropy()
-    assert loss_from(loss) is loss
-
-
-def test_a_callable_is_differentiated_also_without_grad_mode(normal):
-    z, y, loss = normal(7, C), normal(7, C), loss_from(lambda a, b: (a - b).pow(4).sum(-1))
-    with torch.no_grad():
-        assert_close(loss.gradient(z, y), 4 * (z - y) ** 3)
-        assert_close(loss.hessian_product(z, y, z), 12 * (z - y) ** 2 * z)
-
-
-def test_a_callable_that_is_linear_has_no_curvature(normal):
-    z, y, loss = normal(7, C), normal(7, C), loss_from(lambda a, b: (a * b).sum(-1))
-    assert not loss.hessian_product(z, y, z).any()
-    assert not loss.square_root(z, y).any()
-
-
-# What is refused ----------------------------------------------------------------------------------------------------
-
-
-def refused(kind, match):
-    return pytest.raises(kind, match=match)
-
-
-def test_a_loss_that_averages_over_the_batch_is_refused(normal, labels):
-    z, y = normal(7, C), labels(7)
-    for average in (F.cross_entropy, lambda a, b: F.cross_entropy(a, b).reshape(1), lambda a, b: 1.0):
-        with refused(ModelError, "one value per term") as caught:
-            loss_from(average).check(z, y)
-        assert any("reduction" in way for way in caught.value.ways_out)
-
-
-def test_a_single_example_may_have_a_single_value(normal, labels):
-    loss_from(lambda a, b: F.cross_entropy(a, b, reduction="none")).check(normal(1, C), labels(1))
-
-
-@pytest.mark.parametrize("module", [nn.GaussianNLLLoss(), nn.MarginRankingLoss(), nn.TripletMarginLoss(), nn.CTCLoss()])
-def test_modules_of_three_inputs_are_refused(module, normal):
-    with refused(ModelError, "outputs, targets"):
-        loss_from(module).check(normal(7, C), normal(7, C))
-
-
-def test_what_is_no_loss_is_refused():
-    with refused(ArgumentError, "The loss is a str"):
-        loss_from("cross_entropy")
-
-
 @pytest.mark.parametrize("loss", [SquaredError(), BinaryCrossEntropy(), nn.L1Loss(), nn.HuberLoss()])
 def test_targets_that_would_broadcast_are_refused(loss, normal):
     with warnings.catch_warnings(), refused(DataError, r"\(7, 1\).*\(7,\)"):
@@ -398,16 +208,3 @@ def test_a_loss_that_is_not_convex_has_no_square_root(normal, labels):
     ]:
         with refused(NumericalError, "convex"):
             loss.square_root(z, y)
-
-
-def test_terms_that_join_several_rows_have_no_square_root_by_rows(normal, labels):
-    z, y = normal(5, 4, C), labels(5, 4)
-    loss = loss_from(lambda a, b: F.cross_entropy(a.mT, b, reduction="none").sum(1).square())
-    check_derivatives(loss, z, y, lambda t: F.cross_entropy(t.mT, y, reduction="none").sum(1).square().sum())
-    with refused(ModelError, "5 terms for 20 rows"):
-        loss.square_root(z, y)
-
-
-def test_the_class_of_a_loss_is_no_loss():
-    with pytest.raises(ArgumentError, match=r"CrossEntropyLoss\(\)"):
-        loss_from(nn.CrossEntropyLoss)

@@ -1,0 +1,91 @@
+"""Normalisations against PyTorch's own double backward."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.engine.rules.derivatives import CONVOLUTIONS, assert_batched_products_agree, check_rule, choices, frozen
+
+
+def statistics(count=3):
+    generator = torch.Generator().manual_seed(2)
+    mean, variance = torch.randn(2, count, generator=generator, dtype=torch.float64)
+    return mean, variance.exp()
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 3, 4), (5, 3, 2, 2), (2, 3, 2, 2, 2)])
+def test_batch_norm_alone(shape, normal):
+    for leaves in choices([normal(*shape), normal(3), normal(3)]):
+        check_rule(lambda x, w, b: F.batch_norm(x, *statistics(), w, b).square(), *leaves)
+    check_rule(lambda x: F.batch_norm(x, *statistics()).square(), normal(*shape))
+    check_rule(lambda x, w: F.batch_norm(x, *statistics(), weight=w).square(), normal(*shape), normal(3))
+
+
+@pytest.mark.parametrize("dims", CONVOLUTIONS)
+def test_batch_norm_after_a_convolution(dims, normal):
+    convolve, x, w = CONVOLUTIONS[dims], normal(3, 2, *[3] * dims), normal(3, 2, *[2] * dims)
+    normed = lambda h, scale, shift: F.batch_norm(h, *statistics(), scale, shift).square()
+    for leaves in choices([w, normal(3), normal(3)]):
+        check_rule(lambda w, s, b: normed(convolve(frozen(x), w), s, b), *leaves)
+    check_rule(lambda x, w, c, s, b: normed(convolve(x, w, c), s, b), x, w, normal(3), normal(3), normal(3))
+
+
+def test_a_convolution_whose_output_is_used_besides_the_batch_norm(normal):
+    def block(x, w, scale):
+        h = F.conv2d(x, w)
+        return F.batch_norm(h, *statistics(), scale).sigmoid() * h + h.square()
+
+    check_rule(block, normal(3, 2, 3, 3), normal(3, 2, 2, 2), normal(3))
+
+
+def test_a_convolution_with_two_batch_norms(normal):
+    def block(x, w, a, b):
+        h = F.conv2d(x, w)
+        return F.batch_norm(h, *statistics(), a) * F.batch_norm(h, *statistics(), b)
+
+    check_rule(block, normal(3, 2, 3, 3), normal(3, 2, 2, 2), normal(3), normal(3))
+
+
+@pytest.mark.parametrize("change", [F.relu_, lambda h: h.mul_(2.0), lambda h: F.silu(h, inplace=True)])
+def test_a_convolution_changed_in_place_before_the_batch_norm(change, normal):
+    def block(x, w, scale):
+        h = F.conv2d(x, w)
+        change(h)
+        return F.batch_norm(h, *statistics(), scale).square()
+
+    check_rule(block, normal(3, 2, 3, 3), normal(3, 2, 2, 2), normal(3))
+
+
+def test_batch_norm_with_a_bias_alone(normal):
+    shifted = lambda x, b: F.batch_norm(x, *statistics(), bias=b).square()
+    reference = lambda x, b: (F.batch_norm(x, *statistics()) + b).square()
+    check_rule(shifted, normal(5, 3), normal(3), reference=reference)
+
+
+def test_batch_norm_by_the_batch_itself_is_left_to_pytorch(normal):
+    check_rule(lambda x, w: F.batch_norm(x, None, None, w, training=True).square(), normal(5, 3), normal(3), used=False)
+
+
+@pytest.mark.parametrize("normalized", [(4,), (3, 4), (2, 3, 4)])
+def test_layer_norm_over_the_last_dimensions(normalized, normal):
+    x = normal(2, 2, 3, 4)
+    norm = lambda x, w=None, b=None: F.layer_norm(x, normalized, w, b).pow(3)
+    check_rule(norm, x)
+    check_rule(norm, x, normal(*normalized))
+    for leaves in choices([x, normal(*normalized), normal(*normalized)]):
+        check_rule(norm, *leaves)
+
+
+def test_layer_norm_with_its_own_epsilon_and_a_bias_alone(normal):
+    shifted = lambda x, b: F.layer_norm(x, (4,), bias=b, eps=0.3).pow(3)
+    reference = lambda x, b: (F.layer_norm(x, (4,), eps=0.3) + b).pow(3)  # PyTorch's double backward wants a weight
+    check_rule(shifted, normal(5, 4), normal(4), reference=reference)
+
+
+def test_layer_norm_of_equal_entries(normal):
+    check_rule(lambda x: F.layer_norm(x * 0.0 + 1.0, (4,)).pow(3) + x, normal(5, 4))
+
+
+def test_layer_norm_of_several_directions_at_once(normal):
+    x, w, b = normal(5, 4), normal(4), normal(4)
+    assert_batched_products_agree(lambda *t: F.layer_norm(t[0], (4,), *t[1:]), x, w, b)

@@ -1,0 +1,89 @@
+"""Products of every path against dense autograd: every kind of network, every kind of loss, unequal batches."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import ritz
+from ritz import operators
+from ritz.engine import CurvatureProduct, Path
+from ritz.testing import check_operator
+from tests.engine.curvature import LOSSES, MATRICES, class_targets, dense_matrices
+from tests.zoo import CASES, OUTPUTS, case, unequal_batches
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("network", CASES)
+def test_products_agree_with_dense_autograd(network, loss):
+    built, (given, targets, terms) = case(network), LOSSES[loss]
+    y = targets(built.shape)
+    risk = ritz.Risk(built.model, given, unequal_batches(built.inputs, y))
+    expected = dense_matrices(risk, built, y, terms)
+    for name, (operator, _, _) in MATRICES.items():
+        check_operator(operator(risk), expected[name])
+
+
+@pytest.mark.parametrize("network", CASES)
+@pytest.mark.parametrize("name", MATRICES)
+def test_every_path_gives_the_same_matrix(network, name):
+    built = case(network)
+    y = class_targets(built.shape)
+    risk = ritz.Risk(built.model, ritz.CrossEntropy(), unequal_batches(built.inputs, y))
+    _, kept, forward = MATRICES[name]
+    paths = [Path("rules", partial(kept, rules=True)), Path("graph", partial(kept, rules=False))]
+    if network != "recurrent":  # PyTorch has no forward derivative of its fused GRU cell
+        paths.append(Path("forward", forward, keeps=False))
+    by_rules, *others = (
+        operators.Operator(CurvatureProduct(risk, [path]), risk.size, risk.dtype, risk.device).dense() for path in paths
+    )
+    for other in others:
+        assert_close(other, by_rules, rtol=1e-9, atol=1e-12)
+
+
+def test_a_single_output_without_its_dimension_is_one_term_each():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1), nn.Flatten(0)).double()
+    x, y = torch.randn(9, 3, dtype=torch.float64), torch.randn(9, dtype=torch.float64)
+    flat = ritz.Risk(model, ritz.SquaredError(), (x, y))
+    columns = ritz.Risk(model[:3], ritz.SquaredError(), (x, y[:, None]))
+    for operator in (ritz.hessian, ritz.gauss_newton, ritz.functional_hessian, ritz.empirical_fisher):
+        assert_close(operator(flat).dense(), operator(columns).dense())
+
+
+def test_rows_of_unused_parameters_are_zero():
+    built = case("partly_trained")
+    risk = ritz.Risk(built.model, ritz.CrossEntropy(), (built.inputs, class_targets(built.shape)))
+    H, start = ritz.hessian(risk).dense(), 0
+    for name, shape in risk.shapes.items():
+        block = H[start : start + shape.numel()]
+        assert bool(block.any()) == ("unused" not in name)
+        start += shape.numel()
+    assert "first.weight" not in risk.shapes
+
+
+def test_float32_agrees_with_float64(generator):
+    built = case("transformer")
+    y = class_targets(built.shape)
+    double = ritz.Risk(built.model, ritz.CrossEntropy(), (built.inputs, y))
+    single = ritz.Risk(built.model.float(), ritz.CrossEntropy(), (built.inputs, y))
+    v = torch.randn(double.size, generator=generator, dtype=torch.float64)
+    for operator in (ritz.hessian, ritz.gauss_newton):
+        assert_close((operator(single) @ v.float()).double(), operator(double) @ v, rtol=1e-3, atol=1e-5)
+
+
+def test_weight_norm_is_differentiated_right():
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 5)), nn.Tanh(), nn.Linear(5, OUTPUTS))
+    model.double()
+    x, y = torch.randn(9, 4, dtype=torch.float64), torch.randint(OUTPUTS, (9,))
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (x, y))
+    H, step = ritz.hessian(risk).dense(), 1e-6
+    v = torch.randn(risk.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def gradient(theta):
+        model.load_state_dict(dict(zip(risk.shapes, risk.unflatten(theta), strict=True)), strict=False)
+        return ritz.Risk(model, nn.CrossEntropyLoss(), (x, y)).gradient()
+
+    difference = (gradient(risk.theta + step * v) - gradient(risk.theta - step * v)) / (2 * step)
+    assert_close(H @ v, difference, rtol=1e-5, atol=1e-7)

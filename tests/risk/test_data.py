@@ -1,0 +1,234 @@
+"""Data in every form users have them, and what is refused as data."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import ritz
+from ritz import Risk
+from ritz.errors import DataError, ModelError, NumericalError
+from tests.risk.problem import (
+    CE,
+    INF,
+    NAN,
+    C,
+    D,
+    Examples,
+    N,
+    check_against_pytorch,
+    check_refusal,
+    network,
+    with_value,
+)
+from tests.risk.unchanged import nothing_changes
+from tests.zoo import case, unequal_batches
+
+
+class Stream(IterableDataset):
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __iter__(self):
+        return zip(self.x, self.y, strict=True)
+
+
+class Folder:
+    """A re-iterable of our own, which counts how often it is read."""
+
+    def __init__(self, batches):
+        self.batches, self.passes = batches, 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter(self.batches)
+
+
+FORMS = {
+    "tensors": lambda x, y: (x, y),
+    "list of tensors": lambda x, y: [x, y],
+    "TensorDataset": TensorDataset,
+    "Dataset": Examples,
+    "IterableDataset": Stream,
+    "DataLoader": lambda x, y: DataLoader(Examples(x, y), batch_size=4),
+    "shuffled DataLoader": lambda x, y: DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True),
+    "list of batches": unequal_batches,
+    "tuple of two batches": lambda x, y: tuple(unequal_batches(x, y)),
+    "list of lists": lambda x, y: [list(pair) for pair in unequal_batches(x, y)],
+    "custom re-iterable": lambda x, y: Folder(unequal_batches(x, y)),
+    "with an empty batch": lambda x, y: [(x[:7], y[:7]), (x[:0], y[:0]), (x[7:], y[7:])],
+    "one example each": lambda x, y: [(x[i : i + 1], y[i : i + 1]) for i in range(N)],
+    "labels in int32": lambda x, y: (x, y.int()),
+}
+
+
+READ_ANEW = [(form, 0) for form in FORMS if "shuffled" not in form]  # such a loader is refused, see below
+
+
+@pytest.mark.parametrize("form, memory", [*((form, None) for form in FORMS), *READ_ANEW])
+def test_data_in_every_form_give_the_same_risk(form, memory, x, y):
+    model = network()
+    risk = Risk(model, nn.CrossEntropyLoss(), FORMS[form](x, y), memory=memory)
+    check_against_pytorch(risk, model, F.cross_entropy(model(x), y))
+    assert (risk.num_examples, risk.num_terms, risk.total_weight) == (N, N, N)
+    reference = Risk(model, nn.CrossEntropyLoss(), (x, y))
+    v = torch.ones(risk.size, dtype=torch.float64)
+    assert_close(ritz.hessian(risk) @ v, ritz.hessian(reference) @ v)
+
+
+def test_many_examples_are_cut_into_batches(generator):
+    x = torch.randn(1100, D, generator=generator, dtype=torch.float64)
+    y = torch.randint(C, (1100,), generator=generator)
+    model = network()
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, y))
+    assert [len(batch) for batch in risk.batches] == [512, 512, 76]
+    check_against_pytorch(risk, model, F.cross_entropy(model(x), y))
+
+
+def test_data_larger_than_memory_are_read_at_every_pass(x, y):
+    model, folder = network(), Folder(unequal_batches(x, y))
+    risk = Risk(model, nn.CrossEntropyLoss(), folder, memory=0)
+    before = folder.passes
+    risk.gradient()
+    H = ritz.hessian(risk)
+    v = torch.ones(risk.size, dtype=torch.float64)
+    assert_close(H @ v, H @ v)
+    assert folder.passes >= before + 3
+
+
+def test_data_that_fit_are_read_twice_and_never_again(x, y):
+    folder = Folder(unequal_batches(x, y))
+    risk = Risk(network(), nn.CrossEntropyLoss(), folder)
+    _ = risk.gradient(), risk.labels, ritz.hessian(risk) @ torch.ones(risk.size, dtype=torch.float64)
+    assert folder.passes == 2
+
+
+def test_a_loader_that_shuffles_data_larger_than_memory_is_refused(x, y):
+    loader = DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True)
+    with pytest.raises(DataError, match="another order"):
+        Risk(network(), nn.CrossEntropyLoss(), loader, memory=0)
+
+
+def test_a_loader_with_a_generator_of_its_own_gets_it_back_as_it_was(x, y):
+    generator = torch.Generator().manual_seed(3)
+    before = generator.get_state()
+    loader = DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True, generator=generator)
+    model = network()
+    check_against_pytorch(Risk(model, nn.CrossEntropyLoss(), loader), model, F.cross_entropy(model(x), y))
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_inputs_as_a_dict_are_arguments_by_name():
+    built = case("two_inputs")
+    y = torch.arange(N) % C
+    whole = Risk(built.model, ritz.CrossEntropy(), (built.inputs, y))
+    cut = Risk(built.model, ritz.CrossEntropy(), unequal_batches(built.inputs, y))
+    for risk in (whole, cut):
+        check_against_pytorch(risk, built.model, F.cross_entropy(built.model(**built.inputs), y))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_inputs_in_less_precision_are_raised_to_that_of_the_parameters(dtype, x, y):
+    model = network()
+    risk = Risk(model, nn.CrossEntropyLoss(), (x.to(dtype), y))
+    check_against_pytorch(risk, model, F.cross_entropy(model(x.to(dtype).double()), y))
+
+
+def test_inputs_in_more_precision_are_rounded_to_that_of_the_parameters(x, y):
+    model = network().float()
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, y))
+    assert risk.dtype == torch.float32 and risk.gradient().dtype == torch.float32
+    assert risk.loss_value() == pytest.approx(F.cross_entropy(model(x.float()), y).item(), rel=1e-5)
+
+
+def test_a_mask_of_minus_infinity_among_the_inputs_is_fine():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(D, C).double()
+
+        def forward(self, x, mask):
+            return (self.linear(x)[:, :, None] + mask[:, None]).softmax(-1)[..., 0]
+
+    mask = torch.zeros(N, 2, dtype=torch.float64)
+    mask[::2, 1] = float("-inf")
+    data = [({"x": torch.ones(N, D, dtype=torch.float64), "mask": mask}, torch.arange(N) % C)]
+    assert np.isfinite(Risk(Masked(), ritz.CrossEntropy(), data).loss_value())
+
+
+class Augmented(Examples):
+    def __getitem__(self, index):
+        return self.x[index] + 0.01 * torch.randn(D), int(self.y[index])
+
+
+class Unlike:
+    """Another number of examples at the second pass."""
+
+    def __init__(self, batches):
+        self.batches, self.count = batches, itertools.count(len(batches), -1)
+
+    def __iter__(self):
+        return iter(self.batches[: next(self.count)])
+
+
+BAD_DATA = {
+    "no examples": (lambda x, y: (x[:0], y[:0]), DataError, "no example"),
+    "no batches": (lambda x, y: [], DataError, "no example"),
+    "an empty loader": (lambda x, y: DataLoader(TensorDataset(x, y), 20, drop_last=True), DataError, "no example"),
+    "labels too large": (lambda x, y: (x, y + 1), DataError, "Labels run from"),
+    "labels too small": (lambda x, y: (x, y - 1), DataError, "Labels run from"),
+    "a late bad label": (lambda x, y: [(x, y), (x[:1], y[:1] + C)], DataError, "Labels run from"),
+    "float labels": (lambda x, y: (x, y.double()), DataError, r"y\.long\(\)"),
+    "columns of labels": (lambda x, y: (x, y[:, None]), DataError, "The outputs have shape"),
+    "fewer targets": (lambda x, y: (x, y[:-1]), DataError, "The first dimension of both counts"),
+    "fewer targets in a batch": (lambda x, y: [(x, y), (x, y[:4])], DataError, "The first dimension of both"),
+    "a target without dimensions": (lambda x, y: [(x[0], y[0])], DataError, "The first dimension of both counts"),
+    "inputs too wide": (lambda x, y: (torch.cat([x, x], 1), y), ModelError, "The model failed on batch 0"),
+    "a late misfit": (lambda x, y: [(x, y), (x[:, :2], y)], ModelError, "The model failed on batch 1"),
+    "inputs as integers": (lambda x, y: (x.long(), y), ModelError, "The model failed on batch 0"),
+    "inputs with other names": (lambda x, y: ({"pixels": x}, y), ModelError, "The model failed on batch 0"),
+    "inputs with NaN": (lambda x, y: (with_value(x, NAN), y), NumericalError, "batch 0, whose inputs hold such"),
+    "batches with NaN": (lambda x, y: [(x, y), (with_value(x, NAN), y)], NumericalError, "batch 1, whose inputs"),
+    "inputs with infinity": (lambda x, y: (with_value(x, INF) * torch.ones(D), y), None, ""),
+    "all labels ignored": (lambda x, y: (x, y.fill_(-100)), DataError, "weight zero"),
+    "no iterable": (lambda x, y: 3, DataError, "The data are of type int"),
+    "nothing": (lambda x, y: None, DataError, "The data are of type NoneType"),
+    "a generator": (lambda x, y: (b for b in [(x, y)]), DataError, "only once"),
+    "a loader's iterator": (lambda x, y: iter(DataLoader(TensorDataset(x, y))), DataError, "only once"),
+    "a zip": (lambda x, y: zip([x], [y], strict=True), DataError, "only once"),
+    "triples": (lambda x, y: TensorDataset(x, y, y), DataError, "list of 3 entries"),
+    "inputs alone": (lambda x, y: [x, x, x], DataError, "Batch 0 is a Tensor"),
+    "dicts": (lambda x, y: [{"inputs": x, "labels": y}], DataError, r"batch\['inputs'\]"),
+    "arrays": (lambda x, y: (x.numpy(), y.numpy()), DataError, "as_tensor"),
+    "an array of inputs": (lambda x, y: (x.numpy(), y), DataError, "hold a ndarray"),
+    "several inputs": (lambda x, y: [((x, x), y)], DataError, "hold a tuple"),
+    "shuffled and dropped": (
+        lambda x, y: DataLoader(TensorDataset(x, y), 4, drop_last=True, shuffle=True,
+                                generator=torch.Generator().manual_seed(0)),  # else both drop the same once in 165
+        DataError, "second pass"),
+    "augmented": (lambda x, y: DataLoader(Augmented(x, y), 4), DataError, "second pass"),
+    "augmented data set": (Augmented, DataError, "second pass"),
+    "a shorter second pass": (lambda x, y: Unlike(unequal_batches(x, y)), DataError, "11 examples, then 7"),
+    "an empty second pass": (lambda x, y: Unlike([(x, y)]), DataError, "11 examples, then 0"),
+    "on another device": (lambda x, y: (x.to("meta"), y), DataError, "on cpu, the data on meta"),
+    "targets on another device": (lambda x, y: [(x, y.to("meta"))], DataError, "on cpu, the data on meta"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_bad_data_are_refused(name, x, y, unchecked):
+    data, kind, message = BAD_DATA[name]
+    model = network()
+    if kind is None:  # tanh makes something finite of it
+        assert np.isfinite(Risk(model, CE, data(x, y)).loss_value())
+        return
+    bad = data(x, y)
+    with nothing_changes(model), pytest.raises(ritz.RitzError, match=message) as caught:
+        Risk(model, CE, bad)
+    check_refusal(caught, kind)

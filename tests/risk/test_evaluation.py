@@ -1,0 +1,78 @@
+"""The first evaluation: what is refused before the first product, and what is not."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import ritz
+from ritz import Risk
+from ritz.errors import ArgumentError, DataError, NumericalError
+from tests.risk.problem import CE, INF, NAN, C, N, check_against_pytorch, check_refusal, network, with_value
+from tests.zoo import unequal_batches
+
+
+@pytest.mark.parametrize("form", ["list", "tensors"])
+def test_a_loss_that_is_not_finite_is_refused(form, x, generator):
+    y = with_value(torch.randn(N, C, generator=generator, dtype=torch.float64), NAN)
+    data = (x, y) if form == "tensors" else unequal_batches(x, y)
+    with pytest.raises(NumericalError, match="The loss over all data is nan") as caught:
+        Risk(network(), ritz.SquaredError(), data)
+    check_refusal(caught, NumericalError)
+    with pytest.raises(NumericalError, match="The loss over all data is inf"):
+        Risk(network(), lambda z, t: (z / 0.0).abs().sum(-1), (x, x))
+
+
+def test_missing_targets_may_be_nan_where_the_loss_knows(x, generator):
+    y = with_value(torch.randn(N, C, generator=generator, dtype=torch.float64), NAN)
+    loss = lambda z, t: torch.where(t.isnan(), 0.0, z - t.nan_to_num()).square().sum(-1)
+    model = network()
+    check_against_pytorch(Risk(model, loss, unequal_batches(x, y)), model, loss(model(x), y).mean())
+
+
+@pytest.mark.parametrize("weight", [[0.0, 0.0, 0.0], [1.0, NAN, 1.0], [1.0, INF, 1.0], [1.0, 1.0]])
+def test_class_weights_that_give_no_average_are_refused(weight, x, y):
+    with pytest.raises(ritz.RitzError) as caught:
+        Risk(network(), nn.CrossEntropyLoss(torch.tensor(weight, dtype=torch.float64)), (x, y))
+    kind = DataError if not any(weight) else ArgumentError if len(weight) == 2 else NumericalError
+    check_refusal(caught, kind)
+
+
+def test_outputs_in_more_precision_than_the_parameters_are_fine(x, y):
+    model = nn.Sequential(network().float(), Doubled())
+    risk = Risk(model, CE, (x, y))
+    twin = Risk(model[0], CE, (x, y))
+    v = torch.ones(risk.size)
+    for operator in (ritz.hessian, ritz.gauss_newton):
+        assert_close(operator(risk) @ v, operator(twin) @ v, rtol=1e-4, atol=1e-6)
+
+
+class Doubled(nn.Module):
+    def forward(self, z):
+        return z.double()
+
+
+def test_whole_tensors_are_refused_where_the_cut_into_batches_would_matter():
+    mixed = lambda z, y: F.cross_entropy(z @ z.T, torch.arange(len(z)), reduction="none")
+    data = torch.randn(600, 3), torch.randint(2, (600,))
+    with pytest.raises(DataError, match="without batches"):
+        ritz.Risk(nn.Linear(3, 2), mixed, data)
+    assert not ritz.Risk(nn.Linear(3, 2), mixed, (data[0][:50], data[1][:50])).separable
+
+
+def test_rounding_that_depends_on_the_batch_does_not_look_like_dependence_between_examples_at_zero_loss():
+    class Rounded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            z = self.layer(x)
+            return z if len(x) > 1 else z * (1 + 4e-16)  # as another kernel might round
+
+    model = Rounded().double()
+    x = torch.randn(600, 3).double()  # more than one of our own batches
+    risk = Risk(model, ritz.SquaredError(), (x, model(x).detach()))
+    assert risk.separable
+    assert risk.loss_value() == 0.0

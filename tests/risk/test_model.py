@@ -1,0 +1,139 @@
+"""The model of a risk: what is refused, and that the user's own stays apart."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import ritz
+from ritz import Risk
+from ritz.errors import DataError, ModelError, NumericalError
+from tests.risk.problem import (
+    CE,
+    INF,
+    NAN,
+    C,
+    D,
+    Returns,
+    changed_network,
+    check_against_pytorch,
+    check_refusal,
+    network,
+)
+
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return F.dropout(x, 0.5)
+
+
+BAD_MODELS = {
+    "a function": (lambda: torch.tanh, ModelError, "The model is a builtin_function_or_method"),
+    "dropout in train mode": (lambda: nn.Sequential(network(), nn.Dropout(0.1)), ModelError, r"model\.eval\(\)"),
+    "batch norm in train mode": (lambda: nn.Sequential(network(), nn.BatchNorm1d(C)), ModelError, "BatchNorm1d"),
+    "functional dropout": (lambda: nn.Sequential(network(), Noisy()).eval(), ModelError, "Two evaluations"),
+    "dropout inside of attention": (lambda: nn.Sequential(network(), Attends()), ModelError, "Two evaluations"),
+    "half precision": (lambda: network().half(), ModelError, r"float32 copy"),
+    "bfloat16": (lambda: network().bfloat16(), ModelError, r"float32 copy"),
+    "complex": (lambda: nn.Linear(D, C, dtype=torch.complex64), ModelError, "view_as_complex"),
+    "integers": (lambda: Integers(), ModelError, "matches none of the 0 trainable"),
+    "mixed precision": (lambda: changed_network(lambda m: m[0].float()), ModelError, "several kinds: cpu"),
+    "partly half": (lambda: changed_network(lambda m: m[2].half()), ModelError, "2.weight is torch.float16"),
+    "on the meta device": (lambda: network().to("meta"), ModelError, "meta device"),
+    "on two devices": (lambda: changed_network(lambda m: m[2].to("meta")), ModelError, "several kinds: cpu"),
+    "buffers elsewhere": (lambda: with_buffer(), ModelError, "different devices"),
+    "not initialised": (lambda: nn.Sequential(network(), nn.LazyLinear(2)), ModelError, "not initialised"),
+    "all frozen": (lambda: network().requires_grad_(False), ModelError, "Unfreeze some"),
+    "without parameters": (lambda: nn.Flatten(), ModelError, "none of the 0 trainable"),
+    "NaN parameters": (lambda: filled(NAN), NumericalError, "Parameter 0.bias holds NaN"),
+    "infinite parameters": (lambda: filled(INF), NumericalError, "Parameter 0.bias holds NaN"),
+    "returns a tuple": (lambda: Returns(lambda z: (z, z)), ModelError, "returned a tuple"),
+    "returns a dict": (lambda: Returns(lambda z: {"out": z}), ModelError, "returned a dict"),
+    "returns a scalar": (lambda: Returns(lambda z: z.mean()), ModelError, "returned a scalar"),
+    "returns nothing": (lambda: Returns(lambda z: None), ModelError, "returned a NoneType"),
+    "returns integers": (lambda: Returns(lambda z: z.argmax(1)), ModelError, "returns torch.int64"),
+    "returns half precision": (lambda: Returns(lambda z: z.half()), ModelError, "returns torch.float16"),
+    "returns complex": (lambda: Returns(lambda z: torch.complex(z, z)), ModelError, "returns torch.complex128"),
+    "returns one dimension": (lambda: Returns(lambda z: z[:, 0]), DataError, "one for the classes"),
+    "returns NaN": (lambda: Returns(lambda z: z / 0), NumericalError, "NaN or infinity on batch 0."),
+    "fails": (lambda: Returns(lambda z: z @ z), ModelError, "The model failed on batch 0"),
+}  # fmt: skip
+
+
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(C, 1, dropout=0.5, batch_first=True).double()
+
+    def forward(self, x):
+        return self.attention(x[:, None], x[:, None], x[:, None])[0][:, 0]
+
+
+class Integers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(D, C, dtype=torch.int64), requires_grad=False)
+
+
+def with_buffer():
+    model = Returns(lambda z: z)
+    model.register_buffer("scale", torch.ones(C, device="meta", dtype=torch.float64))
+    model.change = lambda z: z * model.scale
+    return model
+
+
+def filled(value):
+    return changed_network(lambda m: m[0].bias.data.fill_(value))
+
+
+@pytest.mark.parametrize("name", BAD_MODELS)
+def test_bad_models_are_refused(name, x, y, unchecked):
+    build, kind, message = BAD_MODELS[name]
+    model = build()
+    with pytest.raises(ritz.RitzError, match=message) as caught:
+        Risk(model, CE, (x, y))
+    check_refusal(caught, kind)
+
+
+def test_train_mode_without_randomness_is_fine(x, y):
+    model = nn.Sequential(network(), nn.Dropout(0.0), nn.LayerNorm(C).double()).train()
+    check_against_pytorch(Risk(model, CE, (x, y)), model, F.cross_entropy(model(x), y))
+
+
+def test_a_risk_does_not_follow_its_model_into_train_mode():
+    layers = [nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 3)]
+    model = nn.Sequential(*layers).double().eval()
+    x, y = torch.randn(7, 5, dtype=torch.float64), torch.randint(3, (7,))
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (x, y))
+    gradient, product = risk.gradient(), ritz.hessian(risk) @ risk.theta
+    model.train()
+    assert_close(risk.gradient(), gradient)
+    assert_close(ritz.hessian(risk) @ risk.theta, product)
+
+
+class Remembering(nn.Module):
+    """A model that counts its calls, keeps an activation, and owns something that cannot be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.calls, self.kept, self.lock = nn.Linear(3, 2), 0, None, threading.Lock()
+
+    def forward(self, x):
+        self.calls, self.kept = self.calls + 1, self.layer(x)
+        return self.kept
+
+
+def test_what_a_model_writes_into_itself_stays_with_the_risk():
+    model = Remembering()
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))
+    ritz.hessian(risk) @ risk.theta
+    assert model.calls == 0 and model.kept is None
+
+
+def test_batch_norm_without_running_statistics_is_refused():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 2)).eval()
+    with pytest.raises(ModelError, match="without running statistics"):
+        ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))

@@ -1,0 +1,64 @@
+"""Which parameters are θ."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import ritz
+from ritz import Risk
+from ritz.errors import ModelError
+from tests.risk.problem import CE, check_against_pytorch, check_refusal, network
+from tests.zoo import unequal_batches
+
+
+def test_globs_choose_parameters(x, y):
+    names = lambda parameters: list(Risk(network(), ritz.CrossEntropy(), (x, y), parameters=parameters).shapes)
+    assert names("*") == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert names("*.weight") == ["0.weight", "2.weight"]
+    assert names(["2.*", "0.bias"]) == ["0.bias", "2.weight", "2.bias"]  # in the order of the model
+    assert names(("0.*", "*")) == names("*")
+
+
+@pytest.mark.parametrize("glob", ["0.*", "2.weight", ["0.bias", "2.*"]])
+def test_a_restricted_risk_has_the_block_of_the_full_hessian(glob, x, y):
+    model, data = network(), unequal_batches(x, y)
+    full = Risk(model, ritz.CrossEntropy(), data)
+    places = dict(zip(full.shapes, full.unflatten(torch.arange(full.size).double()), strict=True))
+    H, gradient = ritz.hessian(full).dense(), full.gradient()
+    for block in (full.restricted_to(glob), Risk(model, ritz.CrossEntropy(), data, parameters=glob)):
+        index = torch.cat([places[name].flatten() for name in block.shapes]).long()
+        assert_close(ritz.hessian(block).dense(), H[index][:, index])
+        assert_close(block.gradient(), gradient[index])
+        assert block.loss_value() == full.loss_value()
+
+
+def test_a_restricted_risk_is_restricted_further_and_never_widened(x, y):
+    part = Risk(network(), ritz.CrossEntropy(), (x, y), parameters="0.*")
+    assert list(part.restricted_to("*").shapes) == ["0.weight", "0.bias"]
+    with pytest.raises(ModelError, match=r"2\.\*"):
+        part.restricted_to("2.*")
+
+
+def test_weights_with_a_parametrization_are_analysed_by_their_originals(x, y):
+    model = network()
+    torch.nn.utils.parametrizations.weight_norm(model[0])
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, y))
+    assert any("original0" in name for name in risk.shapes)
+    check_against_pytorch(risk, model, F.cross_entropy(model(x), y))
+
+
+@pytest.mark.parametrize("parameters", ["3.*", ["0.*", "nothing"], [], "WEIGHT", ""])
+def test_a_glob_that_matches_nothing_is_refused_and_names_are_offered(parameters, x, y):
+    with pytest.raises(ModelError, match="matches none of the 4 trainable") as caught:
+        Risk(network(), CE, (x, y), parameters=parameters)
+    check_refusal(caught, ModelError)
+    assert "0.weight" in caught.value.ways_out[0]
+
+
+def test_a_name_with_the_characters_of_a_glob_selects_itself():
+    model = nn.Sequential()
+    model.add_module("[a]", nn.Linear(3, 2))
+    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))
+    assert list(risk.restricted_to("[a].bias").shapes) == ["[a].bias"]
