@@ -91,7 +91,7 @@ def traces(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: 
 def pairs(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: Config) -> dict[str, Any]:
     """One measurement of Fig. 4."""
     k = config.num_eigenvalues
-    weights, white = descent.reduced(parameters, 0, k)
+    weights, white = descent.reduction(parameters, 0, k)
     top = top_eigenpairs(Chain(weights), white.examples(), k)
     nothing = torch.full((k,), torch.nan, dtype=torch.float64)
     values, residuals = (nothing, nothing) if top is None else (top.values, top.residuals)

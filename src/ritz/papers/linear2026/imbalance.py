@@ -102,8 +102,8 @@ def _kind(config: Config, variant: Variant) -> tuple[str, bool, str]:
 def _white(config: Config, group: list[Variant], sets: Regressions, file: Path | None) -> Arrays:
     """Linear networks on white inputs; where two whitenings are one, so are their networks."""
     kinds: list[Whitening] = [variant.inputs for variant in group if variant.inputs != "raw"]
-    seen = [data.whitenings(X, Y, config.sigma_x, kinds) for X, Y in sets]
-    cases = [(variant.start, whites[variant.inputs]) for variant in group for whites in seen]
+    by_kind = [data.whitenings(X, Y, config.sigma_x, kinds) for X, Y in sets]
+    cases = [(variant.start, whites[variant.inputs]) for variant in group for whites in by_kind]
     names = [(start, id(white)) for start, white in cases]
     distinct = list(dict.fromkeys(names))
     starts, problems = zip(*(cases[names.index(name)] for name in distinct), strict=True)
@@ -112,7 +112,7 @@ def _white(config: Config, group: list[Variant], sets: Regressions, file: Path |
 
     def sharpness(pause: Pause[Any, Any]) -> dict[str, Tensor]:
         layers = pause.parameters
-        small = [descent.reduced(layers, index) for index in range(len(problems))]
+        small = [descent.reduction(layers, index) for index in range(len(problems))]
         return _top_eigenvalues([Chain(weights) for weights, _ in small], [white.examples() for _, white in small])
 
     rate, epochs = config.learning_rate, config.num_epochs
@@ -156,9 +156,11 @@ def _least_loss(moments: EquivalentExamples) -> float:
 def _tanh(config: Config, group: list[Variant], sets: Regressions, file: Path | None) -> Arrays:
     """Tanh networks, all on the same inputs: float32, for they see every example in every epoch."""
     inputs = group[0].inputs
-    seen = [config.raw_scale * X if inputs == "raw" else data.white_inputs(X, config.sigma_x, inputs) for X, _ in sets]
-    x, y = (torch.stack(part).float().repeat(len(group), 1, 1) for part in (seen, [Y for _, Y in sets]))
-    del seen
+    inputs_of = [
+        config.raw_scale * X if inputs == "raw" else data.white_inputs(X, config.sigma_x, inputs) for X, _ in sets
+    ]
+    x, y = (torch.stack(part).float().repeat(len(group), 1, 1) for part in (inputs_of, [Y for _, Y in sets]))
+    del inputs_of
     stack = ensemble.Ensemble.of(
         [_tanh_network(config, variant, x) for variant in group for _ in sets], device=x.device
     )
@@ -203,9 +205,9 @@ def _measurements(pauses: Iterator[Pause[Any, Any]], sharpness: Measure, config:
     epochs = logarithmic(config.num_epochs, config.num_pauses)
     for pause in pauses:
         if pause.epoch in epochs or bool((pause.diverged | pause.done).all()):
-            seen = sharpness(pause)
+            measurement = sharpness(pause)
             gone = pause.diverged.cpu()
-            pause.note(**{key: torch.where(gone, torch.nan, values) for key, values in seen.items()})
+            pause.note(**{key: torch.where(gone, torch.nan, values) for key, values in measurement.items()})
     history = pause.history
     values = history["sharpness"].values
     return {

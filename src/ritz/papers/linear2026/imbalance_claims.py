@@ -226,7 +226,7 @@ BALANCED = (
 # Fig. 2 left: raw inputs, and the same networks on white ones ---------------------------------------------------------
 
 
-def _trained(record: Record) -> Curves:
+def _raw_curves(record: Record) -> Curves:
     """On raw inputs, of data sets on which some network did not diverge."""
     return {name: c for name, c in variant_curves(record, "raw").items() if np.isfinite(c["sharpness"]).any()}
 
@@ -248,21 +248,21 @@ def _whatever(text: str) -> dict[str, str]:
 
 
 def _factors_of_14(record: Record) -> dict[str, Array]:
-    return {name: factor(curve["sharpness"], curve["printed"]) for name, curve in _trained(record).items()}
+    return {name: factor(curve["sharpness"], curve["printed"]) for name, curve in _raw_curves(record).items()}
 
 
 def _factors_of_peaks(record: Record) -> dict[str, Array]:
     white = variant_curves(record, "qr")
-    return {name: factor(curve["peak"], white[name]["peak"]) for name, curve in _trained(record).items()}
+    return {name: factor(curve["peak"], white[name]["peak"]) for name, curve in _raw_curves(record).items()}
 
 
 def _smallest_rank(record: Record) -> float:
-    ranks = [rank(curve) for curve in _trained(record).values()]
+    ranks = [rank(curve) for curve in _raw_curves(record).values()]
     return min((value for value in ranks if np.isfinite(value)), default=float("nan"))
 
 
 def _where_it_rises(record: Record) -> dict[str, str]:
-    of = _trained(record)
+    of = _raw_curves(record)
     too = "On raw inputs, too, the sharpness rises with the share of the largest class."
     return {
         "no": too if of else _OPEN_SCALES,

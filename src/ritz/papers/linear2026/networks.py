@@ -65,7 +65,9 @@ class WhiteDescent:
 
     def __init__(self, starts: Sequence[Sequence[Tensor]], problems: Sequence[White]) -> None:
         self.problems = problems
-        self.bases = [_used(weights[0], white.T) for weights, white in zip(starts, problems, strict=True)]
+        self.bases = [
+            _basis_of_used_inputs(weights[0], white.T) for weights, white in zip(starts, problems, strict=True)
+        ]
         firsts = [weights[0] @ B for weights, B in zip(starts, self.bases, strict=True)]
         others = [torch.stack(layer) for layer in zip(*(weights[1:] for weights in starts), strict=True)]
         self.start = [torch.stack(firsts), *others]
@@ -88,7 +90,7 @@ class WhiteDescent:
         """The weights of one network, for all inputs."""
         return [parameters[0][index] @ self.bases[index].T, *(W[index] for W in parameters[1:])]
 
-    def reduced(self, parameters: Sequence[Tensor], index: int, k: int = 1) -> tuple[list[Tensor], White]:
+    def reduction(self, parameters: Sequence[Tensor], index: int, k: int = 1) -> tuple[list[Tensor], White]:
         """The weights of one network and its problem, in the inputs that it uses and k others: the same top k of H.
 
         A change of W₁ in an input that neither W₁ nor T uses is seen by no other part of the Hessian, which is
@@ -101,7 +103,7 @@ class WhiteDescent:
         return [first, *(W[index] for W in parameters[1:])], White(T, white.rest, white.sigma_x)
 
 
-def _used(W1: Float[Tensor, "m D"], T: Float[Tensor, "K D"]) -> Float[Tensor, "D q"]:
+def _basis_of_used_inputs(W1: Float[Tensor, "m D"], T: Float[Tensor, "K D"]) -> Float[Tensor, "D q"]:
     """q = m + K columns: an orthonormal basis of a space that holds the rows of W₁ and T, and zeros beyond D."""
     rows = torch.cat([W1, T])
     Q = torch.linalg.qr(rows.T).Q

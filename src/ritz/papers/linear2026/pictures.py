@@ -61,7 +61,7 @@ def by_variant(record: Record, variants: Sequence[Any]) -> Figure:
         shares, printed = record.arrays["shares"][0], record.arrays["printed"][0]
         ax.plot(shares, printed, "--", color="black", linewidth=1.0, label="eq. (14)")
         gone = [_curve(ax, record, index, variant) for index in range(len(record.config["data"]))]
-        if np.nanmax([*printed, *_seen(record, variant)]) > 5 * printed.max():
+        if np.nanmax([*printed, *_values(record, variant)]) > 5 * printed.max():
             ax.set_yscale("log")
         start = {"balanced": "balanced weights", "kaiming": "Kaiming uniform weights"}[kind.start]
         titled(ax, f"{record.config['activation']}, {'raw' if kind.inputs == 'raw' else 'white'} inputs, {start}")
@@ -100,7 +100,7 @@ def _curve(ax: Axes, record: Record, index: int, variant: int) -> str:
     return f"{name}: {diverged} of {len(shares)} networks diverged" if diverged else ""
 
 
-def _seen(record: Record, variant: int) -> list[float]:
+def _values(record: Record, variant: int) -> list[float]:
     return [float(value) for key in ("sharpness", "peak") for value in record.arrays[key][:, variant].ravel()]
 
 

@@ -1,0 +1,81 @@
+"""All figures of the paper: that they run, resume, and refuse what they cannot judge."""
+
+from dataclasses import replace
+from itertools import count as counting
+
+import numpy as np
+import pytest
+
+from ritz.errors import ArgumentError
+from ritz.papers.frame.figure import Context
+from ritz.papers.frame.results import order, run
+from ritz.papers.linear2026 import along_training, data, imbalance
+from tests.papers.linear2026.problems import IDS, paper_figures
+
+
+def test_every_figure_of_the_paper_has_an_id_and_three_presets():
+    assert list(paper_figures()) == [f"linear2026.{name}" for name in IDS]
+    assert all(set(figure.presets) == {"paper", "laptop", "smoke"} for figure in paper_figures().values())
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_a_smoke_run_leaves_a_record_a_picture_and_verdicts(name, tmp_path):
+    figure = paper_figures()[f"linear2026.{name}"]
+    record = run(order(figure, "smoke", [], tmp_path), paper_figures().values(), Context())
+    assert record.claims and all(claim.verdict in ("yes", "partly", "no") for claim in record.claims)
+    assert (tmp_path / figure.id / "smoke" / "figure.png").stat().st_size > 10_000
+    assert all(claim.why for claim in record.claims if claim.verdict != "yes")
+    if name == "fig1b":  # every assumption of the theory holds
+        assert {claim.verdict for claim in record.claims} == {"yes"}
+
+
+@pytest.mark.parametrize("name", ["fig2a", "fig4"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, tmp_path, monkeypatch):
+    figure = paper_figures()[f"linear2026.{name}"]
+    config = figure.presets["smoke"]
+    whole = figure.run(config, Context(folder=tmp_path / "whole"))
+    module, count = (imbalance, [0]) if name == "fig2a" else (along_training, [0])
+    real = module.top_eigenpairs
+
+    def stopped(*arguments, **options):
+        count[0] += 1
+        if count[0] == 4:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(module, "top_eigenpairs", stopped)
+    ticks = counting(0, 1000)  # seconds: the file is written at every pause
+    monkeypatch.setattr("ritz.lab.training.run_file.monotonic", lambda: next(ticks))
+    with pytest.raises(KeyboardInterrupt):
+        figure.run(config, Context(folder=tmp_path / "parts"))
+    assert list((tmp_path / "parts" / "training").glob("*.npz"))
+    again = figure.run(config, Context(folder=tmp_path / "parts"))
+    for key, array in whole.items():
+        np.testing.assert_array_equal(array, again[key])
+
+
+def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
+    figure = paper_figures()["linear2026.fig2b"]
+    context = Context(folder=tmp_path)
+    first = figure.run(figure.presets["smoke"], context)
+    monkeypatch.setattr(imbalance.data, "training_set", lambda *_: pytest.fail("read again"))
+    again = figure.run(figure.presets["smoke"], context)
+    np.testing.assert_array_equal(first["sharpness"], again["sharpness"])
+
+
+@pytest.mark.parametrize(
+    "name, setting",
+    [
+        ("fig1c", {"inputs": ("raw",)}),
+        ("fig1c", {"inputs": ("qr", "raw")}),
+        ("fig1c", {"starts": ("kaiming", "balanced")}),
+        ("fig2a", {"inputs": ("qr",)}),
+        ("fig2b", {"inputs": ("rank",)}),
+        ("fig4", {"depth": 3}),
+    ],
+)
+def test_what_a_figure_cannot_judge_is_refused_before_it_is_trained(name, setting, monkeypatch):
+    monkeypatch.setattr(data, "training_set", lambda *_: pytest.fail("data were read"))
+    figure = paper_figures()[f"linear2026.{name}"]
+    with pytest.raises(ArgumentError):
+        figure.run(replace(figure.presets["smoke"], **setting), Context())
