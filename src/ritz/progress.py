@@ -180,7 +180,11 @@ def _in_notebook() -> bool:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: 7 s, 1 min 05 s, 2 h 10 min."""
+    """A time as people say it.
+
+    >>> duration(7), duration(65), duration(7800)
+    ('7 s', '1 min 05 s', '2 h 10 min')
+    """
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

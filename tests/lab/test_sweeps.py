@@ -72,8 +72,8 @@ def test_a_config_named_twice_is_computed_once(tmp_path):
 
 
 def test_the_provenance_says_how_long_a_task_took(tmp_path):
-    (told,) = sweep(tasks.measured, configs(count=1), tmp_path)
-    assert 0 < told.provenance["seconds"] < 60 and told.provenance["device"] == "cpu"
+    (record,) = sweep(tasks.measured, configs(count=1), tmp_path)
+    assert 0 < record.provenance["seconds"] < 60 and record.provenance["device"] == "cpu"
 
 
 def test_a_task_may_return_a_record_which_is_filed_under_the_config_it_was_called_with(tmp_path):
@@ -165,10 +165,10 @@ def test_a_task_that_raises_is_reported_with_its_config_and_costs_nobody_else(tm
     assert [len(tasks.calls(tmp_path, i)) for i in range(4)] == [1, 0, 1, 1]
 
 
-@pytest.mark.parametrize("task, told", [(tasks.leaving, "SystemExit"), (tasks.wordless, "type int")])
+@pytest.mark.parametrize("task, message", [(tasks.leaving, "SystemExit"), (tasks.wordless, "type int")])
 @pytest.mark.usefixtures("unchecked")
-def test_other_ways_to_have_no_result_are_failures_too(tmp_path, task, told):
-    with pytest.warns(SweepWarning), pytest.raises(SweepError, match=told):
+def test_other_ways_to_have_no_result_are_failures_too(tmp_path, task, message):
+    with pytest.warns(SweepWarning), pytest.raises(SweepError, match=message):
         sweep(task, configs(count=2), tmp_path)
 
 
@@ -217,9 +217,9 @@ def test_a_worker_that_is_killed_or_raises_or_gets_what_cannot_travel_costs_only
     given = [Opaque(3) if index == 3 else Config(index, folder=str(tmp_path)) for index in range(6)]
     with pytest.warns(SweepWarning) as warned, pytest.raises(SweepError, match="3 of 6 tasks failed") as caught:
         sweep(tasks.dangerous, given, tmp_path / "out", workers=Processes(count=2, retries=1))
-    told = {failure.config.index: failure.error for failure in caught.value.failures}
-    assert told[1] == "KeyError: 'no such checkpoint'" and "not to be pickled" in told[3]
-    assert told[2].startswith("Its process died 2 times")
+    errors = {failure.config.index: failure.error for failure in caught.value.failures}
+    assert errors[1] == "KeyError: 'no such checkpoint'" and "not to be pickled" in errors[3]
+    assert errors[2].startswith("Its process died 2 times")
     retried = [str(warning.message) for warning in warned if "died. It is tried again" in str(warning.message)]
     assert len(retried) == 2 and sum("index=4" in message for message in retried) == 1
     assert [len(tasks.calls(tmp_path, i)) for i in (0, 4, 5)] == [1, 2, 1]  # what was killed once, and nobody else

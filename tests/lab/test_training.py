@@ -136,7 +136,7 @@ def test_notes_are_kept_with_their_epochs():
 
 
 @pytest.mark.parametrize(
-    "value, told",
+    "value, message",
     [
         ("flat", "numbers"),
         ([[1.0, 2.0], [3.0]], "numbers"),
@@ -146,10 +146,10 @@ def test_notes_are_kept_with_their_epochs():
         (None, "numbers"),
     ],
 )
-def test_a_note_that_is_no_number_is_refused_at_once(value, told):
+def test_a_note_that_is_no_number_is_refused_at_once(value, message):
     model, data = network(3, 5, 2), classes()
     pause = next(lab.train(model, nn.CrossEntropyLoss(), data, sgd(model), num_epochs=2))
-    with pytest.raises(ArgumentError, match=told):
+    with pytest.raises(ArgumentError, match=message):
         pause.note(seen=value)
     assert "seen" not in pause.history
 

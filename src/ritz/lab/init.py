@@ -22,6 +22,10 @@ def orthogonal(rows: int, columns: int, *, generator: torch.Generator, gain: flo
     """gain · Q, with QᵀQ = I or QQᵀ = I on the shorter side: uniform among all such matrices.
 
     The signs of R are moved into Q, without which a QR decomposition is not uniform (Mezzadri 2007).
+
+    >>> Q = orthogonal(4, 2, generator=torch.Generator().manual_seed(0))
+    >>> bool(torch.allclose(Q.T @ Q, torch.eye(2, dtype=Q.dtype)))
+    True
     """
     check_widths([columns, rows])
     Q, R = torch.linalg.qr(_normal(max(rows, columns), min(rows, columns), generator))
@@ -43,6 +47,10 @@ def balanced(
 
     So W_ℓW_ℓᵀ = W_{ℓ+1}ᵀW_{ℓ+1}. `widths` are d₀ … d_L, and there are at most min d values. linear2026, App. C, where
     "right" in step 1 is to read "left": U_ℓ is drawn, d_ℓ × k. (`theory.balanced_weights` factors a given product.)
+
+    >>> W1, W2 = balanced((4, 3, 2), (2.0, 1.0), generator=torch.Generator().manual_seed(0))
+    >>> bool(torch.allclose(W1 @ W1.T, W2.T @ W2))
+    True
     """
     check_widths(widths)
     S = torch.as_tensor(singular_values, dtype=torch.float64, device=generator.device)
@@ -69,15 +77,15 @@ class Parametrization:
 
         A bias is trained at the rate of its layer.
         """
-        found = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-        shapes = [tuple(layer.weight.shape) for layer in found]
+        layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+        shapes = [tuple(layer.weight.shape) for layer in layers]
         if shapes != [tuple(W.shape) for W in self.weights]:
             raise ModelError(
                 f"The model has linear layers {shapes}.",
                 f"This parametrisation is one of layers {[tuple(W.shape) for W in self.weights]}.",
                 "Pass the model that was built from it, by models.mlp(widths, parametrization=…).",
             )
-        rates = zip(found, self.learning_rates, strict=True)
+        rates = zip(layers, self.learning_rates, strict=True)
         return [{"params": list(layer.parameters(recurse=False)), "lr": rate} for layer, rate in rates]
 
 
@@ -114,6 +122,9 @@ def maximal_update(
 
     Then ‖W_ℓ‖₂ and the updates of it scale as √(n_ℓ/n_{ℓ-1}), the spectral condition. Singh et al. (2026), D.1.3 prints
     the variance n_ℓ/n_{ℓ-1} and the rate 1/n_{ℓ-1}, with which ‖W_ℓ‖₂/√(n_ℓ/n_{ℓ-1}) grows with the width.
+
+    >>> maximal_update((8, 16, 4), generator=torch.Generator().manual_seed(0), learning_rate=0.1).learning_rates
+    [0.2, 0.025]
     """
     layers = _layers(widths)
     deviations = [gain * (min(1.0, after / before) / before) ** 0.5 for before, after in layers]

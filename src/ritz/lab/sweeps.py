@@ -1,6 +1,6 @@
 """Many configs, one function: every result a record on the disk, so that nothing is computed twice and nothing lost.
 
-    records = sweep(measured, [Config(width=w) for w in (10, 100, 1000)], "out/widths", workers="processes")
+    records = sweep(measurement, [Config(width=w) for w in (10, 100, 1000)], "out/widths", workers="processes")
 
 It can be stopped at any moment, killed even, and started again: what is in the folder is not computed again. Delete the
 folder when the function has changed: results are filed by their config alone.
@@ -49,6 +49,14 @@ def sweep(
     A task that raises is reported with its config at the end (SweepError), when all others have their result. Workers:
     "in-process", "processes" (one per core), "ray" (`pip install ritz[ray]`; starts or joins a cluster), or an instance
     of InProcess, Processes, Ray. Only the process that sweeps writes.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> def square(config):
+    ...     return {"y": config["x"] ** 2}
+    >>> with TemporaryDirectory() as folder:
+    ...     records = sweep(square, [{"x": 1}, {"x": 3}], folder)
+    >>> [record.scalars["y"] for record in records]
+    [1, 9]
     """
     configs, workers = list(configs), _workers(workers)
     for config in configs:
@@ -83,7 +91,7 @@ def unlocked_sweep(
             bar.advance(failed=len(failures))
     in_order = [records[key(config)] for config in configs]
     if failures:
-        raise _failed(tuple(failures.values()), tuple(in_order), folder)
+        raise _failure(tuple(failures.values()), tuple(in_order), folder)
     return [record for record in in_order if record is not None]
 
 
@@ -124,14 +132,14 @@ def _workers(workers: Workers | str) -> Workers:
         return workers
     if not isinstance(workers, str) or workers not in WORKERS:
         raise ArgumentError(
-            f"The workers {workers!r} were asked for.",
+            f"The workers {workers!r} were requested.",
             "There are none of this name.",
             f"Use one of {', '.join(WORKERS)}, or an instance such as Processes(count=4).",
         )
     return WORKERS[workers]()
 
 
-def _failed(failures: tuple[Failure, ...], records: tuple[Record | None, ...], folder: Path) -> SweepError:
+def _failure(failures: tuple[Failure, ...], records: tuple[Record | None, ...], folder: Path) -> SweepError:
     first = "".join(f"\n  {failure.config}: {failure.error.splitlines()[0]}" for failure in failures[:_NAMED])
     rest = f"\n  and {len(failures) - _NAMED} more" if len(failures) > _NAMED else ""
     error = SweepError(

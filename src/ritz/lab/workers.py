@@ -91,7 +91,7 @@ class Processes:
                     busy[worker.submit(_quiet_outcome, task, configs[name])] = name, worker
                 for future in wait(busy, return_when=FIRST_COMPLETED).done:
                     name, worker = busy.pop(future)
-                    outcome = _ended(future)
+                    outcome = _result(future)
                     if outcome is None:
                         worker.close()
                         worker = _Worker(threads)
@@ -111,7 +111,7 @@ class Processes:
     def _count(self) -> int:
         if self.count is not None and self.count < 1:
             raise ArgumentError(
-                f"A sweep over {self.count} processes was asked for.",
+                f"A sweep over {self.count} processes was requested.",
                 "Somebody has to do the work.",
                 "Ask for at least one, or for none in particular: then there are as many as cores.",
             )
@@ -127,7 +127,7 @@ class _Worker:
     def __init__(self, threads: int) -> None:
         context = get_context("spawn")  # CUDA and threads do not survive a fork
         self._held, self._leash = context.Pipe(duplex=False)
-        self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(self._held, threads))
+        self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start, initargs=(self._held, threads))
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         try:
@@ -182,7 +182,7 @@ class Ray:
         has = ray.cluster_resources().get("GPU", 0)
         if self.address is None and self.gpus_per_task > has:
             raise ArgumentError(
-                f"{self.gpus_per_task:g} GPUs per task were asked for, and the Ray cluster has {has:g}.",
+                f"{self.gpus_per_task:g} GPUs per task were requested, and the Ray cluster has {has:g}.",
                 "No task could ever start.",
                 "Ask for fewer (a fraction shares one), or give the address of a cluster that has them.",
             )
@@ -234,7 +234,7 @@ def _threaded_outcome(task: Task, config: Any, threads: int) -> Record | Failure
     return _quiet_outcome(task, config)
 
 
-def _ended(future: Future[Record | Failure]) -> Record | Failure | None:
+def _result(future: Future[Record | Failure]) -> Record | Failure | None:
     """What became of a task in another process; None if that process died."""
     try:
         return future.result()
@@ -244,7 +244,7 @@ def _ended(future: Future[Record | Failure]) -> Record | Failure | None:
         return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-def _begin(held: Connection, threads: int) -> None:
+def _start(held: Connection, threads: int) -> None:
     """The first thing a worker does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the sweeping process alone decides
     torch.set_num_threads(threads)
@@ -304,7 +304,7 @@ def _ray() -> Any:
         return import_module("ray")
     except ImportError as error:
         raise ArgumentError(
-            "The workers 'ray' were asked for, and ray is not installed.",
+            "The workers 'ray' were requested, and ray is not installed.",
             "ritz does not need it otherwise.",
             "Install it: pip install 'ritz[ray]'",
             "Or use the processes of this machine: workers='processes'.",

@@ -34,8 +34,8 @@ def archive_contents(source: Source, names: Sequence[str], folder: str | Path | 
     if (contents := _local_contents(source, names, folder)) is not None:
         return contents
     archive = next(iter(source.files))
-    given = sources.user_folder(folder)
-    for place in [*([] if given is None else [given]), *sources.places(source, folder)]:
+    own = sources.user_folder(folder)
+    for place in [*([] if own is None else [own]), *sources.places(source, folder)]:
         if (place / archive).is_file():
             return _unpack_archive(place / archive, names)
     home = sources.writable_home(source)

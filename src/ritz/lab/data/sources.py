@@ -119,8 +119,8 @@ def user_folder(folder: str | Path | None) -> Path | None:
 
 def places(source: Source, folder: str | Path | None) -> Iterator[Path]:
     """The folders that may hold the files, the user's before the cache; only those that exist."""
-    given = user_folder(folder)
-    named = [] if given is None else [given / name for name in source.folders]
+    own = user_folder(folder)
+    named = [] if own is None else [own / name for name in source.folders]
     yield from (place for place in [*named, cache_folder() / source.folders[0]] if place.is_dir())
 
 

@@ -50,7 +50,12 @@ def tiny_shakespeare(
 
 
 def windows(tokens: Int[Tensor, " n"], context: int, *, stride: int | None = None) -> Examples:
-    """Windows x of `context` tokens, one every `stride`, and the tokens y that follow each of theirs."""
+    """Windows x of `context` tokens, one every `stride`, and the tokens y that follow each of theirs.
+
+    >>> x, y = windows(torch.arange(7), 3)
+    >>> x.tolist(), y.tolist()
+    ([[0, 1, 2], [3, 4, 5]], [[1, 2, 3], [4, 5, 6]])
+    """
     if len(tokens) <= context or context < 1 or (stride is not None and stride < 1):
         raise ArgumentError(
             f"Windows of {context} tokens, one every {stride}, were to be cut from a text of {len(tokens)}.",

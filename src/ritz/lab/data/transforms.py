@@ -60,16 +60,20 @@ def whiten_by_qr(X: Float[Tensor, "N d"], sigma_x: float = 1.0) -> Float[Tensor,
 
 
 def one_hot(y: Int[Tensor, " N"], num_classes: int | None = None, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Labels as rows of zeros with a one: (N, C), C being one more than the largest label unless given."""
+    """Labels as rows of zeros with a one: (N, C), C being one more than the largest label unless given.
+
+    >>> one_hot(torch.tensor([2, 0])).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
     _check_labels(y)
-    found = int(y.max()) + 1
-    if num_classes is not None and num_classes < found:
+    least = int(y.max()) + 1
+    if num_classes is not None and num_classes < least:
         raise DataError(
-            f"The labels go up to {found - 1}, for {num_classes} classes.",
+            f"The labels go up to {least - 1}, for {num_classes} classes.",
             "A label is the index of its class, counted from 0.",
-            f"Give num_classes={found} or more.",
+            f"Give num_classes={least} or more.",
         )
-    return F.one_hot(y.long(), num_classes or found).to(dtype)
+    return F.one_hot(y.long(), num_classes or least).to(dtype)
 
 
 def flattened(data: Examples) -> Examples:
@@ -123,7 +127,7 @@ def subsample(
             "Give per_class or total.",
         )
     if per_class is None:
-        return _chosen(data, [_some(torch.arange(len(data.x)), int(total or 0), "in all", generator)])
+        return _selection(data, [_some(torch.arange(len(data.x)), int(total or 0), "in all", generator)])
     _check_labels(data.y)
     num_classes = int(data.y.max()) + 1
     counts = [per_class] * num_classes if isinstance(per_class, int) else list(per_class)
@@ -134,8 +138,8 @@ def subsample(
             "Give one number for all classes, or one for each.",
         )
     members = [(data.y == c).nonzero().flatten().cpu() for c in range(num_classes)]
-    wanted = enumerate(zip(members, counts, strict=True))
-    return _chosen(data, [_some(rows, count, f"of class {c}", generator) for c, (rows, count) in wanted])
+    pairs = enumerate(zip(members, counts, strict=True))
+    return _selection(data, [_some(rows, count, f"of class {c}", generator) for c, (rows, count) in pairs])
 
 
 def imbalanced(data: Examples, *, alpha_max: float, total: int, generator: torch.Generator | None = None) -> Examples:
@@ -170,7 +174,7 @@ def _some(rows: Int[Tensor, " m"], count: int, where: str, generator: torch.Gene
     return rows[torch.randperm(len(rows), generator=generator, device=generator.device).cpu()[:count]]
 
 
-def _chosen(data: Examples, rows: Sequence[Int[Tensor, " _"]]) -> Examples:
+def _selection(data: Examples, rows: Sequence[Int[Tensor, " _"]]) -> Examples:
     order = torch.cat(list(rows)).sort().values
     if not len(order):
         raise DataError("No example was kept.", "Data must not be empty.", "Ask for at least one.")
@@ -182,6 +186,6 @@ def _check_labels(y: Shaped[Tensor, "..."]) -> None:
     if y.ndim != 1 or not len(y) or y.is_floating_point() or int(y.min()) < 0:
         raise DataError(
             f"The labels have shape {tuple(y.shape)} and dtype {y.dtype}.",
-            "Classes are told by whole numbers from 0 on, one for each example.",
+            "Classes are whole numbers from 0 on, one for each example.",
             "Pass integer labels; one_hot rows become labels again by argmax(1).",
         )

@@ -32,7 +32,11 @@ class Alignments:
 
 
 def norms(W: Float[Tensor, "*B m n"]) -> Norms:
-    """‖W‖_F, ‖W‖₂ and ‖W‖_*; NaN where W has entries that are not finite."""
+    """‖W‖_F, ‖W‖₂ and ‖W‖_*; NaN where W has entries that are not finite.
+
+    >>> norms(torch.diag(torch.tensor([3.0, 4.0])))
+    Norms(frobenius=tensor(5.), spectral=tensor(4.), nuclear=tensor(7.))
+    """
     sigma = _singular_values(W)
     return Norms(sigma.square().sum(-1).sqrt(), sigma.amax(-1), sigma.sum(-1))
 

@@ -87,4 +87,4 @@ def self_attention(
         for parameter in part.parameters(recurse=False):
             build.fill_normal(parameter, deviation, generator)
 
-    return build.built(layout, draw, generator=generator, device=device, dtype=dtype)
+    return build.network(layout, draw, generator=generator, device=device, dtype=dtype)

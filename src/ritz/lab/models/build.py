@@ -12,7 +12,7 @@ Model = TypeVar("Model", bound=nn.Module)
 Draw = Callable[[nn.Module, torch.Generator], None]
 
 
-def built(
+def network(
     layout: Callable[[], Model],
     draw: Draw,
     *,
@@ -65,5 +65,9 @@ def fill_normal(target: Tensor, deviation: float, generator: torch.Generator) ->
 
 
 def parameter_count(model: nn.Module) -> int:
-    """How many numbers the model learns, shared ones counted once."""
+    """How many numbers the model learns, shared ones counted once.
+
+    >>> parameter_count(nn.Linear(3, 2))
+    8
+    """
     return sum(parameter.numel() for parameter in model.parameters())

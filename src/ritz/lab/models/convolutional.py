@@ -49,7 +49,7 @@ def vgg11(
     def layout() -> nn.Sequential:
         return nn.Sequential(*_vgg_features(num_channels), nn.Flatten(), *_vgg_classifier(num_classes))
 
-    return build.built(layout, _draw_vgg, generator=generator, device=device, dtype=dtype)
+    return build.network(layout, _draw_vgg, generator=generator, device=device, dtype=dtype)
 
 
 def _vgg_features(num_channels: int) -> list[nn.Module]:
@@ -131,7 +131,7 @@ def resnet18(
     """
     stages = [Stage(64, 2, 1), Stage(128, 2, 2), Stage(256, 2, 2), Stage(512, 2, 2)]
     layout = partial(_resnet, stages, num_channels, num_classes, projected=True)
-    return build.built(layout, _draw_resnet, generator=generator, device=device, dtype=dtype)
+    return build.network(layout, _draw_resnet, generator=generator, device=device, dtype=dtype)
 
 
 def resnet20(
@@ -148,7 +148,7 @@ def resnet20(
     """
     stages = [Stage(16, 3, 1), Stage(32, 3, 2), Stage(64, 3, 2)]
     layout = partial(_resnet, stages, num_channels, num_classes, projected=False)
-    return build.built(layout, _draw_resnet, generator=generator, device=device, dtype=dtype)
+    return build.network(layout, _draw_resnet, generator=generator, device=device, dtype=dtype)
 
 
 def _resnet(stages: Sequence[Stage], num_channels: int, num_classes: int, *, projected: bool) -> nn.Sequential:

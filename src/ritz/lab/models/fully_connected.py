@@ -59,24 +59,28 @@ def mlp(
 
     PyTorch's default weights, unless a `parametrization` is given: one of `lab.init` (`init.maximal_update`), what it
     returned, or a list of weights (`init.balanced(…)`); biases start at zero then.
+
+    >>> model = mlp((64, 32, 10), activation="tanh", generator=torch.Generator().manual_seed(0))
+    >>> model(torch.zeros(5, 64)).shape
+    torch.Size([5, 10])
     """
     check_widths(widths)
     check_activation(activation)
-    chosen = _chosen(parametrization, widths, generator)
+    start = _start(parametrization, widths, generator)
 
     def layout() -> nn.Sequential:
         layers: list[nn.Module] = []
         for index, (before, after) in enumerate(pairwise(widths)):
             layers.append(nn.Linear(before, after, bias=bias))
-            if chosen is not None and chosen.multipliers[index] != 1.0:
-                layers.append(Scaled(chosen.multipliers[index]))
+            if start is not None and start.multipliers[index] != 1.0:
+                layers.append(Scaled(start.multipliers[index]))
             if activation != "linear" and index < len(widths) - 2:
                 layers.append(_LAYERS[activation]())
         return nn.Sequential(*layers)
 
-    model = build.built(layout, build.default, generator=generator, device=device, dtype=dtype)
-    if chosen is not None and torch.device(device).type != "meta":
-        _set_weights(model, chosen.weights)
+    model = build.network(layout, build.default, generator=generator, device=device, dtype=dtype)
+    if start is not None and torch.device(device).type != "meta":
+        _set_weights(model, start.weights)
     return model
 
 
@@ -161,7 +165,7 @@ def scalar_network(
 ) -> ScalarNetwork:
     """f(x) = ⟨w, φ(v x)⟩ in the standard parametrisation: v ~ N(0, 1), w ~ N(0, 1/m)."""
     layout = lambda: ScalarNetwork(width, activation)
-    return build.built(layout, _draw_scalar, generator=generator, device=device, dtype=dtype)
+    return build.network(layout, _draw_scalar, generator=generator, device=device, dtype=dtype)
 
 
 def bias_network(
@@ -173,7 +177,7 @@ def bias_network(
 ) -> BiasNetwork:
     """f(x) = ⟨w, v x + b⟩ in the standard parametrisation of two inputs, x and 1: v, b ~ N(0, 1/2), w ~ N(0, 1/m)."""
     layout = lambda: BiasNetwork(width)
-    return build.built(layout, _draw_scalar, generator=generator, device=device, dtype=dtype)
+    return build.network(layout, _draw_scalar, generator=generator, device=device, dtype=dtype)
 
 
 def check_activation(activation: str) -> None:
@@ -194,23 +198,23 @@ def _draw_scalar(part: nn.Module, generator: torch.Generator) -> None:
         build.fill_normal(part.w, len(part.w) ** -0.5, generator)
 
 
-def _chosen(
+def _start(
     given: Recipe | Parametrization | Sequence[Tensor] | None, widths: Sequence[int], generator: torch.Generator
 ) -> Parametrization | None:
     if given is None or isinstance(given, Parametrization):
-        found = given
+        start = given
     elif callable(given):
-        found = given(widths, generator=generator)
+        start = given(widths, generator=generator)
     else:
-        found = Parametrization(list(given), [1.0] * len(given), [1.0] * len(given))
-    wanted = [(after, before) for before, after in pairwise(widths)]
-    if found is not None and [tuple(W.shape) for W in found.weights] != wanted:
+        start = Parametrization(list(given), [1.0] * len(given), [1.0] * len(given))
+    shapes = [(after, before) for before, after in pairwise(widths)]
+    if start is not None and [tuple(W.shape) for W in start.weights] != shapes:
         raise ArgumentError(
-            f"The weights have shapes {[tuple(W.shape) for W in found.weights]}.",
-            f"A network of widths {list(widths)} has layers {wanted}, out × in.",
+            f"The weights have shapes {[tuple(W.shape) for W in start.weights]}.",
+            f"A network of widths {list(widths)} has layers {shapes}, out × in.",
             "Draw them for the same widths.",
         )
-    return found
+    return start
 
 
 @torch.no_grad()

@@ -60,17 +60,17 @@ def gpt2(
 
 
 def _translated(name: str, value: Tensor) -> tuple[str, Tensor]:
-    found = _PATTERN.fullmatch(name)
-    if found is None or found["name"] not in _NAMES:
+    match = _PATTERN.fullmatch(name)
+    if match is None or match["name"] not in _NAMES:
         raise ModelError(
             f"The weights hold {name!r}.",
             "GPT-2 has no such part, so this is another model, or another naming of it.",
             "Give the state dict of transformers.GPT2LMHeadModel, or the model.safetensors published with it.",
         )
-    ours = _NAMES[found["name"]]
-    path = f"blocks.{found['block']}.{ours}" if found["block"] is not None else ours
-    turned = found["kind"] == "weight" and ours.split(".")[-1] in _TRANSPOSED
-    return f"{path}.{found['kind']}", value.T.contiguous() if turned else value
+    ours = _NAMES[match["name"]]
+    path = f"blocks.{match['block']}.{ours}" if match["block"] is not None else ours
+    turned = match["kind"] == "weight" and ours.split(".")[-1] in _TRANSPOSED
+    return f"{path}.{match['kind']}", value.T.contiguous() if turned else value
 
 
 def _config(state: Mapping[str, Tensor], num_heads: int | None) -> GPTConfig:

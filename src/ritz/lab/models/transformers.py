@@ -166,7 +166,7 @@ def gpt(
         else:
             build.fill_norm(part)
 
-    return build.built(lambda: GPT(config), draw, generator=generator, device=device, dtype=dtype)
+    return build.network(lambda: GPT(config), draw, generator=generator, device=device, dtype=dtype)
 
 
 def without_attention(config: GPTConfig) -> GPTConfig:
@@ -199,11 +199,11 @@ def attention_on_first_token(model: GPT, tokens: Int[Tensor, "b n"], *, heads: C
 
     Singh et al. (2026), App. D.1.6 has 0.32 for GPT-2 as it is. The first position looks at nothing but itself.
     """
-    found: list[Tensor] = []
+    shares: list[Tensor] = []
 
     def note(attention: nn.Module, inputs: tuple[Tensor]) -> None:
         assert isinstance(attention, CausalAttention)
-        found.append(attention.weights(*inputs)[:, list(heads), :, 0].double().mean())
+        shares.append(attention.weights(*inputs)[:, list(heads), :, 0].double().mean())
 
     hooks = [attention.register_forward_pre_hook(note) for attention in _attentions(model)]
     try:
@@ -211,7 +211,7 @@ def attention_on_first_token(model: GPT, tokens: Int[Tensor, "b n"], *, heads: C
     finally:
         for hook in hooks:
             hook.remove()
-    return float(torch.stack(found).mean())
+    return float(torch.stack(shares).mean())
 
 
 def sink_bias(model: GPT, tokens: Int[Tensor, "b n"], target: float, *, heads: Collection[int] = (0,)) -> float:

@@ -69,6 +69,10 @@ def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*c N K"]) -> Equiva
 
     So its gradient and Hessian are the same, too, for a fraction of the cost. The last example has the input 0 and
     carries what no linear map can fit. Exact in all derivatives; not for networks that are not linear in x.
+
+    >>> X, Y = torch.randn(100, 3), torch.randn(100, 2)
+    >>> [tuple(part.shape) for part in compressed(X, Y)]
+    [(4, 3), (4, 2)]
     """
     _check_data(X, Y)
     rows = _rows(X, Y)

@@ -50,6 +50,11 @@ def train(
         schedule: Multiplies the learning rates of the optimiser; `HALVING`, `Annealing()`, `Plateau`, `Cosine`.
         clip: The largest norm of a gradient.
         save_seconds: The least time between two writings of the file.
+
+    >>> model, data = nn.Linear(1, 1), (torch.ones(2, 1), torch.ones(2, 1))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> [pause.epoch for pause in train(model, nn.MSELoss(), data, optimizer, num_epochs=3)]
+    [1, 2, 3]
     """
     check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
     check_positive(clip=clip)

@@ -12,9 +12,9 @@ from torch import Tensor
 from ...errors import ArgumentError
 
 
-def learning_rates(given: float | Tensor, shape: torch.Size, device: torch.device) -> Float[Tensor, "*B"]:
+def learning_rates(numbers: float | Tensor, shape: torch.Size, device: torch.device) -> Float[Tensor, "*B"]:
     """One for each network of a stack of this shape, from one for all or one for each."""
-    rates = torch.as_tensor(given, dtype=torch.float64, device=device)
+    rates = torch.as_tensor(numbers, dtype=torch.float64, device=device)
     if rates.ndim and rates.shape != shape:
         raise ArgumentError(
             f"Learning rates of shape {tuple(rates.shape)} were given.",
@@ -23,7 +23,7 @@ def learning_rates(given: float | Tensor, shape: torch.Size, device: torch.devic
         )
     if not bool((rates.isfinite() & (rates >= 0)).all()):
         raise ArgumentError(
-            f"The learning rate {given} was given.",
+            f"The learning rate {numbers} was given.",
             "A negative one climbs instead of descending, and NaN leads nowhere.",
             "Give numbers that are finite and not negative.",
         )
