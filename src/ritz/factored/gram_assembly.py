@@ -15,7 +15,7 @@ from ..layers.capture import Layers
 from ..layers.jacobian_rows import Rows, cotangents, row_bytes, rows_of
 from ..risk.batches import Batch
 from ..risk.class_terms import Terms, terms
-from ..risk.losses import CrossEntropy, complement
+from ..risk.losses import CrossEntropy, complement_of_root
 from ..risk.risk import Risk
 
 
@@ -73,7 +73,7 @@ def _root(risk: Risk, z: Tensor, targets: Tensor) -> Float[Tensor, "t K r"]:
     if not _has_labels(risk):
         return risk.loss.square_root(z, targets) / risk.total_weight**0.5
     own = terms(risk, z, targets)
-    return (own.weights.sqrt()[:, :, None] * complement(own.probabilities)).to(z.dtype)
+    return (own.weights.sqrt()[:, :, None] * complement_of_root(own.probabilities)).to(z.dtype)
 
 
 def _has_labels(risk: Risk) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError, DataError
 from ..risk.class_terms import Terms
-from ..risk.losses import complement
+from ..risk.losses import complement_of_root
 
 Part = Literal["between_class", "cross_class", "own_class", "within"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -22,9 +22,9 @@ def directions(classes: Terms, parts: Sequence[Part]) -> Float[Tensor, "m s"]:
 
     With a row √w g for every would-be label c' of every example, the mean of a group of rows is a projection on the
     vector √w of that group. Groups are the examples of a class c with the same c', whose means are g_cc'; the means
-    g_c are those over c' ≠ c of a class. `complement` takes those C rows of an example to the C - 1 that K has.
+    g_c are those over c' ≠ c of a class. `complement_of_root` takes those C rows of an example to the C - 1 that K has.
     """
-    count, basis = classes.probabilities.shape[1], complement(classes.probabilities)
+    count, basis = classes.probabilities.shape[1], complement_of_root(classes.probabilities)
     columns = [basis.new_zeros(basis.shape[0] * basis.shape[2], 0)]
     for label in classes.present():
         members = classes.members(label)
@@ -44,7 +44,7 @@ def _combinations(weights: Float[Tensor, " C"], label: int, parts: Sequence[Part
     shares = weights[others] / weights[others].sum() if weights[others].sum() > 0 else weights[others]
     columns = {
         "between_class": unit[:, others] @ shares.sqrt()[:, None],
-        "cross_class": unit[:, others] @ complement(shares[None])[0],
+        "cross_class": unit[:, others] @ complement_of_root(shares[None])[0],
         "own_class": unit[:, [label]],
     }
     return torch.cat([unit[:, :0], *(column for part, column in columns.items() if part in parts)], 1)

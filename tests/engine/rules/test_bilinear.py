@@ -83,5 +83,5 @@ def test_images_stored_channels_last_stay_so(normal):
     w = normal(4, 2, 3, 3)
     with EfficientRules(second=False):
         y = F.conv2d(x, w, padding=1)
-    for found in (y, *torch.autograd.grad(y.sum(), [x, w])):
-        assert found.is_contiguous(memory_format=torch.channels_last)
+    for tensor in (y, *torch.autograd.grad(y.sum(), [x, w])):
+        assert tensor.is_contiguous(memory_format=torch.channels_last)

@@ -50,7 +50,7 @@ class Autodiff(Loss):
         return lambda u: torch.autograd.grad(slope, z, u, retain_graph=True)[0]
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
-        """By the eigenvectors of each term's Hessian, found from one product per output."""
+        """By the eigenvectors of each term's Hessian, from one product per output."""
         dim = -1 if z.ndim == 1 else self.class_dim
         rows = lambda t: term_rows(t if t.ndim == 1 else t.movedim(dim, -1))
         product, (count, width) = self.curvature(z, y), rows(z).shape

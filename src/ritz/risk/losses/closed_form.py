@@ -71,7 +71,7 @@ class CrossEntropy(Loss):
         p, mass = self._rows(z).softmax(-1), self.masses(z, y)
         if bool((mass < 0).any()):
             raise not_convex(float(mass.min()))
-        return mass.sqrt()[:, None, None] * p.sqrt()[:, :, None] * complement(p)
+        return mass.sqrt()[:, None, None] * p.sqrt()[:, :, None] * complement_of_root(p)
 
     def masses(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         """a of every term, whose Hessian is a (diag(p) - p pᵀ): one, but for class weights and ignored labels."""
@@ -251,7 +251,7 @@ class BinaryCrossEntropy(Loss):
         return (positive + negative) * z.sigmoid() * (-z).sigmoid()
 
 
-def complement(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"]:
+def complement_of_root(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"]:
     """Q with QᵀQ = I and Qᵀ√p = 0 for probabilities p, r = C - 1: the Householder reflection of √p, without its image.
 
     It takes √p to the class of largest p, so that nothing cancels: every entry is right to its last digits.
