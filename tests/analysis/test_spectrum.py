@@ -1,6 +1,8 @@
 """The analysis of a model against the dense matrix it stands for."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -234,3 +236,17 @@ def test_any_name_of_a_layer_is_measured_and_drawn():
     legend = analysis.draw(record).axes[2].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == list(model._modules)
     assert not any(text.get_parse_math() for text in legend.get_texts())
+
+
+def test_to_measure_needs_no_picture_library():
+    """In a process of its own: here, other tests have drawn."""
+    code = (
+        "import sys, torch\n"
+        "from ritz import Risk, analysis\n"
+        "x, y = torch.eye(2), torch.tensor([0, 1])\n"
+        "risk = Risk(torch.nn.Linear(2, 2), torch.nn.CrossEntropyLoss(), (x, y))\n"
+        "record = analysis.spectrum.run(risk, analysis.spectrum.Settings(num_probes=2, num_steps=2))\n"
+        "assert analysis.classes.run and 'matplotlib' not in sys.modules\n"
+        "assert analysis.spectrum.draw(record) and 'matplotlib' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)

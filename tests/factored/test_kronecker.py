@@ -337,16 +337,29 @@ def test_a_sum_over_many_parameters_has_a_quadrature(build, monkeypatch):
         assert abs(ours.moment(degree) - float((dense**degree).mean())) < 4 * error
 
 
+@pytest.mark.parametrize("build", [kfac, cfac, khatri_rao_kfac, khatri_rao_cfac])
+def test_factorisations_multiply_as_operators_do(build):
+    risk, _, _ = risk_of("cnn")
+    found = build(risk)
+    V = torch.randn(risk.size, 2, generator=torch.Generator().manual_seed(0), dtype=risk.dtype)
+    close(found @ V, found.operator.dense() @ V)
+    close(found @ V[:, 0], (found @ V)[:, 0])
+    for layer in found.layers.values() if isinstance(found.layers, dict) else ():
+        close(layer @ V[: layer.size], layer.operator.dense() @ V[: layer.size])
+
+
 def test_factors_of_few_examples_are_multiplied_as_thin_ones():
     generator = torch.Generator().manual_seed(0)
     rows = lambda count, width: torch.randn(count, width, generator=generator, dtype=torch.float64)
-    (D, H), M = (X.T @ X for X in (rows(5, 4), rows(3, 9))), rows(4, 9)[..., None]
+    (D, Phi), M = (X.T @ X for X in (rows(5, 4), rows(3, 9))), rows(4, 9)[..., None]
     thin, thick = (
-        kronecker_products.thin(D, H, False),
-        kronecker_products.thin(D, H + torch.eye(9), False),
+        kronecker_products.thin(D, Phi, False),
+        kronecker_products.thin(D, Phi + torch.eye(9), False),
     )
     assert thin[2] and thin[1].shape == (9, 3) and not thick[2]
-    torch.testing.assert_close(kronecker_products.product([thin], M)[..., 0], D @ M[..., 0] @ H, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        kronecker_products.product([thin], M)[..., 0], D @ M[..., 0] @ Phi, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_parameters_without_influence_have_a_block_of_zeros():

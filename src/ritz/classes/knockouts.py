@@ -18,7 +18,12 @@ Matrix = TypeVar("Matrix", Tensor, Operator)
 
 
 def subtract(A: Matrix, B: Matrix) -> Matrix:
-    """A - B, the subtraction knockout A ⊖ B of two matrices of any shape, or of two operators. Definition 3.1."""
+    """A - B, the subtraction knockout A ⊖ B of two matrices of any shape, or of two operators. Definition 3.1.
+
+    >>> A, B = torch.diag(torch.tensor([3.0, 2.0])), torch.diag(torch.tensor([1.0, 0.0]))
+    >>> subtract(A, B).diagonal()
+    tensor([2., 2.])
+    """
     _check_kinds(A, B)
     if isinstance(A, Tensor) and isinstance(B, Tensor):
         _check_matrices(A, B)
@@ -32,6 +37,10 @@ def project(A: Matrix, B: Matrix, *, tolerance: float | None = None) -> Matrix:
     the largest count as non-zero, by default min(max(shape), 64) · eps: with all singular vectors, as Definition 3.2
     reads for matrices that are not square, nothing would be left. For an operator they are those of its factor, so
     that eigenvalues of B as small as the square of that still count.
+
+    >>> A, B = torch.diag(torch.tensor([3.0, 2.0])), torch.diag(torch.tensor([1.0, 0.0]))
+    >>> project(A, B).diagonal()
+    tensor([0., 2.])
     """
     _check_kinds(A, B)
     _check_tolerance(tolerance)

@@ -68,6 +68,12 @@ def khatri_rao_kfac(risk: Risk) -> KhatriRao:
 
     Positions of different layers do not correspond to each other, so they are reduced before the product: φ is the
     mean over an example's positions, δ the sum. At one position, the diagonal blocks are those of `kfac`.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> khatri_rao_kfac(risk)
+    KhatriRao(n = 4: 1 × (2² ⊙ 2²) of 0)
     """
     return _across(risk, 1)
 
@@ -76,6 +82,12 @@ def khatri_rao_cfac(risk: Risk) -> KhatriRao:
     """G ≈ Σ_c π_c Δ_c ⊙ Φ_c for all layers at once. Papyan (2020), Def. 7.2, with n_c/N and without 1/(NC).
 
     With one example per class, and one position in every layer, it is G itself. Positions as in `khatri_rao_kfac`.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> khatri_rao_cfac(risk)
+    KhatriRao(n = 4: 2 × (2² ⊙ 2²) of 0)
     """
     return _across(risk, class_count(risk))
 

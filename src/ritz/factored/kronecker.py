@@ -129,6 +129,12 @@ def kfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     Args:
         joint: Take weight and bias as one matrix [W b], with a feature that is always one. False sets the blocks
             between weight and bias to zero.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> kfac(risk), (kfac(risk) @ torch.tensor([1.0, 2.0, 0.0, 0.0]).double()).tolist()
+    (Kronecker(n = 4: 0), [0.125, 0.25, -0.125, -0.25])
     """
     return _layerwise(risk, 1, joint=joint)
 
@@ -139,6 +145,12 @@ def cfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     Φ_c is the mean of φφᵀ over the examples of class c, Δ_c that of Σ_{c'} p_{c'} δδᵀ, so that Σ_c π_c Δ_c = Δ. With
     one example per class, and one position, it is G^l itself (for weight and bias jointly). Class weights of the loss
     are part of π_c. Positions and `joint` as in `kfac`. Papyan (2020), Def. 7.2, with n_c/N and without 1/(NC).
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> cfac(risk).layers["0"], (cfac(risk) @ torch.tensor([1.0, 2.0, 0.0, 0.0]).double()).tolist()
+    (KroneckerLayer(0: 2 × (2² ⊗ 2²)), [0.125, 0.25, -0.125, -0.25])
     """
     return _layerwise(risk, class_count(risk), joint=joint)
 

@@ -33,6 +33,11 @@ def density(
     A stem is as high as one eigenvalue smoothed like the rest: 1/(n σ √2π). The band is two standard errors over
     the probes. The axis ends a decade below one eigenvalue: what lies there is only the tail of a Gaussian. Unless
     given, the width is the spectrum's own, or a 300th of the range where that is larger: what a picture can show.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> spectrum = ritz.Spectrum.of_eigenvalues(torch.tensor([0.1, 0.2, 0.3, 5.0]))
+    >>> density(ax, spectrum, outliers=1).get_legend_handles_labels()[1]
+    ['1 outlier']
     """
     width = _visible_width(spectrum) if width is None else width
     values, bulk = spectrum.split(outliers) if outliers else (torch.empty(0), spectrum)
@@ -53,7 +58,13 @@ def log_spectrum(
     band: bool = True,
     **style: Any,
 ) -> Axes:
-    """The density of log(|λ| + floor), over |λ| + floor on a logarithmic axis; exact zeros gather at the floor."""
+    """The density of log(|λ| + floor), over |λ| + floor on a logarithmic axis; exact zeros gather at the floor.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> spectrum = ritz.Spectrum.of_eigenvalues(torch.tensor([0.1, 0.2, 0.3, 5.0]))
+    >>> log_spectrum(ax, spectrum).get_xscale()
+    'log'
+    """
     floor = spectrum.floor if floor is None else floor
     width = spectrum.log_width(floor) if width is None else width
     u = spectrum.log_grid(width=width, floor=floor)
@@ -72,6 +83,11 @@ def comparison(
 
     A legend above the axes names them. More than seven are coloured from the first (dark) to the last (light), and
     only these two are named.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> spectrum = ritz.Spectrum.of_eigenvalues(torch.tensor([0.1, 0.2, 0.3, 5.0]))
+    >>> [text.get_text() for text in comparison(ax, {"before": spectrum, "after": spectrum}).get_legend().get_texts()]
+    ['before', 'after']
     """
     draw, many = log_spectrum if log else density, len(spectra) > len(COLOURS)
     shades, named = matplotlib.colormaps["viridis"], dict[str, Line2D]()
@@ -93,7 +109,13 @@ def comparison(
 
 
 def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style: Any) -> Axes:
-    """How many eigenvalues there are per decade of |λ|, both axes logarithmic; those below the floor are not shown."""
+    """How many eigenvalues there are per decade of |λ|, both axes logarithmic; those below the floor are not shown.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> spectrum = ritz.Spectrum.of_eigenvalues(torch.tensor([0.1, 0.2, 0.3, 5.0]))
+    >>> counts(ax, spectrum, floor=1e-3, width=0.1).get_ylabel()
+    'per decade'
+    """
     end = math.log(max(*map(abs, spectrum.range), floor)) + 4 * width
     u = torch.linspace(math.log(floor), end, 2000, dtype=torch.float64)
     y = spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=1e-9 * floor)

@@ -46,6 +46,10 @@ def panels(
 
     `shared` axes have one scale and one range. It is the last line of a notebook's cell that is shown: end it with
     `figure`.
+
+    >>> figure, axes = panels(2)
+    >>> len(axes), figure.get_size_inches().tolist()
+    (2, [7.2, 2.8])
     """
     with matplotlib.rc_context(_RC):
         figure = ShownFigure(figsize=(width * columns, height * rows), layout="constrained")
@@ -54,7 +58,12 @@ def panels(
 
 
 def empty(ax: Axes) -> Axes:
-    """A panel of eigenvalues that are zero, for which a logarithmic axis has no place."""
+    """A panel of eigenvalues that are zero, for which a logarithmic axis has no place.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> empty(ax).texts[0].get_text()
+    'all are zero'
+    """
     ax.text(0.5, 0.5, "all are zero", ha="center", color="0.5", fontsize="small", transform=ax.transAxes)
     ax.minorticks_off()
     ax.set(xticks=[], yticks=[])

@@ -17,6 +17,10 @@ def eigenvalues(ax: Axes, measured: Float[Tensor, " k"], predicted: Float[Tensor
     """Measured eigenvalues against those of a closed form, both sorted; what lies on the diagonal agrees.
 
     The axes are logarithmic where all are positive and span more than two decades.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> eigenvalues(ax, torch.tensor([1.0, 3.0]), torch.tensor([1.1, 2.9])).get_ylabel()
+    'eigenvalue, measured'
     """
     if measured.shape != predicted.shape or measured.ndim != 1:
         raise ArgumentError(
@@ -42,6 +46,10 @@ def knockout(
 
     They are paired by rank. What the knockout leaves unchanged lies on the identity line, and what it takes down lies
     above it. Pairs of which one is not above `zero` are not drawn. Papyan (2020), Figs. 7, 9, 13.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> knockout(ax, torch.tensor([9.0, 2.0, 1.0]), torch.tensor([2.0, 2.0, 1.0]), top=1).lines[-1].get_xdata().shape
+    (1,)
     """
     x, y = (values.detach().cpu().double() for values in (after, before))
     seen = (x > zero) & (y > zero)

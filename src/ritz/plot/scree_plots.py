@@ -16,7 +16,12 @@ from .figures import COLOURS, empty
 
 
 def scree(ax: Axes, values: Float[Tensor, " k"], *, residuals: Float[Tensor, " k"] | None = None, **style: Any) -> Axes:
-    """|λ| by rank, largest first, on a logarithmic axis; hollow where λ is negative, with residuals as error bars."""
+    """|λ| by rank, largest first, on a logarithmic axis; hollow where λ is negative, with residuals as error bars.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> scree(ax, torch.tensor([5.0, -4.0, 1.0])).get_ylabel()
+    '|λ|, hollow: λ < 0'
+    """
     signed = values.detach().cpu().double().numpy()
     order = np.argsort(-np.abs(signed), kind="stable")
     signed, rank = signed[order], np.arange(1, len(signed) + 1)
@@ -42,6 +47,10 @@ def screes(
     """Several lists of eigenvalues by rank, both axes logarithmic; the whisker beside them shows a range.
 
     Values that are not above `zero` are not drawn. Papyan (2020), Figs. 8 and 10.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> screes(ax, {"Φ": torch.tensor([3.0, 1.0]), "Φ_class": torch.tensor([2.0])}).get_legend_handles_labels()[1]
+    ['Φ', 'Φ_class']
     """
     for colour, (name, values) in zip((COLOURS[0], COLOURS[3], "0.55"), curves.items(), strict=False):
         values = values[values > zero].detach().cpu()

@@ -47,6 +47,12 @@ def run(
 
     What this model does not have, or what would cost too much, is left out, and `scalars["notes"]` says why. `source`
     is kept in the record's config: where the risk comes from, in the caller's words.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> run(risk, Settings(num_lines=2)).scalars["counts"]
+    {'outliers': 2, 'mini-bulk': 0, 'bulk': 0, 'zero': 2}
     """
     settings = settings or Settings()
     settings.check()

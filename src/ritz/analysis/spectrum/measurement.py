@@ -30,6 +30,13 @@ def run(
     """Measure a risk, and with `per_layer` each of its layers; all results are in the record.
 
     `source` is kept in the record's config: where the risk comes from, in the caller's words.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> record = run(risk, Settings(num_eigenpairs=1, num_probes=2, num_steps=2))
+    >>> record.arrays["eigenvalues"], record.scalars["num_parameters"]
+    (tensor([0.2500], dtype=torch.float64), 4)
     """
     settings = (settings or Settings()).fitted(risk.size)
     start = time.perf_counter()

@@ -184,6 +184,15 @@ def class_decomposition(risk: Risk) -> ClassDecomposition:
 
     One forward pass for the weights, and one more with C - 1 backward columns for each example: those of its own
     class. About 2C/3 gradients in all.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> classes = class_decomposition(risk)
+    >>> classes
+    ClassDecomposition(C = 2, n = 4, means held)
+    >>> classes.ranks
+    {'between_class': 2, 'cross_class': 0, 'own_class': 2, 'together': 2}
     """
     weights, memory = cross_weights(risk), common_memory(risk)
     if _needed(risk, weights.numel()) <= memory:

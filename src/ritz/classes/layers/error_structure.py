@@ -109,7 +109,14 @@ class ErrorStructure:
 
 
 def backpropagated_errors(risk: Risk) -> dict[str, ErrorStructure]:
-    """The class structure of the errors at every linear layer's and convolution's outputs: C backward passes."""
+    """The class structure of the errors at every linear layer's and convolution's outputs: C backward passes.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> backpropagated_errors(risk)["0"].class_means.tolist()
+    [[0.5, -0.5], [-0.5, 0.5]]
+    """
     layers, linear, C = class_layers(risk, "The class structure of errors")
     check_size(risk, {layer: (C**2, layer.outputs, layer.outputs) for layer in linear}, "Means and moments of errors")
     sums = {layer: Scatter(C**2, (layer.outputs,), risk.device) for layer in linear}

@@ -74,7 +74,14 @@ class FeatureStructure:
 
 
 def features(risk: Risk) -> dict[str, FeatureStructure]:
-    """The class structure of the features that enter every linear layer and convolution of θ: one forward pass."""
+    """The class structure of the features that enter every linear layer and convolution of θ: one forward pass.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> features(risk)["0"].class_means.tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     layers, linear, C = class_layers(risk, "The class structure of features")
     check_size(
         risk, {layer: (C, layer.inputs, layer.inputs) for layer in linear}, "Means and second moments of features"

@@ -88,6 +88,12 @@ def weights(risk: Risk, decay: float) -> dict[str, WeightStructure]:
 
     η is the `weight_decay` of `torch.optim.SGD`, the regulariser (η/2)‖W‖². The `residual` of each result tells
     whether θ is a stationary point, where alone the structure is that of W.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> weights(risk, decay=0.1)["0"].between_class.tolist()  # what the gradient drives W to
+    [[2.5, -2.5], [-2.5, 2.5]]
     """
     check_positive(decay=decay)
     purpose = "The class structure of weights"

@@ -121,6 +121,15 @@ def attribution(
         num_lines: How many of the largest eigenpairs of H and of G; C + 2 unless given.
         exact_rows: Up to so many rows of the Gram matrix, or parameters, the knocked-out spectra are exact; beyond,
             they are Lanczos quadratures.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
+    >>> _ = torch.nn.init.zeros_(model[0].weight)
+    >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
+    >>> result = attribution(risk, num_lines=2)
+    >>> result.counts
+    {'outliers': 2, 'mini-bulk': 0, 'bulk': 0, 'zero': 2}
+    >>> result.findings[1]
+    'The top 2 eigenvectors of G lie in the span of the class means: overlap 1.000.'
     """
     classes = class_decomposition(risk)
     count = min(risk.size, num_lines if num_lines is not None else classes.num_classes + 2)

@@ -1,0 +1,40 @@
+"""Pairs of eigenvalues as they are drawn."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from ritz import plot
+from ritz.errors import ArgumentError
+from tests.plot.curves import curve
+
+
+def test_eigenvalues_are_paired_by_order_with_those_of_a_closed_form(ax):
+    plot.eigenvalues(ax, torch.tensor([3.1, 0.9, 2.0]), torch.tensor([1.0, 2.0, 3.0]))
+    x, y = curve(ax.lines[-1])
+    assert_close(x, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+    assert_close(y, torch.tensor([0.9, 2.0, 3.1], dtype=torch.float64), atol=1e-6, rtol=0)
+    with pytest.raises(ArgumentError, match="paired"):
+        plot.eigenvalues(ax, torch.ones(3), torch.ones(4))
+
+
+@pytest.mark.parametrize(
+    "values, scale", [([1e-4, 1.0], "log"), ([0.5, 1.0], "linear"), ([-1.0, 1.0], "linear"), ([0.0, 0.0], "linear")]
+)
+def test_the_scale_of_eigenvalues_follows_their_signs_and_spread(ax, values, scale):
+    plot.eigenvalues(ax, torch.tensor(values), torch.tensor(values))
+    assert ax.get_xscale() == ax.get_yscale() == scale
+    ax.figure.draw_without_rendering()
+
+
+def test_a_knockout_pairs_eigenvalues_by_rank_and_keeps_what_is_unchanged_on_the_line(ax):
+    before, after = (torch.tensor(v, dtype=torch.float64).exp() for v in ([4.0, 1.0, 0.0], [2.0, 1.0, 0.0]))
+    plot.knockout(ax, before, after, top=1)
+    rest, top = (curve(line) for line in ax.lines[1:])
+    assert_close(torch.stack(top), torch.tensor([[0.5], [1.0]], dtype=torch.float64))
+    assert_close(torch.stack(rest), torch.tensor([[0.25, 0.0], [0.25, 0.0]], dtype=torch.float64))
+
+
+def test_a_knockout_that_leaves_nothing_says_so(ax):
+    plot.knockout(ax, torch.tensor([1.0, 0.5]), torch.tensor([1e-17, 0.0]), top=1, zero=1e-12)
+    assert [text.get_text() for text in ax.texts] == ["nothing is left"]
