@@ -26,7 +26,7 @@ class Config:
     num_epochs: int = 10
 
 
-def measured(config: Config) -> dict[str, object]:
+def measurement(config: Config) -> dict[str, object]:
     """Train one network, and measure it."""
     generator, loss = torch.Generator().manual_seed(config.seed), nn.CrossEntropyLoss()
     data = digits(generator=generator)
@@ -41,5 +41,5 @@ def measured(config: Config) -> dict[str, object]:
 
 if __name__ == "__main__":  # other processes import this file: what starts them must not run there
     configs = [Config(width, seed) for width in (8, 32, 128) for seed in range(3)]
-    for record in sweep(measured, configs, "out/widths", workers="processes"):
+    for record in sweep(measurement, configs, "out/widths", workers="processes"):
         print(record.config, f"{record.scalars['sharpness']:.3g}", f"{record.scalars['accuracy']:.1%}")

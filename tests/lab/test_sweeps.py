@@ -456,6 +456,6 @@ def test_the_example_is_a_whole_experiment(tmp_path, monkeypatch):
     import sweep as example
 
     given = [example.Config(width, seed=0, num_epochs=2) for width in (4, 16)]
-    narrow, wide = sweep(example.measured, given, tmp_path)
+    narrow, wide = sweep(example.measurement, given, tmp_path)
     assert wide.scalars["accuracy"] > narrow.scalars["accuracy"] > 0.2
     assert wide.scalars["sharpness"] == wide.arrays["eigenvalues"].max() > 0
