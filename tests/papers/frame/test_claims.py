@@ -51,7 +51,7 @@ def test_several_numbers_agree_or_the_claim_holds_partly():
 
 
 def judge(statement, *, measured, **said):
-    return Statement(statement, measured=lambda _: measured, **said).judged(Record("", "", {}, {}, {}))
+    return Statement(statement, measured=lambda _: measured, **said).claim(Record("", "", {}, {}, {}))
 
 
 def test_a_claim_carries_its_rule_its_error_and_the_sentence_for_its_verdict():
@@ -93,5 +93,5 @@ def test_a_reason_and_an_error_may_be_of_the_record():
     said = {"paper": "Us 2000", "where": "", "rule": at_most(0.1), "expected": 1.0, "measured": lambda _: 2.0}
     claim = Statement(
         "", **said, why=lambda r: f"width {r.config['width']}", error=lambda r: float(r.config["width"])
-    ).judged(record)
+    ).claim(record)
     assert (claim.why, claim.error) == ("width 3", 3.0)

@@ -38,6 +38,13 @@ def test_the_papers_of_this_package_are_in_order():
         assert name == figure.id and {"smoke"} <= set(figure.presets)
 
 
+def test_what_is_said_about_every_figure_can_be_read_without_a_record():
+    for figure in registry.figures().values():
+        rows = [(row.statement, row.paper, row.where, str(row.rule)) for row in figure.statements]
+        assert rows and all(text.strip() for row in rows for text in row), figure.id
+        assert len(set(rows)) == len(rows), figure.id
+
+
 def test_an_id_is_of_the_folder_it_is_in(folder):
     (folder.parent / "package/fakes/they1999").mkdir()
     (folder.parent / "package/fakes/they1999/__init__.py").write_text("from ..us2000.squares import FIGURES\n")

@@ -22,8 +22,8 @@ def test_a_run_leaves_numbers_claims_and_a_picture(folder):
     assert record.config == {"sides": [1, 2, 3, 4], "scale": 1.0, "name": "squares"}
     assert record.arrays["areas"].tolist() == [1, 4, 9, 16]
     assert record.provenance["seconds"] > 0 and "resumed" not in record.provenance
-    (judged,) = record.claims
-    assert (judged.verdict, judged.measured, judged.rule) == ("yes", 16, "yes if ≥ 4, partly if ≥ 2, else no")
+    (claim,) = record.claims
+    assert (claim.verdict, claim.measured, claim.rule) == ("yes", 16, "yes if ≥ 4, partly if ≥ 2, else no")
     assert "us2000.fig2 laptop: computed in" in result.stdout and "1 yes" in result.stdout
 
 

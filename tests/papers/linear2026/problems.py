@@ -41,6 +41,6 @@ def dense_hessian(weights, X, Y):
 
 def verdicts(name, record):
     paper_figures()[f"linear2026.{name}"].draw(record)
-    claims = paper_figures()[f"linear2026.{name}"].judged(record)
+    claims = paper_figures()[f"linear2026.{name}"].claims(record)
     assert all(claim.why and "nan" not in claim.why for claim in claims if claim.verdict != "yes")
     return [claim.verdict for claim in claims]

@@ -62,7 +62,7 @@ def test_whitenings_are_compared_only_where_columns_are_invented():
     one = np.array([True, False])[:, None, None]
     changed = {"num_inputs": lambda n: np.where(one, n - np.array([0, 131])[:, None], n)}
     changed["rest"] = lambda r: np.where(one, DEFICIENT["rest"](r), r)
-    claims = paper_figures()["linear2026.fig1c"].judged(curves("fig1c", **changed))
+    claims = paper_figures()["linear2026.fig1c"].claims(curves("fig1c", **changed))
     assert [set(claim.measured) for claim in claims[6:8]] == [{"MNIST"}, {"MNIST"}]
     assert claims[5].verdict == "partly" and claims[5].measured == {"MNIST": 131, "CIFAR-10": 0}
 
@@ -90,13 +90,13 @@ def test_figure_2a_says_which_data_sets_diverged_and_rests_on_the_others():
     gone = np.array([False, True])[:, None, None] & np.array([True, False])[:, None]
     without = {key: lambda values: np.where(gone, np.nan, values) for key in ("sharpness", "peak", "residual")}
     record = curves("fig2a", diverged=lambda d: d | gone, **without)
-    claims = paper_figures()["linear2026.fig2a"].judged(record)
+    claims = paper_figures()["linear2026.fig2a"].claims(record)
     assert [claim.verdict for claim in claims] == ["no", "no", "no", "partly", "yes"]
     assert all("without CIFAR-10" in claim.why and "CIFAR-10" not in claim.measured for claim in (claims[0], claims[2]))
     assert "without CIFAR-10" in claims[1].why and claims[1].measured == pytest.approx(1)
     few = np.array([[False] * 5, [True, True, True, False, False]])[:, None]  # two points have no rank correlation
     record = curves("fig2a", sharpness=lambda s: np.where(few, np.nan, s))
-    assert paper_figures()["linear2026.fig2a"].judged(record)[1].measured == pytest.approx(1)
+    assert paper_figures()["linear2026.fig2a"].claims(record)[1].measured == pytest.approx(1)
 
 
 def test_a_formula_that_is_far_too_large_breaks_down_as_one_that_is_far_too_small():
@@ -106,7 +106,7 @@ def test_a_formula_that_is_far_too_large_breaks_down_as_one_that_is_far_too_smal
 
 def test_a_peak_is_compared_with_that_on_white_inputs_and_not_with_the_prediction():
     record = raw_curves(peak=lambda p: 50 * p)
-    assert paper_figures()["linear2026.fig2a"].judged(record)[2].measured == {"MNIST": 1.0, "CIFAR-10": 1.0}
+    assert paper_figures()["linear2026.fig2a"].claims(record)[2].measured == {"MNIST": 1.0, "CIFAR-10": 1.0}
 
 
 @pytest.mark.parametrize("name, count", [("fig2b", 3), ("fig2c", 5)])

@@ -36,7 +36,7 @@ def record_of(figure, result):
 
 
 def verdicts(figure, record):
-    return {claim.statement: claim.verdict for claim in figure.judged(record)}
+    return {claim.statement: claim.verdict for claim in figure.claims(record)}
 
 
 def ended(names, points, finished=1.0):

@@ -54,7 +54,7 @@ def test_claims_about_correlations_are_refused_where_they_are_the_opposite(numbe
         "above": 0.5 * good["above"],
         "trace_error": 1 + good["trace_error"],
     }
-    claims = figure.judged(sweep_record(figure, **changes))
+    claims = figure.claims(sweep_record(figure, **changes))
     assert {claim.verdict for claim in claims} == {"no"}
     assert all(claim.why for claim in claims)
 
@@ -118,7 +118,7 @@ def test_points_that_were_cut_off_are_marked_and_told(number, computed):
         changed = replace(record, arrays=arrays)
         titles = [ax.get_title(loc="left") for ax in figure.draw(changed).axes]
         assert any("not finished in 3 epochs" in title for title in titles) == told
-        claims = [claim for claim in figure.judged(changed) if "initialisation" not in claim.statement]
+        claims = [claim for claim in figure.claims(changed) if "initialisation" not in claim.statement]
         assert all(("Not finished after 3 epochs" in claim.why) == told for claim in claims)
 
 

@@ -63,7 +63,7 @@ def test_claims_about_deep_networks_hold_where_the_product_without_the_last_matr
 @pytest.mark.parametrize("number", range(17, 23))
 def test_claims_about_deep_networks_are_refused_where_it_does_not(number):
     figure = FIGURES[f"singh2026.fig{number}"]
-    claims = figure.judged(deep_record(figure, 0.0, 0.3, 0.3, frobenius=0.1))
+    claims = figure.claims(deep_record(figure, 0.0, 0.3, 0.3, frobenius=0.1))
     assert {claim.verdict for claim in claims} == {"no"}
     assert all(claim.why for claim in claims)
 

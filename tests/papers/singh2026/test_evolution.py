@@ -35,7 +35,7 @@ def test_the_late_phase_is_judged_on_the_cell_that_has_one(computed):
 def test_the_posters_eigenvectors_are_both_asked(computed):
     figure = FIGURES["singh2024.evolution"]
     record = computed(figure)
-    statement = next(one.statement for one in figure.judged(record) if "eigenvectors" in one.statement)
+    statement = next(one.statement for one in figure.claims(record) if "eigenvectors" in one.statement)
     assert verdicts(figure, record)[statement] == "yes"
     assert not np.isnan(record.arrays["linear_printed_residual_2"]).all()
     wrong = record.arrays["linear_printed_residual_2"] + 0.1

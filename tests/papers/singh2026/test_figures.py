@@ -20,7 +20,7 @@ def test_every_figure_is_listed():
 def test_a_figure_runs_draws_and_judges_at_its_smallest(name, computed):
     figure = FIGURES[name]
     record = computed(figure)
-    claims = figure.judged(record)
+    claims = figure.claims(record)
     assert claims and all(claim.verdict in ("yes", "partly", "no") for claim in claims)
     assert all(claim.why for claim in claims if claim.verdict != "yes")
     assert figure.draw(record).axes
@@ -37,6 +37,6 @@ def test_a_figure_is_computed_drawn_and_judged(name, computed, tmp_path):
     record = computed(figure)
     figure.draw(record).savefig(tmp_path / "figure.png", format="png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
-    claims = figure.judged(record)
+    claims = figure.claims(record)
     assert claims and all(claim.why for claim in claims if claim.verdict != "yes")
     assert {claim.paper for claim in claims} <= {PAPER, BEYOND}

@@ -84,13 +84,13 @@ def test_runs_that_never_meet_are_not_compared():
     residual = np.array([[[9, 0.8, 0.6]], [[9, 0.3, 0.1]]])
     record = pretrained(residual / 10, residual=residual)
     assert len(gpt.common_curves(record, "residual")[0]) == 0
-    assert FIGURES["singh2026.fig5"].judged(record)[0].verdict == "no"
+    assert FIGURES["singh2026.fig5"].claims(record)[0].verdict == "no"
 
 
 def test_the_mean_over_the_runs_is_judged_apart_from_each_of_them():
     worse, better = [0.1, *STEPS[::-1]], [0.2, *STEPS[::-1] / 2]
     record = pretrained(np.array([[worse, worse, better], [better, better, worse]]))
-    mean, single = FIGURES["singh2026.fig24"].judged(record)
+    mean, single = FIGURES["singh2026.fig24"].claims(record)
     assert mean.verdict == "yes" and single.verdict == "partly" and "seed 2" in single.why
     assert mean.paper == PAPER and single.paper == BEYOND
 
@@ -98,14 +98,14 @@ def test_the_mean_over_the_runs_is_judged_apart_from_each_of_them():
 def test_one_eigenvalue_of_many_that_was_missed_is_not_hidden():
     record = pretrained(errors([0.1, *STEPS], [0.2, *STEPS]))
     record.arrays["gauss_newton_residual"][1, 0, 3] = 0.005 * abs(record.arrays["gauss_newton"][1, 0, 3])
-    found = FIGURES["singh2026.fig5"].judged(record)[-1]
+    found = FIGURES["singh2026.fig5"].claims(record)[-1]
     assert found.verdict == "partly" and found.measured["without attention, G"] == pytest.approx(0.005)
     assert "Not so, or not wholly: without attention, G." in found.why and "negative" in found.why  # it has converged
     record.arrays["hessian_residual"][:], record.arrays["converged"][0, 0, :2] = np.nan, 0
-    found = FIGURES["singh2026.fig5"].judged(record)[-1]
+    found = FIGURES["singh2026.fig5"].claims(record)[-1]
     assert list(found.measured) == ["with attention, G", "without attention, G"] and "2 searches" in found.why
     record.arrays["gauss_newton_residual"][:] = np.nan
-    found = FIGURES["singh2026.fig5"].judged(record)[-1]
+    found = FIGURES["singh2026.fig5"].claims(record)[-1]
     assert (found.verdict, found.measured) == ("no", {}) and "No network was left" in found.why
 
 

@@ -50,7 +50,7 @@ def test_a_model_that_was_measured_leaves_no_checkpoint(tmp_path):
 
 def test_a_seed_in_which_sinks_shrink_the_sharpness_is_not_hidden_by_another():
     without, with_sink = [4, 3, -1, -0.5], [8, 6, -2, -1]
-    claims = FIGURES["singh2026.fig6"].judged(sinking([[without, with_sink], [with_sink, without]], 0.99))
+    claims = FIGURES["singh2026.fig6"].claims(sinking([[without, with_sink], [with_sink, without]], 0.99))
     assert [claim.verdict for claim in claims[:3]] == ["partly"] * 3
     assert all("seed 1, sink 0.81" in claim.why and "seed 0" not in claim.why for claim in claims[:3])
 
@@ -59,6 +59,6 @@ def test_residuals_of_both_ends_of_a_spectrum_are_told_by_its_largest_eigenvalue
     ends = [[[4, 3, -1, -0.5], [8, 6, -2, -1]]]
     record = sinking([*ends, *ends], 0.99)
     record.arrays["top_residuals"][1, 1, 3] = 0.04
-    found = FIGURES["singh2026.fig6"].judged(record)[-1]
+    found = FIGURES["singh2026.fig6"].claims(record)[-1]
     assert found.measured == {"seed 0": 0, "seed 1": pytest.approx(0.005)} and found.paper == BEYOND
     assert found.verdict == "partly" and "seed 1" in found.why

@@ -25,7 +25,7 @@ def test_what_holds_to_some_digits_is_told_to_do_so(name, computed):
     record = computed(figure)
     off = {part: record.arrays[part] + 1e-7 for part in ("coupling", "errors", "top")}
     off["thinned"] = record.arrays["thinned"] * np.array([[1.0], [1 + 1e-7]])
-    claims = figure.judged(replace(record, arrays={**record.arrays, **off}))
+    claims = figure.claims(replace(record, arrays={**record.arrays, **off}))
     assert {claim.verdict for claim in claims} == {"partly"}
     assert all(claim.why for claim in claims)
 

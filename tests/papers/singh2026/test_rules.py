@@ -49,7 +49,7 @@ CONTRADICT = {
 
 def rules(records, verdict):
     for name, record in records.items():
-        for number, claim in enumerate(FIGURES[f"singh2026.{name}"].judged(record)):
+        for number, claim in enumerate(FIGURES[f"singh2026.{name}"].claims(record)):
             if (name, number, verdict) == ("fig27", 0, "no"):
                 continue  # a head that never gets to the edge can contradict nothing else: it has its own test
             yield pytest.param(claim, verdict, id=f"{name}-{number}")

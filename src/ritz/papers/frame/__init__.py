@@ -1,1 +1,1 @@
-"""What the papers share: what a figure is, how it is found, run, judged and filed."""
+"""What the papers share: figures, their statements, and how a record is computed, judged, drawn and filed."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...record import Claim, Record
-from .claims import Statement, at_most, claim, each
+from ...record import Record
+from .claims import Statement, at_most, each
 
 CLOSED_FORM = at_most(1e-9, partly=1e-6)  # float64: anything more is no closed form
 LARGE_CLOSED_FORM = at_most(1e-8, partly=1e-4)  # the same after thousands of operations, or a search for an eigenvalue
@@ -45,24 +45,6 @@ def eigenvalue_statement(
         why=reason,
         name_against=True,
     )
-
-
-def well_measured(
-    residuals: Mapping[str, float],
-    *,
-    paper: str,
-    where: str,
-    why: str,
-    what: str = "is an eigenvalue of the Hessian",
-    when: str = "",
-    scale: str = "λ",
-) -> Claim:
-    """The claim that all others rest on, by the residuals ‖Hv - λv‖ that came with the eigenvalues, relative."""
-    return claim(
-        f"What is measured {what} (largest residual ‖Hv - λv‖{when}, relative to {scale}).",
-        paper=paper, where=where, rule=each(EIGENVALUE), measured=dict(residuals), expected=0.0,
-        why=why if residuals else "No network was left to be measured.", name_against=True,
-    )  # fmt: skip
 
 
 def largest_finite(residuals: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -1,20 +1,26 @@
-"""What a paper says about a figure, as a table that can be read without running anything, and how it is judged.
+"""What a paper says about a figure, as a table that can be read without running anything.
 
-CLAIMS = (
-    Statement(
-        "Eigenvalues scale in proportion to the input variance.", "author2026", "Sec. 3.1",
-        measured=slopes,              # record -> a number, or several by name
-        rule=each(within(0.95, 1.05)),  # which can say no
-        expected=1.0,
-        why="A line that is made of the covariance alone does not follow.",
-    ),
-)
+A row is a sentence, where it stands, the number that decides it and the rule by which it does. In the module of a
+figure, with `says` from the paper's module `paper`:
+
+    def slopes(record):  # a number, or several by name; None leaves the statement out of this record
+        return {name: slope(record.arrays[name]) for name in LINES}
+
+    CLAIMS = (
+        says(
+            "Eigenvalues scale in proportion to the input variance.", where="Sec. 3.1",
+            measured=slopes, rule=each(within(0.95, 1.05)), expected=1.0,  # a rule can say no
+            why="A line that is made of the covariance alone does not follow.",  # said unless the verdict is yes
+        ),
+    )
+
+`ritz claims author2026.fig5 --statements` prints the table; `ritz run` and `ritz draw` judge a record by it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,8 +124,8 @@ class Statement:
     error: Callable[[Record], float | None] | None = None
     name_against: bool = False
 
-    def judged(self, record: Record) -> Claim | None:
-        """The verdict on this record, from the measured number by the rule, and from nothing else."""
+    def claim(self, record: Record) -> Claim | None:
+        """The statement judged on this record, by the rule from the measured number and from nothing else."""
         measured = self.measured(record)
         if measured is None:
             return None
@@ -138,38 +144,6 @@ class Statement:
             if len(against) < len(measured):
                 reason = f"Not so, or not wholly: {'; '.join(against)}. {reason}"
         return reason.strip()
-
-
-def judged(statements: Iterable[Statement], record: Record) -> tuple[Claim, ...]:
-    """The claims of a record, in the order of the table."""
-    return tuple(claim for claim in (statement.judged(record) for statement in statements) if claim is not None)
-
-
-def claim(
-    statement: str,
-    *,
-    paper: str,
-    where: str,
-    rule: Rule | Each,
-    measured: Any,
-    expected: Any,
-    error: float | None = None,
-    why: str | Mapping[str, str] = "",
-    name_against: bool = False,
-) -> Claim:
-    """What a paper says, judged: the verdict comes from `measured` by the rule, and from nothing else.
-
-    `why` is a sentence for whatever is not "yes", or one for each verdict that needs one, such as {"no": "..."}. Where
-    some of several numbers make a "partly" and not all, `name_against` says first which. `error` is the relative error
-    of the measured number, unless given or meaningless.
-    """
-    verdict = rule(measured)
-    told = why.get(verdict, "") if isinstance(why, Mapping) else why if verdict != "yes" else ""
-    if name_against and verdict == "partly" and isinstance(rule, Each) and isinstance(measured, Mapping):
-        against = rule.against(measured)
-        told = f"Not so, or not wholly: {'; '.join(against)}. {told}" if len(against) < len(measured) else told
-    error = _relative_error(measured, expected) if error is None else error
-    return Claim(statement, paper, where, str(rule), expected, measured, error, verdict, told.strip())
 
 
 def _relative_error(measured: Any, expected: Any) -> float | None:

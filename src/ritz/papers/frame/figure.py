@@ -1,13 +1,18 @@
 """A figure of a paper: how it is computed, drawn and judged.
 
-Figure(
-    "author2026.fig1",
-    "What it shows, in a line",
-    presets={"paper": Config(), "laptop": Config(draws=20), "smoke": Config(draws=2, depth=2)},
-    run=run,        # (config, context) -> Record or mapping: computes, never draws
-    draw=draw,      # record -> matplotlib figure: draws, never computes
-    claims=CLAIMS,  # a table of statements, each with a rule that can say no
-)
+    @dataclass(frozen=True)
+    class Config:  # JSON values alone, each with its source in the paper, or "open"
+        draws: int = 1000  # App. D
+
+    def run(config, context):  # computes, never draws; arrays and numbers by name
+        records = context.sweep(partial(point, device=context.device), [{"seed": s} for s in range(config.draws)])
+        return {"slopes": np.array([record.scalars["slope"] for record in records])}
+
+    def draw(record): ...  # a matplotlib figure; computes nothing
+
+    Figure("author2026.fig5", "What it shows, in a line", {"paper": Config(), "smoke": Config(2)}, run, draw, CLAIMS)
+
+`claims` says what is in CLAIMS, `registry` where the figure has to stand to be found.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import torch
 from ...lab.sweeps import unlocked_sweep
 from ...lab.workers import InProcess, Task, Workers, name_of
 from ...record import Claim, Picture, Record
-from .claims import Statement, judged
+from .claims import Statement
 
 
 @dataclass(frozen=True)
@@ -60,20 +65,16 @@ class Figure:
     presets: Mapping[str, Any]
     run: Callable[[Any, Context], Record | Mapping[str, Any]]
     draw: Callable[[Record], Picture]
-    claims: Sequence[Statement] | Callable[[Record], Sequence[Claim]]
+    statements: Sequence[Statement]
     computation: str = ""
     paper_cost: str = (
         ""  # why "paper" is not run as a matter of course, and what it takes; kept in other presets' records
     )
 
-    @property
-    def statements(self) -> tuple[Statement, ...]:
-        """What is said about the figure, which can be read without a record."""
-        return () if callable(self.claims) else tuple(self.claims)
-
-    def judged(self, record: Record) -> tuple[Claim, ...]:
-        """What the record says about each statement."""
-        return tuple(self.claims(record)) if callable(self.claims) else judged(self.claims, record)
+    def claims(self, record: Record) -> tuple[Claim, ...]:
+        """The statements judged on a record, in the order of the table."""
+        claims = (statement.claim(record) for statement in self.statements)
+        return tuple(claim for claim in claims if claim is not None)
 
     @property
     def shared(self) -> str:

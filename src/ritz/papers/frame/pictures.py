@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 
-def titled(ax: Axes, text: str, *, size: float = 9) -> None:
+def write_title(ax: Axes, text: str, *, size: float = 9) -> None:
     """Write a panel's title as `plot.panels` styles it, which holds only while the axes are made."""
     ax.set_title(text, loc="left", fontsize=size)
 
@@ -26,7 +26,7 @@ def legend_above(figure: Figure, ax: Axes, *, columns: int) -> None:
     figure.legend(*handles, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
 
 
-def banded(
+def draw_band(
     ax: Axes,
     x: np.ndarray,
     low: np.ndarray,

@@ -151,7 +151,7 @@ def _write(order: Order, record: Record, cache: Path | None = None) -> Record:
 def _with_claims(figure: Figure, record: Record) -> Record:
     if figure.paper_cost and record.preset != "paper":
         record = replace(record, scalars={**record.scalars, "paper_cost": figure.paper_cost})
-    return replace(record, claims=figure.judged(record))
+    return replace(record, claims=figure.claims(record))
 
 
 def _draw(figure: Figure, record: Record, folder: Path) -> Record:

@@ -14,8 +14,8 @@ def spearman(x: Real[np.ndarray, " n"], y: Real[np.ndarray, " n"]) -> float:
 
     An infinite value has a rank, as any other that is not NaN.
     """
-    known = ~(np.isnan(x) | np.isnan(y))
-    x, y = x[known], y[known]
+    both = ~(np.isnan(x) | np.isnan(y))
+    x, y = x[both], y[both]
     if len(x) < LEAST:
         return float("nan")
     varies = (x != x[0]).any() and (y != y[0]).any()

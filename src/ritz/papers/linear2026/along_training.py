@@ -24,7 +24,7 @@ from ...theory import linear_trace
 from ..frame.accuracy import eigenvalue_statement
 from ..frame.claims import at_most, each
 from ..frame.figure import Context, Figure
-from ..frame.pictures import titled
+from ..frame.pictures import write_title
 from ..frame.statistics import spearman
 from . import data, pictures
 from .data import TITLES, White, Whitening
@@ -143,7 +143,7 @@ def draw_trace(record: Record) -> MatplotlibFigure:
         pictures.series(upper, epochs, arrays["printed"][index], color=plot.COLOURS[1], linewidth=1.2, label="eq. (7)")
         upper.errorbar(epochs, arrays["measured"][index], error, fmt="o", color=plot.COLOURS[0], markersize=3.5,
                        capsize=2, linewidth=0.8, label="Hutchinson, signs, ± 2 s.e.")  # fmt: skip
-        titled(upper, TITLES[name])
+        write_title(upper, TITLES[name])
         upper.set_xlabel("")
         pictures.series(lower, epochs, arrays["loss"][index], color="0.3", linewidth=1.2, label="training")
         pictures.series(lower, epochs, arrays["rest"][index], color="0.3", linewidth=0.9, linestyle=":", label="least")
@@ -166,7 +166,7 @@ def draw_pairs(record: Record) -> MatplotlibFigure:
             label = f"λ{rank + 1}" if rank in (0, len(shades) - 1) else None
             pictures.series(ax, arrays["epochs"][index], error[:, rank], color=shade, linewidth=0.9, label=label)
         pictures.series(ax, arrays["epochs"][index], error.mean(1), color="black", linewidth=1.6, label="mean")
-        titled(ax, TITLES[name])
+        write_title(ax, TITLES[name])
         ax.set_yscale("log")
     axes[0].set_ylabel("error of (15), per cent")
     axes[0].legend(frameon=False, fontsize=7)
@@ -335,7 +335,7 @@ FIGURES = {
             presets=_presets(Config(), 10, learning_rate=0.1),
             run=run_trace,
             draw=draw_trace,
-            claims=TRACE,
+            statements=TRACE,
         ),
         Figure(
             "linear2026.fig4",
@@ -343,7 +343,7 @@ FIGURES = {
             presets=_presets(_PAIRS, 20, learning_rate=0.1),
             run=run_pairs,
             draw=draw_pairs,
-            claims=PAIRS,
+            statements=PAIRS,
         ),
     )
 }

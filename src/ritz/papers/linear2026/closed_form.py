@@ -22,7 +22,7 @@ from ...solvers import eigenpairs
 from ..frame.accuracy import LARGE_CLOSED_FORM
 from ..frame.claims import at_least, at_most, each, within
 from ..frame.figure import Context, Figure
-from ..frame.pictures import titled
+from ..frame.pictures import write_title
 from .networks import printed_sharpness, risk_of
 from .paper import says
 
@@ -98,7 +98,7 @@ def draw_random(record: Record) -> MatplotlibFigure:
     left.plot(rank, measured[:count], "o", color=plot.COLOURS[0], markersize=3, markeredgewidth=0, label="numerically")
     left.plot(rank, predicted[:count], color=plot.COLOURS[1], linewidth=1.0, label="from Y, eq. (9) and (13)")
     left.set(yscale="log", ylim=(predicted[count - 1] / 3, None), xlabel="rank", ylabel="eigenvalue λ")
-    titled(left, f"L = {config['depth']}, d = {config['width']}, σₓ = {config['sigma_x']:g}")
+    write_title(left, f"L = {config['depth']}, d = {config['width']}, σₓ = {config['sigma_x']:g}")
     left.legend(frameon=False, fontsize=8)
     error = np.abs(measured - predicted) / predicted[0]
     right.plot(np.arange(1, len(error) + 1), np.maximum(error, 1e-18), ".", color=plot.COLOURS[2], markersize=2)
@@ -204,7 +204,7 @@ def draw_contour(record: Record) -> MatplotlibFigure:
     left.scatter(depths, norms, c=arrays["sharpness"], norm=bands, s=22, edgecolors="white",
                  linewidths=0.7, cmap=filled.cmap, clip_on=False, zorder=3)  # fmt: skip
     left.set(xlabel="depth L", ylabel="spectral norm σ_max(Y)/√n")
-    titled(left, "λ_max by (14); dots: measured")
+    write_title(left, "λ_max by (14); dots: measured")
     bar = figure.colorbar(filled, ax=left, format="%.3g")
     bar.set_label("sharpness λ_max", fontsize=9)
     bar.ax.tick_params(labelsize=8)
@@ -212,7 +212,7 @@ def draw_contour(record: Record) -> MatplotlibFigure:
     right.axhline(exact, color="black", linewidth=1.0, linestyle="--", label="eq. (14)")
     right.plot(config["sizes"], arrays["by_size"], "o", color=plot.COLOURS[0], label="measured")
     right.set(xscale="log", xlabel="size of the data set n", ylabel="λ_max", ylim=(0, 1.5 * exact))
-    titled(right, f"L = {_middle(config['depths'])}, α_max = {_middle(config['alphas']):g}")
+    write_title(right, f"L = {_middle(config['depths'])}, α_max = {_middle(config['alphas']):g}")
     right.legend(frameon=False, fontsize=8)
     return figure
 
@@ -322,7 +322,7 @@ FIGURES = {
             presets={"paper": RandomConfig(), "laptop": RandomConfig(), "smoke": RandomConfig(depth=3, width=6)},
             run=run_random,
             draw=draw_random,
-            claims=RANDOM,
+            statements=RANDOM,
         ),
         Figure(
             "linear2026.fig1b",
@@ -330,7 +330,7 @@ FIGURES = {
             presets={"paper": ContourConfig(), "laptop": ContourConfig(), "smoke": replace(_SMALL, num_examples=40)},
             run=run_contour,
             draw=draw_contour,
-            claims=CONTOUR,
+            statements=CONTOUR,
         ),
     )
 }

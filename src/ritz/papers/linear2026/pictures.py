@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ... import plot
 from ...record import Record
-from ..frame.pictures import titled
+from ..frame.pictures import write_title
 from .data import TITLES
 
 SHARE = "share of the largest class, α_max"
@@ -35,7 +35,7 @@ def by_data_set(record: Record) -> Figure:
             for ax, exact, end in ((upper[index], "exact", "sharpness"), (lower[index], "rest", "loss")):
                 ax.plot(shares, arrays[exact][index, variant], **theory, label=f"minimum, {_WORDS[kind]}")
                 ax.plot(shares, arrays[end][index, variant], **measured, label=f"measured, {_WORDS[kind]}")
-        titled(upper[index], TITLES[name])
+        write_title(upper[index], TITLES[name])
         lower[index].set_xlabel(SHARE)
     _same_height(upper)
     _same_height(lower)
@@ -64,7 +64,7 @@ def by_variant(record: Record, variants: Sequence[Any]) -> Figure:
         if np.nanmax([*printed, *_values(record, variant)]) > 5 * printed.max():
             ax.set_yscale("log")
         start = {"balanced": "balanced weights", "kaiming": "Kaiming uniform weights"}[kind.start]
-        titled(ax, f"{record.config['activation']}, {'raw' if kind.inputs == 'raw' else 'white'} inputs, {start}")
+        write_title(ax, f"{record.config['activation']}, {'raw' if kind.inputs == 'raw' else 'white'} inputs, {start}")
         ax.text(0.98, 0.02, "\n".join(filter(None, gone)), transform=ax.transAxes, fontsize=7, ha="right")
         ax.set_xlabel(SHARE)
     axes[0].set_ylabel("sharpness λ_max(H)")

@@ -9,7 +9,7 @@ from ...record import Picture, Record
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.claims import each
 from ..frame.figure import Figure
-from ..frame.pictures import titled
+from ..frame.pictures import write_title
 from ..singh2026 import evolution, relu
 from .paper import says
 
@@ -24,7 +24,7 @@ def draw_evolution(record: Record) -> Picture:
         ax.plot(second, color=plot.COLOURS[0], label="outlier 2")
         ax.axhline(0, color="0.85", lw=0.8, zorder=0)
         ax.set_xlabel("epoch")
-        titled(ax, "linear" if kind == "linear" else "ReLU, positive cell")
+        write_title(ax, "linear" if kind == "linear" else "ReLU, positive cell")
         ax.legend(frameon=False, fontsize=8)
     axes[0].set_ylabel("eigenvalue")
     return figure

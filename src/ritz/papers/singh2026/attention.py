@@ -26,7 +26,7 @@ from ...theory.attention import self_attention as closed_form
 from ..frame.accuracy import LARGE_CLOSED_FORM
 from ..frame.claims import Statement, at_least, at_most, each
 from ..frame.figure import Context, Figure
-from ..frame.pictures import banded, legend_below, quartiles, titled
+from ..frame.pictures import draw_band, legend_below, quartiles, write_title
 from ..frame.statistics import median_spearman, spearman
 from .paper import says
 
@@ -179,13 +179,13 @@ def draw(record: Record) -> Picture:
     left.set_yscale("symlog", linthresh=10 ** np.floor(np.log10(smallest)), linscale=0.8)
     left.axhline(0, color="0.7", linewidth=0.6, zorder=0)
     left.set(ylabel="eigenvalue", **_AXES[record.config["varied"]])
-    titled(left, "first draw")
+    write_title(left, "first draw")
     legend_below(left)
     for name, colour, label in (("condition", 0, "κ"), ("condition_bound", 2, "lower bound, Remark 3.1")):
         half = quartiles(np.clip(arrays[name], None, 1e300))  # κ may be infinite
-        banded(right, grid, *half, colour=plot.COLOURS[colour], label=label)
+        draw_band(right, grid, *half, colour=plot.COLOURS[colour], label=label)
     right.set(yscale="log", ylabel="condition number", **_AXES[record.config["varied"]])
-    titled(right, f"{len(arrays['condition'])} draws: median and quartiles")
+    write_title(right, f"{len(arrays['condition'])} draws: median and quartiles")
     legend_below(right)
     return figure
 

@@ -24,7 +24,7 @@ from ...lab.models import self_attention
 from ...record import Picture, Record
 from ..frame.claims import at_least, at_most, within
 from ..frame.figure import Context, Figure
-from ..frame.pictures import titled
+from ..frame.pictures import write_title
 from .attention_descent import OURS, READINGS, SERIES, Reading, descent
 from .edge_by_reading import (
     medians,
@@ -141,7 +141,7 @@ def draw(record: Record) -> Picture:
         own = axes[column :: len(names)]
         _draw_column(own[:-1], {entry: arrays[f"shown_{entry}"][column] for entry in SERIES}, edge)
         _draw_rates(own[-1], arrays["drawn_sharpness"][column], arrays["rates"])
-        titled(own[0], f"{READINGS[name].label}{' [found by trying]' * (name == OURS)}\n{_choice(record, column)}")
+        write_title(own[0], f"{READINGS[name].label}{' [found by trying]' * (name == OURS)}\n{_choice(record, column)}")
         for ax in own:
             ax.set_xscale("symlog", linthresh=_FEW, linscale=1.0)
             ax.set_xlim(0, arrays["drawn_sharpness"].shape[-1] - 1)

@@ -14,7 +14,7 @@ from ...lab.models import self_attention
 from ...record import Picture, Record
 from ..frame.claims import each
 from ..frame.figure import Context, Figure
-from ..frame.pictures import banded, legend_below, titled
+from ..frame.pictures import draw_band, legend_below, write_title
 from ..frame.statistics import median_spearman
 from .attention import FOLLOWS, GROWS, bulk_and_rest, full_spectrum
 from .paper import says
@@ -89,14 +89,14 @@ def draw(record: Record) -> Picture:
     left.plot(biases, bulk[0], "_", color=plot.COLOURS[1], markersize=6)
     left.plot([], [], "_", color=plot.COLOURS[1], label="bulk: |λ| that repeat")
     left.set(yscale="log", xlabel="bias of the first token's scores", ylabel="eigenvalue")
-    titled(left, "first draw")
+    write_title(left, "first draw")
     legend_below(left)
     shown = {"sharpness": (outliers[..., 0], 0), f"mean of the largest {kept} %": (outliers.mean(-1), 5)}
     for label, (rows, colour) in {**shown, "largest of the bulk": (bulk.max(-1), 1)}.items():
         span = (rows.min(0), np.median(rows, axis=0), rows.max(0))  # of a few draws, all
-        banded(right, biases, *span, colour=plot.COLOURS[colour], label=label)
+        draw_band(right, biases, *span, colour=plot.COLOURS[colour], label=label)
     right.set(yscale="log", xlabel="bias of the first token's scores", ylabel="eigenvalue")
-    titled(right, f"{len(bulk)} draws: median and range")
+    write_title(right, f"{len(bulk)} draws: median and range")
     legend_below(right)
     return figure
 

@@ -13,7 +13,7 @@ from ... import plot
 from ...record import Picture, Record
 from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
-from ..frame.pictures import legend_above, titled
+from ..frame.pictures import legend_above, write_title
 from . import trained_networks
 from .paper import says
 from .trained_networks import (
@@ -98,7 +98,7 @@ def _draw(record: Record, names: tuple[Name, ...], key: str) -> Picture:
             ax = axes[row * len(names) + column]
             _panel(ax, record, name, key, row)
             ax.set(xlabel="inputs and outputs D", ylim=(-1.05, 1.05))
-            titled(ax, trained_networks.stage_title(record, name, row, "hollow"))
+            write_title(ax, trained_networks.stage_title(record, name, row, "hollow"))
     for ax in axes[:: len(names)]:
         ax.set_ylabel(f"{_LABELS[key]} ({KINDS[record.config['activation']]})", fontsize=8)
     legend_above(figure, axes[0], columns=3)

@@ -16,7 +16,7 @@ from ... import plot
 from ...record import Picture, Record
 from ..frame.claims import Statement, at_least, each
 from ..frame.figure import Context, Figure
-from ..frame.pictures import titled
+from ..frame.pictures import write_title
 from . import trained_networks
 from .paper import says
 from .trained_networks import (
@@ -92,7 +92,7 @@ def _draw(record: Record, key: Literal["weights", "products"], norm: int) -> Pic
                 record.arrays[key][column, :, row, :, norm],
                 trained_networks.cut_off(record, name) & (row == TRAINED),
             )
-            titled(ax, trained_networks.stage_title(record, name, row, "(…)"), size=8)
+            write_title(ax, trained_networks.stage_title(record, name, row, "(…)"), size=8)
     for ax in axes[:: len(NAMES)]:
         ax.set_ylabel("layers B")
     of = f"squared {_NORMS[norm]} norm, D = {record.config['size']}, {KINDS[record.config['activation']]}"

@@ -22,7 +22,7 @@ from ...theory import Phase
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
-from ..frame.pictures import legend_above, titled
+from ..frame.pictures import legend_above, write_title
 from .paper import says
 
 KINDS: tuple[Activation, ...] = ("linear", "relu")
@@ -134,7 +134,7 @@ def draw(record: Record) -> Picture:
         top.plot(get["second"], color=plot.COLOURS[0], label="λ₂")
         top.plot(get["trace"] / 2, color="0.4", ls="--", lw=1, label="half of the trace")
         top.plot(np.abs(get["bulk"]), color=plot.COLOURS[2], lw=1, label="|bulk|")
-        titled(top, "linear" if kind == "linear" else "ReLU, positive cell")
+        write_title(top, "linear" if kind == "linear" else "ReLU, positive cell")
         bottom.semilogy(np.maximum(get["loss"], 1e-32), color=plot.COLOURS[6], lw=1)
         bottom.set(xlabel="epoch")
     axes[0].set_ylabel("eigenvalue")

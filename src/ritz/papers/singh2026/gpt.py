@@ -33,7 +33,7 @@ from ...solvers import eigenpairs
 from ..frame.accuracy import eigenvalue_statement, largest_finite
 from ..frame.claims import Statement, at_least, at_most, each, near
 from ..frame.figure import Context, Figure
-from ..frame.pictures import banded, titled
+from ..frame.pictures import draw_band, write_title
 from ..frame.statistics import spearman
 from .paper import BEYOND, says
 from .pretraining import SMALL, TINY, Config, checkpoints, pretraining, sequences, token_stream
@@ -174,7 +174,7 @@ def draw_steps(record: Record) -> Picture:
         ax.legend(frameon=False, fontsize=7)
     axes[0].set_ylabel("loss")
     axes[1].set(ylabel="relative error of λ_max(G)", yscale="log")
-    titled(axes[0], f"mean and standard error of {rows.shape[1]} runs")
+    write_title(axes[0], f"mean and standard error of {rows.shape[1]} runs")
     return figure
 
 
@@ -202,7 +202,7 @@ def _draw_curves(ax: Axes, record: Record, against: str, *, every_seed: bool) ->
         ax.plot([], [], ".", color="0.4", linestyle="", label="each run's measurements")
     ax.set(yscale="log", xlabel=AXIS[against], ylabel="|λ_max(G) - λ_max(H)| / λ_max(H)")
     ax.invert_xaxis()  # training goes from left to right
-    titled(ax, f"mean and standard error of {x.shape[1]} runs")
+    write_title(ax, f"mean and standard error of {x.shape[1]} runs")
     ax.legend(frameon=False, fontsize=7)
 
 
@@ -210,7 +210,7 @@ def _draw_mean(ax: Axes, x: np.ndarray, rows: np.ndarray, colour: str, label: st
     """The mean and a band of one standard error; none where it goes down to zero, for which there is no room."""
     mean = rows.mean(0)
     error = rows.std(0, ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else np.zeros_like(mean)
-    banded(ax, x, mean - error, mean, mean + error, colour=colour, where=mean > error, label=label)
+    draw_band(ax, x, mean - error, mean, mean + error, colour=colour, where=mean > error, label=label)
 
 
 _ALMOST_ALL = at_least(0.9, partly=0.6)  # "for almost all values"; partly, if for clearly more than half

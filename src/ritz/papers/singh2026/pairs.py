@@ -25,7 +25,7 @@ from ...risk.losses import SquaredError
 from ...theory import Spectra, linear_spectra, relu_spectra
 from ..frame.claims import Statement, at_least, at_most, each
 from ..frame.figure import Context, Figure
-from ..frame.pictures import banded, legend_above, quartiles, titled
+from ..frame.pictures import draw_band, legend_above, quartiles, write_title
 from .paper import BEYOND, says
 
 Start = Literal["orthogonal", "standard"]
@@ -163,9 +163,9 @@ def _draw(record: Record, shown: Settings) -> Picture:
         for name, (colour, line, label) in _LOOKS.items():
             half = quartiles(np.maximum(record.arrays[f"{name}_{width}"][start, kind], 1e-17), axis=-1)  # of the models
             look: dict[str, Any] = {"linestyle": line, "marker": ".", "lw": 1.3, "label": label}
-            banded(ax, D, *half, colour=plot.COLOURS[colour], alpha=0.15, **look)
+            draw_band(ax, D, *half, colour=plot.COLOURS[colour], alpha=0.15, **look)
         ax.set(xscale="log", yscale="log", xlabel="inputs D")
-        titled(ax, f"{STARTS[start]}, {KINDS[kind]}, m = {width}")
+        write_title(ax, f"{STARTS[start]}, {KINDS[kind]}, m = {width}")
         ax.set_xticks(D, labels=_spaced(D))
         ax.minorticks_off()
     for ax in axes[:: len(shown)]:

@@ -21,7 +21,7 @@ from ...risk.losses import SquaredError
 from ...theory import ClosedForm
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.figure import Context, Figure
-from ..frame.pictures import titled
+from ..frame.pictures import write_title
 from .paper import says
 
 CELLS = ("cell +", "cell -")
@@ -150,7 +150,7 @@ def ordered_axes(ax: Any, values: np.ndarray, title: str) -> None:
     ax.set_ylim(low, high)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="eigenvalue, from the most negative", ylabel="λ")
-    titled(ax, title)
+    write_title(ax, title)
     ax.legend(frameon=False, fontsize=8)
 
 

@@ -22,7 +22,7 @@ from ...risk.losses import SquaredError
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.claims import each, within
 from ..frame.figure import Context, Figure
-from ..frame.pictures import titled
+from ..frame.pictures import write_title
 from .paper import says
 
 LINES = ("outlier 1", "outlier 2", "bulk +", "bulk -")
@@ -80,7 +80,7 @@ def draw(record: Record) -> Picture:
     bar.set_label("variance of the inputs σ²", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     left.set(xlabel="eigenvalue, from the most negative", ylabel="λ", yscale="symlog")
-    titled(left, "measured")
+    write_title(left, "measured")
     _against_variance(right, record)
     return figure
 
@@ -95,7 +95,7 @@ def _against_variance(ax: Axes, record: Record) -> None:
     guide = float(lines[-1, :3].min()) * variances / variances[-1] / 3
     ax.plot(variances, guide, color="0.6", ls=":", label="∝ σ²")
     ax.set(xlabel="variance of the inputs σ²", ylabel="|λ|", xscale="log", yscale="log")
-    titled(ax, "lines: Thm 3.1")
+    write_title(ax, "lines: Thm 3.1")
     ax.set_ylim(top=20 * float(lines.max()))  # room for the legend
     ax.legend(frameon=False, fontsize=7, ncols=2, loc="upper left")
 
