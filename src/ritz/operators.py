@@ -322,7 +322,7 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
 
 
 def hessian(risk: Risk) -> Operator:
-    """H = ∇²R(θ).
+    """H = ∇²R(θ): Papyan (2019), eq. (1).
 
     >>> import ritz
     >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
@@ -338,7 +338,7 @@ def gauss_newton(risk: Risk) -> Operator:
     """G = Σᵢ Jᵢᵀ ∂²tᵢ/∂z² Jᵢ / Σ wᵢ, with Jᵢ = ∂f(θ, xᵢ)/∂θ: the curvature of the loss alone.
 
     For a softmax or squared-error loss it is the Fisher information (Papyan's "FIM"); where the loss is convex
-    it is positive semi-definite.
+    it is positive semi-definite. linear2026, eq. (3).
 
     >>> import ritz
     >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
@@ -351,6 +351,8 @@ def gauss_newton(risk: Risk) -> Operator:
 
 def functional_hessian(risk: Risk) -> Operator:
     """E = H - G = Σᵢ Σ_k ∂tᵢ/∂z_k ∇²f_k(θ, xᵢ) / Σ wᵢ: the curvature of the network, at the price of one product.
+
+    Papyan (2019), eq. (2), where its name is H.
 
     >>> import ritz
     >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)

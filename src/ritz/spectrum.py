@@ -102,7 +102,7 @@ class Spectrum:
     ) -> Float[Tensor, " g"]:
         """q(u) = Σₖ wₖ g_σ(u - log(|λₖ| + floor)): the density of u = log(|λ| + floor), with ∫ q du = 1.
 
-        Papyan (2020), Sec. C.7, without the factor 1/θ: with it, the result is no density of log|λ|.
+        Papyan (2020), Sec. C.7 and Papyan (2019), eq. (7), without the factor 1/θ: with it, it is no density of log|λ|.
         """
         epsilon = self._log_floor(floor)
         return self._smoothed(u, (self.nodes.abs() + epsilon).log(), self.log_width(floor) if width is None else width)

@@ -18,7 +18,9 @@ Matrix = TypeVar("Matrix", Tensor, Operator)
 
 
 def subtract(A: Matrix, B: Matrix) -> Matrix:
-    """A - B, the subtraction knockout A ⊖ B of two matrices of any shape, or of two operators. Definition 3.1.
+    """A - B, the subtraction knockout A ⊖ B of two matrices of any shape, or of two operators.
+
+    Papyan (2020), Def. 3.1.
 
     >>> A, B = torch.diag(torch.tensor([3.0, 2.0])), torch.diag(torch.tensor([1.0, 0.0]))
     >>> subtract(A, B).diagonal()
@@ -33,9 +35,9 @@ def subtract(A: Matrix, B: Matrix) -> Matrix:
 def project(A: Matrix, B: Matrix, *, tolerance: float | None = None) -> Matrix:
     """(I - B B⁺) A (I - B⁺ B), the projection knockout: A without the columns and rows that B spans.
 
-    Matrices of any shape, or operators of which B knows its `factor`. Only singular values above `tolerance` times
-    the largest count as non-zero, by default min(max(shape), 64) · eps: with all singular vectors, as Definition 3.2
-    reads for matrices that are not square, nothing would be left. For an operator they are those of its factor, so
+    Matrices of any shape, or operators of which B knows its `factor`. Only singular values above `tolerance` times the
+    largest count as non-zero, by default min(max(shape), 64) · eps: with all singular vectors, as Papyan (2020), Def.
+    3.2 reads for matrices that are not square, nothing would be left. For an operator they are those of its factor, so
     that eigenvalues of B as small as the square of that still count.
 
     >>> A, B = torch.diag(torch.tensor([3.0, 2.0])), torch.diag(torch.tensor([1.0, 0.0]))

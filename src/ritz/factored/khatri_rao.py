@@ -64,7 +64,7 @@ class KhatriRao:
 
 
 def khatri_rao_kfac(risk: Risk) -> KhatriRao:
-    """G ≈ Δ ⊙ Φ for all layers at once: block (l, m) is Δ^{lm} ⊗ Φ^{lm}. Papyan (2020), Def. 7.1.
+    """G ≈ Δ ⊙ Φ for all layers at once: block (l, m) is Δ^{lm} ⊗ Φ^{lm}. Papyan (2020), Def. 7.1, eq. (7.5), (7.8).
 
     Positions of different layers do not correspond to each other, so they are reduced before the product: φ is the
     mean over an example's positions, δ the sum. At one position, the diagonal blocks are those of `kfac`.

@@ -122,8 +122,8 @@ def kfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     δ are the errors of a square root of the loss's Hessian, so that Δ is exact for any convex loss and no labels are
     drawn. Where a layer is applied at several positions of an example (convolutions, tokens, several uses), Φ is the
     mean and Δ the sum over all of them ("expand", Eschenhagen et al. 2023): products between different positions are
-    left out, so that the largest eigenvalue of a convolution's G comes out too small, by up to the number of
-    positions. Examples count in Φ with the weight that they have in the loss. Papyan (2020), Def. 7.1, without the
+    left out, so that the largest eigenvalue of a convolution's G comes out too small, by up to the number of positions.
+    Examples count in Φ with the weight that they have in the loss. Papyan (2020), eq. (7.4) and Def. 7.1, without the
     prefactor of Δ.
 
     Args:

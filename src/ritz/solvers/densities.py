@@ -23,11 +23,11 @@ def spectral_density(
 ) -> Spectrum:
     """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
 
-    Three vectors a probe are kept; the range is that of the Ritz values. With outliers, that many certified
-    eigenpairs of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their
-    orthogonal complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8,
-    which counts them. No more than n steps are made. Without a generator, a new one with seed 0 is used: two such calls
-    share their probes.
+    Three vectors a probe are kept; the range is that of the Ritz values. With outliers, that many certified eigenpairs
+    of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their orthogonal
+    complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8, which
+    counts them; Papyan (2019), Alg. 3. No more than n steps are made. Without a generator, a new one with seed 0 is
+    used: two such calls share their probes.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> spectrum = ritz.spectral_density(A, num_steps=20, outliers=2)
@@ -60,7 +60,8 @@ def spectral_range(
     """An interval that should hold the spectrum: θ₁ - β|y₁[m]| to θₘ + β|yₘ[m]|, and `margin` of it on each side.
 
     No guarantee: an eigenvector that the start hardly contains is not seen. Papyan (2020), Alg. 4 and Sec. D.2 for the
-    defaults; its residual ‖(A - θ)y‖ should read ‖(A - θ)V y‖ = β|y[m]|. Without a generator, one with seed 0 is used.
+    defaults; its residual ‖(A - θ)y‖ should read ‖(A - θ)V y‖ = β|y[m]|. Papyan (2019), Alg. 4. Without a generator,
+    one with seed 0 is used.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> low, high = ritz.solvers.spectral_range(A)

@@ -97,8 +97,9 @@ def subspace_iteration(
 ) -> Eigenpairs:
     """The k eigenpairs of largest |λ| from Q ← qr(A Q), T times, and Rayleigh-Ritz: QᵀAQ = SΛSᵀ, vectors QS.
 
-    Costs kT products; `eigenpairs` needs far fewer. Papyan (2020), Alg. 5, whose λ = ‖v‖ loses the sign and is no
-    Ritz value. The residuals come from the last product; a generator with seed 0 is used unless one is given.
+    Costs kT products; `eigenpairs` needs far fewer. Papyan (2020), Alg. 5, whose λ = ‖v‖ loses the sign and is no Ritz
+    value; Papyan (2019), Alg. 5. The residuals come from the last product; a generator with seed 0 is used unless one
+    is given.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
     >>> ritz.solvers.subspace_iteration(A, 1, 20).values.round(decimals=3)

@@ -25,7 +25,7 @@ def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_b
     The p recursions run in step, so one pass over the data serves them all; they end early where every space has
     become invariant. With the basis, Q is orthogonal to rounding: Papyan (2020), Alg. 1, SlowLanczos. Without
     it, three vectors a probe are kept and eigenvalues may appear in T several times, which leaves the weights of
-    the quadrature right: Alg. 2, FastLanczos.
+    the quadrature right: Alg. 2, FastLanczos. Papyan (2019), Alg. 1 and Alg. 2 are the same.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
     >>> T = ritz.lanczos(A, torch.ones(4, 1), 2)

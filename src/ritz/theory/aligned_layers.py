@@ -66,7 +66,8 @@ def balanced_linear(
 
     Strongly balanced layers of `widths` (d₀, …, d_L) that share the given singular values, where (f(X) - Y)ᵀX = 0.
     Elsewhere give `residuals` ρ, the diagonal of U_Lᵀ R U₀. Without weights there are no eigenvectors: see
-    `aligned_linear`. linear2026, eq. (8), (9); its index set, min(d)² lines, is right for d₀ = d_L = min(d) alone.
+    `aligned_linear`. linear2026, eq. (8), (9a), (9b); its index set, min(d)² lines, is right for d₀ = d_L = min(d)
+    alone.
     """
     sigma, widths = _check_balanced(singular_values, widths)
     if residuals is None and len(widths) > 2:
@@ -86,9 +87,9 @@ def balanced_solution(
 ) -> ClosedForm:
     """σᵢ(W)^L = σᵢ(YᵀX)/(Nσₓ²), hence λ_max = Lσₓ² σ₁(W)^(2(L-1)): the balanced least-squares minimum, from data alone.
 
-    `widths` are those of the hidden layers. linear2026, eq. (12)-(14), which need zero loss and have σᵢ(Y)/(√N σₓ);
-    with YᵀX in its place they hold at the minimum however large its loss. Where a hidden layer is narrower than the
-    rank of YᵀX, what it cuts off remains as residual ρᵢ = -σᵢ(YᵀX)/N and the Hessian is more than G.
+    `widths` are those of the hidden layers. linear2026, eq. (12), (13), (14), which need zero loss and have σᵢ(Y)/(√N
+    σₓ); with YᵀX in its place they hold at the minimum however large its loss. Where a hidden layer is narrower than
+    the rank of YᵀX, what it cuts off remains as residual ρᵢ = -σᵢ(YᵀX)/N and the Hessian is more than G.
     """
     X, Y = matrix("X", X), matrix("Y", Y)
     sigma_x = white_scale(X)

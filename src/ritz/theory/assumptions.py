@@ -21,7 +21,7 @@ TOLERANCE = 1e-6  # of an assumption, relative: what float32 leaves of one that 
 
 
 def whiteness(X: Float[Tensor, "N d"]) -> float:
-    """‖XᵀX/N - σ²I‖₂/σ² with σ² = tr(XᵀX)/ND: zero where Assumption 2 of linear2026 holds."""
+    """‖XᵀX/N - σ²I‖₂/σ² with σ² = tr(XᵀX)/ND: zero where data are white. linear2026, Assumption 2."""
     X = matrix("X", X)
     values = torch.linalg.eigvalsh(X.T @ X / len(X))
     return float((values - values.mean()).abs().max() / values.mean()) if float(values.mean()) else 0.0
@@ -34,7 +34,7 @@ def input_scale(X: Float[Tensor, "N d"]) -> float:
 
 
 def balancedness(weights: Weights) -> Float[Tensor, "*B"]:
-    """max_ℓ ‖W_ℓW_ℓᵀ - W_{ℓ+1}ᵀW_{ℓ+1}‖₂ / max_ℓ ‖W_ℓ‖₂²: zero where Assumption 3 of linear2026 holds."""
+    """max_ℓ ‖W_ℓW_ℓᵀ - W_{ℓ+1}ᵀW_{ℓ+1}‖₂ / max_ℓ ‖W_ℓ‖₂²: zero where layers are balanced. linear2026, Assumption 3."""
     Ws = stacked(weights)
     scale = torch.stack([spectral_norm(W) for W in Ws]).amax(0) ** 2
     gaps = [torch.zeros_like(scale), *(spectral_norm(W @ W.mT - V.mT @ V) for W, V in pairwise(Ws))]

@@ -84,7 +84,7 @@ def self_attention(
     (b, n), or a list of sequences of any lengths: the loss is ½(f - y)², averaged over all positions. `scores_bias`
     is added to the scores, `mask` is true where a position may look; both (n, n) or whatever broadcasts to it, the
     same for all sequences or, with a list `x`, one each. Singh et al. (2026), Thm 3.5, with the order of the columns,
-    q and ξ corrected and with eigenvectors.
+    q and ξ corrected and with eigenvectors; Remark B.2 is the block of w_q and w_k, Remark B.3 the case γ = 0.
     """
     scalars = attention_scalars(w_q, w_k, w_v, x, y, scores_bias=scores_bias, mask=mask, gauss_newton=gauss_newton)
     return _closed_form(scalars, vector("w_q", w_q), vector("w_k", w_k))
@@ -127,7 +127,7 @@ def attention_bounds(
     """tr/3 ± ξ, ξ = ⅔√(3γ² + 6γζ⟨w_k,w_q⟩ + 3(β² - αζ)N + (ζN + α)²), N = ‖w_k‖² + ‖w_q‖².
 
     The square root is √(3/2) times the norm of the traceless part of the reduced matrix: never imaginary. Singh et al.
-    (2026), Thm 3.5 and Remarks 3.1 and B.4, with their true conditions.
+    (2026), Thm 3.5, Remark 3.1 and Remark B.4, with their true conditions.
     """
     scalars = attention_scalars(w_q, w_k, w_v, x, y, scores_bias=scores_bias, mask=mask)
     M = _reduced(scalars, _pair(vector("w_q", w_q), vector("w_k", w_k)))
@@ -142,8 +142,8 @@ def attention_moments(
 ) -> tuple[Float[Tensor, "*B n"], Float[Tensor, "*B n"], Float[Tensor, "*B n"]]:
     """m₁ = A x and the central moments m₂, m₃ = Σⱼ A_ij (xⱼ - m₁ᵢ)^{2, 3} of what each position attends to.
 
-    Of one sequence in float64 on the CPU; of many heads or sequences at once on their device. Singh et al. (2026), Def
-    B.1.
+    Of one sequence in float64 on the CPU; of many heads or sequences at once on their device. Singh et al. (2026),
+    Def. B.1.
     """
     if A.shape != (*x.shape, x.shape[-1]):
         raise ArgumentError(

@@ -56,8 +56,8 @@ def sharpness_bound(
 def linear_gauss_newton(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> ClosedForm:
     """spec G = spec Σ_ℓ (S_ℓS_ℓᵀ) ⊗ (Σ^½P_ℓᵀP_ℓΣ^½), and zeros: any weights, any data, any depth.
 
-    A matrix of d₀d_L rows at most, however wide the layers and many the examples. linear2026, eq. (5), whose matrix
-    has N d_L rows. Lines "line i" are those that rounding can tell from zero.
+    A matrix of d₀d_L rows at most, however wide the layers and many the examples. linear2026, eq. (4), (5), whose
+    matrix has N d_L rows. Lines "line i" are those that rounding can tell from zero.
     """
     Ws, X = applied(weights, X)
     factors = _factors(Ws, X, None)

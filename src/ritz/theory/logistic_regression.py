@@ -30,8 +30,8 @@ def logistic_ccm(
 
     The expected G: t is `snr`, α is `error_rate`. Where α is one for each class, or the classes have unequal
     `proportions` π_c, the lines are those of π_c t²U_c + Ū for each class, and of Ū with multiplicity D - C.
-    Eigenvectors are in the coordinates of W, row by row. Papyan (2020), Lemma 8.1 and Thm 8.1; unequal classes are not
-    in the paper.
+    Eigenvectors are in the coordinates of W, row by row. Papyan (2020), Def. 8.2, Lemma 8.1 and Thm 8.1; unequal
+    classes are not in the paper.
     """
     alpha, pi = _checked(num_inputs, num_classes, error_rate, proportions)
     if proportions is None and isinstance(error_rate, int | float):

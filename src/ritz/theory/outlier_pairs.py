@@ -30,10 +30,10 @@ def bias_network(
 ) -> ClosedForm:
     """H of f(x) = ⟨w, v x + b⟩, coordinates (v, b, w): a pair, a triple, bulk ±ρ (m - 2 each) and 0 (m - 1).
 
-    ρ² = δx² + δ². These names hold under the assumptions of Singh et al. (2026), Thm B.1: ⟨v,b⟩ = 0, ‖v‖ = ‖b‖,
-    inputs of mean 0 and variance 1, targets of mean 0 and uncorrelated with the inputs, m ≥ 2; dropping any one
-    breaks them. Otherwise the spectrum is that of the compressed network, named as in `two_layer_linear`: exact for
-    any weights and data.
+    ρ² = δx² + δ². These names hold under the assumptions of Singh et al. (2026), Thm B.1 and eq. (68): ⟨v,b⟩ = 0, ‖v‖ =
+    ‖b‖, inputs of mean 0 and variance 1, targets of mean 0 and uncorrelated with the inputs, m ≥ 2; dropping any one
+    breaks them. Otherwise the spectrum is that of the compressed network, named as in `two_layer_linear`: exact for any
+    weights and data.
     """
     w, v, b, x, y = (vector(name, given) for name, given in (("w", w), ("v", v), ("b", b), ("x", x), ("y", y)))
     check_lengths(w=w, v=v, b=b)

@@ -40,7 +40,7 @@ def linear_network(
     """H of f(x) = ⟨w,v⟩x: bulk ±δx (m - 1 each), outliers eig (δx + σ²p², σ²pq; σ²pq, σ²q² - δx).
 
     p = ‖w + v‖/√2, q = ‖w - v‖/√2. "bulk +" is the line +δx whatever its sign: its eigenvectors (u; u), u ⟂ w + v, stay
-    the same when δx changes sign. Singh et al. (2026), Thm 3.1 and eq (1); Thm 3.2, completed for z = 0; Thm 3.3 with
+    the same when δx changes sign. Singh et al. (2026), Thm 3.1 and eq. (1); Thm 3.2, completed for z = 0; Thm 3.3 with
     s = λ_bulk/δx in place of sgn(λ_bulk). For G the residual is taken as zero.
     """
     w, v, x, y = _scalar_regression(w, v, x, y)
@@ -66,7 +66,7 @@ def product_network(
 class SharpnessTerms:
     """The four summands of λ₁,₂ = ½ norm ± ½ √(imbalance + non_collinearity + deviation).
 
-    Singh et al. (2026), eq (2). The first three are squares, in units of λ²; the last is in units of λ.
+    Singh et al. (2026), eq. (2). The first three are squares, in units of λ²; the last is in units of λ.
     """
 
     imbalance: float  # σ⁴(‖w‖² - ‖v‖²)²
@@ -90,7 +90,7 @@ def sharpness_terms(
 ) -> SharpnessTerms:
     """What sharpness is made of: layer imbalance, non-collinearity, deviation from the target, and norm.
 
-    Singh et al. (2026), eq (2); the poster of 2024 lacks σ² in the third.
+    Singh et al. (2026), eq. (2); the poster of 2024 lacks σ² in the third.
     """
     w, v, x, y = _scalar_regression(w, v, x, y)
     sigma2, c = float(x.square().mean()), float(w @ v)
@@ -116,8 +116,8 @@ class Phase(StrEnum):
 def phase(w: Float[Tensor, " m"], v: Float[Tensor, " m"], x: Float[Tensor, " N"], y: Float[Tensor, " N"]) -> Phase:
     """Early, late or divergent: c/θ* below 1/3, from 1/3 to 1, above 1, with c = ⟨w,v⟩ and θ* = yx/σ².
 
-    Late is where (c - θ*)(3c - θ*) ≤ 0, so that λ₂ ≥ 0. Singh et al. (2026), App. C, whose inequalities hold for θ* > 0
-    only; a target θ* = 0 has no late phase but the solution c = 0 itself.
+    Late is where (c - θ*)(3c - θ*) ≤ 0, so that λ₂ ≥ 0. Singh et al. (2026), App. C and eq. (122), whose inequalities
+    hold for θ* > 0 only; a target θ* = 0 has no late phase but the solution c = 0 itself.
     """
     w, v, x, y = _scalar_regression(w, v, x, y)
     sigma2, c = float(x.square().mean()), float(w @ v)
@@ -159,8 +159,8 @@ def relu_network(
 
     With S± = (1/N) Σ x² and D± = (1/N) Σ (f - y)x over ±x > 0, cell + has bulk ±(D₊ + slope·D₋) and cell - has
     ±(slope·D₊ + D₋). A leaky ReLU couples the outliers of the cells. Units with v = 0 are in neither cell: autograd
-    takes φ'(0) = slope, and where that is zero they add two zeros each ("v = 0"). Singh et al. (2026), eq (3) and Thm
-    3.4, with the scaling of (62)-(67) corrected; not in the papers for slope ≠ 0.
+    takes φ'(0) = slope, and where that is zero they add two zeros each ("v = 0"). Singh et al. (2026), eq. (3) and Thm
+    3.4, with the scaling of eq. (62)-(67) corrected; not in the papers for slope ≠ 0.
     """
     w, v, x, y = _scalar_regression(w, v, x, y)
     residuals = _outputs(w, v, x, slope) - y

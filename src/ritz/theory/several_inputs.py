@@ -23,7 +23,7 @@ def multi_input_network(
     """H of f(x) = Σ_d ⟨w_d,v_d⟩x_d: bulk ±δx_d (m - 1 each), 2D outliers eig diag(δx₁, -δx₁, …) + P Σ Pᵀ.
 
     Rows are w_d and v_d, coordinates (V, W). Where Σ = XᵀX/N is diagonal, the inputs decouple and each has lines of
-    its own ("input 1, outlier 1"): Singh et al. (2026), Cor B.1 and eq (113). Not in the papers for correlated
+    its own ("input 1, outlier 1"): Singh et al. (2026), Cor B.1 and eq. (113). Not in the papers for correlated
     inputs.
     """
     W, V, X, y = matrix("W", W), matrix("V", V), matrix("X", X), vector("y", y)
@@ -61,7 +61,7 @@ def multi_output_network(
 ) -> ClosedForm:
     """H of f(x)_k = ⟨w_k,v_k⟩x: one linear network for each output, "output 1, bulk +" and so on.
 
-    Rows are w_k and v_k, coordinates (V, W). Singh et al. (2026), Cor B.2 and B.3; the sign as in `linear_network`.
+    Rows are w_k and v_k, coordinates (V, W). Singh et al. (2026), Cor B.2 and Cor B.3; the sign as in `linear_network`.
     """
     W, V, x, Y = matrix("W", W), matrix("V", V), vector("x", x), matrix("Y", Y)
     _check_rows(W, V)

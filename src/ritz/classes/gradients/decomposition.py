@@ -26,11 +26,12 @@ PARTS = ("between_class", "cross_class", "own_class")
 class ClassDecomposition:
     """G = G_class + G_cross + G_own + G_within: the Gauss-Newton matrix of a classifier by class and cross-class.
 
-    With g_{i,c,c'} = Jᵢᵀ(pᵢ - e_{c'}) the gradient of term i of class c as if its label were c', and weights
-    w_{i,c,c'} = aᵢ p_{i,c'} / Σ w (aᵢ = 1 without class weights), G = Σ w_{i,c,c'} g_{i,c,c'} g_{i,c,c'}ᵀ. Its parts
-    are the second moments of the class means g_c (over c' ≠ c), of the cross-class means g_{c,c'} (c' ≠ c) around
-    them, of the means g_{c,c}, and of what is left around all of these. Any balance of classes; a class without terms
-    has weight zero, and a mean of weight zero is zero. Papyan (2020), Sec. 6, Eq. 6.4, centred at g_c.
+    With g_{i,c,c'} = Jᵢᵀ(pᵢ - e_{c'}) the gradient of term i of class c as if its label were c', and weights w_{i,c,c'}
+    = aᵢ p_{i,c'} / Σ w (aᵢ = 1 without class weights), G = Σ w_{i,c,c'} g_{i,c,c'} g_{i,c,c'}ᵀ. Its parts are the
+    second moments of the class means g_c (over c' ≠ c), of the cross-class means g_{c,c'} (c' ≠ c) around them, of the
+    means g_{c,c}, and of what is left around all of these. Any balance of classes; a class without terms has weight
+    zero, and a mean of weight zero is zero. Papyan (2020), Sec. 6, eq. (6.1), (6.2), (6.3), (6.4), centred at g_c;
+    Papyan (2019), eq. (3), (4), (5).
 
     Means that exceed the memory of the risk are None. The operators then multiply through J and Jᵀ, at the price of
     about three gradients a column, and their `factor` is not known.

@@ -111,6 +111,8 @@ class ErrorStructure:
 def backpropagated_errors(risk: Risk) -> dict[str, ErrorStructure]:
     """The class structure of the errors at every linear layer's and convolution's outputs: C backward passes.
 
+    Papyan (2020), Sec. 7.7.
+
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
     >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))

@@ -76,6 +76,8 @@ class FeatureStructure:
 def features(risk: Risk) -> dict[str, FeatureStructure]:
     """The class structure of the features that enter every linear layer and convolution of θ: one forward pass.
 
+    Papyan (2020), Sec. 7.4.
+
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
     >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))

@@ -86,6 +86,8 @@ class WeightStructure:
 def weights(risk: Risk, decay: float) -> dict[str, WeightStructure]:
     """The class structure of the weight of every linear layer and convolution trained with weight decay η.
 
+    Papyan (2020), Sec. 7.13.
+
     η is the `weight_decay` of `torch.optim.SGD`, the regulariser (η/2)‖W‖². The `residual` of each result tells
     whether θ is a stationary point, where alone the structure is that of W.
 

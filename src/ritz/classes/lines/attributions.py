@@ -115,7 +115,7 @@ def attribution(
     exact_rows: int = EXACT_ROWS,
     generator: torch.Generator | None = None,
 ) -> Attribution:
-    """Which eigenvalues of H and G come from what: lines, parts and knockouts of a classifier.
+    """Which eigenvalues of H and G come from what: lines, parts and knockouts of a classifier. Papyan (2020), Def. 3.3.
 
     Args:
         num_lines: How many of the largest eigenpairs of H and of G; C + 2 unless given.

@@ -14,7 +14,7 @@ class SelfAttention(nn.Module):
     """f(X) = A X W_v with A = softmax(X W_q W_kᵀXᵀ/√d + bias), with parameters (w_v, w_q, w_k).
 
     `sink` is added to every position's score of `sink_token`; both may be changed at any time. Sequences of numbers
-    (b, n) have embedding dimension e = 1, others are (b, n, e); outputs are (b, n, e). Singh et al. (2026), eq (4) for
+    (b, n) have embedding dimension e = 1, others are (b, n, e); outputs are (b, n, e). Singh et al. (2026), eq. (4) for
     e = 1, where w_v is a number and w_q, w_k ∈ Rᵈ; Fig. 9 for larger e.
     """
 

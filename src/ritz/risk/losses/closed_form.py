@@ -151,7 +151,7 @@ class CrossEntropy(Loss):
 
 @dataclass(frozen=True, eq=False)
 class SquaredError(Loss):
-    """ℓ = ½‖z - y‖² over the last dimension, as the theory of this field has it.
+    """ℓ = ½‖z - y‖² over the last dimension, as the theory of this field has it: linear2026, eq. (2).
 
     `elementwise=True` is `torch.nn.MSELoss`: Σ (z - y)² with one weight per output, so that the mean runs over
     examples and outputs alike.
