@@ -11,7 +11,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from ritz import Risk, hessian
 from ritz.analysis import spectrum as analysis
+from ritz.analysis.spectrum import pictures
 from ritz.cli import app, demo
 from ritz.record import Record
 from tests.factories import CLASSIFIER
@@ -146,7 +148,7 @@ def test_a_copy_of_the_model_is_converted_where_the_factory_does_not(folder, fac
     assert all(p.dtype == torch.float32 for p in mine.MODEL.parameters())
     record = Record.load(f"out/mine-{factory}")
     assert record.config["dtype"] == "float64" and record.scalars["num_terms"] == 20
-    dense = analysis.hessian(analysis.Risk(mine.MODEL.double(), torch.nn.CrossEntropyLoss(), (mine.X, mine.Y))).dense()
+    dense = hessian(Risk(mine.MODEL.double(), torch.nn.CrossEntropyLoss(), (mine.X, mine.Y))).dense()
     exact = torch.linalg.eigvalsh(dense).abs().sort(descending=True).values[:3]
     np.testing.assert_allclose(np.abs(record.arrays["eigenvalues"]), exact, rtol=1e-6)
 
@@ -297,7 +299,7 @@ def test_no_record_stays_without_its_picture(folder, monkeypatch, command):
 
     monkeypatch.setattr(demo, "EPOCHS", 1)
     monkeypatch.setattr(demo, "SETTINGS", analysis.Settings(num_eigenpairs=2, num_probes=2, num_steps=5))
-    monkeypatch.setattr(analysis, "draw", broken)
+    monkeypatch.setattr(pictures, "draw", broken)
     result = ritz(*command)
     assert result.exit_code == 1 and not (folder / "out").exists()
     assert len(result.stderr.strip().splitlines()) >= 3 and "no picture" in result.stderr
