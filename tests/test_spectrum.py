@@ -109,7 +109,7 @@ def test_moments_and_cdf_are_those_of_the_eigenvalues(eigenvalues):
 @settings(max_examples=50, deadline=None)
 def test_wasserstein_distance_matches_scipy(first, second):
     ours = Spectrum.of_eigenvalues(real(*first)).wasserstein(Spectrum.of_eigenvalues(real(*second)))
-    assert ours == pytest.approx(wasserstein_distance(first, second), rel=1e-6, abs=1e-6)
+    assert ours == pytest.approx(wasserstein_distance(first, second), rel=1e-9, abs=1e-9)
 
 
 def test_wasserstein_distance_of_a_shift_is_the_shift():

@@ -72,8 +72,8 @@ class Spectrum:
     @property
     def range(self) -> tuple[float, float]:
         """The smallest and the largest node that carries mass."""
-        carried = self.nodes[self.weights > 0]
-        return float(carried.min()), float(carried.max())
+        support = self.nodes[self.weights > 0]
+        return float(support.min()), float(support.max())
 
     @property
     def floor(self) -> float:

@@ -29,8 +29,8 @@ def test_moments_lie_within_their_standard_error_at_the_stated_rate(degree, gene
     truth = Spectrum.of_matrix(A.dense()).moment(degree)
     covered = 0
     for _ in range(60):
-        found = spectral_density(A, num_steps=5, num_probes=30, generator=generator)
-        covered += abs(found.moment(degree) - truth) < 2 * float(found.standard_error(lambda s: s.moment(degree)))
+        result = spectral_density(A, num_steps=5, num_probes=30, generator=generator)
+        covered += abs(result.moment(degree) - truth) < 2 * float(result.standard_error(lambda s: s.moment(degree)))
     assert covered >= 52  # 95 % of 60 are 57, with standard deviation 1.7
 
 
@@ -39,8 +39,8 @@ def test_the_density_lies_within_its_standard_error_at_the_stated_rate(generator
     x, covered = linspace(-0.5, 3.5, 21), []
     exact = Spectrum.of_matrix(A.dense()).density(x, 0.3)
     for _ in range(40):
-        found = spectral_density(A, num_steps=40, num_probes=30, generator=generator)
-        covered.append((found.density(x, 0.3) - exact).abs() < 2 * found.standard_error(lambda s: s.density(x, 0.3)))
+        result = spectral_density(A, num_steps=40, num_probes=30, generator=generator)
+        covered.append((result.density(x, 0.3) - exact).abs() < 2 * result.standard_error(lambda s: s.density(x, 0.3)))
     assert 0.90 < float(torch.stack(covered).double().mean()) < 0.99
 
 
@@ -58,14 +58,14 @@ def test_the_error_falls_with_the_root_of_the_number_of_probes(generator):
 def test_outliers_are_exact_atoms_and_the_bulk_has_no_spurious_zeros(generator):
     eigenvalues = torch.cat([torch.tensor([-20.0, 15.0, 10.0]), linspace(1, 2, 97)])
     A = with_eigenvalues(eigenvalues, generator)
-    found = spectral_density(A, num_steps=30, num_probes=6, outliers=3, generator=generator)
-    outliers, bulk = found.split(3)
+    result = spectral_density(A, num_steps=30, num_probes=6, outliers=3, generator=generator)
+    outliers, bulk = result.split(3)
     assert_close(outliers, torch.tensor([-20.0, 15.0, 10.0], dtype=torch.float64), atol=1e-6, rtol=0)
     assert bulk.size == 97 and bulk.zero_mass() < 1e-12
     assert bulk.range[0] > 1 - 1e-6 and bulk.range[1] < 2 + 1e-6
-    assert_close(found.weights.sum(1), torch.ones(6, dtype=torch.float64))
-    assert float(found.cdf(torch.tensor([-19.0], dtype=torch.float64))) == pytest.approx(0.01, rel=1e-12)
-    assert found.wasserstein(Spectrum.of_eigenvalues(eigenvalues)) < 0.05
+    assert_close(result.weights.sum(1), torch.ones(6, dtype=torch.float64))
+    assert float(result.cdf(torch.tensor([-19.0], dtype=torch.float64))) == pytest.approx(0.01, rel=1e-12)
+    assert result.wasserstein(Spectrum.of_eigenvalues(eigenvalues)) < 0.05
 
 
 def test_deflation_reduces_the_error_of_the_mean(generator):
@@ -79,8 +79,8 @@ def test_deflation_reduces_the_error_of_the_mean(generator):
 
 def test_all_eigenvalues_as_outliers_give_the_exact_spectrum(generator):
     eigenvalues = linspace(-1, 2, 12)
-    found = spectral_density(with_eigenvalues(eigenvalues, generator), outliers=12, generator=generator)
-    assert found.wasserstein(Spectrum.of_eigenvalues(eigenvalues)) < 1e-12
+    result = spectral_density(with_eigenvalues(eigenvalues, generator), outliers=12, generator=generator)
+    assert result.wasserstein(Spectrum.of_eigenvalues(eigenvalues)) < 1e-12
 
 
 @given(st.integers(1, 12), st.integers(1, 300), st.integers(1, 3), st.integers(0, 12))
@@ -89,19 +89,19 @@ def test_any_small_problem_gives_a_measure_on_its_eigenvalues(size, num_steps, n
     generator = torch.Generator().manual_seed(size)
     A = with_eigenvalues(torch.arange(size).double() - 3, generator)
     outliers = min(outliers, size)
-    found = spectral_density(A, num_steps=num_steps, num_probes=num_probes, outliers=outliers, generator=generator)
-    assert_close(found.weights.sum(1), torch.ones(num_probes, dtype=torch.float64))
-    assert found.range[0] > -3 - 1e-9 and found.range[1] < size - 4 + 1e-9
+    result = spectral_density(A, num_steps=num_steps, num_probes=num_probes, outliers=outliers, generator=generator)
+    assert_close(result.weights.sum(1), torch.ones(num_probes, dtype=torch.float64))
+    assert result.range[0] > -3 - 1e-9 and result.range[1] < size - 4 + 1e-9
     if num_steps >= size:  # every node that carries mass is an eigenvalue
-        carried = found.nodes[found.weights > 1e-9]
+        carried = result.nodes[result.weights > 1e-9]
         assert_close(carried, carried.round(), atol=1e-6, rtol=0)
 
 
 def test_more_steps_than_n_are_clipped(generator):
     A, calls = counted(with_eigenvalues(linspace(0, 1, 15), generator))
-    found = spectral_density(A, num_steps=128, num_probes=2, generator=generator)
+    result = spectral_density(A, num_steps=128, num_probes=2, generator=generator)
     assert len(calls) == 15
-    assert_close(found.nodes[0], linspace(0, 1, 15), atol=1e-9, rtol=0)
+    assert_close(result.nodes[0], linspace(0, 1, 15), atol=1e-9, rtol=0)
 
 
 def test_one_product_serves_all_probes_and_columns_are_contiguous(generator):
@@ -129,9 +129,9 @@ def test_the_global_random_state_is_untouched():
 
 def test_float32_spectra_agree_with_float64_ones(generator):
     eigenvalues = torch.cat([torch.tensor([30.0, 20.0]), linspace(0, 1, 298)])
-    found = spectral_density(with_eigenvalues(eigenvalues, generator, torch.float32), outliers=2, num_probes=20)
-    assert found.wasserstein(Spectrum.of_eigenvalues(eigenvalues)) < 0.02
-    assert found.nodes.dtype == torch.float64
+    result = spectral_density(with_eigenvalues(eigenvalues, generator, torch.float32), outliers=2, num_probes=20)
+    assert result.wasserstein(Spectrum.of_eigenvalues(eigenvalues)) < 0.02
+    assert result.nodes.dtype == torch.float64
 
 
 def test_the_spectral_range_holds_the_spectrum(generator):

@@ -29,11 +29,11 @@ def test_log_determinant_lies_within_its_error_where_the_quadrature_is_far_from_
 
 def test_a_quadrature_that_is_done_adds_nothing_to_the_error(generator):
     A, probes = with_eigenvalues(FLAT), gaussian(with_eigenvalues(FLAT), 8, torch.Generator().manual_seed(0))
-    found = log_determinant(A, num_steps=60, generator=generator)
+    result = log_determinant(A, num_steps=60, generator=generator)
     V = probes / probes.norm(dim=1, keepdim=True)
     values, U = torch.linalg.eigh(A.dense())
     samples = 300 * ((V @ U).square() * values.log()).sum(1)
-    assert found.standard_error == pytest.approx(float(samples.std()) / 8**0.5, rel=1e-6)
+    assert result.standard_error == pytest.approx(float(samples.std()) / 8**0.5, rel=1e-6)
     identity = log_determinant(Operator.from_matrix(2 * torch.eye(300, dtype=torch.float64)), num_steps=1)
     assert identity.standard_error == pytest.approx(0, abs=1e-9)
     assert log_determinant(A, num_steps=1).standard_error > 5  # one node sees the mean alone

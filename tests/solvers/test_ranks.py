@@ -32,6 +32,6 @@ def test_the_error_of_a_rank_near_zero_is_that_of_the_square():
 
 def test_effective_rank_counts_equal_eigenvalues(generator):
     eigenvalues = torch.cat([torch.full((30,), 2.0), torch.zeros(170)])
-    found = effective_rank(with_eigenvalues(eigenvalues), num_products=2000, generator=generator)
-    assert abs(found.value - 30) < 4 * found.standard_error and found.standard_error < 1
+    result = effective_rank(with_eigenvalues(eigenvalues), num_products=2000, generator=generator)
+    assert abs(result.value - 30) < 4 * result.standard_error and result.standard_error < 1
     assert effective_rank(with_eigenvalues(torch.zeros(50)), generator=generator).value == 0.0

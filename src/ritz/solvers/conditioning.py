@@ -84,8 +84,8 @@ class _Ends:
             spent += pairs.num_products
             (high, low), (above, below) = pairs.values[[0, -1]].tolist(), pairs.residuals[[0, -1]].tolist()
             ends = cls(high, above, low, below, spent)
-            known = ends.relative_error <= tolerance or low < -below or aim <= best
-            if known or dense or spent >= max_products:
+            done = ends.relative_error <= tolerance or low < -below or aim <= best
+            if done or dense or spent >= max_products:
                 return ends
             aim = max(best, min(0.1 * aim, 0.3 * tolerance * abs(low) / (max(abs(high), abs(low)) or 1.0)))
 

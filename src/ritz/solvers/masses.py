@@ -64,8 +64,8 @@ def mass_below(nodes: Tensor, weights: Tensor, tolerance: float, exhausted: bool
     its sum with the first positive one. A node at zero is an eigenvalue: then nothing is open.
     """
     negative, positive = nodes < -tolerance, nodes > tolerance
-    mass, carried = float(weights[negative].sum()), weights > 0
-    atom = bool((~negative & ~positive & carried).any())
+    mass, support = float(weights[negative].sum()), weights > 0
+    atom = bool((~negative & ~positive & support).any())
     if exhausted or atom or not bool(negative.any()) or not bool(positive.any()):
         return mass, 0.0
     last, first = nodes.where(negative, -math.inf).argmax(), nodes.where(positive, math.inf).argmin()

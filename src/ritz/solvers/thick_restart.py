@@ -111,9 +111,9 @@ class _Search:
         block = gaussian(A, block_size, generator)
         block /= norms(block)[:, None].to(block)
         if start is not None:
-            mixed = torch.stack([start[i::block_size].sum(0) for i in range(min(block_size, len(start)))])
-            mixed /= norms(mixed).clamp(min=1e-6)[:, None].to(mixed)  # opposite vectors cancel: a cold start then
-            block[: len(mixed)] = mixed + (NOVELTY if block_size == 1 else BLOCK_NOVELTY) * block[: len(mixed)]
+            mixture = torch.stack([start[i::block_size].sum(0) for i in range(min(block_size, len(start)))])
+            mixture /= norms(mixture).clamp(min=1e-6)[:, None].to(mixture)  # opposite vectors cancel: a cold start then
+            block[: len(mixture)] = mixture + (NOVELTY if block_size == 1 else BLOCK_NOVELTY) * block[: len(mixture)]
         search._extend(A, block)
         return search
 
@@ -146,10 +146,10 @@ class _Search:
     def restart(self, goal: Goal) -> None:
         """Keep the better half of the Ritz vectors: A Q = Q Θ + P B' still holds, and so does all that follows."""
         values, S, _ = self.ritz()
-        num_kept = min(goal.k + (goal.capacity - goal.k) // 2, goal.capacity - 2 * self.block_size)
-        kept = ranking(values, goal.which)[:num_kept].sort().values  # locked ones stay in front
-        self.basis.rotate(S[:, kept])
-        self.H, self.locked = torch.diag(values[kept]), int((kept < self.locked).sum())
+        count = min(goal.k + (goal.capacity - goal.k) // 2, goal.capacity - 2 * self.block_size)
+        best = ranking(values, goal.which)[:count].sort().values  # locked ones stay in front
+        self.basis.rotate(S[:, best])
+        self.H, self.locked = torch.diag(values[best]), int((best < self.locked).sum())
         self.tridiagonal = False
 
     def follow(self, assessment: _Assessment, A: Operator, goal: Goal) -> None:

@@ -2,6 +2,9 @@
 
 Spaces are kept as rows, B × m × n. Each is orthogonalised in full, and the small matrix T = QHQᵀ is kept whole, so that
 a restart, or a space that has become invariant, needs no special case.
+
+Not the search of `ritz.solvers`: that one stops, locks and restarts as a single operator asks for it, where here all
+matrices make the same steps, as many as the slowest needs, in one stack of spaces.
 """
 
 from __future__ import annotations
