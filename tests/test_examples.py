@@ -12,9 +12,6 @@ import torch
 import ritz
 from tests.source import ROOT, SOURCE
 
-# Public names whose docstrings have no example yet.
-WITHOUT: set[str] = set()
-
 
 def docstrings(tree, name):
     """(name, docstring) of a module and of everything defined in it, read from its source: decorators hide nothing."""
