@@ -46,6 +46,12 @@ def aligned_linear(
     ρᵢ Π_{m>k}s_{m,i} Π_{l<m<k}s_{m,j} Π_{m<l}s_{m,i}. The layers need not be balanced, nor the loss zero; X must be
     white and R = (1/N)(f(X) - Y)ᵀX aligned as well: true of balanced layers at and on the way to a minimum. Lines
     "directions i, j: n"; what rounding cannot tell from zero is one line "zero". Not in the papers.
+
+    >>> W, X = torch.eye(1), torch.ones(1, 1)
+    >>> aligned_linear([2 * W, W], X, 2 * X)
+    ClosedForm(2 eigenvalues, 2 lines)
+      directions 1, 1: 2  5  × 1
+      zero                0  × 1
     """
     Ws, X, Y = regression(weights, X, Y)
     sigma_x = white_scale(X)
@@ -68,6 +74,11 @@ def balanced_linear(
     Elsewhere give `residuals` ρ, the diagonal of U_Lᵀ R U₀. Without weights there are no eigenvectors: see
     `aligned_linear`. linear2026, eq. (8), (9a), (9b); its index set, min(d)² lines, is right for d₀ = d_L = min(d)
     alone.
+
+    >>> balanced_linear(torch.tensor([2.0]), (1, 1, 1), 1.0)
+    ClosedForm(2 eigenvalues, 2 lines)
+      singular values 1, 1  8  × 1
+      zero                  0  × 1
     """
     sigma, widths = _check_balanced(singular_values, widths)
     if residuals is None and len(widths) > 2:
@@ -90,6 +101,10 @@ def balanced_solution(
     `widths` are those of the hidden layers. linear2026, eq. (12), (13), (14), which need zero loss and have σᵢ(Y)/(√N
     σₓ); with YᵀX in its place they hold at the minimum however large its loss. Where a hidden layer is narrower than
     the rank of YᵀX, what it cuts off remains as residual ρᵢ = -σᵢ(YᵀX)/N and the Hessian is more than G.
+
+    >>> X = torch.ones(1, 1)
+    >>> balanced_solution(X, 4 * X, 2, 1).scale
+    8.0
     """
     X, Y = matrix("X", X), matrix("Y", Y)
     sigma_x = white_scale(X)

@@ -21,20 +21,32 @@ TOLERANCE = 1e-6  # of an assumption, relative: what float32 leaves of one that 
 
 
 def whiteness(X: Float[Tensor, "N d"]) -> float:
-    """‖XᵀX/N - σ²I‖₂/σ² with σ² = tr(XᵀX)/ND: zero where data are white. linear2026, Assumption 2."""
+    """‖XᵀX/N - σ²I‖₂/σ² with σ² = tr(XᵀX)/ND: zero where data are white. linear2026, Assumption 2.
+
+    >>> whiteness(torch.eye(3)), round(whiteness(torch.tensor([[1.0, 0.0], [0.0, 2.0]])), 6)
+    (0.0, 0.6)
+    """
     X = matrix("X", X)
     values = torch.linalg.eigvalsh(X.T @ X / len(X))
     return float((values - values.mean()).abs().max() / values.mean()) if float(values.mean()) else 0.0
 
 
 def input_scale(X: Float[Tensor, "N d"]) -> float:
-    """σₓ = ‖X‖_F/√(ND), the standard deviation of one input where they are white."""
+    """σₓ = ‖X‖_F/√(ND), the standard deviation of one input where they are white.
+
+    >>> input_scale(2 * torch.ones(5, 3))
+    2.0
+    """
     X = matrix("X", X)
     return float(X.norm()) / X.numel() ** 0.5
 
 
 def balancedness(weights: Weights) -> Float[Tensor, "*B"]:
-    """max_ℓ ‖W_ℓW_ℓᵀ - W_{ℓ+1}ᵀW_{ℓ+1}‖₂ / max_ℓ ‖W_ℓ‖₂²: zero where layers are balanced. linear2026, Assumption 3."""
+    """max_ℓ ‖W_ℓW_ℓᵀ - W_{ℓ+1}ᵀW_{ℓ+1}‖₂ / max_ℓ ‖W_ℓ‖₂²: zero where layers are balanced. linear2026, Assumption 3.
+
+    >>> float(balancedness([torch.tensor([[2.0]]), torch.tensor([[1.0]])]))
+    0.75
+    """
     Ws = stacked(weights)
     scale = torch.stack([spectral_norm(W) for W in Ws]).amax(0) ** 2
     gaps = [torch.zeros_like(scale), *(spectral_norm(W @ W.mT - V.mT @ V) for W, V in pairwise(Ws))]
@@ -47,6 +59,10 @@ def whitened(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool
     linear2026, App. C takes a QR decomposition, which invents inputs where X is rank deficient. `keep_inputs` keeps d
     of them: √N σₓ U_rV_rᵀ, with a second moment σₓ² on the row space of X and zero elsewhere. In float64, on the device
     of the data; a direction counts that stands out from the rounding of their own precision.
+
+    >>> X = whitened(torch.tensor([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]))  # of rank one
+    >>> X.shape, round(whiteness(X), 12)
+    (torch.Size([3, 1]), 0.0)
     """
     matrix("X", X)
     U, S, Vt = torch.linalg.svd(X.detach().double(), full_matrices=False)
@@ -61,6 +77,10 @@ def balanced_weights(
 
     M is cut to the rank that the narrowest layer passes, which is the best approximation. Hidden directions are random
     with a generator and coordinate axes without. linear2026, App. C; there "right" in step 1 is to read "left".
+
+    >>> W1, W2 = balanced_weights(torch.tensor([[4.0]]), [2])
+    >>> (W2 @ W1).tolist(), float(balancedness([W1, W2]))
+    ([[4.0]], 0.0)
     """
     U, S, Vt = torch.linalg.svd(matrix("M", M), full_matrices=False)
     S = torch.where(above_rounding(S, M), S, 0.0)  # the L-th root of rounding is large

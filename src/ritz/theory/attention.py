@@ -85,6 +85,10 @@ def self_attention(
     is added to the scores, `mask` is true where a position may look; both (n, n) or whatever broadcasts to it, the
     same for all sequences or, with a list `x`, one each. Singh et al. (2026), Thm 3.5, with the order of the columns,
     q and ξ corrected and with eigenvectors; Remark B.2 is the block of w_q and w_k, Remark B.3 the case γ = 0.
+
+    >>> w, x = torch.ones(2), torch.tensor([1.0, -1.0])
+    >>> self_attention(w, w, 0.0, x, x).size
+    5
     """
     scalars = attention_scalars(w_q, w_k, w_v, x, y, scores_bias=scores_bias, mask=mask, gauss_newton=gauss_newton)
     return _closed_form(scalars, vector("w_q", w_q), vector("w_k", w_k))
@@ -99,6 +103,10 @@ def attention_product(
     """H of F(w_v, s), s = ⟨w_q,w_k⟩/√d, for any twice smooth F: any activation in place of the softmax, any loss.
 
     Not in the papers in this generality.
+
+    >>> w = torch.ones(2)
+    >>> attention_product(w, w, 1.0, lambda w_v, s: w_v**2 + s**2).size
+    5
     """
     w_q, w_k = vector("w_q", w_q), vector("w_k", w_k)
     check_lengths(w_q=w_q, w_k=w_k)
@@ -128,6 +136,11 @@ def attention_bounds(
 
     The square root is √(3/2) times the norm of the traceless part of the reduced matrix: never imaginary. Singh et al.
     (2026), Thm 3.5, Remark 3.1 and Remark B.4, with their true conditions.
+
+    >>> w, x = torch.ones(2), torch.tensor([1.0, -1.0])
+    >>> low, high = attention_bounds(w, w, 0.5, x, x).outliers
+    >>> low <= self_attention(w, w, 0.5, x, x)["outlier 1"].value <= high
+    True
     """
     scalars = attention_scalars(w_q, w_k, w_v, x, y, scores_bias=scores_bias, mask=mask)
     M = _reduced(scalars, _pair(vector("w_q", w_q), vector("w_k", w_k)))
@@ -144,6 +157,9 @@ def attention_moments(
 
     Of one sequence in float64 on the CPU; of many heads or sequences at once on their device. Singh et al. (2026),
     Def. B.1.
+
+    >>> attention_moments(torch.full((2, 2), 0.5), torch.tensor([1.0, 3.0]))[1]
+    tensor([1., 1.], dtype=torch.float64)
     """
     if A.shape != (*x.shape, x.shape[-1]):
         raise ArgumentError(
@@ -172,6 +188,10 @@ def attention_scalars(
     """α, β, γ, ζ of the Hessian, or of G: then without residuals, so that γ = 0.
 
     Averages over all positions of all sequences. Singh et al. (2026), Sec. 3.3; for G and for batches not in the paper.
+
+    >>> w, x = torch.ones(2), torch.tensor([1.0, -1.0])
+    >>> attention_scalars(0 * w, w, 1.0, x, x).alpha
+    0.0
     """
     w_q, w_k = vector("w_q", w_q), vector("w_k", w_k)
     check_lengths(w_q=w_q, w_k=w_k)

@@ -39,6 +39,11 @@ class ClosedForm:
 
     Groups of multiplicity zero are left out. Eigenvectors are built when asked for, so that a bulk of a million
     lines costs nothing; all groups' bases together are one orthonormal basis of the whole space.
+
+    >>> ClosedForm([Group("outlier", 9.0), Group("bulk", 0.5, 3)])
+    ClosedForm(4 eigenvalues, 2 lines)
+      outlier    9  × 1
+      bulk     0.5  × 3
     """
 
     groups: tuple[Group, ...]
@@ -101,7 +106,12 @@ class ClosedForm:
 
 
 def shifted(closed_form: ClosedForm, shift: float) -> ClosedForm:
-    """The spectrum of A + shift·I, with the same eigenvectors: what weight decay (μ/2)‖θ‖² adds."""
+    """The spectrum of A + shift·I, with the same eigenvectors: what weight decay (μ/2)‖θ‖² adds.
+
+    >>> form = ClosedForm([Group("line", 2.0), Group("zero", 0.0, 3)])
+    >>> shifted(form, 0.5).eigenvalues().tolist()
+    [0.5, 0.5, 0.5, 2.5]
+    """
     return ClosedForm(replace(group, value=group.value + shift) for group in closed_form.groups)
 
 

@@ -58,6 +58,9 @@ def compare(closed_form: ClosedForm, measured: Any) -> Comparison:
 
     Up to 2000 parameters the operator is diagonalised and every eigenvector is multiplied; beyond, the first 16
     eigenvectors of each group are, and the error of λ is that of their Ritz values.
+
+    >>> compare(ClosedForm([Group("a", 1.0), Group("b", 3.0)]), torch.diag(torch.tensor([3.0, 1.0]))).value
+    0.0
     """
     if isinstance(measured, Spectrum):
         _check_exact(measured)

@@ -29,6 +29,9 @@ def linear_trace(
 
     linear2026, eq. (7), which has it for G and white data; Singh et al. (2026), D.4. The network is linear in each
     layer, so H - G has no diagonal. White data are told by σₓ alone. With `multipliers` layers are h ↦ m_ℓW_ℓh.
+
+    >>> float(linear_trace([torch.tensor([[2.0]]), torch.tensor([[1.0]])], 1.0))
+    5.0
     """
     frobenius = [(A.square().sum((-2, -1)), S.square().sum((-2, -1))) for A, S in _factors(weights, X, multipliers)]
     return torch.stack([before * after for before, after in frobenius]).sum(0)
@@ -38,6 +41,9 @@ def spectral_norm_bound(weights: Weights, X: Float[Tensor, "*b N d"] | float) ->
     """λ_max(G) ≤ Σ_ℓ λ_max(P_ℓΣP_ℓᵀ) ‖S_ℓ‖₂², with equality for strongly balanced layers and for two layers, X white.
 
     linear2026, eq. (6), for any data.
+
+    >>> float(spectral_norm_bound([torch.tensor([[2.0]]), torch.tensor([[1.0]])], 1.0))
+    5.0
     """
     return _block_norms(weights, X, None).sum(0)
 
@@ -49,6 +55,9 @@ def sharpness_bound(
 
     Singh et al. (2026), D.3.3 has two layers, X white, max(‖W₁‖₂², ‖W₂‖₂²), and as an equality, which it is for the
     diagonal blocks alone. With `multipliers` layers are h ↦ m_ℓW_ℓh.
+
+    >>> float(sharpness_bound([torch.tensor([[2.0]]), torch.tensor([[1.0]])], 1.0))
+    4.0
     """
     return _block_norms(weights, X, multipliers).amax(0)
 
@@ -58,6 +67,11 @@ def linear_gauss_newton(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> C
 
     A matrix of d₀d_L rows at most, however wide the layers and many the examples. linear2026, eq. (4), (5), whose
     matrix has N d_L rows. Lines "line i" are those that rounding can tell from zero.
+
+    >>> linear_gauss_newton([torch.tensor([[2.0]]), torch.tensor([[1.0]])], torch.ones(1, 1))
+    ClosedForm(2 eigenvalues, 2 lines)
+      line 1  5  × 1
+      zero    0  × 1
     """
     Ws, X = applied(weights, X)
     factors = _factors(Ws, X, None)
@@ -82,6 +96,11 @@ def shallow_linear(W1: Float[Tensor, "m d"], W2: Float[Tensor, "k m"], sigma_x: 
     G of two layers on white data: the Hessian wherever (f(X) - Y)ᵀX = 0, as at every least-squares minimum
     (`two_layer_linear` has it everywhere). linear2026, eq. (10), (11), (15), (16); the printed index set
     i ≤ min(d₀, d₁), j ≤ min(d₁, d₂) loses lines where d₁ < max(d₀, d₂).
+
+    >>> shallow_linear(torch.tensor([[2.0]]), torch.tensor([[1.0]]), 1.0)
+    ClosedForm(2 eigenvalues, 2 lines)
+      singular values 1, 1  5  × 1
+      zero                  0  × 1
     """
     W1, W2 = layers([W1, W2])
     (m, d), k = W1.shape, len(W2)

@@ -32,6 +32,13 @@ def logistic_ccm(
     `proportions` π_c, the lines are those of π_c t²U_c + Ū for each class, and of Ū with multiplicity D - C.
     Eigenvectors are in the coordinates of W, row by row. Papyan (2020), Def. 8.2, Lemma 8.1 and Thm 8.1; unequal
     classes are not in the paper.
+
+    >>> logistic_ccm(10, 3, 5.0, 0.1)
+    ClosedForm(30 eigenvalues, 4 lines)
+      outliers     1.2175   × 3
+      mini-bulk  0.509167   × 3
+      bulk         0.0925  × 14
+      zero              0  × 10
     """
     alpha, pi = _checked(num_inputs, num_classes, error_rate, proportions)
     if proportions is None and isinstance(error_rate, int | float):
@@ -78,6 +85,9 @@ def ccm_gaps(num_classes: int, snr: float, error_rate: float) -> Gaps:
     From these Papyan (2020), Sec. 8.2 reads misclassification. With α fixed all three grow with t. With t fixed a
     larger α brings the outliers down but takes the mini-bulk further from the bulk, so that ratio follows the
     misclassification through t alone. Two classes have no mini-bulk.
+
+    >>> round(ccm_gaps(3, 5.0, 0.1).outliers_to_bulk, 6)
+    13.162162
     """
     _checked(num_classes, num_classes, error_rate, None)
     beta = 2 - error_rate * num_classes / (num_classes - 1)
@@ -89,6 +99,10 @@ def ccm_error_rate(outliers: float, mini_bulk: float, bulk: float, num_classes: 
     """α = 1 - (λ_outliers - λ_bulk)/(C(λ_mini-bulk - λ_bulk)): misclassification from three eigenvalues, exactly.
 
     Papyan (2020), Sec. 8.2 has that the gaps are predictive; Thm 8.1 solved for α has how.
+
+    >>> lines = {group.name: group.value for group in logistic_ccm(10, 3, 5.0, 0.1).groups}
+    >>> round(ccm_error_rate(lines["outliers"], lines["mini-bulk"], lines["bulk"], 3), 9)
+    0.1
     """
     if not outliers >= mini_bulk > bulk >= 0:
         raise ArgumentError(

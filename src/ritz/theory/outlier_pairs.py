@@ -34,6 +34,10 @@ def bias_network(
     ‖b‖, inputs of mean 0 and variance 1, targets of mean 0 and uncorrelated with the inputs, m ≥ 2; dropping any one
     breaks them. Otherwise the spectrum is that of the compressed network, named as in `two_layer_linear`: exact for any
     weights and data.
+
+    >>> w, v, b = torch.eye(3)
+    >>> bias_network(w, v, b, torch.tensor([1.0, -1.0]), torch.zeros(2)).size
+    9
     """
     w, v, b, x, y = (vector(name, given) for name, given in (("w", w), ("v", v), ("b", b), ("x", x), ("y", y)))
     check_lengths(w=w, v=v, b=b)
@@ -57,6 +61,11 @@ def paired_outliers(
     λ² - aλ - d² - 2σ²dC = 0, the triple λ³ - aλ² - d²λ + σ²‖w‖²d² = 0 (D - 1 times each); bulk ±d (m - D each), zeros
     (m - 1)(D - 1). Coordinates (V, w). This proves the hypothesis of Singh et al. (2026), Sec. 4.1, under these
     assumptions; Thm B.1 is D = 2 with κ = 0. Not in the papers for D > 2.
+
+    >>> w, V, X = torch.tensor([1.0, 0.0, 0.0]), torch.eye(3, 2), torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    >>> form = paired_outliers(w, V, X, torch.zeros(2))
+    >>> round(form["pair 1"].value + form["pair 2"].value, 9), round(float(form.eigenvalues().sum()) / 2, 9)
+    (2.0, 2.0)
     """
     w, V, X, y = vector("w", w), matrix("V", V), matrix("X", X), vector("y", y)
     check_lengths(w=w, V=V)

@@ -42,6 +42,14 @@ def linear_network(
     p = ‖w + v‖/√2, q = ‖w - v‖/√2. "bulk +" is the line +δx whatever its sign: its eigenvectors (u; u), u ⟂ w + v, stay
     the same when δx changes sign. Singh et al. (2026), Thm 3.1 and eq. (1); Thm 3.2, completed for z = 0; Thm 3.3 with
     s = λ_bulk/δx in place of sgn(λ_bulk). For G the residual is taken as zero.
+
+    >>> w, v, x, y = (torch.tensor(entries) for entries in ([1.0, 2.0], [2.0, 1.0], [1.0], [1.0]))
+    >>> linear_network(w, v, x, y)
+    ClosedForm(4 eigenvalues, 4 lines)
+      bulk +            3  × 1
+      bulk -           -3  × 1
+      outlier 1   12.6158  × 1
+      outlier 2  -2.61577  × 1
     """
     w, v, x, y = _scalar_regression(w, v, x, y)
     sigma2, delta = _moments(x, (w @ v) * x - y)
@@ -54,6 +62,10 @@ def product_network(
     """H of F(⟨w,v⟩) for any scalar loss F: Thm 3.1-3.3 with δx = F'(c) and σ² = F''(c), c = ⟨w,v⟩.
 
     Where F'' < 0 the outliers lie below the bulk. Not in the papers beyond the squared error.
+
+    >>> w, v = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])
+    >>> product_network(w, v, lambda c: (c - 1) ** 2 / 2)["bulk +"].value
+    3.0
     """
     w, v = vector("w", w), vector("v", v)
     check_lengths(w=w, v=v)
@@ -91,6 +103,14 @@ def sharpness_terms(
     """What sharpness is made of: layer imbalance, non-collinearity, deviation from the target, and norm.
 
     Singh et al. (2026), eq. (2); the poster of 2024 lacks σ² in the third.
+
+    >>> one = torch.ones(1)
+    >>> sharpness_terms(2 * one, one, one, one)
+    SharpnessTerms(λ₁ = 5.8541, λ₂ = -0.854102)
+      imbalance                    9  the norms of the two layers differ
+      non_collinearity             0  the layers point in different directions
+      deviation                   36  the network is off its target
+      norm                         5  the overall size of the weights, tr H
     """
     w, v, x, y = _scalar_regression(w, v, x, y)
     sigma2, c = float(x.square().mean()), float(w @ v)
@@ -118,6 +138,10 @@ def phase(w: Float[Tensor, " m"], v: Float[Tensor, " m"], x: Float[Tensor, " N"]
 
     Late is where (c - θ*)(3c - θ*) ≤ 0, so that λ₂ ≥ 0. Singh et al. (2026), App. C and eq. (122), whose inequalities
     hold for θ* > 0 only; a target θ* = 0 has no late phase but the solution c = 0 itself.
+
+    >>> one = torch.ones(1)
+    >>> str(phase(one, one, one, 2 * one))
+    'late'
     """
     w, v, x, y = _scalar_regression(w, v, x, y)
     sigma2, c = float(x.square().mean()), float(w @ v)
@@ -139,6 +163,10 @@ def invariant_bulk(w: Float[Tensor, " m"], v: Float[Tensor, " m"]) -> tuple[Floa
     Orthonormal columns, in coordinates (v, w). θ and its gradient are orthogonal to both, with momentum and weight
     decay too, but not under Adam; their eigenvalues are +δx and -δx at every step. Where w = ∓v the first (second)
     has dimension m. Singh et al. (2026), Cor 3.1.
+
+    >>> plus, minus = invariant_bulk(torch.ones(3), torch.zeros(3))
+    >>> plus.shape, minus.shape
+    (torch.Size([6, 2]), torch.Size([6, 2]))
     """
     w, v = vector("w", w), vector("v", v)
     check_lengths(w=w, v=v)
@@ -161,6 +189,10 @@ def relu_network(
     ±(slope·D₊ + D₋). A leaky ReLU couples the outliers of the cells. Units with v = 0 are in neither cell: autograd
     takes φ'(0) = slope, and where that is zero they add two zeros each ("v = 0"). Singh et al. (2026), eq. (3) and Thm
     3.4, with the scaling of eq. (62)-(67) corrected; not in the papers for slope ≠ 0.
+
+    >>> w, v = torch.tensor([1.0, 2.0, 1.0]), torch.tensor([2.0, 1.0, -1.0])
+    >>> relu_network(w, v, torch.tensor([1.0, -1.0]), torch.zeros(2))["cell +, bulk +"].value
+    2.0
     """
     w, v, x, y = _scalar_regression(w, v, x, y)
     residuals = _outputs(w, v, x, slope) - y

@@ -25,6 +25,10 @@ def multi_input_network(
     Rows are w_d and v_d, coordinates (V, W). Where Σ = XᵀX/N is diagonal, the inputs decouple and each has lines of
     its own ("input 1, outlier 1"): Singh et al. (2026), Cor B.1 and eq. (113). Not in the papers for correlated
     inputs.
+
+    >>> W, X = torch.eye(2), torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    >>> multi_input_network(W, W, X, torch.zeros(2))["input 1, bulk +"].value
+    1.0
     """
     W, V, X, y = matrix("W", W), matrix("V", V), matrix("X", X), vector("y", y)
     _check_rows(W, V)
@@ -46,6 +50,10 @@ def diagonal_network(
     """H of the diagonal linear network f(x) = Σ_d w_d v_d x_d: `multi_input_network` with m = 1, so no bulk.
 
     Singh et al. (2026), App. B.4.1.
+
+    >>> one, X = torch.ones(2), torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    >>> round(diagonal_network(one, one, X, torch.zeros(2))["input 1, outlier 1"].value, 9)
+    3.0
     """
     w, v = vector("w", w), vector("v", v)
     return multi_input_network(w[:, None], v[:, None], X, y, gauss_newton=gauss_newton)
@@ -62,6 +70,10 @@ def multi_output_network(
     """H of f(x)_k = ⟨w_k,v_k⟩x: one linear network for each output, "output 1, bulk +" and so on.
 
     Rows are w_k and v_k, coordinates (V, W). Singh et al. (2026), Cor B.2 and Cor B.3; the sign as in `linear_network`.
+
+    >>> W = torch.eye(2)
+    >>> multi_output_network(W, W, torch.ones(1), torch.zeros(1, 2))["output 2, bulk -"].value
+    -1.0
     """
     W, V, x, Y = matrix("W", W), matrix("V", V), vector("x", x), matrix("Y", Y)
     _check_rows(W, V)

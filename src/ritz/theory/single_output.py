@@ -39,6 +39,11 @@ def linear_spectra(weights: Stacks, X: Float[Tensor, "B N d"], y: Float[Tensor, 
 
     With r = E[(f - y)x], a_ℓ = W_{ℓ-1} ⋯ W₁r and b_ℓ = W_L ⋯ W_{ℓ+1}: the gradient of f is b_ℓᵀ(W_{ℓ-1} ⋯ W₁x)ᵀ, and
     the functional Hessian is the second derivative of W_L ⋯ W₁r, which meets a layer as b_ℓ dW_ℓ or as dW_ℓ a_ℓ only.
+
+    >>> W, X = torch.eye(3)[None].double(), torch.eye(3)[None].double()
+    >>> spectra = linear_spectra([W, W[:, :1]], X, torch.zeros(1, 3, 1).double())
+    >>> spectra.size, spectra.zeros
+    (12, 4)
     """
     Q, rows = torch.linalg.qr(X / X.shape[-2] ** 0.5)  # no more of them than inputs
     targets = Q.mT @ y / X.shape[-2] ** 0.5
@@ -64,6 +69,11 @@ def relu_spectra(
     """spec H of f(x) = ⟨w, φ(Wx)⟩, φ ReLU, squared error: at most N + 2m of its m(d + 1) eigenvalues are not zero.
 
     Within W, H reaches the N gradients of the outputs and, through w_j, the vector Σᵢ (f - y)ᵢ φ'ᵢⱼ xᵢ of each unit.
+
+    >>> W, X = torch.eye(3)[None].double(), torch.eye(3)[None].double()
+    >>> spectra = relu_spectra(W, W[:, :1], X, torch.zeros(1, 3, 1).double())
+    >>> spectra.size, spectra.zeros
+    (12, 3)
     """
     count, (m, d) = X.shape[-2], W.shape[-2:]
     hidden = X @ W.mT

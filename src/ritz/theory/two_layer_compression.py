@@ -37,6 +37,10 @@ def two_layer_linear(
     compressed to r hidden units, a matrix of r(D + K) rows: the cost does not grow with the width, nor with the number
     of examples beyond their second moments. Where r = D + K, each ±σᵢ is once more among them. A bias of the first
     layer is an input that is constantly 1. Not in the papers for D, K > 1.
+
+    >>> W1, W2, X, Y = torch.ones(5, 1), torch.ones(1, 5), torch.ones(2, 1), torch.zeros(2, 1)
+    >>> two_layer_linear(W1, W2, X, Y)["bulk + 1"].multiplicity
+    4
     """
     (W1, W2), X, Y = regression([W1, W2], X, Y)
     S, R = X.T @ X / len(X), (X @ (W2 @ W1).T - Y).T @ X / len(X)
@@ -60,6 +64,10 @@ def two_layer_relu(
     r_g = rank[W₁, W₂ᵀ]_g; within a pattern the network is linear. `slope` is φ' left of zero and at zero, as in
     autograd. What compresses is a pattern of more than D + K units. Singh et al. (2026), Thm 3.4 is D = K = 1; not in
     the papers beyond.
+
+    >>> W1, W2, X, Y = torch.ones(5, 1), torch.ones(1, 5), torch.ones(2, 1), torch.zeros(2, 1)
+    >>> two_layer_relu(W1, W2, X, Y)["bulk + 1"].multiplicity
+    4
     """
     (W1, W2), X, Y = regression([W1, W2], X, Y)
     patterns, members = _patterns(W1, X, slope)
@@ -83,6 +91,10 @@ def linear_pair(
     `loss(M)`, or `loss(M, rest)` where the network has further parameters φ: a flat vector, whose coordinates come
     after those of W₁ and W₂. Only `loss` sees the data (in float64, on the CPU), so the pair may sit anywhere in any
     network. Not in the papers.
+
+    >>> form = linear_pair(torch.ones(5, 1), torch.ones(1, 5), lambda M: M.square().sum() / 2)
+    >>> form["bulk + 1"].value, form["bulk + 1"].multiplicity
+    (5.0, 4)
     """
     W1, W2 = layers([W1, W2])
     others = W1.new_zeros(0) if rest is None else rest.detach().to(W1)
@@ -109,6 +121,10 @@ def relu_pair(
     """spec ∇²F(f(X)) for f = W₂φ(W₁x), as `two_layer_relu`, for any twice smooth F of the outputs (N × K).
 
     R_g = Σᵢ aᵢ (∂F/∂fᵢ) xᵢᵀ: for example cross-entropy, averaged over the rows. Not in the papers.
+
+    >>> form = relu_pair(torch.ones(5, 1), torch.ones(1, 5), torch.ones(1, 1), lambda f: f.square().sum() / 2)
+    >>> form["bulk + 1"].value, form["bulk + 1"].multiplicity
+    (5.0, 4)
     """
     (W1, W2), X = applied([W1, W2], X)
     patterns, members = _patterns(W1, X, slope)
