@@ -125,7 +125,7 @@ def subspace_iteration(
 
 def _exact(A: Operator, k: int, which: str, tolerance: float) -> Eigenpairs:
     """All eigenpairs of a small operator from its n columns, cut to the requested ones."""
-    D = A.dense()
+    D = A.dense().T.contiguous()  # its columns as rows, which are the same
     check_finite(float(D.abs().max()))
     values, vectors = torch.linalg.eigh((D + D.T).double() / 2)
     X = vectors[:, selection(values, which, k)].T.to(D)
