@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..operators import Operator, low_rank
-from ..risk.risk import Risk
+from ..risk import Risk
 from ..spectrum import Spectrum
 
 

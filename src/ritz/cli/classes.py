@@ -16,7 +16,7 @@ from ..analysis.classes import Settings
 from ..classes.lines.knockout_spectra import SYMBOLS
 from ..progress import duration
 from ..record import Record
-from ..risk.risk import Risk
+from ..risk import Risk
 from .tables import plain_table, printed
 
 SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ..errors import ArgumentError, ModelError, NumericalError
 from ..layers.capture import Layers
+from ..risk import Risk
 from ..risk.class_terms import Terms
 from ..risk.losses import CrossEntropy
-from ..risk.risk import Risk
 from ..spectrum import Spectrum
 from .gram_assembly import Assembly, assembly
 from .gram_parts import PARTS, Part, check_parts, directions, loss_of_root, projected

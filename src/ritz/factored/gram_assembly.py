@@ -13,10 +13,10 @@ from ..engine.batching import add_product, quiet
 from ..engine.paths import gauss_newton_forward, gauss_newton_map
 from ..layers.capture import Layers
 from ..layers.jacobian_rows import Rows, cotangents, row_bytes, rows_of
+from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.class_terms import Terms, terms
 from ..risk.losses import CrossEntropy, complement_of_root
-from ..risk.risk import Risk
 
 
 class Assembly(NamedTuple):

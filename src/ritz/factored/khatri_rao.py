@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..operators import Operator
-from ..risk.risk import Risk
+from ..risk import Risk
 from ..spectrum import Spectrum
 from .kronecker import class_count
 from .kronecker_products import Block, product, spectrum_of, square

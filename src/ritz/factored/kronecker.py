@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ..layers.linear import LinearLayer
 from ..operators import Operator
+from ..risk import Risk
 from ..risk.class_terms import cross_weights
 from ..risk.data_by_class import check_one_label
-from ..risk.risk import Risk
 from ..solvers import spectral_density
 from ..spectrum import Spectrum
 from .kronecker_products import DENSE, Block, Pair, block_diagonal, square, thin

@@ -12,10 +12,10 @@ from ..errors import ModelError
 from ..layers.capture import Forward, Layers
 from ..layers.jacobian_rows import cotangents
 from ..layers.linear import LinearLayer, check_own, check_ungrouped, columns, linear_layers, pieces
+from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.losses import CrossEntropy, Loss
 from ..risk.memory import check_memory
-from ..risk.risk import Risk
 
 
 class SecondMoments:

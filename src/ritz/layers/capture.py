@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import ModelError
+from ..risk import Risk
 from ..risk.batches import Batch, Batches
-from ..risk.risk import Risk
 from .readers import Watch
 from .uses import Use
 

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from ..risk import Risk
 from ..risk.batches import Batch, of_one
 from ..risk.losses import Loss
-from ..risk.risk import Risk
 from .capture import Layers
 from .uses import Use
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import ModelError
+from ..risk import Risk
 from ..risk.batches import Batch
-from ..risk.risk import Risk
 from .capture import Forward, Layers
 from .uses import Use
 

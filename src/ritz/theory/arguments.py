@@ -102,7 +102,7 @@ def stacked(weights: Weights) -> list[Float[Tensor, "*B _ _"]]:
 def stacked_on(
     weights: Weights, X: Float[Tensor, "*b N d"] | float
 ) -> tuple[list[Float[Tensor, "*B _ _"]], Float[Tensor, "*b q d"]]:
-    """Weights, and R with RᵀR = XᵀX/N of at most d rows; R = σₓI where data are told by σₓ."""
+    """Weights, and R with RᵀR = XᵀX/N of at most d rows; R = σₓI where data are given by σₓ."""
     Ws = stacked(weights)
     d = Ws[0].shape[-1]
     if not isinstance(X, Tensor):

@@ -28,7 +28,7 @@ def linear_trace(
     """tr H = tr G = Σ_ℓ tr(P_ℓΣP_ℓᵀ) ‖S_ℓ‖_F²: the trace of the full Hessian, at any loss and for any data.
 
     linear2026, eq. (7), which has it for G and white data; Singh et al. (2026), D.4. The network is linear in each
-    layer, so H - G has no diagonal. White data are told by σₓ alone. With `multipliers` layers are h ↦ m_ℓW_ℓh.
+    layer, so H - G has no diagonal. White data may be given by σₓ alone. With `multipliers` layers are h ↦ m_ℓW_ℓh.
 
     >>> float(linear_trace([torch.tensor([[2.0]]), torch.tensor([[1.0]])], 1.0))
     5.0

@@ -515,8 +515,8 @@ def test_two_processes_with_unequal_parts_give_the_same_as_one(tmp_path):
     saved = sorted(tmp_path.glob("*.pt"))
     assert len(saved) == 6
     for path in saved:
-        for actual, wanted in zip(torch.load(path), expected, strict=True):
-            assert_close(actual, wanted)
+        for actual, reference in zip(torch.load(path), expected, strict=True):
+            assert_close(actual, reference)
 
 
 # What is refused ------------------------------------------------------------------------------------------------------

@@ -243,9 +243,9 @@ def test_float32_keeps_squares_that_it_cannot_hold():
     single = Risk(model.float(), nn.CrossEntropyLoss(), unequal(x.float(), labels))
     exact, ours = backpropagated_errors(risk), backpropagated_errors(single)
     for name in exact:
-        wanted, found = exact[name].second_moment.dense(), ours[name].second_moment.dense()
-        assert found.dtype == torch.float64
-        assert float((found - wanted).norm()) < 1e-3 * float(wanted.norm())
+        reference, result = exact[name].second_moment.dense(), ours[name].second_moment.dense()
+        assert result.dtype == torch.float64
+        assert float((result - reference).norm()) < 1e-3 * float(reference.norm())
 
 
 # Weights -------------------------------------------------------------------------------------------------------------

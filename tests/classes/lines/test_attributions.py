@@ -152,7 +152,7 @@ def test_lines_from_the_gram_matrix_are_certified_eigenpairs_of_g(small):
 
 
 def test_lines_that_the_products_do_not_confirm_are_searched_for(monkeypatch, small):
-    """Where float32 products are those of a slightly other matrix, its own eigenpairs are wanted."""
+    """Where float32 products are those of a slightly other matrix, its own eigenpairs are searched for."""
     _, risk, expected = small
     tilted = lambda risk, Y: torch.randn(risk.size, Y.shape[1], generator=torch.Generator().manual_seed(0)).double()
     monkeypatch.setattr(attributions, "pullback", tilted)

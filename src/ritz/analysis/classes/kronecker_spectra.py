@@ -13,7 +13,7 @@ from ...factored.kronecker import Kronecker, cfac, kfac
 from ...layers.linear import LinearLayer
 from ...operators import gauss_newton
 from ...record import Record
-from ...risk.risk import Risk
+from ...risk import Risk
 from ...solvers import spectral_density
 from ...spectrum import Spectrum
 from .layer_choice import names

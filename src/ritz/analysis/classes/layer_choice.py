@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...layers.capture import Layers
 from ...layers.linear import LinearLayer, linear_layers
-from ...risk.risk import Risk
+from ...risk import Risk
 from .results import SHOWN, Results
 
 

@@ -17,7 +17,7 @@ from ...classes.layers.feature_structure import FeatureStructure
 from ...classes.layers.weight_structure import WeightStructure
 from ...layers.linear import LinearLayer
 from ...operators import Operator, low_rank
-from ...risk.risk import Risk
+from ...risk import Risk
 from .layer_choice import names
 from .results import Results
 

@@ -13,7 +13,7 @@ from ... import progress
 from ...classes.lines.attributions import EXACT_ROWS, attribution
 from ...errors import ArgumentError, check_positive
 from ...record import Record, provenance
-from ...risk.risk import Risk
+from ...risk import Risk
 from . import attribution_arrays, kronecker_spectra, layer_spectra
 from .layer_choice import linear_layers_of
 from .results import Results

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...operators import Operator
-from ...risk.risk import Risk
+from ...risk import Risk
 from ...solvers.eigen import usual_basis
 from .measurement import layers_of
 from .settings import Settings

@@ -15,7 +15,7 @@ from torch import Tensor
 from ... import progress
 from ...operators import Operator
 from ...record import Record, provenance
-from ...risk.risk import Risk
+from ...risk import Risk
 from ...solvers import eigenpairs, spectral_density
 from ...solvers.masses import mass_from, resolved_zero
 from ...solvers.probes import mean_of

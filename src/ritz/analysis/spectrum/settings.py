@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import ArgumentError
 from ...operators import Operator, hessian
-from ...risk.risk import Risk
+from ...risk import Risk
 
 DEFAULT_EIGENPAIRS = 10  # or all, where there are fewer
 

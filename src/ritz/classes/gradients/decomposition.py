@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...errors import ArgumentError
 from ...operators import Operator, gauss_newton, low_rank
+from ...risk import Risk
 from ...risk.class_terms import cross_weights
-from ...risk.risk import Risk
 from ...solvers.vectors import norms, rounding
 from .means import class_means, cross_class_means, diagonal, means_of_class, off_diagonal, own_and_class_means
 from .part_products import PartProducts

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ... import progress
+from ...risk import Risk
 from ...risk.class_terms import Terms, as_outputs, terms
 from ...risk.data_by_class import class_batches
-from ...risk.risk import Risk
 from ..scatter import ratio
 from .pullback import Pullback
 

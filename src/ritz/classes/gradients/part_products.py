@@ -11,9 +11,9 @@ from torch import Tensor
 from ... import progress
 from ...engine.batching import quiet
 from ...operators import Operator
+from ...risk import Risk
 from ...risk.batches import Batch
 from ...risk.class_terms import Terms, as_outputs
-from ...risk.risk import Risk
 from ..scatter import ratio
 from .means import class_means
 from .pullback import Pullback, forward

@@ -11,10 +11,10 @@ from torch import Tensor
 from ...engine.agreement import distance, tolerance
 from ...engine.batching import MAX_COLUMNS, quiet
 from ...engine.timing import seconds_of
+from ...risk import Risk
 from ...risk.batches import Batch
 from ...risk.class_terms import Terms, terms
 from ...risk.data_by_class import known_batches
-from ...risk.risk import Risk
 
 
 class Pullback:

@@ -11,10 +11,10 @@ from torch import Tensor
 from ... import progress
 from ...engine.agreement import distance, tolerance
 from ...engine.batching import quiet
+from ...risk import Risk
 from ...risk.batches import Batch, of_one
 from ...risk.class_terms import Terms, as_outputs
 from ...risk.data_by_class import class_batches
-from ...risk.risk import Risk
 from .pullback import Pullback, forward
 
 Gradients = tuple[Tensor, list[Tensor]]  # weights (b, m) of b terms and m columns; pieces (b, m, size of a parameter)

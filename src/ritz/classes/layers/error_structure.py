@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ...layers.linear import LinearLayer, columns
 from ...operators import Operator
+from ...risk import Risk
 from ...risk.class_terms import as_outputs
-from ...risk.risk import Risk
 from ...spectrum import Spectrum
 from ..gradients.means import class_means, diagonal, off_diagonal
 from ..scatter import Scatter, exact_spectrum, ratio, second_moment, whole

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...layers.linear import LinearLayer
 from ...operators import Operator, low_rank
-from ...risk.risk import Risk
+from ...risk import Risk
 from ...spectrum import Spectrum
 from ..scatter import Scatter, exact_spectrum, second_moment, whole
 from .passes import check_size, class_layers, class_passes

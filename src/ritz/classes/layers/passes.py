@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from ...layers.capture import Forward, Layers
 from ...layers.linear import LinearLayer, linear_layers, pieces
+from ...risk import Risk
 from ...risk.batches import Batch
 from ...risk.class_terms import Terms, cross_weights, terms
 from ...risk.data_by_class import check_one_label
 from ...risk.memory import check_memory
-from ...risk.risk import Risk
 
 
 def class_layers(risk: Risk, purpose: str) -> tuple[Layers, list[LinearLayer], int]:

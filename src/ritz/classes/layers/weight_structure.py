@@ -15,9 +15,9 @@ from torch import Tensor
 from ...errors import check_positive
 from ...layers.capture import Forward
 from ...layers.linear import LinearLayer, check_own, check_ungrouped, columns
+from ...risk import Risk
 from ...risk.batches import Batch
 from ...risk.class_terms import Terms
-from ...risk.risk import Risk
 from ...spectrum import Spectrum
 from ..scatter import Scatter, ratio
 from .passes import check_size, class_layers, class_passes

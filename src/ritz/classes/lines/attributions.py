@@ -16,8 +16,8 @@ from ...factored.gram import Gram
 from ...factored.gram_assembly import pullback
 from ...factored.gram_parts import PARTS
 from ...operators import Operator, gauss_newton, hessian
+from ...risk import Risk
 from ...risk.losses import CrossEntropy
-from ...risk.risk import Risk
 from ...solvers import eigenpairs
 from ...solvers.eigen import SMALL, usual_basis
 from ...spectrum import Eigenpairs, Spectrum

@@ -7,7 +7,7 @@ import torch
 from ...factored.gram import Gram
 from ...factored.gram_parts import Part
 from ...operators import Operator, low_rank
-from ...risk.risk import Risk
+from ...risk import Risk
 from ...solvers import spectral_density
 from ...spectrum import Spectrum
 from ..gradients.decomposition import ClassDecomposition

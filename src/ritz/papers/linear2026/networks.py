@@ -128,7 +128,7 @@ def top_eigenpairs(
     """
     try:
         return eigenpairs(hessian(risk_of(model, examples)), k, tolerance=tolerance)
-    except NumericalError:  # the loss or a product is no number
+    except NumericalError:  # the loss or a product is NaN
         return None
 
 

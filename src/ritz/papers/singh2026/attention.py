@@ -19,8 +19,8 @@ from ... import plot, progress
 from ...lab.models import SelfAttention, self_attention
 from ...operators import hessian
 from ...record import Picture, Record
+from ...risk import Risk
 from ...risk.losses import SquaredError
-from ...risk.risk import Risk
 from ...theory.attention import attention_bounds, attention_moments
 from ...theory.attention import self_attention as closed_form
 from ..frame.accuracy import LARGE_CLOSED_FORM

@@ -116,7 +116,7 @@ def divergence(losses: np.ndarray, num_steps: int) -> np.ndarray:
 
 
 def within_bounds(networks: ensemble.Ensemble, x: Tensor, y: Tensor, reading: Reading) -> Float[np.ndarray, " B"]:
-    """Whether tr/3 + ξ/2 ≤ λ_max ≤ tr/3 + ξ, up to rounding, of each head; NaN of one that is no number."""
+    """Whether tr/3 + ξ/2 ≤ λ_max ≤ tr/3 + ξ, up to rounding, of each head; NaN of one that is NaN."""
     result = list[float]()
     for i, top in enumerate(ensemble.sharpness(networks, reading.loss, (x, y), each=True).values[:, 0].tolist()):
         if not np.isfinite(top):

@@ -47,7 +47,7 @@ def first_at_edge(sharpness: np.ndarray, edge: float) -> int | None:
 
 
 def blown_up(losses: np.ndarray) -> np.ndarray:
-    """Where the loss is no number or a thousand times what it was at first, along the last axis."""
+    """Where the loss is NaN or a thousand times what it was at first, along the last axis."""
     with np.errstate(invalid="ignore"):
         return ~np.isfinite(losses) | (losses > BLOWN_UP * losses[..., :1])
 

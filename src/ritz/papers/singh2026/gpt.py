@@ -27,8 +27,8 @@ from ...lab.models import GPT, parameter_count
 from ...lab.training import Series
 from ...operators import gauss_newton, hessian
 from ...record import Picture, Record, discard
+from ...risk import Risk
 from ...risk.losses import CrossEntropy
-from ...risk.risk import Risk
 from ...solvers import eigenpairs
 from ..frame.accuracy import eigenvalue_statement, largest_finite
 from ..frame.claims import Statement, at_least, at_most, each, near

@@ -21,8 +21,8 @@ from ...errors import ArgumentError, FileError
 from ...lab.models import GPT, attention_on_first_token, gpt2, parameter_count, set_sink, sink_bias
 from ...operators import hessian
 from ...record import Picture, Record, discard
+from ...risk import Risk
 from ...risk.losses import CrossEntropy
-from ...risk.risk import Risk
 from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Spectrum
 from ..frame.accuracy import eigenvalue_statement
@@ -51,7 +51,7 @@ class Config(Pretraining):
     # D.1.6: 1,024 products, and a grid of 1,024 points with κ = 3, which makes the Gaussians a 3,000th of the range
     # wide. The picture has them a 300th wide: narrower ones are lost in print.
     num_products: int = 1024
-    num_probes: int = 1  # not given: curvlinops takes one unless told otherwise
+    num_probes: int = 1  # not given: curvlinops takes one by default
     outliers: int = 5  # eigenvalues certified at each end, and drawn one by one; not in the paper
     basis_size: int = 60  # 30 GB
     seeds: tuple[int, ...] = (0, 1, 2)  # of the sequences, and of the model where one is trained; the paper has one

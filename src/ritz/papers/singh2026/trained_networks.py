@@ -82,7 +82,7 @@ def measurements(point: Point, device: torch.device) -> dict[str, Any]:
     """Sharpness, trace, norms and alignments of all networks before and after training: stage first, networks last.
 
     `finished` and `diverged` tell, for each network, whether the schedule has ended its training, and whether its loss
-    is no number any more; a network that is neither was cut off at the last epoch.
+    became NaN; a network that is neither was cut off at the last epoch.
     """
     generator = torch.Generator().manual_seed(point.training.seed)
     examples = task(point, generator)
