@@ -11,10 +11,10 @@ HOUSE = """
 ritz: errors progress record spectrum risk engine operators solvers layers factored classes theory plot testing checks
       analysis lab papers integrations cli __main__
 record: files json_values arrays pictures locks origin claims records
-risk: memory distributed precision randomness losses parameters model batches fingerprints data evaluation risk
+risk: memory distributed precision randomness losses parameters model batches fingerprints data first_evaluation risk
       class_terms data_by_class
-risk.losses: loss closed_form by_autograd conversion
-engine: agreement timing rules paths batching trial product
+risk.losses: loss cross_entropy squared_error binary_cross_entropy by_autograd conversion
+engine: agreement timing rules paths batching path_choice product
 engine.rules: bilinear pointwise norms attention dispatch
 solvers: vectors probes basis ritz_pairs thick_restart eigen lanczos_recursion densities traces ranks masses damping
       determinants conditioning

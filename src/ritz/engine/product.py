@@ -17,9 +17,9 @@ from ..risk import Risk
 from ..risk.batches import Batch, Batches
 from .agreement import distance, tolerance
 from .batching import MAX_COLUMNS, add_product, quiet
+from .path_choice import Trial, try_paths
 from .paths import Map, Path
 from .timing import seconds_of
-from .trial import Trial, try_paths
 
 BUSY_SECONDS = 0.1  # shorter products are mostly overhead, so batches are joined until one takes this long
 

@@ -18,7 +18,7 @@ from ..errors import ArgumentError, DataError
 from .batches import Batch, Batches
 from .data import batches_from
 from .distributed import in_step, sum_over_ranks
-from .evaluation import Evaluation, evaluate, over_ranks
+from .first_evaluation import Evaluation, evaluate, over_ranks
 from .losses import CrossEntropy, Loss, loss_from, on_device
 from .memory import memory_budget
 from .model import check_model, output_tensor, own_copy

@@ -1,8 +1,10 @@
 """Losses: those whose derivatives are known in closed form, and every other one by automatic differentiation."""
 
-from .closed_form import BinaryCrossEntropy, CrossEntropy, SquaredError, complement_of_root
+from .binary_cross_entropy import BinaryCrossEntropy
 from .conversion import loss_from
+from .cross_entropy import CrossEntropy, complement_of_root
 from .loss import Loss, not_convex, on_device
+from .squared_error import SquaredError
 
 __all__ = [
     "BinaryCrossEntropy", "CrossEntropy", "Loss", "SquaredError",

@@ -8,9 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...errors import ArgumentError
+from .binary_cross_entropy import BinaryCrossEntropy
 from .by_autograd import Autodiff
-from .closed_form import BinaryCrossEntropy, CrossEntropy, SquaredError
+from .cross_entropy import CrossEntropy
 from .loss import Loss, Reduction
+from .squared_error import SquaredError
 
 
 def loss_from(loss: Any) -> Loss:

@@ -15,12 +15,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from ...errors import DataError, NumericalError
+from ...errors import ArgumentError, DataError, NumericalError
 
 Reduction = Literal["mean", "sum"]
 Outputs = Float[Tensor, "*batch"]
 Targets = Shaped[Tensor, "..."]
 LinearMap = Callable[[Tensor], Tensor]
+ENTRY_BY_ENTRY = "The loss compares them entry by entry; broadcasting would pair the wrong ones."
 
 
 class Loss(ABC):
@@ -103,3 +104,30 @@ def not_convex(eigenvalue: float) -> NumericalError:
         "Only a convex loss has a Hessian with a real square root.",
         "Use products with gauss_newton(risk), which need no square root.",
     )
+
+
+def check_finite_weights(name: str, weight: Tensor | None) -> None:
+    """Refuse NaN and infinity among the weights of a loss."""
+    if weight is not None and not bool(torch.isfinite(weight).all()):
+        raise NumericalError(
+            f"The loss's {name} hold NaN or infinity.",
+            "They multiply the terms, so the risk would be NaN or infinite, too.",
+            "Look for a class without examples, whose weight 1/count is infinite; give it the weight zero.",
+        )
+
+
+def check_broadcasts(name: str, weight: Tensor | None, z: Tensor) -> None:
+    """Refuse weights whose shape is not that of the outputs of every batch."""
+    if weight is None:
+        return
+    try:
+        fits = torch.broadcast_shapes(weight.shape, z.shape) == z.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"The loss's {name} has shape {tuple(weight.shape)}, the outputs {tuple(z.shape)}.",
+            "It multiplies the outputs of every batch, whatever its size.",
+            "Pass one weight for each output, of the shape of the last dimension.",
+            "For weights that differ between examples, pack them into the targets and use a callable loss.",
+        )

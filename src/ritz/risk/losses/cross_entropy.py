@@ -1,4 +1,4 @@
-"""Losses whose derivatives are known in closed form: cross-entropy, squared error, binary cross-entropy."""
+"""Cross-entropy, with its derivatives in closed form."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
-from ...errors import ArgumentError, DataError, NumericalError
-from .loss import LinearMap, Loss, Outputs, Reduction, Targets, misfit, not_convex, term_rows, unit_weights
-
-ENTRY_BY_ENTRY = "The loss compares them entry by entry; broadcasting would pair the wrong ones."
+from ...errors import ArgumentError, DataError
+from .loss import (
+    LinearMap,
+    Loss,
+    Outputs,
+    Reduction,
+    Targets,
+    check_finite_weights,
+    misfit,
+    not_convex,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +101,7 @@ class CrossEntropy(Loss):
                 "Class indices are integers: y.long().",
                 "For outputs (batch, length, classes) use ritz.CrossEntropy(), whose classes are the last dimension.",
             )
-        _check_finite("class weights", self.weight)
+        check_finite_weights("class weights", self.weight)
         count = z.shape[self.class_dim]
         if self.weight is not None and self.weight.shape != (count,):
             raise ArgumentError(
@@ -149,108 +155,6 @@ class CrossEntropy(Loss):
         return a.masked_fill_((y.flatten() == self.ignore_index)[:, None], 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class SquaredError(Loss):
-    """ℓ = ½‖z - y‖² over the last dimension, as the theory of this field has it: linear2026, eq. (2).
-
-    `elementwise=True` is `torch.nn.MSELoss`: Σ (z - y)² with one weight per output, so that the mean runs over
-    examples and outputs alike.
-
-    >>> z, y = torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2)
-    >>> SquaredError().terms(z, y), SquaredError(elementwise=True).weights(z, y)
-    (tensor([12.5000]), tensor([2.]))
-    """
-
-    elementwise: bool = False
-    reduction: Reduction = "mean"
-
-    def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return self._factor / 2 * term_rows(z - y).square().sum(-1)
-
-    def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return unit_weights(z, self.elementwise)
-
-    def gradient(self, z: Outputs, y: Targets) -> Outputs:
-        return self._factor * (z - y)
-
-    def curvature(self, z: Outputs, y: Targets) -> LinearMap:
-        return lambda u: self._factor * u
-
-    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
-        return torch.diag_embed(torch.full_like(term_rows(z), self._factor**0.5))
-
-    def check(self, z: Outputs, y: Targets) -> None:
-        if z.shape != y.shape:
-            raise misfit(z, y, ENTRY_BY_ENTRY)
-
-    @property
-    def _factor(self) -> float:
-        return 2.0 if self.elementwise else 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class BinaryCrossEntropy(Loss):
-    """ℓ = Σ_k -π_k y_k log σ(z_k) - (1 - y_k) log(1 - σ(z_k)) for logits z, with π = `pos_weight`.
-
-    `elementwise=True` is `torch.nn.BCEWithLogitsLoss`: one weight per output instead of one per term.
-    `weight` rescales entries, as there.
-
-    >>> z, y = torch.zeros(1, 2), torch.tensor([[0.0, 1.0]])
-    >>> BinaryCrossEntropy().terms(z, y), BinaryCrossEntropy().gradient(z, y)
-    (tensor([1.3863]), tensor([[ 0.5000, -0.5000]]))
-    """
-
-    pos_weight: Float[Tensor, "..."] | None = None
-    weight: Float[Tensor, "..."] | None = None
-    elementwise: bool = False
-    reduction: Reduction = "mean"
-
-    def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        positive, negative = self._coefficients(z, y)
-        return term_rows(positive * F.softplus(-z) + negative * F.softplus(z)).sum(-1)
-
-    def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return unit_weights(z, self.elementwise)
-
-    def gradient(self, z: Outputs, y: Targets) -> Outputs:
-        positive, negative = self._coefficients(z, y)
-        return (positive + negative) * z.sigmoid() - positive
-
-    def curvature(self, z: Outputs, y: Targets) -> LinearMap:
-        diagonal = self._diagonal(z, y)
-        return lambda u: diagonal * u
-
-    def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
-        diagonal = self._diagonal(z, y)
-        if bool((diagonal < 0).any()):
-            raise not_convex(float(diagonal.min()))
-        return torch.diag_embed(term_rows(diagonal).sqrt())
-
-    def check(self, z: Outputs, y: Targets) -> None:
-        if z.shape != y.shape:
-            raise misfit(z, y, ENTRY_BY_ENTRY)
-        for name in ("pos_weight", "weight"):
-            _check_finite(name, getattr(self, name))
-            _check_broadcasts(name, getattr(self, name), z)
-        if y.numel() and not 0 <= float(y.min()) <= float(y.max()) <= 1:
-            raise DataError(
-                f"Targets run from {float(y.min()):.3g} to {float(y.max()):.3g}.",
-                "Binary cross-entropy takes probabilities between 0 and 1.",
-                "Map the labels to 0 and 1, or use SquaredError for regression.",
-            )
-
-    def _coefficients(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        y = y.to(z.dtype)
-        positive = y if self.pos_weight is None else y * self.pos_weight.to(z)
-        if self.weight is None:
-            return positive, 1 - y
-        return positive * self.weight.to(z), (1 - y) * self.weight.to(z)
-
-    def _diagonal(self, z: Tensor, y: Tensor) -> Tensor:
-        positive, negative = self._coefficients(z, y)
-        return (positive + negative) * z.sigmoid() * (-z).sigmoid()
-
-
 def complement_of_root(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"]:
     """Q with QᵀQ = I and Qᵀ√p = 0 for probabilities p, r = C - 1: the Householder reflection of √p, without its image.
 
@@ -265,28 +169,3 @@ def complement_of_root(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"
     others = torch.arange(count, device=p.device).expand_as(p)
     kept = others[others != top].reshape(len(p), count - 1)
     return reflection.gather(2, kept[:, None, :].expand(-1, count, -1))
-
-
-def _check_finite(name: str, weight: Tensor | None) -> None:
-    if weight is not None and not bool(torch.isfinite(weight).all()):
-        raise NumericalError(
-            f"The loss's {name} hold NaN or infinity.",
-            "They multiply the terms, so the risk would be NaN or infinite, too.",
-            "Look for a class without examples, whose weight 1/count is infinite; give it the weight zero.",
-        )
-
-
-def _check_broadcasts(name: str, weight: Tensor | None, z: Tensor) -> None:
-    if weight is None:
-        return
-    try:
-        fits = torch.broadcast_shapes(weight.shape, z.shape) == z.shape
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise ArgumentError(
-            f"The loss's {name} has shape {tuple(weight.shape)}, the outputs {tuple(z.shape)}.",
-            "It multiplies the outputs of every batch, whatever its size.",
-            "Pass one weight for each output, of the shape of the last dimension.",
-            "For weights that differ between examples, pack them into the targets and use a callable loss.",
-        )
