@@ -1,10 +1,11 @@
-"""The house: who may import whom. `python -m tests.test_layering` draws it into CONTRIBUTING.md."""
+"""The house: who may import whom. `python -m tests.house_map` draws it into CONTRIBUTING.md."""
 
 import ast
 
 import pytest
 
-from tests.source import ROOT, SOURCE, imports, modules, subject
+from tests.house_map import house_map
+from tests.source import ROOT, SOURCE, imports, modules
 
 # Every folder with its files, low to high: what stands later imports what stands earlier, never the other way round.
 HOUSE = """
@@ -78,14 +79,8 @@ def test_imports_go_one_way(parts, tree):
         assert not name.startswith("_") or other[0] == parts[0], f"{name} is private to {'.'.join(other)}"
 
 
-def drawn():
-    """The map: a line for each folder and each file at the top, low to high, with what it is."""
-    lines = [f"    {name + '/' * (name in ORDER):14}{subject(name)}" for name in ORDER["ritz"] if name != "__main__"]
-    return "\n".join(lines)
-
-
 def test_contributing_shows_this_map():
-    assert f"\n{drawn()}\n" in (ROOT / "CONTRIBUTING.md").read_text(), "python -m tests.test_layering draws it anew"
+    assert house_map(ORDER) in (ROOT / "CONTRIBUTING.md").read_text(), "python -m tests.house_map draws it anew"
 
 
 def test_the_rules_can_say_no():
@@ -94,9 +89,3 @@ def test_the_rules_can_say_no():
     assert seen == {(("cli",), "app"), (("lab", "data"), ""), (("risk", "risk"), "_private"), (("engine",), "")}
     assert not any(above(("risk", "precision"), other) for other, _ in seen)
     assert above(("engine", "product"), ("engine", "paths")) and above(("engine", "paths"), ("risk", "risk"))
-
-
-if __name__ == "__main__":
-    path, mark = ROOT / "CONTRIBUTING.md", "<!-- the house -->\n"
-    before, _, after = path.read_text().split(mark)
-    path.write_text(f"{before}{mark}\n{drawn()}\n\n{mark}{after}")
