@@ -27,7 +27,7 @@ class Trial:
 
     path: Path
     seconds: float  # of one product with the first batch
-    disagreement: float  # relative, with PyTorch's own derivatives
+    disagreement: float | None  # relative, with the reference; None where there was no other path to compare
     tangent_error: float  # relative, of tangent_precision="high" against "highest"
     set_up_seconds: float
     batch_bytes: int  # kept by the linearisation of the first batch
@@ -108,18 +108,17 @@ def _check_symmetric(rows: Float[Tensor, "2 n"], results: Float[Tensor, "2 n"]) 
 
 
 def _best(attempts: list[_Attempt], num_examples: int) -> Trial:
-    """The first path that agrees with PyTorch's own derivatives, which come last, unless these are clearly faster."""
-    reference = attempts[-1]
-    disagreements = [distance(attempt.result, reference.result) for attempt in attempts]
-    best, disagreement = next(
-        (a, d) for a, d in zip(attempts, disagreements, strict=True) if d <= tolerance(a.result.dtype)
-    )
-    if FASTER * reference.seconds < best.seconds:
-        best, disagreement = reference, 0.0
+    """The first path that agrees with the reference, unless that is clearly faster; the first where there is none."""
+    reference = next((attempt for attempt in attempts if attempt.path.reference), None)
+    best = attempts[0]
+    if reference is not None:
+        best = next(a for a in attempts if distance(a.result, reference.result) <= tolerance(a.result.dtype))
+        best = reference if FASTER * reference.seconds < best.seconds else best
+    compared = reference is not None and best is not reference
     return Trial(
         path=best.path,
         seconds=best.seconds,
-        disagreement=disagreement,
+        disagreement=distance(best.result, reference.result) if compared and reference is not None else None,
         tangent_error=best.tangent_error,
         set_up_seconds=best.set_up_seconds,
         batch_bytes=best.kept_bytes,
@@ -129,14 +128,17 @@ def _best(attempts: list[_Attempt], num_examples: int) -> Trial:
 
 @contextlib.contextmanager
 def _count_bytes(saved: dict[int, int], risk: Risk, batch: Batch) -> Iterator[None]:
-    """Count the bytes that autograd keeps, by storage; parameters and data are there anyway and do not count."""
+    """Count the bytes that autograd keeps, by storage; parameters and data are there anyway and do not count.
+
+    What is handed back has no history: an operation that saves its own output would hold itself alive for ever.
+    """
     present = {t.untyped_storage().data_ptr() for t in [risk.theta, *batch.tensors()]}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in present:
             saved[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield

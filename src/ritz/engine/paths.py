@@ -33,13 +33,14 @@ class Path:
     name: str
     linearize: Linearization
     keeps: bool = True  # whether its linearisation is worth keeping between products
+    reference: bool = False  # whether the others are held against it: PyTorch's own derivatives
 
 
 def candidates(linearize: Callable[..., Map], forward: Linearization) -> list[Path]:
     """The ways to try: with the efficient rules, by PyTorch alone, and by forward differentiation."""
     return [
         Path("kept graph, efficient rules", partial(linearize, rules=True)),
-        Path("kept graph", partial(linearize, rules=False)),
+        Path("kept graph", partial(linearize, rules=False), reference=True),
         Path("forward over reverse", forward, keeps=False),
     ]
 

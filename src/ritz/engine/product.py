@@ -28,7 +28,7 @@ class CurvatureProduct:
     """V ↦ Σ_b A_b V / Σ w over the batches of a risk, the linearisations kept within its memory budget."""
 
     def __init__(self, risk: Risk, paths: list[Path]) -> None:
-        self.risk, self._paths = risk, paths
+        self.risk, self.paths = risk, paths
         self._kept: dict[int, Map] = {}
         self._kept_bytes = 0.0
         self._columns: int | None = None  # how many columns one pass takes; None until measured
@@ -37,7 +37,7 @@ class CurvatureProduct:
     def trial(self) -> Trial:
         """Which path was chosen and what was measured; the first product triggers it."""
         with quiet():
-            return try_paths(self.risk, self._paths)
+            return try_paths(self.risk, self.paths)
 
     @cached_property
     def batches(self) -> Batches:

@@ -21,12 +21,13 @@ Context = Any  # autograd's context object, to which a Function may attach what 
 class WithValue(Function):
     """A rule's derivatives at PyTorch's own value.
 
-    Computed another way, a value differs in its last digit, and where a ReLU follows, the last digit decides.
+    Computed another way, a value differs in its last digit, and where a ReLU follows, the last digit decides. The value
+    comes in a function, so that it is no input: a view of one could not be changed in place by what follows.
     """
 
     @staticmethod
-    def forward(ctx: Context, result: Tensor, value: Tensor) -> Tensor:
-        return value.view_as(value)
+    def forward(ctx: Context, result: Tensor, value: Callable[[], Tensor]) -> Tensor:
+        return value()
 
     @staticmethod
     def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor, None]:
@@ -173,9 +174,8 @@ def layer_norm_rule(
     result = Standardize.apply(input, list(normalized_shape), eps, second)
     result = result if weight is None else result * weight
     result = result if bias is None else result + bias
-    return WithValue.apply(
-        result, F.layer_norm(input.detach(), list(normalized_shape), _detached(weight), _detached(bias), eps)
-    )
+    plain = _detached(weight), _detached(bias)
+    return WithValue.apply(result, lambda: F.layer_norm(input.detach(), list(normalized_shape), *plain, eps))
 
 
 def batch_norm_rule(
@@ -192,9 +192,6 @@ def batch_norm_rule(
     """`F.batch_norm` in evaluation mode: an affine map of each channel, fused with the convolution in front of it."""
     if training or running_mean is None or running_var is None:
         return NotImplemented
-    value = F.batch_norm(
-        input.detach(), running_mean, running_var, _detached(weight), _detached(bias), False, momentum, eps
-    )
     scale = (running_var + eps).rsqrt()  # in evaluation mode the layer is affine, channel by channel
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale if bias is None else bias - running_mean * scale
@@ -205,13 +202,16 @@ def batch_norm_rule(
     else:
         channels = [-1] + [1] * (input.ndim - 2)
         result = torch.addcmul(shift.view(channels), input, scale.view(channels))
-    return WithValue.apply(result, value)
+    plain = _detached(weight), _detached(bias)
+    return WithValue.apply(
+        result, lambda: F.batch_norm(input.detach(), running_mean, running_var, *plain, False, momentum, eps)
+    )
 
 
 def weight_norm_rule(second: bool, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     """g v/‖v‖ by plain operations: the fused kernel's second derivative is wrong."""
     result = v * (g / torch.norm_except_dim(v, 2, dim))
-    return WithValue.apply(result, torch._weight_norm(v.detach(), g.detach(), dim))
+    return WithValue.apply(result, lambda: torch._weight_norm(v.detach(), g.detach(), dim))
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:
