@@ -72,14 +72,14 @@ def test_the_table_has_a_line_for_each_result():
 
 
 def test_the_command_prints_the_table_and_its_seed(monkeypatch):
-    monkeypatch.setattr(verify, "checks", lambda: singh2026.CHECKS[:2])
+    monkeypatch.setattr("ritz.checks.table.all_checks", lambda: singh2026.CHECKS[:2])
     result = CliRunner().invoke(app, ["verify", "--draws", "2", "--seed", "3"])
     assert result.exit_code == 0 and "linear network, G" in result.output and "seed 3" in result.output
     assert CliRunner().invoke(app, ["verify", "--draws", "2"]).exit_code == 0
 
 
 def test_the_command_fails_where_a_result_does(monkeypatch):
-    monkeypatch.setattr(verify, "checks", lambda: (wrong_by(0.1),))
+    monkeypatch.setattr("ritz.checks.table.all_checks", lambda: (wrong_by(0.1),))
     result = CliRunner().invoke(app, ["verify", "--draws", "2", "--seed", "3"])
     assert result.exit_code == 1 and "FAILS" in result.output and "--seed 3" in result.output
 
