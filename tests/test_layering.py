@@ -38,12 +38,12 @@ lab.models: build fully_connected attention convolutional transformers pretraine
 lab.training: batches scores schedules rates series run_file loop one_network linear_networks
 lab.ensemble: weights networks block_lanczos curvature training
 papers: frame linear2026 singh2026 singh2024
-papers.frame: statistics pictures claims accuracy figure overrides results registry
-papers.linear2026: paper data networks setting curves imbalance_claims pictures closed_form along_training imbalance
+papers.frame: statistics pictures statements accuracy figure overrides results registry
+papers.linear2026: paper data networks setting curves imbalance_statements pictures closed_form along_training imbalance
 papers.singh2026: paper trained_networks two_layer_coefficients correlations scale deep pairs relu evolution
       edge_of_stability attention_descent edge_by_reading attention_edge attention attention_sinks pretraining gpt
       gpt_sinks
-papers.singh2024: paper poster
+papers.singh2024: poster
 integrations: curvlinops
 cli: options failures tables target spectrum demo classes claims papers verification commands
 """

@@ -63,7 +63,9 @@ def test_without_records_the_ledger_says_how_to_get_some(folder):
 
 def test_what_the_papers_say_can_be_read_without_any_record(folder):
     result = ritz("claims", "us2000.fig2", "--statements")
-    for part in ("us2000.fig2: Squares grow", "Us 2000, Fig. 2", "areas grow", "yes if ≥ 4, partly if ≥ 2, else no"):
+    reason = "if no: The areas do not grow."
+    rule = "yes if ≥ 4, partly if ≥ 2, else no"
+    for part in ("us2000.fig2: Squares grow", "Us 2000, Fig. 2", "areas grow", rule, reason):
         assert part in result.stdout
     assert "the first is 1" not in result.stdout and not (folder / "results").exists()
     assert "the first is 1" in ritz("claims", "--statements").stdout

@@ -18,7 +18,7 @@ import traceback
 import torch
 
 from ritz import plot
-from ritz.papers.frame.claims import Statement, at_least, near
+from ritz.papers.frame.statements import Statement, at_least, near
 from ritz.papers.frame.figure import Figure
 
 CALLS = []

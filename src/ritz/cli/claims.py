@@ -14,10 +14,10 @@ from rich.text import Text
 
 from .. import progress
 from ..errors import FileError
-from ..papers.frame.claims import Statement
 from ..papers.frame.overrides import differences
 from ..papers.frame.registry import counting_order, figures, selection
 from ..papers.frame.results import folders
+from ..papers.frame.statements import Statement
 from ..record import Claim, Record
 from .tables import printed
 
@@ -112,9 +112,20 @@ def _no_claims(ids: Sequence[str], out: Path) -> FileError:
 
 
 def _statement(statement: Statement) -> Text:
-    """In two lines: what is said; how it is judged."""
+    """What is said; how it is judged; what is to be said where it fails, unless that needs a record."""
     rule = f"{statement.rule}; expected {_value(statement.expected)}"
-    return Text(statement.statement).append(f"\n{rule}", style="dim")
+    text = Text(statement.statement).append(f"\n{rule}", style="dim")
+    for reason in _reasons(statement):
+        text.append(f"\n{reason}", style="italic")
+    return text
+
+
+def _reasons(statement: Statement) -> list[str]:
+    if callable(statement.why) or not statement.why:
+        return []
+    if isinstance(statement.why, str):
+        return [f"if not yes: {statement.why}"]
+    return [f"if {verdict}: {reason}" for verdict, reason in statement.why.items()]
 
 
 def _claim(claim: Claim) -> Text:

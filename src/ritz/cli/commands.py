@@ -274,7 +274,8 @@ def show_claims(
 ) -> None:
     """Print what the papers say and what was measured: the claims of all records, with their verdicts.
 
-    With --statements what the papers say alone, where they say it, and the rule by which it is judged.
+    With --statements what the papers say alone, where they say it, the rule by which it is judged, and known reasons
+    why it may fail.
 
     \b
     Examples:

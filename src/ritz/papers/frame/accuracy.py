@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ...record import Record
-from .claims import Statement, at_most, each
+from .statements import Statement, at_most, each
 
 CLOSED_FORM = at_most(1e-9, partly=1e-6)  # float64: anything more is no closed form
 LARGE_CLOSED_FORM = at_most(1e-8, partly=1e-4)  # the same after thousands of operations, or a search for an eigenvalue

@@ -10,9 +10,9 @@
 
     def draw(record): ...  # a matplotlib figure; computes nothing
 
-    Figure("author2026.fig5", "What it shows, in a line", {"paper": Config(), "smoke": Config(2)}, run, draw, CLAIMS)
+    Figure("author2026.fig5", "What it shows in a line", {"paper": Config(), "smoke": Config(2)}, run, draw, STATEMENTS)
 
-`claims` says what is in CLAIMS, `registry` where the figure has to stand to be found.
+`statements` says what is in STATEMENTS, `registry` where the figure has to stand to be found.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import torch
 from ...lab.sweeps import unlocked_sweep
 from ...lab.workers import InProcess, Task, Workers, name_of
 from ...record import Claim, Picture, Record
-from .claims import Statement
+from .statements import Statement
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 To add a figure to a paper, put into any module of its folder
 
-    CLAIMS = (says("What the paper says.", where="Fig. 5", measured=slope, rule=near(2, relative=0.1), expected=2.0),)
+    STATEMENTS = (says("What it says.", where="Fig. 5", measured=slope, rule=near(2, relative=0.1), expected=2.0),)
     PRESETS = {"paper": Config(), "laptop": Config(draws=20), "smoke": Config(draws=2)}
-    FIGURES = {"author2026.fig5": Figure("author2026.fig5", "What it shows", PRESETS, run, draw, CLAIMS)}
+    FIGURES = {"author2026.fig5": Figure("author2026.fig5", "What it shows", PRESETS, run, draw, STATEMENTS)}
 
 and it is there: `ritz list` finds it, `ritz run author2026.fig5` computes it. A new folder beside the others is a new
-paper. `figure` says what Config, run and draw are, `claims` what a statement is.
+paper. `figure` says what Config, run and draw are, `statements` what a statement is.
 """
 
 from __future__ import annotations

@@ -2,5 +2,5 @@
 
 Fig. 1a and 1b are in `closed_form`, 1c and the ablations 2a, 2b, 2c in `imbalance`, 3 and 4 in `along_training`.
 Networks that are trained share a `setting`. What the paper says stands in tables beside the figures, that of Fig. 1c
-and 2 in `imbalance_claims`.
+and 2 in `imbalance_statements`.
 """

@@ -22,9 +22,9 @@ from ...record import Record
 from ...solvers import hutchinson
 from ...theory import linear_trace
 from ..frame.accuracy import eigenvalue_statement
-from ..frame.claims import at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
+from ..frame.statements import at_most, each
 from ..frame.statistics import spearman
 from . import data, pictures
 from .data import TITLES, White, Whitening

@@ -20,9 +20,9 @@ from ...operators import hessian
 from ...record import Record
 from ...solvers import eigenpairs
 from ..frame.accuracy import LARGE_CLOSED_FORM
-from ..frame.claims import at_least, at_most, each, within
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
+from ..frame.statements import at_least, at_most, each, within
 from .networks import printed_sharpness, risk_of
 from .paper import says
 

@@ -19,7 +19,7 @@ from ...lab.training import HALVING, EquivalentExamples, Pause, compressed, line
 from ...record import Picture, Record
 from ...risk import SquaredError
 from ..frame.figure import Context, Figure
-from . import data, imbalance_claims, pictures
+from . import data, imbalance_statements, pictures
 from .data import Inputs, Whitening
 from .networks import Chain, Start, WhiteDescent, exact_sharpness, printed_sharpness, top_eigenpairs
 from .setting import Setting, by_data_set, logarithmic
@@ -279,7 +279,7 @@ FIGURES = {
             presets=_presets({}, {}, {}),
             run=partial(run, need="qr", may=("rank",)),
             draw=pictures.by_data_set,
-            statements=imbalance_claims.BALANCED,
+            statements=imbalance_statements.BALANCED,
         ),
         Figure(
             "linear2026.fig2a",
@@ -287,7 +287,7 @@ FIGURES = {
             presets=_presets(_RAW, {"num_pauses": 11}, {"learning_rate": 0.02, "num_pauses": 5}),
             run=partial(run, need="raw", may=("qr", "rank")),
             draw=draw_variants,
-            statements=imbalance_claims.RAW,
+            statements=imbalance_statements.RAW,
         ),
         Figure(
             "linear2026.fig2b",
@@ -295,7 +295,7 @@ FIGURES = {
             presets=_presets(_KAIMING, {}, {}),
             run=partial(run, need="qr", may=("rank",)),
             draw=draw_variants,
-            statements=imbalance_claims.UNBALANCED,
+            statements=imbalance_statements.UNBALANCED,
         ),
         Figure(
             "linear2026.fig2c",
@@ -303,7 +303,7 @@ FIGURES = {
             presets=_presets(_TANH, _FEW, {}),
             run=partial(run, need="qr", may=("rank", "raw"), several_starts=True),
             draw=draw_variants,
-            statements=imbalance_claims.NONLINEAR,
+            statements=imbalance_statements.NONLINEAR,
         ),
     )
 }

@@ -12,8 +12,8 @@ from torch import Generator, Tensor
 
 from ...errors import ArgumentError
 from ...record import Record
-from ..frame.claims import at_most
 from ..frame.figure import Context
+from ..frame.statements import at_most
 from .data import NUM_CLASSES, TITLES, Name
 from .networks import Start, initial_weights
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ... import plot
 from ...record import Picture, Record
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
-from ..frame.claims import each
 from ..frame.figure import Figure
 from ..frame.pictures import write_title
+from ..frame.statements import Statement, each
 from ..singh2026 import evolution, relu
-from .paper import says
+
+says = partial(Statement, paper="singh2024", name_against=True)
 
 
 def draw_evolution(record: Record) -> Picture:

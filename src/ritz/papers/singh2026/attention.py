@@ -24,9 +24,9 @@ from ...risk.losses import SquaredError
 from ...theory.attention import attention_bounds, attention_moments
 from ...theory.attention import self_attention as closed_form
 from ..frame.accuracy import LARGE_CLOSED_FORM
-from ..frame.claims import Statement, at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import draw_band, legend_below, quartiles, write_title
+from ..frame.statements import Statement, at_least, at_most, each
 from ..frame.statistics import median_spearman, spearman
 from .paper import says
 
@@ -387,8 +387,8 @@ def _presets(varied: Varied, grid: tuple[float, ...]) -> dict[str, Config]:
     }
 
 
-def _figure(name: str, title: str, varied: Varied, grid: tuple[float, ...], claims: Sequence[Statement]) -> Figure:
-    return Figure(f"singh2026.{name}", title, _presets(varied, grid), run, draw, claims)
+def _figure(name: str, title: str, varied: Varied, grid: tuple[float, ...], statements: Sequence[Statement]) -> Figure:
+    return Figure(f"singh2026.{name}", title, _presets(varied, grid), run, draw, statements)
 
 
 _FIGURES = [

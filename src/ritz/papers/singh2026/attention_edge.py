@@ -22,9 +22,9 @@ from ...lab.data import reversed_sequences
 from ...lab.ensemble import Ensemble
 from ...lab.models import self_attention
 from ...record import Picture, Record
-from ..frame.claims import at_least, at_most, within
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
+from ..frame.statements import at_least, at_most, within
 from .attention_descent import OURS, READINGS, SERIES, Reading, descent
 from .edge_by_reading import (
     medians,
@@ -188,7 +188,7 @@ def _draw_rates(ax: Axes, sharpness: np.ndarray, rates: np.ndarray) -> None:
     ax.set_xlabel("step of gradient descent")
 
 
-CLAIMS = (
+STATEMENTS = (
     of_each_reading(
         "The sharpness reaches 2/η, without diverging (fraction of the draws that start below it).",
         where="App. D.5, Fig. 27", measured=shares_reached, rule=at_least(0.5, partly=0.05), expected=1.0,
@@ -278,4 +278,4 @@ _PRESETS = {
     ),
 }
 _TITLE = "Progressive sharpening and the edge of stability in self-attention"
-FIGURES = {"singh2026.fig27": Figure("singh2026.fig27", _TITLE, _PRESETS, run, draw, CLAIMS)}
+FIGURES = {"singh2026.fig27": Figure("singh2026.fig27", _TITLE, _PRESETS, run, draw, STATEMENTS)}

@@ -12,9 +12,9 @@ import torch
 from ... import plot
 from ...lab.models import self_attention
 from ...record import Picture, Record
-from ..frame.claims import each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import draw_band, legend_below, write_title
+from ..frame.statements import each
 from ..frame.statistics import median_spearman
 from .attention import FOLLOWS, GROWS, bulk_and_rest, full_spectrum
 from .paper import says
@@ -127,7 +127,7 @@ def factors(record: Record) -> dict[str, float]:
     }
 
 
-CLAIMS = (  # as in Fig. 2c, for vectors
+STATEMENTS = (  # as in Fig. 2c, for vectors
     says(
         "The larger the sink, the smaller the bulk and the larger the outliers, for d > 1 (rank correlations).",
         where="Fig. 9", measured=order_along_the_sink, rule=each(FOLLOWS), expected=1.0,
@@ -155,6 +155,6 @@ _PRESETS = {
 }
 FIGURES = {
     "singh2026.fig9": Figure(
-        "singh2026.fig9", "Self-attention: sinks at embedding dimension 10", _PRESETS, run, draw, CLAIMS
+        "singh2026.fig9", "Self-attention: sinks at embedding dimension 10", _PRESETS, run, draw, STATEMENTS
     )
 }

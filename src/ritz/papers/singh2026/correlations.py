@@ -11,9 +11,9 @@ import torch
 
 from ... import plot
 from ...record import Picture, Record
-from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, write_title
+from ..frame.statements import at_least, at_most, each
 from . import trained_networks
 from .paper import says
 from .trained_networks import (

@@ -14,9 +14,9 @@ import torch
 
 from ... import plot
 from ...record import Picture, Record
-from ..frame.claims import Statement, at_least, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
+from ..frame.statements import Statement, at_least, each
 from . import trained_networks
 from .paper import says
 from .trained_networks import (
@@ -281,9 +281,9 @@ _TEN = _presets(Config(size=10))
 _RELU = _presets(Config(activation="relu", training=Training(epochs=3000)))  # ten times what most take
 
 
-def _figure(number: int, title: str, presets: Any, key: Any, norm: int, claims: Any, computation: str) -> Figure:
+def _figure(number: int, title: str, presets: Any, key: Any, norm: int, statements: Any, computation: str) -> Figure:
     draw = partial(_draw, key=key, norm=norm)
-    return Figure(f"singh2026.fig{number}", title, presets, run, draw, claims, f"singh2026.deep-{computation}")
+    return Figure(f"singh2026.fig{number}", title, presets, run, draw, statements, f"singh2026.deep-{computation}")
 
 
 FIGURES = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...record import Record, Verdict
-from ..frame.claims import Each, Rule, Statement
+from ..frame.statements import Each, Rule, Statement
 from .attention_descent import OURS, READINGS
 from .edge_of_stability import NORMS
 from .paper import says

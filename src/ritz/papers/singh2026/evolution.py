@@ -20,9 +20,9 @@ from ...record import Picture, Record
 from ...risk.losses import SquaredError
 from ...theory import Phase
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
-from ..frame.claims import at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, write_title
+from ..frame.statements import at_least, at_most, each
 from .paper import says
 
 KINDS: tuple[Activation, ...] = ("linear", "relu")
@@ -194,7 +194,7 @@ def in_phase(record: Record) -> dict[str, float]:
     for kind, cell in zip(KINDS, ("linear", "ReLU, positive cell"), strict=True):
         second, first, late = (record.arrays[f"{kind}_{name}"] for name in ("second", "first", "late"))
         small, late = 1e-12 * first, late.astype(bool)
-        if kind == "relu" or late.any():  # the linear network has no late phase where the data are even: see CLAIMS
+        if kind == "relu" or late.any():  # the linear network has no late phase where the data are even: see STATEMENTS
             result[f"{cell}: late"] = _share((second >= -small)[late])
         result[f"{cell}: early or divergent"] = _share((second <= small)[~late])
     return result
@@ -206,7 +206,7 @@ def _share(holds: np.ndarray) -> float:
 
 # The wedge at equally spaced x is even: yx = 0, so that the linear network's best slope is zero. By App. C it is then
 # never in the late phase, and only a cell of the ReLU network can say what λ₂ does there.
-CLAIMS = (
+STATEMENTS = (
     says(
         "The outliers are a pair throughout training: they sum up to the trace, in ReLU to that of the cell.",
         where="Sec. 3.1 and 4.1, Fig. 8", measured=pair_errors, rule=each(CLOSED_FORM), expected=0.0, why=NO_PAIR,
@@ -236,6 +236,6 @@ PRESETS = {"paper": Config(), "laptop": Config(), "smoke": Config(width=4, epoch
 COMPUTATION = "singh2026.evolution"
 FIGURES = {
     "singh2026.fig8": Figure(
-        "singh2026.fig8", "The pair of outliers along training", PRESETS, run, draw, CLAIMS, COMPUTATION
+        "singh2026.fig8", "The pair of outliers along training", PRESETS, run, draw, STATEMENTS, COMPUTATION
     )
 }

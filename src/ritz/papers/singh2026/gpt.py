@@ -31,9 +31,9 @@ from ...risk import Risk
 from ...risk.losses import CrossEntropy
 from ...solvers import eigenpairs
 from ..frame.accuracy import eigenvalue_statement, largest_finite
-from ..frame.claims import Statement, at_least, at_most, each, near
 from ..frame.figure import Context, Figure
 from ..frame.pictures import draw_band, write_title
+from ..frame.statements import Statement, at_least, at_most, each, near
 from ..frame.statistics import spearman
 from .paper import BEYOND, says
 from .pretraining import SMALL, TINY, Config, checkpoints, pretraining, sequences, token_stream
@@ -357,9 +357,9 @@ _PAPER_COST = (
 )
 
 
-def _figure(name: str, title: str, draw: Callable[[Record], Picture], claims: Sequence[Statement]) -> Figure:
+def _figure(name: str, title: str, draw: Callable[[Record], Picture], statements: Sequence[Statement]) -> Figure:
     shared = "singh2026.pretraining"
-    return Figure(f"singh2026.{name}", title, _PRESETS, run, draw, claims, shared, paper_cost=_PAPER_COST)
+    return Figure(f"singh2026.{name}", title, _PRESETS, run, draw, statements, shared, paper_cost=_PAPER_COST)
 
 
 _FIGURES = [

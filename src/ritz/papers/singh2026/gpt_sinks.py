@@ -26,9 +26,9 @@ from ...risk.losses import CrossEntropy
 from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Spectrum
 from ..frame.accuracy import eigenvalue_statement
-from ..frame.claims import at_least, each, near
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_below
+from ..frame.statements import at_least, each, near
 from .paper import BEYOND, says
 from .pretraining import SMALL, TINY, pretraining, sequences, token_stream
 from .pretraining import Config as Pretraining
@@ -231,7 +231,7 @@ def _not_so(do: str, does: str) -> dict[str, str]:
     return {"no": f"{start} does not {do}.", "partly": f"{start} {does} by less than a tenth, or not always."}
 
 
-CLAIMS = (  # sinks stretch the spectrum and leave the many small eigenvalues: every seed and every sink is asked
+STATEMENTS = (  # sinks stretch the spectrum and leave the many small eigenvalues: every seed and every sink is asked
     says(
         "The more prominent the attention sinks, the larger the sharpness (over that without).",
         where="Sec. 4.3, Fig. 6", measured=sharpness_factors, rule=each(_GROWS), expected="above 1",
@@ -279,4 +279,4 @@ _PAPER_COST = (
     "parameters, and eigenpairs)."
 )
 _TITLE = "GPT: spectra with attention sinks"
-FIGURES = {"singh2026.fig6": Figure("singh2026.fig6", _TITLE, _PRESETS, run, draw, CLAIMS, paper_cost=_PAPER_COST)}
+FIGURES = {"singh2026.fig6": Figure("singh2026.fig6", _TITLE, _PRESETS, run, draw, STATEMENTS, paper_cost=_PAPER_COST)}

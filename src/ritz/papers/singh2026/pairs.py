@@ -23,9 +23,9 @@ from ...lab import data, ensemble, init, models
 from ...record import Picture, Record
 from ...risk.losses import SquaredError
 from ...theory import Spectra, linear_spectra, relu_spectra
-from ..frame.claims import Statement, at_least, at_most, each
 from ..frame.figure import Context, Figure
 from ..frame.pictures import draw_band, legend_above, quartiles, write_title
+from ..frame.statements import Statement, at_least, at_most, each
 from .paper import BEYOND, says
 
 Start = Literal["orthogonal", "standard"]

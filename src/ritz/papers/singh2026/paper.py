@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ..frame.claims import Statement
+from ..frame.statements import Statement
 
 PAPER = "singh2026"
 BEYOND = "beyond singh2026"  # statements of this project about the same figure

@@ -184,7 +184,7 @@ def thinned_error(record: Record) -> float:
     return float(np.abs(positive / positive[0] - 1).max()) if positive.size else float("nan")
 
 
-CLAIMS = (
+STATEMENTS = (
     says(
         "The Hessian decouples between the cells.",
         where="Sec. 3.2", measured=largest("coupling"), rule=CLOSED_FORM, expected=0.0, why=COUPLED,
@@ -208,6 +208,6 @@ PRESETS = {"paper": Config(), "laptop": Config(), "smoke": Config(width=5, examp
 COMPUTATION = "singh2026.relu"
 FIGURES = {
     "singh2026.fig1": Figure(
-        "singh2026.fig1", "The spectrum of a ReLU network by its cells", PRESETS, run, draw, CLAIMS, COMPUTATION
+        "singh2026.fig1", "The spectrum of a ReLU network by its cells", PRESETS, run, draw, STATEMENTS, COMPUTATION
     )
 }

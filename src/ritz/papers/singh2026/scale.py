@@ -20,9 +20,9 @@ from ...lab.training import compressed
 from ...record import Picture, Record
 from ...risk.losses import SquaredError
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
-from ..frame.claims import each, within
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
+from ..frame.statements import each, within
 from .paper import says
 
 LINES = ("outlier 1", "outlier 2", "bulk +", "bulk -")
@@ -127,7 +127,7 @@ def theorem_error(record: Record) -> float:
     return float((np.abs(expected - measured).max(1) / np.abs(measured).max(1)).max())
 
 
-CLAIMS = (
+STATEMENTS = (
     says(
         "Eigenvalues scale in proportion to the input variance σₓ².",
         where="Sec. 3.1, Fig. 7",
@@ -154,6 +154,6 @@ FIGURES = {
         {"paper": Config(), "laptop": Config(), "smoke": Config(width=3, steps=4, examples=50)},
         run,
         draw,
-        CLAIMS,
+        STATEMENTS,
     )
 }

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ritz.papers.frame.claims import Rule, Statement, at_least, at_most, each, near, within
+from ritz.papers.frame.statements import Rule, Statement, at_least, at_most, each, near, within
 from ritz.record import Record
 
 RULES = [

@@ -6,7 +6,7 @@ figure, with `says` from the paper's module `paper`:
     def slopes(record):  # a number, or several by name; None leaves the statement out of this record
         return {name: slope(record.arrays[name]) for name in LINES}
 
-    CLAIMS = (
+    STATEMENTS = (
         says(
             "Eigenvalues scale in proportion to the input variance.", where="Sec. 3.1",
             measured=slopes, rule=each(within(0.95, 1.05)), expected=1.0,  # a rule can say no

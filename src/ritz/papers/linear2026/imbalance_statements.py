@@ -14,7 +14,7 @@ import numpy as np
 
 from ...record import Record
 from ..frame.accuracy import eigenvalue_statement, largest_finite
-from ..frame.claims import Reason, Statement, at_least, at_most, each, within
+from ..frame.statements import Reason, Statement, at_least, at_most, each, within
 from .curves import (
     Array,
     Curve,
