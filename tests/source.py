@@ -31,20 +31,26 @@ def running(tree):
 
 
 def imports(parts, tree, order):
-    """(path, name) of everything of ours that a module imports, anywhere in it: ("risk", "batches"), "Batch"."""
+    """(path, name) of everything of ours that a module imports, anywhere in it: ("risk", "batches"), "Batch".
+
+    A name with an underscore that it reaches for through an imported module counts, too.
+    """
+    modules = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             start = ("ritz", *parts[:-1])[: len(parts) - node.level + 1] if node.level else ()
             path = (*start, *(node.module.split(".") if node.module else ()))
-            if path[0] == "ritz":
-                yield from (_place(path[1:], alias.name, order) for alias in node.names)
+            for alias in node.names if path[0] == "ritz" else ():
+                is_module = alias.name in order.get(".".join(path[1:]) or "ritz", ())
+                other = (*path[1:], alias.name) if is_module else path[1:]
+                modules |= {alias.asname or alias.name: other} if is_module else {}
+                yield other, "" if is_module else alias.name
         elif isinstance(node, ast.Import):
             yield from ((tuple(a.name.split(".")[1:]), "") for a in node.names if a.name.startswith("ritz."))
-
-
-def _place(path, name, order):
-    """A name that is a module belongs to the path."""
-    return ((*path, name), "") if name in order.get(".".join(path) or "ritz", ()) else (path, name)
+    for node in ast.walk(tree):
+        reached = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules
+        if reached and node.attr.startswith("_") and not node.attr.startswith("__"):
+            yield modules[node.value.id], node.attr
 
 
 def packages(tree):

@@ -66,7 +66,9 @@ def test_parts_come_on_demand_and_unknown_names_are_refused():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/equations.md", "docs/errata.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/equations.md", "docs/errata.md"]
+)
 def test_documents_point_to_files_that_exist(document):
     text = (ROOT / document).read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not link.startswith("http")]
