@@ -38,13 +38,30 @@ def test_the_example_of_a_docstring_runs(module, text, request):
     said = []
     with torch.random.fork_rng():
         result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
-    assert result.attempted and not result.failed, "".join(said)
+    assert test.examples and not result.failed, "".join(said)
 
 
 def test_everything_public_has_an_example():
     public = {name: getattr(ritz, name) for name in ritz.__all__}
     code = {name for name, value in public.items() if not inspect.ismodule(value)}
     assert not {name for name in code if ">>>" not in (inspect.getdoc(public[name]) or "")}
+
+
+LAB = ("data", "models", "ensemble", "training", "init", "sweeps", "workers")
+WITHOUT_FILES = {"mnist", "fashion_mnist", "cifar10", "cifar100", "tiny_shakespeare", "gpt2"}  # shown, and not run
+
+
+@pytest.mark.parametrize("name", LAB)
+def test_everything_public_of_the_lab_has_an_example(name):
+    module = importlib.import_module(f"ritz.lab.{name}")
+    public = {name: getattr(module, name) for name in module.__all__}
+    code = {name for name, value in public.items() if inspect.isclass(value) or inspect.isroutine(value)}
+    assert code and not {name for name in code if ">>>" not in (inspect.getdoc(public[name]) or "")}
+
+
+def test_only_examples_that_need_a_file_are_not_run():
+    shown = {param.id.split(".")[-1] for param in examples() if "+SKIP" in param.values[1]}
+    assert shown == WITHOUT_FILES
 
 
 def test_the_python_of_the_readme_runs(capsys):

@@ -17,6 +17,11 @@ from torch import Tensor, nn
 
 from ..errors import ArgumentError, ModelError
 
+__all__ = [
+    "Parametrization", "Recipe", "standard", "neural_tangent", "maximal_update",
+    "balanced", "kaiming_uniform", "orthogonal",
+]  # fmt: skip
+
 
 def orthogonal(rows: int, columns: int, *, generator: torch.Generator, gain: float = 1.0) -> Float[Tensor, "r c"]:
     """gain · Q, with QᵀQ = I or QQᵀ = I on the shorter side: uniform among all such matrices.
@@ -34,7 +39,12 @@ def orthogonal(rows: int, columns: int, *, generator: torch.Generator, gain: flo
 
 
 def kaiming_uniform(rows: int, columns: int, *, generator: torch.Generator) -> Float[Tensor, "r c"]:
-    """Uniform in ±1/√columns, of variance 1/(3·columns): what `nn.Linear` draws by default."""
+    """Uniform in ±1/√columns, of variance 1/(3·columns): what `nn.Linear` draws by default.
+
+    >>> W = kaiming_uniform(3, 4, generator=torch.Generator().manual_seed(0))
+    >>> W.shape, bool((W.abs() <= 0.5).all())
+    (torch.Size([3, 4]), True)
+    """
     check_widths([columns, rows])
     draws = torch.rand(rows, columns, generator=generator, dtype=torch.float64, device=generator.device)
     return (2 * draws - 1) / columns**0.5
@@ -66,7 +76,12 @@ def balanced(
 
 @dataclass(frozen=True)
 class Parametrization:
-    """The layers h ↦ m_ℓW_ℓh of a network at its start: weights, what multiplies them, the rate each is trained at."""
+    """The layers h ↦ m_ℓW_ℓh of a network at its start: weights, what multiplies them, the rate each is trained at.
+
+    >>> start = neural_tangent((4, 2), generator=torch.Generator().manual_seed(0), learning_rate=0.1)
+    >>> [group["lr"] for group in start.groups(nn.Linear(4, 2))]
+    [0.1]
+    """
 
     weights: Sequence[Tensor]
     multipliers: Sequence[float]
@@ -99,6 +114,9 @@ def standard(
 
     Singh et al. (2026), D.1.3 has Θ(1/n_{ℓ-1}) and names PyTorch's default as an instance, which is uniform and of
     variance 1/(3n_{ℓ-1}): gain = 1/√3 has that variance, `kaiming_uniform` that distribution.
+
+    >>> standard((4, 3, 2), generator=torch.Generator().manual_seed(0)).multipliers
+    [1.0, 1.0]
     """
     deviations = [gain / before**0.5 for before, _ in _layers(widths)]
     return _gaussian(widths, deviations, [1.0] * len(deviations), [learning_rate] * len(deviations), generator)
@@ -110,6 +128,9 @@ def neural_tangent(
     """NTP: W_ℓ ~ N(0, 1), layer ℓ multiplied by g/√n_{ℓ-1}, and the same rate for every layer.
 
     Jacot et al. (2018). Singh et al. (2026), D.1.3 prints 1/√n_ℓ, the fan-out; the definition has the fan-in.
+
+    >>> neural_tangent((4, 16, 2), generator=torch.Generator().manual_seed(0)).multipliers
+    [0.5, 0.25]
     """
     multipliers = [gain / before**0.5 for before, _ in _layers(widths)]
     return _gaussian(widths, [1.0] * len(multipliers), multipliers, [learning_rate] * len(multipliers), generator)

@@ -19,13 +19,22 @@ from ..errors import ArgumentError, FileError, RitzError
 from ..record import Record, canonical, key, lock, plain
 from .workers import WORKERS, Failure, InProcess, Processes, Ray, SweepWarning, Task, Workers, name_of, warn
 
-__all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "sweep", "unlocked_sweep"]
+__all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "sweep"]
 
 _NAMED = 3  # failures that a message quotes; all are in the exception
 
 
 class SweepError(RitzError):
-    """Some tasks failed. `records` has the results in the order of the configs, None where `failures` says why."""
+    """Some tasks failed. `records` has the results in the order of the configs, None where `failures` says why.
+
+    >>> import tempfile, warnings
+    >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+    ...     try:
+    ...         sweep(lambda config: {"y": 1 / config["x"]}, [{"x": 0}, {"x": 1}], folder)
+    ...     except SweepError as error:
+    ...         print(error.failures[0].error)
+    ZeroDivisionError: division by zero
+    """
 
     failures: tuple[Failure, ...] = ()
     records: tuple[Record | None, ...] = ()

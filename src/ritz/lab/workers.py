@@ -30,17 +30,29 @@ from .. import progress
 from ..errors import ArgumentError
 from ..record import Record, provenance
 
+__all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepWarning", "Workers"]
+
 Task = Callable[[Any], Record | Mapping[str, Any]]
 Outcomes = Generator[tuple[str, "Record | Failure"], None, None]
 
 
 class SweepWarning(UserWarning):
-    """Something that a sweep recovered from, or will report at its end."""
+    """Something that a sweep recovered from, or will report at its end.
+
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", SweepWarning)
+    ...     warn("It is computed again.")
+    """
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task has no result."""
+    """Why a task has no result.
+
+    >>> ((name, failure),) = InProcess().outcomes(lambda config: 1 / config, {"zero": 0})
+    >>> failure.error
+    'ZeroDivisionError: division by zero'
+    """
 
     error: str
     traceback: str = ""
@@ -49,7 +61,11 @@ class Failure:
 
 @runtime_checkable
 class Workers(Protocol):
-    """Who runs the tasks of a sweep. They yield what became of each, in any order, and raise only before the first."""
+    """Who runs the tasks of a sweep. They yield what became of each, in any order, and raise only before the first.
+
+    >>> isinstance(InProcess(), Workers)
+    True
+    """
 
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
         """The name of each config with the record or the failure it led to."""
@@ -57,7 +73,11 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class InProcess:
-    """One task after the other, here."""
+    """One task after the other, here.
+
+    >>> [(name, record.scalars) for name, record in InProcess().outcomes(lambda x: {"y": 2 * x}, {"three": 3})]
+    [('three', {'y': 6})]
+    """
 
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
         """In the order of the configs."""
@@ -70,6 +90,9 @@ class Processes:
     """Tasks over processes of this machine, each with its share of the cores; the one that dies costs only its task.
 
     A task whose process died (killed, out of memory) is tried again in a fresh one, `retries` times at most.
+
+    >>> Processes(count=4)
+    Processes(count=4, retries=2)
     """
 
     count: int | None = None  # as many as cores, unless given
@@ -148,6 +171,9 @@ class Ray:
     """Tasks over a Ray cluster: the one at `address`, else one that runs here already, else one started for the sweep.
 
     Ray itself hands out cores and GPUs, and retries a task whose worker or machine was lost.
+
+    >>> Ray(gpus_per_task=0.5)
+    Ray(address=None, cpus_per_task=1, gpus_per_task=0.5, retries=2)
     """
 
     address: str | None = None

@@ -12,7 +12,12 @@ from ...errors import ArgumentError
 
 
 class Examples(NamedTuple):
-    """Inputs and their labels or targets: a pair of tensors, as `Risk` and `train` take it."""
+    """Inputs and their labels or targets: a pair of tensors, as `Risk` and `train` take it.
+
+    >>> x, y = Examples(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
+    >>> len(x), y.tolist()
+    (3, [0, 1, 1])
+    """
 
     x: Shaped[Tensor, "N ..."]
     y: Shaped[Tensor, "N ..."]
@@ -20,7 +25,12 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class Split:
-    """One data set in two parts: what a model is trained on, and what it is tested on."""
+    """One data set in two parts: what a model is trained on, and what it is tested on.
+
+    >>> data = Examples(torch.zeros(3, 2), torch.zeros(3))
+    >>> len(Split(train=data, test=data).test.x)
+    3
+    """
 
     train: Examples
     test: Examples

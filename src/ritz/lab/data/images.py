@@ -45,6 +45,9 @@ def mnist(*, folder: str | Path | None = None, dtype: torch.dtype = torch.float3
     """MNIST: 60,000 and 10,000 handwritten digits of 1 × 28 × 28 pixels in [0, 1], 10 classes.
 
     From `folder` or $RITZ_DATA (`mnist/*-ubyte.gz`), else the cache, else the network. LeCun, Cortes and Burges (1998).
+
+    >>> mnist(folder="data").train.x.shape  # doctest: +SKIP
+    torch.Size([60000, 1, 28, 28])
     """
     return _idx_split(sources.MNIST, folder, dtype)
 
@@ -53,6 +56,9 @@ def fashion_mnist(*, folder: str | Path | None = None, dtype: torch.dtype = torc
     """Fashion-MNIST: 60,000 and 10,000 clothes of 1 × 28 × 28 pixels in [0, 1], 10 classes.
 
     From `folder` or $RITZ_DATA (`fashion-mnist/*-ubyte.gz`), else the cache, else the network. Xiao et al. (2017).
+
+    >>> fashion_mnist(folder="data").test.x.shape  # doctest: +SKIP
+    torch.Size([10000, 1, 28, 28])
     """
     return _idx_split(sources.FASHION_MNIST, folder, dtype)
 
@@ -62,6 +68,9 @@ def cifar10(*, folder: str | Path | None = None, dtype: torch.dtype = torch.floa
 
     From `folder` or $RITZ_DATA (`cifar10/data_batch_1.bin` … `test_batch.bin`, as they are or packed as .xz or .gz, or
     `cifar10/cifar-10-binary.tar.gz`), else the cache, else the network. Krizhevsky (2009).
+
+    >>> cifar10(folder="data").train.x.shape  # doctest: +SKIP
+    torch.Size([50000, 3, 32, 32])
     """
     batches = [f"data_batch_{index}.bin" for index in range(1, 6)]
     return _cifar_split(sources.CIFAR10, folder, batches, "test_batch.bin", labels=1, label=0, classes=10, dtype=dtype)
@@ -73,6 +82,9 @@ def cifar100(*, folder: str | Path | None = None, coarse: bool = False, dtype: t
     From `folder` or $RITZ_DATA (`cifar100/train.bin`, `test.bin`, or `cifar-100-binary.tar.gz`), else the cache, else
     the network. Krizhevsky (2009). This reader follows the format's description: it was tested on a file made for
     the purpose, never on the real one.
+
+    >>> cifar100(folder="data", coarse=True).train.y.max()  # doctest: +SKIP
+    tensor(19)
     """
     label, classes = (0, 20) if coarse else (1, 100)
     return _cifar_split(

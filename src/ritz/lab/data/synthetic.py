@@ -30,6 +30,11 @@ def gaussian_regression(
 
     Singh et al. (2026), D.1.3, where W is "a fixed matrix" and the noise has variance 0.01; unless given, W has entries
     N(0, 1/D). Targets without inputs (D.1.1, Fig. 7) are those of W = 0 and noise = 1.
+
+    >>> W, generator = torch.tensor([[1.0, -1.0]]), torch.Generator().manual_seed(0)
+    >>> x, y = gaussian_regression(5, 2, W=W, noise=0.0, generator=generator)
+    >>> bool(torch.allclose(y[:, 0], x[:, 0] - x[:, 1]))
+    True
     """
     check_counts(num_examples=num_examples, num_inputs=num_inputs, num_outputs=num_outputs)
     if W is None:
@@ -58,6 +63,10 @@ def teacher(
 
     Singh et al. (2026), D.1.3 has "a single layer ReLU random teacher": `models.mlp((d, width, d), …)`.
     The network is called with inputs of `dtype`.
+
+    >>> x, y = teacher(torch.relu, 5, 2, noise=0.0, generator=torch.Generator().manual_seed(0))
+    >>> bool((y == x.relu()).all())
+    True
     """
     check_counts(num_examples=num_examples, num_inputs=num_inputs)
     x = _normal(generator, num_examples, num_inputs).to(dtype)
@@ -73,6 +82,10 @@ def decorrelated(
 
     Orthonormal columns beside a constant one, times √N. Singh et al. (2026), D.1.2, where N is 102 or 152: with up to
     150 inputs, a target and the constant, 152 is the least that there can be.
+
+    >>> x, y = decorrelated(6, 2, generator=torch.Generator().manual_seed(0))
+    >>> bool(torch.allclose(x.T @ x / 6, torch.eye(2), atol=1e-6))
+    True
     """
     check_counts(num_examples=num_examples, num_inputs=num_inputs)
     if num_examples < num_inputs + 2:
@@ -93,6 +106,10 @@ def normalized(
     """Gaussian inputs and a target, each with empirical mean 0 and variance 1, correlated as chance has it.
 
     The second data set of Singh et al. (2026), D.1.2.
+
+    >>> x, y = normalized(6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> bool(torch.allclose(x.square().mean(0), torch.ones(2, dtype=x.dtype)))
+    True
     """
     check_counts(num_examples=num_examples, num_inputs=num_inputs)
     if num_examples < 2:
@@ -110,6 +127,10 @@ def wedge(
     """y = |x| on [-1, 1]: equally spaced, or uniform with a generator; x and y are (N, 1).
 
     Singh et al. (2026), Fig. 8 uses a "wedge dataset" that it does not define. This is our reading of the name.
+
+    >>> x, y = wedge(3)
+    >>> x.flatten().tolist(), y.flatten().tolist()
+    ([-1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
     """
     check_counts(num_examples=num_examples)
     if generator is None:
@@ -125,6 +146,10 @@ def reversed_sequences(
     """Sequences x ~ N(0, I) of shape (b, n), and the same backwards as targets (b, n, 1), as `SelfAttention` has them.
 
     Singh et al. (2026), App. D.2, which does not say how x is drawn.
+
+    >>> x, y = reversed_sequences(4, length=3, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, bool((y[..., 0] == x.flip(1)).all())
+    (torch.Size([4, 3]), True)
     """
     check_counts(num_sequences=num_sequences, length=length)
     x = _normal(generator, num_sequences, length).to(dtype)
@@ -140,7 +165,12 @@ def gaussian_mixture(
     generator: torch.Generator,
     dtype: torch.dtype = torch.float32,
 ) -> Examples:
-    """x = μ_c + z with z ~ N(0, I) and class means μ_c ~ N(0, separation²/D · I), so that ‖μ_c‖ ≈ separation."""
+    """x = μ_c + z with z ~ N(0, I) and class means μ_c ~ N(0, separation²/D · I), so that ‖μ_c‖ ≈ separation.
+
+    >>> x, y = gaussian_mixture(3, 2, per_class=2, separation=1.0, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, y.tolist()
+    (torch.Size([4, 3]), [0, 0, 1, 1])
+    """
     check_counts(num_inputs=num_inputs, num_classes=num_classes)
     means = separation * _normal(generator, num_classes, num_inputs) / num_inputs**0.5
     return _mixture(means, per_class, generator, dtype)
@@ -158,6 +188,10 @@ def canonical_classification(
     """x = t e_c + z with z ~ N(0, I): the canonical classification model CCM(D, C), t being `snr`.
 
     Papyan (2020), Def. 8.1. `theory.logistic_ccm` has the spectrum of G.
+
+    >>> x, y = canonical_classification(3, 2, snr=5.0, per_class=(1, 2), generator=torch.Generator().manual_seed(0))
+    >>> x.shape, y.tolist()
+    (torch.Size([3, 3]), [0, 1, 1])
     """
     check_counts(num_inputs=num_inputs, num_classes=num_classes)
     if num_inputs < num_classes:
@@ -177,7 +211,12 @@ def spiked_matrix(
     generator: torch.Generator,
     dtype: torch.dtype = torch.float64,
 ) -> Float[Tensor, "n n"]:
-    """Y = diag(5, 4, 3, 0, …) + ZZᵀ/n, Z ~ N(0, 1) of shape n × n. Papyan (2020), Fig. 15a."""
+    """Y = diag(5, 4, 3, 0, …) + ZZᵀ/n, Z ~ N(0, 1) of shape n × n. Papyan (2020), Fig. 15a.
+
+    >>> Y = spiked_matrix(100, (50.0,), generator=torch.Generator().manual_seed(0))
+    >>> [round(float(value)) for value in torch.linalg.eigvalsh(Y)[-2:]]
+    [4, 51]
+    """
     check_counts(size=size)
     if len(spikes) > size:
         raise ArgumentError(
@@ -202,6 +241,10 @@ def pareto_matrix(
     """Y = ZZᵀ/m, Z of shape n × m with Pareto entries, P(z > s) = s⁻ᵅ for s ≥ 1: a power law. Papyan (2020), Fig. 15b.
 
     There Z is 500 × 1000 and Y is said to be 1000 × 1000; it is 500 × 500.
+
+    >>> Y = pareto_matrix(3, 5, generator=torch.Generator().manual_seed(0))
+    >>> Y.shape, bool((Y >= 1).all())
+    (torch.Size([3, 3]), True)
     """
     check_counts(size=size, num_columns=num_columns)
     if not index > 0:

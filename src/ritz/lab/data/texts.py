@@ -18,7 +18,13 @@ from .sources import Source
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text as windows of tokens and the tokens that follow them; token i stands for `alphabet[i]`."""
+    """A text as windows of tokens and the tokens that follow them; token i stands for `alphabet[i]`.
+
+    >>> data = windows(torch.tensor([1, 0, 1, 2]), 3)
+    >>> corpus = Corpus(data, data, alphabet="abc")
+    >>> "".join(corpus.alphabet[token] for token in corpus.train.x[0])
+    'bab'
+    """
 
     train: Examples
     test: Examples
@@ -37,6 +43,9 @@ def tiny_shakespeare(
     A window starts every `stride` characters, every `context` by default, so that none overlap. The test part is the
     end of the text. From `folder` or $RITZ_DATA (`tinyshakespeare/input.txt`), else the cache, else the network.
     Karpathy (2015).
+
+    >>> tiny_shakespeare(context=64).train.x.shape  # doctest: +SKIP
+    torch.Size([15685, 64])
     """
     source = sources.TINY_SHAKESPEARE
     check_fraction(test_fraction)

@@ -17,7 +17,11 @@ from .examples import Examples, Split
 
 
 class Whitened(NamedTuple):
-    """White data, and how many directions there were to whiten."""
+    """White data, and how many directions there were to whiten.
+
+    >>> Whitened(torch.ones(2, 1), rank=1).rank
+    1
+    """
 
     x: Float[Tensor, "N r"]
     rank: int
@@ -29,6 +33,10 @@ def whiten(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool =
     Each is a linear function of the data; the inputs become as many as the rank. `keep_inputs` keeps all d of them:
     √N σₓ U_rV_rᵀ, whose second moment is σₓ² times the projector on the row space. linear2026, App. C, with the SVD in
     place of the QR decomposition (`whiten_by_qr`). This is `theory.whitened` in the data's own precision.
+
+    >>> white = whiten(torch.tensor([[1.0, 2.0], [2.0, 4.0]]))
+    >>> white.x.shape, white.rank
+    (torch.Size([2, 1]), 1)
     """
     finite = bool(X.isfinite().all())
     if X.ndim != 2 or not X.numel() or not finite or not X.is_floating_point():
@@ -49,6 +57,10 @@ def whiten_by_qr(X: Float[Tensor, "N d"], sigma_x: float = 1.0) -> Float[Tensor,
     linear2026, App. C, as printed. Where X is rank deficient, Q has columns that are no functions of the data: a pixel
     that is blank in the first images becomes the indicator of one of them. `whiten` is right; this is here to be
     compared with it.
+
+    >>> white = whiten_by_qr(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    >>> bool(torch.allclose(white.T @ white / 2, torch.eye(2), atol=1e-6))
+    True
     """
     if X.ndim != 2 or len(X) < X.shape[1] or not bool(X.isfinite().all()):
         raise ArgumentError(
@@ -77,12 +89,20 @@ def one_hot(y: Int[Tensor, " N"], num_classes: int | None = None, *, dtype: torc
 
 
 def flattened(data: Examples) -> Examples:
-    """The same with each input as one row, as fully connected networks take it."""
+    """The same with each input as one row, as fully connected networks take it.
+
+    >>> flattened(Examples(torch.zeros(2, 1, 8, 8), torch.zeros(2))).x.shape
+    torch.Size([2, 64])
+    """
     return Examples(data.x.flatten(1), data.y)
 
 
 def padded(data: Examples, size: int = 32) -> Examples:
-    """Images with a black frame around them that makes them size × size: 28 × 28 for networks of 32 × 32."""
+    """Images with a black frame around them that makes them size × size: 28 × 28 for networks of 32 × 32.
+
+    >>> padded(Examples(torch.zeros(2, 1, 28, 28), torch.zeros(2))).x.shape
+    torch.Size([2, 1, 32, 32])
+    """
     height, width = data.x.shape[-2:]
     if data.x.ndim != 4 or height > size or width > size:
         raise ArgumentError(
@@ -95,7 +115,12 @@ def padded(data: Examples, size: int = 32) -> Examples:
 
 
 def standardized(data: Split) -> Split:
-    """Each channel shifted and scaled by its mean and deviation over all training pixels."""
+    """Each channel shifted and scaled by its mean and deviation over all training pixels.
+
+    >>> train, test = (Examples(torch.tensor(x), torch.zeros(len(x))) for x in ([[1.0], [3.0]], [[2.0]]))
+    >>> standardized(Split(train, test)).test.x.item()
+    0.0
+    """
     x = data.train.x
     axes = [axis for axis in range(x.ndim) if axis != 1] if x.ndim > 2 else list(range(x.ndim))
     mean, deviation = x.mean(axes, keepdim=True), x.std(axes, keepdim=True)
@@ -119,6 +144,10 @@ def subsample(
     """So many examples of each class, or so many in all: random ones with a generator, the first ones without.
 
     They keep their order. `per_class` may differ between classes: one number for each.
+
+    >>> data = Examples(torch.arange(5.0)[:, None], torch.tensor([0, 1, 0, 1, 0]))
+    >>> subsample(data, per_class=1).x.flatten().tolist()
+    [0.0, 1.0]
     """
     if (per_class is None) == (total is None):
         raise ArgumentError(
@@ -147,6 +176,10 @@ def imbalanced(data: Examples, *, alpha_max: float, total: int, generator: torch
 
     Random ones with a generator, the first ones without. linear2026, App. C, which prints ⌊(1 - α_max)n⌋: nine
     times too many.
+
+    >>> data = Examples(torch.zeros(8, 1), torch.arange(8) % 2)
+    >>> imbalanced(data, alpha_max=0.75, total=4).y.tolist()
+    [0, 1, 0, 0]
     """
     _check_labels(data.y)
     num_classes = int(data.y.max()) + 1

@@ -31,7 +31,11 @@ PROBES = 100  # of Hutchinson's estimate; linear2026, App. C
 
 @dataclass(frozen=True)
 class Top:
-    """The k largest eigenvalues of each network's Hessian, largest first, each with its residual ‖Hv - λv‖."""
+    """The k largest eigenvalues of each network's Hessian, largest first, each with its residual ‖Hv - λv‖.
+
+    >>> Top(torch.ones(2, 1), torch.zeros(2, 1), torch.ones(2, dtype=torch.bool), num_products=8).converged.tolist()
+    [True, True]
+    """
 
     values: Float[Tensor, "B k"]
     residuals: Float[Tensor, "B k"]  # each by one fresh product
@@ -41,7 +45,11 @@ class Top:
 
 @dataclass(frozen=True)
 class Traces:
-    """The trace of each network's Hessian with its standard error, which is zero where the trace is exact."""
+    """The trace of each network's Hessian with its standard error, which is zero where the trace is exact.
+
+    >>> Traces(torch.ones(2), torch.zeros(2), num_products=8).values
+    tensor([1., 1.])
+    """
 
     values: Float[Tensor, " B"]
     standard_errors: Float[Tensor, " B"]
@@ -62,6 +70,11 @@ def sharpness(
 
     A block of k vectors finds multiple eigenvalues as often as they occur. The spaces grow together and are restarted
     with their best vectors (thick restart) until all have converged.
+
+    >>> from ritz.lab.ensemble import linear
+    >>> W, data = torch.tensor([[[1.0]], [[2.0]]]), (torch.ones(1, 1), torch.ones(1, 1))
+    >>> sharpness(linear([W, W]), torch.nn.MSELoss(), data).values.round().tolist()
+    [[4.0], [22.0]]
     """
     check_positive(k=k)
     check_whole(k=k)
@@ -78,7 +91,13 @@ _TOP = ("values", "residuals", "converged")
 
 
 def hessians(ensemble: Ensemble, loss: AnyLoss, data: Data, *, each: bool = False) -> Float[Tensor, "B n n"]:
-    """The whole Hessian of each network."""
+    """The whole Hessian of each network.
+
+    >>> from ritz.lab.ensemble import linear
+    >>> W, data = torch.tensor([[[1.0]], [[2.0]]]), (torch.ones(1, 1), torch.ones(1, 1))
+    >>> hessians(linear([W, W]), torch.nn.MSELoss(), data).tolist()
+    [[[2.0, 2.0], [2.0, 2.0]], [[8.0, 14.0], [14.0, 8.0]]]
+    """
     curvature = _curvature(ensemble, loss, on_device(ensemble, data, each), each)
     B, n = curvature.gradient.shape
     H = curvature.gradient.new_empty(B, n, n)
@@ -88,7 +107,13 @@ def hessians(ensemble: Ensemble, loss: AnyLoss, data: Data, *, each: bool = Fals
 
 
 def spectra(ensemble: Ensemble, loss: AnyLoss, data: Data, *, each: bool = False) -> Float[Tensor, "B n"]:
-    """All eigenvalues of each network's Hessian, ascending. Takes n³ operations a network: for thousands at most."""
+    """All eigenvalues of each network's Hessian, ascending. Takes n³ operations a network: for thousands at most.
+
+    >>> from ritz.lab.ensemble import linear
+    >>> W, data = torch.tensor([[[1.0]], [[2.0]]]), (torch.ones(1, 1), torch.ones(1, 1))
+    >>> spectra(linear([W, W]), torch.nn.MSELoss(), data).round().int().tolist()
+    [[0, 4], [-6, 22]]
+    """
     return torch.cat(
         [
             _eigh(hessians(part, loss, batch, each=each))[0]
@@ -110,6 +135,11 @@ def trace(
 
     By default exact up to 512 parameters, and with 100 probes beyond, as linear2026 has it. Probes are independent
     between networks.
+
+    >>> from ritz.lab.ensemble import linear
+    >>> W, data = torch.tensor([[[1.0]], [[2.0]]]), (torch.ones(1, 1), torch.ones(1, 1))
+    >>> trace(linear([W, W]), torch.nn.MSELoss(), data).values
+    tensor([ 4., 16.])
     """
     check_positive(num_products=num_products)
     check_whole(num_products=num_products)

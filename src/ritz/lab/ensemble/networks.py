@@ -22,6 +22,10 @@ class Ensemble:
     """B networks of one architecture, with parameters of B × their own shape, in the order of `named_parameters()`.
 
     Training changes the parameters in place. `model` is the architecture alone: its own weights are not used.
+
+    >>> networks = Ensemble.of([nn.Linear(2, 1) for _ in range(3)])
+    >>> len(networks), networks.size, networks.outputs(torch.zeros(5, 2)).shape
+    (3, 3, torch.Size([3, 5, 1]))
     """
 
     model: nn.Module = field(repr=False)
@@ -94,7 +98,11 @@ class Ensemble:
 
 
 class LinearNetwork(nn.Module):
-    """x ↦ m_LW_L … m_1W_1x, without biases."""
+    """x ↦ m_LW_L … m_1W_1x, without biases.
+
+    >>> LinearNetwork([torch.eye(2)], multipliers=[3.0])(torch.ones(1, 2)).tolist()
+    [[3.0, 3.0]]
+    """
 
     def __init__(self, weights: Sequence[Float[Tensor, "_ _"]], multipliers: Sequence[float]) -> None:
         super().__init__()
@@ -107,7 +115,12 @@ class LinearNetwork(nn.Module):
 
 
 def linear(weights: Sequence[Float[Tensor, "B _ _"]], multipliers: Sequence[float] | None = None) -> Ensemble:
-    """Linear networks as an ensemble, from their stacked weights (of `linear_descent`, say), which they share."""
+    """Linear networks as an ensemble, from their stacked weights (of `linear_descent`, say), which they share.
+
+    >>> networks = linear([torch.ones(5, 3, 2), torch.ones(5, 1, 3)])
+    >>> len(networks), networks.size
+    (5, 9)
+    """
     count = len(weights)
     scales = [1.0] * count if multipliers is None else [float(factor) for factor in multipliers]
     if len(scales) != count or len({len(W) for W in weights}) != 1:
@@ -121,7 +134,12 @@ def linear(weights: Sequence[Float[Tensor, "B _ _"]], multipliers: Sequence[floa
 
 
 def losses(ensemble: Ensemble, loss: AnyLoss, data: Data, *, each: bool = False) -> Float[Tensor, " B"]:
-    """The mean loss of each network on the data; with `each`, of every network on its own (B × N × …)."""
+    """The mean loss of each network on the data; with `each`, of every network on its own (B × N × …).
+
+    >>> networks = linear([torch.tensor([[[1.0]], [[2.0]]])])
+    >>> losses(networks, nn.MSELoss(), (torch.ones(1, 1), torch.zeros(1, 1)))
+    tensor([1., 4.])
+    """
     with torch.no_grad():
         return losses_at(ensemble, ensemble.parameters, loss, on_device(ensemble, data, each), each)
 

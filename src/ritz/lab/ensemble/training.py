@@ -50,6 +50,11 @@ def train(
         batch_size: None for all examples at once; else batches, the same for all networks.
         each: Whether every network has its own data, B × N × ….
         schedule, checkpoint, save_seconds: As in `lab.training.train`.
+
+    >>> from ritz.lab.ensemble import linear
+    >>> networks, data = linear([torch.tensor([[[1.0]], [[2.0]]])]), (torch.ones(1, 1), torch.zeros(1, 1))
+    >>> [pause.loss.tolist() for pause in train(networks, torch.nn.MSELoss(), data, learning_rate=0.5, num_epochs=2)]
+    [[1.0, 4.0], [0.0, 0.0]]
     """
     check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
     schedule = Constant() if schedule is None else schedule

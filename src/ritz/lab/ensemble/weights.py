@@ -14,7 +14,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Norms:
-    """Three norms that are one for vectors: √Σσ², max σ and Σσ. Singh et al. (2026), D.1.3."""
+    """Three norms that are one for vectors: √Σσ², max σ and Σσ. Singh et al. (2026), D.1.3.
+
+    >>> Norms(*torch.tensor([5.0, 4.0, 7.0])).nuclear
+    tensor(7.)
+    """
 
     frobenius: Float[Tensor, "*B"]
     spectral: Float[Tensor, "*B"]
@@ -23,7 +27,11 @@ class Norms:
 
 @dataclass(frozen=True)
 class Alignments:
-    """How a layer W meets the next one V: three products that are |⟨v, w⟩| for vectors, and one angle."""
+    """How a layer W meets the next one V: three products that are |⟨v, w⟩| for vectors, and one angle.
+
+    >>> alignments(torch.eye(2), 3 * torch.eye(2)).spectral
+    tensor(3.)
+    """
 
     frobenius: Float[Tensor, "*B"]  # |tr VW|, NaN where VW is not square
     spectral: Float[Tensor, "*B"]  # σ_max(VW)
@@ -46,6 +54,10 @@ def alignments(W: Float[Tensor, "*B m n"], V: Float[Tensor, "*B k m"]) -> Alignm
 
     The paper's Fig. 15 has absolute values, so all are: as printed, only the Frobenius product has a sign.
     `leading` is 1 for aligned layers (linear2026, Sec. 3: left vectors of a layer are right vectors of the next).
+
+    >>> W, V = torch.tensor([[3.0], [4.0]]), torch.tensor([[3.0, 4.0]])
+    >>> round(float(alignments(W, V).leading), 6), round(float(alignments(W, V).frobenius), 4)
+    (1.0, 25.0)
     """
     P = V @ W
     sigma = _singular_values(P)
@@ -56,7 +68,12 @@ def alignments(W: Float[Tensor, "*B m n"], V: Float[Tensor, "*B k m"]) -> Alignm
 
 
 def pearson(x: Float[Tensor, " B"], y: Float[Tensor, " B"]) -> float:
-    """The correlation coefficient over the networks for which both are finite; NaN for fewer than three."""
+    """The correlation coefficient over the networks for which both are finite; NaN for fewer than three.
+
+    >>> x = torch.tensor([1.0, 2.0, 3.0, torch.nan])
+    >>> round(pearson(x, -2 * x), 6)
+    -1.0
+    """
     finite = x.isfinite() & y.isfinite()
     if int(finite.sum()) < 3:
         return float("nan")

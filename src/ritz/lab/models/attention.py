@@ -16,6 +16,10 @@ class SelfAttention(nn.Module):
     `sink` is added to every position's score of `sink_token`; both may be changed at any time. Sequences of numbers
     (b, n) have embedding dimension e = 1, others are (b, n, e); outputs are (b, n, e). Singh et al. (2026), eq. (4) for
     e = 1, where w_v is a number and w_q, w_k ∈ Rᵈ; Fig. 9 for larger e.
+
+    >>> head = SelfAttention(key_size=4, causal=True)
+    >>> [tuple(parameter.shape) for parameter in head.parameters()]
+    [(1, 1), (1, 4), (1, 4)]
     """
 
     def __init__(
@@ -78,7 +82,12 @@ def self_attention(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> SelfAttention:
-    """A head with Gaussian weights of the given deviation, which is that of Singh et al. (2026), App. D.2."""
+    """A head with Gaussian weights of the given deviation, which is that of Singh et al. (2026), App. D.2.
+
+    >>> head = self_attention(4, generator=torch.Generator().manual_seed(0))
+    >>> head(torch.zeros(2, 3)).shape
+    torch.Size([2, 3, 1])
+    """
 
     def layout() -> SelfAttention:
         return SelfAttention(key_size, embedding_size, causal=causal, sink=sink, sink_token=sink_token)

@@ -44,6 +44,9 @@ def vgg11(
     Papyan (2020), App. D: batch norm in place of dropout. As its authors published it, there is one after every
     convolution too, the normalised linear layers have no bias, and weights are Gaussian: of variance 2/fan-out in
     convolutions, of deviation 0.01 in linear layers. Smaller images are padded (`data.padded`).
+
+    >>> build.parameter_count(vgg11(generator=torch.Generator(), device="meta"))
+    28157706
     """
 
     def layout() -> nn.Sequential:
@@ -85,6 +88,9 @@ class ResidualBlock(nn.Module):
 
     Where the block changes the size, x' is a strided 1 × 1 convolution with batch norm (`projected`, option B of He et
     al. 2016), or every second pixel with zeros for the new channels (option A).
+
+    >>> ResidualBlock(2, 4, stride=2)(torch.zeros(1, 2, 8, 8)).shape
+    torch.Size([1, 4, 4, 4])
     """
 
     def __init__(self, before: int, after: int, *, stride: int = 1, projected: bool = True) -> None:
@@ -128,6 +134,9 @@ def resnet18(
 
     The first convolution is 3 × 3 without stride, and no pooling follows it: the form in which Papyan (2020) published
     it for small images. He et al. (2016), Table 1, is for 224 × 224.
+
+    >>> build.parameter_count(resnet18(generator=torch.Generator(), device="meta"))
+    11173962
     """
     stages = [Stage(64, 2, 1), Stage(128, 2, 2), Stage(256, 2, 2), Stage(512, 2, 2)]
     layout = partial(_resnet, stages, num_channels, num_classes, projected=True)
@@ -145,6 +154,9 @@ def resnet20(
     """ResNet-20 for 32 × 32 images: 269,722 parameters for 10 classes and 3 channels.
 
     He et al. (2016), Sec. 4.2, with shortcuts that have no parameters (option A; with option B there are 272,474).
+
+    >>> build.parameter_count(resnet20(generator=torch.Generator(), device="meta"))
+    269722
     """
     stages = [Stage(16, 3, 1), Stage(32, 3, 2), Stage(64, 3, 2)]
     layout = partial(_resnet, stages, num_channels, num_classes, projected=False)

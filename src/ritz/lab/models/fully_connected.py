@@ -32,7 +32,11 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Scaled(nn.Module):
-    """Multiply by a constant, as the neural-tangent parametrisation does after each layer."""
+    """Multiply by a constant, as the neural-tangent parametrisation does after each layer.
+
+    >>> Scaled(0.5)(torch.tensor([2.0, 4.0]))
+    tensor([1., 2.])
+    """
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -92,7 +96,14 @@ def linear_network(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> nn.Sequential:
-    """f(x) = W_L ⋯ W₁x, parameters in the order (W₁ … W_L) of the closed forms: `mlp` without activation and bias."""
+    """f(x) = W_L ⋯ W₁x, parameters in the order (W₁ … W_L) of the closed forms: `mlp` without activation and bias.
+
+    >>> linear_network((3, 2, 1), generator=torch.Generator().manual_seed(0))
+    Sequential(
+      (0): Linear(in_features=3, out_features=2, bias=False)
+      (1): Linear(in_features=2, out_features=1, bias=False)
+    )
+    """
     return mlp(
         widths,
         generator=generator,
@@ -117,6 +128,9 @@ def wide_mlp(
     """The eight-layer ReLU network with 2048 units in each hidden layer of Papyan (2020), App. D.1, on flat inputs.
 
     The paper does not say whether the output counts among the eight; here it does, as its figures have l = 1 … 8.
+
+    >>> build.parameter_count(wide_mlp(784, generator=torch.Generator(), device="meta"))
+    26806282
     """
     if depth < 1:
         raise ArgumentError(
@@ -130,6 +144,10 @@ class ScalarNetwork(nn.Module):
     """f(x) = ⟨w, φ(v x)⟩ on numbers, with parameters (v, w): Singh et al. (2026), Sec. 3.1 and 3.2.
 
     Inputs (N,) give outputs (N,), inputs (N, 1) outputs (N, 1).
+
+    >>> network = ScalarNetwork(3, "relu")
+    >>> [name for name, _ in network.named_parameters()]
+    ['v', 'w']
     """
 
     def __init__(self, width: int, activation: Activation = "linear") -> None:
@@ -144,7 +162,11 @@ class ScalarNetwork(nn.Module):
 
 
 class BiasNetwork(nn.Module):
-    """f(x) = ⟨w, v x + b⟩ on numbers, with parameters (v, b, w): Singh et al. (2026), App. B.3."""
+    """f(x) = ⟨w, v x + b⟩ on numbers, with parameters (v, b, w): Singh et al. (2026), App. B.3.
+
+    >>> [name for name, _ in BiasNetwork(3).named_parameters()]
+    ['v', 'b', 'w']
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -163,7 +185,12 @@ def scalar_network(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> ScalarNetwork:
-    """f(x) = ⟨w, φ(v x)⟩ in the standard parametrisation: v ~ N(0, 1), w ~ N(0, 1/m)."""
+    """f(x) = ⟨w, φ(v x)⟩ in the standard parametrisation: v ~ N(0, 1), w ~ N(0, 1/m).
+
+    >>> network = scalar_network(3, generator=torch.Generator().manual_seed(0))
+    >>> network(torch.zeros(2)).tolist()
+    [0.0, 0.0]
+    """
     layout = lambda: ScalarNetwork(width, activation)
     return build.network(layout, _draw_scalar, generator=generator, device=device, dtype=dtype)
 
@@ -175,7 +202,12 @@ def bias_network(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> BiasNetwork:
-    """f(x) = ⟨w, v x + b⟩ in the standard parametrisation of two inputs, x and 1: v, b ~ N(0, 1/2), w ~ N(0, 1/m)."""
+    """f(x) = ⟨w, v x + b⟩ in the standard parametrisation of two inputs, x and 1: v, b ~ N(0, 1/2), w ~ N(0, 1/m).
+
+    >>> network = bias_network(3, generator=torch.Generator().manual_seed(0))
+    >>> bool((network(torch.zeros(2)) == network.b @ network.w).all())
+    True
+    """
     layout = lambda: BiasNetwork(width)
     return build.network(layout, _draw_scalar, generator=generator, device=device, dtype=dtype)
 

@@ -33,7 +33,11 @@ _IGNORED = re.compile(r".*\.attn\.(bias|masked_bias)|lm_head\.weight")  # the ca
 
 
 def gpt2_state(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict of GPT-2 as `transformers` names it, under the names and in the shapes of `GPT`."""
+    """A state dict of GPT-2 as `transformers` names it, under the names and in the shapes of `GPT`.
+
+    >>> list(gpt2_state({"transformer.h.0.ln_1.weight": torch.ones(2)}))
+    ['blocks.0.attention_norm.weight']
+    """
     return dict(_translated(name, value) for name, value in published.items() if not _IGNORED.fullmatch(name))
 
 
@@ -46,11 +50,13 @@ def gpt2(
 ) -> GPT:
     """GPT-2 with its published weights, of any size: from a `.safetensors` file or a `transformers` state dict.
 
-        gpt2("model.safetensors")
         gpt2(transformers.GPT2LMHeadModel.from_pretrained("gpt2").state_dict())
 
     The sizes are read off the weights; heads, which are not to be seen there, have 64 dimensions each in GPT-2. Only
     names and shapes were tested, for want of the file.
+
+    >>> gpt2("model.safetensors").config.depth  # doctest: +SKIP
+    12
     """
     state = gpt2_state(source if isinstance(source, Mapping) else _read(Path(source)))
     with torch.device("meta"):

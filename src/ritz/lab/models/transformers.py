@@ -21,7 +21,11 @@ _RESOLUTION = 1e-3  # of a bias: it changes an attention by less than 3e-4
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The sizes of a GPT; `GPT2` are those of GPT-2 124M, `SMALL` those for two CPU cores."""
+    """The sizes of a GPT; `GPT2` are those of GPT-2 124M, `SMALL` those for two CPU cores.
+
+    >>> GPTConfig(vocabulary=5, context=4, depth=1, width=8, num_heads=2).attention
+    True
+    """
 
     vocabulary: int
     context: int  # positions, the longest sequence it reads
@@ -113,7 +117,12 @@ class TransformerBlock(nn.Module):
 
 
 class GPT(nn.Module):
-    """A decoder that predicts the next token: tokens (b, n) to logits (b, n, vocabulary), the head tied to `tokens`."""
+    """A decoder that predicts the next token: tokens (b, n) to logits (b, n, vocabulary), the head tied to `tokens`.
+
+    >>> model = GPT(GPTConfig(vocabulary=5, context=4, depth=1, width=8, num_heads=2))
+    >>> model(torch.tensor([[0, 1, 2]])).shape
+    torch.Size([1, 3, 5])
+    """
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -151,6 +160,9 @@ def gpt(
 
     Weights are Gaussian of deviation 0.02, divided by √(number of residual branches) where a branch joins the stream,
     and biases zero: Radford et al. (2019), Sec. 2.3. There is no dropout.
+
+    >>> build.parameter_count(gpt(GPT2, generator=torch.Generator(), device="meta"))
+    124439808
     """
     branches = config.depth * (2 if config.attention else 1)
 
@@ -173,6 +185,9 @@ def without_attention(config: GPTConfig) -> GPTConfig:
     """The attention-free twin of similar size: every two attentions make room for one more MLP block.
 
     Attention has 4w² weights, an MLP 8w². Singh et al. (2026), App. D.1.5: 12 layers become 18 MLP blocks.
+
+    >>> without_attention(GPT2).depth
+    18
     """
     return replace(config, depth=config.depth + (config.depth + 1) // 2, attention=False)
 
@@ -181,6 +196,11 @@ def set_sink(model: GPT, bias: float, *, heads: Collection[int] = (0,)) -> None:
     """Make the first token an attention sink: add `bias` to its scores in the given heads of every block.
 
     Zero takes it away again. Singh et al. (2026), App. D.1.6.
+
+    >>> model = gpt(GPTConfig(5, 4, 1, 8, 2), generator=torch.Generator().manual_seed(0))
+    >>> set_sink(model, 50.0)
+    >>> attention_on_first_token(model, torch.tensor([[0, 1, 2]]))
+    1.0
     """
     unknown = [head for head in heads if not 0 <= head < model.config.num_heads]
     if unknown or not model.config.attention:
@@ -198,6 +218,10 @@ def attention_on_first_token(model: GPT, tokens: Int[Tensor, "b n"], *, heads: C
     """The attention that the first token gets, averaged over positions, sequences, blocks and the given heads.
 
     Singh et al. (2026), App. D.1.6 has 0.32 for GPT-2 as it is. The first position looks at nothing but itself.
+
+    >>> model = gpt(GPTConfig(5, 4, 1, 8, 2), generator=torch.Generator().manual_seed(0))
+    >>> round(attention_on_first_token(model, torch.tensor([[0, 1]])), 2)  # (1 + ½)/2: the second sees both alike
+    0.75
     """
     shares: list[Tensor] = []
 
@@ -218,6 +242,10 @@ def sink_bias(model: GPT, tokens: Int[Tensor, "b n"], target: float, *, heads: C
     """The bias with which `attention_on_first_token` is `target`, found by bisection; the model is left as it was.
 
     Singh et al. (2026), App. D.1.6 has 0.81.
+
+    >>> model = gpt(GPTConfig(5, 4, 1, 8, 2), generator=torch.Generator().manual_seed(0))
+    >>> round(sink_bias(model, torch.tensor([[0, 1]]), 0.9), 1)  # (1 + σ(b))/2 = 0.9
+    1.4
     """
     before = [(attention, attention.sink, attention.sink_heads) for attention in _attentions(model)]
 

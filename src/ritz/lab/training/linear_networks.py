@@ -58,7 +58,12 @@ class DiagonalLoss:
 
 
 class EquivalentExamples(NamedTuple):
-    """A small data set with the squared loss of a large one: a pair of tensors, as `Risk` and `train` take it."""
+    """A small data set with the squared loss of a large one: a pair of tensors, as `Risk` and `train` take it.
+
+    >>> x, y = EquivalentExamples(torch.zeros(4, 3), torch.zeros(4, 2))
+    >>> x.shape
+    torch.Size([4, 3])
+    """
 
     x: Float[Tensor, "*b q D"]
     y: Float[Tensor, "*c q K"]
@@ -113,6 +118,10 @@ def linear_descent(
         multipliers: Of the layers, h ↦ mₗWₗh, as in the neural-tangent parametrisation.
         batch_size: None for all examples at once; else batches, the same for all networks.
         schedule, checkpoint, save_seconds: As in `train`.
+
+    >>> X, Y = torch.ones(1, 1), torch.zeros(1, 1)
+    >>> [pause.loss for pause in linear_descent([torch.ones(1, 1)], X, Y, learning_rate=0.5, num_epochs=3)]
+    [0.5, 0.125, 0.03125]
     """
     check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
     _check_data(X, Y)

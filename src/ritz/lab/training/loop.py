@@ -57,6 +57,13 @@ class Pause(Generic[Number, Parameters]):
     """A pause after an epoch: its number, from 1, and the mean training loss seen during it.
 
     One network has numbers; many, trained at once, have tensors. Full-batch descent has seen the loss before its step.
+
+    >>> from ritz.lab.training import linear_descent
+    >>> one, zero = torch.ones(1, 1), torch.zeros(1, 1)
+    >>> for pause in linear_descent([one], one, zero, learning_rate=0.5, num_epochs=3):
+    ...     pause.note(square=pause.epoch**2)
+    >>> pause.history["square"].values.tolist()
+    [1.0, 4.0, 9.0]
     """
 
     epoch: int

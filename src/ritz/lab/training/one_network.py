@@ -81,6 +81,9 @@ def adamw(
 
     The defaults are those of nanoGPT (Karpathy 2022), which Singh et al. (2026), D.1.5 follow; it warms up for 2,000
     steps, falls to a tenth (`Cosine(2000)`) and clips gradients at 1.
+
+    >>> [group["weight_decay"] for group in adamw(nn.Linear(2, 1), 1e-3).param_groups]
+    [0.1, 0.0]
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in parameters if parameter.ndim >= 2]

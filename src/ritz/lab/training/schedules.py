@@ -34,7 +34,11 @@ class Pace:
 
 @runtime_checkable
 class Schedule(Protocol):
-    """The pace of the next epoch, once `epoch` epochs are over and the last of them has shown this loss."""
+    """The pace of the next epoch, once `epoch` epochs are over and the last of them has shown this loss.
+
+    >>> isinstance(Constant(), Schedule)
+    True
+    """
 
     def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
         """Called with epoch = 0 before the first one."""
@@ -42,7 +46,12 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True)
 class Constant:
-    """The rates stay as they are."""
+    """The rates stay as they are.
+
+    >>> pace = Pace.start(torch.tensor(1.0))
+    >>> Constant().after(pace, torch.tensor(2.0), epoch=5, num_epochs=10).factor
+    tensor(1.)
+    """
 
     def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
         return pace
@@ -59,6 +68,10 @@ class Plateau:
 
     Windows are disjoint: each begins where the last ended, or a rate too small to improve anything would fall at every
     step. Training ends where the factor would fall below `floor`, and then only for the network concerned.
+
+    >>> pace = Plateau(1, 0.1, 0.5).after(Pace.start(torch.ones(2)), torch.ones(2), epoch=1, num_epochs=9)
+    >>> Plateau(1, 0.1, 0.5).after(pace, torch.tensor([0.5, 0.95]), epoch=2, num_epochs=9).factor
+    tensor([1.0000, 0.5000])
     """
 
     window: int
@@ -89,7 +102,12 @@ HALVING = Plateau(window=100, improvement=1e-3, factor=0.5)  # linear2026, App. 
 
 @dataclass(frozen=True)
 class Annealing:
-    """Multiply the rates by `factor` at these fractions of the epochs. Papyan (2020), App. D.1."""
+    """Multiply the rates by `factor` at these fractions of the epochs. Papyan (2020), App. D.1.
+
+    >>> pace = Pace.start(torch.tensor(1.0))
+    >>> [float(Annealing(factor=0.5).after(pace, pace.factor, epoch=e, num_epochs=9).factor) for e in (0, 3, 6)]
+    [1.0, 0.5, 0.25]
+    """
 
     at: tuple[float, ...] = (1 / 3, 2 / 3)
     factor: float = 0.1
@@ -112,6 +130,10 @@ class Cosine:
     """Rise linearly for `warmup` epochs, then fall along half a cosine to `floor`.
 
     For GPT (nanoGPT, Karpathy 2022), where batches are drawn and an epoch is a step.
+
+    >>> pace = Pace.start(torch.tensor(1.0))
+    >>> [float(Cosine(1, floor=0.0).after(pace, pace.factor, epoch=e, num_epochs=9).factor) for e in (0, 1, 5)]
+    [0.5, 1.0, 0.5]
     """
 
     warmup: int = 0

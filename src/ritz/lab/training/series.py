@@ -14,7 +14,11 @@ from ...errors import ArgumentError
 
 @dataclass(frozen=True)
 class Series:
-    """Values noted along a run, and after which epochs."""
+    """Values noted along a run, and after which epochs.
+
+    >>> Series(np.array([1, 2]), np.array([0.5, 0.25])).at([2, 3])
+    array([0.25,  nan])
+    """
 
     epochs: np.ndarray
     values: np.ndarray
