@@ -78,7 +78,7 @@ def test_nested_bars_share_one_display_and_the_outer_one_stands_first(impatient)
 
 def test_a_silenced_block_is_silent_even_in_a_terminal(impatient):
     with terminal() as screen:
-        with progress.shown(False):
+        with progress.show_bars(False):
             work()
         assert screen.getvalue() == ""
         work()
@@ -86,7 +86,7 @@ def test_a_silenced_block_is_silent_even_in_a_terminal(impatient):
 
 
 def test_bars_insisted_on_do_no_harm_in_a_pipe(impatient, capsys):
-    with progress.shown(True):
+    with progress.show_bars(True):
         work()
     assert capsys.readouterr().out == ""
 

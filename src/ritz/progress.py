@@ -6,7 +6,7 @@
             bar.advance(products=8, residual=1e-3)
 
 A bar appears only when its work has lasted a second, writes to standard error alone, and leaves nothing behind.
-Bars nest. `with progress.shown(False):` silences all bars of a block, `shown(True)` insists on them.
+Bars nest. `with progress.show_bars(False):` silences all bars of a block, `show_bars(True)` insists on them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _innermost: ContextVar[Bar | None] = ContextVar("ritz_progress_innermost", defau
 
 
 @contextmanager
-def shown(wish: bool) -> Iterator[None]:
+def show_bars(wish: bool) -> Iterator[None]:
     """Show (or silence) every bar opened inside the block, whatever standard error is."""
     token = _wish.set(wish)
     try:

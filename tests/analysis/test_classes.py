@@ -116,12 +116,12 @@ def test_layers_are_compared_with_their_factorisations(risk, record):
 def test_a_large_spectrum_is_kept_small_with_its_mass_trace_and_largest_eigenvalues():
     values = torch.logspace(-12, 0, 9000, dtype=torch.float64)
     spectrum = Spectrum.of_eigenvalues(torch.cat([values, torch.zeros(500)]))
-    small = Spectrum(*kronecker_spectra.coarsened(spectrum), spectrum.size)
+    small = Spectrum(*kronecker_spectra.coarse_atoms(spectrum), spectrum.size)
     assert small.nodes.numel() <= kronecker_spectra.ATOMS + kronecker_spectra.BINS
     assert small.moment(1) == pytest.approx(spectrum.moment(1), rel=1e-12)
     assert_close(small.nodes[0, :1000], values.flip(0)[:1000])
     assert small.wasserstein(spectrum) < 0.01 * spectrum.moment(1)  # a bin is a 40th of an e-fold wide
-    assert kronecker_spectra.coarsened(small)[0] is small.nodes
+    assert kronecker_spectra.coarse_atoms(small)[0] is small.nodes
 
 
 def test_a_saved_record_is_drawn_again(record, tmp_path):

@@ -59,7 +59,7 @@ def test_ranks_of_a_group_join_their_moments():
         def __init__(self, number):
             self.number = number
 
-        def reduced(self, value):
+        def sum_over_ranks(self, value):
             posted[self.number] = value
             barrier.wait(timeout=300)
             total = posted[0] + posted[1]
@@ -69,7 +69,7 @@ def test_ranks_of_a_group_join_their_moments():
     def work(number, rows):
         own = Scatter(3, (3,), torch.device("cpu"))
         own.add((x[rows],), w[rows], groups[rows])
-        results[number] = own.reduced(Rank(number))
+        results[number] = own.join_ranks(Rank(number))
 
     threads = [threading.Thread(target=work, args=(k, rows)) for k, rows in enumerate(torch.arange(9).split(5))]
     for thread in threads:

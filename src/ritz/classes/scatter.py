@@ -48,14 +48,14 @@ class Scatter:
             mean[present] += share * shift
         self.weights[present] = total
 
-    def reduced(self, risk: Risk) -> Scatter:
-        """These and those of all other ranks of the risk's group."""
+    def join_ranks(self, risk: Risk) -> Scatter:
+        """Join what all ranks of the risk's group have added."""
         if risk.group is None:
             return self
-        own, weights = self.weights[:, None], risk.reduced(self.weights.clone())
-        means = [ratio(risk.reduced(own * mean), weights[:, None]) for mean in self.means]
+        own, weights = self.weights[:, None], risk.sum_over_ranks(self.weights.clone())
+        means = [ratio(risk.sum_over_ranks(own * mean), weights[:, None]) for mean in self.means]
         shifts = [mean - joint for mean, joint in zip(self.means, means, strict=True)]
-        self.matrix = risk.reduced(self.matrix + (own * shifts[0]).T @ shifts[-1])
+        self.matrix = risk.sum_over_ranks(self.matrix + (own * shifts[0]).T @ shifts[-1])
         self.weights, self.means = weights, means
         return self
 

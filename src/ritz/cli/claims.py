@@ -19,7 +19,7 @@ from ..papers.frame.registry import counting_order, figures, selection
 from ..papers.frame.results import folders
 from ..papers.frame.statements import Statement
 from ..record import Claim, Record
-from .tables import printed
+from .tables import show
 
 COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
 
@@ -31,7 +31,7 @@ def show_statements(ids: Sequence[str]) -> None:
         table.add_row("", Text(f"\n{figure.id}: {figure.title}", style="bold"))
         for statement in figure.statements:
             table.add_row(f"{statement.paper}, {statement.where}", _statement(statement))
-    printed(table)
+    show(table)
 
 
 def show_claims(ids: Sequence[str], out: Path) -> None:
@@ -48,7 +48,7 @@ def show_claims(ids: Sequence[str], out: Path) -> None:
             table.add_row(Text(claim.verdict, style=COLOURS[claim.verdict]), _claim(claim))
     if not claims:
         raise _no_claims(ids, out)
-    printed(table)
+    show(table)
     typer.echo(f"{len(claims)} claims{verdict_counts(claims)}")
 
 

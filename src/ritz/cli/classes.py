@@ -17,7 +17,7 @@ from ..classes.lines.knockout_spectra import SYMBOLS
 from ..progress import duration
 from ..record import Record
 from ..risk import Risk
-from .tables import plain_table, printed
+from .tables import plain_table, show
 
 SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}
 
@@ -33,7 +33,7 @@ def run(risk: Risk, settings: Settings, folder: Path, *, name: str, source: Mapp
     """Analyse, write and print; returns the names of the files."""
     record = analysis.run(risk, settings, name=name, source=source)
     files = analysis.write(record, folder)
-    printed(summary(record.detached()))
+    show(summary(record.detached()))
     return files
 
 

@@ -64,8 +64,8 @@ def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
 
         folder = out or Path("out/demo")
         record, accuracy = demo.run(folder, seed=seed or 0)
-        tables.printed(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
-        spectrum.show(record, folder)
+        tables.show(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
+        spectrum.show_record(record, folder)
         typer.echo("Where such eigenvalues come from, for a model of yours: ritz classes examples/checkpoint.py:risk")
 
 

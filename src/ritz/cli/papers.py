@@ -17,7 +17,7 @@ from ..papers.frame.registry import figures, relatives, selection
 from ..papers.frame.results import Order, finish, folders, order, usable_record
 from ..papers.frame.results import run as run_order
 from .claims import computing_time, headed_table, readable_record, verdict_counts
-from .tables import printed
+from .tables import show
 
 
 def show_list(out: Path) -> None:
@@ -26,7 +26,7 @@ def show_list(out: Path) -> None:
     for figure in figures().values():
         records = [folder.name for folder in folders(out, figure.id)]
         table.add_row(figure.id, figure.title, ", ".join(figure.presets), ", ".join(records) or "-")
-    printed(table)
+    show(table)
 
 
 def run(

@@ -12,7 +12,7 @@ from ..analysis import spectrum as analysis
 from ..analysis.spectrum import Settings
 from ..record import Record
 from ..risk import Risk
-from .tables import cost, printed, summary
+from .tables import cost, show, summary
 from .target import Subject
 
 OPERATORS = {
@@ -29,17 +29,17 @@ def settings(operator: str, **options: Any) -> Settings:
 
 def forecast(risk: Risk, settings: Settings) -> None:
     """Print what the analysis would take."""
-    printed(cost(analysis.forecast(risk, settings)))
+    show(cost(analysis.forecast(risk, settings)))
 
 
 def run(subject: Subject, settings: Settings) -> None:
     """Analyse, write and print."""
     record = analysis.run(subject.risk, settings, name=subject.name, source=subject.source)
     analysis.write(record, subject.folder)
-    show(record, subject.folder)
+    show_record(record, subject.folder)
 
 
-def show(record: Record, folder: Path) -> None:
+def show_record(record: Record, folder: Path) -> None:
     """Print a record, and where it is."""
-    printed(summary(record))
+    show(summary(record))
     typer.echo(f"Written to {folder}: record.json, arrays.npz, spectrum.png")

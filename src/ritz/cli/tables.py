@@ -20,7 +20,7 @@ _SURE = 5e-7  # relative error below which six printed digits are right
 _PIPE_WIDTH = 110  # a pipe has no width of its own; the widest table fits
 
 
-def printed(content: RenderableType) -> None:
+def show(content: RenderableType) -> None:
     """Print to standard output: coloured in a terminal, plain in a pipe. Names such as [bold]x are not markup."""
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     Console(highlight=False, markup=False, emoji=False, width=width).print(content)

@@ -54,7 +54,7 @@ class CurvatureProduct:
         with quiet():
             for number, batch in enumerate(self.batches):
                 self._add(total, self._map(number, batch), rows)
-        return self.risk.reduced(total).div_(self.risk.total_weight).T
+        return self.risk.sum_over_ranks(total).div_(self.risk.total_weight).T
 
     def _map(self, number: int, batch: Batch) -> Map:
         if number in self._kept:

@@ -51,7 +51,7 @@ class SecondMoments:
 
     def means(self, risk: Risk) -> tuple[Tensor, Tensor, Tensor]:
         """π_c, Δ_c and Φ_c; zero for a class without examples. The sums are used up: two copies of them may not fit."""
-        examples, positions, errors, features = (risk.reduced(total) for total in self.sums)
+        examples, positions, errors, features = (risk.sum_over_ranks(total) for total in self.sums)
         weights = examples / examples.sum()
         inverse = lambda scale: torch.where(scale > 0, 1 / scale, 0.0)[:, None, None]
         return weights, errors.mul_(inverse(weights * risk.total_weight)), features.mul_(inverse(positions))

@@ -251,7 +251,7 @@ def _outcome(task: Task, config: Any) -> Record | Failure:
 
 def _quiet_outcome(task: Task, config: Any) -> Record | Failure:
     """The same where many work at once: their bars would draw over each other's."""
-    with progress.shown(False):
+    with progress.show_bars(False):
         return _outcome(task, config)
 
 

@@ -148,7 +148,7 @@ def _check_rows(forward: Forward, count: int) -> None:
         if use.shape[0] % count:
             raise ModelError(
                 f"Layer {use.layer} saw {use.shape[0]} rows of a batch of {count} examples.",
-                "Which row belongs to which example cannot be told, though it could on the first ones.",
+                "Which row belongs to which example is not clear, though it was on the first ones.",
                 "Leave it out: risk.restricted_to(...) with globs that match the other parameters.",
             )
 

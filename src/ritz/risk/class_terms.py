@@ -79,7 +79,7 @@ def cross_weights(risk: Risk) -> Float[Tensor, "C C"]:
                 batch_terms = terms(risk, risk.outputs(leaves, batch), batch.targets)
             total.index_add_(0, batch_terms.labels, batch_terms.weights)
             bar.advance()
-    total = risk.reduced(total)
+    total = risk.sum_over_ranks(total)
     _check_several(total)
     return total.masked_fill(total < torch.finfo(total.dtype).tiny, 0.0)
 

@@ -121,7 +121,7 @@ class Risk:
                     if z.requires_grad:  # else no output depends on θ
                         total += self.flatten(torch.autograd.grad(z, leaves, slope, allow_unused=True))
                 bar.advance()
-        return self.reduced(total) / self.total_weight
+        return self.sum_over_ranks(total) / self.total_weight
 
     @cached_property
     def labels(self) -> Int[Tensor, " N"]:
@@ -198,7 +198,7 @@ class Risk:
         )  # embeddings may be sparse
         return torch.cat([piece.reshape(-1) for piece in dense])
 
-    def reduced(self, value: Tensor) -> Tensor:
+    def sum_over_ranks(self, value: Tensor) -> Tensor:
         """The sum of a value over all ranks of the group."""
         return sum_over_ranks(value, self.group)
 

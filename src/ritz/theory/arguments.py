@@ -74,13 +74,13 @@ def check_sizes(seen: str, size: int, other: int) -> None:
 
 def regression(weights: Sequence[Tensor], X: Tensor, Y: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
     """Weights, inputs and targets of one linear regression, in float64 and fitting together."""
-    (Ws, X), Y = applied(weights, X), matrix("Y", Y)
+    (Ws, X), Y = weights_and_inputs(weights, X), matrix("Y", Y)
     check_sizes(f"The last layer {tuple(Ws[-1].shape)} is compared with Y {tuple(Y.shape)}", Y.shape[1], len(Ws[-1]))
     check_sizes(f"X has {len(X)} rows and Y has {len(Y)}", len(Y), len(X))
     return Ws, X, Y
 
 
-def applied(weights: Sequence[Tensor], X: Tensor) -> tuple[list[Tensor], Tensor]:
+def weights_and_inputs(weights: Sequence[Tensor], X: Tensor) -> tuple[list[Tensor], Tensor]:
     """Weights and inputs, in float64 and fitting together."""
     Ws, X = layers(weights), matrix("X", X)
     check_sizes(f"W1 {tuple(Ws[0].shape)} is applied to X {tuple(X.shape)}", X.shape[1], Ws[0].shape[1])

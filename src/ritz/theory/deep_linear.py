@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .arguments import applied, layers, stacked_on
+from .arguments import layers, stacked_on, weights_and_inputs
 from .assumptions import spectral_norm
 from .bases import EPS, above_rounding, complement
 from .closed_form import ClosedForm, Group
@@ -73,7 +73,7 @@ def linear_gauss_newton(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> C
       line 1  5  × 1
       zero    0  × 1
     """
-    Ws, X = applied(weights, X)
+    Ws, X = weights_and_inputs(weights, X)
     factors = _factors(Ws, X, None)
     values = torch.linalg.eigvalsh(sum(_kron(B @ B.T, A @ A.T) for A, B in factors)).flip(0)
     rank, size = int((values > len(values) * EPS * values.max()).sum()), sum(W.numel() for W in Ws)

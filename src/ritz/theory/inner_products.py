@@ -48,7 +48,7 @@ class Pair:
         return ROOT * torch.stack([torch.cat([plus, plus]), torch.cat([minus, -minus])], 1)
 
 
-def coupled(
+def pair_lines(
     pairs: Sequence[Pair], slopes: Float[Tensor, " s"], curvature: Float[Tensor, "s s"], size: int
 ) -> list[Group]:
     """Bulk ±dₛ (mₛ - 1 each) and the eigenvalues of diag(d₁, -d₁, …) + P C Pᵀ, P = columns (‖wₛ ± vₛ‖/√2).

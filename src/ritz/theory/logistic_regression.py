@@ -108,7 +108,7 @@ def ccm_error_rate(outliers: float, mini_bulk: float, bulk: float, num_classes: 
         raise ArgumentError(
             f"Outliers at {outliers:.4g}, mini-bulk at {mini_bulk:.4g} and bulk at {bulk:.4g} were given.",
             "Their order is outliers ≥ mini-bulk > bulk ≥ 0; with no signal (t = 0) or no error (α = 0) they coincide.",
-            "Pass the three values of lines that are told apart.",
+            "Pass the values of three lines that do not coincide.",
         )
     return 1 - (outliers - bulk) / (num_classes * (mini_bulk - bulk))
 

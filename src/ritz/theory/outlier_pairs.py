@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from .arguments import check_lengths, check_sizes, matrix, vector
 from .bases import complement, from_complement, in_complement, unit
 from .closed_form import ClosedForm, Group, eigenlines
-from .inner_products import Pair, coupled, embedded
+from .inner_products import Pair, embedded, pair_lines
 from .two_layer_compression import two_layer_linear
 
 TOLERANCE = 1e-12  # how well an assumption must hold, relative: ten times less than the error that is promised
@@ -108,7 +108,7 @@ class _Sector:
         w, v = in_complement(others, torch.stack([self.w, self.nu**0.5 * self.Q[:, 0]], 1)).unbind(1)
         whole = Pair("", w, v, torch.arange(2 * len(w)))
         slope, curvature = (torch.tensor(number, dtype=torch.float64) for number in ([self.d], [[self.sigma2]]))
-        lines = coupled([whole], slope, curvature, 2 * len(w))
+        lines = pair_lines([whole], slope, curvature, 2 * len(w))
 
         def lifted(small: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
             return lambda count: self._vectors(*(from_complement(others, half) for half in small(count).chunk(2)), k=0)

@@ -19,7 +19,7 @@ from ..errors import ArgumentError
 from .arguments import check_lengths, vector
 from .bases import complement
 from .closed_form import ClosedForm
-from .inner_products import ROOT, Pair, coordinates, coupled
+from .inner_products import ROOT, Pair, coordinates, pair_lines
 
 MEANINGS = {
     "imbalance": "the norms of the two layers differ",
@@ -203,7 +203,9 @@ def relu_network(
     slopes = torch.tensor([pattern for _, pattern in occupied.values()], dtype=torch.float64).reshape(-1, 2)
     S, D = (torch.tensor(moment, dtype=torch.float64) for moment in zip(*sides, strict=True))
     lines = (
-        coupled(pairs, slopes @ (0.0 * D if gauss_newton else D), (slopes * S) @ slopes.T, 2 * len(w)) if pairs else []
+        pair_lines(pairs, slopes @ (0.0 * D if gauss_newton else D), (slopes * S) @ slopes.T, 2 * len(w))
+        if pairs
+        else []
     )
     dead = (v == 0).nonzero()[:, 0] if not slope else torch.zeros(0, dtype=torch.int64)
     return ClosedForm([*lines, coordinates("v = 0", torch.cat([dead, dead + len(v)]), 2 * len(v))])
@@ -217,7 +219,7 @@ def _outputs(w: Tensor, v: Tensor, x: Tensor, slope: float) -> Tensor:
 
 def _one_pair(w: Tensor, v: Tensor, slope: Tensor, curvature: Tensor) -> ClosedForm:
     pair = Pair("", w, v, torch.arange(2 * len(w)))
-    return ClosedForm(coupled([pair], slope.reshape(1), curvature.reshape(1, 1), 2 * len(w)))
+    return ClosedForm(pair_lines([pair], slope.reshape(1), curvature.reshape(1, 1), 2 * len(w)))
 
 
 def _pair(w: Tensor, v: Tensor, name: str, members: Tensor) -> Pair:

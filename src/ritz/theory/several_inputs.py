@@ -9,7 +9,7 @@ from torch import Tensor
 from ..errors import ArgumentError
 from .arguments import check_lengths, check_sizes, matrix, vector
 from .closed_form import ClosedForm
-from .inner_products import Pair, coupled
+from .inner_products import Pair, pair_lines
 
 
 def multi_input_network(
@@ -36,7 +36,7 @@ def multi_input_network(
     check_lengths(X=X, y=y)
     delta = (X @ (W * V).sum(1) - y) @ X / len(X)
     slopes = 0.0 * delta if gauss_newton else delta
-    return ClosedForm(coupled(_row_pairs(W, V, "input"), slopes, X.T @ X / len(X), 2 * W.numel()))
+    return ClosedForm(pair_lines(_row_pairs(W, V, "input"), slopes, X.T @ X / len(X), 2 * W.numel()))
 
 
 def diagonal_network(
@@ -82,7 +82,7 @@ def multi_output_network(
     delta = x @ (torch.outer(x, (W * V).sum(1)) - Y) / len(x)
     curvature = x.square().mean() * torch.eye(len(W), dtype=x.dtype, device=x.device)
     return ClosedForm(
-        coupled(_row_pairs(W, V, "output"), 0.0 * delta if gauss_newton else delta, curvature, 2 * W.numel())
+        pair_lines(_row_pairs(W, V, "output"), 0.0 * delta if gauss_newton else delta, curvature, 2 * W.numel())
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import grad, jacfwd
 
 from ..errors import ArgumentError
-from .arguments import applied, layers, regression
+from .arguments import layers, regression, weights_and_inputs
 from .bases import EPS, complement, span
 from .closed_form import ClosedForm, Group, eigenlines
 
@@ -126,7 +126,7 @@ def relu_pair(
     >>> form["bulk + 1"].value, form["bulk + 1"].multiplicity
     (5.0, 4)
     """
-    (W1, W2), X = applied([W1, W2], X)
+    (W1, W2), X = weights_and_inputs([W1, W2], X)
     patterns, members = _patterns(W1, X, slope)
     R = torch.einsum("ik,gi,id->gkd", grad(loss)(_outputs(W1, W2, X, slope)), patterns, X)
     folds = _folds(W1, W2, members, R)

@@ -106,11 +106,11 @@ def _note(results: Results, name: str, spectra: dict[str, Spectrum]) -> None:
     }
     curves = {}
     for kind, spectrum in spectra.items():
-        curves[f"{kind}/nodes"], curves[f"{kind}/weights"] = coarsened(spectrum)
+        curves[f"{kind}/nodes"], curves[f"{kind}/weights"] = coarse_atoms(spectrum)
     results.add("kronecker", name, curves, **numbers)
 
 
-def coarsened(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
+def coarse_atoms(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
     """Nodes and weights of a spectrum that a file has room for: the 1,000 largest, the others in 1,000 bins of log |λ|.
 
     A bin is an atom at the mean of its eigenvalues, so that mass and trace stay as they are.

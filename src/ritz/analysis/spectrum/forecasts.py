@@ -31,7 +31,7 @@ _PRODUCTS_PER_PAIR = 5  # seen on trained classifiers, whose largest eigenvalues
 
 def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     """Set the products up, time one, and say what the whole analysis will take. Nothing else is computed."""
-    settings = (settings or Settings()).fitted(risk.size)
+    settings = (settings or Settings()).for_size(risk.size)
     start = time.perf_counter()
     A = settings.operator(risk)
     V = torch.randn(risk.size, 1, generator=torch.Generator().manual_seed(settings.seed), dtype=risk.dtype)

@@ -38,7 +38,7 @@ def run(
     >>> record.arrays["eigenvalues"], record.scalars["num_parameters"]
     (tensor([0.2500], dtype=torch.float64), 4)
     """
-    settings = (settings or Settings()).fitted(risk.size)
+    settings = (settings or Settings()).for_size(risk.size)
     start = time.perf_counter()
     layers = layers_of(risk) if settings.per_layer else {}
     with progress.bar("Spectra", total=1 + len(layers)) as bar:
@@ -48,7 +48,7 @@ def run(
         for layer, parameters in layers.items():
             bar.advance(0, layer=layer)
             block = risk.restricted_to(parameters)
-            scalars["layers"][layer], block_arrays = _results(block, settings.restricted(block.size))
+            scalars["layers"][layer], block_arrays = _results(block, settings.for_layer(block.size))
             arrays |= {f"{layer}/{key}": array for key, array in block_arrays.items()}
             bar.advance()
     scalars["seconds"] = time.perf_counter() - start

@@ -26,7 +26,7 @@ class Settings:
     per_layer: bool = False  # whether every layer is measured too, as a diagonal block
     log_spectrum: bool = False  # whether the picture shows the density of log |λ|
 
-    def fitted(self, size: int) -> Settings:
+    def for_size(self, size: int) -> Settings:
         """These settings for so many parameters; more eigenpairs than that are refused where they were requested."""
         if self.num_eigenpairs is not None and not 0 <= self.num_eigenpairs <= size:
             raise ArgumentError(
@@ -34,9 +34,9 @@ class Settings:
                 "A symmetric matrix has as many as it has rows.",
                 f"Ask for 0 to {size}.",
             )
-        return self.restricted(size)
+        return self.for_layer(size)
 
-    def restricted(self, size: int) -> Settings:
+    def for_layer(self, size: int) -> Settings:
         """These settings for a layer, which may have fewer parameters than eigenpairs were asked for."""
         count = DEFAULT_EIGENPAIRS if self.num_eigenpairs is None else self.num_eigenpairs
         return replace(self, num_eigenpairs=min(count, size))

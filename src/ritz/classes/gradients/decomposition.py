@@ -138,7 +138,7 @@ class ClassDecomposition:
         for c in self._present():
             for columns, means in self._class_means_of(c):
                 total[c] += squared_distances(gradients, c, columns, means)
-        return self.risk.reduced(total)
+        return self.risk.sum_over_ranks(total)
 
     @cached_property
     def _products(self) -> PartProducts:

@@ -29,7 +29,7 @@ def cross_class_means(risk: Risk, weights: Float[Tensor, "C C"]) -> Float[Tensor
     means = risk.theta.new_zeros(C, C, risk.size)
     for c, k, row in _columns(risk, columns, weights):
         means[c, k] += row
-    means = risk.reduced(means)
+    means = risk.sum_over_ranks(means)
     for c, top in enumerate(tops):
         means[c, top] = -(ratio(weights[c], weights[c, top]).to(means) @ means[c])  # whose row `top` is still zero
     return means
@@ -58,7 +58,7 @@ def own_and_class_means(
     sums = risk.theta.new_zeros(len(labels), risk.size)
     for c, _, row in _columns(risk, columns, smaller[:, None].expand_as(weights), only=only):
         sums[labels.index(c)] += row
-    sums, rows = risk.reduced(sums), slice(None) if only is None else slice(only, only + 1)
+    sums, rows = risk.sum_over_ranks(sums), slice(None) if only is None else slice(only, only + 1)
     own_shares, class_shares = (ratio(smaller, weight)[rows].to(sums)[:, None] for weight in (own, others))
     return own_shares * sums, -class_shares * sums
 
@@ -69,7 +69,7 @@ def means_of_class(risk: Risk, label: int, columns: list[int], weights: Float[Te
     requested = [columns if c == label else [] for c in range(len(weights))]
     for _, k, row in _columns(risk, requested, weights, only=label):
         means[columns.index(k)] += row
-    return risk.reduced(means)
+    return risk.sum_over_ranks(means)
 
 
 def off_diagonal(matrix: Float[Tensor, "C C"]) -> Float[Tensor, "C C"]:

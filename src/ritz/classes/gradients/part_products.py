@@ -57,7 +57,7 @@ class PartProducts:
                 U = -_curvature(own, slope - mine if coefficients is None else mine)
                 total += torch.cat(list(self._pullback(z, leaves, as_outputs(self.risk, U, z))))
                 bar.advance()
-        return self.risk.reduced(total).T
+        return self.risk.sum_over_ranks(total).T
 
     def _averages(self, rows: Float[Tensor, "k n"]) -> tuple[Along, list[Float[Tensor, "k t C"]]]:
         """g_{c,c'}ᵀ V, and t of every term."""
@@ -70,7 +70,7 @@ class PartProducts:
                 shares = ratio(own.weights, self.weights[own.labels])
                 along.index_add_(0, own.labels, (shares * slopes[-1]).movedim(0, -1))
                 bar.advance()
-        return self.risk.reduced(along), slopes
+        return self.risk.sum_over_ranks(along), slopes
 
     def _class_average(self, along: Along) -> Float[Tensor, "C 1 k"]:
         """g_cᵀ V from g_{c,c'}ᵀ V."""

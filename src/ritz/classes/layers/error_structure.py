@@ -128,7 +128,7 @@ def backpropagated_errors(risk: Risk) -> dict[str, ErrorStructure]:
             for layer, scatter in sums.items():
                 for column, rows in zip(range(C)[part], layer.errors(forward, errors), strict=True):
                     scatter.add((rows,), own.weights[:, column], own.labels * C + column)
-    return {layer.name: _structure(layer, C, scatter.reduced(risk)) for layer, scatter in sums.items()}
+    return {layer.name: _structure(layer, C, scatter.join_ranks(risk)) for layer, scatter in sums.items()}
 
 
 def _structure(layer: LinearLayer, C: int, scatter: Scatter) -> ErrorStructure:

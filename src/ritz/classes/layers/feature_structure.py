@@ -92,7 +92,7 @@ def features(risk: Risk) -> dict[str, FeatureStructure]:
     for _, forward, own in class_passes(layers, linear, "Features"):
         for layer, scatter in sums.items():
             scatter.add((layer.features(forward),), own.masses, own.labels)
-    return {layer.name: _structure(layer, scatter.reduced(risk)) for layer, scatter in sums.items()}
+    return {layer.name: _structure(layer, scatter.join_ranks(risk)) for layer, scatter in sums.items()}
 
 
 def _structure(layer: LinearLayer, scatter: Scatter) -> FeatureStructure:

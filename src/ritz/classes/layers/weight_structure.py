@@ -111,7 +111,7 @@ def weights(risk: Risk, decay: float) -> dict[str, WeightStructure]:
             for layer, scatter in sums.items():
                 rows = layer.errors(forward, errors)[0], layer.features(forward)
                 scatter.add(rows, own.masses, own.labels)
-    return {layer.name: _structure(risk, layer, decay, scatter.reduced(risk)) for layer, scatter in sums.items()}
+    return {layer.name: _structure(risk, layer, decay, scatter.join_ranks(risk)) for layer, scatter in sums.items()}
 
 
 def _slopes(risk: Risk, batch: Batch, forward: Forward, own: Terms) -> Tensor:

@@ -132,7 +132,7 @@ def _damaged(path: Path | str, reason: object) -> FileError:
     )
 
 
-def malformed(source: Source, seen: str) -> FileError:
+def content_error(source: Source, seen: str) -> FileError:
     """What to raise where a file is whole, and holds something else."""
     return FileError(
         f"The files of {source.title} are not what they should be: {seen}.",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ... import record
 from . import sources
-from .archives import archive_contents, file_content, malformed
+from .archives import archive_contents, content_error, file_content
 from .examples import Examples, Split, check_fraction
 from .sources import Source
 
@@ -98,7 +98,7 @@ def _idx_split(source: Source, folder: str | Path | None, dtype: torch.dtype) ->
             _idx(source, f"{prefix}-{name}", folder) for name in ("images-idx3-ubyte", "labels-idx1-ubyte")
         )
         if images.ndim != 3 or labels.shape != images.shape[:1] or int(labels.max()) > 9:
-            raise malformed(source, f"{prefix}: images {tuple(images.shape)}, labels {tuple(labels.shape)}")
+            raise content_error(source, f"{prefix}: images {tuple(images.shape)}, labels {tuple(labels.shape)}")
         return Examples(_scaled(images[:, None], dtype), labels.long())
 
     return Split(part("train"), part("t10k"))
@@ -108,11 +108,11 @@ def _idx(source: Source, name: str, folder: str | Path | None) -> UInt8[Tensor, 
     """The array in a file of the IDX format: 0, 0, the type (8 is bytes), the rank, big-endian sizes, the numbers."""
     raw = file_content(source, name, folder)
     if len(raw) < 4 or raw[:3] != b"\0\0\x08" or len(raw) < 4 + 4 * raw[3]:
-        raise malformed(source, f"{name} begins with {raw[:4].hex(' ')}")
+        raise content_error(source, f"{name} begins with {raw[:4].hex(' ')}")
     shape = np.frombuffer(raw, ">u4", raw[3], 4).tolist()
     start = 4 + 4 * raw[3]
     if len(raw) != start + math.prod(shape) or not math.prod(shape):
-        raise malformed(source, f"{name} has {len(raw) - start:,} numbers for an array of shape {tuple(shape)}")
+        raise content_error(source, f"{name} has {len(raw) - start:,} numbers for an array of shape {tuple(shape)}")
     return torch.frombuffer(bytearray(raw), dtype=torch.uint8, offset=start).reshape(shape)
 
 
@@ -133,10 +133,12 @@ def _cifar_split(
     def part(names: Sequence[str]) -> Examples:
         joined = bytearray().join(files[name] for name in names)
         if not joined or len(joined) % (labels + _PIXELS):
-            raise malformed(source, f"{', '.join(names)}: {len(joined):,} bytes, no records of {labels + _PIXELS}")
+            raise content_error(source, f"{', '.join(names)}: {len(joined):,} bytes, no records of {labels + _PIXELS}")
         rows = torch.frombuffer(joined, dtype=torch.uint8).view(-1, labels + _PIXELS)
         if int(rows[:, label].max()) >= classes:
-            raise malformed(source, f"{', '.join(names)}: the label {int(rows[:, label].max())} of {classes} classes")
+            raise content_error(
+                source, f"{', '.join(names)}: the label {int(rows[:, label].max())} of {classes} classes"
+            )
         return Examples(_scaled(rows[:, labels:].reshape(-1, 3, 32, 32), dtype), rows[:, label].long())
 
     return Split(part(train), part([test]))

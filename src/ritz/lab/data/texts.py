@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import ArgumentError
 from . import sources
-from .archives import file_content, malformed
+from .archives import content_error, file_content
 from .examples import Examples, check_fraction
 from .sources import Source
 
@@ -79,7 +79,7 @@ def _text(source: Source, raw: bytes) -> str:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise malformed(source, f"{error.reason} at byte {error.start:,}") from error
+        raise content_error(source, f"{error.reason} at byte {error.start:,}") from error
     if not text:
-        raise malformed(source, "the text is empty")
+        raise content_error(source, "the text is empty")
     return text
