@@ -5,11 +5,12 @@ Help, versions and wrong options are answered from here alone: what computes is 
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+import ritz
 
 from .failures import report_errors
 from .options import Debug, Device, Dtype, Examples, Factory, Ids, Layer, Matrix, Out, Results, Seed, WorkerKind
@@ -34,7 +35,7 @@ app = typer.Typer(
 
 def _say_version(requested: bool) -> bool:
     if requested:
-        typer.echo(f"ritz {version('ritz')}")
+        typer.echo(f"ritz {ritz.__version__}")  # also where it is run from its source
         raise typer.Exit
     return requested
 
