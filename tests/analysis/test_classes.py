@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from ritz import classes, gauss_newton
 from ritz.analysis import classes as analysis
-from ritz.analysis.classes import Settings, attribution_arrays, kronecker_spectra
+from ritz.analysis.classes import ClassSettings, attribution_arrays, kronecker_spectra
 from ritz.analysis.classes.pictures import draw, layers_of
 from ritz.analysis.classes.results import SHOWN, spaced
 from ritz.classes import attribution
@@ -20,7 +20,7 @@ from ritz.risk.losses import CrossEntropy
 from ritz.spectrum import Spectrum
 from tests.zoo import OUTPUTS, case, unequal_batches
 
-SETTINGS = Settings(decay=1e-2, seed=3)
+SETTINGS = ClassSettings(decay=1e-2, seed=3)
 
 
 def risk_of(name="mlp"):
@@ -168,7 +168,7 @@ def test_norms_and_convolutions_in_groups_are_left_out_of_the_factorisations_alo
 
 
 def test_wide_layers_are_left_out_with_the_way_to_have_them(risk):
-    record = analysis.run(risk, Settings(exact_rows=4))
+    record = analysis.run(risk, ClassSettings(exact_rows=4))
     assert any("--exact-rows" in note and "Features" in note for note in record.scalars["notes"])
     assert all(len(record.arrays[f"features/{name}/whole"]) <= 4 for name in layers_of(record, "features"))
 
@@ -188,7 +188,9 @@ def test_labels_by_token_leave_the_attribution_and_say_what_is_missing():
     assert "Features: left out. An example has several labels" in notes and "CFAC: left out" in notes
 
 
-@pytest.mark.parametrize("settings", [Settings(num_lines=0), Settings(exact_rows=-1), Settings(decay=0.0)])
+@pytest.mark.parametrize(
+    "settings", [ClassSettings(num_lines=0), ClassSettings(exact_rows=-1), ClassSettings(decay=0.0)]
+)
 @pytest.mark.usefixtures("unchecked")
 def test_settings_that_nothing_could_satisfy_are_refused_before_the_work(settings):
     with pytest.raises(ArgumentError):
@@ -225,7 +227,7 @@ def test_a_convolution_in_groups_leaves_the_weights_of_the_others():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(2, 4, 2, groups=2), nn.Flatten(), nn.Linear(16, 3)).double()
     x, y = torch.randn(12, 2, 3, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(12) % 3
-    record = analysis.run(Risk(model, nn.CrossEntropyLoss(), (x, y)), analysis.Settings(decay=1e-3))
+    record = analysis.run(Risk(model, nn.CrossEntropyLoss(), (x, y)), analysis.ClassSettings(decay=1e-3))
     assert "Weights: left out in 0, whose weights are a matrix for each group." in record.scalars["notes"]
     assert "weights/2/whole" in record.arrays and "weights/0/whole" not in record.arrays
 

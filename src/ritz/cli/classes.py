@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analysis import classes as analysis
-from ..analysis.classes import Settings
+from ..analysis.classes import ClassSettings
 from ..classes.lines.knockout_spectra import SYMBOLS
 from ..progress import duration
 from ..record import Record
@@ -29,7 +29,7 @@ LEGEND = {
 }  # by the heading of the layers' table
 
 
-def run(risk: Risk, settings: Settings, folder: Path, *, name: str, source: Mapping[str, Any]) -> list[str]:
+def run(risk: Risk, settings: ClassSettings, folder: Path, *, name: str, source: Mapping[str, Any]) -> list[str]:
     """Analyse, write and print; returns the names of the files."""
     record = analysis.run(risk, settings, name=name, source=source)
     files = analysis.write(record, folder)

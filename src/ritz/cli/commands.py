@@ -13,7 +13,7 @@ import typer
 import ritz
 
 from .failures import report_errors
-from .options import Debug, Device, Dtype, Examples, Factory, Ids, Layer, Matrix, Out, Results, Seed, WorkerKind
+from .options import Debug, Device, Dtype, Examples, Factory, Ids, Layer, MatrixName, Out, Results, Seed, WorkerKind
 
 app = typer.Typer(
     name="ritz",
@@ -73,7 +73,9 @@ def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
 @app.command("spectrum")
 def analyse_spectrum(
     target: Factory,
-    operator: Annotated[Matrix, typer.Option(help="Which matrix: H, G, or what is left, E = H - G.")] = Matrix.HESSIAN,
+    operator: Annotated[
+        MatrixName, typer.Option(help="Which matrix: H, G, or what is left, E = H - G.")
+    ] = MatrixName.HESSIAN,
     eigenpairs: Annotated[
         int | None,
         typer.Option("--eigenpairs", "-k", min=0, help="How many, largest |λ| first.", show_default="10, or all"),
@@ -155,11 +157,11 @@ def analyse_classes(
       ritz classes train.py:risk --decay 5e-4 --exact-rows 10000 --device cuda
     """
     with report_errors(debug):
-        from ..analysis.classes import Settings
+        from ..analysis.classes import ClassSettings
         from . import classes
         from .target import Request, subject
 
-        settings = Settings(num_lines=lines, exact_rows=exact_rows, decay=decay, seed=seed or 0)
+        settings = ClassSettings(num_lines=lines, exact_rows=exact_rows, decay=decay, seed=seed or 0)
         settings.check()
         request = Request.of(device, dtype, seed)
         model = subject(target, out, request, examples=examples, layers=layer, suffix="-classes")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 
-class Matrix(StrEnum):
+class MatrixName(StrEnum):
     """The matrices that `ritz spectrum` knows, as they are written on the command line."""
 
     HESSIAN = "hessian"

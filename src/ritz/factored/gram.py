@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import ArgumentError, ModelError, NumericalError
 from ..layers.capture import Layers
 from ..risk import Risk
-from ..risk.class_terms import Terms
+from ..risk.class_terms import ClassTerms
 from ..risk.losses import CrossEntropy
 from ..spectrum import Spectrum
 from .gram_assembly import Assembly, assembly
@@ -61,7 +61,7 @@ class Gram:
 
     matrix: Float[Tensor, "m m"]
     size: int  # n, the number of parameters
-    classes: Terms | None  # None where the targets are no labels
+    classes: ClassTerms | None  # None where the targets are no labels
     error: float  # |xᵀGx - ‖Ky‖²| / ‖Ky‖² for x = J̃ᵀy with a random y: K against a product with G
 
     @classmethod

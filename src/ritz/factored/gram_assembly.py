@@ -15,7 +15,7 @@ from ..layers.capture import Layers
 from ..layers.jacobian_rows import Rows, cotangents, row_bytes, rows_of
 from ..risk import Risk
 from ..risk.batches import Batch
-from ..risk.class_terms import Terms, terms
+from ..risk.class_terms import ClassTerms, terms
 from ..risk.losses import CrossEntropy, complement_of_root
 
 
@@ -23,7 +23,7 @@ class Assembly(NamedTuple):
     """K with the terms of its rows, where they have labels, and how far it is from a product with G."""
 
     matrix: Tensor
-    classes: Terms | None
+    classes: ClassTerms | None
     error: float
 
 
@@ -31,7 +31,7 @@ def assembly(layers: Layers) -> Assembly:
     """K, block by block of examples, so many at a time that two blocks and what comes of them fit into memory."""
     risk, blocks = layers.risk, _blocks(layers)
     pieces: list[list[Tensor]] = []
-    labelled: list[Terms] = []
+    labelled: list[ClassTerms] = []
     with quiet(), progress.bar("Gram matrix", total=len(blocks) * (len(blocks) + 1) // 2) as bar:
         for i, block in enumerate(blocks):
             left = _rows(layers, block)
@@ -80,10 +80,12 @@ def _has_labels(risk: Risk) -> bool:
     return isinstance(risk.loss, CrossEntropy) and not next(iter(risk.batches)).targets.is_floating_point()
 
 
-def _all_terms(batches: list[Terms]) -> Terms | None:
+def _all_terms(batches: list[ClassTerms]) -> ClassTerms | None:
     if not batches:
         return None
-    return Terms(*(torch.cat([getattr(t, name) for t in batches]) for name in ("labels", "masses", "probabilities")))
+    return ClassTerms(
+        *(torch.cat([getattr(t, name) for t in batches]) for name in ("labels", "masses", "probabilities"))
+    )
 
 
 def _blocks(layers: Layers) -> list[Batch]:

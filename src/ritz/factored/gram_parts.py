@@ -10,14 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import ArgumentError, DataError
-from ..risk.class_terms import Terms
+from ..risk.class_terms import ClassTerms
 from ..risk.losses import complement_of_root
 
 Part = Literal["between_class", "cross_class", "own_class", "within"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
-def directions(classes: Terms, parts: Sequence[Part]) -> Float[Tensor, "m s"]:
+def directions(classes: ClassTerms, parts: Sequence[Part]) -> Float[Tensor, "m s"]:
     """The columns B of some parts but "within".
 
     With a row √w g for every would-be label c' of every example, the mean of a group of rows is a projection on the
@@ -69,7 +69,7 @@ def _inverse_root(A: Float[Tensor, "s s"]) -> Float[Tensor, "s s"]:
     return torch.where(positive, values.clamp(min=torch.finfo(A.dtype).tiny).rsqrt(), 0.0)[:, None] * vectors.T
 
 
-def check_parts(parts: Sequence[Part], classes: Terms | None) -> Terms:
+def check_parts(parts: Sequence[Part], classes: ClassTerms | None) -> ClassTerms:
     """Refuse what are no parts of G, or what has none; returns the terms."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown or isinstance(parts, str):

@@ -16,7 +16,7 @@ from .risk import Risk
 
 
 @dataclass(frozen=True)
-class Terms:
+class ClassTerms:
     """The terms of one batch in the space of outputs, in float64: p may be 1e-30, and its square must not be zero."""
 
     labels: Int[Tensor, " t"]  # zero where a term is ignored
@@ -47,7 +47,7 @@ class Terms:
         return (self.labels == label) & (self.masses > 0)
 
 
-def terms(risk: Risk, z: Tensor, targets: Tensor) -> Terms:
+def terms(risk: Risk, z: Tensor, targets: Tensor) -> ClassTerms:
     """The terms of a batch from its outputs."""
     loss, z = cast(CrossEntropy, risk.loss), z.detach().double()
     labels = targets.flatten().long().masked_fill(targets.flatten() == loss.ignore_index, 0)
@@ -55,7 +55,7 @@ def terms(risk: Risk, z: Tensor, targets: Tensor) -> Terms:
     if bool((masses < 0).any()):
         raise not_convex(float(masses.min()))
     rows = z.movedim(loss.class_dim, -1).reshape(len(labels), -1)
-    return Terms(labels, masses / risk.total_weight, rows.softmax(-1))
+    return ClassTerms(labels, masses / risk.total_weight, rows.softmax(-1))
 
 
 def as_outputs(risk: Risk, rows: Float[Tensor, "*m t C"], z: Tensor) -> Tensor:

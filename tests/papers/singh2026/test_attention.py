@@ -40,7 +40,7 @@ def test_the_measured_spectrum_of_the_head_is_that_of_the_closed_form(computed):
 
 def test_the_bulk_of_a_head_of_vectors_is_the_slope_of_the_loss_in_the_product_of_query_and_key():
     config = replace(attention_sinks.FIGURES["singh2026.fig9"].presets["smoke"], num_draws=1)
-    point = attention_sinks.Point(config, bias=1.5, draw=0)
+    point = attention_sinks.SinkPoint(config, bias=1.5, draw=0)
     found = attention_sinks.spectrum_at(point, device=torch.device("cpu"))
     generator = torch.Generator().manual_seed(config.seed)
     e, d = config.embedding_size, config.key_size

@@ -93,7 +93,7 @@ def test_a_matrix_that_leads_in_all_parametrisations_does_not_depend_on_them(lea
 
 
 def test_one_wrong_trace_of_many_is_not_hidden():
-    point = trained_networks.Point("SP", (2, 5, 2), "linear")
+    point = trained_networks.NetworkPoint("SP", (2, 5, 2), "linear")
     norms = torch.ones(2, 2, 3, 9, dtype=torch.float64)
     trace = torch.full((2, 9), 4.0, dtype=torch.float64)
     assert correlations._trace_error(point, trace, norms).tolist() == [0, 0]

@@ -23,7 +23,7 @@ def test_the_papers_stop_rule_does_not_fire_on_the_plateau_that_deep_networks_st
     point = deepest(FIGURES[f"singh2026.fig{number}"].presets["paper"], name)
     few = replace(point, training=replace(point.training, networks=3, epochs=point.training.window + 1))
     generator = torch.Generator().manual_seed(1)
-    examples = trained_networks.task(few, generator)
+    examples = trained_networks.regression_examples(few, generator)
     stack, recipe = trained_networks.initial_networks(few, generator)
     start = ensemble.losses(stack, SquaredError(), examples)
     end = trained_networks._train(few, stack, examples, recipe, generator)

@@ -111,6 +111,6 @@ def test_one_eigenvalue_of_many_that_was_missed_is_not_hidden():
 
 def test_a_run_that_diverges_before_its_first_checkpoint_was_measured_at_its_start():
     config = replace(pretraining.TINY, learning_rate=1e30, warmup=0)
-    found = gpt.trajectory(gpt.Task(config, True, 0), device=CPU, data_dir=None, folder=None)
+    found = gpt.trajectory(gpt.TrainingRun(config, True, 0), device=CPU, data_dir=None, folder=None)
     columns = np.array([found[name] for name in gpt.QUANTITIES])
     assert np.isfinite(columns[:, 0]).all() and np.isnan(columns[:, -1]).all()

@@ -42,7 +42,7 @@ def test_the_weights_of_gpt2_are_asked_for_before_the_work(tmp_path):
 
 def test_a_model_that_was_measured_leaves_no_checkpoint(tmp_path):
     config = replace(gpt_sinks.FIGURES["singh2026.fig6"].presets["smoke"], num_steps=2, targets=(), num_products=2)
-    found = gpt_sinks.sink_spectra(gpt_sinks.Task(config, 0), device=CPU, data_dir=None, folder=tmp_path)
+    found = gpt_sinks.sink_spectra(gpt_sinks.SinkRun(config, 0), device=CPU, data_dir=None, folder=tmp_path)
     assert not list(tmp_path.iterdir())
     size, atoms = found["num_parameters"], np.isin(found["nodes"][0, 0], found["top"][0])
     assert np.allclose(found["weights"][0, 0][atoms], 1 / size) and atoms.sum() == 2  # counted, not seen by chance

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def point():
     few = trained_networks.Training(networks=4, examples=30, batch_size=16, window=2, improvement=1e-2, epochs=3)
-    return trained_networks.Point("NTP", (2, 5, 2), "linear", few)
+    return trained_networks.NetworkPoint("NTP", (2, 5, 2), "linear", few)
 
 
 def trained_as(point, **settings):
@@ -27,7 +27,7 @@ def trained_as(point, **settings):
 @pytest.mark.parametrize("name", trained_networks.NAMES)
 def test_traces_of_linear_networks_are_those_that_are_measured(name, point, generator):
     point = replace(point, parametrization=name, widths=(2, 4, 4, 3))
-    examples = trained_networks.task(point, generator)
+    examples = trained_networks.regression_examples(point, generator)
     stack, recipe = trained_networks.initial_networks(point, generator)
     stack, x, y = stack.to(torch.float64), examples.x.double(), examples.y.double()
     found = theory.linear_trace(stack.matrices, x, multipliers=recipe.multipliers)
@@ -49,7 +49,7 @@ def diagonal_blocks(W, V, multipliers, x, y):
 @pytest.mark.parametrize("widths", [(3, 5, 4), (4, 3, 2)])
 def test_the_bound_is_the_largest_eigenvalue_of_the_diagonal_blocks(name, widths, point, generator):
     point = replace(point, parametrization=name, widths=widths)
-    examples = trained_networks.task(point, generator)
+    examples = trained_networks.regression_examples(point, generator)
     stack, recipe = trained_networks.initial_networks(point, generator)
     stack, x, y = stack.to(torch.float64), examples.x.double() * torch.linspace(1, 2, widths[0]), examples.y.double()
     found = theory.sharpness_bound(stack.matrices, x, multipliers=recipe.multipliers)
@@ -105,7 +105,7 @@ def test_an_eigenvalue_that_was_not_found_is_none(point, monkeypatch):
 def test_products_of_two_layers_are_the_layers(point):
     found = trained_networks.measurements(point, CPU)
     generator = torch.Generator().manual_seed(0)
-    trained_networks.task(point, generator)
+    trained_networks.regression_examples(point, generator)
     weights = trained_networks.initial_networks(point, generator)[0].to(torch.float64).matrices
     expected = [trained_networks.norms(theory.product_without(weights, left)) for left in range(2)]
     torch.testing.assert_close(found["products"][0], torch.stack(expected))
@@ -114,7 +114,7 @@ def test_products_of_two_layers_are_the_layers(point):
 def test_sharpness_is_measured_on_all_examples_though_linear_networks_see_few(point):
     found = trained_networks.measurements(point, CPU)
     generator = torch.Generator().manual_seed(point.training.seed)
-    examples = trained_networks.task(point, generator)
+    examples = trained_networks.regression_examples(point, generator)
     stack = trained_networks.initial_networks(point, generator)[0].to(torch.float64)
     expected = ensemble.spectra(stack, SquaredError(), (examples.x.double(), examples.y.double()))
     torch.testing.assert_close(found["sharpness"][0], expected[:, -1])
@@ -130,7 +130,7 @@ def test_standard_weights_are_those_that_pytorch_draws(generator):
 def test_correlations_are_taken_over_the_networks_stage_by_stage():
     x = torch.tensor([[1.0, 2.0, 3.0, 5.0], [1.0, 2.0, 3.0, 5.0]])
     quantities = torch.stack([torch.stack([2 * x[0], -x[0]]), torch.stack([x[0] ** 0, x[0].flip(0)])])
-    found = trained_networks.correlations(x, quantities)
+    found = trained_networks.coefficients(x, quantities)
     assert found.shape == (2, 2)
     assert found[0].tolist() == pytest.approx([1.0, -1.0])
     assert found[1, 1] == pytest.approx(np.corrcoef([1, 2, 3, 5], [5, 3, 2, 1])[0, 1])

@@ -1,6 +1,6 @@
 """The class structure of one classifier: which eigenvalues come from what, layer by layer too, as one record.
 
-record = analysis.classes.run(risk, analysis.classes.Settings(decay=5e-4))
+record = analysis.classes.run(risk, analysis.classes.ClassSettings(decay=5e-4))
 analysis.classes.draw(record)["knockouts"]  # in a notebook
 analysis.classes.write(record, "out/mine")  # with all pictures
 """
@@ -8,12 +8,12 @@ analysis.classes.write(record, "out/mine")  # with all pictures
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .measurement import Settings, run
+from .measurement import ClassSettings, run
 
 if TYPE_CHECKING:
     from .pictures import draw, write
 
-__all__ = ["Settings", "draw", "run", "write"]
+__all__ = ["ClassSettings", "draw", "run", "write"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from .results import Results
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClassSettings:
     """What is measured, and how far exactly."""
 
     num_lines: int | None = None  # eigenpairs of H and of G; None: the number of classes and two more
@@ -41,7 +41,7 @@ class Settings:
 
 
 def run(
-    risk: Risk, settings: Settings | None = None, *, name: str = "classes", source: Mapping[str, Any] | None = None
+    risk: Risk, settings: ClassSettings | None = None, *, name: str = "classes", source: Mapping[str, Any] | None = None
 ) -> Record:
     """Attribute the eigenvalues of a classifier, and measure the class structure of its layers.
 
@@ -51,10 +51,10 @@ def run(
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
     >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
-    >>> run(risk, Settings(num_lines=2)).scalars["counts"]
+    >>> run(risk, ClassSettings(num_lines=2)).scalars["counts"]
     {'outliers': 2, 'mini-bulk': 0, 'bulk': 0, 'zero': 2}
     """
-    settings = settings or Settings()
+    settings = settings or ClassSettings()
     settings.check()
     start = time.perf_counter()
     scalars, results = _results(risk, settings)
@@ -64,7 +64,7 @@ def run(
     return Record(name, "classes", config, scalars, results.arrays, (), provenance(risk.device))
 
 
-def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], Results]:
+def _results(risk: Risk, settings: ClassSettings) -> tuple[dict[str, Any], Results]:
     """The scalars of the whole, and all other results; the attribution itself is let go before the layers."""
     generator = torch.Generator().manual_seed(settings.seed)
     options: dict[str, Any] = {"exact_rows": settings.exact_rows, "generator": generator}
@@ -81,7 +81,7 @@ def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], Results]:
     return scalars, results
 
 
-def _config(risk: Risk, settings: Settings) -> dict[str, Any]:
+def _config(risk: Risk, settings: ClassSettings) -> dict[str, Any]:
     return {
         **asdict(settings),
         "dtype": str(risk.dtype).removeprefix("torch."),

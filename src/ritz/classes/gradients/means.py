@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ... import progress
 from ...risk import Risk
-from ...risk.class_terms import Terms, as_outputs, terms
+from ...risk.class_terms import ClassTerms, as_outputs, terms
 from ...risk.data_by_class import class_batches
 from ..scatter import ratio
 from .pullback import Pullback
@@ -104,7 +104,7 @@ def _columns_of_class(
     pullback: Pullback,
     z: Tensor,
     leaves: list[Tensor],
-    batch_terms: Terms,
+    batch_terms: ClassTerms,
     label: int,
     columns: Sequence[int],
     scale: Float[Tensor, " C"],
@@ -117,7 +117,7 @@ def _columns_of_class(
         yield from ((label, next(numbers), row) for row in rows)
 
 
-def _cotangent(batch_terms: Terms, label: int, column: int, scale: Float[Tensor, ""]) -> Float[Tensor, "t C"]:
+def _cotangent(batch_terms: ClassTerms, label: int, column: int, scale: Float[Tensor, ""]) -> Float[Tensor, "t C"]:
     """w_{i,c,c'} (p - e_{c'}) / scale for the terms of one class, zero for the others."""
     weights = torch.where(batch_terms.members(label), batch_terms.weights[:, column], 0.0) / scale
     return weights[:, None] * batch_terms.errors(column)

@@ -13,7 +13,7 @@ from ...engine.batching import quiet
 from ...operators import Operator
 from ...risk import Risk
 from ...risk.batches import Batch
-from ...risk.class_terms import Terms, as_outputs
+from ...risk.class_terms import ClassTerms, as_outputs
 from ..scatter import ratio
 from .means import class_means
 from .pullback import Pullback, forward
@@ -106,18 +106,18 @@ def _forward_mode(risk: Risk, batch: Batch, rows: Float[Tensor, "k n"]) -> Tenso
     return torch.stack([torch.func.jvp(network, primals, tuple(risk.unflatten(row)))[1] for row in rows])
 
 
-def _slopes(own: Terms, Jv: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
+def _slopes(own: ClassTerms, Jv: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
     """t_{c'} = Σ_k p_k (Jv)_k - (Jv)_{c'}; constants play no part, and without them a sure network does not cancel."""
     shifted = _without_top(own, Jv)
     return (own.probabilities * shifted).sum(-1, keepdim=True) - shifted
 
 
-def _curvature(own: Terms, beta: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
+def _curvature(own: ClassTerms, beta: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
     """a (diag p - p pᵀ) β."""
     shifted = _without_top(own, beta)
     return own.weights * (shifted - (own.probabilities * shifted).sum(-1, keepdim=True))
 
 
-def _without_top(own: Terms, values: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
+def _without_top(own: ClassTerms, values: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
     top = own.probabilities.argmax(-1, keepdim=True).expand(len(values), -1, 1)
     return values - values.gather(-1, top)

@@ -13,7 +13,7 @@ from ...engine.batching import MAX_COLUMNS, quiet
 from ...engine.timing import seconds_of
 from ...risk import Risk
 from ...risk.batches import Batch
-from ...risk.class_terms import Terms, terms
+from ...risk.class_terms import ClassTerms, terms
 from ...risk.data_by_class import known_batches
 
 
@@ -72,7 +72,7 @@ class Pullback:
         return torch.cat(list(dense), 1)
 
 
-def forward(risk: Risk, batch: Batch) -> tuple[list[Tensor], Tensor, Terms]:
+def forward(risk: Risk, batch: Batch) -> tuple[list[Tensor], Tensor, ClassTerms]:
     """Leaves, outputs with their graph, and the terms of a batch."""
     leaves = risk.leaves()
     with risk.numerics():

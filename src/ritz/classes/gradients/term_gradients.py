@@ -13,7 +13,7 @@ from ...engine.agreement import distance, tolerance
 from ...engine.batching import quiet
 from ...risk import Risk
 from ...risk.batches import Batch, of_one
-from ...risk.class_terms import Terms, as_outputs
+from ...risk.class_terms import ClassTerms, as_outputs
 from ...risk.data_by_class import class_batches
 from .pullback import Pullback, forward
 
@@ -96,7 +96,7 @@ class TermGradients:
                 yield own.weights[term, columns][None], list(rows[None].split(self.sizes, dim=-1))
 
 
-def _errors_of(own: Terms, term: int, columns: list[int]) -> Float[Tensor, "m t C"]:
+def _errors_of(own: ClassTerms, term: int, columns: list[int]) -> Float[Tensor, "m t C"]:
     """p - e_{c'} of one term alone, for some c'."""
     U = own.probabilities.new_zeros(len(columns), *own.probabilities.shape)
     U[:, term] = torch.stack([own.errors(k)[term] for k in columns])

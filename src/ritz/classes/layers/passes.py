@@ -12,7 +12,7 @@ from ...layers.capture import Forward, Layers
 from ...layers.linear import LinearLayer, linear_layers, pieces
 from ...risk import Risk
 from ...risk.batches import Batch
-from ...risk.class_terms import Terms, cross_weights, terms
+from ...risk.class_terms import ClassTerms, cross_weights, terms
 from ...risk.data_by_class import check_one_label
 from ...risk.memory import check_memory
 
@@ -26,7 +26,7 @@ def class_layers(risk: Risk, purpose: str) -> tuple[Layers, list[LinearLayer], i
     return layers, list(linear_layers(layers, purpose).values()), C
 
 
-def class_passes(layers: Layers, linear: list[LinearLayer], label: str) -> Iterator[tuple[Batch, Forward, Terms]]:
+def class_passes(layers: Layers, linear: list[LinearLayer], label: str) -> Iterator[tuple[Batch, Forward, ClassTerms]]:
     """All data in pieces, with the classes of their examples."""
     for batch, forward in pieces(layers, linear, label):
         yield batch, forward, terms(layers.risk, forward.z, batch.targets)

@@ -17,7 +17,7 @@ from ...layers.capture import Forward
 from ...layers.linear import LinearLayer, check_own, check_ungrouped, columns
 from ...risk import Risk
 from ...risk.batches import Batch
-from ...risk.class_terms import Terms
+from ...risk.class_terms import ClassTerms
 from ...spectrum import Spectrum
 from ..scatter import Scatter, ratio
 from .passes import check_size, class_layers, class_passes
@@ -114,7 +114,7 @@ def weights(risk: Risk, decay: float) -> dict[str, WeightStructure]:
     return {layer.name: _structure(risk, layer, decay, scatter.join_ranks(risk)) for layer, scatter in sums.items()}
 
 
-def _slopes(risk: Risk, batch: Batch, forward: Forward, own: Terms) -> Tensor:
+def _slopes(risk: Risk, batch: Batch, forward: Forward, own: ClassTerms) -> Tensor:
     """∂ℓᵢ/∂z of every example without its weight: p - e_c, or p minus the smoothed label."""
     z = forward.z.detach()
     masses = (own.masses * risk.total_weight).reshape(-1, *[1] * (z.ndim - 1)).to(z)

@@ -37,7 +37,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Point:
+class SinkPoint:
     """One bias and one draw."""
 
     config: Config
@@ -47,7 +47,7 @@ class Point:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """The whole spectrum at every bias, for every draw."""
-    points = [Point(config, bias, draw) for draw in range(config.num_draws) for bias in config.biases]
+    points = [SinkPoint(config, bias, draw) for draw in range(config.num_draws) for bias in config.biases]
     records = context.sweep(partial(spectrum_at, device=context.device), points, name="sinks")
     shape = (config.num_draws, len(config.biases))
 
@@ -60,7 +60,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     return {"biases": np.array(config.biases), **{name: stack(name) for name in names}}
 
 
-def spectrum_at(point: Point, *, device: torch.device) -> dict[str, Any]:
+def spectrum_at(point: SinkPoint, *, device: torch.device) -> dict[str, Any]:
     """Bulk |λ|, largest first, and the largest eigenvalues that do not repeat; the attention that the sink gets."""
     config = point.config
     generator = torch.Generator().manual_seed(config.seed + point.draw)

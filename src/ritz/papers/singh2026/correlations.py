@@ -27,9 +27,9 @@ from .trained_networks import (
     TRAINED,
     TRAINING,
     Name,
-    Point,
+    NetworkPoint,
     Training,
-    correlations,
+    coefficients,
     reasons,
 )
 from .two_layer_coefficients import best_layer, best_of_all, disagreement, lead, margins, sizes
@@ -48,24 +48,26 @@ class Config:
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Correlation coefficients, as arrays of parametrisation × size × stage × …."""
     points = [
-        Point(name, (D, config.width, D), config.activation, config.training) for name in NAMES for D in config.sizes
+        NetworkPoint(name, (D, config.width, D), config.activation, config.training)
+        for name in NAMES
+        for D in config.sizes
     ]
     shape, name = (len(NAMES), len(config.sizes)), f"{config.activation} networks"
     return trained_networks.sweep_arrays(points, _summary, context, shape=shape, name=name)
 
 
-def _summary(point: Point, raw: trained_networks.Raw) -> dict[str, torch.Tensor]:
+def _summary(point: NetworkPoint, raw: trained_networks.Raw) -> dict[str, torch.Tensor]:
     """What is kept of one point: correlations, and how the numbers stand to what the paper says of white inputs."""
     sharpness, norms = raw["sharpness"], raw["norms"]
-    result = {"norms": correlations(sharpness, norms), "alignments": correlations(sharpness, raw["alignments"])}
+    result = {"norms": coefficients(sharpness, norms), "alignments": coefficients(sharpness, raw["alignments"])}
     if point.activation == "linear":
-        result["trace_norms"] = correlations(raw["trace"], norms)
+        result["trace_norms"] = coefficients(raw["trace"], norms)
         result["trace_error"] = _trace_error(point, raw["trace"], norms)
         result["above"] = _above(sharpness, raw["bound"])
     return result
 
 
-def _trace_error(point: Point, trace: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
+def _trace_error(point: NetworkPoint, trace: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
     """|tr H / D(‖W₁‖_F² + ‖W₂‖_F²) - 1|, the largest of all networks; NaN for NTP, whose layers have multipliers."""
     if point.parametrization == "NTP":
         return torch.full_like(trace[:, 0], torch.nan)

@@ -29,9 +29,9 @@ from .trained_networks import (
     TRAINED,
     TRAINING,
     Name,
-    Point,
+    NetworkPoint,
     Training,
-    correlations,
+    coefficients,
     reasons,
 )
 
@@ -59,16 +59,16 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     )
 
 
-def _point(config: Config, name: Name, depth: int) -> Point:
+def _point(config: Config, name: Name, depth: int) -> NetworkPoint:
     slow = depth >= config.deep_from and name != "NTP"
     training = replace(config.training, learning_rate=config.deep_rate) if slow else config.training
-    return Point(name, (config.size, *[config.width] * (depth - 1), config.size), config.activation, training)
+    return NetworkPoint(name, (config.size, *[config.width] * (depth - 1), config.size), config.activation, training)
 
 
-def _summary(point: Point, raw: trained_networks.Raw, *, deepest: int) -> dict[str, torch.Tensor]:
+def _summary(point: NetworkPoint, raw: trained_networks.Raw, *, deepest: int) -> dict[str, torch.Tensor]:
     missing = deepest - raw["norms"].shape[1]
-    coefficients = {key: correlations(raw["sharpness"], raw[name]) for key, name in _QUANTITIES.items()}
-    return {key: torch.nn.functional.pad(r, (0, 0, 0, missing), value=torch.nan) for key, r in coefficients.items()}
+    result = {key: coefficients(raw["sharpness"], raw[name]) for key, name in _QUANTITIES.items()}
+    return {key: torch.nn.functional.pad(r, (0, 0, 0, missing), value=torch.nan) for key, r in result.items()}
 
 
 _QUANTITIES = {"weights": "norms", "products": "products"}

@@ -36,7 +36,7 @@ from ..frame.pictures import draw_band, write_title
 from ..frame.statements import Statement, at_least, at_most, each, near
 from ..frame.statistics import spearman
 from .paper import BEYOND, says
-from .pretraining import SMALL, TINY, Config, checkpoints, pretraining, sequences, token_stream
+from .pretraining import SMALL, TINY, Config, checkpoints, pretrain, sequences, token_stream
 
 MODELS = ("with attention", "without attention")
 AXIS = {"batch_loss": "loss", "residual": "mean norm of the residual ∂ℓ/∂z"}  # what the error is drawn against
@@ -54,7 +54,7 @@ QUANTITIES = (
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingRun:
     """One training run: a task of a sweep."""
 
     config: Config
@@ -65,7 +65,7 @@ class Task:
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Train both models from each seed and measure along the way: arrays of models × seeds × checkpoints."""
     token_stream(config, context.data_dir)  # what is missing is missed now
-    tasks = [Task(config, attention, seed) for attention in (True, False) for seed in config.seeds]
+    tasks = [TrainingRun(config, attention, seed) for attention in (True, False) for seed in config.seeds]
     task = partial(trajectory, device=context.device, data_dir=context.data_dir, folder=context.folder)
     records = context.sweep(task, tasks)
     shape = (len(MODELS), len(config.seeds), -1)
@@ -74,12 +74,14 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     return {"steps": np.array(checkpoints(config)), **result, "num_parameters": sizes}
 
 
-def trajectory(task: Task, *, device: torch.device, data_dir: Path | None, folder: Path | None) -> dict[str, Any]:
+def trajectory(
+    task: TrainingRun, *, device: torch.device, data_dir: Path | None, folder: Path | None
+) -> dict[str, Any]:
     """One run: loss, residual and both sharpnesses at each checkpoint; NaN from where it diverged."""
     config, name, at = task.config, MODELS[0 if task.attention else 1], checkpoints(task.config)
     stream = token_stream(config, data_dir)
     file = None if folder is None else folder / f"{name.replace(' ', '-')}-{task.seed}.npz"
-    model, pauses = pretraining(config, stream, attention=task.attention, seed=task.seed, device=device, file=file)
+    model, pauses = pretrain(config, stream, attention=task.attention, seed=task.seed, device=device, file=file)
 
     def values(step: int) -> dict[str, float]:
         generator = torch.Generator().manual_seed(10**6 * (task.seed + 1) + step)

@@ -30,7 +30,7 @@ from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_below
 from ..frame.statements import at_least, each, near
 from .paper import BEYOND, says
-from .pretraining import SMALL, TINY, pretraining, sequences, token_stream
+from .pretraining import SMALL, TINY, pretrain, sequences, token_stream
 from .pretraining import Config as Pretraining
 
 _LINES = ("-", "--", ":")
@@ -58,8 +58,8 @@ class Config(Pretraining):
 
 
 @dataclass(frozen=True)
-class Task:
-    """The spectra of one model."""
+class SinkRun:
+    """One model and its sequences, with every sink: a task of the sweep."""
 
     config: Config
     seed: int
@@ -78,7 +78,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
             "Or take --preset laptop, which trains a small model first.",
         )
     task = partial(sink_spectra, device=context.device, data_dir=context.data_dir, folder=context.folder)
-    records = context.sweep(task, [Task(config, seed) for seed in config.seeds])
+    records = context.sweep(task, [SinkRun(config, seed) for seed in config.seeds])
     names = ("attention", "bias", "top", "top_residuals", "nodes", "weights")
     size = records[0].scalars["num_parameters"]
     return {**{name: np.stack([record.arrays[name] for record in records]) for name in names}, "num_parameters": size}
@@ -101,7 +101,7 @@ def _check(config: Config) -> None:
         )
 
 
-def sink_spectra(task: Task, *, device: torch.device, data_dir: Path | None, folder: Path | None) -> dict[str, Any]:
+def sink_spectra(task: SinkRun, *, device: torch.device, data_dir: Path | None, folder: Path | None) -> dict[str, Any]:
     """The spectra of one model: without a sink first, then at each target."""
     config, stream = task.config, token_stream(task.config, data_dir)
     file = None if folder is None else folder / f"fitted-{task.seed}.npz"
@@ -143,7 +143,7 @@ def _spectrum(model: GPT, rows: Tensor, config: Config) -> dict[str, Any]:
 
 def _trained_model(config: Config, stream: np.ndarray, seed: int, device: torch.device, file: Path | None) -> GPT:
     """A model of our own, trained to the last step."""
-    model, pauses = pretraining(config, stream, attention=True, seed=seed, device=device, file=file)
+    model, pauses = pretrain(config, stream, attention=True, seed=seed, device=device, file=file)
     for _ in pauses:
         pass
     return model

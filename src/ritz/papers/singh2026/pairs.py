@@ -51,7 +51,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Point:
+class PairPoint:
     """One point of a curve."""
 
     start: Start
@@ -71,7 +71,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     for width, examples, count in zip(config.widths, config.examples, config.models, strict=True):
         inputs = [D for D in config.inputs if width >= D]
         rest = (width, config.depth, config.activation, examples, count, config.seed)
-        points = [Point(start, kind, D, *rest) for start in STARTS for kind in KINDS for D in inputs]
+        points = [PairPoint(start, kind, D, *rest) for start in STARTS for kind in KINDS for D in inputs]
         records = context.sweep(partial(point_gaps, device=context.device), points, name=f"pairs at width {width}")
         for name in (*QUANTITIES, "fraction"):
             stack = torch.stack([torch.as_tensor(record.arrays[name]) for record in records])
@@ -81,7 +81,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     return result
 
 
-def point_gaps(point: Point, device: torch.device) -> dict[str, Any]:
+def point_gaps(point: PairPoint, device: torch.device) -> dict[str, Any]:
     """The gaps of all models of one point, and what they are gaps to."""
     generator = torch.Generator().manual_seed(point.seed)
     parts: list[dict[str, Tensor]] = []
@@ -106,7 +106,7 @@ def gaps(spectra: Spectra, inputs: int, scale: Float[Tensor, " B"]) -> dict[str,
     return {"best": best, "second": second, "mean": mean, "control": control, "fraction": fraction}
 
 
-def _spectra(point: Point, count: int, generator: torch.Generator, device: torch.device) -> Spectra:
+def _spectra(point: PairPoint, count: int, generator: torch.Generator, device: torch.device) -> Spectra:
     widths = (point.inputs, *[point.width] * (point.depth - 1), 1)
     draw = data.decorrelated if point.kind == "decorrelated" else data.normalized
     sets = [draw(point.examples, point.inputs, generator=generator, dtype=torch.float64) for _ in range(count)]

@@ -212,7 +212,7 @@ def architecture(config: Config, *, attention: bool) -> GPTConfig:
     return model if attention else without_attention(model)
 
 
-def pretraining(
+def pretrain(
     config: Config,
     stream: Integer[np.ndarray, " N"],
     *,

@@ -58,7 +58,7 @@ TRAINING = Training()
 
 
 @dataclass(frozen=True)
-class Point:
+class NetworkPoint:
     """One point of a curve: networks of one architecture and parametrisation, and how they are trained."""
 
     parametrization: Name
@@ -78,14 +78,14 @@ def pytorch_default(
 RECIPES: dict[Name, init.Recipe] = {"SP": pytorch_default, "NTP": init.neural_tangent, "μP": init.maximal_update}
 
 
-def measurements(point: Point, device: torch.device) -> dict[str, Any]:
+def measurements(point: NetworkPoint, device: torch.device) -> dict[str, Any]:
     """Sharpness, trace, norms and alignments of all networks before and after training: stage first, networks last.
 
     `finished` and `diverged` tell, for each network, whether the schedule has ended its training, and whether its loss
     became NaN; a network that is neither was cut off at the last epoch.
     """
     generator = torch.Generator().manual_seed(point.training.seed)
-    examples = task(point, generator)
+    examples = regression_examples(point, generator)
     networks, recipe = initial_networks(point, generator)
     networks = networks.to(device)
     start = _measures(point, networks, examples, recipe)
@@ -95,7 +95,7 @@ def measurements(point: Point, device: torch.device) -> dict[str, Any]:
     return {"epochs": end.epoch, **states, **{name: torch.stack([start[name], finish[name]]) for name in start}}
 
 
-def initial_networks(point: Point, generator: torch.Generator) -> tuple[Ensemble, Parametrization]:
+def initial_networks(point: NetworkPoint, generator: torch.Generator) -> tuple[Ensemble, Parametrization]:
     """The networks of a point, and a parametrisation whose multipliers and rates are those of all."""
     recipe, widths = RECIPES[point.parametrization], point.widths
     several = [recipe(widths, generator=generator) for _ in range(point.training.networks)]
@@ -103,7 +103,7 @@ def initial_networks(point: Point, generator: torch.Generator) -> tuple[Ensemble
     return Ensemble.of([models.mlp(widths, parametrization=one, **options) for one in several]), several[0]
 
 
-def task(point: Point, generator: torch.Generator) -> Examples:
+def regression_examples(point: NetworkPoint, generator: torch.Generator) -> Examples:
     """y = Wx + ε for linear networks, y = teacher(x) + ε for ReLU; the same for all networks of a point.
 
     Open in D.1.3: the fixed matrix W (here entries N(0, 1/D)), and the "single layer ReLU random teacher" (here one
@@ -119,7 +119,7 @@ def task(point: Point, generator: torch.Generator) -> Examples:
 
 
 def _train(
-    point: Point, networks: Ensemble, examples: Examples, recipe: Parametrization, generator: torch.Generator
+    point: NetworkPoint, networks: Ensemble, examples: Examples, recipe: Parametrization, generator: torch.Generator
 ) -> Pause[Any, Any]:
     """Train in place by SGD, a tenth of the rate wherever the loss stops to improve; how it ended."""
     training = point.training
@@ -153,7 +153,7 @@ def _last(pauses: Iterator[Pause[Any, Any]]) -> Pause[Any, Any]:
 
 
 def _measures(
-    point: Point,
+    point: NetworkPoint,
     networks: Ensemble,
     examples: Examples,
     recipe: Parametrization,
@@ -203,7 +203,7 @@ def norms(W: Float[Tensor, "... p q"]) -> Float[Tensor, "3 ..."]:
     return torch.stack([getattr(result, name) ** 2 for name in NORMS])
 
 
-def correlations(target: Float[Tensor, "s B"], quantities: Float[Tensor, "s ... B"]) -> Float[Tensor, "s ..."]:
+def coefficients(target: Float[Tensor, "s B"], quantities: Float[Tensor, "s ... B"]) -> Float[Tensor, "s ..."]:
     """Pearson's coefficient of the target with each quantity, over the networks, stage by stage."""
     flat = quantities.flatten(1, -2) if quantities.ndim > 2 else quantities[:, None]
     rows = [[ensemble.pearson(t, one) for one in several] for t, several in zip(target, flat, strict=True)]
@@ -213,11 +213,11 @@ def correlations(target: Float[Tensor, "s B"], quantities: Float[Tensor, "s ... 
 # ------------------------------------------------------------------------------------------------- points of a figure
 
 Raw = dict[str, Any]  # epochs, and tensors with a column for each network
-Summary = Callable[[Point, Raw], dict[str, Tensor]]
+Summary = Callable[[NetworkPoint, Raw], dict[str, Tensor]]
 
 
 def sweep_arrays(
-    points: Sequence[Point], summary: Summary, context: Context, *, shape: tuple[int, ...], name: str
+    points: Sequence[NetworkPoint], summary: Summary, context: Context, *, shape: tuple[int, ...], name: str
 ) -> dict[str, Tensor]:
     """What is kept of every point, as arrays of this shape × …: the summary, and how its training ended."""
     records = context.sweep(partial(measurements, device=context.device), points, name=name)
