@@ -31,7 +31,11 @@ _NOTEBOOK_DPI = 120  # of a figure that shows itself
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook shows as it is, without pyplot."""
+    """A figure that a notebook shows as it is, without pyplot.
+
+    >>> ShownFigure(figsize=(1, 1))._repr_png_()[1:4]
+    b'PNG'
+    """
 
     def _repr_png_(self) -> bytes:
         stream = io.BytesIO()

@@ -24,7 +24,12 @@ PerSequence = Shaped[Tensor, "..."] | Sequence[Shaped[Tensor, "..."]] | None
 
 @dataclass(frozen=True)
 class AttentionScalars:
-    """The four numbers that make the Hessian. Singh et al. (2026), Sec. 3.3."""
+    """The four numbers that make the Hessian. Singh et al. (2026), Sec. 3.3.
+
+    >>> w, x = torch.ones(1), torch.tensor([1.0, -1.0])
+    >>> attention_scalars(0 * w, w, 1.0, x, x)
+    AttentionScalars(alpha=0.0, beta=-1.0, gamma=-1.0, zeta=1.0)
+    """
 
     alpha: float  # ‖m₁‖²/n
     beta: float  # (w_v m₁ + δ)ᵀ(x ⊙ m₂)/(n√d)
@@ -34,7 +39,12 @@ class AttentionScalars:
 
 @dataclass(frozen=True)
 class AttentionBounds:
-    """Bounds tr/3 ± ξ on the outliers, and what follows for the sharpness and the condition number."""
+    """Bounds tr/3 ± ξ on the outliers, and what follows for the sharpness and the condition number.
+
+    >>> bounds = AttentionBounds(centre=1.0, xi=2.0, gamma=0.5, has_bulk=True)
+    >>> bounds.outliers, bounds.sharpness, bounds.condition_number
+    ((-1.0, 3.0), (2.0, 3.0), 4.0)
+    """
 
     centre: float  # tr H / 3
     xi: float

@@ -18,12 +18,23 @@ ROWS_SHOWN = 40  # groups that a table prints before it says how many more there
 
 
 class NoEigenvectorsError(RitzError, LookupError):
-    """Eigenvectors were asked of a closed form that was given no weights."""
+    """Eigenvectors were asked of a closed form that was given no weights.
+
+    >>> try:
+    ...     ClosedForm([Group("line", 1.0)]).eigenvectors("line")
+    ... except NoEigenvectorsError as error:
+    ...     print(error.seen)
+    The eigenvectors of 'line' are not known.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """One named line of a spectrum: an eigenvalue, how often it occurs, and where its eigenvectors come from."""
+    """One named line of a spectrum: an eigenvalue, how often it occurs, and where its eigenvectors come from.
+
+    >>> ClosedForm([Group("outlier", 9.0), Group("bulk", 0.5, 3)])["bulk"].multiplicity
+    3
+    """
 
     name: str
     value: float

@@ -18,7 +18,11 @@ COLUMNS = 16  # eigenvectors per group that `compare` multiplies with beyond it
 
 @dataclass(frozen=True)
 class GroupError:
-    """How far one line is from what was measured, in the units of the eigenvalues."""
+    """How far one line is from what was measured, in the units of the eigenvalues.
+
+    >>> compare(ClosedForm([Group("line", 1.0)]), torch.tensor([[1.5]])).groups[0]
+    GroupError(name='line', multiplicity=1, value=0.5, residual=None)
+    """
 
     name: str
     multiplicity: int
@@ -28,7 +32,13 @@ class GroupError:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The largest errors of a closed form, group by group; as a whole, relative to max |λ|."""
+    """The largest errors of a closed form, group by group; as a whole, relative to max |λ|.
+
+    >>> form = ClosedForm([Group("line", 2.0, 1, lambda count: torch.ones(1, 1).double()[:, :count])])
+    >>> compare(form, torch.tensor([[1.5]]))
+    Comparison(max |λ| = 2; columns: line, multiplicity, error of λ, residual of z)
+      line  × 1  5.0e-01  5.0e-01
+    """
 
     groups: tuple[GroupError, ...]
     scale: float

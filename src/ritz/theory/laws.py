@@ -19,7 +19,11 @@ _POSITIVE = "Variances, aspect ratios and eigenvalues of a covariance are positi
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A probability measure ρ(x)dx on an interval plus atoms: what the spectrum of a large random matrix tends to."""
+    """A probability measure ρ(x)dx on an interval plus atoms: what the spectrum of a large random matrix tends to.
+
+    >>> semicircle(0.25)
+    Law(semicircle: density on [-1, 1])
+    """
 
     name: str
     density: Callable[[Float[Tensor, " g"]], Float[Tensor, " g"]]  # of total mass 1 - Σ masses
@@ -55,6 +59,9 @@ def marchenko_pastur(ratio: float, variance: float = 1.0) -> Law:
     and Pastur (1967). Moments of its `spectrum()` are exact to rounding at c = 1 and for |c - 1| ≥ 0.03; in between the
     pole at zero is close to the edge, and with the default 2,000 nodes they are off by 2e-11 at |c - 1| = 0.01, 2e-7 at
     0.005 and 1e-4 at 0.001 (with 20,000 nodes by 2e-12 there, and by 1e-5 at 0.0001).
+
+    >>> marchenko_pastur(4.0)
+    Law(Marchenko-Pastur: density on [1, 9], 0.75 at 0)
     """
     check_positive(_POSITIVE, ratio=ratio, variance=variance)
     low, high = variance * (1 - math.sqrt(ratio)) ** 2, variance * (1 + math.sqrt(ratio)) ** 2
@@ -69,6 +76,9 @@ def semicircle(variance: float = 1.0) -> Law:
     """ρ(x) = √(4σ² - x²)/(2πσ²) on [-2σ, 2σ].
 
     The law of a symmetric n × n matrix with independent entries of variance σ²/n. Wigner (1958).
+
+    >>> round(float(semicircle(0.25).spectrum().moment(2)), 9)
+    0.25
     """
     check_positive(_POSITIVE, variance=variance)
     radius = 2 * math.sqrt(variance)
@@ -81,7 +91,11 @@ def semicircle(variance: float = 1.0) -> Law:
 
 @dataclass(frozen=True)
 class Spike:
-    """Where a planted eigenvalue shows, and how much of the planted direction its eigenvector keeps."""
+    """Where a planted eigenvalue shows, and how much of the planted direction its eigenvector keeps.
+
+    >>> wigner_spike(0.5).place is None, wigner_spike(2.0).place
+    (True, 2.5)
+    """
 
     strength: float
     place: float | None  # None: inside the bulk
@@ -93,6 +107,9 @@ def covariance_spike(strength: float, ratio: float, variance: float = 1.0) -> Sp
 
     ℓ (`strength`) is an eigenvalue of the inputs' covariance, all others being σ²; c = D/N. Baik, Ben Arous and Péché
     (2005), Baik and Silverstein (2006); the overlap is that of Paul (2007). For c ≥ 1 there is none below the bulk.
+
+    >>> covariance_spike(3.0, ratio=1.0)
+    Spike(strength=3.0, place=4.5, overlap=0.5)
     """
     check_positive(_POSITIVE, strength=strength, ratio=ratio, variance=variance)
     gap = strength - variance
@@ -103,7 +120,11 @@ def covariance_spike(strength: float, ratio: float, variance: float = 1.0) -> Sp
 
 
 def wigner_spike(strength: float, variance: float = 1.0) -> Spike:
-    """θ → θ + σ²/θ, seen if |θ| > σ; overlap 1 - σ²/θ²: a rank-one θuuᵀ added to a Wigner matrix. Péché (2006)."""
+    """θ → θ + σ²/θ, seen if |θ| > σ; overlap 1 - σ²/θ²: a rank-one θuuᵀ added to a Wigner matrix. Péché (2006).
+
+    >>> wigner_spike(2.0)
+    Spike(strength=2.0, place=2.5, overlap=0.75)
+    """
     check_positive(_POSITIVE, variance=variance)
     if strength**2 <= variance:
         return Spike(strength, None, 0.0)
@@ -111,18 +132,30 @@ def wigner_spike(strength: float, variance: float = 1.0) -> Spike:
 
 
 def spiked_covariance(ratio: float, spikes: Sequence[float], size: int, variance: float = 1.0) -> Law:
-    """Marchenko-Pastur with an atom of mass 1/n for each spike that can be seen: `covariance_spike`."""
+    """Marchenko-Pastur with an atom of mass 1/n for each spike that can be seen: `covariance_spike`.
+
+    >>> spiked_covariance(0.25, [3.0], size=100)
+    Law(spiked Marchenko-Pastur: density on [0.25, 2.25], 0.01 at 3.375)
+    """
     return _spiked(marchenko_pastur(ratio, variance), [covariance_spike(s, ratio, variance) for s in spikes], size)
 
 
 def spiked_wigner(spikes: Sequence[float], size: int, variance: float = 1.0) -> Law:
-    """The semicircle with an atom of mass 1/n for each spike that can be seen: `wigner_spike`."""
+    """The semicircle with an atom of mass 1/n for each spike that can be seen: `wigner_spike`.
+
+    >>> spiked_wigner([0.5, 2.0], size=100)
+    Law(spiked semicircle: density on [-2, 2], 0.01 at 2.5)
+    """
     return _spiked(semicircle(variance), [wigner_spike(s, variance) for s in spikes], size)
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """φ(x) = scale · x^(-exponent) on an interval, with the R² of the straight line in log-log coordinates."""
+    """φ(x) = scale · x^(-exponent) on an interval, with the R² of the straight line in log-log coordinates.
+
+    >>> PowerLaw(exponent=2.0, scale=1.0, r_squared=1.0, interval=(1.0, 10.0)).density(torch.tensor([1.0, 2.0]))
+    tensor([1.0000, 0.2500])
+    """
 
     exponent: float
     scale: float
@@ -142,6 +175,10 @@ def power_law_tail(
     φ(x) = q(log x)/x with q the log-density, smoothed by a Gaussian of `width` in log|λ|: that only scales a
     power law by exp(width²(b-1)²/2), which is divided out. Papyan (2019), Fig. 4; Papyan (2020), Fig. 16, where how
     the line was fitted is not said.
+
+    >>> places = torch.linspace(-5, 5, 1001).double().exp()  # as many in every octave: φ(x) ∝ 1/x
+    >>> round(power_law_tail(Spectrum.of_eigenvalues(places), 0.1, 10.0, width=0.1).exponent, 6)
+    1.0
     """
     if not 0 < low < high < math.inf or num_points < 3:
         raise ArgumentError(

@@ -72,7 +72,11 @@ def class_curvatures(num_classes: int, error_rate: Float[Tensor, " c"]) -> Float
 
 @dataclass(frozen=True)
 class Gaps:
-    """How far apart the parts of the spectrum lie; each is one where they touch."""
+    """How far apart the parts of the spectrum lie; each is one where they touch.
+
+    >>> ccm_gaps(4, 2.0, 0.0)
+    Gaps(outliers_to_mini_bulk=2.0, outliers_to_bulk=3.0, mini_bulk_to_bulk=1.5)
+    """
 
     outliers_to_mini_bulk: float
     outliers_to_bulk: float

@@ -79,6 +79,9 @@ class SharpnessTerms:
     """The four summands of λ₁,₂ = ½ norm ± ½ √(imbalance + non_collinearity + deviation).
 
     Singh et al. (2026), eq. (2). The first three are squares, in units of λ²; the last is in units of λ.
+
+    >>> SharpnessTerms(imbalance=9.0, non_collinearity=0.0, deviation=16.0, norm=5.0).outliers
+    (5.0, 0.0)
     """
 
     imbalance: float  # σ⁴(‖w‖² - ‖v‖²)²
@@ -126,7 +129,12 @@ def sharpness_terms(
 
 
 class Phase(StrEnum):
-    """The three phases of learning of Singh et al. (2026), App. C."""
+    """The three phases of learning of Singh et al. (2026), App. C.
+
+    >>> one = torch.ones(1)
+    >>> phase(one, one, one, 4 * one) is Phase.EARLY
+    True
+    """
 
     EARLY = "early"
     LATE = "late"

@@ -23,7 +23,12 @@ Stacks = Sequence[Float[Tensor, "B _ _"]]
 
 @dataclass(frozen=True)
 class Spectra:
-    """The eigenvalues of each network's Hessian that may differ from zero, ascending, and how many zeros there are."""
+    """The eigenvalues of each network's Hessian that may differ from zero, ascending, and how many zeros there are.
+
+    >>> one = torch.ones(5, 1, 1).double()  # five networks, of two parameters each
+    >>> relu_spectra(one, one, one, one).values.shape
+    torch.Size([5, 2])
+    """
 
     values: Float[Tensor, "B q"]
     zeros: int

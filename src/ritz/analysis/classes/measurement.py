@@ -21,7 +21,11 @@ from .results import Results
 
 @dataclass(frozen=True)
 class ClassSettings:
-    """What is measured, and how far exactly."""
+    """What is measured, and how far exactly.
+
+    >>> ClassSettings(decay=5e-4)
+    ClassSettings(num_lines=None, exact_rows=3000, decay=0.0005, seed=0)
+    """
 
     num_lines: int | None = None  # eigenpairs of H and of G; None: the number of classes and two more
     exact_rows: int = EXACT_ROWS  # the largest matrix that is decomposed

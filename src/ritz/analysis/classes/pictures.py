@@ -26,7 +26,14 @@ FINENESS, QUADRATURE_FINENESS = 120, 40  # widths in a logarithmic range: as man
 
 
 def draw(record: Record) -> dict[str, Figure]:
-    """Every picture that the record has numbers for, by the name of its file."""
+    """Every picture that the record has numbers for, by the name of its file.
+
+    >>> data = torch.eye(2).double(), torch.tensor([0, 1])
+    >>> risk = ritz.Risk(torch.nn.LayerNorm(2).double(), torch.nn.CrossEntropyLoss(), data)
+    >>> record = ritz.analysis.classes.run(risk)
+    >>> list(draw(record))  # the model has no linear layer, of which there would be more
+    ['knockouts']
+    """
     figures = {"knockouts": knockouts(record)}
     pictures = {"features": features, "errors": errors, "weights": weights, "kronecker": kronecker}
     figures |= {kind: picture(record) for kind, picture in pictures.items() if layers_of(record, kind)}
@@ -215,7 +222,16 @@ def _array(record: Record, key: str) -> Tensor:
 
 
 def write(record: Record, folder: str | Path) -> list[str]:
-    """Write the pictures and then the record into the folder; returns the names of all files."""
+    """Write the pictures and then the record into the folder; returns the names of all files.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> data = torch.eye(2).double(), torch.tensor([0, 1])
+    >>> risk = ritz.Risk(torch.nn.LayerNorm(2).double(), torch.nn.CrossEntropyLoss(), data)
+    >>> record = ritz.analysis.classes.run(risk)
+    >>> with TemporaryDirectory() as folder:
+    ...     write(record, folder)
+    ['record.json', 'arrays.npz', 'knockouts.png']
+    """
     folder, pictures = Path(folder), draw(record)
     for name, figure in pictures.items():
         write_picture(folder / f"{name}.png", figure, dpi=150)

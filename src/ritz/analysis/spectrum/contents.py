@@ -12,30 +12,65 @@ TITLES = {"hessian": "Hessian", "gauss_newton": "Gauss-Newton", "functional_hess
 
 
 def title_of(record: Record) -> str:
-    """The name of the matrix that was analysed, as people write it."""
+    """The name of the matrix that was analysed, as people write it.
+
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> record = ritz.analysis.spectrum.run(risk)
+    >>> title_of(record)
+    'Hessian'
+    """
     return TITLES.get(record.config["operator"], record.config["operator"])
 
 
 def num_products(record: Record) -> int:
-    """The products of the whole and of all layers."""
+    """The products of the whole and of all layers.
+
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> record = ritz.analysis.spectrum.run(risk)
+    >>> num_products(record)
+    2
+    """
     scalars = record.scalars
     return scalars["num_products"] + sum(layer["num_products"] for layer in scalars["layers"].values())
 
 
 def spectrum_of(record: Record, layer: str | None = None) -> Spectrum:
-    """The spectrum in a record, of the whole or of one layer."""
+    """The spectrum in a record, of the whole or of one layer.
+
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> record = ritz.analysis.spectrum.run(risk)
+    >>> spectrum_of(record)
+    Spectrum(2 eigenvalues, exact: λ from 1 to 4, mean 2.5, root mean square 2.915, zeros 0)
+    """
     scalars = record.scalars if layer is None else record.scalars["layers"][layer]
     nodes, weights = (torch.as_tensor(array_of(record, key, layer)) for key in ("nodes", "weights"))
     return Spectrum(nodes, weights, scalars["num_parameters"], scalars["resolution"])
 
 
 def array_of(record: Record, key: str, layer: str | None = None) -> Tensor:
-    """An array in a record, of the whole or of one layer, as a tensor."""
+    """An array in a record, of the whole or of one layer, as a tensor.
+
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> record = ritz.analysis.spectrum.run(risk)
+    >>> array_of(record, "eigenvalues")
+    tensor([4., 1.])
+    """
     return torch.as_tensor(record.arrays[key if layer is None else f"{layer}/{key}"])
 
 
 def num_outliers(record: Record) -> int:
-    """How many of the eigenpairs stand apart from everything that the probes saw of the rest."""
+    """How many of the eigenpairs stand apart from everything that the probes saw of the rest.
+
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> record = ritz.analysis.spectrum.run(risk, ritz.analysis.spectrum.Settings(num_eigenpairs=1, num_steps=1))
+    >>> num_outliers(record)
+    1
+    """
     spectrum, count = spectrum_of(record), len(record.arrays["eigenvalues"])
     first = min(count, spectrum.size - 1)  # `spectral_density` puts the atoms first in every row
     atoms, rest = spectrum.nodes[0, :first].abs(), spectrum.nodes[:, first:][spectrum.weights[:, first:] > 0].abs()

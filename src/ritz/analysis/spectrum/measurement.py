@@ -60,6 +60,11 @@ def layers_of(risk: Risk) -> dict[str, list[str]]:
     """The names of a risk's parameters by the module that owns them, in order; the model's own are under "(model)".
 
     What `torch.nn.utils.parametrize` keeps in modules of its own belongs to the layer it parametrises.
+
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> layers_of(risk)
+    {'(model)': ['weight']}
     """
     layers: dict[str, list[str]] = {}
     for name in risk.shapes:

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 
 def draw(record: Record) -> Figure:
-    """The figure of a record: the density with its outliers, the bulk alone or log |λ|, and a comparison of layers."""
+    """The figure of a record: the density with its outliers, the bulk alone or log |λ|, and a comparison of layers.
+
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> record = ritz.analysis.spectrum.run(risk, ritz.analysis.spectrum.Settings(num_eigenpairs=1, num_steps=1))
+    >>> draw(record).axes[0].get_title(loc="left")
+    'Hessian: n = 2, N = 2'
+    """
     spectrum, layers, outliers = spectrum_of(record), record.scalars["layers"], num_outliers(record)
     figure, axes = plot.panels(2 + bool(layers))
     plot.density(axes[0], spectrum, outliers=outliers)
@@ -33,7 +40,16 @@ def draw(record: Record) -> Figure:
 
 
 def write(record: Record, folder: str | Path) -> Path:
-    """Write spectrum.png and then the record into the folder, so that no record lacks its picture."""
+    """Write spectrum.png and then the record into the folder, so that no record lacks its picture.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> record = ritz.analysis.spectrum.run(risk, ritz.analysis.spectrum.Settings(num_eigenpairs=1, num_steps=1))
+    >>> with TemporaryDirectory() as folder:
+    ...     sorted(path.name for path in write(record, folder).iterdir())
+    ['arrays.npz', 'record.json', 'spectrum.png']
+    """
     folder = Path(folder)
     write_picture(folder / "spectrum.png", draw(record))
     return record.save(folder)

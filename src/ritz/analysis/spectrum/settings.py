@@ -14,7 +14,11 @@ DEFAULT_EIGENPAIRS = 10  # or all, where there are fewer
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured, and how finely."""
+    """What is measured, and how finely.
+
+    >>> Settings(num_probes=4).for_size(3).num_eigenpairs
+    3
+    """
 
     operator: Callable[[Risk], Operator] = hessian
     num_eigenpairs: int | None = None  # of largest magnitude, also the outliers of the density; None: 10, or all

@@ -35,6 +35,11 @@ class ClassDecomposition:
 
     Means that exceed the memory of the risk are None. The operators then multiply through J and Jᵀ, at the price of
     about three gradients a column, and their `factor` is not known.
+
+    >>> data = torch.eye(2).double(), torch.tensor([0, 1])
+    >>> risk = Risk(torch.nn.Sequential(torch.nn.Linear(2, 2)).double(), torch.nn.CrossEntropyLoss(), data)
+    >>> class_decomposition(risk)
+    ClassDecomposition(C = 2, n = 6, means held)
     """
 
     risk: Risk

@@ -33,7 +33,13 @@ RESOLVED = {torch.float64: 1e-10, torch.float32: 1e-4}  # λ/λ₁ from which y 
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """Which eigenvalues of H and G come from what. `findings` says it in words; `spectra` are those after knockouts."""
+    """Which eigenvalues of H and G come from what. `findings` says it in words; `spectra` are those after knockouts.
+
+    >>> data = torch.eye(2).double(), torch.tensor([0, 1])
+    >>> risk = Risk(torch.nn.Sequential(torch.nn.Linear(2, 2)).double(), torch.nn.CrossEntropyLoss(), data)
+    >>> attribution(risk, num_lines=2).overlaps.shape
+    torch.Size([2, 2])
+    """
 
     classes: ClassDecomposition
     hessian: Lines
