@@ -32,19 +32,6 @@ def test_the_late_phase_is_judged_on_the_cell_that_has_one(computed):
     assert np.isnan(evolution.in_phase(replace(record, arrays=arrays))["ReLU, positive cell: late"])
 
 
-def test_the_posters_eigenvectors_are_both_asked(computed):
-    figure = FIGURES["singh2024.evolution"]
-    record = computed(figure)
-    statement = next(one.statement for one in figure.claims(record) if "eigenvectors" in one.statement)
-    assert verdicts(figure, record)[statement] == "yes"
-    assert not np.isnan(record.arrays["linear_printed_residual_2"]).all()
-    wrong = record.arrays["linear_printed_residual_2"] + 0.1
-    found = replace(record, arrays={**record.arrays, "linear_printed_residual_2": wrong})
-    assert verdicts(figure, found)[statement] == "partly"
-    never = replace(record, arrays={**record.arrays, "linear_printed_residual_2": np.nan * wrong})
-    assert verdicts(figure, never)[statement] == "partly"
-
-
 def test_a_printed_eigenvector_is_one_for_its_own_eigenvalue_alone(generator):
     w, v, x, y = (torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(4))
     closed, delta = theory.linear_network(w, v, x, y), float((((w @ v) * x - y) * x).mean())
