@@ -1,4 +1,4 @@
-"""The house: who may import whom. `python -m tests.house_map` draws it into CONTRIBUTING.md."""
+"""Who may import whom: house.txt has the order, and `python -m tests.house_map` draws it into CONTRIBUTING.md."""
 
 import ast
 
@@ -7,49 +7,9 @@ import pytest
 from tests.house_map import house_map
 from tests.source import ROOT, SOURCE, imports, modules
 
-# Every folder with its files, low to high: what stands later imports what stands earlier, never the other way round.
-HOUSE = """
-ritz: errors progress record spectrum risk engine operators solvers layers factored classes theory plot testing checks
-      analysis lab papers integrations cli __main__
-record: files json_values arrays pictures locks origin claims records
-risk: memory distributed precision randomness losses parameters model batches fingerprints data first_evaluation risk
-      class_terms data_by_class
-risk.losses: loss cross_entropy squared_error binary_cross_entropy by_autograd conversion
-engine: agreement timing rules paths batching path_choice product
-engine.rules: bilinear pointwise norms attention dispatch
-solvers: vectors probes basis ritz_pairs thick_restart eigen lanczos_recursion densities traces ranks masses damping
-      determinants conditioning
-layers: uses readers capture linear jacobian_rows
-factored: second_moments gram_parts gram_assembly gram kronecker_products kronecker khatri_rao
-classes: scatter knockouts gradients layers lines
-classes.gradients: pullback means term_gradients part_products decomposition
-classes.layers: passes feature_structure error_structure weight_structure
-classes.lines: shares knockout_spectra findings attributions
-theory: bases closed_form comparison layer_products arguments inner_products laws assumptions deep_linear aligned_layers
-      two_layer_compression single_output scalar_networks several_inputs outlier_pairs attention logistic_regression
-plot: figures density_plots scree_plots scatter_plots
-checks: draws oracles check linear2026 papyan2020 singh2026 singh2026_attention table
-analysis: spectrum classes
-analysis.spectrum: settings contents measurement forecasts pictures
-analysis.classes: results layer_choice attribution_arrays layer_spectra kronecker_spectra measurement pictures
-lab: data init models training ensemble workers sweeps
-lab.data: examples sources archives images texts transforms synthetic
-lab.models: build fully_connected attention convolutional transformers pretrained
-lab.training: batches scores schedules rates series run_file loop one_network linear_networks
-lab.ensemble: weights networks block_lanczos curvature training
-papers: frame linear2026 singh2026 singh2024
-papers.frame: statistics pictures statements accuracy figure overrides results registry
-papers.linear2026: paper data networks setting curves imbalance_statements pictures closed_form along_training imbalance
-papers.singh2026: paper trained_networks two_layer_coefficients correlations scale deep pairs relu evolution
-      edge_of_stability attention_descent edge_by_reading attention_edge attention attention_sinks pretraining gpt
-      gpt_sinks
-papers.singh2024: poster
-integrations: curvlinops
-cli: options failures tables target spectrum demo classes claims papers verification commands
-"""
-ORDER = {
-    name: files.split() for name, files in (line.split(":") for line in HOUSE.replace("\n   ", "").splitlines() if line)
-}
+HOUSE_FILE = ROOT / "tests" / "house.txt"
+HOUSE = [line for line in HOUSE_FILE.read_text().replace("\n   ", "").splitlines() if not line.startswith("#")]
+ORDER = {folder: files.split() for folder, files in (line.split(":") for line in HOUSE)}
 every_module = pytest.mark.parametrize("parts, tree", list(modules()))
 
 
@@ -62,7 +22,7 @@ def above(mine, other):
     return True
 
 
-def test_the_house_is_as_it_is_written_here():
+def test_the_house_is_as_it_is_written():
     folders = {path.parent for path in SOURCE.rglob("__init__.py")}
     for folder in folders:
         name = ".".join(folder.relative_to(SOURCE).parts) or "ritz"
