@@ -70,8 +70,8 @@ def test_the_same_seed_gives_the_same_record(risk, record):
 
 
 def test_features_are_those_of_the_dense_second_moments(risk, record):
-    for name, H in classes.features(risk).items():
-        whole, between = H.second_moment.dense(), H.between_class.dense()
+    for name, phi in classes.features(risk).items():
+        whole, between = phi.second_moment.dense(), phi.between_class.dense()
         expected = torch.linalg.eigvalsh(knockout.project(whole, between, tolerance=1e-9)).flip(0)
         scale = float(torch.linalg.eigvalsh(whole)[-1])
         assert_close(array(record, f"features/{name}/whole"), torch.linalg.eigvalsh(whole).flip(0), rtol=0, atol=1e-12)

@@ -15,10 +15,10 @@ from tests.papers.paper_of_squares import called, ritz
 
 def test_workers_are_made_from_their_words():
     cpu, gpu = torch.device("cpu"), torch.device("cuda:0")
-    assert papers._workers("processes", 3, cpu) == Processes(3)
-    assert papers._workers("ray", None, gpu) == Ray(gpus_per_task=1)
+    assert papers.workers_by_name("processes", 3, cpu) == Processes(3)
+    assert papers.workers_by_name("ray", None, gpu) == Ray(gpus_per_task=1)
     with pytest.raises(ArgumentError, match="--processes 3"):
-        papers._workers("ray", 3, cpu)
+        papers.workers_by_name("ray", 3, cpu)
 
 
 @pytest.mark.parametrize(

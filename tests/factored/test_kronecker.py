@@ -88,7 +88,7 @@ def as_rows(module, inputs, error):
 
 
 def factors_of_example(model, module, x):
-    """h with its one, (T, d + 1); p; and δ for every would-be label, (C, T, o)."""
+    """φ with its one, (T, d + 1); p; and δ for every would-be label, (C, T, o)."""
     z, found = seen(model, module, x)
     p = z[0].softmax(0).detach()
     features, errors = [], []
@@ -97,27 +97,27 @@ def factors_of_example(model, module, x):
         for c in range(len(p)):
             u = p - F.one_hot(torch.tensor(c), len(p))
             (error,) = torch.autograd.grad(z, output, u[None], retain_graph=True)
-            h, delta = as_rows(module, inputs.detach(), error)
+            phi, delta = as_rows(module, inputs.detach(), error)
             rows.append(delta)
-        features.append(torch.cat([h, torch.ones(len(h), 1).double()], 1))
+        features.append(torch.cat([phi, torch.ones(len(phi), 1).double()], 1))
         errors.append(torch.stack(rows))
     return torch.cat(features), p, torch.cat(errors, 1)
 
 
 def dense_factors(model, name, x, labels, masses, total_weight):
-    """Σ a over positions, Σ a hhᵀ and Σ w δδᵀ for every class."""
-    count, H, D = torch.zeros(3).double(), 0, 0
+    """Σ a over positions, Σ a φφᵀ and Σ w δδᵀ for every class."""
+    count, Phi, D = torch.zeros(3).double(), 0, 0
     hot = F.one_hot(labels, 3).double()
     for i, a in enumerate(masses):
-        h, p, delta = factors_of_example(model, model.get_submodule(name), x[i])
-        count += hot[i] * a * len(h)
-        H = H + torch.einsum("c,td,te->cde", hot[i] * a, h, h)
+        phi, p, delta = factors_of_example(model, model.get_submodule(name), x[i])
+        count += hot[i] * a * len(phi)
+        Phi = Phi + torch.einsum("c,td,te->cde", hot[i] * a, phi, phi)
         D = D + torch.einsum("c,k,kto,ktp->cop", hot[i] * a / total_weight, p, delta, delta)
-    return count, H, D
+    return count, Phi, D
 
 
 def in_order_of_theta(errors, features):
-    """Δ ⊗ H, moved from the rows of [W b] to W, then b."""
+    """Δ ⊗ Φ, moved from the rows of [W b] to W, then b."""
     o, d = len(errors), len(features)
     order = torch.arange(o * d).view(o, d)
     order = torch.cat([order[:, :-1].flatten(), order[:, -1]])
@@ -144,9 +144,9 @@ def test_factors_are_those_of_hooks_and_autograd(name, options):
     by_kfac, by_cfac = kfac(risk), cfac(risk)
     masses = masses_of(risk, LABELS, options)
     for layer in by_kfac.layers:
-        count, H, D = dense_factors(model, layer, x, LABELS, masses, risk.total_weight)
-        close(by_kfac.layers[layer].operator.dense(), in_order_of_theta(D.sum(0), H.sum(0) / count.sum()))
-        parts = [in_order_of_theta(D[c], H[c] / count[c]) for c in range(3) if count[c] > 0]
+        count, Phi, D = dense_factors(model, layer, x, LABELS, masses, risk.total_weight)
+        close(by_kfac.layers[layer].operator.dense(), in_order_of_theta(D.sum(0), Phi.sum(0) / count.sum()))
+        parts = [in_order_of_theta(D[c], Phi[c] / count[c]) for c in range(3) if count[c] > 0]
         close(by_cfac.layers[layer].operator.dense(), torch.stack(parts).sum(0))
 
 
@@ -263,9 +263,9 @@ def test_blocks_across_layers_are_kronecker_products_of_joint_moments(groups):
             blocks[i, j] = 0
             for a in masses:
                 pairs = list(zip(a, left, right, strict=True))
-                H = sum(w * h.T @ k for w, (h, _, _), (k, _, _) in pairs) / a.sum()
+                Phi = sum(w * f.T @ g for w, (f, _, _), (g, _, _) in pairs) / a.sum()
                 D = sum(w * torch.einsum("c,cto,ctp->op", p, d, e) for w, (_, p, d), (_, _, e) in pairs) / len(x)
-                blocks[i, j] = blocks[i, j] + torch.einsum("op,de->odpe", D, H)
+                blocks[i, j] = blocks[i, j] + torch.einsum("op,de->odpe", D, Phi)
     ours = (khatri_rao_kfac if groups == 1 else khatri_rao_cfac)(risk)
     V = torch.randn(risk.size, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     matrices = [
@@ -374,7 +374,7 @@ def test_parameters_without_influence_have_a_block_of_zeros():
     risk = Risk(Idle().double(), nn.CrossEntropyLoss(), (torch.randn(3, 4).double(), torch.tensor([0, 1, 2])))
     close(cfac(risk).operator.dense(), gauss_newton(risk).dense())
     assert kfac(risk).spectrum().size == risk.size
-    assert kfac(risk).spectrum().zero_mass() == pytest.approx(1 - 2 * 3 / 21)  # Δ has rank 2, H rank 3
+    assert kfac(risk).spectrum().zero_mass() == pytest.approx(1 - 2 * 3 / 21)  # Δ has rank 2, Φ rank 3
 
 
 def test_memory_for_one_example_at_a_time_gives_the_same_factors():

@@ -17,7 +17,6 @@ import torch
 
 from ritz import record
 from ritz.errors import ArgumentError, FileError
-from ritz.lab import workers
 from ritz.lab.sweeps import InProcess, Processes, Ray, SweepError, SweepWarning, sweep
 from ritz.record import Record, key
 from tests.lab import sweep_tasks as tasks
@@ -204,7 +203,7 @@ class Opaque:
 
 def test_who_asks_for_one_thread_gets_one_in_every_process(tmp_path, monkeypatch):
     """16 cores, two sweeps of 4 processes each, and OMP_NUM_THREADS=1: 8 threads, not 32."""
-    monkeypatch.setattr(workers, "_cores", lambda: 16)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     (record,) = sweep(tasks.dangerous, [Config(0, folder=str(tmp_path))], tmp_path / "out", workers=Processes(4))
     assert record.scalars["threads"] == 1
@@ -212,7 +211,7 @@ def test_who_asks_for_one_thread_gets_one_in_every_process(tmp_path, monkeypatch
 
 def test_a_worker_that_is_killed_or_raises_or_gets_what_cannot_travel_costs_only_its_task(tmp_path, monkeypatch):
     """In one sweep, as processes that import torch take seconds: also that each has its share of the cores."""
-    monkeypatch.setattr(workers, "_cores", lambda: 7)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(7)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     given = [Opaque(3) if index == 3 else Config(index, folder=str(tmp_path)) for index in range(6)]
     with pytest.warns(SweepWarning) as warned, pytest.raises(SweepError, match="3 of 6 tasks failed") as caught:

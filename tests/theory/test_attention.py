@@ -53,7 +53,7 @@ def test_attention_stays_exact_where_the_softmax_saturates_and_autograd_does_not
 @patient
 @given(seeds)
 def test_attention_bounds_hold(seed):
-    inputs = singh2026_attention._head(seeded(seed))
+    inputs = singh2026_attention.head(seeded(seed))
     found, bounds = theory.self_attention(*inputs), theory.attention_bounds(*inputs)
     values, margin = found.eigenvalues(), 1e-10 * found.scale
     outliers = [found[f"outlier {i}"].value for i in (1, 2, 3)]

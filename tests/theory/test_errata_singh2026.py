@@ -139,7 +139,7 @@ def test_app_c_phases_are_reversed_for_negative_targets():
 
 
 def relu_hessian(w, v, x, y):
-    return singh2026._relu(w, v, x, y)
+    return singh2026.relu_hessian(w, v, x, y)
 
 
 RELU = (real(1, -1, 2, 0.5), real(1, 2, -1, -3), real(1, 2, -1, -3, 2), real(1, 0, 2, -1, 1))
@@ -204,7 +204,7 @@ def assumed(m=5):
 
 
 def bias_hessian(w, v, b, x, y):
-    return singh2026._bias_oracle(w, v, b, x, y)
+    return singh2026.bias_hessian(w, v, b, x, y)
 
 
 def test_eq_82_transposes_two_blocks():
@@ -289,7 +289,7 @@ def xi_squared(inputs, *, squared):
 
 
 def test_attention_hessian_columns_are_query_then_key():
-    H, s = singh2026_attention._attention(*HEAD), theory.attention_scalars(*HEAD)
+    H, s = singh2026_attention.attention_hessian(*HEAD), theory.attention_scalars(*HEAD)
     w_q, w_k = HEAD[:2]
     assert_close(H[0, 1:], s.beta * torch.cat([w_k, w_q]))  # columns (w_q, w_k)
     assert float((H[0, 1:] - s.beta * torch.cat([w_q, w_k])).abs().max()) > 0.1  # columns (w_k, w_q), as printed
@@ -319,7 +319,7 @@ def test_attention_xi_needs_squared_norms():
 def test_remark_b4_bounds_the_outlier_and_not_the_bulk():
     found, bounds = theory.self_attention(*BULK_ON_TOP), theory.attention_bounds(*BULK_ON_TOP)
     s = theory.attention_scalars(*BULK_ON_TOP)
-    sharpness = float(torch.linalg.eigvalsh(singh2026_attention._attention(*BULK_ON_TOP)).max())
+    sharpness = float(torch.linalg.eigvalsh(singh2026_attention.attention_hessian(*BULK_ON_TOP)).max())
     assert s.zeta < 0 and sharpness == approx(abs(s.gamma)) == approx(1.372, abs=1e-3)
     assert bounds.largest_outlier[1] == approx(1.187, abs=1e-3)  # printed as a bound of λ_max
     assert found["outlier 1"].value <= bounds.largest_outlier[1]
@@ -339,7 +339,7 @@ def test_remark_3_1_is_monotone_in_the_norms_for_positive_zeta_only():
     assert frozen_bound(FALLING, 1.0) == approx(0.334, abs=1e-3) and frozen_bound(FALLING, 1.5) == approx(
         0.267, abs=1e-3
     )
-    inputs = singh2026_attention._head_degenerate(seeded())["ζ > 0"]
+    inputs = singh2026_attention.degenerate_heads(seeded())["ζ > 0"]
     assert cubic(inputs)[5].zeta > 0 and frozen_bound(inputs, 1.5) > frozen_bound(inputs, 1.0)
 
 

@@ -49,7 +49,7 @@ def test_eq_1_and_122_give_the_outliers(seed):
 def test_thm_3_2_and_eq_12_span_gradient_and_weights(seed):
     w, v, *_ = inputs = moderate(seeded(seed))
     sigma2, delta, N, _ = moments(*inputs)
-    H, theta, swapped = singh2026._linear(*inputs), torch.cat([v, w]), torch.cat([w, v])
+    H, theta, swapped = singh2026.linear_hessian(*inputs), torch.cat([v, w]), torch.cat([w, v])
     gradient = delta * swapped
     found = theory.linear_network(*inputs)
     margin = 1e-10 * (1 + found.scale) ** 2 * (1 + float(theta.norm()))
@@ -96,7 +96,7 @@ def test_the_determinant_of_any_scalar_output_network(seed):
 
 
 def test_pair_and_triple_of_the_bias_network_are_centred_at_fractions_of_the_trace():
-    found = theory.bias_network(*singh2026._bias_assumed(seeded(3)))
+    found = theory.bias_network(*singh2026.theorem_b1_inputs(seeded(3)))
     total = float(found.eigenvalues().sum())
     assert_close((found["pair 1"].value + found["pair 2"].value) / 2, total / 4)
     assert_close(sum(found[f"triple {i}"].value for i in (1, 2, 3)) / 3, total / 6)
@@ -105,7 +105,7 @@ def test_pair_and_triple_of_the_bias_network_are_centred_at_fractions_of_the_tra
 @patient
 @given(seeds)
 def test_the_cubic_and_the_eigenvectors_of_attention(seed):
-    w_q, w_k, *_ = inputs = singh2026_attention._head(seeded(seed))
+    w_q, w_k, *_ = inputs = singh2026_attention.head(seeded(seed))
     s, found = theory.attention_scalars(*inputs), theory.self_attention(*inputs)
     N, c, extra = float(w_q @ w_q + w_k @ w_k), float(w_q @ w_k), s.beta**2 - s.alpha * s.zeta
     a, b = s.alpha + s.zeta * N, extra * N + 2 * s.gamma * s.zeta * c + s.gamma**2
@@ -121,16 +121,16 @@ def test_the_cubic_and_the_eigenvectors_of_attention(seed):
 
 
 def test_the_query_key_block_is_a_linear_network():
-    w_q, w_k, *_ = inputs = singh2026_attention._head(seeded(2))
+    w_q, w_k, *_ = inputs = singh2026_attention.head(seeded(2))
     s, at = theory.attention_scalars(*inputs), w_q @ w_k
     block = theory.product_network(w_k, w_q, lambda c: s.gamma * (c - at) + s.zeta / 2 * (c - at) ** 2)  # Remark B.2
-    assert theory.compare(block, singh2026_attention._attention(*inputs)[1:, 1:]).value <= 1e-10
+    assert theory.compare(block, singh2026_attention.attention_hessian(*inputs)[1:, 1:]).value <= 1e-10
 
 
 @pytest.mark.parametrize("gauss_newton", [False, True])
 def test_without_residual_the_cubic_is_a_quadratic(gauss_newton):
-    w_q, w_k, w_v, x, y = singh2026_attention._head(seeded(2))
-    y = y if gauss_newton else singh2026_attention._attend(w_q, w_k, torch.tensor(w_v, dtype=torch.float64), x)
+    w_q, w_k, w_v, x, y = singh2026_attention.head(seeded(2))
+    y = y if gauss_newton else singh2026_attention.head_outputs(w_q, w_k, torch.tensor(w_v, dtype=torch.float64), x)
     s = theory.attention_scalars(w_q, w_k, w_v, x, y, gauss_newton=gauss_newton)
     N = float(w_q @ w_q + w_k @ w_k)
     half, product = (s.alpha + s.zeta * N) / 2, (s.beta**2 - s.alpha * s.zeta) * N

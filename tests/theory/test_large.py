@@ -60,7 +60,7 @@ def shaped(*shapes):
 scalar = shaped((1500,), (1500,), (40,), (40,))
 two_layers = shaped((150, 10), (10, 150), (30, 10), (30, 10))
 relu_layers = shaped((500, 3), (3, 500), (3, 3), (3, 3))
-head = partial(singh2026_attention._head, d=1500)
+head = partial(singh2026_attention.head, d=1500)
 aligned = partial(linear2026.aligned, widths=(12, 45, 40, 10), kind="unbalanced")
 WIDTHS = (5, 50, 50, 4)
 SMALLER = {"diagonal network": 600}  # one unit per input leaves no bulk: its form is the dense problem, 20 s at 3,000
@@ -71,29 +71,29 @@ DRAWS = {
     (SINGH, "ReLU network"): scalar,
     (SINGH, "ReLU network, G"): scalar,
     (SINGH, "leaky ReLU network"): scalar,
-    (SINGH, "bias network"): partial(singh2026._bias_assumed, m=1000),
+    (SINGH, "bias network"): partial(singh2026.theorem_b1_inputs, m=1000),
     (SINGH, "bias network, any weights"): shaped((1000,), (1000,), (1000,), (40,), (40,)),
-    (SINGH, "several inputs"): partial(singh2026._inputs, D=5, m=300, correlated=False),
-    (SINGH, "correlated inputs"): partial(singh2026._inputs, D=5, m=300, correlated=True),
-    (SINGH, "diagonal network"): partial(singh2026._diagonal, D=300),
+    (SINGH, "several inputs"): partial(singh2026.several_inputs, D=5, m=300, correlated=False),
+    (SINGH, "correlated inputs"): partial(singh2026.several_inputs, D=5, m=300, correlated=True),
+    (SINGH, "diagonal network"): partial(singh2026.diagonal, D=300),
     (SINGH, "several outputs"): shaped((5, 300), (5, 300), (40,), (40, 5)),
-    (SINGH, "paired outliers"): partial(singh2026._white, m=600, D=4),
+    (SINGH, "paired outliers"): partial(singh2026.outlier_pairs, m=600, D=4),
     (SINGH, "self-attention"): head,
     (SINGH, "self-attention, G"): head,
-    (SINGH, "self-attention, batches"): partial(singh2026_attention._heads, d=1500),
-    (SINGH, "self-attention, any loss"): partial(singh2026_attention._any_head, d=1500),
-    (SINGH, "self-attention, wide"): partial(singh2026_attention._wide_head, e=3, d=480),
+    (SINGH, "self-attention, batches"): partial(singh2026_attention.heads, d=1500),
+    (SINGH, "self-attention, any loss"): partial(singh2026_attention.any_head, d=1500),
+    (SINGH, "self-attention, wide"): partial(singh2026_attention.wide_head, e=3, d=480),
     (LINEAR, "two layers"): two_layers,
     (LINEAR, "two layers, G"): two_layers,
-    (LINEAR, "two layers, any loss"): partial(linear2026._classified, shape=(480, 3, 3)),
+    (LINEAR, "two layers, any loss"): partial(linear2026.classification, shape=(480, 3, 3)),
     (LINEAR, "two layers, ReLU"): relu_layers,
     (LINEAR, "two layers, leaky ReLU"): relu_layers,
-    (LINEAR, "two layers, ReLU, any loss"): partial(linear2026._relu_classified, shape=(480, 3, 3)),
+    (LINEAR, "two layers, ReLU, any loss"): partial(linear2026.relu_classification, shape=(480, 3, 3)),
     (LINEAR, "any layers, G"): partial(linear2026.deep, widths=WIDTHS),
-    (LINEAR, "trace"): partial(linear2026._regression, widths=WIDTHS),
+    (LINEAR, "trace"): partial(linear2026.regression, widths=WIDTHS),
     (LINEAR, "balanced layers"): partial(linear2026.balanced, widths=WIDTHS),
-    (LINEAR, "balanced layers, any loss"): partial(linear2026._residual, widths=WIDTHS),
-    (LINEAR, "balanced solution"): partial(linear2026._solution, widths=(5, 200, 2, 250, 4)),  # 2 < 4 leaves a loss
+    (LINEAR, "balanced layers, any loss"): partial(linear2026.balanced_with_residual, widths=WIDTHS),
+    (LINEAR, "balanced solution"): partial(linear2026.solution, widths=(5, 200, 2, 250, 4)),  # 2 < 4 leaves a loss
     (LINEAR, "shallow network"): lambda g: (
         normal(g, 300, 5), normal(g, 5, 300), theory.whitened(normal(g, 40, 5), 1.5)
     ),
@@ -103,7 +103,7 @@ DRAWS = {
 
 
 def at_minimum(sigma, widths, sigma_x, weights, X):
-    return theory.aligned_linear(weights, X, linear2026._outputs(weights, X))
+    return theory.aligned_linear(weights, X, linear2026.network_outputs(weights, X))
 
 
 def away_from_it(sigma, widths, sigma_x, rho, weights, X, Y):
@@ -111,7 +111,7 @@ def away_from_it(sigma, widths, sigma_x, rho, weights, X, Y):
 
 
 def at_solution(X, Y, hidden):
-    return theory.aligned_linear(linear2026._solution_weights(X, Y, hidden), X, Y)
+    return theory.aligned_linear(linear2026.solution_weights(X, Y, hidden), X, Y)
 
 
 # Closed forms of singular values or data alone have no eigenvectors: those of the same network given its weights

@@ -134,7 +134,7 @@ def test_a_bias_is_an_input_of_one():
 @patient
 @given(seeds)
 def test_bounds_hold_at_any_loss(seed):
-    weights, X, Y = linear2026._regression(seeded(seed))
+    weights, X, Y = linear2026.regression(seeded(seed))
     H, G = hessian(weights, X, Y), gauss_newton(weights, X)
     top = float(torch.linalg.eigvalsh(H)[-1])
     assert top >= theory.sharpness_bound(weights, X) * (1 - 1e-9)
@@ -144,7 +144,7 @@ def test_bounds_hold_at_any_loss(seed):
 
 
 def test_eq_6_is_an_equality_for_two_layers_and_for_balanced_ones():
-    W1, W2, X = linear2026._shallow(seeded(3))
+    W1, W2, X = linear2026.shallow(seeded(3))
     top = theory.shallow_linear(W1, W2, theory.input_scale(X)).scale
     assert float(theory.spectral_norm_bound([W1, W2], X)) == approx(top, rel=1e-12)
     sigma, widths, sigma_x, weights, X = linear2026.balanced(seeded(1), (4, 3, 5, 4))

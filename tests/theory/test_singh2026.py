@@ -188,7 +188,7 @@ def test_weight_decay_shifts_every_line():
 @patient
 @given(seeds)
 def test_the_pair_sums_to_a_fraction_of_the_trace(seed):
-    w, V, X, y = singh2026._paired(seeded(seed))
+    w, V, X, y = singh2026.outlier_pairs(seeded(seed))
     found, D = theory.paired_outliers(w, V, X, y), V.shape[1]
     share = float(found.eigenvalues().sum()) / D
     assert_close(found["pair 1"].value + found["pair 2"].value, share, rtol=1e-9, atol=1e-9 * found.scale)
@@ -198,7 +198,7 @@ def test_the_pair_sums_to_a_fraction_of_the_trace(seed):
 
 
 def test_the_bias_network_names_its_lines_where_the_theorem_holds():
-    w, v, b, x, y = singh2026._bias_assumed(seeded(5))
+    w, v, b, x, y = singh2026.theorem_b1_inputs(seeded(5))
     named = theory.bias_network(w, v, b, x, y)
     m = len(w)
     assert {group.name: group.multiplicity for group in named.groups} == {

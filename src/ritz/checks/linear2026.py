@@ -21,18 +21,19 @@ SMOOTHING = 0.1  # of labels: without it a confident network has no curvature le
 Inputs = tuple[Any, ...]
 
 
-def _outputs(weights: Sequence[Tensor], X: Tensor, slope: float = 1.0) -> Tensor:
+def network_outputs(weights: Sequence[Tensor], X: Tensor, slope: float = 1.0) -> Tensor:
+    """Outputs of layers without biases; leaky ReLU between them, whose slope of 1 makes them linear."""
     for W in weights[:-1]:
         X = leaky_relu(X @ W.T, slope)
     return X @ weights[-1].T
 
 
 def _hessian(weights: Sequence[Tensor], X: Tensor, Y: Tensor, slope: float = 1.0) -> Tensor:
-    return dense_hessian(lambda *Ws: squared_error(_outputs(Ws, X, slope), Y), *weights)
+    return dense_hessian(lambda *Ws: squared_error(network_outputs(Ws, X, slope), Y), *weights)
 
 
 def _gauss_newton(weights: Sequence[Tensor], X: Tensor, *_: Any) -> Tensor:
-    return dense_gauss_newton(lambda *Ws: _outputs(Ws, X), *weights)
+    return dense_gauss_newton(lambda *Ws: network_outputs(Ws, X), *weights)
 
 
 def _orthogonal(generator: Generator, n: int) -> Tensor:
@@ -105,7 +106,7 @@ def _relu(W1: Tensor, W2: Tensor, X: Tensor, Y: Tensor, slope: float = 0.0) -> T
     return _hessian([W1, W2], X, Y, slope)
 
 
-def _classified(generator: Generator, shape: tuple[int, int, int] | None = None) -> Inputs:
+def classification(generator: Generator, shape: tuple[int, int, int] | None = None) -> Inputs:
     """A linear pair under cross-entropy inside a tanh network, whose output bias is the rest of the parameters."""
     m, D, K = shape or (whole(generator, low, top) for low, top in ((1, 12), (1, 3), (2, 3)))
     N = whole(generator, 1, 12)
@@ -126,8 +127,9 @@ def _pair_oracle(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor, bias: Tensor
     return dense_hessian(lambda A, B, b: _tanh_loss(X, labels, B @ A, b), W1, W2, bias)
 
 
-def _relu_classified(generator: Generator, shape: tuple[int, int, int] | None = None) -> Inputs:
-    W1, W2, X, labels, _ = _classified(generator, shape)
+def relu_classification(generator: Generator, shape: tuple[int, int, int] | None = None) -> Inputs:
+    """W₁, W₂, X and labels of four examples at most, so that units share their patterns."""
+    W1, W2, X, labels, _ = classification(generator, shape)
     return W1, W2, X[:4], labels[:4]
 
 
@@ -140,7 +142,7 @@ def _relu_pair(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor) -> theory.Clos
 
 
 def _relu_pair_oracle(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor) -> Tensor:
-    return dense_hessian(lambda A, B: _smoothed(labels, _outputs([A, B], X, 0.2)), W1, W2)
+    return dense_hessian(lambda A, B: _smoothed(labels, network_outputs([A, B], X, 0.2)), W1, W2)
 
 
 def _widths(generator: Generator, deepest: int = 4, widest: int = 5) -> list[int]:
@@ -203,20 +205,21 @@ def _balanced_closed(sigma: Tensor, widths: Sequence[int], sigma_x: float, *_: A
 
 
 def _balanced_oracle(sigma: Tensor, widths: Sequence[int], sigma_x: float, weights: Any, X: Tensor) -> Tensor:
-    return _hessian(weights, X, _outputs(weights, X))
+    return _hessian(weights, X, network_outputs(weights, X))
 
 
-def _solution(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
+def solution(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
+    """White inputs X, labels Y, and the widths of the hidden layers that are to fit them."""
     widths = widths or _widths(generator)
     X = _white(generator, widths[0])
     return X, normal(generator, len(X), widths[-1], scale=scale(generator)), list(widths[1:-1])
 
 
 def _solution_degenerate(generator: Generator) -> Mapping[str, Inputs]:
-    X, Y, hidden = _solution(generator, (4, 5, 5, 4))
+    X, Y, hidden = solution(generator, (4, 5, 5, 4))
     one_hot = torch.eye(4).double()[torch.arange(len(Y)) % 4]
     return {
-        "L = 1": _solution(generator, (3, 2)),
+        "L = 1": solution(generator, (3, 2)),
         "zero loss": (X, X @ normal(generator, 4, 4), hidden),
         "a bottleneck that cuts": (X, Y, [2, 5]),
         "two layers, a bottleneck that cuts": (X, Y, [2]),
@@ -230,16 +233,18 @@ def _solution_closed(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> theory.Clos
     return theory.balanced_solution(X, Y, len(hidden) + 1, hidden)
 
 
-def _solution_weights(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> list[Tensor]:
+def solution_weights(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> list[Tensor]:
+    """Balanced weights of least loss."""
     M = Y.T @ X / len(X) / theory.input_scale(X) ** 2
     return theory.balanced_weights(M, hidden, generator=Generator().manual_seed(0))
 
 
 def _solution_oracle(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> Tensor:
-    return _hessian(_solution_weights(X, Y, hidden), X, Y)
+    return _hessian(solution_weights(X, Y, hidden), X, Y)
 
 
-def _shallow(generator: Generator) -> Inputs:
+def shallow(generator: Generator) -> Inputs:
+    """W₁, W₂ of any scales, and white inputs X."""
     W1, W2, _, _ = two_layers(generator, width=12, most=5)
     return W1, W2, _white(generator, W1.shape[1])
 
@@ -288,7 +293,7 @@ def aligned(generator: Generator, widths: Sequence[int] | None = None, kind: str
     X = _white(generator, widths[0], 1.5)
     size = float(s.max(1).values.prod()) or 1.0  # R is known to rounding of the product of the norms
     R = size * U[-1] @ torch.diag(rho)[: widths[-1], : widths[0]] @ U[0].T
-    return weights, X, _outputs(weights, X) - X @ R.T
+    return weights, X, network_outputs(weights, X) - X @ R.T
 
 
 KINDS = ("unbalanced", "balanced", "equal", "some zero", "minimum")
@@ -309,7 +314,7 @@ def _aligned_degenerate(generator: Generator) -> Mapping[str, Inputs]:
     }
 
 
-def _residual(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
+def balanced_with_residual(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
     """A balanced network away from its minimum."""
     sigma, widths, sigma_x, _, X = balanced(generator, widths)
     U = [_orthogonal(generator, d) for d in widths]
@@ -317,7 +322,7 @@ def _residual(generator: Generator, widths: Sequence[int] | None = None) -> Inpu
     q, size = min(widths[0], widths[-1]), float(sigma.max()) ** (len(widths) - 1)
     rho = normal(generator, q, scale=size * sigma_x**2)
     R = U[-1][:, :q] * rho @ U[0][:, :q].T
-    return sigma, widths, sigma_x, rho, weights, X, _outputs(weights, X) - X @ R.T / sigma_x**2
+    return sigma, widths, sigma_x, rho, weights, X, network_outputs(weights, X) - X @ R.T / sigma_x**2
 
 
 def _residual_closed(sigma: Tensor, widths: Any, sigma_x: float, rho: Tensor, *_: Any) -> theory.ClosedForm:
@@ -328,7 +333,8 @@ def _residual_oracle(sigma: Tensor, widths: Any, sigma_x: float, rho: Tensor, we
     return _hessian(weights, X, Y)
 
 
-def _regression(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
+def regression(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
+    """Any weights of any scales, any data with any targets."""
     weights, X = deep(generator, widths)
     return weights, X, normal(generator, len(X), len(weights[-1]), scale=scale(generator))
 
@@ -355,24 +361,24 @@ CHECKS = (
         _linear_ggn,
         _two_layers_degenerate,
     ),
-    Check("two layers, any loss", PAPER, "new", _classified, _pair, _pair_oracle),
+    Check("two layers, any loss", PAPER, "new", classification, _pair, _pair_oracle),
     Check("two layers, ReLU", PAPER, "new", relu_layers, theory.two_layer_relu, _relu, _relu_degenerate),
     Check("two layers, leaky ReLU", PAPER, "new", relu_layers, _leaky, partial(_relu, slope=0.2), _relu_degenerate),
-    Check("two layers, ReLU, any loss", PAPER, "new", _relu_classified, _relu_pair, _relu_pair_oracle),
+    Check("two layers, ReLU, any loss", PAPER, "new", relu_classification, _relu_pair, _relu_pair_oracle),
     Check(
         "any layers, G", PAPER, "eq. (4), (5), new", deep, theory.linear_gauss_newton, _gauss_newton, _deep_degenerate
     ),
-    Check("trace", PAPER, "eq. (7)", _regression, _trace, _trace_oracle),
+    Check("trace", PAPER, "eq. (7)", regression, _trace, _trace_oracle),
     Check("balanced layers", PAPER, "eq. (8), (9)", balanced, _balanced_closed, _balanced_oracle, _balanced_degenerate),
-    Check("balanced layers, any loss", PAPER, "new", _residual, _residual_closed, _residual_oracle),
+    Check("balanced layers, any loss", PAPER, "new", balanced_with_residual, _residual_closed, _residual_oracle),
     Check(
-        "balanced solution", PAPER, "eq. (12)-(14)", _solution, _solution_closed, _solution_oracle, _solution_degenerate
+        "balanced solution", PAPER, "eq. (12)-(14)", solution, _solution_closed, _solution_oracle, _solution_degenerate
     ),
     Check(
         "shallow network",
         PAPER,
         "eq. (10), (15), (16)",
-        _shallow,
+        shallow,
         _shallow_closed,
         _shallow_oracle,
         _shallow_degenerate,

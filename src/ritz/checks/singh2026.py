@@ -45,7 +45,8 @@ def _scalar_degenerate(generator: Generator) -> Mapping[str, Inputs]:
     }
 
 
-def _linear(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def linear_hessian(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """H of a linear network with scalar inputs and outputs, θ = (v, w)."""
     return dense_hessian(lambda v, w: squared_error((w @ v) * x, y), v, w)
 
 
@@ -86,7 +87,8 @@ def _cells_degenerate(generator: Generator) -> Mapping[str, Inputs]:
     }
 
 
-def _relu(w: Tensor, v: Tensor, x: Tensor, y: Tensor, slope: float = 0.0) -> Tensor:
+def relu_hessian(w: Tensor, v: Tensor, x: Tensor, y: Tensor, slope: float = 0.0) -> Tensor:
+    """H of a ReLU network with scalar inputs and outputs, θ = (v, w)."""
     # leaky_relu(·, 0) has relu'(0) = 0, as relu has
     return dense_hessian(lambda v, w: squared_error(leaky_relu(torch.outer(x, v), slope) @ w, y), v, w)
 
@@ -104,8 +106,8 @@ def _bias(generator: Generator) -> Inputs:
     return tuple(normal(generator, size, scale=scale(generator)) for size in (m, m, m, N, N))
 
 
-def _bias_assumed(generator: Generator, m: int | None = None) -> Inputs:
-    """An input of Thm B.1: v ⟂ b of equal norm, x and y centred, var x = 1, no correlation."""
+def theorem_b1_inputs(generator: Generator, m: int | None = None) -> Inputs:
+    """w, v, b, x, y as Thm B.1 has them: v ⟂ b of equal norm, x and y centred, var x = 1, no correlation."""
     m, N = m or width(generator, 2, 100), whole(generator, 4, 30)
     v, b = (scale(generator, 1.5) * torch.linalg.qr(normal(generator, m, 2)).Q).unbind(1)
     columns = torch.linalg.qr(torch.cat([torch.ones(N, 1, dtype=torch.float64), normal(generator, N, 2)], 1)).Q
@@ -114,8 +116,8 @@ def _bias_assumed(generator: Generator, m: int | None = None) -> Inputs:
     return w, v, b, x, y
 
 
-def _bias_assumed_degenerate(generator: Generator) -> Mapping[str, Inputs]:
-    w, v, b, x, y = _bias_assumed(generator)
+def _theorem_b1_degenerate(generator: Generator) -> Mapping[str, Inputs]:
+    w, v, b, x, y = theorem_b1_inputs(generator)
     return {
         "m = 2": (w[:2], torch.tensor([1.0, 2]).to(w), torch.tensor([-2.0, 1]).to(w), x, y),
         "w = 0, so ρ = 0": (0 * w, v, b, x, y),
@@ -149,11 +151,13 @@ def _bias_degenerate(generator: Generator) -> Mapping[str, Inputs]:
     }
 
 
-def _bias_oracle(w: Tensor, v: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def bias_hessian(w: Tensor, v: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """H of a linear network whose hidden units have biases, θ = (v, b, w)."""
     return dense_hessian(lambda v, b, w: squared_error((w @ v) * x + w @ b, y), v, b, w)
 
 
-def _inputs(generator: Generator, D: int | None = None, m: int | None = None, *, correlated: bool) -> Inputs:
+def several_inputs(generator: Generator, D: int | None = None, m: int | None = None, *, correlated: bool) -> Inputs:
+    """W, V, X, y of any scales: D inputs with m hidden units each."""
     D, m = D or whole(generator, 1, 5), m or width(generator, 1, 30)
     N = D + whole(generator, 1, 30)
     X = normal(generator, N, D, scale=scale(generator))
@@ -184,7 +188,8 @@ def _multi_input(W: Tensor, V: Tensor, X: Tensor, y: Tensor) -> Tensor:
     return dense_hessian(lambda V, W: squared_error(X @ (W * V).sum(1), y), V, W)
 
 
-def _diagonal(generator: Generator, D: int | None = None) -> Inputs:
+def diagonal(generator: Generator, D: int | None = None) -> Inputs:
+    """w, v, X, y of any scales: one hidden unit for each of D inputs."""
     D, N = D or width(generator, 1, 40), whole(generator, 1, 30)
     w, v = (normal(generator, D, scale=scale(generator)) for _ in range(2))
     return w, v, normal(generator, N, D, scale=scale(generator)), normal(generator, N, scale=scale(generator))
@@ -215,7 +220,10 @@ def _multi_output(W: Tensor, V: Tensor, x: Tensor, Y: Tensor) -> Tensor:
     return dense_hessian(lambda V, W: squared_error(torch.outer(x, (W * V).sum(1)), Y), V, W)
 
 
-def _white(generator: Generator, m: int, D: int) -> Inputs:
+def outlier_pairs(generator: Generator, m: int | None = None, D: int | None = None) -> Inputs:
+    """w, V, X, y with orthogonal columns of V of equal norm and white inputs, as Sec. 4.1 pairs its outliers."""
+    D = D or whole(generator, 1, 6)
+    m = m or width(generator, D, 40)
     N = D + whole(generator, 2, 30)
     V = scale(generator, 1.5) * torch.linalg.qr(normal(generator, m, D)).Q
     w = normal(generator, m, scale=scale(generator, 1.5))
@@ -225,17 +233,12 @@ def _white(generator: Generator, m: int, D: int) -> Inputs:
     return w, V, X, kappa * (X @ (V.T @ w)) + noise * columns[:, D]
 
 
-def _paired(generator: Generator) -> Inputs:
-    D = whole(generator, 1, 6)
-    return _white(generator, width(generator, D, 40), D)
-
-
-def _paired_degenerate(generator: Generator) -> Mapping[str, Inputs]:
-    w, V, X, y = _white(generator, 5, 3)
+def _outlier_pairs_degenerate(generator: Generator) -> Mapping[str, Inputs]:
+    w, V, X, y = outlier_pairs(generator, 5, 3)
     return {
-        "m = D": _white(generator, 3, 3),
-        "D = 1": _white(generator, 4, 1),
-        "m = D = 1": _white(generator, 1, 1),
+        "m = D": outlier_pairs(generator, 3, 3),
+        "D = 1": outlier_pairs(generator, 4, 1),
+        "m = D = 1": outlier_pairs(generator, 1, 1),
         "w = 0": (0 * w, V, X, 0 * y),
         "V = 0": (w, 0 * V, X, 0 * y),
         "w along a column of V": (V[:, 0].clone(), V, X, 0 * y),
@@ -243,7 +246,7 @@ def _paired_degenerate(generator: Generator) -> Mapping[str, Inputs]:
     }
 
 
-def _paired_oracle(w: Tensor, V: Tensor, X: Tensor, y: Tensor) -> Tensor:
+def _outlier_pairs_oracle(w: Tensor, V: Tensor, X: Tensor, y: Tensor) -> Tensor:
     return dense_hessian(lambda V, w: squared_error(X @ (V.T @ w), y), V, w)
 
 
@@ -252,27 +255,42 @@ def _ggn(function: Callable[..., theory.ClosedForm]) -> Callable[..., theory.Clo
 
 
 CHECKS = (
-    Check("linear network", PAPER, "Thm 3.1-3.3", _scalar, theory.linear_network, _linear, _scalar_degenerate),
+    Check("linear network", PAPER, "Thm 3.1-3.3", _scalar, theory.linear_network, linear_hessian, _scalar_degenerate),
     Check("linear network, G", PAPER, "Thm 3.1", _scalar, _ggn(theory.linear_network), _linear_ggn, _scalar_degenerate),
     Check("linear network, any loss", PAPER, "Thm 3.1-3.3, new", _unit_scales, _any_loss, _any_loss_oracle),
-    Check("ReLU network", PAPER, "Thm 3.4", _scalar, theory.relu_network, _relu, _cells_degenerate),
+    Check("ReLU network", PAPER, "Thm 3.4", _scalar, theory.relu_network, relu_hessian, _cells_degenerate),
     Check("ReLU network, G", PAPER, "Thm 3.4", _scalar, _ggn(theory.relu_network), _relu_ggn, _cells_degenerate),
-    Check("leaky ReLU network", PAPER, "Thm 3.4, new", _scalar, _leaky, partial(_relu, slope=0.1), _cells_degenerate),
-    Check("bias network", PAPER, "Thm B.1", _bias_assumed, theory.bias_network, _bias_oracle, _bias_assumed_degenerate),
-    Check("bias network, any weights", PAPER, "B.3, new", _bias, theory.bias_network, _bias_oracle, _bias_degenerate),
     Check(
-        "several inputs", PAPER, "Cor B.1", partial(_inputs, correlated=False), theory.multi_input_network, _multi_input
+        "leaky ReLU network",
+        PAPER,
+        "Thm 3.4, new",
+        _scalar,
+        _leaky,
+        partial(relu_hessian, slope=0.1),
+        _cells_degenerate,
+    ),
+    Check(
+        "bias network", PAPER, "Thm B.1", theorem_b1_inputs, theory.bias_network, bias_hessian, _theorem_b1_degenerate
+    ),
+    Check("bias network, any weights", PAPER, "B.3, new", _bias, theory.bias_network, bias_hessian, _bias_degenerate),
+    Check(
+        "several inputs",
+        PAPER,
+        "Cor B.1",
+        partial(several_inputs, correlated=False),
+        theory.multi_input_network,
+        _multi_input,
     ),
     Check(
         "correlated inputs",
         PAPER,
         "Cor B.1, new",
-        partial(_inputs, correlated=True),
+        partial(several_inputs, correlated=True),
         theory.multi_input_network,
         _multi_input,
         _inputs_degenerate,
     ),
-    Check("diagonal network", PAPER, "B.4.1, new", _diagonal, theory.diagonal_network, _diagonal_oracle),
+    Check("diagonal network", PAPER, "B.4.1, new", diagonal, theory.diagonal_network, _diagonal_oracle),
     Check(
         "several outputs",
         PAPER,
@@ -283,6 +301,12 @@ CHECKS = (
         _outputs_degenerate,
     ),
     Check(
-        "paired outliers", PAPER, "Sec. 4.1, new", _paired, theory.paired_outliers, _paired_oracle, _paired_degenerate
+        "paired outliers",
+        PAPER,
+        "Sec. 4.1, new",
+        outlier_pairs,
+        theory.paired_outliers,
+        _outlier_pairs_oracle,
+        _outlier_pairs_degenerate,
     ),
 )

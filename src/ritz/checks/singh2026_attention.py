@@ -18,7 +18,7 @@ PAPER = "Singh et al. 2026"
 Inputs = tuple[Any, ...]
 
 
-def _head(generator: Generator, d: int | None = None) -> Inputs:
+def head(generator: Generator, d: int | None = None) -> Inputs:
     """w_q, w_k, w_v, x, y, with scores up to about ten: far beyond, it is autograd that loses its digits."""
     d, n = d or width(generator, 1, 140), whole(generator, 1, 12)
     x, y = normal(generator, n, scale=scale(generator, 1)), normal(generator, n, scale=scale(generator))
@@ -27,9 +27,10 @@ def _head(generator: Generator, d: int | None = None) -> Inputs:
     return w_q, w_k, float(normal(generator, 1, scale=scale(generator))), x, y
 
 
-def _head_degenerate(generator: Generator) -> Mapping[str, Inputs]:
+def degenerate_heads(generator: Generator) -> Mapping[str, Inputs]:
+    """w_q, w_k, w_v, x, y where eigenvalues coincide, change their sign or vanish, by name."""
     w_q, w_k, x, y = (normal(generator, size) for size in (4, 4, 6, 6))
-    solved = _attend(w_q, w_k, torch.tensor(0.7, dtype=torch.float64), x)
+    solved = head_outputs(w_q, w_k, torch.tensor(0.7, dtype=torch.float64), x)
     return {
         "d = 1": (w_q[:1], w_k[:1], 0.7, x, y),
         "w_q = w_k": (w_q, w_q, 0.7, x, y),
@@ -45,27 +46,29 @@ def _head_degenerate(generator: Generator) -> Mapping[str, Inputs]:
     }
 
 
-def _attend(
+def head_outputs(
     w_q: Tensor, w_k: Tensor, w_v: Tensor, x: Tensor, bias: Tensor | float = 0.0, mask: Tensor | None = None
 ) -> Tensor:
+    """What one head gives for a sequence of scalars."""
     scores = torch.outer(x, x) * (w_q @ w_k) / len(w_q) ** 0.5 + bias
     scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
     return w_v * (scores.softmax(1) @ x)
 
 
-def _attention(w_q: Tensor, w_k: Tensor, w_v: float, x: Tensor, y: Tensor) -> Tensor:
+def attention_hessian(w_q: Tensor, w_k: Tensor, w_v: float, x: Tensor, y: Tensor) -> Tensor:
+    """H of one head of self-attention, θ = (w_v, w_q, w_k)."""
     value = torch.tensor(w_v, dtype=torch.float64)
-    return dense_hessian(lambda w_v, w_q, w_k: squared_error(_attend(w_q, w_k, w_v, x), y), value, w_q, w_k)
+    return dense_hessian(lambda w_v, w_q, w_k: squared_error(head_outputs(w_q, w_k, w_v, x), y), value, w_q, w_k)
 
 
 def _attention_ggn(w_q: Tensor, w_k: Tensor, w_v: float, x: Tensor, y: Tensor) -> Tensor:
     value = torch.tensor(w_v, dtype=torch.float64)
-    return dense_gauss_newton(lambda w_v, w_q, w_k: _attend(w_q, w_k, w_v, x), value, w_q, w_k)
+    return dense_gauss_newton(lambda w_v, w_q, w_k: head_outputs(w_q, w_k, w_v, x), value, w_q, w_k)
 
 
-def _heads(generator: Generator, d: int | None = None) -> Inputs:
+def heads(generator: Generator, d: int | None = None) -> Inputs:
     """Sequences of several lengths, with score biases (a sink on the first position) and causal masks."""
-    w_q, w_k, w_v, _, _ = _head(generator, d)
+    w_q, w_k, w_v, _, _ = head(generator, d)
     size = 1 / max(1.0, float((w_q @ w_k).abs()) ** 0.5)
     lengths = [whole(generator, 1, 8) for _ in range(whole(generator, 1, 4))]
     xs, ys = ([normal(generator, n, scale=3 * size) for n in lengths] for _ in range(2))
@@ -79,7 +82,7 @@ def _batch(w_q: Tensor, w_k: Tensor, w_v: float, xs: Any, ys: Any, biases: Any, 
 
 def _batch_oracle(w_q: Tensor, w_k: Tensor, w_v: float, xs: Any, ys: Any, biases: Any, masks: Any) -> Tensor:
     def loss(w_v: Tensor, w_q: Tensor, w_k: Tensor) -> Tensor:
-        outputs = [_attend(w_q, w_k, w_v, *each) for each in zip(xs, biases, masks, strict=True)]
+        outputs = [head_outputs(w_q, w_k, w_v, *each) for each in zip(xs, biases, masks, strict=True)]
         return squared_error(torch.cat(outputs), torch.cat(list(ys)))
 
     return dense_hessian(loss, torch.tensor(w_v, dtype=torch.float64), w_q, w_k)
@@ -90,7 +93,8 @@ def _smooth(w_v: Tensor, s: Tensor) -> Tensor:
     return torch.sin(w_v * s) + 0.1 * (w_v + s) ** 3 + torch.sigmoid(s) * w_v**2
 
 
-def _any_head(generator: Generator, d: int | None = None) -> Inputs:
+def any_head(generator: Generator, d: int | None = None) -> Inputs:
+    """w_q, w_k, w_v alone: their loss has no data."""
     d = d or width(generator, 1, 140)
     return normal(generator, d), normal(generator, d), float(normal(generator, 1))
 
@@ -104,7 +108,7 @@ def _any_head_oracle(w_q: Tensor, w_k: Tensor, w_v: float) -> Tensor:
     return dense_hessian(lambda w_v, w_q, w_k: _smooth(w_v, (w_q @ w_k) / len(w_q) ** 0.5), value, w_q, w_k)
 
 
-def _wide_head(generator: Generator, e: int | None = None, d: int | None = None) -> Inputs:
+def wide_head(generator: Generator, e: int | None = None, d: int | None = None) -> Inputs:
     """Keys (d × e), queries (e × d), values (e), inputs (n × e) and targets (n), most often with d > 2e."""
     e, d, n = e or whole(generator, 1, 3), d or width(generator, 1, 30), whole(generator, 1, 6)
     shapes = ((d, e), (e, d), (e,), (n, e), (n,))
@@ -124,17 +128,17 @@ def _wide_oracle(K: Tensor, Q: Tensor, values: Tensor, X: Tensor, y: Tensor) -> 
 
 
 CHECKS = (
-    Check("self-attention", PAPER, "Thm 3.5", _head, theory.self_attention, _attention, _head_degenerate),
+    Check("self-attention", PAPER, "Thm 3.5", head, theory.self_attention, attention_hessian, degenerate_heads),
     Check(
         "self-attention, G",
         PAPER,
         "Rem. B.3, new",
-        _head,
+        head,
         partial(theory.self_attention, gauss_newton=True),
         _attention_ggn,
-        _head_degenerate,
+        degenerate_heads,
     ),
-    Check("self-attention, batches", PAPER, "Thm 3.5, new", _heads, _batch, _batch_oracle),
-    Check("self-attention, any loss", PAPER, "Thm 3.5, new", _any_head, _any_head_closed, _any_head_oracle),
-    Check("self-attention, wide", PAPER, "Thm 3.5, new", _wide_head, _wide_closed, _wide_oracle),
+    Check("self-attention, batches", PAPER, "Thm 3.5, new", heads, _batch, _batch_oracle),
+    Check("self-attention, any loss", PAPER, "Thm 3.5, new", any_head, _any_head_closed, _any_head_oracle),
+    Check("self-attention, wide", PAPER, "Thm 3.5, new", wide_head, _wide_closed, _wide_oracle),
 )

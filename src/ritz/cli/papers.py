@@ -86,10 +86,11 @@ def context(device: torch.device | None, data_dir: Path | None, workers: str, pr
             "Name the folder that holds them, or leave the option out.",
         )
     device = device or torch.device("cpu")
-    return Context(device, data_dir, workers=_workers(workers, processes, device))
+    return Context(device, data_dir, workers=workers_by_name(workers, processes, device))
 
 
-def _workers(name: str, processes: int | None, device: torch.device) -> Workers:
+def workers_by_name(name: str, processes: int | None, device: torch.device) -> Workers:
+    """The workers that --workers and --processes ask for."""
     if processes is not None and name != "processes":
         raise ArgumentError(
             f"--processes {processes} was given with --workers {name}.",

@@ -15,7 +15,7 @@ TWO = ("mnist", "cifar10")  # names alone: nothing is read
 
 
 def test_a_narrow_hidden_layer_leaves_more_eigenvalues_than_the_paper_counts():
-    assert along_training._count(along_training.Config(counted=(12, 5, 3))) == 12 * 3  # not 5 · 3
+    assert along_training.num_nonzero(along_training.Config(counted=(12, 5, 3))) == 12 * 3  # not 5 · 3
 
 
 def test_probes_differ_between_epochs_and_data_sets(generator, monkeypatch):

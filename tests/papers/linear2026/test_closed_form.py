@@ -12,8 +12,8 @@ ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 def test_unequal_widths_leave_more_eigenvalues_than_the_paper_counts_and_the_figures_own_do_not():
     found = closed_form.run_random(closed_form.RandomConfig(counted=(3, 2, 4)), Context())
-    assert closed_form._count(found["measured"].numpy()) == 20**2  # the least of them is 3e-14 of the largest
-    assert closed_form._count(found["unequal"].numpy()) == 10  # not 4
+    assert closed_form.num_nonzero(found["measured"].numpy()) == 20**2  # the least of them is 3e-14 of the largest
+    assert closed_form.num_nonzero(found["unequal"].numpy()) == 10  # not 4
     zeros = found["measured"].abs().sort().values[:-400] / found["measured"].max()
     assert zeros.max() < closed_form.NOT_ZERO / 4
 

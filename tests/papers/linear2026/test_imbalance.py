@@ -32,8 +32,8 @@ def test_equal_whitenings_are_trained_once(generator, monkeypatch):
     networks_seen = []
     real = imbalance.WhiteDescent
     monkeypatch.setattr(imbalance, "WhiteDescent", lambda s, p: networks_seen.append(len(s)) or real(s, p))
-    found = imbalance._white(config, group, sets, None)
+    found = imbalance.train_white(config, group, sets, None)
     assert networks_seen == [1] and found["sharpness"].shape == (2,)
     X[:, 2] = 0
-    found = imbalance._white(config, group, [(X, sets[0][1])], None)
+    found = imbalance.train_white(config, group, [(X, sets[0][1])], None)
     assert networks_seen == [1, 2] and found["num_inputs"].tolist() == [6, 5]

@@ -67,7 +67,7 @@ def test_the_exact_prediction_is_the_sharpness_of_a_balanced_minimum_with_a_loss
 
 
 def test_the_printed_prediction_is_exact_at_zero_loss(generator):
-    Y = closed_form._labels(4, 0.4, 30)
+    Y = closed_form.one_hot_labels(4, 0.4, 30)
     X = data.white_inputs(torch.cat([Y, torch.randn(30, 2, generator=generator).double()], 1), 0.7, "qr")
     white = White.of(X, Y, 0.7)
     assert white.rest == pytest.approx(0, abs=1e-12)

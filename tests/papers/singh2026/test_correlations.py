@@ -96,16 +96,16 @@ def test_one_wrong_trace_of_many_is_not_hidden():
     point = trained_networks.NetworkPoint("SP", (2, 5, 2), "linear")
     norms = torch.ones(2, 2, 3, 9, dtype=torch.float64)
     trace = torch.full((2, 9), 4.0, dtype=torch.float64)
-    assert correlations._trace_error(point, trace, norms).tolist() == [0, 0]
+    assert correlations.trace_error(point, trace, norms).tolist() == [0, 0]
     trace[1, 3], trace[1, 4] = 8.0, torch.nan
-    assert correlations._trace_error(point, trace, norms).tolist() == [0, 1]
-    assert correlations._trace_error(point, trace * torch.nan, norms).isnan().all()
-    assert correlations._trace_error(replace(point, parametrization="NTP"), trace, norms).isnan().all()
+    assert correlations.trace_error(point, trace, norms).tolist() == [0, 1]
+    assert correlations.trace_error(point, trace * torch.nan, norms).isnan().all()
+    assert correlations.trace_error(replace(point, parametrization="NTP"), trace, norms).isnan().all()
 
 
 def test_networks_without_an_eigenvalue_are_neither_above_nor_below_the_bound():
     sharpness = torch.tensor([[1.0, 3.0, torch.nan], [torch.nan] * 3])
-    found = correlations._above(sharpness, torch.full((2, 3), 2.0))
+    found = correlations.share_above(sharpness, torch.full((2, 3), 2.0))
     assert found[0] == 0.5 and found[1].isnan()
 
 

@@ -14,7 +14,7 @@ from .records import FIGURES, ended, record_of, verdicts
 
 
 def deepest(preset, name):
-    return deep._point(preset, name, max(preset.depths))
+    return deep.point_of(preset, name, max(preset.depths))
 
 
 @pytest.mark.parametrize("name", trained_networks.NAMES)
@@ -26,7 +26,7 @@ def test_the_papers_stop_rule_does_not_fire_on_the_plateau_that_deep_networks_st
     examples = trained_networks.regression_examples(few, generator)
     stack, recipe = trained_networks.initial_networks(few, generator)
     start = ensemble.losses(stack, SquaredError(), examples)
-    end = trained_networks._train(few, stack, examples, recipe, generator)
+    end = trained_networks.train(few, stack, examples, recipe, generator)
     assert (end.loss <= (1 - 10 * point.training.improvement) * start).all()  # far from firing
     assert not end.done.any() and not end.diverged.any()
 
@@ -40,7 +40,7 @@ def test_the_slow_rate_is_that_of_deep_linear_networks_with_one_input_alone():
     }
     assert rates.pop((17, "SP")) == 1e-3
     assert set(rates.values()) == {1e-2}
-    assert deep._point(papers[17], "SP", 2).training.learning_rate == 1e-2
+    assert deep.point_of(papers[17], "SP", 2).training.learning_rate == 1e-2
 
 
 def deep_record(figure, last, other, weights, frobenius=0.0):

@@ -13,7 +13,7 @@ from .records import FIGURES, record_of, verdicts
 
 def test_orthogonal_weights_and_decorrelated_data_have_the_pair_of_theory(generator):
     examples = data.decorrelated(20, 4, generator=generator, dtype=torch.float64)
-    V, w = pairs._weights("orthogonal", (4, 7, 1), generator)
+    V, w = pairs.initial_weights("orthogonal", (4, 7, 1), generator)
     closed = theory.paired_outliers(w[0], V, examples.x, examples.y[:, 0])
     spectra = theory.linear_spectra([V[None], w[None]], examples.x[None], examples.y[None])
     found = pairs.gaps(spectra, 4, torch.ones(1, dtype=torch.float64))
@@ -74,11 +74,11 @@ def test_one_input_is_left_out_only_where_two_linear_layers_have_its_pair_exactl
 
 
 def test_labels_of_a_logarithmic_axis_keep_their_distance():
-    assert pairs._spaced(np.array([1, 2, 4])) == ["1", "2", "4"]
-    assert pairs._spaced(np.array([1, 2, 3, 4, 6, 8, 10, 20, 50, 100, 150])) == [
+    assert pairs.axis_labels(np.array([1, 2, 4])) == ["1", "2", "4"]
+    assert pairs.axis_labels(np.array([1, 2, 3, 4, 6, 8, 10, 20, 50, 100, 150])) == [
         "1", "", "3", "", "6", "", "10", "20", "50", "", "150",
     ]  # fmt: skip
-    assert pairs._spaced(np.array([3])) == ["3"]
+    assert pairs.axis_labels(np.array([3])) == ["3"]
 
 
 def test_a_pair_that_stands_out_is_no_unclear_one():

@@ -47,7 +47,7 @@ def test_tokens_that_only_a_later_piece_holds_are_refused_where_it_is_read():
     stream = np.zeros(2 * 10**6, dtype=np.uint16)
     stream[10**6 :] = 11
     config = replace(pretraining.TINY, corpus="tokens")
-    pretraining._check_tokens(stream, config)  # a glance does not see it
+    pretraining.check_tokens(stream, config)  # a glance does not see it
     with pytest.raises(FileError, match="from 0 to 11"):
         pretraining.sequences(stream, 50, 7, torch.Generator().manual_seed(0), vocabulary=config.vocabulary)
 

@@ -98,7 +98,7 @@ def test_an_eigenvalue_that_was_not_found_is_none(point, monkeypatch):
     monkeypatch.setattr(trained_networks.ensemble, "sharpness", one_missed)
     found = trained_networks.measurements(point, CPU)
     assert found["sharpness"].isnan().tolist() == [[False, True, False, False]] * 2
-    ending = trained_networks._ending(found)
+    ending = trained_networks.ending(found)
     assert ending["used"].tolist() == [3, 3] and ending["lost"].tolist() == [0.25, 0.25]
 
 

@@ -75,7 +75,7 @@ def run_pairs(config: Config, context: Context) -> dict[str, Any]:
             "Leave depth at 2; linear2026.fig3 takes any depth.",
         )
     arrays = by_data_set(partial(train, measure=pairs), config, context, name="pairs")
-    return arrays | {"num_nonzero": _count(config)}
+    return arrays | {"num_nonzero": num_nonzero(config)}
 
 
 def traces(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: Config) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def train(
     return arrays | {"epochs": np.array(epochs), "rest": np.full(len(epochs), white.rest)}
 
 
-def _count(config: Config) -> np.ndarray:
+def num_nonzero(config: Config) -> np.ndarray:
     """How many eigenvalues of G do not vanish for a small network of two layers on white inputs."""
     d0, _, d2 = config.counted
     generator = torch.Generator().manual_seed(config.seed)

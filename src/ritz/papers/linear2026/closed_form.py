@@ -108,7 +108,7 @@ def draw_random(record: Record) -> MatplotlibFigure:
     return figure
 
 
-def _count(values: np.ndarray) -> int:
+def num_nonzero(values: np.ndarray) -> int:
     """Eigenvalues that are not zero: what rounding makes of zero is below 1e-15 of the largest."""
     return int((np.abs(values) > NOT_ZERO * np.abs(values).max()).sum())
 
@@ -123,8 +123,8 @@ def _shares_of_nonzero(record: Record) -> dict[str, float]:
     """The number of eigenvalues that are not zero in units of min(d)², for equal widths and for others."""
     width, widths = record.config["width"], record.config["counted"]
     return {
-        f"all d = {width}": _count(record.arrays["measured"]) / width**2,
-        "d = " + ", ".join(map(str, widths)): _count(record.arrays["unequal"]) / min(widths) ** 2,
+        f"all d = {width}": num_nonzero(record.arrays["measured"]) / width**2,
+        "d = " + ", ".join(map(str, widths)): num_nonzero(record.arrays["unequal"]) / min(widths) ** 2,
     }
 
 
@@ -172,7 +172,7 @@ def _solution(
 ) -> tuple[float, float]:
     """α_max, and the sharpness of a balanced network that fits one-hot labels without an error."""
     generator = torch.Generator().manual_seed(config.seed)
-    Y = _labels(config.num_classes, alpha, num_examples)
+    Y = one_hot_labels(config.num_classes, alpha, num_examples)
     extra = torch.randn(len(Y), config.num_inputs - config.num_classes, generator=generator, dtype=torch.float64)
     turned = torch.cat([Y, extra], 1) @ init.orthogonal(config.num_inputs, config.num_inputs, generator=generator)
     X = data.whiten_by_qr(turned, config.sigma_x)  # holds the labels in its span: the loss can be zero
@@ -186,7 +186,7 @@ def _solution(
     return float(Y.sum(0).max()) / len(Y), float(top.values[0])
 
 
-def _labels(num_classes: int, alpha: float, num_examples: int) -> Float[Tensor, "N K"]:
+def one_hot_labels(num_classes: int, alpha: float, num_examples: int) -> Float[Tensor, "N K"]:
     """One-hot rows, the share α of class 0 and the rest in equal parts, as far as whole numbers go."""
     first = round(alpha * num_examples)
     y = torch.cat([torch.zeros(first), 1 + torch.arange(num_examples - first) % (num_classes - 1)])

@@ -99,8 +99,8 @@ def _kind(config: Config, variant: Variant) -> tuple[str, bool, str]:
     return config.activation, raw, "" if config.activation == "linear" else variant.inputs
 
 
-def _white(config: Config, group: list[Variant], sets: Regressions, file: Path | None) -> Arrays:
-    """Linear networks on white inputs; where two whitenings are one, so are their networks."""
+def train_white(config: Config, group: list[Variant], sets: Regressions, file: Path | None) -> Arrays:
+    """Train linear networks on white inputs; where two whitenings are one, so are their networks."""
     kinds: list[Whitening] = [variant.inputs for variant in group if variant.inputs != "raw"]
     by_kind = [data.whitenings(X, Y, config.sigma_x, kinds) for X, Y in sets]
     cases = [(variant.start, whites[variant.inputs]) for variant in group for whites in by_kind]
@@ -193,7 +193,7 @@ def _tanh_network(config: Config, variant: Variant, x: Tensor) -> nn.Module:
 
 
 _TRAINERS: dict[tuple[str, bool], Callable[[Config, list[Variant], Regressions, Path | None], Arrays]] = {
-    ("linear", False): _white,
+    ("linear", False): train_white,
     ("linear", True): _raw,
     ("tanh", False): _tanh,
     ("tanh", True): _tanh,

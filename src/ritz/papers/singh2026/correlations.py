@@ -62,19 +62,19 @@ def _summary(point: NetworkPoint, raw: trained_networks.Raw) -> dict[str, torch.
     result = {"norms": coefficients(sharpness, norms), "alignments": coefficients(sharpness, raw["alignments"])}
     if point.activation == "linear":
         result["trace_norms"] = coefficients(raw["trace"], norms)
-        result["trace_error"] = _trace_error(point, raw["trace"], norms)
-        result["above"] = _above(sharpness, raw["bound"])
+        result["trace_error"] = trace_error(point, raw["trace"], norms)
+        result["above"] = share_above(sharpness, raw["bound"])
     return result
 
 
-def _trace_error(point: NetworkPoint, trace: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
+def trace_error(point: NetworkPoint, trace: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
     """|tr H / D(‖W₁‖_F² + ‖W₂‖_F²) - 1|, the largest of all networks; NaN for NTP, whose layers have multipliers."""
     if point.parametrization == "NTP":
         return torch.full_like(trace[:, 0], torch.nan)
     return trained_networks.highest((trace / (point.widths[0] * norms[:, :, FROBENIUS].sum(1)) - 1).abs())
 
 
-def _above(sharpness: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+def share_above(sharpness: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
     """The share of the networks whose sharpness is known that have at least the bound, but for the solver's error."""
     finite = sharpness.isfinite()
     return ((sharpness >= (1 - trained_networks.TOLERANCE) * bound) & finite).sum(-1) / finite.sum(-1)

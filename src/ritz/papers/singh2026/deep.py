@@ -52,14 +52,15 @@ class Config:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Correlation coefficients, as arrays of parametrisation × depth × stage × layer × norm, NaN beyond the depth."""
-    points = [_point(config, name, depth) for name in NAMES for depth in config.depths]
+    points = [point_of(config, name, depth) for name in NAMES for depth in config.depths]
     shape, label = (len(NAMES), len(config.depths)), f"deep {config.activation} networks"
     return trained_networks.sweep_arrays(
         points, partial(_summary, deepest=max(config.depths)), context, shape=shape, name=label
     )
 
 
-def _point(config: Config, name: Name, depth: int) -> NetworkPoint:
+def point_of(config: Config, name: Name, depth: int) -> NetworkPoint:
+    """The networks of a parametrisation and depth, with the learning rate that they are trained at."""
     slow = depth >= config.deep_from and name != "NTP"
     training = replace(config.training, learning_rate=config.deep_rate) if slow else config.training
     return NetworkPoint(name, (config.size, *[config.width] * (depth - 1), config.size), config.activation, training)

@@ -111,7 +111,7 @@ def _spectra(point: PairPoint, count: int, generator: torch.Generator, device: t
     draw = data.decorrelated if point.kind == "decorrelated" else data.normalized
     sets = [draw(point.examples, point.inputs, generator=generator, dtype=torch.float64) for _ in range(count)]
     X, y = (torch.stack(part).to(device) for part in zip(*sets, strict=True))
-    layers = [_weights(point.start, widths, generator) for _ in range(count)]
+    layers = [initial_weights(point.start, widths, generator) for _ in range(count)]
     if point.activation == "relu" and point.depth > 2:
         networks = [_network(widths, weights, generator) for weights in layers]
         stack = ensemble.Ensemble.of(networks, device=device)
@@ -126,7 +126,7 @@ def _network(widths: tuple[int, ...], weights: list[Tensor], generator: torch.Ge
     return models.mlp(widths, generator=generator, bias=False, parametrization=weights, dtype=torch.float64)
 
 
-def _weights(start: Start, widths: tuple[int, ...], generator: torch.Generator) -> list[Tensor]:
+def initial_weights(start: Start, widths: tuple[int, ...], generator: torch.Generator) -> list[Tensor]:
     """Orthonormal columns or rows in every layer, or PyTorch's default, which D.1.3 calls standard."""
     draw = init.orthogonal if start == "orthogonal" else init.kaiming_uniform
     return [draw(after, before, generator=generator) for before, after in pairwise(widths)]
@@ -166,7 +166,7 @@ def _draw(record: Record, shown: Settings) -> Picture:
             draw_band(ax, D, *half, colour=plot.COLOURS[colour], alpha=0.15, **look)
         ax.set(xscale="log", yscale="log", xlabel="inputs D")
         write_title(ax, f"{STARTS[start]}, {KINDS[kind]}, m = {width}")
-        ax.set_xticks(D, labels=_spaced(D))
+        ax.set_xticks(D, labels=axis_labels(D))
         ax.minorticks_off()
     for ax in axes[:: len(shown)]:
         ax.set_ylabel("|λᵢ + λⱼ - tr H/D|")
@@ -174,7 +174,7 @@ def _draw(record: Record, shown: Settings) -> Picture:
     return figure
 
 
-def _spaced(D: np.ndarray) -> list[str]:
+def axis_labels(D: np.ndarray) -> list[str]:
     """Labels of a logarithmic axis, without those that would run into the one after."""
     labels, last = [str(D[-1])], D[-1]
     for number in D[-2::-1]:

@@ -104,7 +104,7 @@ def token_stream(config: Config, data_dir: Path | None) -> Integer[np.ndarray, "
         stream = _walk(config.vocabulary, 50 * config.context)
     else:
         stream = _file_of_tokens(config.tokens)
-    _check_tokens(stream, config)
+    check_tokens(stream, config)
     return stream
 
 
@@ -143,7 +143,8 @@ def _file_of_tokens(path: str) -> Integer[np.ndarray, " N"]:
     return stream
 
 
-def _check_tokens(stream: np.ndarray, config: Config) -> None:
+def check_tokens(stream: np.ndarray, config: Config) -> None:
+    """Refuse what is not one long row of tokens that the model knows, by a glance at the first million."""
     if stream.ndim != 1 or stream.dtype.kind not in "iu" or len(stream) <= config.context:
         raise FileError(
             f"The tokens are {stream.dtype} of shape {stream.shape}.",

@@ -89,7 +89,7 @@ def measurements(point: NetworkPoint, device: torch.device) -> dict[str, Any]:
     networks, recipe = initial_networks(point, generator)
     networks = networks.to(device)
     start = _measures(point, networks, examples, recipe)
-    end = _train(point, networks, examples, recipe, generator)
+    end = train(point, networks, examples, recipe, generator)
     finish = _measures(point, networks, examples, recipe, end.diverged)
     states = {"finished": (end.done & ~end.diverged).cpu(), "diverged": end.diverged.cpu()}
     return {"epochs": end.epoch, **states, **{name: torch.stack([start[name], finish[name]]) for name in start}}
@@ -118,7 +118,7 @@ def regression_examples(point: NetworkPoint, generator: torch.Generator) -> Exam
     return data.teacher(teacher, point.training.examples, D, noise=point.training.noise, generator=generator)
 
 
-def _train(
+def train(
     point: NetworkPoint, networks: Ensemble, examples: Examples, recipe: Parametrization, generator: torch.Generator
 ) -> Pause[Any, Any]:
     """Train in place by SGD, a tenth of the rate wherever the loss stops to improve; how it ended."""
@@ -224,11 +224,11 @@ def sweep_arrays(
     result = []
     for point, record in zip(points, records, strict=True):
         raw = {key: torch.as_tensor(array) for key, array in record.arrays.items()}
-        result.append({"epochs": torch.tensor(record.scalars["epochs"]), **_ending(raw), **summary(point, raw)})
+        result.append({"epochs": torch.tensor(record.scalars["epochs"]), **ending(raw), **summary(point, raw)})
     return {key: torch.stack([one[key] for one in result]).unflatten(0, shape) for key in result[0]}
 
 
-def _ending(raw: Raw) -> dict[str, Tensor]:
+def ending(raw: Raw) -> dict[str, Tensor]:
     """What tells whether the networks of a point were trained and measured."""
     finite = raw["sharpness"].isfinite()
     return {
