@@ -15,6 +15,7 @@ from ritz.checks import deviation, linear2026
 from ritz.checks.draws import normal
 from ritz.checks.oracles import dense_gauss_newton, dense_hessian, squared_error
 from ritz.errors import ArgumentError, RitzError
+from tests.shapes import unchecked
 
 CHECKS = {check.result: check for check in linear2026.CHECKS}
 seeds = st.integers(0, 2**32 - 1)
@@ -69,7 +70,8 @@ def diagonal_networks(draw):
 @patient
 @given(seeds)
 def test_closed_form_is_the_dense_hessian(check, seed):
-    assert deviation(check, check.draw(seeded(seed))).small
+    with unchecked():
+        assert deviation(check, check.draw(seeded(seed))).small
 
 
 DEGENERATE = [
@@ -88,13 +90,15 @@ def test_degenerate_case(check, name):
 @patient
 @given(inputs=small_regressions())
 def test_small_whole_numbers_hit_every_degeneracy(result, inputs):
-    assert deviation(CHECKS[result], inputs).small
+    with unchecked():
+        assert deviation(CHECKS[result], inputs).small
 
 
 @patient
 @given(inputs=diagonal_networks())
 def test_aligned_networks_of_whole_numbers_hit_every_degeneracy(inputs):
-    assert deviation(CHECKS["aligned layers"], inputs).small
+    with unchecked():
+        assert deviation(CHECKS["aligned layers"], inputs).small
 
 
 def test_a_hidden_width_of_a_hundred_thousand_never_forms_a_matrix():

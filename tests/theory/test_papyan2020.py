@@ -14,6 +14,7 @@ from ritz.checks.draws import normal
 from ritz.checks.oracles import dense_hessian
 from ritz.errors import ArgumentError
 from ritz.theory.logistic_regression import class_curvatures
+from tests.shapes import unchecked
 
 CHECKS = {check.result: check for check in papyan2020.CHECKS}
 seeds = st.integers(0, 2**32 - 1)
@@ -33,7 +34,8 @@ def real(*numbers):
 @patient
 @given(seeds)
 def test_closed_form_is_the_expected_fisher_matrix(check, seed):
-    assert deviation(check, check.draw(seeded(seed))).small
+    with unchecked():
+        assert deviation(check, check.draw(seeded(seed))).small
 
 
 DEGENERATE = [
