@@ -11,7 +11,7 @@ demo: $(READY)
 	$(BIN)/ritz demo
 
 test: lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check
