@@ -68,7 +68,7 @@ def test_gauss_newton_of_a_small_network_has_all_its_zeros(generator):
     A = ritz.gauss_newton(ritz.Risk(model, ritz.CrossEntropy(), [(x[:6], y[:6]), (x[6:], y[6:])]))
     truth = torch.linalg.eigvalsh(A.dense())
     pairs = eigenpairs(A, 10, which="both", generator=generator)
-    assert_close(pairs.values, expected(truth, 10, "both"), atol=1e-10 * float(truth[-1]), rtol=0)
+    assert_close(pairs.values, expected(truth, 10, "both"), atol=1e-6 * float(truth[-1]), rtol=0)
 
 
 def test_sizes_below_five_hundred_are_exact_unless_less_is_allowed(generator):
