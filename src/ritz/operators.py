@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import progress
-from .engine import CurvatureProduct, Path, candidates, paths
+from .engine import CurvatureProduct, Info, Path, candidates, paths
 from .errors import ArgumentError
 from .risk import Risk
 from .spectrum import Eigenpairs
@@ -43,6 +43,9 @@ class Operator:
     dtype: torch.dtype
     device: torch.device
     factor: Float[Tensor, "n r"] | None = None  # A = U Uᵀ, where that is known
+    inverse: Callable[[float], Operator] | None = None  # damping λ ↦ (A + λ)⁻¹, where that is known
+    inform: Callable[[], Info] | None = None  # what `info` tells, where products have something to tell
+    room: Callable[[], float] | None = None  # bytes that a solver may take beside the products; None: no limit is known
 
     def __post_init__(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):
@@ -63,11 +66,11 @@ class Operator:
     def __add__(self, other: Operator | Scalar) -> Operator:
         if isinstance(other, Operator):
             self._check_same_space(other)
-            return replace(self, matmat=lambda V: self @ V + other @ V, factor=None)
+            return self._changed(lambda V: self @ V + other @ V)
         if not _is_scalar(other):
             return NotImplemented
         shift = _finite(other)
-        return replace(self, matmat=lambda V: self @ V + shift * V, factor=None)
+        return self._changed(lambda V: self @ V + shift * V)
 
     __radd__ = __add__
 
@@ -85,7 +88,7 @@ class Operator:
             return NotImplemented
         scale = _finite(scalar)
         factor = self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None
-        return replace(self, matmat=lambda V: scale * (self @ V), factor=factor)
+        return self._changed(lambda V: scale * (self @ V), factor)
 
     __rmul__ = __mul__
 
@@ -93,6 +96,14 @@ class Operator:
         if not _is_scalar(scalar):
             return NotImplemented
         return self * (1.0 / float(scalar) if scalar else math.inf)
+
+    @property
+    def info(self) -> Info | None:
+        """How products are computed and how far they may be off; None where nothing is known.
+
+        Asking before the first product makes the choice that the first product would.
+        """
+        return self.inform() if self.inform is not None else None
 
     def dense(self) -> Float[Tensor, "n n"]:
         """The matrix itself, from n products. For tests and small models."""
@@ -164,6 +175,10 @@ class Operator:
         operator = Operator(product, wrapped.shape[0], dtype, torch.device("cpu"))
         _check_symmetry(operator)
         return operator
+
+    def _changed(self, matmat: Callable[[Tensor], Tensor], factor: Tensor | None = None) -> Operator:
+        """Another matrix in the same space, made of this one's products."""
+        return replace(self, matmat=matmat, factor=factor, inverse=None)
 
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):
@@ -275,7 +290,7 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operato
     def project(V: Tensor) -> Tensor:
         return V - Q @ (Q.T @ V)
 
-    return replace(A, matmat=lambda V: project(A @ project(V)), factor=None)
+    return replace(A, matmat=lambda V: project(A @ project(V)), factor=None, inverse=None)
 
 
 def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Float[Tensor, "n k"]:
@@ -318,7 +333,7 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
             "Pass the diagonal of a positive preconditioner, such as Adam's 1 / (sqrt(v) + eps).",
         )
     root = diagonal.sqrt()[:, None]
-    return replace(A, matmat=lambda V: root * (A @ (root * V)), factor=None)
+    return replace(A, matmat=lambda V: root * (A @ (root * V)), factor=None, inverse=None)
 
 
 def hessian(risk: Risk) -> Operator:
