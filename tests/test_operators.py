@@ -220,6 +220,73 @@ def test_a_preconditioner_without_a_root_is_refused(bad, symmetric):
         ritz.preconditioned(Operator.from_matrix(symmetric()), d)
 
 
+# Inverses -------------------------------------------------------------------------------------------------------------
+
+
+def invertible(generator):
+    """Operators whose inverse is known, of every kind and as the algebra makes them, with a damping for each."""
+    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
+    M, U, wide = draw(N, N), draw(N, 4), draw(N, N + 3)
+    A = Operator.from_matrix(M + M.T)
+    signed = ritz.low_rank(U, torch.tensor([2.0, -0.5, 0.0, 1.0], dtype=torch.float64))
+    return {
+        "matrix": (A, 0.1),
+        "matrix alone": (A, 0.0),
+        "low rank": (ritz.low_rank(U), 1e-3),
+        "low rank of both signs": (signed, 0.2),
+        "columns more than rows": (ritz.low_rank(wide), 0.0),
+        "columns none": (ritz.low_rank(U[:, :0]), 0.5),
+        "shifted": (ritz.low_rank(U) + 0.3, 0.0),
+        "scaled": (2.5 * ritz.low_rank(U), 0.01),
+        "negated": (1 - ritz.low_rank(U) / 50, 0.0),
+        "both": (-(3 * A - 0.7) / 2 + 0.1, 0.05),
+    }
+
+
+KINDS = [*invertible(torch.Generator().manual_seed(0))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inverses_are_those_of_the_dense_matrix(kind, generator):
+    A, damping = invertible(generator)[kind]
+    unit = torch.eye(N, dtype=torch.float64)
+    exact = torch.linalg.inv(A.dense() + damping * unit)
+    inverse = A.inverse(damping)
+    check_operator(inverse, exact, tolerance=1e-10)
+    assert_close(inverse.inverse(0.7).dense(), torch.linalg.inv(exact + 0.7 * unit), rtol=0, atol=1e-10)
+
+
+def test_what_no_formula_inverts_has_no_inverse(symmetric):
+    A = Operator.from_matrix(symmetric())
+    Q = torch.eye(N, 2, dtype=torch.float64)
+    risk = ritz.Risk(torch.nn.Linear(2, 1), ritz.SquaredError(), (torch.eye(2), torch.zeros(2, 1)))
+    for operator in (A + A, 0 * A, ritz.deflated(A, Q), ritz.preconditioned(A, Q[:, 0]), ritz.hessian(risk) + 1):
+        assert operator.inverse is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_singular_matrix_is_not_inverted_and_the_way_out_works(dtype, generator):
+    U = torch.randn(N, 4, generator=generator, dtype=dtype)
+    values = torch.tensor([2.0, -1.0, 1.0, 1.0], dtype=dtype)
+    matrix = torch.diag(torch.arange(N, dtype=dtype))
+    for A, damping in [
+        (ritz.low_rank(U), 0.0),
+        (ritz.low_rank(torch.linalg.qr(U).Q, values), 1.0),
+        (Operator.from_matrix(matrix), -3.0),
+        (Operator.from_matrix(matrix), -1e-30),
+        (Operator.from_matrix(0 * matrix), 0.0),
+    ]:
+        with pytest.raises(ArgumentError, match="singular") as error:
+            A.inverse(damping)
+        enough = float(error.value.ways_out[0].split()[-3])
+        product = (A + enough) @ A.inverse(enough).dense()
+        assert_close(product, torch.eye(N, dtype=dtype), rtol=0, atol=2e4 * torch.finfo(dtype).eps)
+    with pytest.raises(ArgumentError, match="singular"):
+        (2 * Operator.from_matrix(matrix) - 4).inverse(0.0)
+    with pytest.raises(ArgumentError, match="nan"):
+        ritz.low_rank(U).inverse(float("nan"))
+
+
 # In and out -----------------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Scalar = int | float | np.number | Tensor  # a tensor without dimensions
 COLUMNS = 64  # of a matrix multiplied at a time
+SINGULAR = 16  # roundings of the largest eigenvalue, below which another is not told from zero
 ASYMMETRY = 1e-5  # |uᵀAv - vᵀAu| / ‖u‖‖Av‖: above the rounding of float32 products, far below 1/√n of a real one
 
 
@@ -69,8 +70,9 @@ class Operator:
             return self._changed(lambda V: self @ V + other @ V)
         if not _is_scalar(other):
             return NotImplemented
-        shift = _finite(other)
-        return self._changed(lambda V: self @ V + shift * V)
+        shift, known = _finite(other), self.inverse
+        inverse = None if known is None else lambda damping: known(damping + shift)
+        return self._changed(lambda V: self @ V + shift * V, inverse=inverse)
 
     __radd__ = __add__
 
@@ -86,9 +88,10 @@ class Operator:
     def __mul__(self, scalar: Scalar) -> Operator:
         if not _is_scalar(scalar):
             return NotImplemented
-        scale = _finite(scalar)
+        scale, known = _finite(scalar), self.inverse
         factor = self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None
-        return self._changed(lambda V: scale * (self @ V), factor)
+        inverse = None if known is None or not scale else lambda damping: known(damping / scale) / scale
+        return self._changed(lambda V: scale * (self @ V), factor, inverse)
 
     __rmul__ = __mul__
 
@@ -140,7 +143,13 @@ class Operator:
                 "Operators are real, in float32 or float64.",
                 "Convert it: matrix.double().",
             )
-        operator = Operator(lambda V: matrix @ V, len(matrix), matrix.dtype, matrix.device)
+        operator = Operator(
+            lambda V: matrix @ V,
+            len(matrix),
+            matrix.dtype,
+            matrix.device,
+            inverse=lambda damping: _solved(matrix, damping),
+        )
         asymmetry = float((matrix - matrix.T).abs().max()) if len(matrix) else 0.0
         scale = float(matrix.abs().max()) if len(matrix) else 0.0
         if not asymmetry <= 100 * torch.finfo(matrix.dtype).eps * len(matrix) * scale:
@@ -176,9 +185,14 @@ class Operator:
         _check_symmetry(operator)
         return operator
 
-    def _changed(self, matmat: Callable[[Tensor], Tensor], factor: Tensor | None = None) -> Operator:
+    def _changed(
+        self,
+        matmat: Callable[[Tensor], Tensor],
+        factor: Tensor | None = None,
+        inverse: Callable[[float], Operator] | None = None,
+    ) -> Operator:
         """Another matrix in the same space, made of this one's products."""
-        return replace(self, matmat=matmat, factor=factor, inverse=None)
+        return replace(self, matmat=matmat, factor=factor, inverse=inverse)
 
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):
@@ -230,6 +244,26 @@ def _finite(scalar: Scalar) -> float:
     return float(scalar)
 
 
+def reciprocal(values: Float[Tensor, "..."], damping: float) -> Float[Tensor, "..."]:
+    """1 / (λᵢ + damping) for all eigenvalues of a matrix, unless it is singular to rounding."""
+    inverse = 1 / (values + _finite(damping))
+    steepest, largest = (float(v.abs().amax()) if v.numel() else 0.0 for v in (inverse, values))
+    if steepest * largest < 1 / (SINGULAR * torch.finfo(values.dtype).eps):
+        return inverse
+    enough = (0.01 * largest or 1.0) - 1.1 * min(0.0, float(values.min()))
+    raise ArgumentError(
+        f"A + {damping:g} was to be inverted; of the eigenvalues of A, up to {largest:.3g}, one is {-damping:g}.",
+        "It is singular, or so near to it that rounding would decide the result.",
+        f"Pass a larger damping: for A itself, {enough:.3g} is enough.",
+    )
+
+
+def _solved(matrix: Float[Tensor, "n n"], damping: float) -> Operator:
+    values, vectors = torch.linalg.eigh(matrix)
+    inverse = (vectors * reciprocal(values, damping)) @ vectors.T
+    return Operator.from_matrix((inverse + inverse.T) / 2)
+
+
 def _check_symmetry(A: Operator) -> None:
     V = torch.randn(A.size, 2, generator=torch.Generator().manual_seed(0), dtype=A.dtype)
     AV = A @ V
@@ -254,7 +288,8 @@ def _check_square(shape: tuple[int, ...]) -> None:
 def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None) -> Operator:
     """The low-rank operator U diag(values) Uᵀ; without values, U Uᵀ.
 
-    Its `factor` is known where the values are non-negative, so that it can be projected out exactly.
+    Its `factor` is known where the values are non-negative, so that it can be projected out exactly. Its `inverse` is
+    that of Woodbury, written in eigenvectors: (A + λ)⁻¹ = 1/λ - Q diag(sᵢ / λ(sᵢ + λ)) Qᵀ.
 
     >>> low_rank(torch.tensor([[1.0], [2.0]])).dense()
     tensor([[1., 2.],
@@ -271,7 +306,16 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
     factor: Tensor | None = U
     if values is not None:
         factor = U * values.sqrt() if bool((values >= 0).all()) else None
-    return Operator(lambda V: scaled @ (U.T @ V), len(U), U.dtype, U.device, factor)
+
+    def inverse(damping: float) -> Operator:
+        Q, R = torch.linalg.qr(U)
+        s, W = torch.linalg.eigh(R @ (R if values is None else R * values).T)
+        if len(s) == len(U):  # nothing is orthogonal to all columns
+            return low_rank(Q @ W, reciprocal(s, damping))
+        outside = float(reciprocal(torch.cat([s, s.new_zeros(1)]), damping)[-1])
+        return low_rank(Q @ W, -s * outside / (s + damping)) + outside
+
+    return Operator(lambda V: scaled @ (U.T @ V), len(U), U.dtype, U.device, factor, inverse)
 
 
 def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operator:
