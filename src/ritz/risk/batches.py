@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from ..errors import DataError
@@ -16,20 +17,29 @@ Inputs = Tensor | dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: inputs as a tensor, or as a dict for `model(**inputs)`, and their targets."""
+    """One batch: inputs as a tensor, or as a dict for `model(**inputs)`, and their targets.
+
+    The key of an example is its index in the data of this rank, in whatever batch it comes; what is made for a moment
+    only has none.
+    """
 
     inputs: Inputs
     targets: Tensor
+    keys: Int64[Tensor, " N"] = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """The batch on another device, floating-point inputs and targets in the given precision."""
-        return Batch(_moved(self.inputs, device, dtype), _moved(self.targets, device, dtype))
+        return Batch(
+            _moved(self.inputs, device, dtype),
+            _moved(self.targets, device, dtype),
+            self.keys.to(device, non_blocking=True),
+        )
 
     def rows(self, which: slice | Tensor) -> Batch:
         """Some examples of the batch: a slice, or the indices to take."""
-        if isinstance(self.inputs, dict):
-            return Batch({name: x[which] for name, x in self.inputs.items()}, self.targets[which])
-        return Batch(self.inputs[which], self.targets[which])
+        inputs = self.inputs
+        some = {name: x[which] for name, x in inputs.items()} if isinstance(inputs, dict) else inputs[which]
+        return Batch(some, self.targets[which], self.keys[which])
 
     def first(self, count: int) -> Batch:
         """The first examples of the batch."""
@@ -38,9 +48,9 @@ class Batch:
     def channels_last(self) -> Batch:
         """The batch with images stored channels-last; the same numbers in another order of memory."""
         move = lambda x: x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
-        if isinstance(self.inputs, dict):
-            return Batch({name: move(x) for name, x in self.inputs.items()}, self.targets)
-        return Batch(move(self.inputs), self.targets)
+        inputs = self.inputs
+        moved = {name: move(x) for name, x in inputs.items()} if isinstance(inputs, dict) else move(inputs)
+        return replace(self, inputs=moved)
 
     def tensors(self) -> list[Tensor]:
         """Every tensor of the batch."""
@@ -105,10 +115,10 @@ def joined(batches: list[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
     first = batches[0].inputs
-    targets = torch.cat([batch.targets for batch in batches])
+    targets, keys = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("targets", "keys"))
     if isinstance(first, dict):
-        return Batch({name: torch.cat([b.inputs[name] for b in batches]) for name in first}, targets)  # type: ignore
-    return Batch(torch.cat([batch.inputs for batch in batches]), targets)  # type: ignore[misc]
+        return Batch({name: torch.cat([b.inputs[name] for b in batches]) for name in first}, targets, keys)  # type: ignore
+    return Batch(torch.cat([batch.inputs for batch in batches]), targets, keys)  # type: ignore[misc]
 
 
 def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

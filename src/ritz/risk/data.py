@@ -43,10 +43,12 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
 
 def _one_pass(source: Iterable[Any], device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:
     """One pass; it begins with the first batch and not with this call, for to begin moves a loader's random state."""
+    count = 0
     for number, item in enumerate(source):
-        batch = _batch(item, number).to(device, dtype)
+        batch = _batch(item, number)
         if len(batch):
-            yield batch
+            yield replace(batch, keys=torch.arange(count, count + len(batch))).to(device, dtype)
+        count += len(batch)
 
 
 def _undisturbed(batches: Iterator[Batch], device: torch.device, generator: torch.Generator | None) -> Iterator[Batch]:

@@ -85,7 +85,7 @@ class PartProducts:
                 columns = _reverse_twice(self.risk, leaves, z, rows)
             except RuntimeError:  # an operation without a double backward
                 columns = _forward_mode(self.risk, batch, rows)
-        dim = self.risk.loss.class_dim % z.ndim  # type: ignore[attr-defined]
+        dim = self.risk.loss.class_dim % z.ndim
         return columns.movedim(dim + 1, -1).reshape(len(rows), -1, z.shape[dim]).double()
 
 

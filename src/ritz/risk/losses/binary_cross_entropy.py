@@ -60,9 +60,15 @@ class BinaryCrossEntropy(Loss):
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
         diagonal = self._diagonal(z, y)
-        if bool((diagonal < 0).any()):
-            raise not_convex(float(diagonal.min()))
+        _check_convex(diagonal)
         return torch.diag_embed(term_rows(diagonal).sqrt())
+
+    def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
+        """√a (σ - b), with a the mass of the entry and b = 1 with probability σ: the gradient for a would-be label."""
+        mass = torch.add(*self._coefficients(z, y))
+        _check_convex(mass)
+        positive = uniform.flatten()[: z.numel()].view(z.shape) < z.double().sigmoid()
+        return mass.sqrt() * torch.where(positive, -(-z).sigmoid(), z.sigmoid())
 
     def check(self, z: Outputs, y: Targets) -> None:
         if z.shape != y.shape:
@@ -87,3 +93,8 @@ class BinaryCrossEntropy(Loss):
     def _diagonal(self, z: Tensor, y: Tensor) -> Tensor:
         positive, negative = self._coefficients(z, y)
         return (positive + negative) * z.sigmoid() * (-z).sigmoid()
+
+
+def _check_convex(diagonal: Tensor) -> None:
+    if bool((diagonal < 0).any()):
+        raise not_convex(float(diagonal.min()))

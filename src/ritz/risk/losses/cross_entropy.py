@@ -79,6 +79,21 @@ class CrossEntropy(Loss):
             raise not_convex(float(mass.min()))
         return mass.sqrt()[:, None, None] * p.sqrt()[:, :, None] * complement_of_root(p)
 
+    def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
+        """√a (p - e_c), with c drawn from p: the gradient for a would-be label; one number for each term."""
+        mass, p = self.masses(z, y), self._rows(z).softmax(-1)
+        if bool((mass < 0).any()):
+            raise not_convex(float(mass.min()))
+        heights = p.double().cumsum(-1)
+        level = uniform.flatten()[: len(p), None].to(heights) * heights[:, -1:]
+        label = torch.searchsorted(heights, level).clamp_(max=p.shape[-1] - 1)
+        others = p.scatter(-1, label, 0.0)  # the entries sum to zero: p - 1 would be rounding where a network is sure
+        error = others.scatter(-1, label, -others.sum(-1, keepdim=True))
+        return self._restore(mass.sqrt()[:, None] * error, z)
+
+    def num_uniforms(self, z: Outputs) -> int:
+        return z.numel() // z.shape[self.class_dim]
+
     def masses(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         """a of every term, whose Hessian is a (diag(p) - p pᵀ): one, but for class weights and ignored labels."""
         return self._coefficients(z, y).sum(-1)

@@ -36,6 +36,7 @@ class Loss(ABC):
     """
 
     reduction: Reduction
+    class_dim: int = -1  # the dimension of z along which a term runs
 
     @abstractmethod
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
@@ -61,9 +62,27 @@ class Loss(ABC):
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K r"]:
         """S with S Sᵀ = ∂²tᵢ/∂zᵢ², a K × r block for each term."""
 
+    def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
+        """A random u for each term with E[u uᵀ] = ∂²tᵢ/∂zᵢ²: its square root times random signs.
+
+        It is made of the first `num_uniforms(z)` of the given numbers, which are uniform in (0, 1); those of an example
+        stand where the example does.
+        """
+        root = self.square_root(z, y)
+        signs = (self._rows_of(uniform, z)[:, : root.shape[-1]] - 0.5).sign().to(root)
+        return restored((root * signs[:, None]).sum(-1), z, self.class_dim)
+
+    def num_uniforms(self, z: Outputs) -> int:
+        """How many random numbers `sampled_gradient` needs for these outputs: as many for each example."""
+        return z.numel()
+
     @abstractmethod
     def check(self, z: Outputs, y: Targets) -> None:
         """Raise a `DataError` where outputs and targets do not fit together."""
+
+    def _rows_of(self, uniform: Tensor, z: Tensor) -> Tensor:
+        """The first of the given numbers as rows of terms, like those of the outputs."""
+        return class_rows(uniform.flatten()[: z.numel()].view(z.shape), self.class_dim)
 
 
 def on_device(loss: Loss, device: torch.device) -> Loss:
@@ -79,6 +98,16 @@ def on_device(loss: Loss, device: torch.device) -> Loss:
 def term_rows(values: Tensor) -> Tensor:
     """Values as rows of outputs, one per term; a 1-d output has one column."""
     return values[:, None] if values.ndim == 1 else values.reshape(-1, values.shape[-1])
+
+
+def class_rows(values: Tensor, class_dim: int) -> Tensor:
+    """Values as rows of outputs, one per term, where a term runs along the given dimension."""
+    return term_rows(values if values.ndim == 1 else values.movedim(class_dim, -1))
+
+
+def restored(rows: Tensor, z: Tensor, class_dim: int) -> Tensor:
+    """Rows of terms in the shape of the outputs."""
+    return rows.view_as(z) if z.ndim == 1 else rows.reshape(z.movedim(class_dim, -1).shape).movedim(-1, class_dim)
 
 
 def unit_weights(z: Tensor, elementwise: bool) -> Tensor:

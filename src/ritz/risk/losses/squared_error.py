@@ -51,6 +51,11 @@ class SquaredError(Loss):
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
         return torch.diag_embed(torch.full_like(term_rows(z), self._factor**0.5))
 
+    def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
+        """Normal numbers, whose variance is the second derivative."""
+        normal = torch.special.ndtri(uniform.flatten()[: z.numel()].double())
+        return self._factor**0.5 * normal.to(z).view(z.shape)
+
     def check(self, z: Outputs, y: Targets) -> None:
         if z.shape != y.shape:
             raise misfit(z, y, ENTRY_BY_ENTRY)
