@@ -1,33 +1,104 @@
-"""The model of a risk: a copy of its own, whose outputs must be a function of θ for each example alone."""
+"""The model of a risk: its parts under the names that they have without wrappers, copies of it, and what is refused."""
 
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
 
 
-def own_copy(model: nn.Module) -> nn.Module:
-    """The modules without their tensors, copied: train() and eval() on the user's model do not reach them.
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside of `torch.compile`, DataParallel and DistributedDataParallel."""
+    while True:
+        if isinstance(compiled := getattr(module, "_orig_mod", None), nn.Module):  # by torch.compile
+            module = compiled
+        elif isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            module = module.module
+        else:
+            return module
 
-    A model that cannot be copied deeply (a lock, an open file, an activation kept as an attribute) is copied module by
-    module, its other attributes shared.
+
+def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """As `model.named_modules()`, each once, without wrappers and without their part of the names."""
+    seen: set[int] = set()
+
+    def walk(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+        module = unwrapped(module)
+        if id(module) in seen:
+            return
+        seen.add(id(module))
+        yield prefix, module
+        for name, child in module._modules.items():
+            if child is not None:
+                yield from walk(child, f"{prefix}.{name}" if prefix else name)
+
+    return walk(model, "")
+
+
+def named_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """As `model.named_parameters()`, without what wrappers add to the names."""
+    return _named(model, "_parameters")
+
+
+def named_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """As `model.named_buffers()`, without what wrappers add to the names."""
+    return _named(model, "_buffers")
+
+
+def _named(model: nn.Module, kind: str) -> dict[str, Tensor]:
+    tensors: dict[int, tuple[str, Tensor]] = {}
+    for prefix, module in named_modules(model):
+        for name, tensor in getattr(module, kind).items():
+            if tensor is not None:
+                tensors.setdefault(id(tensor), (f"{prefix}.{name}" if prefix else name, tensor))
+    return dict(tensors.values())
+
+
+def copy_with(model: nn.Module, tensors: Mapping[int, Tensor]) -> nn.Module:
+    """A copy of the modules with other tensors, by the identity of those that they replace, and without wrappers.
+
+    Hooks that change gradients are left out: they are not part of the function. A model that cannot be copied deeply
+    (a lock, an open file) is copied module by module, its other attributes shared.
     """
-    shared = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
+    model = unwrapped(model)
+    kept = {id(value): value.detach() for module in model.modules() for value in _activations(module)}
     try:
-        return copy.deepcopy(model, shared)
+        new = copy.deepcopy(model, {**kept, **tensors})
     except Exception:
-        return _module_copy(model, {})
+        new = _module_copy(model, tensors, {})
+    for module in list(new.modules()):
+        children = {name: None if child is None else unwrapped(child) for name, child in module._modules.items()}
+        module.__dict__.update(_modules=children, **without_backward_hooks())
+    return new
 
 
-def _module_copy(module: nn.Module, copies: dict[int, nn.Module]) -> nn.Module:
+def without_backward_hooks() -> dict[str, Any]:
+    """The attributes of a module that has no hooks for its backward pass."""
+    return {"_backward_hooks": OrderedDict(), "_backward_pre_hooks": OrderedDict(), "_is_full_backward_hook": None}
+
+
+def _activations(module: nn.Module) -> Iterator[Tensor]:
+    """Results of a forward pass that a module keeps as attributes, which PyTorch cannot copy."""
+    return (value for value in vars(module).values() if isinstance(value, Tensor) and not value.is_leaf)
+
+
+def _module_copy(module: nn.Module, tensors: Mapping[int, Tensor], copies: dict[int, nn.Module]) -> nn.Module:
     if id(module) not in copies:
         copies[id(module)] = new = copy.copy(module)
-        children = {n: m and _module_copy(m, copies) for n, m in module._modules.items()}
-        new.__dict__.update(_modules=children, _parameters=dict(module._parameters), _buffers=dict(module._buffers))
+        children = {
+            name: None if child is None else _module_copy(child, tensors, copies)
+            for name, child in module._modules.items()
+        }
+        replace = lambda named: {name: tensors.get(id(tensor), tensor) for name, tensor in named.items()}
+        new.__dict__.update(
+            _modules=children, _parameters=replace(module._parameters), _buffers=replace(module._buffers)
+        )
     return copies[id(module)]
 
 
@@ -51,26 +122,56 @@ def check_model(model: Any) -> None:
             "Parameters have their names in a torch.nn.Module.",
             "Wrap the function in a Module that owns its parameters.",
         )
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+    for name, module in named_modules(model):
+        _check_script(name, module)
+    for name, tensor in {**named_parameters(model), **named_buffers(model)}.items():
         if nn.parameter.is_lazy(tensor):
             raise ModelError(
                 f"Parameter {name} is not initialised yet.",
                 "A lazy layer has no shape before its first forward pass.",
                 "Call model(inputs) once on one batch.",
             )
-    for name, module in model.named_modules():
-        if _is_random(module):
-            mode = "in train mode" if module.training else "without running statistics"
-            raise ModelError(
-                f"Module {name or '(the model itself)'} is a {type(module).__name__} {mode}.",
-                "Its output is random or depends on the other examples of the batch, so the risk is not a "
-                "function of θ alone.",
-                "Call model.eval() before the analysis.",
-                "To study train-mode batch norm on purpose, write it as a layer of your own that is deterministic.",
-            )
+    for name, module in named_modules(model):
+        _check_layer(name or "(the model itself)", module)
+
+
+def _check_script(name: str, module: nn.Module) -> None:
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(
+            f"Module {name or '(the model itself)'} was compiled by torch.jit.",
+            "It holds its parameters in a way that cannot be differentiated as a function of them.",
+            "Build it from its Python class and take over the weights: model.load_state_dict(compiled.state_dict()).",
+        )
+
+
+def _check_layer(name: str, module: nn.Module) -> None:
+    """Refuse a layer that is random, looks across the batch, or changes its own weights."""
+    if _is_random(module):
+        raise ModelError(
+            f"Module {name} is a {type(module).__name__} in train mode.",
+            "Its output is random or depends on the other examples of the batch, so the risk is not a "
+            "function of θ alone.",
+            "Call model.eval() before the analysis.",
+            "To study train-mode batch norm on purpose, write it as a layer of your own that is deterministic.",
+        )
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+        raise ModelError(
+            f"Module {name} is a {type(module).__name__} without running statistics, in evaluation mode, too.",
+            "It normalises by the mean and variance of whatever batch it sees, so that an example's output depends on "
+            "the other examples.",
+            "Build it with track_running_stats=True, let it see data in train mode once, then call model.eval().",
+            "Use a norm that looks at one example alone, such as nn.GroupNorm.",
+        )
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
+        raise ModelError(
+            f"Module {name} is a {type(module).__name__} with max_norm={module.max_norm}.",
+            "It shortens rows of its weight in every forward pass, so that θ moves while it is looked at.",
+            f"Shorten them once: weight.data.renorm_({module.norm_type}, 0, {module.max_norm}), then set "
+            "max_norm = None.",
+        )
 
 
 def _is_random(module: nn.Module) -> bool:
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return module.training or module.running_mean is None
+        return module.training
     return module.training and isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import ArgumentError, ModelError, NumericalError
+from .model import named_buffers, named_parameters
 
 
-def tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of all parameters and buffers, so that neither training nor a forward pass can move the risk."""
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return {name: tensor.detach().clone() for name, tensor in named}
+def tensors(model: nn.Module, theta: Collection[str]) -> dict[str, Tensor]:
+    """All parameters and buffers, copied unless they become part of θ, which is a copy of its own."""
+    named = {**named_parameters(model), **named_buffers(model)}
+    return {name: tensor.detach() if name in theta else tensor.detach().clone() for name, tensor in named.items()}
 
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:
     """The parameters with `requires_grad`, by name."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {name: parameter for name, parameter in named_parameters(model).items() if parameter.requires_grad}
 
 
 def matching_names(trainable: dict[str, Tensor], parameters: str | Sequence[str]) -> list[str]:

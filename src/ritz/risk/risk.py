@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from .. import progress
 from ..errors import ArgumentError, DataError
@@ -21,7 +20,9 @@ from .distributed import in_step, sum_over_ranks
 from .first_evaluation import Evaluation, evaluate, over_ranks
 from .losses import CrossEntropy, Loss, loss_from, on_device
 from .memory import memory_budget
-from .model import check_model, output_tensor, own_copy
+from .model import check_model, output_tensor
+from .network import Network
+from .original import Original
 from .parameters import matching_names, tensors, trainable
 from .precision import Precision, check_precision, numerics
 from .randomness import untouched_randomness
@@ -66,8 +67,10 @@ class Risk:
     ) -> None:
         check_model(model)
         check_precision(tangent_precision)
-        self.model, self.group, self.tangent_precision = own_copy(model), group, tangent_precision
-        self._select(tensors(model), matching_names(trainable(model), parameters))
+        self.group, self.tangent_precision = group, tangent_precision
+        names, original = matching_names(trainable(model), parameters), Original(model)
+        self._select(tensors(model, names), names)
+        self._network = Network.of(original, self._all_tensors(), names)
         self.device, self.dtype = self.theta.device, self.theta.dtype
         self.memory = memory_budget(memory, self.device)
         self.loss: Loss = on_device(loss_from(loss), self.device)
@@ -75,10 +78,16 @@ class Risk:
             self.batches: Batches = batches_from(data, self.device, self.dtype, self.memory)
             self.batches = self._in_best_layout()
         self._evaluation = self._first_evaluation()
+        self._network.settle()
 
     def __repr__(self) -> str:
         counts = f"n = {self.size:,} parameters, N = {self.num_terms:,} terms"
         return f"Risk({type(self.model).__name__}, {type(self.loss).__name__}: {counts}, R = {self.loss_value():.6g})"
+
+    @property
+    def model(self) -> nn.Module:
+        """A copy of the user's module that holds the tensors of this risk."""
+        return self._network.module
 
     @property
     def size(self) -> int:
@@ -147,6 +156,7 @@ class Risk:
         """The same risk as a function of fewer parameters, such as those of one layer."""
         risk, tensors = copy.copy(self), self._all_tensors()
         risk._select(tensors, matching_names({name: tensors[name] for name in self.shapes}, parameters))
+        risk._network = self._network.holding(risk._all_tensors(), risk.shapes)
         return risk
 
     def first(self, count: int) -> Risk:
@@ -168,6 +178,7 @@ class Risk:
         risk = copy.copy(self)
         tensors = {name: t.to(dtype) if t.is_floating_point() else t for name, t in self._all_tensors().items()}
         risk._select(tensors, list(self.shapes))
+        risk._network = self._network.holding(risk._all_tensors(), risk.shapes)
         risk.dtype, risk.batches = dtype, self.batches.to(self.device, dtype)
         risk._evaluation = risk._first_evaluation()
         return risk
@@ -175,11 +186,7 @@ class Risk:
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
-        if isinstance(batch.inputs, dict):
-            z = functional_call(self.model, tensors, (), batch.inputs)
-        else:
-            z = functional_call(self.model, tensors, (batch.inputs,))
-        return output_tensor(z)
+        return output_tensor(self._network(tensors, batch.inputs))
 
     def leaves(self) -> list[Tensor]:
         """Views of θ, one for each parameter, that autograd can differentiate with respect to."""

@@ -1,0 +1,104 @@
+"""The network of a risk: the user's model as a function of named tensors, however its forward pass reaches them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+
+from .model import copy_with, named_buffers, named_parameters
+from .original import LOCK, Original
+
+Names = Mapping[int, tuple[Tensor, str]]  # by identity: a tensor that stands for a name, kept alive
+
+
+class Network:
+    """f(θ, x), on a copy of the user's modules that holds the tensors of the risk.
+
+    Whatever is computed anew in a backward pass, as activation checkpointing does, sees these. What the copy cannot
+    carry with it (a lambda, a hook, a table of functions that close over the user's own module) still asks the user's
+    parameters and buffers; each of them is replaced, wherever it enters an operation, by the tensor of its name.
+    """
+
+    def __init__(self, module: nn.Module, original: Original | None, names: Names) -> None:
+        self.module = module
+        self._original = original  # None once it was seen that the copy has all it needs
+        self._names = names
+        self._reached = False  # whether a tensor was ever replaced
+
+    @classmethod
+    def of(cls, original: Original, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:
+        """A user's model with tensors of our own; those named in `theta` can be differentiated with respect to."""
+        module, names = _copy(original.model, tensors, theta, {})
+        return cls(module, original, names)
+
+    def holding(self, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:
+        """The same network with other tensors."""
+        module, names = _copy(self.module, tensors, theta, self._names)
+        return Network(module, self._original, names if self._original is not None else {})
+
+    def settle(self) -> None:
+        """After an evaluation of all data: look for tensors of the user's only if there were any."""
+        if not self._reached:
+            self._original, self._names = None, {}
+
+    def __call__(self, tensors: Mapping[str, Tensor], inputs: Any) -> Any:
+        """What the model returns with these parameters and buffers, run eagerly."""
+        args, options = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
+        with LOCK, _eagerly():
+            if self._original is None:
+                return functional_call(self.module, dict(tensors), args, options)
+            given = {key: tensors[name] for key, (_, name) in self._names.items()}
+            with self._original.as_it_was(), Redirected(given) as mode:
+                try:
+                    return functional_call(self.module, dict(tensors), args, options)
+                finally:
+                    self._reached |= mode.reached
+
+
+class Redirected(TorchFunctionMode):
+    """While active, some tensors are replaced by others wherever they enter an operation."""
+
+    def __init__(self, given: Mapping[int, Tensor]) -> None:
+        super().__init__()
+        self.given, self.reached = given, False
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return func(*self._replaced(args), **self._replaced(kwargs or {}))
+
+    def _replaced(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            given = self.given.get(id(value))
+            self.reached |= given is not None
+            return value if given is None else given
+        if isinstance(value, dict):
+            return {key: self._replaced(entry) for key, entry in value.items()}
+        if isinstance(value, (list, tuple)):
+            entries = [self._replaced(entry) for entry in value]
+            return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
+        return value
+
+
+def _copy(
+    module: nn.Module, tensors: Mapping[str, Tensor], theta: Collection[str], names: Names
+) -> tuple[nn.Module, Names]:
+    """The modules with these tensors, and all that stands for a name."""
+    parameters, buffers = named_parameters(module), named_buffers(module)
+    new: dict[str, Tensor] = {name: nn.Parameter(tensors[name].detach(), name in theta) for name in parameters}
+    new |= {name: tensors[name] for name in buffers}
+    before = {id(tensor): (tensor, name) for name, tensor in {**parameters, **buffers}.items()}
+    own = copy_with(module, {key: new[name] for key, (_, name) in before.items()})
+    return own, {**names, **before, **{id(tensor): (tensor, name) for name, tensor in new.items()}}
+
+
+def _eagerly() -> contextlib.AbstractContextManager[Any]:
+    """Without torch.compile, whose graphs would neither be differentiated twice nor see other parameters."""
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and to import it takes seconds
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")

@@ -1,0 +1,253 @@
+"""However a forward pass reaches its parameters, the risk is a function of them, and stays where it was built."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+import ritz
+from ritz import Risk
+from tests.risk.problem import CE, C, D, network
+from tests.risk.unchanged import everything, nothing_changes
+from tests.zoo import unequal_batches
+
+
+class Block(nn.Module):
+    """Two layers and a scale, for which there are several ways to the same function."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(D, 5), nn.Linear(5, C)
+        self.scale = nn.Parameter(torch.tensor(0.7))
+        self.register_buffer("shift", torch.linspace(-1, 1, 5))
+
+    def hidden(self, x):
+        return torch.tanh(self.scale * self.first(x) + self.shift)
+
+    def forward(self, x):
+        return self.second(self.hidden(x))
+
+
+def block(kind=Block):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return kind().double()
+
+
+def lambda_forward():
+    model = block()
+    old = model.forward
+    model.forward = lambda t: old(t)
+    return model
+
+
+class Activation(Block):
+    def __init__(self):
+        super().__init__()
+        self.act = lambda t: torch.tanh(self.scale * t + self.shift)
+
+    def forward(self, x):
+        return self.second(self.act(self.first(x)))
+
+
+class Table(Block):
+    def __init__(self):
+        super().__init__()
+        self.steps = {"hidden": self.hidden, "out": lambda h: self.second(h)}
+
+    def forward(self, x):
+        return self.steps["out"](self.steps["hidden"](x))
+
+
+class Partial(Block):
+    def __init__(self):
+        super().__init__()
+        self.step = functools.partial(Block.hidden, self)
+
+    def forward(self, x):
+        return self.second(self.step(x))
+
+
+class Listed(Block):
+    def __init__(self):
+        super().__init__()
+        self.tensors = [self.first.weight, {"bias": self.first.bias}]
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.scale * F.linear(x, self.tensors[0], self.tensors[1]["bias"]) + self.shift))
+
+
+class Uncopied(Listed):
+    """What cannot be copied deeply is copied module by module, the list shared."""
+
+    def __init__(self):
+        super().__init__()
+        self.stream = (number for number in range(3))
+
+
+def hooked():
+    model = block(Hooked)
+    model.first.register_forward_hook(lambda _, inputs, out: torch.tanh(model.scale * out + model.shift))
+    return model
+
+
+class Hooked(Block):
+    def hidden(self, x):
+        return self.first(x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = nn.GRU(2, 4, batch_first=True), nn.Linear(4, C)
+        self.run = lambda x: self.cell(x)[0][:, -1]
+
+    def forward(self, x):
+        return self.out(self.run(x.reshape(-1, 2, 2)))
+
+
+def eager(function):
+    return torch.compile(function, backend="eager")
+
+
+def compiled_forward():
+    model = block()
+    model.forward = eager(model.forward)
+    return model
+
+
+def compiled_part():
+    model = block()
+    model.first = eager(model.first)
+    return model
+
+
+def compiled_in_place():
+    model = block()
+    model.compile(backend="eager")
+    return model
+
+
+def parallel_part():
+    model = block()
+    model.first = nn.DataParallel(model.first)
+    return model
+
+
+REACHED = {
+    "a lambda as forward": lambda_forward,
+    "a lambda as activation": lambda: block(Activation),
+    "a table of methods": lambda: block(Table),
+    "a partial": lambda: block(Partial),
+    "a list of parameters": lambda: block(Listed),
+    "a list of parameters that is shared": lambda: block(Uncopied),
+    "a hook": hooked,
+    "a recurrent cell in a lambda": lambda: block(Recurrent),
+    "a compiled module": lambda: eager(block()),
+    "a compiled forward": compiled_forward,
+    "a compiled layer": compiled_part,
+    "compiled in place": compiled_in_place,
+    "DataParallel": lambda: nn.DataParallel(block()),
+    "a layer in DataParallel": parallel_part,
+}
+
+
+def plain_curvature(model, x, y):
+    """The Hessian by PyTorch's own double backward, on the user's module as it is."""
+    parameters = list(model.parameters())
+    with torch.compiler.set_stance("force_eager"), torch.enable_grad():
+        gradient = torch.autograd.grad(F.cross_entropy(model(x), y), parameters, create_graph=True)
+        flat = torch.cat([g.flatten() for g in gradient])
+        rows = [torch.autograd.grad(g, parameters, retain_graph=True, allow_unused=True) for g in flat]
+    zeros = [torch.zeros_like(p) for p in parameters]
+    H = [torch.cat([(z if g is None else g).flatten() for g, z in zip(row, zeros, strict=True)]) for row in rows]
+    return flat.detach(), torch.stack(H)
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_every_way_to_the_parameters_is_followed(name, x, y):
+    model = REACHED[name]()
+    gradient, H = plain_curvature(model, x, y)
+    with nothing_changes(model):
+        risk = Risk(model, CE, unequal_batches(x, y))
+        eye = torch.eye(risk.size, dtype=torch.float64)
+        assert_close(risk.gradient(), gradient)
+        assert_close(ritz.hessian(risk) @ eye, H)
+        G, E = ritz.gauss_newton(risk) @ eye, ritz.functional_hessian(risk) @ eye
+        assert_close(G + E, H)
+        everything(risk)
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_a_risk_stays_where_it_was_built(name, x, y):
+    model = REACHED[name]()
+    risk = Risk(model, CE, unequal_batches(x, y))
+    weights = risk.restricted_to("*weight*")
+    before = numbers(risk) + numbers(weights)
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            tensor.add_(0.1)
+    model.train()
+    assert_close(numbers(risk) + numbers(weights), before, rtol=1e-12, atol=1e-14)
+
+
+def numbers(risk):
+    v = torch.linspace(-1, 1, risk.size, dtype=torch.float64)
+    return [risk.gradient(), ritz.hessian(risk) @ v, ritz.gauss_newton(risk) @ v]
+
+
+@pytest.mark.parametrize("name", ["a compiled module", "a compiled layer", "DataParallel", "a layer in DataParallel"])
+def test_names_are_those_without_wrappers(name, x, y):
+    assert list(Risk(REACHED[name](), CE, (x, y)).shapes) == [name for name, _ in block().named_parameters()]
+
+
+def test_parameters_that_are_exchanged_afterwards_do_not_matter(x, y):
+    model = lambda_forward()
+    risk = Risk(model, CE, (x, y))
+    v = torch.ones(risk.size, dtype=torch.float64)
+    before = ritz.hessian(risk) @ v
+    model.first.weight = nn.Parameter(torch.zeros_like(model.first.weight))
+    assert_close(ritz.hessian(risk) @ v, before, rtol=1e-12, atol=1e-14)
+
+
+def test_the_efficient_rules_see_what_a_lambda_reaches(x, y):
+    model = network()
+    old = model.forward
+    model.forward = lambda t: old(t)
+    H, plain = ritz.hessian(Risk(model, CE, (x, y))), ritz.hessian(Risk(network(), CE, (x, y)))
+    v = torch.ones(H.size, dtype=torch.float64)
+    assert_close(H @ v, plain @ v)
+
+
+class Checkpointed(Block):
+    def forward(self, x):
+        return self.second(checkpoint(self.hidden, x, use_reentrant=False))
+
+
+@pytest.mark.parametrize("parameters", ["*", "first.*"])
+def test_checkpointed_models_stay_at_their_parameters(parameters, x, y):
+    model = block(Checkpointed)
+    risk, plain = Risk(model, CE, (x, y), parameters=parameters), Risk(block(), CE, (x, y), parameters=parameters)
+    H, G, v = ritz.hessian(risk), ritz.gauss_newton(risk), torch.ones(risk.size, dtype=torch.float64)
+    assert_close(H @ v, ritz.hessian(plain) @ v)
+    part = ritz.hessian(risk.restricted_to("first.weight"))
+    before = H @ v, G @ v, risk.gradient(), part @ v[: part.size]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    after = H @ v, G @ v, risk.gradient(), part @ v[: part.size]
+    assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+
+
+def test_hooks_that_change_gradients_are_not_part_of_the_function(x, y):
+    model = block()
+    expected = Risk(copy.deepcopy(model), CE, (x, y)).gradient()
+    model.first.weight.register_hook(lambda g: 0 * g)
+    model.second.register_full_backward_hook(lambda module, inputs, outputs: tuple(2 * g for g in inputs))
+    with nothing_changes(model):
+        assert_close(Risk(model, CE, (x, y)).gradient(), expected)
