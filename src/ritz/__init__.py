@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from . import analysis, classes, errors, lab, plot, solvers, theory
     from .classes import attribution, class_decomposition
     from .errors import RitzError
-    from .factored import cfac, gram_spectrum, kfac
+    from .factored import cfac, ekfac, gram_spectrum, kfac
     from .operators import (
         Operator,
         deflated,
@@ -49,7 +49,7 @@ __all__ = [
     # what is measured
     "eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant", "effective_rank", "negative_mass",
     # the Gauss-Newton matrix in ways of its own
-    "gram_spectrum", "kfac", "cfac",
+    "gram_spectrum", "kfac", "ekfac", "cfac",
     # where lines come from
     "class_decomposition", "attribution",
     # results
@@ -68,7 +68,7 @@ _HOMES = {
         *("eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant"),
         *("effective_rank", "negative_mass"),
     ),
-    "factored": ("gram_spectrum", "kfac", "cfac"),
+    "factored": ("gram_spectrum", "kfac", "ekfac", "cfac"),
     "classes": ("class_decomposition", "attribution"),
     "spectrum": ("Spectrum", "Eigenpairs", "Estimate"),
     "record": ("Record", "Claim"),

@@ -1,7 +1,8 @@
 """The Gauss-Newton matrix in ways of its own: through its Gram matrix, or as Kronecker products."""
 
+from .eigenvalue_correction import ekfac
 from .gram import Gram, gram_spectrum
 from .khatri_rao import khatri_rao_cfac, khatri_rao_kfac
 from .kronecker import cfac, kfac
 
-__all__ = ["Gram", "cfac", "gram_spectrum", "kfac", "khatri_rao_cfac", "khatri_rao_kfac"]
+__all__ = ["Gram", "cfac", "ekfac", "gram_spectrum", "kfac", "khatri_rao_cfac", "khatri_rao_kfac"]

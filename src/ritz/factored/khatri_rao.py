@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -12,14 +12,16 @@ from torch import Tensor
 
 from ..operators import Operator
 from ..risk import Risk
+from ..risk.memory import check_memory
 from ..spectrum import Spectrum
+from .eigenbases import DenseBasis, EigenBlocks
 from .kronecker import class_count
-from .kronecker_products import Block, product, spectrum_of, square
+from .kronecker_products import DENSE, Block, WithOperator, product, spectrum_of, square
 from .second_moments import SecondMoments, check_size, errors_of, factored_layers, features_of, passes, width
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class KhatriRao:
+class KhatriRao(WithOperator):
     """Σ_c π_c Δ_c ⊙ Φ_c over all layers at once: the block of layers l and m is Σ_c π_c Δ_c^{lm} ⊗ Φ_c^{lm}.
 
     Δ_c and Φ_c are second moments of errors and features joined over the layers, so that blocks off the diagonal are
@@ -37,17 +39,21 @@ class KhatriRao:
         shape = f"{len(self.weights)} × ({square(self.errors)} ⊙ {square(self.features)})"
         return f"KhatriRao(n = {self.risk.size:,}: {shape} of {', '.join(self.layers)})"
 
-    def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        return self.operator @ V
-
     @property
     def operator(self) -> Operator:
-        """The matrix as an operator over θ."""
-        return self._operator(self.risk.dtype)
+        """The matrix as an operator over θ; its inverse is known up to 2,048 parameters, by a dense matrix."""
+        inverse = self._inverse if self.risk.size <= DENSE else None
+        return replace(self._operator(self.risk.dtype), inverse=inverse)
 
     def spectrum(self, **options: Any) -> Spectrum:
         """Exact up to 2,048 parameters; beyond, a quadrature with the options of `spectral_density`."""
         return spectrum_of(self._operator(torch.float64), options)
+
+    def _inverse(self, damping: float) -> Operator:
+        size, risk = self.risk.size, self.risk
+        check_memory(8.0 * size**2, risk.memory, "The eigenvectors of the Khatri-Rao product")
+        basis = DenseBasis.of(self._operator(torch.float64).dense())
+        return EigenBlocks([(Block(slice(0, size), None, 1), basis)], size, risk.dtype, risk.device).inverse(damping)
 
     def _operator(self, dtype: torch.dtype) -> Operator:
         scaled, features = (self.weights[:, None, None] * self.errors).to(dtype), self.features.to(dtype)

@@ -8,37 +8,96 @@ write Φ ⊗ Δ. Papyan (2020) writes H for Φ; here that letter is the Hessian'
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..layers.capture import Layers
 from ..layers.linear import LinearLayer
 from ..operators import Operator
 from ..risk import Risk
 from ..risk.class_terms import cross_weights
 from ..risk.data_by_class import check_one_label
+from ..risk.memory import check_memory
 from ..solvers import spectral_density
 from ..spectrum import Spectrum
-from .kronecker_products import DENSE, Block, Pair, block_diagonal, square, thin
+from .eigenbases import Basis, DenseBasis, EigenBlocks, KroneckerBasis
+from .kronecker_products import DENSE, Block, MatrixMap, Pair, WithOperator, block_diagonal, product, square, thin
 from .second_moments import SecondMoments, check_size, errors_of, factored_layers, features_of, passes, width
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class KroneckerLayer:
+class Layer(ABC, WithOperator):
+    """One layer's block of a matrix over θ, on [W b]."""
+
+    name: str
+    place: Block  # among the layer's own parameters
+    risk: Risk
+
+    @property
+    def size(self) -> int:
+        """o · d, the number of the layer's parameters in θ."""
+        return self.place.size
+
+    @property
+    def operator(self) -> Operator:
+        """The block over the layer's own parameters, as `gauss_newton(risk.restricted_to(layer))` is."""
+        return blocks_operator([(self.place, self)], self.risk, self.size)
+
+    @abstractmethod
+    def product(self, dtype: torch.dtype) -> MatrixMap:
+        """The product with k matrices [W b], in the given precision."""
+
+    @property
+    @abstractmethod
+    def basis_bytes(self) -> float | None:
+        """What `eigenbasis` has yet to allocate; None where there is none."""
+
+    @abstractmethod
+    def eigenbasis(self) -> Basis:
+        """The eigenvectors of the block."""
+
+    @abstractmethod
+    def spectrum(self, **options: Any) -> Spectrum:
+        """All eigenvalues, or a quadrature of them."""
+
+
+def blocks_operator(layers: Sequence[tuple[Block, Layer]], risk: Risk, size: int) -> Operator:
+    """Layers as one block-diagonal operator; zero where none of them is."""
+    maps = block_diagonal([(place, layer.product(risk.dtype)) for place, layer in layers])
+    return Operator(maps, size, risk.dtype, risk.device, inverse=_inverse(layers, risk, size))
+
+
+def _inverse(layers: Sequence[tuple[Block, Layer]], risk: Risk, size: int) -> Callable[[float], Operator] | None:
+    """By the eigenvectors of every block, which are computed when an inverse is first asked for; None without them."""
+    sizes = [layer.basis_bytes for _, layer in layers]
+    if None in sizes:
+        return None
+
+    def inverse(damping: float) -> Operator:
+        check_memory(sum(own or 0.0 for own in sizes), risk.memory, "The eigenvectors of the Kronecker factors")
+        blocks = [(place, layer.eigenbasis()) for place, layer in layers]
+        return EigenBlocks(blocks, size, risk.dtype, risk.device).inverse(damping)
+
+    return inverse
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class KroneckerLayer(Layer):
     """One layer's block Σ_c π_c Δ_c ⊗ Φ_c on [W b]: one term for KFAC, one for each class for CFAC.
 
     The last row and column of Φ belong to the bias, if θ has it.
     """
 
-    name: str
     weights: Float[Tensor, " g"]  # π_c; one for KFAC
     errors: Float[Tensor, "g o o"]  # Δ_c
     features: Float[Tensor, "g d d"]  # Φ_c
-    place: Block
-    dtype: torch.dtype
 
     def __repr__(self) -> str:
         return f"KroneckerLayer({self.name}: {len(self.weights)} × ({square(self.errors)} ⊗ {square(self.features)}))"
@@ -48,19 +107,10 @@ class KroneckerLayer:
         """The pairs (Δ_c, Φ_c)."""
         return list(zip(self.errors, self.features, strict=True))
 
-    @property
-    def size(self) -> int:
-        """o · d, the number of the layer's parameters in θ."""
-        return self.errors.shape[1] * self.features.shape[1]
-
-    def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        return self.operator @ V
-
-    @property
-    def operator(self) -> Operator:
-        """The block over the layer's own parameters, as `gauss_newton(risk.restricted_to(layer))` is."""
-        product = block_diagonal([(self.place, self.pairs(self.dtype))])
-        return Operator(product, self.size, self.dtype, self.errors.device)
+    def product(self, dtype: torch.dtype) -> MatrixMap:
+        """The product with k matrices, in the given precision."""
+        pairs = self.pairs(dtype)
+        return lambda M: product(pairs, M)
 
     def pairs(self, dtype: torch.dtype) -> list[Pair]:
         """π_c Δ_c and Φ_c of the classes that have examples, in the given precision."""
@@ -71,6 +121,27 @@ class KroneckerLayer:
             if weight > 0
         ]
 
+    @property
+    def basis_bytes(self) -> float | None:
+        """What `eigenbasis` has yet to allocate; None for a sum over classes that is too large to be diagonalised."""
+        if "_basis" in self.__dict__:
+            return 0.0
+        o, d = self.errors.shape[1], self.features.shape[1]
+        if int((self.weights > 0).sum()) > 1:
+            return 8.0 * self.size**2 if self.size <= DENSE else None
+        return 8.0 * (o**2 + d**2 + o * d)
+
+    def eigenbasis(self) -> Basis:
+        """The eigenvectors of the block: those of Δ and Φ where there is one term, else those of the dense block."""
+        return self._basis
+
+    @cached_property
+    def _basis(self) -> Basis:
+        pairs = self.pairs(torch.float64)
+        if len(pairs) == 1:
+            return KroneckerBasis.of(*pairs[0][:2])
+        return DenseBasis.of(self._dense(pairs))
+
     def spectrum(self, **options: Any) -> Spectrum:
         """All eigenvalues: the products of the factors' for KFAC.
 
@@ -80,36 +151,39 @@ class KroneckerLayer:
         if len(self.weights) == 1:
             outer, inner = (torch.linalg.eigvalsh(factor[0]).clamp(min=0) for factor in (self.errors, self.features))
             return Spectrum.of_eigenvalues(torch.outer(outer, inner).flatten() * self.weights)
-        exact = replace(self, dtype=torch.float64)
+        pairs = self.pairs(torch.float64)
         if self.size <= DENSE:
-            return Spectrum.of_matrix(exact.operator.dense())
-        product = block_diagonal([(self.place, [thin(*pair) for pair in exact.pairs(torch.float64)])])
-        return spectral_density(Operator(product, self.size, torch.float64, self.errors.device), **options)
+            return Spectrum.of_matrix(self._dense(pairs))
+        slim = [thin(*pair) for pair in pairs]
+        matmat = block_diagonal([(self.place, lambda M: product(slim, M))])
+        return spectral_density(Operator(matmat, self.size, torch.float64, self.errors.device), **options)
+
+    def _dense(self, pairs: list[Pair]) -> Float[Tensor, "p p"]:
+        """The block itself, on the entries of [W b] row by row."""
+        unit = torch.eye(self.size, dtype=torch.float64, device=self.errors.device)
+        return product(pairs, unit.view(self.errors.shape[1], -1, self.size)).flatten(0, 1)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Kronecker:
-    """A block-diagonal approximation of the Gauss-Newton matrix over θ: one sum of Kronecker products for each layer.
+class Kronecker(WithOperator):
+    """A block of Kronecker products for every layer, zero between layers.
 
-    Parameters on which no output depends have a block of zeros.
+    `layers` has the block of each by name; `operator` multiplies with all of them, and is zero on parameters that no
+    output depends on.
     """
 
-    layers: dict[str, KroneckerLayer]
+    layers: Mapping[str, Layer]
     risk: Risk = field(repr=False)
     _places: dict[str, Block] = field(repr=False)
 
     def __repr__(self) -> str:
         return f"Kronecker(n = {self.risk.size:,}: {', '.join(self.layers)})"
 
-    def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        return self.operator @ V
-
     @property
     def operator(self) -> Operator:
         """The matrix as an operator over θ."""
-        risk = self.risk
-        product = block_diagonal([(self._places[name], layer.pairs(risk.dtype)) for name, layer in self.layers.items()])
-        return Operator(product, risk.size, risk.dtype, risk.device)
+        layers = [(self._places[name], layer) for name, layer in self.layers.items()]
+        return blocks_operator(layers, self.risk, self.risk.size)
 
     def spectrum(self, **options: Any) -> Spectrum:
         """The eigenvalues of all blocks together, each block as `KroneckerLayer.spectrum` has it."""
@@ -124,7 +198,7 @@ def kfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     mean and Δ the sum over all of them ("expand", Eschenhagen et al. 2023): products between different positions are
     left out, so that the largest eigenvalue of a convolution's G comes out too small, by up to the number of positions.
     Examples count in Φ with the weight that they have in the loss. Papyan (2020), eq. (7.4) and Def. 7.1, without the
-    prefactor of Δ.
+    prefactor of Δ. `inverse(damping)` is exact, by the eigenvectors of Δ and Φ.
 
     Args:
         joint: Take weight and bias as one matrix [W b], with a feature that is always one. False sets the blocks
@@ -133,8 +207,9 @@ def kfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
     >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
-    >>> kfac(risk), (kfac(risk) @ torch.tensor([1.0, 2.0, 0.0, 0.0]).double()).tolist()
-    (Kronecker(n = 4: 0), [0.125, 0.25, -0.125, -0.25])
+    >>> K, v = kfac(risk), torch.tensor([1.0, 2.0, 0.0, 0.0]).double()
+    >>> K, (K @ v).tolist(), (K.inverse(0.25) @ v).round(decimals=9).tolist()
+    (Kronecker(n = 4: 0), [0.125, 0.25, -0.125, -0.25], [3.0, 6.0, 1.0, 2.0])
     """
     return _layerwise(risk, 1, joint=joint)
 
@@ -145,6 +220,8 @@ def cfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     Φ_c is the mean of φφᵀ over the examples of class c, Δ_c that of Σ_{c'} p_{c'} δδᵀ, so that Σ_c π_c Δ_c = Δ. With
     one example per class, and one position, it is G^l itself (for weight and bias jointly). Class weights of the loss
     are part of π_c. Positions and `joint` as in `kfac`. Papyan (2020), Def. 7.2, with n_c/N and without 1/(NC).
+    `inverse(damping)` is exact where every layer has at most 2,048 parameters; beyond, a sum of Kronecker products has
+    no inverse that is cheap, and `inverse` is None.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
@@ -157,6 +234,19 @@ def cfac(risk: Risk, *, joint: bool = True) -> Kronecker:
 
 def _layerwise(risk: Risk, groups: int, *, joint: bool) -> Kronecker:
     layers, linear = factored_layers(risk)
+    return Kronecker(kronecker_layers(layers, linear, groups, joint=joint), risk, places(risk, linear))
+
+
+def places(risk: Risk, linear: list[LinearLayer]) -> dict[str, Block]:
+    """Where the layers lie in θ."""
+    return {layer.name: Block.of(layer, risk.shapes) for layer in linear}
+
+
+def kronecker_layers(
+    layers: Layers, linear: list[LinearLayer], groups: int, *, joint: bool
+) -> dict[str, KroneckerLayer]:
+    """The factors of every layer, for each group of examples."""
+    risk = layers.risk
     sums = {layer.name: SecondMoments(risk, groups, layer.outputs, width(layer)) for layer in linear}
     check_size(risk, sums.values())
     for batch, forward, masses, labels in passes(layers, linear, groups):
@@ -165,8 +255,7 @@ def _layerwise(risk: Risk, groups: int, *, joint: bool) -> Kronecker:
         for errors in errors_of(risk, batch, forward):
             for layer in linear:
                 sums[layer.name].add_errors(layer.errors(forward, errors), labels)
-    blocks = {layer.name: _kronecker_layer(risk, layer, sums[layer.name], joint) for layer in linear}
-    return Kronecker(blocks, risk, {layer.name: Block.of(layer, risk.shapes) for layer in linear})
+    return {layer.name: _kronecker_layer(risk, layer, sums[layer.name], joint) for layer in linear}
 
 
 def _kronecker_layer(risk: Risk, layer: LinearLayer, sums: SecondMoments, joint: bool) -> KroneckerLayer:
@@ -174,7 +263,7 @@ def _kronecker_layer(risk: Risk, layer: LinearLayer, sums: SecondMoments, joint:
     if not joint and layer.weight is not None and layer.bias is not None:
         features[:, -1, :-1] = features[:, :-1, -1] = 0.0
     own = {name: shape for name, shape in risk.shapes.items() if name in (layer.weight, layer.bias)}
-    return KroneckerLayer(layer.name, weights, errors, features, Block.of(layer, own), risk.dtype)
+    return KroneckerLayer(layer.name, Block.of(layer, own), risk, weights, errors, features)
 
 
 def class_count(risk: Risk) -> int:

@@ -16,6 +16,7 @@ from ..operators import Operator
 from ..solvers import spectral_density
 from ..spectrum import Spectrum
 
+MatrixMap = Callable[[Tensor], Tensor]  # of k matrices [W b] at once, (o, d, k)
 Pair = tuple[Tensor, Tensor, bool]  # Δ and Φ; or, where it is thin, R with Φ = R Rᵀ
 DENSE = 2048  # parameters up to which a sum of Kronecker products is diagonalised: seconds on one core
 
@@ -38,10 +39,19 @@ class Block:
         place = lambda name: None if name is None else places[name]
         return cls(place(layer.weight), place(layer.bias), layer.outputs)
 
+    @property
+    def places(self) -> list[slice]:
+        """Where weight and bias lie, as far as there are some."""
+        return [place for place in (self.weight, self.bias) if place]
+
+    @property
+    def size(self) -> int:
+        """The number of entries of [W b]."""
+        return sum(place.stop - place.start for place in self.places)
+
     def matrices(self, V: Float[Tensor, "n k"]) -> Float[Tensor, "o d k"]:
         """[W b] of k vectors."""
-        parts = [V[place].reshape(self.outputs, -1, V.shape[1]) for place in (self.weight, self.bias) if place]
-        return torch.cat(parts, 1)
+        return torch.cat([V[place].reshape(self.outputs, -1, V.shape[1]) for place in self.places], 1)
 
     def add(self, total: Float[Tensor, "n k"], M: Float[Tensor, "o d k"]) -> None:
         """Add [W b] to where they belong."""
@@ -52,16 +62,36 @@ class Block:
             total[self.bias] += M[:, columns:].reshape(-1, M.shape[2])
 
 
-def block_diagonal(blocks: list[tuple[Block, list[Pair]]]) -> Callable[[Tensor], Tensor]:
-    """The product with a block-diagonal matrix."""
+def block_diagonal(blocks: list[tuple[Block, MatrixMap]], outside: float = 0.0) -> Callable[[Tensor], Tensor]:
+    """The product with a block-diagonal matrix; a multiple of the identity where no block is."""
 
     def matmat(V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-        total = torch.zeros_like(V)
-        for block, pairs in blocks:
-            block.add(total, product(pairs, block.matrices(V)))
+        total = outside * V
+        for block, _ in blocks:
+            for place in block.places:
+                total[place] = 0.0
+        for block, product_with in blocks:
+            block.add(total, product_with(block.matrices(V)))
         return total
 
     return matmat
+
+
+class WithOperator:
+    """What multiplies, and is inverted, as its operator is."""
+
+    @property
+    def operator(self) -> Operator:
+        """The matrix as an operator."""
+        raise NotImplementedError
+
+    @property
+    def inverse(self) -> Callable[[float], Operator] | None:
+        """λ ↦ (A + λ)⁻¹, where that is known."""
+        return self.operator.inverse
+
+    def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+        return self.operator @ V
 
 
 def product(pairs: list[Pair], M: Float[Tensor, "p e k"]) -> Float[Tensor, "o d k"]:
