@@ -5,7 +5,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint bench bench-gpu clean
+.PHONY: demo test test-gpu lint bench bench-gpu clean
 
 demo: $(READY)
 	$(BIN)/ritz demo
@@ -34,6 +34,7 @@ bench-gpu:
 	PYTHONPATH=src $(PYTHON) -m benchmarks.gram --gpu
 	PYTHONPATH=src $(PYTHON) -m benchmarks.classes --gpu resnet vgg
 	PYTHONPATH=src $(PYTHON) -m benchmarks.lab --gpu
+	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks.memory
 
 clean:
 	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,96 +8,139 @@ of a Hessian product is 2 gradients, that of a Gauss-Newton product 4/3 (matrix 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from . import peers
-from .contestants import Contestant
+from .contestants import Contestant, Failure
+from .networks import NEEDS, NETWORKS
 from .problems import PROBLEMS
-from .timing import device_of, machine
+from .rows import Row, Rows, ratio, table
+from .timing import commit, device_of, machine
 
-TARGETS = {  # time of ritz / time of curvlinops, at most
-    ("cpu", "H product"): 0.65,
-    ("cpu", "G product"): 0.55,
-    ("cpu", "density"): 0.60,
-    ("cpu", "eigenpairs"): 0.62,
-    ("cpu", "density", "MLP"): 0.40,
-    ("cpu", "eigenpairs", "MLP"): 0.50,
-    ("cuda", "H product"): 0.65,
-    ("cuda", "G product"): 0.70,
-    ("cuda", "density"): 0.60,
-    ("cuda", "eigenpairs"): 0.50,
-    ("cuda", "H product, TF32 tangents"): 0.15,
-    ("cuda", "G product, TF32 tangents"): 0.15,
-}
 WORK = ("products", "eigenpairs", "density")
-NAMES = {"mlp": "MLP", "gpt": "GPT", "resnet": "ResNet-20", "vgg": "VGG11"}
+NAMES = {
+    "mlp": "MLP", "gpt": "GPT", "resnet": "ResNet-20", "vgg": "VGG11",
+    "resnet18": "ResNet-18, 64 × 64²", "resnet50": "ResNet-50, 64 × 224²", "mobilenet": "MobileNetV3-large, 64 × 224²",
+    "vit": "ViT-B/16, 64 × 224²", "gpt2": "GPT-2 124M, 8 × 512 tokens",
+}  # fmt: skip
+DEFAULTS = {"cpu": ["mlp", "gpt", "resnet", "resnet18"], "cuda": ["vgg", "resnet50", "mobilenet", "vit", "gpt2"]}
 FAST = "ritz, TF32 tangents"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One piece of work: the ratio to each peer (median, lowest, highest), and what goes with it."""
-
-    problem: str
-    work: str
-    ratios: dict[str, tuple[float, float, float]]
-    target: float | None
-    note: str
-    seconds: dict[str, float]  # medians; for the record, they mean little elsewhere
+MATRICES = {"H product": "hessian", "G product": "gauss_newton"}
 
 
 class Bench:
     """The measurements of one problem."""
 
-    def __init__(self, problem: str, device: torch.device, options: argparse.Namespace, full: bool) -> None:
-        self.name, self.device, self.options, self.full = NAMES[problem], device, options, full
-        others = ["PyHessian"] if device.type == "cpu" else [FAST, "curvlinops compiled", "curvlinops, cuDNN search"]
-        names = ["ritz", "curvlinops", *others]
-        self.contestants = {name: Contestant(name, problem, device.type) for name in names}
+    def __init__(self, problem: str, device: torch.device, options: argparse.Namespace, rows: Rows) -> None:
+        self.problem, self.name, self.device = problem, NAMES[problem], device
+        self.options, self.rows = options, rows
+        self.full = options.gpu or options.full or problem == "mlp"
         self.repetitions: int = options.repetitions
-        self.rows: list[Row] = []
+        self.contestants: dict[str, Contestant] = {}
         self.fastest = "curvlinops"  # of eager and compiled; it runs the densities and eigenpairs
 
-    def run(self) -> list[Row]:
+    def run(self) -> None:
+        kinds = self.options.work or (WORK if self.problem in PROBLEMS else ["products"])
+        products = [work for work in MATRICES if "products" in kinds and not self.rows.has(self.name, work)]
+        others = [work for work in WORK[1:] if work in kinds and not self.rows.has(self.name, work)]
+        if not products and not others:
+            return
+        smoke = self.options.smoke
+        self.contestants = {n: Contestant(n, self.problem, self.device.type, smoke=smoke) for n in self._libraries()}
         try:
-            if "products" in self.options.work:
-                self.products("H product", "hessian")
-                self.products("G product", "gauss_newton")
-            if "eigenpairs" in self.options.work:
+            for work in products:
+                self.products(work, MATRICES[work])
+            if "eigenpairs" in others:
                 self.eigenpairs()
-            if "density" in self.options.work:
+            if "density" in others:
                 self.density() if self.full else self.short_density()
         finally:
             for contestant in self.contestants.values():
                 contestant.leave()
-        return self.rows
+
+    def _libraries(self) -> list[str]:
+        if self.device.type == "cpu":
+            peer = ["PyHessian"] if self.problem in PROBLEMS and find_spec("pyhessian") else []
+            return ["ritz", "curvlinops", *peer]
+        searched = ["curvlinops compiled", "curvlinops, cuDNN search"] if self.problem in PROBLEMS else []
+        return ["ritz", FAST, "curvlinops", *searched]
 
     def products(self, work: str, matrix: str) -> None:
-        """One product after set-up."""
+        """One product after set-up. On a CPU the libraries alternate; a GPU's memory belongs to one at a time."""
         names = [n for n in self.contestants if n != "PyHessian" or matrix == "hessian"]
-        times: dict[str, list[float]] = {name: [] for name in [*names, "gradient"]}
+        groups = [names] if self.device.type == "cpu" else [[name] for name in names]
+        measured: dict[str, dict[str, Any]] = {}
+        for group in groups:
+            measured |= self._in_turn(group, matrix)
+        good = {name: m for name, m in measured.items() if "failure" not in m}
+        self._report_products(work, good, {n: m["failure"] for n, m in measured.items() if "failure" in m})
+        if matrix == "hessian" and "curvlinops compiled" in good and "curvlinops" in good:
+            eager, compiled = (statistics.median(good[n]["times"]) for n in ("curvlinops", "curvlinops compiled"))
+            self.fastest = "curvlinops" if eager <= compiled else "curvlinops compiled"
+
+    def _in_turn(self, names: list[str], matrix: str) -> dict[str, dict[str, Any]]:
+        """Set-up, times and peaks of some libraries, one product of each at a time."""
+        measured: dict[str, dict[str, Any]] = {name: {"times": [], "gradients": []} for name in names}
+
+        def each(step: Any) -> None:
+            for name, results in measured.items():
+                if "failure" not in results:
+                    try:
+                        step(self.contestants[name], name, results)
+                    except Failure as failure:
+                        results["failure"] = str(failure)
+
+        def repeated(contestant: Contestant, name: str, results: dict[str, Any]) -> None:
+            results["times"].append(contestant.ask("product", matrix))
+            if name == "ritz":
+                results["gradients"].append(contestant.ask("gradient", matrix))
+
+        def last(contestant: Contestant, name: str, results: dict[str, Any]) -> None:
+            results["peak"] = contestant.ask("peak", matrix)
+            results["facts"] = contestant.ask("facts", matrix) if name.startswith("ritz") else {}
+            contestant.ask("forget", matrix)
+
+        each(lambda contestant, name, results: results.update(set_up=contestant.ask("set_up", matrix)))
         for _ in range(self.repetitions):
-            for name in names:
-                times[name].append(self.contestants[name].ask("product", matrix))
-            times["gradient"].append(self.contestants["ritz"].ask("gradient", matrix))
-        path, kept, _ = self.contestants["ritz"].ask("trial", matrix)
-        cost = statistics.median(times["ritz"]) / statistics.median(times["gradient"])
-        self._report(work, times, f"{cost:.2f} gradients; {path}; keeps {kept / 1e6:.0f} MB")
-        if FAST in times:
-            path, _, error = self.contestants[FAST].ask("trial", matrix)
-            note = f"against float32 peers; relative error of a product {error:.1e} on the first batch; {path}"
-            self._report(f"{work}, TF32 tangents", {**times, "ritz": times[FAST]}, note)
-        if matrix == "hessian" and "curvlinops compiled" in times:
-            self.fastest = min("curvlinops", "curvlinops compiled", key=lambda name: statistics.median(times[name]))
+            each(repeated)
+        each(last)
+        return measured
+
+    def _report_products(self, work: str, measured: dict[str, dict[str, Any]], failures: dict[str, str]) -> None:
+        """A row for ritz as it comes, and one for its fast tangents, each beside the peers."""
+        rivals = {name: m for name, m in measured.items() if not name.startswith("ritz")}
+        for name, kind in (("ritz", work), (FAST, f"{work}, TF32 tangents")):
+            if name not in measured:
+                continue
+            ours, facts = measured[name], measured[name]["facts"]
+            note = f"{facts.get('path', '')}; keeps {facts.get('kept_bytes', 0) / 1e6:.0f} MB"
+            if name == FAST:
+                error = facts.get("tangent_error") or 0
+                note = f"against float32 peers; relative error of a product {error:.1e} on the first batch; {note}"
+            gradients = ours["gradients"] or measured.get("ritz", {}).get("gradients", [])
+            if gradients:
+                note = f"{statistics.median(ours['times']) / statistics.median(gradients):.2f} gradients; {note}"
+            everyone = {"ritz": ours, **rivals}
+            seconds = {who: statistics.median(m["times"]) for who, m in everyone.items()}
+            row = Row(
+                self.name, kind,
+                ratios={who: ratio(ours["times"], m["times"]) for who, m in rivals.items()},
+                note=note,
+                seconds=seconds | ({"gradient": statistics.median(gradients)} if gradients else {}),
+                peak_bytes={who: m["peak"] for who, m in everyone.items()},
+                set_up_peak_bytes={who: m["set_up"][1] for who, m in everyone.items()},
+                set_up_products={who: m["set_up"][0] / seconds[who] for who, m in everyone.items()},
+                failures=failures, facts={"ritz": facts}, commit=self.options.commit,
+            )  # fmt: skip
+            self.rows.add(row)
+        if failures and "ritz" not in measured:
+            print(f"{self.name}, {work}: {failures}", flush=True)
 
     def eigenpairs(self) -> None:
         """The ten largest eigenpairs, from construction, all certified by fresh products."""
@@ -111,7 +154,7 @@ class Bench:
         """The density, from construction to the curve. PyHessian's calls what torch has removed."""
         results = self._alternated(["ritz", self.fastest], "density")
         times = {name: [r[0] for r in runs] for name, runs in results.items()}
-        self._report("density", times, f"peak of ritz {results['ritz'][-1][1]}")
+        self._report("density", times, "", {name: runs[-1][1] for name, runs in results.items()})
 
     def short_density(self) -> None:
         """Construction and 6 of the 64 steps are run; the other steps cost what the last 4 of these did.
@@ -122,6 +165,7 @@ class Bench:
         range_products = ours.ask("range_products")
         count = peers.NUM_PROBES * peers.NUM_STEPS + range_products
         times: dict[str, list[float]] = {"ritz": [], "curvlinops": []}
+        theirs.ask("set_up", "hessian")
         for _ in range(self._repetitions_of_runs):
             one, many = (ours.ask("density", steps)[0] for steps in (short, 3 * short))
             if many <= one:
@@ -142,73 +186,35 @@ class Bench:
                 results[name].append(self.contestants[name].ask(measurement))
         return results
 
-    def _report(self, work: str, times: dict[str, list[float]], note: str) -> None:
-        ours, name = times["ritz"], self.name
-        ratios = {
-            rival: _ratio(ours, theirs) for rival, theirs in times.items() if rival not in ("ritz", FAST, "gradient")
-        }
-        target = TARGETS.get((self.device.type, work, name), TARGETS.get((self.device.type, work)))
-        seconds = {who: statistics.median(values) for who, values in times.items() if who != FAST}
-        self.rows.append(Row(name, work, ratios, target, note, seconds))
-        _write(self.options, self.rows)
-        print(f"{name}, {work}: {ratios} ({seconds}; {note})", flush=True)
-
-
-def _ratio(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
-    pairs = [a / b for a, b in zip(ours, theirs, strict=False)]
-    return statistics.median(ours) / statistics.median(theirs), min(pairs), max(pairs)
-
-
-def table(rows: list[Row]) -> Table:
-    """Ratios of times, the median first, then the range."""
-    shown = Table(title="time of ritz / time of peer: median (lowest to highest)")
-    rivals = list(dict.fromkeys(rival for row in rows for rival in row.ratios))
-    for heading in ("problem", "work", *rivals, "at most", "note"):
-        shown.add_column(heading, overflow="fold")
-    for row in rows:
-        cells = ["" if r not in row.ratios else "{:.2f} ({:.2f} to {:.2f})".format(*row.ratios[r]) for r in rivals]
-        best = max((row.ratios[r][0] for r in ("curvlinops", "curvlinops compiled") if r in row.ratios), default=0.0)
-        met = row.target is None or best <= row.target
-        shown.add_row(row.problem, row.work, *cells, f"{row.target} {'✓' if met else '✗'}", row.note)
-    return shown
+    def _report(
+        self, work: str, times: dict[str, list[float]], note: str, peaks: dict[str, float] | None = None
+    ) -> None:
+        ratios = {rival: ratio(times["ritz"], theirs) for rival, theirs in times.items() if rival != "ritz"}
+        seconds = {who: statistics.median(values) for who, values in times.items()}
+        self.rows.add(Row(self.name, work, ratios, note, seconds, peaks or {}, commit=self.options.commit))
 
 
 def main() -> None:
     """Measure, print, and write the JSON that the README quotes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", help=f"any of {', '.join(PROBLEMS)}")
-    parser.add_argument("--gpu", action="store_true", help="VGG11 on a GPU; every density in full")
+    parser.add_argument("problems", nargs="*", help=f"any of {', '.join(NAMES)}")
+    parser.add_argument("--gpu", action="store_true", help="on a GPU; every density in full")
     parser.add_argument("--full", action="store_true", help="run densities in full on the CPU, too (hours)")
-    parser.add_argument("--work", nargs="*", default=WORK, choices=WORK, help="what to measure (default: everything)")
+    parser.add_argument("--work", nargs="*", choices=WORK, help="what to measure (by default everything for our own "
+                        "networks, products for those of others)")  # fmt: skip
     parser.add_argument("--repetitions", type=int, default=11)
-    parser.add_argument("--out", type=Path, help="JSON to write, besides printing")
-    parser.add_argument("--commit", default=_commit(), help="what is measured, where git cannot tell")
+    parser.add_argument("--out", type=Path, help="JSON to write, besides printing; its rows are not measured again")
+    parser.add_argument("--commit", default=commit(), help="what is measured, where git cannot tell")
+    parser.add_argument("--smoke", action="store_true", help="others' networks at tiny sizes: does it run?")
     options = parser.parse_args()
     device = device_of(gpu=options.gpu)
-    names = options.problems or (["vgg"] if options.gpu else ["mlp", "gpt", "resnet"])
-    rows: list[Row] = []
-    for name in names:
-        full = options.gpu or options.full or name == "mlp"
-        rows += Bench(name, device, options, full).run()
-        _write(options, rows)
-    Console(width=160).print(table(rows))
-
-
-def _commit() -> str:
-    """The commit, marked where the working tree differs from it."""
-    command = ["git", "describe", "--always", "--abbrev=12", "--dirty= with uncommitted changes"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def _write(options: argparse.Namespace, rows: list[Row]) -> None:
-    if not options.out:
-        return
-    facts = machine(device_of(gpu=options.gpu)) | {"commit": options.commit}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({**facts, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+    rows = Rows(options.out, machine(device))
+    for name in options.problems or DEFAULTS[device.type]:
+        if name in NETWORKS and find_spec(NEEDS[name]) is None:
+            print(f"{NAMES[name]} is left out: it needs {NEEDS[name]} (pip install {NEEDS[name]}).", flush=True)
+            continue
+        Bench(name, device, options, rows).run()
+    Console(width=200).print(table(rows.rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The exact spectrum of G through its Gram matrix, against what Lanczos takes to approximate it.
 
-python -m benchmarks.gram                 MLP 784-512-512-10, 300 examples: at least 5 times faster than 2,048 steps
-python -m benchmarks.gram --gpu           VGG11, 28M parameters, 1,360 examples: at most 75 s in float64, 20 s in TF32
+python -m benchmarks.gram                 MLP 784-512-512-10, 300 examples, against 2,048 steps
+python -m benchmarks.gram --gpu           VGG11, 28M parameters, 1,360 examples, in float64 and in TF32
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ritz.lab import models
 from .timing import device_of, machine, report, seconds, timed
 
 STEPS, MEASURED_STEPS = 2048, 256  # the rest is extrapolated: every step costs the same without a basis
-AT_LEAST, AT_MOST, AT_MOST_TF32 = 5.0, 75.0, 20.0
 
 
 def mlp() -> dict[str, Any]:
@@ -38,7 +37,7 @@ def mlp() -> dict[str, Any]:
     return {
         "problem": "MLP 784-512-512-10, 300 examples", "n": risk.size, "exact_seconds": exact,
         "lanczos_seconds": lanczos, "lanczos_steps": STEPS, "lanczos_steps_measured": MEASURED_STEPS,
-        "times_faster": ratio, "at_least": AT_LEAST, "met": ratio >= AT_LEAST,
+        "times_faster": ratio,
     }  # fmt: skip
 
 
@@ -47,14 +46,14 @@ def vgg11(num_examples: int = 1360) -> dict[str, Any]:
     model = models.vgg11(generator=_generator()).eval().cuda()
     facts: dict[str, Any] = {"problem": f"VGG11, {num_examples} examples"}
     values = {}
-    for name, dtype, limit in (("tf32", torch.float32, AT_MOST_TF32), ("float64", torch.float64, AT_MOST)):
+    for name, dtype in (("tf32", torch.float32), ("float64", torch.float64)):
         risk = _risk(model, num_examples, (3, 32, 32), tangent_precision="high")
         torch.cuda.reset_peak_memory_stats()
         gram, matrix_seconds = timed(lambda: Gram.of(risk, dtype=dtype), risk.device)  # noqa: B023
         values[name], eigenvalue_seconds = timed(gram.eigenvalues, risk.device)
         total = matrix_seconds + eigenvalue_seconds
         facts |= {f"{name}_matrix_seconds": matrix_seconds, f"{name}_eigenvalue_seconds": eigenvalue_seconds}
-        facts |= {f"{name}_seconds": total, f"{name}_at_most": limit, f"{name}_met": total <= limit}
+        facts |= {f"{name}_seconds": total}
         facts |= {f"{name}_check": gram.error, f"{name}_peak_gb": torch.cuda.max_memory_allocated() / 1e9}
         facts |= {"rows": len(gram.matrix), "n": risk.size}
         del gram

@@ -29,7 +29,6 @@ NETWORKS, MEASURED = 200, 10
 WIDTH, SIZE, EXAMPLES, BATCH = 100, 10, 1024, 128  # Singh et al. (2026), D.1.3
 RATE, TO_FLOOR = 1e-2, Plateau(window=10, improvement=1e-2, factor=0.1, floor=1e-3)  # from 10⁻² down to 10⁻⁵
 DEEP, DEEP_EXAMPLES, DEEP_RATE = (784, 64, 64, 64, 10), 5000, 0.01  # linear2026, App. C
-TARGETS = {"cpu": {"together": 4.0, "moments": 10.0}, "cuda": {"together": 50.0}}
 
 
 def seconds(run: Callable[[], object], device: torch.device) -> tuple[float, object]:
@@ -214,8 +213,6 @@ def main() -> None:
         "stacked": stacked(device, options.repetitions),
         "moments": moments(device, options.repetitions, options.epochs),
     }
-    for name, target in TARGETS[device.type].items():
-        found[name]["target"] = target
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     report = {"device": name, "torch": torch.__version__, "results": found}
     print(json.dumps(report, indent=2))

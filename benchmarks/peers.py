@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ritz
-from ritz.risk.precision import numerics
 
 from .problems import Problem
 
@@ -25,10 +27,12 @@ class Ritz:
 
     def __init__(self, problem: Problem, tangent_precision: str = "highest") -> None:
         self.problem, self.precision = problem, tangent_precision
+        self.last_risk: ritz.Risk | None = None
 
     def risk(self) -> ritz.Risk:
-        loss = ritz.CrossEntropy()
-        return ritz.Risk(self.problem.model, loss, self.problem.batches, tangent_precision=self.precision)
+        problem, loss = self.problem, ritz.CrossEntropy()
+        self.last_risk = ritz.Risk(problem.model, loss, problem.batches, tangent_precision=self.precision)
+        return self.last_risk
 
     def hessian(self) -> ritz.Operator:
         return ritz.hessian(self.risk())
@@ -52,6 +56,7 @@ class Curvlinops:
 
     def __init__(self, problem: Problem, compiled: bool = False) -> None:
         self.problem, self.compiled = problem, compiled
+        write_hardsigmoid_out(problem.model)
 
     def hessian(self) -> Any:
         from curvlinops import HessianLinearOperator
@@ -90,6 +95,7 @@ class PyHessian:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        write_hardsigmoid_out(problem.model)
 
     def hessian(self) -> Any:
         from pyhessian import hessian
@@ -122,13 +128,32 @@ def _single_precision(operator: Any) -> LinearOperator:
     return LinearOperator(scipy_operator.shape, matvec=product, matmat=product, dtype=np.float32)
 
 
+class WrittenOutHardsigmoid(nn.Module):
+    """relu6(x + 3) / 6: PyTorch's own hardsigmoid cannot be differentiated twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu6(x + 3) / 6
+
+
+def write_hardsigmoid_out(model: nn.Module) -> None:
+    """Put the written-out form in the place of every hardsigmoid, for libraries that need a second derivative."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.Hardsigmoid):
+                setattr(module, name, WrittenOutHardsigmoid())
+
+
 @contextlib.contextmanager
-def fair(device: torch.device, *, search: bool) -> Iterator[None]:
+def fair(*, search: bool) -> Iterator[None]:
     """Settings for every library: attention that can be differentiated twice, and float32 without TF32.
 
     `search` lets cuDNN look for its fastest convolutions, which is not PyTorch's default; ritz asks for it itself.
+    They hold for the rest of the process, which is the library's own.
     """
-    with warnings.catch_warnings(), numerics(device, "highest", recurrent=False, search=search):
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = False, search
+    torch.backends.mha.set_fastpath_enabled(False)
+    with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
         warnings.simplefilter("ignore")
         yield
 
