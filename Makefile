@@ -13,6 +13,10 @@ demo: $(READY)
 test: lint
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
 
+# On a machine with a GPU and its own PyTorch: the same results as on its CPU (RITZ_TEST_DEVICE=cpu rehearses).
+test-gpu:
+	PYTHONPATH=src:. $(PYTHON) -m tests_gpu --out benchmarks/results/test-gpu.json
+
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check

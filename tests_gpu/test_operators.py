@@ -1,0 +1,108 @@
+"""Products of curvature on the device are those on the CPU, wherever the data lie."""
+
+import copy
+
+import pytest
+import torch
+from tests.zoo import CASES
+
+import ritz
+from ritz.risk import Risk
+from tests_gpu.devices import CPU, DEVICE, assert_same, classification, moved, normal, risks
+
+OPERATORS = ["hessian", "gauss_newton", "functional_hessian", "empirical_fisher"]
+
+
+def both(name, make, place=DEVICE, **options):
+    here, there = risks(name, place, **options)
+    return make(here), make(there)
+
+
+def products(A, V):
+    return (A @ V.to(A.device, A.dtype)).cpu()
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("name", CASES)
+def test_products_agree(name, operator, place):
+    here, there = both(name, getattr(ritz, operator), place)
+    assert there.device.type == DEVICE.type
+    V = normal(here.size, 5)
+    assert_same(products(there, V), products(here, V))
+    assert_same(products(there, V[:, 0]), products(here, V[:, 0]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_gradients_agree(name, place):
+    here, there = risks(name, place)
+    assert there.loss_value() == pytest.approx(here.loss_value(), rel=1e-12)
+    assert_same(there.gradient(), here.gradient())
+
+
+@pytest.mark.parametrize("operator", ["monte_carlo_fisher", "gradient_covariance", "ntk"])
+def test_further_operators_agree(operator, place):
+    if not hasattr(ritz, operator):
+        pytest.skip(f"ritz has no {operator}.")
+    here, there = both("cnn", getattr(ritz, operator), place)
+    V = normal(here.size, 3)
+    assert_same(products(there, V), products(here, V))
+
+
+@pytest.mark.parametrize("part", ["restricted_to", "first", "to"])
+def test_parts_of_a_risk_agree(part, place):
+    argument = {"restricted_to": "0.*", "first": 5, "to": torch.float64}[part]
+    here, there = both("mlp", lambda risk: ritz.hessian(getattr(risk, part)(argument)), place)
+    V = normal(here.size, 2)
+    assert_same(products(there, V), products(here, V))
+
+
+def test_a_risk_at_other_parameters_agrees(place):
+    if not hasattr(Risk, "at"):
+        pytest.skip("A risk has no at.")
+    here, there = both("cnn", lambda risk: ritz.hessian(risk.at(risk.theta * 1.1 + 0.01)), place)
+    V = normal(here.size, 2)
+    assert_same(products(there, V), products(here, V))
+
+
+def test_sums_and_projections_agree(place):
+    def changed(risk):
+        A = ritz.hessian(risk)
+        U = normal(A.size, 2, seed=3).to(A.device)
+        D = normal(A.size, seed=4).square().to(A.device)
+        return 2 * ritz.preconditioned(A, D) + ritz.low_rank(U) - 0.5 * ritz.deflated(A, torch.linalg.qr(U).Q) + 0.1
+
+    here, there = both("cnn", changed, place)
+    V = normal(here.size, 3)
+    assert_same(products(there, V), products(here, V))
+
+
+@pytest.mark.parametrize("precision, close", [("highest", 1e-4), ("high", 2e-2)])
+@pytest.mark.parametrize("operator", ["hessian", "gauss_newton"])
+def test_float32_and_tf32_are_as_close_as_they_say(operator, precision, close):
+    model, loss, batches = classification("cnn")
+    exact = getattr(ritz, operator)(Risk(model, loss, batches))
+    single = copy.deepcopy(model).float().to(DEVICE)
+    data = [(moved(x, DEVICE).float(), moved(y, DEVICE)) for x, y in batches]
+    A = getattr(ritz, operator)(Risk(single, loss, data, tangent_precision=precision))
+    V = normal(exact.size, 3)
+    assert_same(products(A, V).double(), products(exact, V), rtol=close)
+
+
+def test_nothing_in_the_model_changes():
+    model, loss, batches = classification("cnn")
+    model = copy.deepcopy(model).to(DEVICE)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    states = torch.get_rng_state(), torch.cuda.get_rng_state() if DEVICE.type == "cuda" else None
+    ritz.hessian(Risk(model, loss, batches)) @ normal(sum(p.numel() for p in model.parameters())).to(DEVICE)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(p.grad is None and p.device.type == DEVICE.type for p in model.parameters())
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert states[1] is None or torch.equal(torch.cuda.get_rng_state(), states[1])
+
+
+def test_a_vector_on_another_device_is_refused():
+    if DEVICE == CPU:
+        pytest.skip("There is only one device.")
+    A = ritz.hessian(risks()[1])
+    with pytest.raises(ritz.RitzError, match="on cpu"):
+        A @ normal(A.size)
