@@ -46,6 +46,14 @@ MATRICES = {
 }
 
 
+RULES = "kept graph, efficient rules"
+
+
+def path_name(A):
+    """The path on which an operator multiplies."""
+    return A.matmat.trial.path.name
+
+
 def dense_matrices(risk, built, y, terms):
     """H, G, E = H - G and the empirical Fisher matrix from dense derivatives of the whole data set."""
     outputs, total = whole(risk, built), lambda z, y: terms(z, y).mean()

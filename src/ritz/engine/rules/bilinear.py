@@ -106,16 +106,18 @@ class Bilinear(Function):
     def forward(
         ctx: Context, x: Tensor, w: Tensor, bias: Tensor | None, maps: Matrix | Convolution, second: bool
     ) -> Tensor:
-        ctx.save_for_backward(x, w)
+        to_x, to_w, *_ = ctx.needs_input_grad
+        ctx.save_for_backward(x if to_w else None, w if to_x else None)  # what is not kept may be changed in place
         ctx.maps, ctx.second = maps, second
-        return maps.forward(x, w, bias)
+        y = maps.forward(x, w, bias)
+        return torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y  # a view could not be changed in place
 
     @staticmethod
     def backward(ctx: Context, y: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         needed = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled():
-            x, w = (x, w) if ctx.second else (x.detach(), w.detach())
+            x, w = (x, w) if ctx.second else (detached(x), detached(w))
             return *BilinearBackward.apply(y, x, w, ctx.maps, needed), None, None
         return *_bilinear_backward(y, x, w, ctx.maps, needed), None, None
 
@@ -125,10 +127,16 @@ class BilinearBackward(Function):
 
     @staticmethod
     def forward(
-        ctx: Context, y: Tensor, x: Tensor, w: Tensor, maps: Matrix | Convolution, needed: tuple[bool, ...]
+        ctx: Context,
+        y: Tensor,
+        x: Tensor | None,
+        w: Tensor | None,
+        maps: Matrix | Convolution,
+        needed: tuple[bool, ...],
     ) -> tuple[Tensor | None, ...]:
-        ctx.save_for_backward(y, x, w)
-        ctx.maps = maps
+        _, to_x, to_w, *_ = ctx.needs_input_grad
+        ctx.save_for_backward(y if to_x or to_w else None, x, w)
+        ctx.maps, ctx.shape = maps, y.shape
         ctx.set_materialize_grads(False)
         return _bilinear_backward(y, x, w, maps, needed)
 
@@ -138,7 +146,7 @@ class BilinearBackward(Function):
         maps, (_, to_x, to_w, *_) = ctx.maps, ctx.needs_input_grad
         dw = None if dw is None else maps.stored(dw)
         return (
-            _tangent(maps, y, x, w, dx, dw, db),
+            _tangent(maps, ctx.shape, x, w, dx, dw, db),
             maps.to_input(y, dw) if to_x and dw is not None else None,
             maps.to_weight(y, dx) if to_w and dx is not None else None,
             None,
@@ -147,31 +155,36 @@ class BilinearBackward(Function):
 
 
 def _bilinear_backward(
-    y: Tensor, x: Tensor, w: Tensor, maps: Matrix | Convolution, needed: tuple[bool, ...]
+    y: Tensor, x: Tensor | None, w: Tensor | None, maps: Matrix | Convolution, needed: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     return (
-        maps.to_input(y, w) if needed[0] else None,
-        maps.to_weight(y, x) if needed[1] else None,
+        None if w is None else maps.to_input(y, w),
+        None if x is None else maps.to_weight(y, x),
         maps.to_bias(y) if needed[2] else None,
     )
 
 
 def _tangent(
     maps: Matrix | Convolution,
-    y: Tensor,
-    x: Tensor,
-    w: Tensor,
+    shape: torch.Size,
+    x: Tensor | None,
+    w: Tensor | None,
     dx: Tensor | None,
     dw: Tensor | None,
     db: Tensor | None,
 ) -> Tensor | None:
     """ẏ = C(ẋ, w) + C(x, ẇ) + ḃ."""
-    if dw is not None:
+    if dw is not None and x is not None:
         along = maps.forward(x, dw, db)
-        return along if dx is None else maps.add_forward(along, dx, w)
-    if dx is not None:
+        return along if dx is None or w is None else maps.add_forward(along, dx, w)
+    if dx is not None and w is not None:
         return maps.forward(dx, w, db)
-    return None if db is None else maps.from_bias(db).expand_as(y)
+    return None if db is None else maps.from_bias(db).expand(shape)
+
+
+def detached(tensor: Tensor | None) -> Tensor | None:
+    """A tensor without its past, where there is one."""
+    return None if tensor is None else tensor.detach()
 
 
 def _has_memory(tensor: Tensor) -> bool:
@@ -206,5 +219,6 @@ def convolution_rule(
     maps = Convolution(input, weight, stride, padding, dilation, groups)
     weight = maps.stored(weight)
     result = Bilinear.apply(input, weight, bias, maps, second)
-    result.convolution = (input, weight, bias, maps, result._version)  # for a batch norm that follows
+    if result.requires_grad:
+        result.convolution = (input, weight, bias, maps, input._version, result._version)  # for a batch norm behind it
     return result

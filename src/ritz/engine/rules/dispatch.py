@@ -8,6 +8,7 @@ before it trusts them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,10 +18,10 @@ from torch.overrides import TorchFunctionMode
 from .attention import attention_rule
 from .bilinear import convolution_rule, linear_rule
 from .norms import batch_norm_rule, layer_norm_rule, weight_norm_rule
-from .pointwise import POINTWISE, pointwise_rule
+from .pointwise import POINTWISE
 
 RULES: dict[Any, Callable[..., Any]] = {
-    **{func: pointwise_rule(func) for func in POINTWISE},
+    **POINTWISE,
     F.linear: linear_rule,
     torch.conv1d: convolution_rule,
     torch.conv2d: convolution_rule,
@@ -30,6 +31,19 @@ RULES: dict[Any, Callable[..., Any]] = {
     torch._weight_norm: weight_norm_rule,
     F.scaled_dot_product_attention: attention_rule,
 }
+
+
+def _transparent(func: Any) -> Callable[..., Any]:
+    """A function of `torch.nn.functional` that does not ask for modes, so that what it calls is seen by them.
+
+    A mode is off while a function that it was asked about runs, with everything inside.
+    """
+    questions = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    names = {**func.__globals__, **dict.fromkeys(questions, lambda *_: False)}
+    return FunctionType(func.__code__, names, func.__name__, func.__defaults__)
+
+
+TRANSPARENT = {F.multi_head_attention_forward: _transparent(F.multi_head_attention_forward)}
 
 
 class EfficientRules(TorchFunctionMode):
@@ -44,6 +58,9 @@ class EfficientRules(TorchFunctionMode):
         self.second, self.used = second, False
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func in TRANSPARENT:
+            with self:
+                return TRANSPARENT[func](*args, **(kwargs or {}))
         rule = RULES.get(func)
         result = rule(self.second, *args, **(kwargs or {})) if rule else NotImplemented
         if result is NotImplemented:

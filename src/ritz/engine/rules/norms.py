@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from .bilinear import Bilinear
+from .bilinear import Bilinear, detached
 
 Context = Any  # autograd's context object, to which a Function may attach what it likes
 
@@ -99,7 +99,7 @@ class LayerNorm(Function):
 
     @staticmethod
     def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        saved, needed = [_detached(tensor) for tensor in ctx.saved_tensors], list(ctx.needs_input_grad[:3])
+        saved, needed = [detached(tensor) for tensor in ctx.saved_tensors], list(ctx.needs_input_grad[:3])
         run: Callable[..., Any] = LayerNormBackward.apply if torch.is_grad_enabled() else _layer_norm_backward
         return *run(cotangent, *saved, ctx.shape, needed), None, None
 
@@ -174,7 +174,7 @@ def layer_norm_rule(
     result = Standardize.apply(input, list(normalized_shape), eps, second)
     result = result if weight is None else result * weight
     result = result if bias is None else result + bias
-    plain = _detached(weight), _detached(bias)
+    plain = detached(weight), detached(bias)
     return WithValue.apply(result, lambda: F.layer_norm(input.detach(), list(normalized_shape), *plain, eps))
 
 
@@ -189,20 +189,23 @@ def batch_norm_rule(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """`F.batch_norm` in evaluation mode: an affine map of each channel, fused with the convolution in front of it."""
+    """`F.batch_norm` in evaluation mode: an affine map of each channel, fused with the convolution in front of it.
+
+    An affine map of a convolution is a convolution.
+    """
     if training or running_mean is None or running_var is None:
         return NotImplemented
     scale = (running_var + eps).rsqrt()  # in evaluation mode the layer is affine, channel by channel
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale if bias is None else bias - running_mean * scale
-    x, w, b, maps, version = getattr(input, "convolution", [None] * 5)
-    if version == input._version:  # not changed in place since: an affine map of a convolution is a convolution
+    x, w, b, maps, *versions = getattr(input, "convolution", [None] * 6)
+    if x is not None and versions == [x._version, input._version]:  # nothing was changed in place since
         w = w * scale.view([-1] + [1] * (w.ndim - 1))
         result = Bilinear.apply(x, w, shift if b is None else shift + b * scale, maps, second)
     else:
         channels = [-1] + [1] * (input.ndim - 2)
         result = torch.addcmul(shift.view(channels), input, scale.view(channels))
-    plain = _detached(weight), _detached(bias)
+    plain = detached(weight), detached(bias)
     return WithValue.apply(
         result, lambda: F.batch_norm(input.detach(), running_mean, running_var, *plain, False, momentum, eps)
     )
@@ -212,7 +215,3 @@ def weight_norm_rule(second: bool, v: Tensor, g: Tensor, dim: int = 0) -> Tensor
     """g v/‖v‖ by plain operations: the fused kernel's second derivative is wrong."""
     result = v * (g / torch.norm_except_dim(v, 2, dim))
     return WithValue.apply(result, lambda: torch._weight_norm(v.detach(), g.detach(), dim))
-
-
-def _detached(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach()

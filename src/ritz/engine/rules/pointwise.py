@@ -1,6 +1,7 @@
 """Pointwise functions φ(x), whose slope φ' and curvature φ'' are evaluated once.
 
-PyTorch's own double backward of GELU evaluates the error function anew in every product.
+PyTorch's own double backward of GELU evaluates the error function anew in every product; that of a hard sigmoid does
+not exist.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ class Pointwise(Function):
     @staticmethod
     def forward(ctx: Context, x: Tensor, phi: Scalar, second: bool) -> Tensor:
         value, slope = _value_and_slope(x, phi)
-        ctx.save_for_backward(x, slope)
-        ctx.phi, ctx.second = phi, second
+        ctx.save_for_backward(slope, x if second else None)
+        ctx.phi = phi
         return value
 
     @staticmethod
     def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor, None, None]:
-        x, slope = ctx.saved_tensors
-        if torch.is_grad_enabled() and ctx.second:
+        slope, x = ctx.saved_tensors
+        if torch.is_grad_enabled() and x is not None:
             return PointwiseBackward.apply(cotangent, x, slope, ctx.phi), None, None
         return cotangent * slope, None, None
 
@@ -66,19 +67,51 @@ def _curvature(x: Tensor, phi: Scalar) -> Tensor:
     return curvature
 
 
-def pointwise_rule(func: Any) -> Callable[..., Any]:
-    """The rule of one pointwise function; in place, it is left to PyTorch."""
+class Overwrite(Function):
+    """x with its values replaced, and its past forgotten."""
 
-    def rule(second: bool, input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.pop("inplace", False) or not input.requires_grad:
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, value: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        ctx.part = x._is_view()  # what comes back to a part of a tensor must be said to be zero: None changes nothing
+        return x.copy_(value)
+
+    @staticmethod
+    def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor | None, Tensor]:
+        return torch.zeros_like(cotangent) if ctx.part else None, cotangent
+
+
+def pointwise_rule(func: Any, *, bent: bool = True, in_place: bool = False) -> Callable[..., Any]:
+    """The rule of one pointwise function; without a bend, its second derivative is zero wherever it has one."""
+
+    def rule(second: bool, input: Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
+        if not input.requires_grad:
             return NotImplemented
-        return Pointwise.apply(input, lambda t: func(t, *args, **kwargs), second)
+        phi = lambda t: func(t, *args, **kwargs)
+        if not (inplace or in_place):
+            return Pointwise.apply(input, phi, second and bent)
+        return Overwrite.apply(input, Pointwise.apply(input.clone(), phi, second and bent))
 
     return rule
 
 
-POINTWISE = (
-    F.gelu, F.silu, F.mish, F.softplus, F.elu, F.celu, F.selu, F.logsigmoid, F.softsign, F.tanhshrink,
-    torch.tanh, torch.sigmoid, torch.erf, torch.sin, torch.cos,
+SMOOTH = (
+    F.gelu, F.silu, F.mish, F.softplus, F.elu, F.celu, F.selu, F.logsigmoid, F.softsign, F.tanhshrink, F.hardswish,
+    torch.celu, torch.selu, torch.tanh, torch.sigmoid, torch.erf, torch.sin, torch.cos,
     Tensor.tanh, Tensor.sigmoid, Tensor.erf, Tensor.sin, Tensor.cos,
 )  # fmt: skip
+OF_PIECES = (F.hardsigmoid, F.hardtanh, F.relu6, F.leaky_relu)
+IN_PLACE = {
+    F.elu_: F.elu, torch.celu_: torch.celu, torch.selu_: torch.selu,
+    torch.tanh_: torch.tanh, torch.sigmoid_: torch.sigmoid, torch.erf_: torch.erf, torch.sin_: torch.sin,
+    torch.cos_: torch.cos, Tensor.tanh_: torch.tanh, Tensor.sigmoid_: torch.sigmoid, Tensor.erf_: torch.erf,
+    Tensor.sin_: torch.sin, Tensor.cos_: torch.cos,
+}  # fmt: skip
+IN_PLACE_OF_PIECES = {F.hardtanh_: F.hardtanh, F.leaky_relu_: F.leaky_relu}
+
+POINTWISE: dict[Any, Callable[..., Any]] = {
+    **{func: pointwise_rule(func) for func in SMOOTH},
+    **{func: pointwise_rule(func, bent=False) for func in OF_PIECES},
+    **{func: pointwise_rule(plain, in_place=True) for func, plain in IN_PLACE.items()},
+    **{func: pointwise_rule(plain, bent=False, in_place=True) for func, plain in IN_PLACE_OF_PIECES.items()},
+}
