@@ -99,7 +99,7 @@ def test_too_little_memory_is_said_with_numbers(little_memory):
     model, data = models.resnet20(generator=seeded()).eval().to(DEVICE), normal(1, 3, 512, 512).float()
     risk = ritz.Risk(model, ritz.CrossEntropy(), (data, torch.zeros(1, dtype=torch.long)))
     little_memory(2**22)
-    with pytest.raises((ritz.RitzError, torch.OutOfMemoryError), match=r"\d"):
+    with pytest.raises(ritz.RitzError, match=r"\d"):
         ritz.hessian(risk) @ risk.theta
 
 
