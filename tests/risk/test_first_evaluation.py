@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.testing import assert_close
 
 import ritz
@@ -51,14 +50,6 @@ def test_outputs_in_more_precision_than_the_parameters_are_fine(x, y):
 class Doubled(nn.Module):
     def forward(self, z):
         return z.double()
-
-
-def test_whole_tensors_are_refused_where_the_cut_into_batches_would_matter():
-    mixed = lambda z, y: F.cross_entropy(z @ z.T, torch.arange(len(z)), reduction="none")
-    data = torch.randn(600, 3), torch.randint(2, (600,))
-    with pytest.raises(DataError, match="without batches"):
-        ritz.Risk(nn.Linear(3, 2), mixed, data)
-    assert not ritz.Risk(nn.Linear(3, 2), mixed, (data[0][:50], data[1][:50])).separable
 
 
 def test_rounding_that_depends_on_the_batch_does_not_look_like_dependence_between_examples_at_zero_loss():

@@ -5,7 +5,7 @@ What enters in a way that is not watched is named, never lost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import ModelError
 from ..risk import Risk
-from ..risk.batches import Batch, Batches
+from ..risk.batches import Batch
 from .readers import Watch
 from .uses import Use
 
@@ -140,7 +140,7 @@ def _first(risk: Risk) -> Batch:
         batches.append(batch.first(WATCHED_EXAMPLES))
         if sum(map(len, batches)) >= WATCHED_EXAMPLES:
             break
-    return max(Batches.of(batches).joined(len(batches)), key=len)
+    return max(replace(risk.batches, held=batches).joined(len(batches)), key=len)
 
 
 def _check_rows(forward: Forward, count: int) -> None:

@@ -57,9 +57,10 @@ class Batch:
         inputs = list(self.inputs.values()) if isinstance(self.inputs, dict) else [self.inputs]
         return [*inputs, self.targets]
 
-    def names(self) -> tuple[str, ...]:
-        """The names of the inputs; none for a single tensor."""
-        return tuple(self.inputs) if isinstance(self.inputs, dict) else ()
+    def kind(self) -> tuple[Any, ...]:
+        """Names and shapes of the tensors, but for the number of examples: batches of one kind can be joined."""
+        names = tuple(self.inputs) if isinstance(self.inputs, dict) else ()
+        return names, tuple(t.shape[1:] for t in self.tensors())
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -71,7 +72,10 @@ class Batches:
 
     source: Callable[[], Iterator[Batch]]
     held: list[Batch] | None = None
-    chunked: bool = False  # whether the batches are ours: the data came as whole tensors, and there are several
+    ours: bool = False  # whether there are several because we cut them: the data came without batches
+    whole: Callable[[], Batches] | None = None  # the same data uncut, where that is possible
+    separable: bool = True  # whether each term depends on its own example alone
+    joinable: bool = True  # and would do so among the examples of other batches
 
     @staticmethod
     def of(batches: list[Batch]) -> Batches:
@@ -83,26 +87,33 @@ class Batches:
 
     def channels_last(self) -> Batches:
         """The same data with images stored channels-last."""
-        if self.held is not None:
-            return replace(Batches.of([batch.channels_last() for batch in self.held]), chunked=self.chunked)
-        return replace(self, source=lambda: (batch.channels_last() for batch in self.source()))
+        return self._mapped(Batch.channels_last)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batches:
         """The same data on another device, floating-point numbers in another precision."""
-        if self.held is not None:
-            return replace(Batches.of([batch.to(device, dtype) for batch in self.held]), chunked=self.chunked)
-        return replace(self, source=lambda: (batch.to(device, dtype) for batch in self.source()))
+        return self._mapped(lambda batch: batch.to(device, dtype))
 
     def joined(self, count: int) -> Batches:
-        """The same data with `count` batches at a time made one, where they are held and of the same shape."""
-        kinds = {(batch.names(), tuple(t.shape[1:] for t in batch.tensors())) for batch in self.held or ()}
-        if self.held is None or count < 2 or len(kinds) > 1:
+        """The same data with `count` batches at a time made one, where they are held, of one kind and independent."""
+        if self.held is None or count < 2 or not self.alike():
             return self
-        return Batches.of([joined(self.held[i : i + count]) for i in range(0, len(self.held), count)])
+        return self._holding([joined(self.held[i : i + count]) for i in range(0, len(self.held), count)])
+
+    def alike(self) -> bool:
+        """Whether the batches held may be joined."""
+        return self.joinable and len({batch.kind() for batch in self.held or ()}) == 1
 
     def first(self, count: int) -> Batches:
         """The first examples alone, held in memory."""
-        return Batches.of(list(_first(self, count)))
+        return self._holding(list(_first(self, count)))
+
+    def _mapped(self, change: Callable[[Batch], Batch]) -> Batches:
+        if self.held is not None:
+            return self._holding([change(batch) for batch in self.held])
+        return replace(self, source=lambda: map(change, self.source()), whole=None)
+
+    def _holding(self, batches: list[Batch]) -> Batches:
+        return replace(self, source=lambda: iter(batches), held=batches, whole=None)
 
 
 def of_one(inputs: Inputs) -> Inputs:

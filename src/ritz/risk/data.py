@@ -35,10 +35,13 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
         if not fixed:
             second = [fingerprint(batch) for batch in _one_pass(source, device, dtype)]
             check_second_pass(first, second, held=kept is not None)
-    chunked = isinstance(source, _Chunks) and len(first) > 1
-    if kept is not None:
-        return replace(Batches.of(kept), chunked=chunked)
-    return Batches(lambda: _undisturbed(_one_pass(source, device, dtype), device, generator), chunked=chunked)
+    batches = Batches(lambda: _undisturbed(_one_pass(source, device, dtype), device, generator), kept)
+    cut = source if isinstance(source, _Chunks) else None
+    return replace(
+        batches,
+        ours=len(first) > 1 and (cut is not None or _is_plain(data)),
+        whole=None if cut is None else lambda: batches_from([cut.pair], device, dtype, memory),
+    )
 
 
 def _one_pass(source: Iterable[Any], device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:
@@ -80,7 +83,7 @@ def _source(data: Any) -> Iterable[Any]:
     if isinstance(data, (tuple, list)) and len(data) == 2 and isinstance(data[1], Tensor):
         _check_pair(*data)
         return _Chunks((data[0], data[1]))
-    if isinstance(data, Dataset) and hasattr(data, "__getitem__"):
+    if _is_plain(data):
         return DataLoader(data, batch_size=BATCH_SIZE)
     if not hasattr(data, "__iter__"):
         raise DataError(
@@ -96,6 +99,11 @@ def _source(data: Any) -> Iterable[Any]:
             "Pass the DataLoader itself instead of iter(loader).",
         )
     return data
+
+
+def _is_plain(data: Any) -> bool:
+    """Whether the data are single examples, without batches."""
+    return isinstance(data, Dataset) and hasattr(data, "__getitem__")
 
 
 def _check_pair(x: Any, y: Tensor) -> None:

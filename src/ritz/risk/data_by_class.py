@@ -23,7 +23,7 @@ def class_batches(risk: Risk, *, only: int | None = None) -> Iterator[Batch]:
         yield from (b for b in risk.batches if only is None or bool((b.targets == only).any()))
         return
     held = risk.batches.held
-    pools = [held] if held is not None and _alike(held) else ([batch] for batch in risk.batches)
+    pools = [held] if held is not None and risk.batches.alike() else ([batch] for batch in risk.batches)
     for pool in pools:
         for label in _labels(risk, pool) if only is None else [only]:
             yield from _of_class(pool, label)
@@ -32,10 +32,6 @@ def class_batches(risk: Risk, *, only: int | None = None) -> Iterator[Batch]:
 def known_batches(risk: Risk) -> list[Batch]:
     """The batches held, or the first of those that are read anew."""
     return risk.batches.held or [next(iter(risk.batches))]
-
-
-def _alike(batches: list[Batch]) -> bool:
-    return len({(batch.names(), tuple(t.shape[1:] for t in batch.tensors())) for batch in batches}) == 1
 
 
 def _labels(risk: Risk, pool: list[Batch]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from ..errors import DataError, ModelError, NumericalError
 from .batches import Batch, Batches
 from .distributed import sum_over_ranks
 from .losses import Loss
+from .separability import Outputs, Separability
 
 Network = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
 
@@ -26,26 +27,28 @@ class Evaluation:
     num_terms: int
     total: float  # Σ tᵢ
     total_weight: float  # Σ wᵢ
-    separable: bool  # whether each term depends on its own example alone
+
+
+def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> Batches:
+    """The batches as they may be cut and joined, after two evaluations of the first one gave the same."""
+    network = lambda batch: outputs(leaves, batch)
+    first = next(iter(batches))
+    _check_deterministic(_checked_outputs(network, loss, first, 0), network(first))
+    return Separability(outputs, leaves, loss).examined(batches)
 
 
 def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.device) -> Evaluation:
-    """Evaluate every batch of this rank once and the first one twice."""
+    """Evaluate every batch of this rank once."""
     sums = torch.zeros(4, dtype=torch.float64, device=device)  # examples, terms, Σ tᵢ, Σ wᵢ
-    separable = True
     with progress.bar("Evaluating the risk") as bar:
         for number, batch in enumerate(batches):
             z = _checked_outputs(network, loss, batch, number)
             values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
             sizes = sums.new_tensor([len(batch), len(values)])
             sums += torch.cat([sizes, torch.stack([values.double().sum(), weights.double().sum()])])
-            if number == 0:
-                _check_deterministic(z, network(batch))
-                separable = _separates(network, loss, batch, z, values)
             bar.advance()
-    _check_separable(separable, batches)
     examples, terms, total, weight = sums.tolist()
-    return Evaluation(int(examples), int(terms), total, weight, separable)
+    return Evaluation(int(examples), int(terms), total, weight)
 
 
 def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) -> Evaluation:
@@ -56,24 +59,14 @@ def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) ->
     if loss.reduction == "sum":
         weight = 1.0
     _check_total(total, weight)
-    return Evaluation(int(examples), int(terms), total, weight, own.separable)
+    return Evaluation(int(examples), int(terms), total, weight)
 
 
-def _separates(network: Network, loss: Loss, batch: Batch, z: Tensor, values: Tensor) -> bool:
-    """Whether outputs and terms of the first example are the same without the rest of its batch."""
-    alone = batch.first(1)
-    try:
-        z_alone = network(alone)
-        terms_alone = loss.terms(z[: len(z_alone)], alone.targets)  # of the same outputs: a loss may be zero
-    except (RuntimeError, ValueError, IndexError):
-        return False
-    return _near(z_alone, z[: len(z_alone)]) and _near(terms_alone, values[: len(terms_alone)])
-
-
-def _near(a: Tensor, b: Tensor) -> bool:
-    """Equal but for the rounding of kernels that depend on the batch's size."""
-    allowed = torch.finfo(b.dtype).eps ** 0.5 * float(b.abs().max())
-    return a.shape == b.shape and float((a - b).abs().max()) <= allowed
+def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:
+    """The batches of this rank, independent only if those of all ranks are: else the ranks would part ways."""
+    doubts = torch.tensor([not batches.separable, not batches.joinable], dtype=torch.float64, device=device)
+    separable, joinable = (sum_over_ranks(doubts, group) == 0).tolist()
+    return replace(batches, separable=separable, joinable=joinable)
 
 
 def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) -> Tensor:
@@ -118,16 +111,6 @@ def _check_deterministic(first: Tensor, second: Tensor) -> None:
             f"Two evaluations of the same batch differ by {difference:.3g} (outputs up to {scale:.3g}).",
             "A random network has another curvature in every product, and Lanczos would mix them.",
             "Call model.eval(); turn off functional dropout, noise layers and random crops.",
-        )
-
-
-def _check_separable(separable: bool, batches: Batches) -> None:
-    if not separable and batches.chunked:
-        raise DataError(
-            "The terms of an example depend on the other examples of its batch, and the data came without batches.",
-            "The risk would depend on how ritz cuts them.",
-            "Pass the batches themselves: a list of (inputs, targets) or a DataLoader.",
-            "Replace layers that look across the batch, such as batch norm without running statistics.",
         )
 
 

@@ -17,7 +17,7 @@ from ..errors import ArgumentError, DataError
 from .batches import Batch, Batches
 from .data import batches_from
 from .distributed import in_step, sum_over_ranks
-from .first_evaluation import Evaluation, evaluate, over_ranks
+from .first_evaluation import Evaluation, agreed, evaluate, examine, over_ranks
 from .losses import CrossEntropy, Loss, loss_from, on_device
 from .memory import memory_budget
 from .model import check_model, output_tensor
@@ -76,7 +76,9 @@ class Risk:
         self.loss: Loss = on_device(loss_from(loss), self.device)
         with in_step(self.theta, self.group):
             self.batches: Batches = batches_from(data, self.device, self.dtype, self.memory)
+            self.batches = self._examined()
             self.batches = self._in_best_layout()
+        self.batches = agreed(self.batches, self.device, self.group)
         self._evaluation = self._first_evaluation()
         self._network.settle()
 
@@ -112,7 +114,7 @@ class Risk:
     @property
     def separable(self) -> bool:
         """Whether each term depends on its own example alone."""
-        return self._evaluation.separable
+        return self.batches.separable
 
     def loss_value(self) -> float:
         """R(θ)."""
@@ -243,8 +245,14 @@ class Risk:
                 return self.batches
         return moved
 
+    def _examined(self) -> Batches:
+        """The batches with what is known of the independence of their examples."""
+        leaves = [leaf.detach() for leaf in self.leaves()]
+        with self._one_pass():
+            return examine(self.outputs, leaves, self.loss, self.batches)
+
     def _first_evaluation(self) -> Evaluation:
-        """Evaluate every batch once and the first one twice, and refuse what cannot be analysed."""
+        """Evaluate every batch once, and refuse what cannot be analysed."""
         leaves = [leaf.detach() for leaf in self.leaves()]
         with in_step(self.theta, self.group), self._one_pass():
             own = evaluate(lambda batch: self.outputs(leaves, batch), self.loss, self.batches, self.device)

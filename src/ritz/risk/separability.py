@@ -1,0 +1,158 @@
+"""Whether the examples of a batch are independent of each other: only then may batches be cut, joined or sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+from .batches import Batch, Batches, joined
+from .losses import Loss
+
+Outputs = Callable[[Sequence[Tensor], Batch], Tensor]  # f(θ, x) for parameters as a list
+SLACK = 100.0  # kernels that depend on the batch's size may round as often as this many times differently
+STEP = 0.1  # how far θ is moved, relative: far enough to wake what is zero at the user's θ
+LOOK_AHEAD = 4  # how many batches are read for it where they are read anew
+EDGE = 32  # how many rows of either batch are tried together
+
+
+@dataclass(frozen=True)
+class Separability:
+    """Tests of independence, at the parameters of a risk and at moved ones, where an output of zero hides nothing."""
+
+    outputs: Outputs
+    leaves: list[Tensor]
+    loss: Loss
+
+    def examined(self, batches: Batches) -> Batches:
+        """The same data with what is known of their examples; the user's whole tensors where no cut is allowed."""
+        first, other = _first_and_another(batches)
+        separable = len(first) < 2 or self.independent(first)
+        joinable = separable and (other is None or self.independent(_edges(first, other)))
+        if not batches.ours:
+            return replace(batches, separable=separable, joinable=joinable)
+        if separable and joinable:
+            return batches
+        if batches.whole is None:
+            raise _no_batches()
+        return replace(batches.whole(), separable=False, joinable=False)
+
+    def independent(self, batch: Batch) -> bool:
+        """Whether outputs and terms of every example are the same without any other.
+
+        For every bit of the index, the examples with and without it are evaluated apart: two that differ in it are
+        then not together, and any two differ in one. The order must not matter either.
+        """
+        moved = [_jittered(leaf, STEP * _scale(leaf)) for leaf in self.leaves]
+        return self._splits(self.leaves, batch, in_doubt=False) and self._splits(moved, batch, in_doubt=True)
+
+    def _splits(self, leaves: list[Tensor], batch: Batch, *, in_doubt: bool) -> bool:
+        """Whether a batch is the same in parts; `in_doubt` where the network fails or overflows at these parameters."""
+        try:
+            whole = self._evaluated(leaves, batch)
+            if not bool(torch.isfinite(whole.z).all()):
+                return in_doubt
+            return all(whole.agrees(self.outputs(leaves, batch.rows(rows)), rows) for rows in _groups(batch))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # whatever a user's model raises on other batches than the user's
+            return in_doubt
+
+    def _evaluated(self, leaves: list[Tensor], batch: Batch) -> _Evaluated:
+        z = self.outputs(leaves, batch)
+        eps = max(torch.finfo(t.dtype).eps for t in (z, *leaves))
+        rough = self.outputs([_jittered(leaf, eps * leaf.abs()) for leaf in leaves], batch)
+        rough_z, y = _jittered(z, eps * z.abs()), batch.targets
+        pairs = ((values(z, y), values(rough_z, y)) for values in (self.loss.terms, self.loss.weights))
+        (terms, weights), allowances = zip(*((t, _allowance(t, r, eps)) for t, r in pairs), strict=True)
+        return _Evaluated(self.loss, batch, z, terms, weights, (_allowance(z, rough, eps), *allowances))
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    """A whole batch, evaluated, with how far other evaluations of outputs, terms and weights may round."""
+
+    loss: Loss
+    batch: Batch
+    z: Tensor
+    terms: Tensor
+    weights: Tensor
+    allowances: tuple[float, ...]
+
+    def agrees(self, z: Tensor, rows: Tensor) -> bool:
+        """Whether the outputs of some rows alone, and their terms from the same outputs, are those of the whole."""
+        count, targets = len(self.batch), self.batch.targets[rows]
+        own, terms, weights = (_of_rows(t, rows, count) for t in (self.z, self.terms, self.weights))
+        if not _near(z, own, self.allowances[0]):
+            return False
+        alone = self.loss.terms(own, targets), self.loss.weights(own, targets)
+        return all(map(_near, alone, (terms, weights), self.allowances[1:]))
+
+
+def _groups(batch: Batch) -> Iterator[Tensor]:
+    """For every bit of the index those without and with it; then all of them in another order."""
+    index = torch.arange(len(batch), device=batch.targets.device)
+    for bit in range((len(index) - 1).bit_length()):
+        with_bit = (index >> bit) % 2 == 1
+        yield index[~with_bit]
+        yield index[with_bit]
+    yield index.flip(0)
+
+
+def _of_rows(values: Tensor, rows: Tensor, count: int) -> Tensor:
+    """The values of some of `count` examples, each of which has equally many, one after the other."""
+    return values.unflatten(0, (count, -1))[rows].flatten(0, 1)
+
+
+def _near(a: Tensor, b: Tensor, allowance: float) -> bool:
+    """Equal but for rounding; missing values are equal to missing values."""
+    if a.shape != b.shape:
+        return False
+    same = (a == b) | (a.isnan() & b.isnan())
+    return float((a - b).abs().masked_fill(same, 0.0).max()) <= allowance
+
+
+def _allowance(values: Tensor, rough: Tensor, eps: float) -> float:
+    """How far kernels of another batch size may round: by what a last digit in every parameter changes, times SLACK."""
+    scale, drift = (float(t.abs().nan_to_num(0.0, 0.0).max()) for t in (values, rough - values))
+    return min(SLACK * (eps * scale + drift), eps**0.5 * scale)
+
+
+def _jittered(tensor: Tensor, size: Tensor | float) -> Tensor:
+    """A tensor moved by random numbers of the given size, the same on every device: 65521 of them, over and over."""
+    noise = torch.randn(min(65521, max(tensor.numel(), 1)), generator=torch.Generator().manual_seed(0))
+    copies = -(-tensor.numel() // len(noise))
+    return tensor + size * noise.to(tensor).repeat(copies)[: tensor.numel()].view_as(tensor)
+
+
+def _scale(leaf: Tensor) -> float:
+    """The root mean square of a parameter; for one that is zero, what an initialisation would give it."""
+    return float(leaf.double().square().mean().sqrt()) or max(leaf[0].numel() if leaf.ndim > 1 else 1, 1) ** -0.5
+
+
+def _first_and_another(batches: Batches) -> tuple[Batch, Batch | None]:
+    """The first batch with several examples, if any, and another of the same shape: the last one if that is at hand."""
+    at_hand = batches.held is not None or batches.whole is not None
+    several = list(batches) if at_hand else list(islice(batches, LOOK_AHEAD))
+    first = next((batch for batch in several if len(batch) > 1), several[0])
+    return first, next(
+        (batch for batch in reversed(several) if batch is not first and batch.kind() == first.kind()), None
+    )
+
+
+def _edges(first: Batch, other: Batch) -> Batch:
+    """The end of one batch and the beginning of another, together."""
+    return joined([first.rows(slice(-EDGE, None)), other.rows(slice(EDGE))])
+
+
+def _no_batches() -> DataError:
+    return DataError(
+        "The terms of an example depend on the other examples of its batch, and the data came without batches.",
+        "The risk would depend on how ritz cuts them.",
+        "Pass the batches themselves: a list of (inputs, targets) or a DataLoader.",
+        "Replace layers that look across the batch, such as batch norm without running statistics.",
+    )
