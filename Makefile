@@ -15,7 +15,7 @@ test: lint
 
 # On a machine with a GPU and its own PyTorch: the same results as on its CPU (RITZ_TEST_DEVICE=cpu rehearses).
 test-gpu:
-	PYTHONPATH=src:. $(PYTHON) -m tests_gpu --out benchmarks/results/test-gpu.json
+	PYTHONPATH=src:. $(PYTHON) -m tests_gpu --out out/test-gpu.json
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -32,13 +32,17 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.lab
 	$(BIN)/python -m benchmarks.imports
 
-# On a GPU machine that has torch but no network: the peers lie in .peers, a folder of installed packages.
+# On a GPU machine that has torch but no network: the peers lie in .peers, a folder that is made where there is one.
 bench-gpu:
 	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks --gpu
 	PYTHONPATH=src $(PYTHON) -m benchmarks.gram --gpu
 	PYTHONPATH=src $(PYTHON) -m benchmarks.classes --gpu resnet vgg
 	PYTHONPATH=src $(PYTHON) -m benchmarks.lab --gpu
 	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks.memory
+
+.peers: $(READY)
+	$(BIN)/python -m pip install --quiet --target .peers --no-deps -c constraints.txt \
+		curvlinops-for-pytorch backpack-for-pytorch einconv einops linear_operator opt_einsum unfoldNd tqdm packaging
 
 clean:
 	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -38,7 +38,8 @@ class Bench:
     """The measurements of one problem."""
 
     def __init__(self, problem: str, device: torch.device, options: argparse.Namespace, rows: Rows) -> None:
-        self.problem, self.name, self.device = problem, NAMES[problem], device
+        self.problem, self.device = problem, device
+        self.name = NAMES[problem] + (" (smoke)" if options.smoke else "")
         self.options, self.rows = options, rows
         self.full = options.gpu or options.full or problem == "mlp"
         self.repetitions: int = options.repetitions

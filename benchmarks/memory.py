@@ -194,7 +194,8 @@ def main() -> None:
         clear_memory(device)
         bench = Bench(model, device, smoke=options.smoke)
         for work in [w for m, w in plan if m == model]:
-            row = {"model": model, "tokens": "{} × {}".format(*TOKENS[model]), "n": bench.size, "work": work}
+            size = "tiny" if options.smoke else "{} × {}".format(*TOKENS[model])
+            row = {"model": model, "tokens": size, "n": bench.size, "work": work}
             results.add({**row, **_attempt(WORK[work], bench), "commit": options.commit})
         del bench
 
