@@ -162,6 +162,58 @@ def test_a_mask_of_minus_infinity_among_the_inputs_is_fine():
     assert np.isfinite(Risk(Masked(), ritz.CrossEntropy(), data).loss_value())
 
 
+HELD = {
+    "tensors": lambda x, y: (x, y),
+    "many tensors": lambda x, y: (x.repeat(60, 1), y.repeat(60)),
+    "list of batches": lambda x, y: [(x, y), (x[:4], y[:4])],
+    "dict": lambda x, y: [({"input": x}, y)],
+    "custom re-iterable": lambda x, y: Folder([(x, y)]),
+    "TensorDataset": TensorDataset,
+    "loader without collation": lambda x, y: DataLoader([(x, y)], batch_size=None),
+    "of lower precision": lambda x, y: (x.float(), y),
+}
+
+
+@pytest.mark.parametrize("form", HELD)
+def test_what_a_user_does_to_tensors_afterwards_does_not_change_the_risk(form, x, y):
+    data = HELD[form](x, y)
+    risk = Risk(network(), CE, data)
+    v = torch.ones(risk.size, dtype=torch.float64)
+    before = ritz.hessian(risk) @ v, risk.gradient()
+    tensors = data.tensors if form == "TensorDataset" else data if "tensors" in form or "of" in form else (x, y)
+    for tensor in (x, y, *(t for t in tensors if isinstance(t, torch.Tensor))):
+        tensor.zero_()
+    assert_close((ritz.hessian(risk) @ v, risk.gradient()), before, rtol=0, atol=0)
+
+
+def test_data_that_do_not_fit_and_change_are_noticed_at_the_next_pass(x, y):
+    batches = unequal_batches(x, y)
+    for data in (batches, Folder(batches), DataLoader(TensorDataset(x, y), 4), TensorDataset(x, y)):
+        risk = Risk(network(), CE, data, memory=0)
+        risk.gradient()
+        x[9, 1] += 1e-12
+        with pytest.raises(DataError, match=r"Batch [012] is not what it was") as caught:
+            risk.gradient()
+        check_refusal(caught, DataError)
+        x[9, 1] -= 1e-12
+    risk = Risk(network(), CE, batches, memory=0)
+    y[0] = (y[0] + 1) % C
+    with pytest.raises(DataError, match="Batch 0"):
+        _ = ritz.hessian(risk) @ torch.ones(risk.size, dtype=torch.float64)
+
+
+def test_batches_that_go_or_come_after_the_risk_was_built_are_noticed(x, y):
+    batches = [*unequal_batches(x, y), (x[:2], y[:2])]
+    risk = Risk(network(), CE, batches, memory=0)
+    last = batches.pop()
+    with pytest.raises(DataError, match="is missing"):
+        risk.gradient()
+    batches += [last, last]
+    with pytest.raises(DataError, match="not what it was"):
+        risk.gradient()
+    assert Risk(network(), CE, batches).gradient().isfinite().all()  # the way out: they fit, and are copied
+
+
 class Augmented(Examples):
     def __getitem__(self, index):
         return self.x[index] + 0.01 * torch.randn(D), int(self.y[index])

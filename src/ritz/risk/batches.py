@@ -27,11 +27,14 @@ class Batch:
     targets: Tensor
     keys: Int64[Tensor, " N"] = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
-        """The batch on another device, floating-point inputs and targets in the given precision."""
+    def to(self, device: torch.device, dtype: torch.dtype, *, copy: bool = False) -> Batch:
+        """The batch on another device, floating-point inputs and targets in the given precision.
+
+        A `copy` shares no memory with this one, even where nothing is to be converted.
+        """
         return Batch(
-            _moved(self.inputs, device, dtype),
-            _moved(self.targets, device, dtype),
+            _moved(self.inputs, device, dtype, copy),
+            _moved(self.targets, device, dtype, copy),
             self.keys.to(device, non_blocking=True),
         )
 
@@ -132,18 +135,17 @@ def joined(batches: list[Batch]) -> Batch:
     return Batch(torch.cat([batch.inputs for batch in batches]), targets, keys)  # type: ignore[misc]
 
 
-def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+def _moved(value: Any, device: torch.device, dtype: torch.dtype, copy: bool) -> Any:
     if isinstance(value, dict):
-        return {name: _moved(tensor, device, dtype) for name, tensor in value.items()}
+        return {name: _moved(tensor, device, dtype, copy) for name, tensor in value.items()}
     if value.device != device and value.device.type != "cpu":
         raise DataError(
             f"The model is on {device}, the data on {value.device}.",
             "Only data in main memory are moved to the model's device, as loaders deliver them.",
             f"Move the data with .to({str(device)!r}), or the model with model.to({str(value.device)!r}).",
         )
-    return (
-        value.to(device, dtype, non_blocking=True) if value.is_floating_point() else value.to(device, non_blocking=True)
-    )
+    kind = dtype if value.is_floating_point() else value.dtype
+    return value.detach().to(device, kind, non_blocking=True, copy=copy)
 
 
 def _first(batches: Iterable[Batch], count: int) -> Iterator[Batch]:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ..errors import DataError
 from .batches import Batch, Batches
-from .fingerprints import check_second_pass, fingerprint
+from .fingerprints import check_second_pass, fingerprint, unchanged
 from .randomness import untouched_randomness
 
 BATCH_SIZE = 512  # for data that comes unbatched: enough to fill a GPU, small enough for a laptop
@@ -25,32 +25,36 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
     """The batches of a user's data: (x, y) tensors, a Dataset, a DataLoader or any re-iterable of pairs.
 
     Two passes are compared, example by example, so that a loader which shuffles and drops, or augments, is
-    refused. The first pass is kept on the device if it fits into `memory` bytes.
+    refused. The first pass is kept on the device if it fits into `memory` bytes, as a copy: what a user does to tensors
+    afterwards does not reach it. What does not fit is read anew, and compared with the first pass every time.
     """
     source = _source(data)
     generator = getattr(data, "generator", None)  # a loader's own, which shuffles
     with untouched_randomness(device, generator):  # once around both passes: augmentation must not repeat itself
         fixed = isinstance(source, (_Chunks, list, tuple))  # nothing is drawn anew at a pass over these
-        kept, first = _first_pass(_one_pass(source, device, dtype), memory, compared=not fixed)
+        kept, first = _first_pass(_one_pass(source, device, dtype, copy=True), memory, compared=not fixed)
         if not fixed:
             second = [fingerprint(batch) for batch in _one_pass(source, device, dtype)]
             check_second_pass(first, second, held=kept is not None)
-    batches = Batches(lambda: _undisturbed(_one_pass(source, device, dtype), device, generator), kept)
+    anew = lambda: unchanged(_undisturbed(_one_pass(source, device, dtype), device, generator), first)
     cut = source if isinstance(source, _Chunks) else None
-    return replace(
-        batches,
+    return Batches(
+        anew,
+        kept,
         ours=len(first) > 1 and (cut is not None or _is_plain(data)),
         whole=None if cut is None else lambda: batches_from([cut.pair], device, dtype, memory),
     )
 
 
-def _one_pass(source: Iterable[Any], device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:
+def _one_pass(
+    source: Iterable[Any], device: torch.device, dtype: torch.dtype, *, copy: bool = False
+) -> Iterator[Batch]:
     """One pass; it begins with the first batch and not with this call, for to begin moves a loader's random state."""
     count = 0
     for number, item in enumerate(source):
         batch = _batch(item, number)
         if len(batch):
-            yield replace(batch, keys=torch.arange(count, count + len(batch))).to(device, dtype)
+            yield replace(batch, keys=torch.arange(count, count + len(batch))).to(device, dtype, copy=copy)
         count += len(batch)
 
 
@@ -144,12 +148,12 @@ def _first_pass(batches: Iterator[Batch], memory: float, *, compared: bool) -> t
     fingerprints: list[Tensor] = []
     used = 0
     for batch in batches:
-        fingerprints.append(fingerprint(batch) if compared else torch.zeros(0))
         used += sum(t.numel() * t.element_size() for t in batch.tensors())
-        if kept is not None and used <= memory:
+        if kept is not None and used > memory:  # from now on they are read anew, and compared every time
+            fingerprints, kept = [fingerprint(b) for b in kept] if not compared else fingerprints, None
+        if kept is not None:
             kept.append(batch)
-        else:
-            kept = None
+        fingerprints.append(fingerprint(batch) if compared or kept is None else batch.keys[:0])
     if not fingerprints:
         raise DataError(
             "The data hold no example.",

@@ -1,33 +1,42 @@
-"""Fingerprints of examples, by which two passes over the data are compared."""
+"""Fingerprints of examples, by which passes over the data are compared."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from ..errors import DataError
 from .batches import Batch
+from .noise import mixed
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
 
-def fingerprint(batch: Batch) -> Tensor:
-    """One number per example, the same wherever in a batch the example stands; NaN and infinity count, too."""
-    total = torch.zeros(len(batch), dtype=torch.float64)
+def fingerprint(batch: Batch) -> Int64[Tensor, " N"]:
+    """One number for each example, the same wherever it stands: Σ bits · key modulo 2⁶⁴, exact on every device.
+
+    The keys are odd, so that no change of a single entry is missed.
+    """
+    total = torch.zeros(len(batch), dtype=torch.int64, device=batch.targets.device)
     for index, tensor in enumerate(batch.tensors()):
-        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        rows = real.detach().reshape(len(batch), -1).to("cpu", torch.float64).nan_to_num(0.25, 1.25, -1.25)
-        key = torch.arange(1, rows.shape[1] + 1, dtype=torch.float64).add(index).sqrt().frac() + 0.5
-        total += (rows * key).sum(1)
+        rows = _bits(tensor, len(batch))
+        keys = mixed(torch.arange(rows.shape[1], device=rows.device) + (index << 40)) | 1
+        total += (rows * keys).sum(1)
     return total
 
 
 def check_second_pass(first: list[Tensor], second: list[Tensor], *, held: bool) -> None:
     """Refuse data whose second pass has other fingerprints; the order counts where batches are read anew."""
-    before, after = torch.cat(first), torch.cat(second) if second else torch.empty(0, dtype=torch.float64)
+    before, after = torch.cat(first), torch.cat(second) if second else first[0][:0]
     if len(before) != len(after):
         raise _other_data(f"{len(before)} examples, then {len(after)}")
-    if not _same(before.sort().values, after.sort().values):
-        raise _other_data(f"in {int((before.sort().values != after.sort().values).sum())} of {len(before)} examples")
-    if not held and not ([len(b) for b in first] == [len(b) for b in second] and _same(before, after)):
+    differ = before.sort().values != after.sort().values
+    if bool(differ.any()):
+        raise _other_data(f"in {int(differ.sum())} of {len(before)} examples")
+    if not held and not ([len(b) for b in first] == [len(b) for b in second] and torch.equal(before, after)):
         raise DataError(
             "A second pass gives the same examples in another order, and they do not fit into memory.",
             "They are read anew for every product, and what is kept of a batch belongs to that very batch.",
@@ -36,8 +45,32 @@ def check_second_pass(first: list[Tensor], second: list[Tensor], *, held: bool) 
         )
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
-    return torch.allclose(a, b, rtol=1e-9, atol=1e-12)
+def unchanged(batches: Iterator[Batch], first: list[Tensor]) -> Iterator[Batch]:
+    """The batches of a later pass, refused where one is not as it was in the first."""
+    count = 0
+    for count, batch in enumerate(batches, 1):
+        if count > len(first) or not torch.equal(fingerprint(batch), first[count - 1]):
+            raise _changed(f"Batch {count - 1} is not what it was when the risk was built.")
+        yield batch
+    if count < len(first):
+        raise _changed(f"Batch {count} is missing: there were {len(first)} when the risk was built.")
+
+
+def _bits(tensor: Tensor, count: int) -> Tensor:
+    """A row of integers for each example; what is not counted by examples belongs to all of them."""
+    real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    real = real.detach().contiguous()
+    bits = real.view(_INTEGERS[real.element_size()]).long()
+    return bits.reshape(count, -1) if tensor.ndim and len(tensor) == count else bits.reshape(1, -1)
+
+
+def _changed(seen: str) -> DataError:
+    return DataError(
+        seen,
+        "The data do not fit into memory and are read anew for every product, which must see the same matrix.",
+        "Leave the data as they are while the risk is in use, or build a new one.",
+        "Raise Risk(..., memory=...) above the size of the data, which are then copied.",
+    )
 
 
 def _other_data(how: str) -> DataError:

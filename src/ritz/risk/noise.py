@@ -21,14 +21,14 @@ def noise(keys: Int64[Tensor, " N"], seed: int, shape: tuple[int, ...]) -> Float
     >>> bool((some[2] == others[0]).all())
     True
     """
-    start = _mixed(torch.tensor(_signed(seed), device=keys.device))
-    rows = _mixed(start + keys * _STEP)
+    start = mixed(torch.tensor(_signed(seed), device=keys.device))
+    rows = mixed(start + keys * _STEP)
     columns = torch.arange(1, math.prod(shape) + 1, device=keys.device) * _STEP
-    bits = _shifted(_mixed(rows[:, None] + columns), 12)  # 52 of them, so that half a step more is exact, and below one
+    bits = _shifted(mixed(rows[:, None] + columns), 12)  # 52 of them, so that half a step more is exact, and below one
     return ((bits.double() + 0.5) * 2.0**-52).reshape(len(keys), *shape)
 
 
-def _mixed(x: Tensor) -> Tensor:
+def mixed(x: Tensor) -> Tensor:
     """A bijection of 64 bits in which every bit hangs on every other; products wrap around."""
     x = (x ^ _shifted(x, 30)) * _FACTORS[0]
     x = (x ^ _shifted(x, 27)) * _FACTORS[1]
