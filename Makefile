@@ -3,9 +3,10 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
+READY_ZOO := .venv/.ready-zoo
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test test-gpu lint bench bench-gpu clean
+.PHONY: demo test test-gpu lint zoo bench bench-gpu clean
 
 demo: $(READY)
 	$(BIN)/ritz demo
@@ -21,6 +22,10 @@ lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# Networks of torchvision, timm, transformers and PEFT against an independent oracle; the table is docs/zoo.md.
+zoo: $(READY_ZOO)
+	$(ONE_THREAD) $(BIN)/python -m zoo
 
 # PyHessian pins nothing and pulls in the world: its code is all the benchmark needs.
 bench: $(READY)
@@ -52,4 +57,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit('ritz needs Python 3.11 or newer, this is ' + sys.version) if sys.version_info < (3, 11) else None"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(READY_ZOO): $(READY) constraints-zoo.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c constraints-zoo.txt -e '.[zoo]'
 	touch $@
