@@ -46,7 +46,11 @@ class Batch:
 
     def first(self, count: int) -> Batch:
         """The first examples of the batch."""
-        return self.rows(slice(count))
+        return self if count >= len(self) else self.rows(slice(count))
+
+    def countable(self) -> bool:
+        """Whether every tensor has a row for each example, unlike the edges of a graph."""
+        return all(t.ndim > 0 and len(t) == len(self) for t in self.tensors())
 
     def channels_last(self) -> Batch:
         """The batch with images stored channels-last; the same numbers in another order of memory."""

@@ -1,6 +1,6 @@
 """Every form in which users have data, as batches.
 
-(x, y) tensors, a Dataset, a DataLoader or any re-iterable of (inputs, targets).
+(x, y) tensors, a Dataset, a DataLoader or any re-iterable of (inputs, targets); dicts with one entry of targets.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .batches import Batch, Batches
 from .fingerprints import check_second_pass, fingerprint, unchanged
 from .randomness import untouched_randomness
 
+TARGETS = ("labels", "label", "targets", "target", "y")  # what a dict of inputs and targets may call these
 BATCH_SIZE = 512  # for data that comes unbatched: enough to fill a GPU, small enough for a laptop
 
 
@@ -86,7 +87,10 @@ def _source(data: Any) -> Iterable[Any]:
         data = data.tensors
     if isinstance(data, (tuple, list)) and len(data) == 2 and isinstance(data[1], Tensor):
         _check_pair(*data)
+        _check_lengths(*data)
         return _Chunks((data[0], data[1]))
+    if isinstance(data, Mapping):
+        return _source(_pair_of(data, "The data are"))
     if _is_plain(data):
         return DataLoader(data, batch_size=BATCH_SIZE)
     if not hasattr(data, "__iter__"):
@@ -111,35 +115,63 @@ def _is_plain(data: Any) -> bool:
 
 
 def _check_pair(x: Any, y: Tensor) -> None:
-    tensors = list(x.values()) if isinstance(x, Mapping) else [x]
-    for tensor in tensors:
+    for tensor in _tensors(x):
         if not isinstance(tensor, Tensor):
             raise DataError(
                 f"The inputs hold a {type(tensor).__name__}.",
                 "Inputs are one tensor, or a dict of tensors for model(**inputs).",
                 "Convert arrays with torch.as_tensor; name several inputs: {'a': a, 'b': b}.",
             )
-        if tensor.ndim == 0 or y.ndim == 0 or len(tensor) != len(y):
-            raise DataError(
-                f"Inputs of shape {tuple(tensor.shape)} came with targets of shape {tuple(y.shape)}.",
-                "The first dimension of both counts the examples.",
-                "Check that inputs and targets come from the same split, in the order (inputs, targets).",
-            )
+        if y.ndim == 0:
+            raise _misfit(tensor, y)
+
+
+def _check_lengths(x: Any, y: Tensor) -> None:
+    """Of data that we cut: every tensor has a row for each example."""
+    for tensor in _tensors(x):
+        if tensor.ndim == 0 or len(tensor) != len(y):
+            raise _misfit(tensor, y)
+
+
+def _tensors(x: Any) -> list[Any]:
+    return list(x.values()) if isinstance(x, Mapping) else [x]
+
+
+def _misfit(x: Tensor, y: Tensor) -> DataError:
+    return DataError(
+        f"Inputs of shape {tuple(x.shape)} came with targets of shape {tuple(y.shape)}.",
+        "The first dimension of both counts the examples.",
+        "Check that inputs and targets come from the same split, in the order (inputs, targets).",
+        "Pass inputs that are not counted by examples, such as the edges of a graph, in a batch: [(inputs, targets)].",
+    )
 
 
 def _batch(item: Any, number: int) -> Batch:
+    item = _pair_of(item, f"Batch {number} is") if isinstance(item, Mapping) else item
     if not isinstance(item, (tuple, list)) or len(item) != 2 or not isinstance(item[1], Tensor):
         raise DataError(
             f"Batch {number} is a {type(item).__name__}"
-            + (f" of {len(item)} entries." if isinstance(item, (tuple, list, Mapping)) else "."),
+            + (f" of {len(item)} entries." if isinstance(item, (tuple, list)) else "."),
             "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs).",
-            "For a loader of dicts or triples: [(batch['inputs'], batch['labels']) for batch in loader].",
+            "For a loader of triples: [({'a': a, 'b': b}, y) for a, b, y in loader].",
             "For arrays: (torch.as_tensor(x), torch.as_tensor(y)).",
         )
     inputs, targets = item
     inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
     _check_pair(inputs, targets)
     return Batch(inputs, targets)
+
+
+def _pair_of(entries: Mapping[str, Any], what: str) -> tuple[dict[str, Any], Any]:
+    """A dict of inputs and targets as a pair: the one entry that is called targets, and the rest by name."""
+    names = [name for name in TARGETS if name in entries]
+    if len(names) != 1 or len(entries) < 2 or not isinstance(entries[names[0]], Tensor):
+        raise DataError(
+            f"{what} a {type(entries).__name__} with the entries {', '.join(map(str, entries))}.",
+            f"Exactly one must be a tensor of targets, called {', '.join(TARGETS)}; the others are inputs by name.",
+            "Say which it is: [({'x': batch['x']}, batch['outcome']) for batch in loader].",
+        )
+    return {name: value for name, value in entries.items() if name != names[0]}, entries[names[0]]
 
 
 def _first_pass(batches: Iterator[Batch], memory: float, *, compared: bool) -> tuple[list[Batch] | None, list[Tensor]]:

@@ -38,7 +38,9 @@ class Risk:
     Args:
         model: The network; in evaluation mode if it has dropout or batch norm.
         loss: A ritz loss, a `torch.nn` loss module, or a callable returning one value per term.
-        data: (x, y) tensors, a Dataset, a DataLoader, or any re-iterable of (inputs, targets) batches.
+        data: (x, y) tensors, a Dataset, a DataLoader, or any re-iterable of (inputs, targets) batches. Inputs may be a
+            dict for `model(**inputs)`; a batch may be one dict, whose `labels` (or `targets`, `y`) are the targets.
+            The loss sees outputs and targets as they are: to shift the labels of a language model is the loss's task.
         parameters: Glob or globs over parameter names; θ is what matches and has `requires_grad`.
         tangent_precision: "high" lets the linear maps (never the network itself) run in TF32 on a GPU.
         memory: Bytes the engine may keep between products; by default half of what is free.
@@ -152,7 +154,7 @@ class Risk:
         batch = next(iter(self.batches))
         with self.numerics(), torch.no_grad():
             z = self.outputs(self.leaves(), batch)
-        return 1 if z.ndim == 1 else z.shape[getattr(self.loss, "class_dim", -1)]
+        return 1 if z.ndim == 1 else z.shape[self.loss.class_dim]
 
     def restricted_to(self, parameters: str | Sequence[str]) -> Risk:
         """The same risk as a function of fewer parameters, such as those of one layer."""

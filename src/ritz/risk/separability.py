@@ -30,8 +30,9 @@ class Separability:
 
     def examined(self, batches: Batches) -> Batches:
         """The same data with what is known of their examples; the user's whole tensors where no cut is allowed."""
-        first, other = _first_and_another(batches)
-        separable = len(first) < 2 or self.independent(first)
+        several = _several(batches)
+        first, other = _first_and_another(several)
+        separable = all(batch.countable() for batch in several) and (len(first) < 2 or self.independent(first))
         joinable = separable and (other is None or self.independent(_edges(first, other)))
         if not batches.ours:
             return replace(batches, separable=separable, joinable=joinable)
@@ -134,14 +135,17 @@ def _scale(leaf: Tensor) -> float:
     return float(leaf.double().square().mean().sqrt()) or max(leaf[0].numel() if leaf.ndim > 1 else 1, 1) ** -0.5
 
 
-def _first_and_another(batches: Batches) -> tuple[Batch, Batch | None]:
-    """The first batch with several examples, if any, and another of the same shape: the last one if that is at hand."""
+def _several(batches: Batches) -> list[Batch]:
+    """All batches that are at hand; the first ones where they are read anew."""
     at_hand = batches.held is not None or batches.whole is not None
-    several = list(batches) if at_hand else list(islice(batches, LOOK_AHEAD))
+    return list(batches) if at_hand else list(islice(batches, LOOK_AHEAD))
+
+
+def _first_and_another(several: list[Batch]) -> tuple[Batch, Batch | None]:
+    """The first batch with several examples, if any, and the last other one of the same shape."""
     first = next((batch for batch in several if len(batch) > 1), several[0])
-    return first, next(
-        (batch for batch in reversed(several) if batch is not first and batch.kind() == first.kind()), None
-    )
+    others = (batch for batch in reversed(several) if batch is not first and batch.kind() == first.kind())
+    return first, next(others, None)
 
 
 def _edges(first: Batch, other: Batch) -> Batch:
