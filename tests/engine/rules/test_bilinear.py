@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from ritz.engine.rules import EfficientRules
 from tests.engine.rules.derivatives import CONVOLUTIONS, check_rule, choices, frozen
+from tests.engine.rules.networks import check_curvature
 
 
 @pytest.mark.parametrize("leading", [(5,), (5, 2), (2, 3, 2)])
@@ -58,19 +60,70 @@ def test_settings_that_differ_between_dimensions(normal):
     check_rule(lambda *t: F.conv2d(*t, **options).square(), normal(2, 2, 5, 6), normal(3, 2, 3, 2), normal(3))
 
 
-@pytest.mark.parametrize("padding", ["same", "valid"])
-def test_padding_by_name_is_left_to_pytorch(padding, normal):
-    leaves = normal(2, 2, 4, 4), normal(3, 2, 3, 3), normal(3)
-    check_rule(lambda *t: F.conv2d(*t, padding=padding).square(), *leaves, used=False)
+@pytest.mark.parametrize("options", [{"padding": "valid"}, {"padding": "same"}, {"padding": "same", "dilation": 2}])
+def test_padding_by_name(options, normal):
+    leaves = normal(2, 2, 5, 5), normal(3, 2, 3, 3), normal(3)
+    check_rule(lambda *t: F.conv2d(*t, **options).square(), *leaves)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_more_padding_on_one_side_is_left_to_pytorch(normal):
+    leaves = normal(2, 2, 4, 4), normal(3, 2, 3, 2), normal(3)
+    check_rule(lambda *t: F.conv2d(*t, padding="same").square(), *leaves, used=False)
 
 
 def test_a_convolution_of_one_image_is_left_to_pytorch(normal):
     check_rule(lambda *t: F.conv2d(*t).square(), normal(2, 4, 4), normal(3, 2, 2, 2), used=False)
 
 
-def test_a_transposed_convolution_is_left_to_pytorch(normal):
-    leaves = normal(2, 2, 4, 4), normal(2, 3, 2, 2)
-    check_rule(lambda *t: F.conv_transpose2d(*t, stride=2).square(), *leaves, used=False)
+TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+LARGER = {
+    "plain": {},
+    "stride": {"stride": 2},
+    "all combined": {"stride": 3, "padding": 2, "output_padding": 1, "dilation": 2, "groups": 2},
+}
+
+
+@pytest.mark.parametrize("options", LARGER.values(), ids=LARGER)
+@pytest.mark.parametrize("dims", TRANSPOSED)
+def test_transposed_convolutions(dims, options, normal):
+    x, w = normal(3, 4, *[3] * dims), normal(4, 2, *[2] * dims)
+    channels = 2 * options.get("groups", 1)
+    check_rule(lambda *t: TRANSPOSED[dims](*t, **options).square(), x, w, normal(channels))
+    check_rule(lambda *t: TRANSPOSED[dims](*t, **options).square(), x, w)
+
+
+def test_a_transposed_convolution_of_one_image_is_left_to_pytorch(normal):
+    check_rule(lambda *t: F.conv_transpose2d(*t).square(), normal(2, 4, 4), normal(2, 3, 2, 2), used=False)
+
+
+def test_layers_that_store_the_transposed_weight(normal):
+    for leaves in choices([normal(3), normal(5, 4), normal(4, 3)]):
+        check_rule(lambda *t: torch.addmm(*t).square(), *leaves)
+    check_rule(lambda *t: torch.addmm(*t, beta=2.0).square(), normal(3), normal(5, 4), normal(4, 3), used=False)
+    check_rule(lambda *t: torch.addmm(*t).square(), normal(5, 3), normal(5, 4), normal(4, 3), used=False)
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.norm = nn.Conv2d(2, 2, 3, padding="same"), nn.GroupNorm(2, 2)
+        self.up, self.again = nn.ConvTranspose2d(2, 3, 2, stride=2), nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return F.silu(self.again(self.up(F.relu_(self.norm(self.down(x)))))).mean((2, 3))
+
+
+def test_curvature_of_a_decoder(normal):
+    check_curvature(Decoder(), frozen(normal(4, 2, 3, 3)))
+
+
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 1}])
+def test_sparse_gradients_of_embeddings(options):
+    layers = nn.Flatten(), nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)
+    network, twin = (nn.Sequential(nn.Embedding(4, 3, sparse=sparse, **options), *layers) for sparse in (True, False))
+    tokens = torch.randint(4, (6, 2), generator=torch.Generator().manual_seed(0))
+    check_curvature(network, tokens, twin=twin.double())
 
 
 def test_images_stored_channels_last(normal):

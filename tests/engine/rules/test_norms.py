@@ -89,3 +89,18 @@ def test_layer_norm_of_equal_entries(normal):
 def test_layer_norm_of_several_directions_at_once(normal):
     x, w, b = normal(5, 4), normal(4), normal(4)
     assert_batched_products_agree(lambda *t: F.layer_norm(t[0], (4,), *t[1:]), x, w, b)
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (3, 4, 3), (2, 4, 2, 3)])
+def test_norms_of_groups_and_instances(shape, normal):
+    grouped = lambda x, *affine: F.group_norm(x, 2, *affine).pow(3)
+    check_rule(grouped, normal(*shape))
+    for leaves in choices([normal(*shape), normal(4), normal(4)]):
+        check_rule(grouped, *leaves)
+        if len(shape) > 2:
+            check_rule(lambda x, w, b: F.instance_norm(x, weight=w, bias=b).pow(3), *leaves)
+
+
+def test_instances_by_running_statistics_are_left_to_pytorch(normal):
+    normed = lambda x, w: F.instance_norm(x, *statistics(4), w, use_input_stats=False).pow(3)
+    check_rule(normed, normal(2, 4, 3), normal(4), used=False)

@@ -52,18 +52,22 @@ class Matrix:
 
 
 class Convolution:
-    """The bilinear maps of a convolution."""
+    """The bilinear maps of a convolution; of a transposed one where it is said how much larger its output is."""
 
-    def __init__(self, x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
-        tuples = ([a] * (w.ndim - 2) if isinstance(a, int) else list(a) for a in (stride, padding, dilation))
-        self.stride, self.padding, self.dilation = tuples
-        self.groups, self.input_shape, self.weight_shape = groups, x.shape, w.shape
+    def __init__(
+        self, x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, more_output: Any = None
+    ) -> None:
+        self.transposed, self.groups = more_output is not None, groups
+        numbers = (stride, padding, dilation, more_output or 0)
+        tuples = ([a] * (w.ndim - 2) if isinstance(a, int) else list(a) for a in numbers)
+        self.stride, self.padding, self.dilation, self.more_output = tuples
+        self.input_shape, self.weight_shape = x.shape, w.shape
         self.channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
     def forward(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         """C(x, w) + b."""
         return torch.ops.aten.convolution(
-            x, w, bias, self.stride, self.padding, self.dilation, False, [0] * len(self.stride), self.groups
+            x, w, bias, self.stride, self.padding, self.dilation, self.transposed, self.more_output, self.groups
         )
 
     def to_input(self, y: Tensor, w: Tensor) -> Tensor:
@@ -93,10 +97,8 @@ class Convolution:
         return w
 
     def _backward(self, y: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> tuple[Any, ...]:
-        zeros = [0] * len(self.stride)
-        return torch.ops.aten.convolution_backward(
-            y, x, w, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, mask
-        )
+        numbers = self.stride, self.padding, self.dilation, self.transposed, self.more_output, self.groups
+        return torch.ops.aten.convolution_backward(y, x, w, None, *numbers, mask)
 
 
 class Bilinear(Function):
@@ -203,6 +205,20 @@ def linear_rule(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None
     return Bilinear.apply(input, weight, bias, Matrix(), second)
 
 
+def addmm_rule(second: bool, input: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Any:
+    """`torch.addmm` as a linear layer, which it is in networks that store the transposed weight."""
+    if factors or input.ndim != 1:
+        return NotImplemented
+    return linear_rule(second, mat1, mat2.T, input)
+
+
+def embedding_rule(second: bool, input: Tensor, weight: Tensor, *_: Any, sparse: bool = False, **options: Any) -> Any:
+    """`F.embedding` with a sparse gradient, which PyTorch cannot differentiate: a dense one, which it can."""
+    if not sparse or not weight.requires_grad:
+        return NotImplemented
+    return F.embedding(input, weight, **options)
+
+
 def convolution_rule(
     second: bool,
     input: Tensor,
@@ -213,8 +229,10 @@ def convolution_rule(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """`F.conv1d`, `F.conv2d` and `F.conv3d` of a batch, with the padding in numbers."""
-    if isinstance(padding, str) or input.ndim != weight.ndim:  # padding="same", or an input without a batch
+    """`F.conv1d`, `F.conv2d` and `F.conv3d` of a batch, padded by as much on either side."""
+    if isinstance(padding, str):
+        padding = _padding_in_numbers(padding, weight, dilation)
+    if padding is None or input.ndim != weight.ndim:  # an input without a batch
         return NotImplemented
     maps = Convolution(input, weight, stride, padding, dilation, groups)
     weight = maps.stored(weight)
@@ -222,3 +240,30 @@ def convolution_rule(
     if result.requires_grad:
         result.convolution = (input, weight, bias, maps, input._version, result._version)  # for a batch norm behind it
     return result
+
+
+def _padding_in_numbers(name: str, weight: Tensor, dilation: Any) -> list[int] | None:
+    """What padding="valid" or "same" adds on either side; None where one side gets more than the other."""
+    sizes = weight.shape[2:]
+    steps = [dilation] * len(sizes) if isinstance(dilation, int) else dilation
+    added = [step * (size - 1) if name == "same" else 0 for step, size in zip(steps, sizes, strict=True)]
+    return None if any(number % 2 for number in added) else [number // 2 for number in added]
+
+
+def transposed_convolution_rule(
+    second: bool,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """`F.conv_transpose1d` and its kin of a batch."""
+    if input.ndim != weight.ndim:
+        return NotImplemented
+    more = [output_padding] * (weight.ndim - 2) if isinstance(output_padding, int) else output_padding
+    maps = Convolution(input, weight, stride, padding, dilation, groups, more)
+    return Bilinear.apply(input, maps.stored(weight), bias, maps, second)

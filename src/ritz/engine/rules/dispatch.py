@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from .attention import attention_rule
-from .bilinear import convolution_rule, linear_rule
-from .norms import batch_norm_rule, layer_norm_rule, weight_norm_rule
+from .bilinear import addmm_rule, convolution_rule, embedding_rule, linear_rule, transposed_convolution_rule
+from .norms import batch_norm_rule, group_norm_rule, instance_norm_rule, layer_norm_rule, weight_norm_rule
 from .pointwise import POINTWISE
 
 RULES: dict[Any, Callable[..., Any]] = {
@@ -26,6 +26,13 @@ RULES: dict[Any, Callable[..., Any]] = {
     torch.conv1d: convolution_rule,
     torch.conv2d: convolution_rule,
     torch.conv3d: convolution_rule,
+    F.conv_transpose1d: transposed_convolution_rule,
+    F.conv_transpose2d: transposed_convolution_rule,
+    F.conv_transpose3d: transposed_convolution_rule,
+    torch.addmm: addmm_rule,
+    F.embedding: embedding_rule,
+    F.group_norm: group_norm_rule,
+    F.instance_norm: instance_norm_rule,
     F.layer_norm: layer_norm_rule,
     F.batch_norm: batch_norm_rule,
     torch._weight_norm: weight_norm_rule,

@@ -178,6 +178,43 @@ def layer_norm_rule(
     return WithValue.apply(result, lambda: F.layer_norm(input.detach(), list(normalized_shape), *plain, eps))
 
 
+def group_norm_rule(
+    second: bool,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """`F.group_norm`: every group of channels is standardised like a layer, and every channel scaled."""
+    groups = input.reshape(len(input), num_groups, -1)
+    result = Standardize.apply(groups, [groups.shape[-1]], eps, second).view(input.shape)
+    channels = [-1] + [1] * (input.ndim - 2)
+    result = result if weight is None else result * weight.view(channels)
+    result = result if bias is None else result + bias.view(channels)
+    plain = detached(weight), detached(bias)
+    return WithValue.apply(result, lambda: F.group_norm(input.detach(), num_groups, *plain, eps))
+
+
+def instance_norm_rule(
+    second: bool,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """`F.instance_norm` by the statistics of each example: a group for each channel."""
+    if running_mean is not None or not use_input_stats:
+        return NotImplemented
+    result = group_norm_rule(second, input, input.shape[1], weight, bias, eps)
+    plain = detached(weight), detached(bias)
+    return WithValue.apply(result, lambda: F.instance_norm(input.detach(), None, None, *plain, eps=eps))
+
+
 def batch_norm_rule(
     second: bool,
     input: Tensor,
