@@ -104,3 +104,9 @@ def test_norms_of_groups_and_instances(shape, normal):
 def test_instances_by_running_statistics_are_left_to_pytorch(normal):
     normed = lambda x, w: F.instance_norm(x, *statistics(4), w, use_input_stats=False).pow(3)
     check_rule(normed, normal(2, 4, 3), normal(4), used=False)
+
+
+@pytest.mark.parametrize("norm", [lambda x, w: F.group_norm(x, 2, w), lambda x, w: F.instance_norm(x, weight=w)])
+def test_groups_of_images_stored_channels_last_are_left_to_pytorch(norm, normal):
+    x = frozen(normal(2, 4, 3, 3)).contiguous(memory_format=torch.channels_last).requires_grad_()
+    check_rule(lambda x, w: norm(x, w).pow(3), x, normal(4), used=False)

@@ -185,8 +185,13 @@ def group_norm_rule(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor:
-    """`F.group_norm`: every group of channels is standardised like a layer, and every channel scaled."""
+) -> Any:
+    """`F.group_norm`: every group of channels is standardised like a layer, and every channel scaled.
+
+    Not of images stored channels last, whose groups would be copied together and apart in every product.
+    """
+    if not input.is_contiguous():
+        return NotImplemented
     groups = input.reshape(len(input), num_groups, -1)
     result = Standardize.apply(groups, [groups.shape[-1]], eps, second).view(input.shape)
     channels = [-1] + [1] * (input.ndim - 2)
@@ -211,6 +216,8 @@ def instance_norm_rule(
     if running_mean is not None or not use_input_stats:
         return NotImplemented
     result = group_norm_rule(second, input, input.shape[1], weight, bias, eps)
+    if result is NotImplemented:
+        return NotImplemented
     plain = detached(weight), detached(bias)
     return WithValue.apply(result, lambda: F.instance_norm(input.detach(), None, None, *plain, eps=eps))
 
