@@ -1,10 +1,15 @@
 """Normalisations against PyTorch's own double backward."""
 
+import contextlib
+
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+from ritz.engine.rules import EfficientRules
 from tests.engine.rules.derivatives import CONVOLUTIONS, assert_batched_products_agree, check_rule, choices, frozen
+from tests.engine.rules.networks import check_curvature
 
 
 def statistics(count=3):
@@ -110,3 +115,31 @@ def test_instances_by_running_statistics_are_left_to_pytorch(normal):
 def test_groups_of_images_stored_channels_last_are_left_to_pytorch(norm, normal):
     x = frozen(normal(2, 4, 3, 3)).contiguous(memory_format=torch.channels_last).requires_grad_()
     check_rule(lambda x, w: norm(x, w).pow(3), x, normal(4), used=False)
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.head = nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(self.first(x)).sin_())
+
+
+def test_curvature_of_layer_norm(normal):
+    check_curvature(Normed(), frozen(normal(6, 3)))
+
+
+def test_layer_norm_keeps_little_more_than_pytorch(normal):
+    kept = {}
+    x, w, b = normal(50, 4), normal(4), normal(4)
+    for name, context in {"rules": EfficientRules(second=True), "plain": contextlib.nullcontext()}.items():
+        sizes = {}
+        count = lambda t, sizes=sizes: sizes.update({t.untyped_storage().data_ptr(): t.numel()}) or t.detach()
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+            with context:
+                y = F.layer_norm(2.0 * x, (4,), w, b)
+            gradient = torch.autograd.grad(y, [x, w, b], torch.ones_like(y).requires_grad_(), create_graph=True)
+        kept[name] = sum(sizes.values())
+        del gradient
+    assert kept["rules"] <= kept["plain"] + x.numel() + 50  # the standardised input, and one number for each row

@@ -86,26 +86,35 @@ def _standardize_jacobian(a: Tensor, x: Tensor, mean: Tensor, scale: Tensor, sha
 
 
 class LayerNorm(Function):
-    """y = w x̂ + b, whose backward pass is differentiated with respect to ȳ alone."""
+    """y = w x̂ + b."""
 
     @staticmethod
     def forward(
-        ctx: Context, x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: list[int], epsilon: float
+        ctx: Context,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        shape: list[int],
+        epsilon: float,
+        second: bool,
     ) -> Tensor:
         value, mean, scale = torch.native_layer_norm(x, shape, weight, bias, epsilon)
         ctx.save_for_backward(x, weight, bias, mean, scale)
-        ctx.shape = shape
+        ctx.shape, ctx.second = shape, second
         return value
 
     @staticmethod
     def backward(ctx: Context, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        saved, needed = [detached(tensor) for tensor in ctx.saved_tensors], list(ctx.needs_input_grad[:3])
+        x, weight, *constants = ctx.saved_tensors
+        needed = list(ctx.needs_input_grad[:3])
+        if not ctx.second:
+            x, weight = x.detach(), detached(weight)
         run: Callable[..., Any] = LayerNormBackward.apply if torch.is_grad_enabled() else _layer_norm_backward
-        return *run(cotangent, *saved, ctx.shape, needed), None, None
+        return *run(cotangent, x, weight, *map(detached, constants), ctx.shape, needed), None, None, None
 
 
 class LayerNormBackward(Function):
-    """(x̄, w̄, b̄) = (P w ȳ, Σ ȳ x̂, Σ ȳ) as functions of ȳ, so that ẏ = w P ẋ + x̂ ẇ + ḃ."""
+    """(x̄, w̄, b̄) = (P w ȳ, Σ ȳ x̂, Σ ȳ) as functions of ȳ, x and w, so that ẏ = w P ẋ + x̂ ẇ + ḃ."""
 
     @staticmethod
     def forward(
@@ -119,22 +128,56 @@ class LayerNormBackward(Function):
         shape: list[int],
         needed: list[bool],
     ) -> tuple[Tensor | None, ...]:
-        standardized = (x - mean) * scale if needed[1] else None
-        ctx.save_for_backward(cotangent, x, weight, mean, scale, standardized)
-        ctx.shape = shape
+        _, to_x, to_w, *_ = ctx.needs_input_grad
+        standardized = (x - mean) * scale if needed[1] or to_x else None
+        ctx.shape, ctx.output_shape = shape, cotangent.shape
+        moment = None
+        if to_x and standardized is not None:
+            weighted = standardized if weight is None else standardized * weight
+            moment = (cotangent * weighted).mean(_last(shape), True)
+        ctx.save_for_backward(cotangent if to_x or to_w else None, x, weight, mean, scale, standardized, moment)
         ctx.set_materialize_grads(False)
         return _layer_norm_backward(cotangent, x, weight, bias, mean, scale, shape, needed)
 
     @staticmethod
     def backward(ctx: Context, dx: Tensor | None, dw: Tensor | None, db: Tensor | None) -> tuple[Tensor | None, ...]:
-        y, x, weight, mean, scale, standardized = ctx.saved_tensors
-        total = None if db is None else db.expand_as(y)
-        if dx is not None:
-            projected = _standardize_jacobian(dx.contiguous(), x, mean, scale, ctx.shape)
+        y, x, weight, mean, scale, standardized, _ = ctx.saved_tensors
+        _, to_x, to_w, *_ = ctx.needs_input_grad
+        along = lambda t: _standardize_jacobian(t.contiguous(), x, mean, scale, ctx.shape)
+        projected = None if dx is None else along(dx)
+        total = None if db is None else db.expand(ctx.output_shape)
+        if projected is not None:
             total = _sum_with_product(total, projected, weight)
         if dw is not None:
             total = _sum_with_product(total, standardized, dw)
-        return total, *[None] * 7
+        x_part = _norm_curvature(along, ctx.saved_tensors, ctx.shape, dx, projected, dw) if to_x else None
+        w_part = (y * projected).sum_to_size(ctx.shape) if to_w and projected is not None else None
+        return total, x_part, w_part, *[None] * 5
+
+
+def _norm_curvature(
+    along: Callable[[Tensor], Tensor],
+    saved: tuple[Tensor, ...],
+    shape: list[int],
+    dx: Tensor | None,
+    projected: Tensor | None,
+    dw: Tensor | None,
+) -> Tensor | None:
+    """P[ȳ ẇ - r (mean(a x̂) ẋ + mean(ẋ x̂) a)] - r x̂ mean(a·Pẋ) with a = w ȳ: ∇ₓ of ⟨ẋ, P a⟩ + ⟨ẇ, Σ ȳ x̂⟩."""
+    y, _, weight, _, scale, standardized, moment = saved
+    mixed = None if dw is None else y * dw
+    if dx is None or projected is None:
+        return None if mixed is None else along(mixed)
+    a = y if weight is None else y * weight
+    mean = lambda t: -scale * t.mean(_last(shape), True)
+    mixed = _sum_with_product(mixed, dx, -scale * moment)
+    mixed = _sum_with_product(mixed, a, mean(dx * standardized))
+    return _sum_with_product(along(mixed), standardized, mean(a * projected))
+
+
+def _last(shape: list[int]) -> list[int]:
+    """The dimensions over which a layer is standardised."""
+    return list(range(-len(shape), 0))
 
 
 def _layer_norm_backward(
@@ -169,13 +212,7 @@ def layer_norm_rule(
     *_: Any,
 ) -> Tensor:
     """`F.layer_norm`."""
-    if not second:
-        return LayerNorm.apply(input, weight, bias, list(normalized_shape), eps)
-    result = Standardize.apply(input, list(normalized_shape), eps, second)
-    result = result if weight is None else result * weight
-    result = result if bias is None else result + bias
-    plain = detached(weight), detached(bias)
-    return WithValue.apply(result, lambda: F.layer_norm(input.detach(), list(normalized_shape), *plain, eps))
+    return LayerNorm.apply(input, weight, bias, list(normalized_shape), eps, second)
 
 
 def group_norm_rule(
