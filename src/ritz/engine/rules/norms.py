@@ -157,7 +157,7 @@ class LayerNormBackward(Function):
 
 def _norm_curvature(
     along: Callable[[Tensor], Tensor],
-    saved: tuple[Tensor, ...],
+    saved: tuple[Any, ...],  # as `LayerNormBackward` saves them, some of them None
     shape: list[int],
     dx: Tensor | None,
     projected: Tensor | None,
