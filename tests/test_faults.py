@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import ritz
 from ritz import operators
-from ritz.engine import CurvatureProduct, Path, paths
+from ritz.engine import PATHS
 from ritz.errors import ArgumentError, ConvergenceWarning, DataError, ModelError
 from ritz.risk.batches import Batch
 from ritz.testing import check_operator
@@ -452,7 +452,9 @@ def test_breakdown_is_relative_and_every_step_sees_the_same_matrix():
         ritz.Risk(built.model, nn.CrossEntropyLoss(), (built.inputs, y)), built, y, F.cross_entropy
     )
     V = torch.randn(len(expected), 2, generator=seeded(), dtype=torch.float64)
-    one = ritz.hessian(ritz.Risk(built.model, nn.CrossEntropyLoss(), loader)).matmat.trial.batch_bytes
+    H = ritz.hessian(ritz.Risk(built.model, nn.CrossEntropyLoss(), loader))
+    H @ V
+    one = H.info.kept_bytes / 4
     for shuffle, memory in itertools.product((False, True), (0, 1.5 * one, 2.5 * one, 1e9)):
         loader = DataLoader(_Examples(built.inputs, y), batch_size=16, shuffle=shuffle)
         try:  # data read anew for every product, some linearisations kept, or all of it held
@@ -574,7 +576,7 @@ def test_nothing_of_the_user_is_left_changed(memory):
         pairs = ritz.eigenpairs(H, 2, generator=seeded())
         ritz.gauss_newton(risk) @ risk.theta
         ritz.spectral_density(H, num_steps=4, generator=seeded())
-    assert H.matmat.trial.path.keeps  # by the fast path, not by the way out
+    assert H.info.path != "forward"  # by the fast path, not by the way out
     assert not (gradient.requires_grad or pairs.vectors.requires_grad or (H @ gradient).requires_grad)
     assert _state(built.model) == before
     assert torch.equal(torch.get_rng_state(), randomness)
@@ -836,15 +838,9 @@ def test_layer_norm_has_the_hessian_of_its_gradient():
     differences = central_differences(model, data, risk.theta)
     function = lambda t: F.cross_entropy(whole(risk, built)(t), y)
     assert_close(differences, torch.func.jacfwd(torch.func.grad(function))(risk.theta), rtol=0, atol=1e-7)
-    candidates = [
-        Path("rules", lambda r, b: paths.hessian_map(r, b, rules=True)),
-        Path("graph", lambda r, b: paths.hessian_map(r, b, rules=False)),
-        Path("forward", paths.hessian_forward, keeps=False),
-    ]
-    for path in candidates:
-        product = CurvatureProduct(risk, [path])
-        H = operators.Operator(product, risk.size, risk.dtype, risk.device).dense()
-        assert_close(H, differences, rtol=0, atol=1e-7)
+    for path in PATHS:
+        H = ritz.hessian(ritz.Risk(model, nn.CrossEntropyLoss(), data, path=path.name))
+        assert_close(H.dense(), differences, rtol=0, atol=1e-7)
     assert_close(ritz.hessian(risk).dense(), differences, rtol=0, atol=1e-7)
 
 

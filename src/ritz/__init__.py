@@ -29,8 +29,11 @@ if TYPE_CHECKING:
         empirical_fisher,
         functional_hessian,
         gauss_newton,
+        gradient_covariance,
         hessian,
         low_rank,
+        monte_carlo_fisher,
+        ntk,
         preconditioned,
     )
     from .record import Claim, Record
@@ -45,6 +48,7 @@ __all__ = [
     "Risk", "Loss", "CrossEntropy", "SquaredError", "BinaryCrossEntropy",
     # curvature as an operator
     "Operator", "hessian", "gauss_newton", "functional_hessian", "empirical_fisher",
+    "monte_carlo_fisher", "gradient_covariance", "ntk",
     "deflated", "low_rank", "preconditioned",
     # what is measured
     "eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant", "effective_rank", "negative_mass",
@@ -62,7 +66,7 @@ _HOMES = {
     "risk": ("Risk", "Loss", "CrossEntropy", "SquaredError", "BinaryCrossEntropy"),
     "operators": (
         *("Operator", "hessian", "gauss_newton", "functional_hessian", "empirical_fisher"),
-        *("deflated", "low_rank", "preconditioned"),
+        *("monte_carlo_fisher", "gradient_covariance", "ntk", "deflated", "low_rank", "preconditioned"),
     ),
     "solvers": (
         *("eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant"),

@@ -40,6 +40,10 @@ class NumericalError(RitzError, ArithmeticError):
     """The numbers themselves forbid the result: NaN, infinity, or a matrix that is not positive definite."""
 
 
+class OutOfMemoryError(RitzError, MemoryError):
+    """Memory does not suffice, even with as little at a time as can be."""
+
+
 class FileError(RitzError, OSError):
     """A file or folder that cannot be read or written."""
 

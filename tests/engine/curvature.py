@@ -5,8 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ritz
-from ritz import operators
-from ritz.engine import paths as maps
+from ritz.engine import PATHS, CurvatureProduct, curvatures
 from tests.zoo import OUTPUTS, dense_hessian, whole
 
 
@@ -39,19 +38,26 @@ LOSSES = {
 
 
 MATRICES = {
-    "H": (operators.hessian, maps.hessian_map, maps.hessian_forward),
-    "G": (operators.gauss_newton, maps.gauss_newton_map, maps.gauss_newton_forward),
-    "E": (operators.functional_hessian, maps.functional_map, maps.functional_forward),
-    "F": (operators.empirical_fisher, maps.fisher_map, maps.fisher_forward),
+    "H": (ritz.hessian, curvatures.HESSIAN),
+    "G": (ritz.gauss_newton, curvatures.GAUSS_NEWTON),
+    "E": (ritz.functional_hessian, curvatures.FUNCTIONAL),
+    "F": (ritz.empirical_fisher, curvatures.FISHER),
 }
+PATH = {path.name: path for path in PATHS}
 
 
-RULES = "kept graph, efficient rules"
+def by_paths(risk, kind, *paths):
+    """The operator of a matrix with these paths alone."""
+    product = CurvatureProduct(risk, kind, paths)
+    return ritz.Operator(product, risk.size, risk.dtype, risk.device, inform=lambda: product.info)
+
+
+RULES = "rules"
 
 
 def path_name(A):
     """The path on which an operator multiplies."""
-    return A.matmat.trial.path.name
+    return A.info.path
 
 
 def dense_matrices(risk, built, y, terms):

@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -13,9 +12,11 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
-from ritz.engine import CurvatureProduct
-from ritz.errors import ModelError
-from tests.engine.curvature import class_targets
+from ritz.engine import Path
+from ritz.engine.curvatures import HESSIAN
+from ritz.engine.linearized import ReverseMode
+from ritz.errors import ArgumentError, ModelError
+from tests.engine.curvature import PATH, by_paths, class_targets
 from tests.risk.problem import network
 from tests.zoo import OUTPUTS, case
 
@@ -25,7 +26,7 @@ def test_a_custom_loss_keeps_its_linearisation(x, y):
     closed = Risk(risk.model, ritz.CrossEntropy(), (x, y))
     for operator in (ritz.hessian, ritz.gauss_newton, ritz.functional_hessian, ritz.empirical_fisher):
         assert_close(operator(risk).dense(), operator(closed).dense())
-        assert operator(risk).matmat.trial.path.keeps
+        assert operator(risk).info.path != "forward"
 
 
 class OnlyForward(torch.autograd.Function):
@@ -64,7 +65,7 @@ def test_a_backward_that_cannot_be_differentiated_is_noticed_and_replaced(operat
     x, y = torch.randn(8, 3, dtype=torch.float64), torch.randint(OUTPUTS, (8,))
     A, expected = (operator(ritz.Risk(m, ritz.CrossEntropy(), (x, y))) for m in (model, twin))
     assert_close(A.dense(), expected.dense())
-    assert not A.matmat.trial.path.keeps
+    assert A.info.path == "forward"
 
 
 class _Power(nn.Module):
@@ -101,12 +102,12 @@ def test_an_operation_without_second_derivative_is_refused(operator):
 
 def test_a_rule_that_disagrees_is_not_used(monkeypatch):
     built = case("cnn")
-    risk = ritz.Risk(built.model, ritz.CrossEntropy(), (built.inputs, class_targets(built.shape)))
-    expected = ritz.hessian(risk).dense()
+    data = (built.inputs, class_targets(built.shape))
+    expected = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data)).dense()
     monkeypatch.setitem(ritz.engine.rules.dispatch.RULES, F.gelu, lambda second, x, **_: x * 1.1)
-    A = ritz.hessian(risk)
+    A = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data))
     assert_close(A.dense(), expected)
-    assert A.matmat.trial.path.name == "kept graph"
+    assert A.info.path == "plain"
 
 
 class InPlace(nn.Module):
@@ -131,12 +132,11 @@ def test_operations_in_place_go_with_the_efficient_rules(operator, generator):
     for parameter in model.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     x = torch.randn(5, 1, 4, 4, generator=generator, dtype=torch.float64)
-    risk = Risk(
-        model, ritz.CrossEntropy(), [(x[:2], class_targets((2, OUTPUTS))), (x[2:], class_targets((3, OUTPUTS)))]
-    )
-    A = operator(risk)
-    efficient, plain = (replace(A, matmat=CurvatureProduct(risk, [path])) for path in A.matmat.paths[:2])
-    assert_close(efficient.dense(), plain.dense())
+    data = [(x[:2], class_targets((2, OUTPUTS))), (x[2:], class_targets((3, OUTPUTS)))]
+    risk = Risk(model, ritz.CrossEntropy(), data)
+    A, plain = operator(risk), operator(Risk(model, ritz.CrossEntropy(), data, path="plain"))
+    assert (A.info.path, plain.info.path) == ("rules", "plain")
+    assert_close(A.dense(), plain.dense())
 
 
 class Witness(torch.autograd.Function):
@@ -172,29 +172,41 @@ def test_an_operator_that_is_dropped_leaves_no_graph_behind(operator, x, y):
     assert Witness.objects and not any(reference() is not None for reference in Witness.objects)
 
 
-def doubled(path):
-    """The same path, twice too large."""
+class Doubled(ReverseMode):
+    """Products twice too large."""
 
-    def linearize(risk, batch):
-        product = path.linearize(risk, batch)
-        return lambda *arguments: [piece if piece is None else 2 * piece for piece in product(*arguments)]
-
-    return replace(path, name="wrong", linearize=linearize, reference=False)
+    def hessian(self, V, into=None):
+        super().hessian(V, into)
+        return super().hessian(V, into)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_wrong_path_is_not_taken_wherever_it_stands(place, x, y):
-    A = ritz.hessian(Risk(network(), ritz.CrossEntropy(), (x, y)))
-    paths = A.matmat.paths[:2]
-    product = CurvatureProduct(A.matmat.risk, [*paths[:place], doubled(paths[0]), *paths[place:]])
-    assert_close(replace(A, matmat=product).dense(), A.dense())
-    assert product.trial.path.name != "wrong"
+    risk = Risk(network(), ritz.CrossEntropy(), (x, y))
+    expected, paths = ritz.hessian(risk), [PATH["rules"], PATH["plain"]]
+    paths.insert(place, Path("wrong", Doubled))
+    risk.choices.clear()
+    A = by_paths(risk, HESSIAN, *paths)
+    assert_close(A.dense(), expected.dense())
+    assert A.info.path == "rules"
 
 
 def test_what_was_not_compared_has_no_disagreement(x, y):
-    risk = Risk(network(), ritz.CrossEntropy(), (x, y))
-    paths = ritz.hessian(risk).matmat.paths
-    trials = [CurvatureProduct(risk, [path]).trial for path in paths[:2]]
-    assert [trial.disagreement for trial in trials] == [None, None]
-    both = CurvatureProduct(risk, paths[:2]).trial
-    assert both.disagreement is None if both.path.reference else 0 <= both.disagreement < 1e-7
+    disagreements = []
+    for names in (["rules"], ["plain"], ["rules", "plain"]):
+        risk = Risk(network(), ritz.CrossEntropy(), (x, y))
+        disagreements.append(by_paths(risk, HESSIAN, *(PATH[name] for name in names)).info.disagreement)
+    assert disagreements[:2] == [None, None]
+    assert 0 <= disagreements[2] < 1e-12
+
+
+@pytest.mark.parametrize("path", ["rules", "plain", "forward"])
+def test_a_path_that_is_pinned_is_taken(path, x, y):
+    A = ritz.hessian(Risk(network(), ritz.CrossEntropy(), (x, y), path=path))
+    assert A.info.path == path
+    assert_close(A.dense(), ritz.hessian(Risk(network(), ritz.CrossEntropy(), (x, y))).dense())
+
+
+def test_a_path_of_another_name_is_refused(x, y):
+    with pytest.raises(ArgumentError, match="path='fast'"):
+        Risk(network(), ritz.CrossEntropy(), (x, y), path="fast")

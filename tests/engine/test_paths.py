@@ -1,17 +1,13 @@
 """Products of every path against dense autograd: every kind of network, every kind of loss, unequal batches."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
 import ritz
-from ritz import operators
-from ritz.engine import CurvatureProduct, Path
 from ritz.testing import check_operator
-from tests.engine.curvature import LOSSES, MATRICES, class_targets, dense_matrices
+from tests.engine.curvature import LOSSES, MATRICES, PATH, by_paths, class_targets, dense_matrices
 from tests.zoo import CASES, OUTPUTS, case, unequal_batches
 
 
@@ -22,7 +18,7 @@ def test_products_agree_with_dense_autograd(network, loss):
     y = targets(built.shape)
     risk = ritz.Risk(built.model, given, unequal_batches(built.inputs, y))
     expected = dense_matrices(risk, built, y, terms)
-    for name, (operator, _, _) in MATRICES.items():
+    for name, (operator, _) in MATRICES.items():
         check_operator(operator(risk), expected[name])
 
 
@@ -32,13 +28,9 @@ def test_every_path_gives_the_same_matrix(network, name):
     built = case(network)
     y = class_targets(built.shape)
     risk = ritz.Risk(built.model, ritz.CrossEntropy(), unequal_batches(built.inputs, y))
-    _, kept, forward = MATRICES[name]
-    paths = [Path("rules", partial(kept, rules=True)), Path("graph", partial(kept, rules=False))]
-    if network != "recurrent":  # PyTorch has no forward derivative of its fused GRU cell
-        paths.append(Path("forward", forward, keeps=False))
-    by_rules, *others = (
-        operators.Operator(CurvatureProduct(risk, [path]), risk.size, risk.dtype, risk.device).dense() for path in paths
-    )
+    names = ["rules", "plain"] if network == "recurrent" else ["rules", "plain", "forward"]
+    # PyTorch has no forward derivative of its fused GRU cell
+    by_rules, *others = (by_paths(risk, MATRICES[name][1], PATH[path]).dense() for path in names)
     for other in others:
         assert_close(other, by_rules, rtol=1e-9, atol=1e-12)
 

@@ -1,5 +1,6 @@
 """Products over all batches: what is kept, what is joined, and how many columns go together."""
 
+import gc
 import warnings
 
 import pytest
@@ -8,12 +9,12 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import ritz
-from ritz.engine import CurvatureProduct, Path
-from ritz.engine import paths as maps
-from ritz.engine import product as products
-from ritz.errors import ModelError
+from ritz.engine import Path, columns
+from ritz.engine.curvatures import HESSIAN
+from ritz.engine.linearized import ReverseMode
+from ritz.errors import ModelError, OutOfMemoryError
 from ritz.testing import check_operator
-from tests.engine.curvature import class_targets
+from tests.engine.curvature import by_paths, class_targets
 from tests.zoo import case, dense_hessian, unequal_batches, whole
 
 
@@ -25,50 +26,130 @@ def test_memory_that_holds_nothing_changes_no_product(generator):
     for operator in (ritz.hessian, ritz.gauss_newton):
         kept, rebuilt = operator(plenty), operator(none)
         assert_close(rebuilt @ V, kept @ V)
-        assert kept.matmat._kept and not rebuilt.matmat._kept
+        assert kept.info.kept_bytes > 0 and rebuilt.info.kept_bytes == 0
 
 
 def test_joined_batches_give_the_same_product(generator, monkeypatch):
     built = case("two_inputs")
     data = unequal_batches(built.inputs, class_targets(built.shape))
-    risk = ritz.Risk(built.model, ritz.CrossEntropy(), data)
-    V = torch.randn(risk.size, 3, generator=generator, dtype=torch.float64)
     results = []
-    for busy_seconds, num_batches in ((1e9, 1), (0.0, 2)):
-        monkeypatch.setattr(products, "BUSY_SECONDS", busy_seconds)
-        A = ritz.hessian(risk)
+    for busy, num_batches in ((2.0**23, 1), (0.0, 2)):
+        monkeypatch.setitem(columns.BUSY_BYTES, "cpu", busy)
+        A = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data))
+        V = torch.randn(A.size, 3, generator=generator.manual_seed(0), dtype=torch.float64)
         results.append(A @ V)
-        assert len(A.matmat._kept) == num_batches
+        assert A.info.num_batches == num_batches
     assert_close(*results)
 
 
-def test_kept_linearisations_stay_within_the_budget(generator, monkeypatch):
-    monkeypatch.setattr(products, "BUSY_SECONDS", 0.0)
+def eight_batches(memory):
     built = case("mlp")
     x, y = built.inputs.repeat(8, 1), class_targets(built.shape).repeat(8)
     data = [(x[i : i + 11], y[i : i + 11]) for i in range(0, 88, 11)]
-    one = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data)).matmat.trial.batch_bytes
-    A = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data, memory=3.5 * one))
-    A @ torch.randn(A.size, generator=generator, dtype=torch.float64)
-    assert len(A.matmat._kept) == min(8, int(3.5 * one // A.matmat.trial.batch_bytes))
+    return ritz.Risk(built.model, ritz.CrossEntropy(), data, memory=memory)
 
 
-def wrong_if_batched(risk, batch):
-    """The product with H, but for columns that are multiplied together: those come out twice too large."""
-    product = maps.hessian_map(risk, batch, rules=False)
-    return lambda tangent, batched: [
-        None if piece is None else (1 + batched) * piece for piece in product(tangent, batched)
-    ]
+def test_all_operators_of_a_risk_stay_within_its_one_budget(generator, monkeypatch):
+    monkeypatch.setitem(columns.BUSY_BYTES, "cpu", 0.0)  # so that nothing is joined
+    risk = eight_batches("1G")
+    A = ritz.hessian(risk)
+    v = torch.randn(A.size, generator=generator, dtype=torch.float64)
+    A @ v
+    one, data = A.info.kept_bytes / 8, risk.batches.held_bytes()
+    risk = eight_batches(data + 5.5 * one)
+    assert risk.memory == pytest.approx(5.5 * one)
+    operators = [build(risk) for build in (ritz.hessian, ritz.gauss_newton, ritz.functional_hessian)]
+    for A in operators:
+        A @ v
+    kept = [A.info.kept_bytes for A in operators]
+    assert kept[0] == pytest.approx(5 * one)
+    assert 0 < sum(kept) <= 5.5 * one and risk.memory == pytest.approx(5.5 * one - sum(kept))
 
 
-@pytest.mark.parametrize("count", [4, 7, 40])
+def test_what_nobody_uses_makes_room(generator, monkeypatch):
+    monkeypatch.setitem(columns.BUSY_BYTES, "cpu", 0.0)
+    risk = eight_batches("1G")
+    H, G = ritz.hessian(risk), ritz.gauss_newton(risk)
+    v = torch.randn(H.size, generator=generator, dtype=torch.float64)
+    expected = H @ v
+    risk.budget.total = H.info.kept_bytes
+    for _ in range(3):
+        G @ v
+    assert H.info.kept_bytes == 0 and G.info.kept_bytes > 0
+    assert_close(H @ v, expected)
+    del G
+    gc.collect()
+    assert risk.memory == pytest.approx(risk.budget.total - H.info.kept_bytes)
+
+
+class WrongTogether(ReverseMode):
+    """Products that are twice too large for vectors that are multiplied together."""
+
+    def hessian(self, V, into=None):
+        result = super().hessian(V, into)
+        return result if len(V) == 1 else super().hessian(V, into)
+
+
+@pytest.mark.parametrize("count", [2, 7, 40])
 def test_columns_that_come_out_wrong_together_are_multiplied_one_by_one(count, generator):
     built = case("mlp")
     risk = ritz.Risk(built.model, ritz.CrossEntropy(), unequal_batches(built.inputs, class_targets(built.shape)))
-    product = CurvatureProduct(risk, [Path("wrong if batched", wrong_if_batched)])
+    product = by_paths(risk, HESSIAN, Path("wrong together", WrongTogether))
     V = torch.randn(risk.size, count, generator=generator, dtype=torch.float64)
     for _ in range(2):  # the first product tries columns together, the second has learned
-        assert_close(product(V), ritz.hessian(risk) @ V)
+        assert_close(product @ V, ritz.hessian(risk) @ V)
+    assert product.info.columns == 1 and ritz.hessian(risk).info.columns is None
+
+
+def small_allocations(monkeypatch, limit):
+    """Let every linearisation of more than so many examples run out of memory, as on a GPU that is full."""
+    build = ReverseMode.__init__
+
+    def fail(self, risk, batch, *args, **kwargs):
+        if len(batch) > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        build(self, risk, batch, *args, **kwargs)
+
+    monkeypatch.setattr(ReverseMode, "__init__", fail)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10])
+def test_products_go_on_in_smaller_pieces_where_memory_is_short(limit, generator, monkeypatch):
+    built = case("cnn")
+    data = (built.inputs, class_targets(built.shape))
+    expected = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data))
+    small_allocations(monkeypatch, limit)
+    A = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data))
+    V = torch.randn(A.size, 3, generator=generator, dtype=torch.float64)
+    result = A @ V
+    assert A.info.num_batches >= 11 / limit
+    monkeypatch.undo()
+    assert_close(result, expected @ V)
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("can't allocate memory")]
+)
+def test_memory_that_runs_out_between_products_costs_only_what_is_kept(error, generator, monkeypatch):
+    A = ritz.hessian(eight_batches("1G"))
+    V = torch.randn(A.size, 5, generator=generator, dtype=torch.float64)
+    expected, hessian, errors = A @ V, ReverseMode.hessian, [error]
+
+    def fail(self, *args):
+        if errors:
+            hessian(self, *args)  # as much as was done until then must not count twice
+            raise errors.pop()
+        return hessian(self, *args)
+
+    monkeypatch.setattr(ReverseMode, "hessian", fail)
+    assert_close(A @ V, expected)
+
+
+def test_memory_that_cannot_suffice_is_an_error_with_numbers(monkeypatch):
+    small_allocations(monkeypatch, 0)
+    A = ritz.hessian(eight_batches("1G"))
+    with pytest.raises(OutOfMemoryError, match=r"(?s)1 example does not fit.*GiB are free on cpu"):
+        A @ torch.ones(A.size, dtype=A.dtype)
 
 
 def test_products_warn_of_nothing():

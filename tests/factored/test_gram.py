@@ -131,7 +131,7 @@ def test_blocks_of_few_examples_give_the_same_matrix():
     for name in ("cnn", "transformer", "partly_trained"):
         _, risk = risk_of(name)
         whole_matrix = Gram.of(risk).matrix
-        risk.memory = 24 * whole_matrix.numel() + 1.0
+        risk.budget.total = 24 * whole_matrix.numel() + 1.0
         cut = Gram.of(risk)
         y = torch.linalg.eigvalsh(whole_matrix)
         torch.testing.assert_close(torch.linalg.eigvalsh(cut.matrix), y, rtol=0, atol=1e-13 * float(y.max()))
@@ -224,7 +224,7 @@ def test_bad_requests_are_refused_with_a_way_out():
         gram_spectrum(risk, subtract=("classes",))
     with pytest.raises(ArgumentError, match="tuple"):
         gram_spectrum(risk, subtract="within")
-    risk.memory = 100.0
+    risk.budget.total = 100.0
     with pytest.raises(ArgumentError, match=r"risk\.first\("):
         gram_spectrum(risk)
 

@@ -99,7 +99,7 @@ def test_eigenvectors_are_computed_once_and_only_for_inverses(monkeypatch):
 def test_eigenvectors_beyond_the_memory_are_refused():
     risk, model, x = risk_of("cnn")
     needed = sum(8 * (layer.errors.numel() + layer.features.numel()) for layer in kfac(risk).layers.values())
-    little = kfac(Risk(model, nn.CrossEntropyLoss(), unequal(x, LABELS), memory=needed))
+    little = kfac(Risk(model, nn.CrossEntropyLoss(), unequal(x, LABELS), memory=needed + risk.batches.held_bytes()))
     with pytest.raises(ArgumentError, match="GiB"):
         little.inverse(0.1)
 

@@ -380,6 +380,7 @@ def test_parameters_without_influence_have_a_block_of_zeros():
 def test_memory_for_one_example_at_a_time_gives_the_same_factors():
     risk, model, x = risk_of("cnn")
     needed = sum(8 * (layer.errors.numel() + layer.features.numel()) for layer in kfac(risk).layers.values())
+    needed += risk.batches.held_bytes()
     little = Risk(model, nn.CrossEntropyLoss(), unequal(x, LABELS), memory=needed)
     close(kfac(little).operator.dense(), kfac(risk).operator.dense())
     with pytest.raises(ArgumentError, match="GiB"):

@@ -1,24 +1,25 @@
-"""The trial of the paths on the first batch: which are right, and which of those is fast on this machine."""
+"""The trial of the paths on the first batch: which of them are right, and the first of those is taken."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import ModelError
 from ..risk import Risk
 from ..risk.batches import Batch
-from .agreement import distance, tolerance
-from .batching import add_product
-from .paths import DoesNotApply, Map, Path
+from ..risk.memory import is_out_of_memory
+from .agreement import tolerance
+from .curvatures import Curvature, Map
+from .linearized import DoesNotApply, Linearized
+from .paths import Path
+from .pieces import inner, norm, random_row
 from .timing import seconds_of
 
-FASTER = 1.5  # how much faster PyTorch's own path must be to be taken: the choice should not hang on noise
+ASYMMETRY = 30  # times √ε: how far vᵀAw and wᵀAv may lie apart
 
 
 @dataclass(frozen=True)
@@ -26,119 +27,121 @@ class Trial:
     """The path that the trial chose, and what it saw of it."""
 
     path: Path
-    seconds: float  # of one product with the first batch
     disagreement: float | None  # relative, with the reference; None where there was no other path to compare
-    tangent_error: float  # relative, of tangent_precision="high" against "highest"
-    set_up_seconds: float
-    batch_bytes: int  # kept by the linearisation of the first batch
-    example_bytes: float  # the same, for each of its examples
+    tangent_error: float | None  # relative, of tangent_precision="high" against "highest"
+    seconds: float  # of one product with the first batch
+    example_bytes: float  # kept by a linearisation for each of its examples
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """One path on the first batch."""
+def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]) -> tuple[Trial, Map]:
+    """The first path that agrees with PyTorch's own derivatives, with what one batch contributes by it.
 
-    path: Path
-    result: Tensor
-    seconds: float
-    set_up_seconds: float
-    tangent_error: float
-    kept_bytes: int
-
-
-def try_paths(risk: Risk, paths: list[Path]) -> Trial:
-    """Try the paths on the first batch and take the fastest of those that agree with PyTorch's own derivatives."""
-    batch = next(iter(risk.batches))
-    rows = torch.randn(2, risk.size, generator=torch.Generator().manual_seed(0), dtype=risk.dtype).to(risk.device)
-    attempts: list[_Attempt] = []
-    failures: list[str] = []
-    for path in paths:
-        if attempts and not path.keeps:
-            continue  # forward differentiation is the way out, not the way
-        try:
-            attempts.append(_attempt(risk, batch, path, rows))
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:  # PyTorch's NotImplementedError is one, too
-            failures.append(f"{path.name}: {str(error).splitlines()[0]}")
-    if not attempts:
-        raise ModelError(
-            "The network cannot be differentiated as asked. " + "; ".join(failures),
-            "Some operation in it has no second derivative in PyTorch.",
-            "Replace the operation; a custom autograd Function needs a differentiable backward.",
-            "Leave out the parameters in front of it: Risk(..., parameters=...).",
-        )
-    return _best(attempts, len(batch))
-
-
-def _attempt(risk: Risk, batch: Batch, path: Path, rows: Float[Tensor, "2 n"]) -> _Attempt:
-    saved: dict[int, int] = {}
-    product: list[Map] = []
-    results = torch.zeros_like(rows)
-    with risk.numerics():
-        with _count_bytes(saved, risk, batch) if path.keeps else contextlib.nullcontext():
-            set_up = seconds_of(risk, lambda: product.append(path.linearize(risk, batch)))
-        seconds = _fastest(risk, product[0], rows, results)
-    _check_symmetric(rows, results)
-    error = 0.0
-    if risk.tangent_precision != "highest":
-        fast = torch.zeros_like(rows)
-        with risk.numerics(risk.tangent_precision):
-            seconds = _fastest(risk, product[0], rows, fast)
-        error = distance(fast, results)
-    return _Attempt(path, results, seconds, set_up, error, sum(saved.values()))
-
-
-def _fastest(risk: Risk, product: Map, rows: Float[Tensor, "2 n"], results: Float[Tensor, "2 n"]) -> float:
-    """Seconds of the faster of two products: the first warms up, either may be disturbed."""
-    halves = (slice(0, 1), slice(1, 2))
-    return min(seconds_of(risk, lambda i=i: add_product(risk, results[i], product, rows[i])) for i in halves)  # type: ignore[misc]
-
-
-def _check_symmetric(rows: Float[Tensor, "2 n"], results: Float[Tensor, "2 n"]) -> None:
-    """vᵀAw = wᵀAv holds only if every operation was differentiated completely.
-
-    A custom autograd Function whose backward is a constant to autograd would silently lose its terms.
+    No result is held but the one vector in which they are compared: what a path gives is subtracted from what the
+    reference gave.
     """
-    v, w = rows.double()
-    Av, Aw = results.double() / (float(results.abs().max()) or 1.0)  # whose squares do not vanish
-    asymmetry = abs(float(w @ Av - v @ Aw))
-    if asymmetry > 30 * torch.finfo(rows.dtype).eps ** 0.5 * float(Av.norm() + Aw.norm()):
-        raise DoesNotApply("its products are not symmetric, so some backward pass is not differentiable")
-
-
-def _best(attempts: list[_Attempt], num_examples: int) -> Trial:
-    """The first path that agrees with the reference, unless that is clearly faster; the first where there is none."""
-    reference = next((attempt for attempt in attempts if attempt.path.reference), None)
-    best = attempts[0]
+    attempts = _Attempts(risk, curvature, batch)
+    reference = next((path for path in paths if path.reference), None)
     if reference is not None:
-        best = next(a for a in attempts if distance(a.result, reference.result) <= tolerance(a.result.dtype))
-        best = reference if FASTER * reference.seconds < best.seconds else best
-    compared = reference is not None and best is not reference
-    return Trial(
-        path=best.path,
-        seconds=best.seconds,
-        disagreement=distance(best.result, reference.result) if compared and reference is not None else None,
-        tangent_error=best.tangent_error,
-        set_up_seconds=best.set_up_seconds,
-        batch_bytes=best.kept_bytes,
-        example_bytes=best.kept_bytes / num_examples,
+        attempts.run_reference(reference)
+    for path in paths if risk.path is None else [path for path in paths if path.name == risk.path]:
+        if path.keeps or risk.path or not attempts.has_reference:  # forward mode is the way out, not the way
+            result = attempts.run(path)
+            if result is not None:
+                return result
+    raise ModelError(
+        "The network cannot be differentiated as asked. " + "; ".join(attempts.failures),
+        "Some operation in it has no second derivative in PyTorch.",
+        "Replace the operation; a custom autograd Function needs a differentiable backward.",
+        "Leave out the parameters in front of it: Risk(..., parameters=...).",
     )
 
 
-@contextlib.contextmanager
-def _count_bytes(saved: dict[int, int], risk: Risk, batch: Batch) -> Iterator[None]:
-    """Count the bytes that autograd keeps, by storage; parameters and data are there anyway and do not count.
+class _Attempts:
+    """The paths on one batch, one after the other."""
 
-    What is handed back has no history: an operation that saves its own output would hold itself alive for ever.
-    """
-    present = {t.untyped_storage().data_ptr() for t in [risk.theta, *batch.tensors()]}
+    def __init__(self, risk: Risk, curvature: Curvature, batch: Batch) -> None:
+        self.risk, self.curvature, self.batch = risk, curvature, batch
+        self.failures: list[str] = []
+        self._expected: Tensor | None = None  # A v by the reference
+        self._scale = 0.0  # its norm
 
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in present:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()
+    @property
+    def has_reference(self) -> bool:
+        """Whether there is a product to compare with."""
+        return self._expected is not None
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield
+    def run_reference(self, path: Path) -> None:
+        """PyTorch's own product, if it has one that is right."""
+        try:
+            self._expected = self._symmetric_product(self._contribution(path)[1])
+            self._scale = norm(self._expected)
+        except RuntimeError as error:  # PyTorch's NotImplementedError is one, too
+            self._note(path, error)
+
+    def run(self, path: Path) -> tuple[Trial, Map] | None:
+        """What this path contributes, if it agrees with the reference; without one, if it is symmetric at least."""
+        if path.reference and not self.has_reference:
+            return None  # it has failed already
+        try:
+            linearized, product = self._contribution(path)
+            disagreement = None if path.reference else self._disagreement(product)
+        except RuntimeError as error:
+            self._note(path, error)
+            return None
+        if self._expected is not None and disagreement is not None and disagreement > tolerance(self.risk.dtype):
+            self.failures.append(f"{path.name}: differs from PyTorch's own derivatives by {disagreement:.1e}")
+            self._add(product, 1, self._expected)  # which puts the reference's product back
+            return None
+        self._expected = None  # nobody needs it any more
+        seconds, tangent_error = self._measure(product)
+        return Trial(path, disagreement, tangent_error, seconds, linearized.kept_bytes() / len(self.batch)), product
+
+    def _contribution(self, path: Path) -> tuple[Linearized, Map]:
+        with self.risk.numerics():
+            linearized = path.linearize(self.risk, self.batch, self.curvature.order)
+            return linearized, self.curvature.contribution(linearized)
+
+    def _disagreement(self, product: Map) -> float | None:
+        if self._expected is None:
+            self._symmetric_product(product)
+            return None
+        self._add(product, -1, self._expected)
+        difference = norm(self._expected)
+        return difference / self._scale if self._scale > 0 else difference
+
+    def _add(self, product: Map, sign: int, total: Tensor) -> None:
+        with self.risk.numerics():
+            product(random_row(self.risk, 1).mul_(sign), total)
+
+    def _symmetric_product(self, product: Map) -> Tensor:
+        """A v, once it is sure that vᵀAw = wᵀAv, which holds only if every operation was differentiated completely.
+
+        A custom autograd Function whose backward is a constant to autograd would silently lose its terms.
+        """
+        forms, lengths = [], []
+        for seed, other in ((2, 1), (1, 2)):
+            Av = torch.zeros_like(self.risk.theta)[None]
+            with self.risk.numerics():
+                product(random_row(self.risk, seed), Av)
+            forms.append(inner(random_row(self.risk, other), Av))
+            lengths.append(norm(Av))
+        if abs(forms[0] - forms[1]) > ASYMMETRY * tolerance(self.risk.dtype) * sum(lengths):
+            raise DoesNotApply("its products are not symmetric, so some backward pass is not differentiable")
+        return Av
+
+    def _measure(self, product: Map) -> tuple[float, float | None]:
+        """The seconds of a product, and how far TF32 lies from float32, where it was asked for."""
+        total, v = torch.zeros_like(self.risk.theta)[None], random_row(self.risk, 1)
+        with self.risk.numerics():
+            seconds = seconds_of(self.risk, lambda: product(v, total))
+        if self.risk.tangent_precision == "highest":
+            return seconds, None
+        scale = norm(total)
+        with self.risk.numerics(self.risk.tangent_precision):
+            seconds = seconds_of(self.risk, lambda: product(v.neg_(), total))
+        return seconds, norm(total) / scale if scale > 0 else norm(total)
+
+    def _note(self, path: Path, error: RuntimeError) -> None:
+        if is_out_of_memory(error):
+            raise error
+        self.failures.append(f"{path.name}: {(str(error).splitlines() or [type(error).__name__])[0]}")

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..engine.batching import add_product, quiet
-from ..engine.paths import gauss_newton_forward, gauss_newton_map
+from ..engine.linearized import ReverseMode, pushforward
+from ..engine.pieces import quiet
 from ..layers.capture import Layers
 from ..layers.jacobian_rows import Rows, cotangents, row_bytes, rows_of
 from ..risk import Risk
@@ -105,15 +105,13 @@ def pullback(risk: Risk, Y: Float[Tensor, "m k"]) -> Float[Tensor, "n k"]:
     """J̃ᵀ Y by plain backward passes: the vectors of parameter space that belong to columns of K's."""
     X, start = Y.new_zeros(Y.shape[1], risk.size), 0
     for batch in risk.batches:
-        leaves = risk.leaves()
         with risk.numerics(search=False):
-            z = risk.outputs(leaves, batch)
-            U = _directions_of_outputs(risk, z.detach(), batch.targets)
+            linearized = ReverseMode(risk, batch, 1)
+            U = _directions_of_outputs(risk, linearized.z, batch.targets)
             part = Y[start : start + len(U) * len(batch)].view(len(batch), len(U), -1)
             start += len(batch) * len(U)
-            for x, u in zip(X, torch.einsum("nrk,rn...->kn...", part, U), strict=True):
-                if z.requires_grad:
-                    x += risk.flatten(torch.autograd.grad(z, leaves, u, allow_unused=True, retain_graph=True))
+            for x, u in zip(X.split(1), torch.einsum("nrk,rn...->kn...", part, U).split(1), strict=True):
+                linearized.vjp(u, x)
     return X.T
 
 
@@ -132,9 +130,7 @@ def _gauss_newton_product(risk: Risk, x: Float[Tensor, " n"], blocks: list[Batch
     total = torch.zeros_like(x)[None]
     for block in blocks:
         with risk.numerics(search=False):
-            try:
-                product = gauss_newton_map(risk, block, rules=False)
-                add_product(risk, total, product, x[None])
-            except RuntimeError:  # an operation without a double backward, before anything was added
-                add_product(risk, total, gauss_newton_forward(risk, block), x[None])
+            linearized = ReverseMode(risk, block, 1)
+            middle = risk.loss.curvature(linearized.z, block.targets)
+            linearized.vjp(middle(pushforward(linearized, x[None])[0])[None], total)
     return total[0] / risk.total_weight

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from ..engine.linearized import ReverseMode, example_vjps
 from ..risk import Risk
-from ..risk.batches import Batch, of_one
+from ..risk.batches import Batch
 from ..risk.losses import Loss
 from .capture import Layers
 from .uses import Use
@@ -160,7 +160,7 @@ def rows_of(layers: Layers, batch: Batch, directions: Callable[[Tensor], Float[T
         errors = [error.transpose(0, 1) for error in forward.errors(u)]  # (N, r, T, o)
         formed, weights = _sorted(risk, forward.uses, errors)
         if layers.others:
-            formed.append(_one_by_one(risk, sorted(layers.others), batch, u))
+            formed.append(_one_by_one(risk, [name for name in risk.shapes if name in layers.others], batch, u))
     flat = [piece.reshape(len(batch) * len(u), -1) for piece in formed]
     joined = torch.cat(flat, 1) if flat else u.new_zeros(len(batch) * len(u), 0)
     return Rows(forward.z.detach(), joined, weights)
@@ -216,22 +216,10 @@ def _one_by_one(risk: Risk, names: list[str], batch: Batch, directions: Tensor) 
 
 def _mapped(risk: Risk, names: list[str], batch: Batch, directions: Tensor) -> Tensor:
     """All examples at once."""
-    fixed = dict(zip(risk.shapes, (leaf.detach() for leaf in risk.leaves()), strict=True))
-
-    def gradients(inputs: Any, u: Tensor) -> Tensor:
-        alone = Batch(of_one(inputs), u[:0])
-        network = lambda *own: risk.outputs(list({**fixed, **dict(zip(names, own, strict=True))}.values()), alone)
-        pullback = torch.func.vjp(network, *(fixed[name] for name in names))[1]
-        return torch.cat([piece.reshape(len(u), -1) for piece in torch.func.vmap(pullback)(u[:, None])], 1)
-
-    return torch.func.vmap(gradients)(batch.inputs, directions.transpose(0, 1))
+    return torch.cat(example_vjps(risk, batch, directions.transpose(0, 1), names), -1)
 
 
 def _single(risk: Risk, names: list[str], alone: Batch, directions: Tensor) -> Tensor:
     """One example, one direction after the other."""
-    leaves = dict(zip(risk.shapes, risk.leaves(), strict=True))
-    z = risk.outputs(list(leaves.values()), alone)
-    own = [leaves[name] for name in names]
-    options: dict[str, Any] = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
-    rows = [torch.autograd.grad(z, own, u, **options) for u in directions]
-    return torch.stack([torch.cat([piece.flatten() for piece in row]) for row in rows])
+    linearized = ReverseMode(risk.restricted_to(names), alone, 1)
+    return torch.cat([linearized.vjp(u) for u in directions.split(1)])

@@ -100,6 +100,18 @@ class Batches:
         """The same data on another device, floating-point numbers in another precision."""
         return self._mapped(lambda batch: batch.to(device, dtype))
 
+    def held_bytes(self) -> int:
+        """The memory of the batches that are held."""
+        return sum(tensor.nbytes for batch in self.held or () for tensor in batch.tensors())
+
+    def regrouped(self, size: int) -> Batches:
+        """The same data with about `size` examples at a time: batches joined, or cut where they are larger."""
+        joined = self.joined(size // max(1, len(next(iter(self)))))
+        cut = lambda batches: (b.rows(slice(i, i + size)) for b in batches for i in range(0, len(b), size))
+        if joined.held is not None:
+            return self._holding(list(cut(joined.held)))
+        return replace(self, source=lambda: cut(self.source()))
+
     def joined(self, count: int) -> Batches:
         """The same data with `count` batches at a time made one, where they are held, of one kind and independent."""
         if self.held is None or count < 2 or not self.alike():

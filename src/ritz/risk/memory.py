@@ -1,32 +1,133 @@
-"""How many bytes a risk may keep."""
+"""How many bytes a risk may hold: one budget, which all of its operators share."""
 
 from __future__ import annotations
 
 import os
+import re
+import weakref
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from ..errors import ArgumentError
 
+SHARE = {"cuda": 0.75, "cpu": 0.5}  # of what is free, where nothing else is said: main memory has other users
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+LIMITS = {  # of the control group of this process, and what it uses
+    "/sys/fs/cgroup/memory.max": "/sys/fs/cgroup/memory.current",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes": "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+}
 
-def memory_budget(memory: int | float | None, device: torch.device) -> float:
-    """The bytes that a user allows; without a word, half of what is free."""
-    if memory is not None and not memory >= 0:
+
+@runtime_checkable
+class Holder(Protocol):
+    """What holds memory that it can do without."""
+
+    def drop(self) -> None:
+        """Give back all that is held."""
+
+
+class Budget:
+    """The bytes that may be held between products. What is taken is given back when its holder is dropped."""
+
+    def __init__(self, total: float) -> None:
+        self.total = total
+        self._taken: weakref.WeakKeyDictionary[Holder, float] = weakref.WeakKeyDictionary()
+        self._used: weakref.WeakKeyDictionary[Holder, int] = weakref.WeakKeyDictionary()
+        self._clock = 0
+
+    @property
+    def left(self) -> float:
+        """What nobody has taken."""
+        return max(0.0, self.total - sum(self._taken.values()))
+
+    def begin(self, holder: Holder) -> None:
+        """A product begins: holders that were not used since this one's last product make room for it."""
+        last, self._clock = self._used.get(holder), self._clock + 1
+        self._used[holder] = self._clock
+        if last is not None:
+            for other in [other for other, used in self._used.items() if used < last]:
+                other.drop()
+
+    def take(self, holder: Holder, size: float) -> bool:
+        """Take so many bytes more, if they are left."""
+        if size > self.left:
+            return False
+        self._taken[holder] = self._taken.get(holder, 0.0) + size
+        return True
+
+    def taken(self, holder: Holder) -> float:
+        """The bytes that one holder has."""
+        return self._taken.get(holder, 0.0)
+
+    def give_back(self, holder: Holder) -> None:
+        """Give back all that a holder has taken."""
+        self._taken.pop(holder, None)
+
+    def drop_all(self) -> bool:
+        """Let every holder drop what it has; whether there was any."""
+        holders = list(self._taken)
+        for holder in holders:
+            holder.drop()
+        return bool(holders)
+
+
+def memory_budget(memory: int | float | str | None, device: torch.device) -> float:
+    """The bytes that a user allows, as a number or like "8G"; without a word, a share of what is free."""
+    if memory is None:
+        return SHARE.get(device.type, 0.5) * free_memory(device)
+    size = _parsed(memory) if isinstance(memory, str) else float(memory)
+    if not size >= 0:
         raise ArgumentError(
-            f"memory={memory} was given.",
-            "It is the number of bytes that the engine may keep between products.",
-            "Pass 0 to keep nothing, or None for half of what is free.",
+            f"memory={memory!r} was given.",
+            "It is the number of bytes that all operators of a risk may hold between products, together.",
+            'Pass bytes, or a string such as "8G" or "500MB".',
+            "Pass 0 to hold nothing, or None for a share of what is free.",
         )
-    return free_memory(device) / 2 if memory is None else float(memory)
+    return size
+
+
+def _parsed(text: str) -> float:
+    """ "8G", "1.5 GiB", "500MB": powers of 1024; NaN for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    return float(match[1]) * UNITS[match[2].upper()] if match else float("nan")
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that are free on a device, as far as it tells."""
+    """Bytes that can be allocated on a device, as far as it tells."""
     if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    names = os.sysconf_names if hasattr(os, "sysconf_names") else {}
-    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in names else "SC_PHYS_PAGES"
-    return float(os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")) if pages in names else 8e9
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
+    free = [_available(), *(limit - used for limit, used in _limits())]
+    return max(0.0, min(free))
+
+
+def _available() -> float:
+    """What the machine has left, with what it would take back from its caches."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith("MemAvailable"))) * 1024
+    except (OSError, StopIteration, ValueError):
+        names = os.sysconf_names if hasattr(os, "sysconf_names") else {}
+        pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in names else "SC_PHYS_PAGES"
+        return float(os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")) if pages in names else 8e9
+
+
+def _limits() -> list[tuple[float, float]]:
+    """Limit and use of the control group, where there is one with a limit."""
+    limits = []
+    for limit, used in LIMITS.items():
+        try:
+            limits.append((float(Path(limit).read_text()), float(Path(used).read_text())))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return limits
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is that of an allocator, on a GPU or in main memory."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
 def check_memory(needed: float, memory: float, what: str) -> None:

@@ -19,11 +19,12 @@ from .data import batches_from
 from .distributed import in_step, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, evaluate, examine, over_ranks
 from .losses import CrossEntropy, Loss, loss_from, on_device
-from .memory import memory_budget
+from .memory import Budget, memory_budget
 from .model import check_model, output_tensor
 from .network import Network
 from .original import Original
 from .parameters import matching_names, tensors, trainable
+from .path_names import checked_path
 from .precision import Precision, check_precision, numerics
 from .randomness import untouched_randomness
 
@@ -43,7 +44,9 @@ class Risk:
             The loss sees outputs and targets as they are: to shift the labels of a language model is the loss's task.
         parameters: Glob or globs over parameter names; θ is what matches and has `requires_grad`.
         tangent_precision: "high" lets the linear maps (never the network itself) run in TF32 on a GPU.
-        memory: Bytes the engine may keep between products; by default half of what is free.
+        memory: What the data and all operators together may hold between products, in bytes or like "8G"; by default
+            half of what is free, three quarters on a GPU.
+        path: "rules", "plain" or "forward" pins the way to differentiate; by default the first that is right.
         group: A `torch.distributed` group, over whose ranks the data are divided.
 
     >>> x = torch.linspace(-1, 1, 12).reshape(6, 2)
@@ -64,7 +67,8 @@ class Risk:
         *,
         parameters: str | Sequence[str] = "*",
         tangent_precision: Precision = "highest",
-        memory: int | float | None = None,
+        memory: int | float | str | None = None,
+        path: str | None = None,
         group: Any = None,
     ) -> None:
         check_model(model)
@@ -74,13 +78,15 @@ class Risk:
         self._select(tensors(model, names), names)
         self._network = Network.of(original, self._all_tensors(), names)
         self.device, self.dtype = self.theta.device, self.theta.dtype
-        self.memory = memory_budget(memory, self.device)
+        allowed = memory_budget(memory, self.device)
+        self.path, self.choices = checked_path(path), dict[str, Any]()  # what was chosen for which matrix
         self.loss: Loss = on_device(loss_from(loss), self.device)
         with in_step(self.theta, self.group):
-            self.batches: Batches = batches_from(data, self.device, self.dtype, self.memory)
+            self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
             self.batches = self._examined()
             self.batches = self._in_best_layout()
         self.batches = agreed(self.batches, self.device, self.group)
+        self.budget = Budget(allowed - self.batches.held_bytes())
         self._evaluation = self._first_evaluation()
         self._network.settle()
 
@@ -117,6 +123,11 @@ class Risk:
     def separable(self) -> bool:
         """Whether each term depends on its own example alone."""
         return self.batches.separable
+
+    @property
+    def memory(self) -> float:
+        """Bytes that are still left of the budget."""
+        return self.budget.left
 
     def loss_value(self) -> float:
         """R(θ)."""
@@ -158,7 +169,7 @@ class Risk:
 
     def restricted_to(self, parameters: str | Sequence[str]) -> Risk:
         """The same risk as a function of fewer parameters, such as those of one layer."""
-        risk, tensors = copy.copy(self), self._all_tensors()
+        risk, tensors = self._sibling(), self._all_tensors()
         risk._select(tensors, matching_names({name: tensors[name] for name in self.shapes}, parameters))
         risk._network = self._network.holding(risk._all_tensors(), risk.shapes)
         return risk
@@ -169,7 +180,7 @@ class Risk:
             raise ArgumentError(
                 f"{count} examples were asked for.", "An average needs at least one.", "Ask for a positive number."
             )
-        risk = copy.copy(self)
+        risk = self._sibling()
         risk.__dict__.pop("labels", None)  # cached for all examples
         risk.batches = self.batches.first(count)
         risk._evaluation = risk._first_evaluation()
@@ -179,7 +190,7 @@ class Risk:
         """The same risk in another precision: parameters, buffers and data converted, float64 for exact results."""
         if dtype == self.dtype:
             return self
-        risk = copy.copy(self)
+        risk = self._sibling()
         tensors = {name: t.to(dtype) if t.is_floating_point() else t for name, t in self._all_tensors().items()}
         risk._select(tensors, list(self.shapes))
         risk._network = self._network.holding(risk._all_tensors(), risk.shapes)
@@ -222,6 +233,12 @@ class Risk:
         """
         recurrent = any(isinstance(module, nn.RNNBase) for module in self.model.modules())
         return numerics(self.device, precision, recurrent=recurrent, search=search)
+
+    def _sibling(self) -> Risk:
+        """A copy that is about to differ: it shares the budget, but nothing was chosen for it yet."""
+        risk = copy.copy(self)
+        risk.choices = {}
+        return risk
 
     def _select(self, tensors: dict[str, Tensor], names: list[str]) -> None:
         """Make θ of the named tensors, and constants of the others."""

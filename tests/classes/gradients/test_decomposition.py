@@ -13,6 +13,7 @@ import ritz
 from ritz.classes import ClassDecomposition, class_decomposition
 from ritz.classes import knockouts as knockout
 from ritz.classes.gradients.pullback import Pullback
+from ritz.engine.columns import Columns
 from ritz.errors import ArgumentError
 from ritz.testing import check_operator
 from tests.zoo import CASES, OUTPUTS, Case, case, unequal_batches, whole
@@ -402,7 +403,7 @@ def test_every_network_is_multiplied_through_its_outputs(network, generator):
 def test_data_that_are_read_anew_give_the_same_means():
     _, _, risk = problem("mlp")
     _, _, streamed = problem("mlp", memory=0)
-    streamed.memory = 1e9
+    streamed.budget.total = 1e9
     assert streamed.batches.held is None
     assert_close(class_decomposition(streamed).cross_means, class_decomposition(risk).cross_means)
 
@@ -452,15 +453,8 @@ def test_examples_that_depend_on_each_other_stay_in_their_batches():
 def test_columns_together_are_the_same_as_one_by_one(network, monkeypatch):
     _, _, risk = problem(network)
     means = []
-    for together in (True, False):
-        monkeypatch.setattr(Pullback, "_timed", None)
-        start = Pullback.__init__
-
-        def forced(self, risk, start=start, together=together):
-            start(self, risk)
-            self._together, self.largest = together, 64
-
-        monkeypatch.setattr(Pullback, "__init__", forced)
+    for most in (8, 1):
+        monkeypatch.setattr(Pullback, "_together", lambda self, _, columns=Columns(most): columns)
         means.append(class_decomposition(risk).cross_means)
         monkeypatch.undo()
     assert_close(*means)
@@ -571,6 +565,6 @@ def test_traces_within_are_exact_where_only_several_examples_cannot_be_mapped(ch
     y = torch.tensor([0, 1, 1, 2, 2, 2, 2, 1, 1, 2])
     risk = ritz.Risk(model.double(), nn.CrossEntropyLoss(), [(x[:6], y[:6]), (x[6:], y[6:])])
     for memory in (risk.memory, 0.0):
-        risk.memory = memory
+        risk.budget.total = memory
         found = class_decomposition(risk)
         assert_close(found.within_traces.sum(), found.within.dense().trace(), rtol=1e-10, atol=0.0)

@@ -121,7 +121,7 @@ def test_a_linear_classifier_has_no_functional_part_and_the_same_lines_in_h_and_
 
 def test_means_that_do_not_fit_into_memory_leave_out_what_needs_them():
     _, risk = risk_of()
-    risk.memory = 2.0 * 8 * risk.size  # one mean
+    risk.budget.total = 2.0 * 8 * risk.size  # one mean
     found = attribution(risk, exact_rows=0)
     assert found.class_overlap is None
     assert "together" not in found.part_eigenvalues

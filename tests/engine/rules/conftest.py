@@ -1,4 +1,4 @@
-"""Random tensors that are differentiated, and a trial that rules do not lose on a network of a few numbers."""
+"""Random tensors that are differentiated."""
 
 import pytest
 import torch
@@ -7,8 +7,3 @@ import torch
 @pytest.fixture
 def normal(generator):
     return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    monkeypatch.setattr("ritz.engine.path_choice.FASTER", torch.inf)

@@ -9,11 +9,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ... import progress
+from ...engine import Linearized
 from ...risk import Risk
-from ...risk.class_terms import ClassTerms, as_outputs, terms
+from ...risk.class_terms import ClassTerms, as_outputs
 from ...risk.data_by_class import class_batches
 from ..scatter import ratio
-from .pullback import Pullback
+from .pullback import Pullback, forward
 
 # class c, cross-class c', and a part of Σ_{i in c} w_{i,c,c'} g_{i,c,c'} / scale_{c,c'}
 Column = tuple[int, int, Tensor]
@@ -89,21 +90,18 @@ def _columns(
 
     The weights are divided by the scale before they meet a gradient, so that nothing underflows that matters.
     """
-    pullback, leaves = Pullback(risk), risk.leaves()
+    pullback = Pullback(risk)
     with progress.bar("Class means", total=risk.num_examples if only is None else None) as bar:
         for batch in class_batches(risk, only=only):
-            with risk.numerics():
-                z = risk.outputs(leaves, batch)
-            batch_terms = terms(risk, z, batch.targets)
+            linearized, batch_terms = forward(risk, batch)
             for label in batch_terms.present() if only is None else [only]:
-                yield from _columns_of_class(pullback, z, leaves, batch_terms, label, columns[label], scale[label])
+                yield from _columns_of_class(pullback, linearized, batch_terms, label, columns[label], scale[label])
             bar.advance(len(batch))
 
 
 def _columns_of_class(
     pullback: Pullback,
-    z: Tensor,
-    leaves: list[Tensor],
+    batch: Linearized,
     batch_terms: ClassTerms,
     label: int,
     columns: Sequence[int],
@@ -113,7 +111,7 @@ def _columns_of_class(
         return
     U = torch.stack([_cotangent(batch_terms, label, column, scale[column]) for column in columns])
     numbers = iter(columns)
-    for rows in pullback(z, leaves, as_outputs(pullback.risk, U, z)):
+    for rows in pullback(batch, as_outputs(pullback.risk, U, batch.z)):
         yield from ((label, next(numbers), row) for row in rows)
 
 

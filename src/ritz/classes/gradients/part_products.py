@@ -9,10 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ... import progress
-from ...engine.batching import quiet
+from ...engine import Linearized
+from ...engine.linearized import pushforward
+from ...engine.pieces import quiet
 from ...operators import Operator
 from ...risk import Risk
-from ...risk.batches import Batch
 from ...risk.class_terms import ClassTerms, as_outputs
 from ..scatter import ratio
 from .means import class_means
@@ -52,10 +53,10 @@ class PartProducts:
         total = torch.zeros_like(rows)
         with progress.bar("Jᵀ U") as bar:
             for batch, slope in zip(self.risk.batches, slopes, strict=True):
-                leaves, z, own = forward(self.risk, batch)
+                linearized, own = forward(self.risk, batch)
                 mine = beta[own.labels].movedim(-1, 0)
                 U = -_curvature(own, slope - mine if coefficients is None else mine)
-                total += torch.cat(list(self._pullback(z, leaves, as_outputs(self.risk, U, z))))
+                total += torch.cat(list(self._pullback(linearized, as_outputs(self.risk, U, linearized.z))))
                 bar.advance()
         return self.risk.sum_over_ranks(total).T
 
@@ -65,8 +66,8 @@ class PartProducts:
         slopes = []
         with progress.bar("J V") as bar:
             for batch in self.risk.batches:
-                leaves, z, own = forward(self.risk, batch)
-                slopes.append(_slopes(own, self._pushforward(leaves, z, batch, rows)))
+                linearized, own = forward(self.risk, batch)
+                slopes.append(_slopes(own, self._pushforward(linearized, rows)))
                 shares = ratio(own.weights, self.weights[own.labels])
                 along.index_add_(0, own.labels, (shares * slopes[-1]).movedim(0, -1))
                 bar.advance()
@@ -76,34 +77,12 @@ class PartProducts:
         """g_cᵀ V from g_{c,c'}ᵀ V."""
         return class_means(along, self.weights)[:, None]
 
-    def _pushforward(
-        self, leaves: list[Tensor], z: Tensor, batch: Batch, rows: Float[Tensor, "k n"]
-    ) -> Float[Tensor, "k t C"]:
+    def _pushforward(self, batch: Linearized, rows: Float[Tensor, "k n"]) -> Float[Tensor, "k t C"]:
         """J V by rows of terms, in float64."""
         with self.risk.numerics(self.risk.tangent_precision), quiet():
-            try:
-                columns = _reverse_twice(self.risk, leaves, z, rows)
-            except RuntimeError:  # an operation without a double backward
-                columns = _forward_mode(self.risk, batch, rows)
-        dim = self.risk.loss.class_dim % z.ndim
-        return columns.movedim(dim + 1, -1).reshape(len(rows), -1, z.shape[dim]).double()
-
-
-def _reverse_twice(risk: Risk, leaves: list[Tensor], z: Tensor, rows: Float[Tensor, "k n"]) -> Tensor:
-    """J V as the derivative of u ↦ Jᵀu, which is linear in u, along V."""
-    if not z.requires_grad:
-        return z.new_zeros(len(rows), *z.shape)
-    u = torch.zeros_like(z, requires_grad=True)
-    transposed = torch.autograd.grad(z, leaves, u, create_graph=True, allow_unused=True)
-    used = [i for i, piece in enumerate(transposed) if piece is not None and piece.requires_grad]
-    outputs = [transposed[i] for i in used]
-    along = lambda row: [piece for i, piece in enumerate(risk.unflatten(row)) if i in used]
-    return torch.stack([torch.autograd.grad(outputs, u, along(row), retain_graph=True)[0] for row in rows])
-
-
-def _forward_mode(risk: Risk, batch: Batch, rows: Float[Tensor, "k n"]) -> Tensor:
-    network, primals = lambda *p: risk.outputs(p, batch), tuple(leaf.detach() for leaf in risk.leaves())
-    return torch.stack([torch.func.jvp(network, primals, tuple(risk.unflatten(row)))[1] for row in rows])
+            columns = torch.cat([pushforward(batch, row) for row in rows.split(1)])
+        dim = self.risk.loss.class_dim % batch.z.ndim
+        return columns.movedim(dim + 1, -1).reshape(len(rows), -1, batch.z.shape[dim]).double()
 
 
 def _slopes(own: ClassTerms, Jv: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:

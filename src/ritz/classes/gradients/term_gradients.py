@@ -10,9 +10,10 @@ from torch import Tensor
 
 from ... import progress
 from ...engine.agreement import distance, tolerance
-from ...engine.batching import quiet
+from ...engine.linearized import example_vjps
+from ...engine.pieces import quiet
 from ...risk import Risk
-from ...risk.batches import Batch, of_one
+from ...risk.batches import Batch
 from ...risk.class_terms import ClassTerms, as_outputs
 from ...risk.data_by_class import class_batches
 from .pullback import Pullback, forward
@@ -71,28 +72,20 @@ class TermGradients:
         return together.shape == expected.shape and distance(together, expected) <= tolerance(self.risk.dtype)
 
     def _at_once(self, batch: Batch, label: int, columns: list[int]) -> Gradients:
-        risk, (_, z, own) = self.risk, forward(self.risk, batch)
-        primals = tuple(leaf.detach() for leaf in risk.leaves())
-        U = as_outputs(risk, torch.stack([own.errors(k) for k in columns]), z).movedim(0, 1)
-
-        def gradients(inputs: Tensor | dict[str, Tensor], target: Tensor, cotangents: Tensor) -> tuple[Tensor, ...]:
-            alone = Batch(of_one(inputs), target[None])
-            network = lambda *p: risk.outputs(p, alone)[0]
-            return torch.func.vmap(torch.func.vjp(network, *primals)[1])(cotangents)
-
+        risk, (linearized, own) = self.risk, forward(self.risk, batch)
+        U = as_outputs(risk, torch.stack([own.errors(k) for k in columns]), linearized.z).movedim(0, 1)
         with risk.numerics(risk.tangent_precision), quiet():
-            pieces = torch.func.vmap(gradients)(batch.inputs, batch.targets, U)
-        weights = own.weights[:, columns] * own.members(label)[:, None]
-        return weights, [piece.reshape(len(batch), len(columns), -1) for piece in pieces]
+            pieces = example_vjps(risk, batch, U, list(risk.shapes))
+        return own.weights[:, columns] * own.members(label)[:, None], pieces
 
     def _one_by_one(self, batch: Batch, label: int, columns: list[int]) -> Iterator[Gradients]:
         """Term by term; an example at a time where it does not depend on the others."""
         examples = (batch.rows(slice(i, i + 1)) for i in range(len(batch))) if self.risk.separable else [batch]
         for example in examples:
-            leaves, z, own = forward(self.risk, example)
+            linearized, own = forward(self.risk, example)
             for term in own.members(label).nonzero()[:, 0].tolist():
-                U = as_outputs(self.risk, _errors_of(own, term, columns), z)
-                rows = torch.cat(list(self._pullback(z, leaves, U)))
+                U = as_outputs(self.risk, _errors_of(own, term, columns), linearized.z)
+                rows = torch.cat(list(self._pullback(linearized, U)))
                 yield own.weights[term, columns][None], list(rows[None].split(self.sizes, dim=-1))
 
 

@@ -1,4 +1,4 @@
-"""Symmetric operators known by their products, their algebra, and the curvature matrices of a risk."""
+"""A symmetric matrix that is known by its products alone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from . import progress
-from .engine import CurvatureProduct, Info, Path, candidates, paths
-from .errors import ArgumentError
-from .risk import Risk
-from .spectrum import Eigenpairs
+from .. import progress
+from ..engine import Info
+from ..errors import ArgumentError
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator  # importing it takes longer than all of ritz
@@ -283,157 +281,3 @@ def _check_square(shape: tuple[int, ...]) -> None:
             "An operator is symmetric, so its matrix is square.",
             "For a rectangular J, study J.T @ J or J @ J.T.",
         )
-
-
-def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None) -> Operator:
-    """The low-rank operator U diag(values) Uᵀ; without values, U Uᵀ.
-
-    Its `factor` is known where the values are non-negative, so that it can be projected out exactly. Its `inverse` is
-    that of Woodbury, written in eigenvectors: (A + λ)⁻¹ = 1/λ - Q diag(sᵢ / λ(sᵢ + λ)) Qᵀ.
-
-    >>> low_rank(torch.tensor([[1.0], [2.0]])).dense()
-    tensor([[1., 2.],
-            [2., 4.]])
-    """
-    if U.ndim != 2 or (values is not None and (values.shape != U.shape[1:] or values.dtype != U.dtype)):
-        given = None if values is None else (tuple(values.shape), values.dtype)
-        raise ArgumentError(
-            f"U of shape {tuple(U.shape)} in {U.dtype} and values {given} were given.",
-            "U has a column, in the same precision, for each value.",
-            "Pass U of shape (n, r) and values of shape (r,).",
-        )
-    scaled = U if values is None else U * values
-    factor: Tensor | None = U
-    if values is not None:
-        factor = U * values.sqrt() if bool((values >= 0).all()) else None
-
-    def inverse(damping: float) -> Operator:
-        Q, R = torch.linalg.qr(U)
-        s, W = torch.linalg.eigh(R @ (R if values is None else R * values).T)
-        if len(s) == len(U):  # nothing is orthogonal to all columns
-            return low_rank(Q @ W, reciprocal(s, damping))
-        outside = float(reciprocal(torch.cat([s, s.new_zeros(1)]), damping)[-1])
-        return low_rank(Q @ W, -s * outside / (s + damping)) + outside
-
-    return Operator(lambda V: scaled @ (U.T @ V), len(U), U.dtype, U.device, factor, inverse)
-
-
-def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operator:
-    """(I - Q Qᵀ) A (I - Q Qᵀ): A on the orthogonal complement of the columns of Q, zero on their span.
-
-    The columns, or the vectors of the Eigenpairs, must be orthonormal. The result has k eigenvalues zero that A does
-    not have; `spectral_density` removes them from the count (Papyan 2020, Sec. D.3 leaves them in).
-
-    >>> A = Operator.from_matrix(torch.diag(torch.tensor([5.0, 2.0])))
-    >>> deflated(A, torch.tensor([[1.0], [0.0]])).dense()
-    tensor([[0., 0.],
-            [0., 2.]])
-    """
-    Q = orthonormal_columns(A, vectors)
-
-    def project(V: Tensor) -> Tensor:
-        return V - Q @ (Q.T @ V)
-
-    return replace(A, matmat=lambda V: project(A @ project(V)), factor=None, inverse=None)
-
-
-def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Float[Tensor, "n k"]:
-    """The columns, once it is sure that they lie in the operator's space and are orthonormal there."""
-    Q = vectors.vectors if isinstance(vectors, Eigenpairs) else vectors
-    if Q.ndim != 2 or (len(Q), Q.dtype, Q.device) != (A.size, A.dtype, A.device):
-        raise ArgumentError(
-            f"Vectors of shape {tuple(Q.shape)} in {Q.dtype} on {Q.device} were given for {A!r}.",
-            "They are columns (n, k) in the operator's own precision and place.",
-            "Compute them with eigenpairs(A, k) of this operator, or convert them with .to(A.device, A.dtype).",
-        )
-    overlap = Q.T @ Q - torch.eye(Q.shape[1], dtype=Q.dtype, device=Q.device)
-    if Q.numel() and not float(overlap.abs().max()) <= torch.finfo(Q.dtype).eps ** 0.5:
-        raise ArgumentError(
-            f"The columns are not orthonormal: max |QᵀQ - I| = {float(overlap.abs().max()):.3g}.",
-            "I - Q Qᵀ would be no projection.",
-            "Pass the vectors of eigenpairs, or torch.linalg.qr(vectors).Q.",
-        )
-    return Q
-
-
-def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
-    """D^½ A D^½ for a non-negative diagonal D: the curvature that a preconditioned optimiser sees.
-
-    >>> A = Operator.from_matrix(torch.diag(torch.tensor([5.0, 2.0])))
-    >>> preconditioned(A, torch.tensor([4.0, 1.0])) @ torch.ones(2)
-    tensor([20.,  2.])
-    """
-    if (diagonal.shape, diagonal.dtype, diagonal.device) != ((A.size,), A.dtype, A.device):
-        raise ArgumentError(
-            f"A diagonal of shape {tuple(diagonal.shape)}, {diagonal.dtype}, {diagonal.device}, was given for {A!r}.",
-            "It has one entry for each coordinate, in the operator's own precision and place.",
-            "Flatten it in named_parameters() order and convert it with .to(A.device, A.dtype).",
-        )
-    usable = (diagonal >= 0) & torch.isfinite(diagonal)
-    if not bool(usable.all()):
-        raise ArgumentError(
-            f"The preconditioner has {int((~usable).sum())} entries that are negative, infinite or NaN.",
-            "D^½ would not be real.",
-            "Pass the diagonal of a positive preconditioner, such as Adam's 1 / (sqrt(v) + eps).",
-        )
-    root = diagonal.sqrt()[:, None]
-    return replace(A, matmat=lambda V: root * (A @ (root * V)), factor=None, inverse=None)
-
-
-def hessian(risk: Risk) -> Operator:
-    """H = ∇²R(θ): Papyan (2019), eq. (1).
-
-    >>> import ritz
-    >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
-    >>> risk = Risk(torch.nn.Linear(2, 1, bias=False), ritz.SquaredError(), (x, y))
-    >>> hessian(risk).dense()  # XᵀX / N
-    tensor([[0.5000, 0.0000],
-            [0.0000, 2.0000]])
-    """
-    return _curvature(risk, candidates(paths.hessian_map, paths.hessian_forward))
-
-
-def gauss_newton(risk: Risk) -> Operator:
-    """G = Σᵢ Jᵢᵀ ∂²tᵢ/∂z² Jᵢ / Σ wᵢ, with Jᵢ = ∂f(θ, xᵢ)/∂θ: the curvature of the loss alone.
-
-    For a softmax or squared-error loss it is the Fisher information (Papyan's "FIM"); where the loss is convex
-    it is positive semi-definite. linear2026, eq. (3).
-
-    >>> import ritz
-    >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
-    >>> risk = Risk(torch.nn.Linear(2, 1, bias=False), ritz.SquaredError(), (x, y))
-    >>> torch.equal(gauss_newton(risk).dense(), hessian(risk).dense())  # where f is linear in θ
-    True
-    """
-    return _curvature(risk, candidates(paths.gauss_newton_map, paths.gauss_newton_forward))
-
-
-def functional_hessian(risk: Risk) -> Operator:
-    """E = H - G = Σᵢ Σ_k ∂tᵢ/∂z_k ∇²f_k(θ, xᵢ) / Σ wᵢ: the curvature of the network, at the price of one product.
-
-    Papyan (2019), eq. (2), where its name is H.
-
-    >>> import ritz
-    >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2, 1)
-    >>> risk = Risk(torch.nn.Linear(2, 1, bias=False), ritz.SquaredError(), (x, y))
-    >>> functional_hessian(risk) @ torch.ones(2)  # where f is linear in θ
-    tensor([0., 0.])
-    """
-    return _curvature(risk, candidates(paths.functional_map, paths.functional_forward))
-
-
-def empirical_fisher(risk: Risk) -> Operator:
-    """F = Σᵢ wᵢ gᵢ gᵢᵀ / Σ wᵢ, with gᵢ = ∇ℓᵢ: the second moment of the per-term gradients, none of which is formed.
-
-    >>> import ritz
-    >>> x, y = torch.tensor([[1.0, 2.0]]), torch.zeros(1, 1)
-    >>> risk = Risk(torch.nn.Linear(2, 1, bias=False), ritz.SquaredError(), (x, y))
-    >>> g = risk.gradient()
-    >>> torch.allclose(empirical_fisher(risk).dense(), g[:, None] * g)  # of one term
-    True
-    """
-    return _curvature(risk, candidates(paths.fisher_map, paths.fisher_forward))
-
-
-def _curvature(risk: Risk, ways: list[Path]) -> Operator:
-    return Operator(CurvatureProduct(risk, ways), risk.size, risk.dtype, risk.device)

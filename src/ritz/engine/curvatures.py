@@ -1,0 +1,114 @@
+"""What one batch adds to the products with a curvature matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ModelError
+from ..risk import Risk
+from ..risk.noise import noise
+from .linearized import Linearized, Rows
+
+Map = Callable[[Rows, Rows], Any]  # adds the products with the first rows to the second ones
+Middle = Callable[[Tensor], Tensor]  # a linear map of outputs
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """A curvature matrix, by the contribution of one batch."""
+
+    name: str
+    order: int  # of the derivatives of the network that it takes
+    contribution: Callable[[Linearized], Map]
+
+
+HESSIAN = Curvature("hessian", 2, lambda batch: batch.hessian)
+FUNCTIONAL = Curvature("functional", 2, lambda batch: batch.functional)
+
+
+def through_outputs(batch: Linearized, middle: Middle) -> Map:
+    """V ↦ Jᵀ M J V for a linear map M of outputs."""
+
+    def product(V: Rows, into: Rows) -> None:
+        JV = batch.jvp(V)
+        batch.vjp(middle(JV[0])[None] if len(JV) == 1 else torch.func.vmap(middle)(JV), into)
+
+    return product
+
+
+def _gauss_newton(batch: Linearized) -> Map:
+    return through_outputs(batch, batch.risk.loss.curvature(batch.z, batch.batch.targets))
+
+
+def _fisher(batch: Linearized) -> Map:
+    """Σᵢ wᵢ gᵢ gᵢᵀ with gᵢ = Jᵢᵀ ∂ℓᵢ/∂zᵢ, without forming any gᵢ."""
+    loss, z, y = batch.risk.loss, batch.z, batch.batch.targets
+    weights = loss.weights(z, y)
+    _check_terms(batch.risk, z, weights)
+    return through_outputs(batch, _second_moment(batch.risk, loss.gradient(z, y), _inverse(weights)))
+
+
+GAUSS_NEWTON = Curvature("gauss_newton", 1, _gauss_newton)
+FISHER = Curvature("fisher", 1, _fisher)
+
+
+class TangentMaps:
+    """Jᵀ J of a batch, with J and Jᵀ at hand."""
+
+    def __init__(self, linearized: Linearized) -> None:
+        self.linearized = linearized
+
+    def __call__(self, V: Rows, into: Rows) -> None:
+        self.linearized.vjp(self.linearized.jvp(V), into)
+
+
+TANGENT_MAPS = Curvature("tangent_maps", 1, TangentMaps)
+
+
+def monte_carlo(num_samples: int, seed: int) -> Curvature:
+    """Σᵢ Jᵢᵀ uᵢuᵢᵀ Jᵢ with random uᵢ whose second moment is the curvature of the loss: the same in every product."""
+
+    def contribution(batch: Linearized) -> Map:
+        loss, z, y = batch.risk.loss, batch.z, batch.batch.targets
+        rows = z.numel() // (z.shape[loss.class_dim] if z.ndim > 1 else 1)
+        samples = [
+            loss.sampled_gradient(z, y, noise(batch.batch.keys, seed + k, (loss.num_uniforms(z) // len(z),)))
+            for k in range(num_samples)
+        ]
+        mean = z.new_full((rows,), 1 / num_samples)
+        moments = [_second_moment(batch.risk, u, mean) for u in samples]
+        return through_outputs(batch, lambda v: sum((moment(v) for moment in moments), torch.zeros_like(v)))
+
+    return Curvature(f"monte_carlo({num_samples}, {seed})", 1, contribution)
+
+
+def _second_moment(risk: Risk, gradient: Tensor, factors: Tensor) -> Middle:
+    """Σᵢ factorᵢ uᵢuᵢᵀ for the parts uᵢ of a gradient that belong to single terms."""
+    one_per_example = len(factors) == len(gradient)  # else one for every index but the class
+    dims = list(range(1, gradient.ndim)) if one_per_example else [risk.loss.class_dim % gradient.ndim]
+    shape = [1 if dim in dims else size for dim, size in enumerate(gradient.shape)]
+    scaled = gradient * factors.reshape(shape)
+    if gradient.ndim == 1:
+        return lambda u: scaled * gradient * u
+    return lambda u: scaled * (gradient * u).sum(dims, keepdim=True)
+
+
+def _inverse(weights: Tensor) -> Tensor:
+    return torch.where(weights > 0, 1 / weights, 0.0)
+
+
+def _check_terms(risk: Risk, z: Tensor, weights: Tensor) -> None:
+    rows = z.numel() // (1 if z.ndim == 1 else z.shape[risk.loss.class_dim])
+    if not risk.separable or len(weights) not in (rows, len(z)):
+        raise ModelError(
+            f"The loss has {len(weights)} terms on {len(z)} examples"
+            + (", each of which depends on several." if not risk.separable else f" of {rows} rows of outputs."),
+            "The empirical Fisher is made of one gradient for each term, which needs a term for each example or row.",
+            "Return one value per example; give ignored tokens the weight zero by ignore_index.",
+            "Use gauss_newton(risk), which has no such condition.",
+        )

@@ -1,0 +1,50 @@
+"""How many bytes a graph of autograd keeps alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def graph_bytes(roots: Iterable[Any], present: Iterable[Tensor]) -> int:
+    """The bytes of all tensors that the nodes behind `roots` have saved; storages of `present` are there anyway."""
+    storages: dict[int, int] = {}
+    for node in _nodes(roots):
+        for tensor in _saved(node):
+            storages.update(_storages(tensor))
+    for tensor in present:
+        for pointer in _storages(tensor):
+            storages.pop(pointer, None)
+    return sum(storages.values())
+
+
+def _nodes(roots: Iterable[Any]) -> Iterator[Any]:
+    waiting, seen = [node for node in roots if node is not None], set()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += [next_node for next_node, _ in node.next_functions if next_node is not None]
+            yield node
+
+
+def _saved(node: Any) -> Iterator[Tensor]:
+    """What a node keeps for its backward pass: PyTorch's own by attributes, a Function's by what it has saved."""
+    if hasattr(node, "saved_tensors"):
+        values = list(node.saved_tensors)
+    else:
+        values = [getattr(node, name, None) for name in dir(type(node)) if name.startswith("_saved_")]
+    for value in values:
+        yield from (v for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, Tensor))
+
+
+def _storages(tensor: Tensor) -> dict[int, int]:
+    """Address and size of the memory behind a tensor; a sparse one has two such pieces."""
+    if tensor.layout != torch.strided:
+        dense = [tensor._indices(), tensor._values()] if tensor.layout == torch.sparse_coo else []
+        return {pointer: size for part in dense for pointer, size in _storages(part).items()}
+    storage = tensor.untyped_storage()
+    return {storage.data_ptr(): storage.nbytes()}

@@ -1,0 +1,252 @@
+"""The network on one batch, linearised at θ: its derivatives as linear maps.
+
+What does not depend on the vector is done once. The graph of Jᵀu or of ∇R is kept, and a product is a backward pass
+through it: 6 matrix products per layer for H and E, 4 for G, where a gradient costs 3. The floors are therefore 2 and
+4/3 gradients.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.graph import get_gradient_edge
+
+from ..risk import Risk
+from ..risk.batches import Batch, of_one
+from ..risk.memory import is_out_of_memory
+from .graph_bytes import graph_bytes
+from .pieces import pieces_of
+from .rules import EfficientRules
+
+Rows = Float[Tensor, "k n"]  # vectors of parameter space
+Outputs = Float[Tensor, "k ..."]  # vectors of output space, each with the shape of the outputs z
+
+
+class DoesNotApply(RuntimeError):
+    """A way to differentiate that does not serve this model."""
+
+
+class Linearized(ABC):
+    """f and R on one batch, linearised at θ. Sums over its terms, not yet divided by the risk's weight.
+
+    All vectors given at once go through together. Results in parameter space are added to `into` where it is given,
+    so that a product over many batches holds one vector and not two.
+    """
+
+    def __init__(self, risk: Risk, batch: Batch) -> None:
+        self.risk, self.batch = risk, batch
+        self.z: Tensor  # f(θ, x), without its history
+
+    @abstractmethod
+    def jvp(self, V: Rows) -> Outputs:
+        """J V."""
+
+    @abstractmethod
+    def vjp(self, U: Outputs, into: Rows | None = None) -> Rows:
+        """Jᵀ U."""
+
+    @abstractmethod
+    def hessian(self, V: Rows, into: Rows | None = None) -> Rows:
+        """∇²R V."""
+
+    @abstractmethod
+    def functional(self, V: Rows, into: Rows | None = None) -> Rows:
+        """Σ_k u_k ∇²f_k V with u = ∂ℓ/∂z: one pass, no difference H - G."""
+
+    def kept_bytes(self) -> int:
+        """The memory that it holds as long as it lives."""
+        return 0
+
+    def zeros(self, count: int) -> Rows:
+        """So many vectors of parameter space."""
+        return self.risk.theta.new_zeros(count, self.risk.size)
+
+
+class ReverseMode(Linearized):
+    """By backward passes through kept graphs: with the efficient rules, or by PyTorch alone.
+
+    A graph with rules serves derivatives of the `order` for which it was built; that of first order is smaller.
+    """
+
+    def __init__(self, risk: Risk, batch: Batch, order: int, *, rules: bool = False) -> None:
+        super().__init__(risk, batch)
+        self._leaves, self._graphs = risk.leaves(), dict[str, _Graph]()
+        self._outputs = self._forward(order) if rules else risk.outputs(self._leaves, batch)
+        self.z = self._outputs.detach()
+
+    def jvp(self, V: Rows) -> Outputs:
+        """J V as the derivative of u ↦ Jᵀu along V: linear in u, so that its graph serves at any u."""
+        if "jvp" not in self._graphs:
+            self._u = torch.zeros_like(self.z, requires_grad=True)
+            self._graphs["jvp"] = self._graph(self._u)
+        return self._graphs["jvp"].to_input(self._u, pieces_of(self.risk, V), len(V))
+
+    def vjp(self, U: Outputs, into: Rows | None = None) -> Rows:
+        into = self.zeros(len(U)) if into is None else into
+        if self._outputs.requires_grad:
+            self._add_backward([self._outputs], [U[0] if len(U) == 1 else U], into)
+        return into
+
+    def hessian(self, V: Rows, into: Rows | None = None) -> Rows:
+        """By a second backward pass through the graph of ∇R."""
+        if "hessian" not in self._graphs:
+            loss, y = self.risk.loss, self.batch.targets
+            u = OutputGradient.apply(self._outputs, loss.gradient(self.z, y), loss.curvature(self.z, y))
+            self._graphs["hessian"] = self._graph(u)
+        return self._second_backward("hessian", V, into)
+
+    def functional(self, V: Rows, into: Rows | None = None) -> Rows:
+        """By a second backward pass through the graph of Jᵀu for fixed u."""
+        if "functional" not in self._graphs:
+            self._graphs["functional"] = self._graph(self.risk.loss.gradient(self.z, self.batch.targets))
+        return self._second_backward("functional", V, into)
+
+    def kept_bytes(self) -> int:
+        """What its graphs have saved, and a few tensors of the outputs' size that a loss keeps."""
+        roots = [edge.node for graph in self._graphs.values() for edge in graph.edges]
+        saved = graph_bytes([self._outputs.grad_fn, *roots], [self.risk.theta, *self.batch.tensors()])
+        return saved + 4 * self.z.untyped_storage().nbytes()
+
+    def _forward(self, order: int) -> Tensor:
+        with EfficientRules(second=order == 2) as mode:
+            z = self.risk.outputs(self._leaves, self.batch)
+        if not mode.used:
+            raise DoesNotApply("no layer has a rule of its own")
+        return z
+
+    def _graph(self, u: Tensor) -> _Graph:
+        """The graph of Jᵀu."""
+        if not self._outputs.requires_grad:  # no output depends on θ
+            return _Graph([])
+        return _Graph(torch.autograd.grad(self._outputs, self._leaves, u, create_graph=True, allow_unused=True))
+
+    def _second_backward(self, name: str, V: Rows, into: Rows | None) -> Rows:
+        graph, into = self._graphs[name], self.zeros(len(V)) if into is None else into
+        if graph.edges:
+            self._add_backward(graph.edges, graph.pieces(pieces_of(self.risk, V)), into)
+        return into
+
+    def _add_backward(self, roots: Sequence[Any], cotangents: Sequence[Tensor], into: Rows) -> None:
+        """Accumulate a single vector into memory that is there, so that no second one is formed; add several."""
+        if len(into) == 1:
+            for leaf, piece in zip(self._leaves, self.risk.unflatten(into[0]), strict=True):
+                leaf.grad = piece
+            try:
+                torch.autograd.backward(roots, cotangents, retain_graph=True, inputs=self._leaves)
+            finally:
+                for leaf in self._leaves:
+                    leaf.grad = None
+            return
+        pieces = torch.autograd.grad(
+            roots, self._leaves, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True
+        )
+        for target, piece in zip(pieces_of(self.risk, into), pieces, strict=True):
+            if piece is not None:
+                target += piece.to_dense()  # the gradient of an embedding may be sparse
+
+
+class ForwardMode(ReverseMode):
+    """By forward differentiation of the network or its gradient, where an operation has no double backward."""
+
+    def __init__(self, risk: Risk, batch: Batch, order: int = 1) -> None:
+        super().__init__(risk, batch, order)
+        self._primals = tuple(leaf.detach() for leaf in self._leaves)
+
+    def jvp(self, V: Rows) -> Outputs:
+        along = lambda *tangent: torch.func.jvp(self._network, self._primals, tangent)[1]
+        return self._mapped(along, V) if len(V) > 1 else self._mapped(along, V)[None]
+
+    def hessian(self, V: Rows, into: Rows | None = None) -> Rows:
+        def gradient(*parameters: Tensor) -> tuple[Tensor, ...]:
+            z, pullback = torch.func.vjp(self._network, *parameters)[:2]
+            return pullback(self.risk.loss.gradient(z, self.batch.targets))
+
+        return self._derivative(gradient, V, into)
+
+    def functional(self, V: Rows, into: Rows | None = None) -> Rows:
+        u = self.risk.loss.gradient(self.z, self.batch.targets)
+        return self._derivative(lambda *p: torch.func.vjp(self._network, *p)[1](u), V, into)
+
+    def kept_bytes(self) -> int:
+        return 0  # for it is not kept
+
+    def _network(self, *parameters: Tensor) -> Tensor:
+        return self.risk.outputs(parameters, self.batch)
+
+    def _derivative(self, gradient: Callable[..., tuple[Tensor, ...]], V: Rows, into: Rows | None) -> Rows:
+        into = self.zeros(len(V)) if into is None else into
+        results = self._mapped(lambda *tangent: torch.func.jvp(gradient, self._primals, tangent)[1], V)
+        for target, piece in zip(pieces_of(self.risk, into), results, strict=True):
+            target += piece
+        return into
+
+    def _mapped(self, along: Callable[..., Any], V: Rows) -> Any:
+        pieces = pieces_of(self.risk, V)
+        return along(*pieces) if len(V) == 1 else torch.func.vmap(along)(*pieces)
+
+
+def pushforward(batch: Linearized, V: Rows) -> Outputs:
+    """J V of a batch; by forward differentiation where an operation has no double backward."""
+    try:
+        return batch.jvp(V)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        return ForwardMode(batch.risk, batch.batch).jvp(V)
+
+
+def example_vjps(
+    risk: Risk, batch: Batch, U: Float[Tensor, "N m ..."], names: Sequence[str]
+) -> list[Float[Tensor, "N m q"]]:
+    """Jᵢᵀ U of single examples for some parameters, all at once: m cotangents for each of N examples.
+
+    Some of PyTorch's rules are wrong without an error here; compare one with `vjp` of the example alone.
+    """
+    fixed = dict(zip(risk.shapes, (leaf.detach() for leaf in risk.leaves()), strict=True))
+
+    def gradients(inputs: Any, target: Tensor, cotangents: Tensor) -> tuple[Tensor, ...]:
+        alone = Batch(of_one(inputs), target[None])
+        network = lambda *own: risk.outputs(list({**fixed, **dict(zip(names, own, strict=True))}.values()), alone)[0]
+        return torch.func.vmap(torch.func.vjp(network, *(fixed[name] for name in names))[1])(cotangents)
+
+    pieces = torch.func.vmap(gradients)(batch.inputs, batch.targets, U)
+    return [piece.reshape(*U.shape[:2], -1) for piece in pieces]
+
+
+class OutputGradient(Function):
+    """u = ∂ℓ/∂z as a function of z, differentiated by the loss's own Hessian product."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, gradient: Tensor, curvature: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.curvature = curvature
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, tangent: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.curvature(tangent), None, None
+
+
+class _Graph:
+    """The graph of parameter-shaped tensors without their values: n numbers that no product needs."""
+
+    def __init__(self, tensors: Sequence[Tensor | None]) -> None:
+        self._connected = [t is not None and t.requires_grad for t in tensors]
+        self.edges = [get_gradient_edge(t) for t in tensors if t is not None and t.requires_grad]
+
+    def pieces(self, pieces: Sequence[Tensor]) -> list[Tensor]:
+        """Of some parameter-shaped pieces, those that meet an edge."""
+        return [piece for piece, connected in zip(pieces, self._connected, strict=False) if connected]
+
+    def to_input(self, u: Tensor, pieces: list[Tensor], count: int) -> Outputs:
+        """The derivative of these tensors along the pieces, transposed, with respect to u."""
+        if not self.edges:
+            return u.new_zeros(count, *u.shape)
+        batched = count > 1
+        (result,) = torch.autograd.grad(self.edges, u, self.pieces(pieces), retain_graph=True, is_grads_batched=batched)
+        return result if batched else result[None]

@@ -1,0 +1,193 @@
+"""All batches of a risk, linearised: built by the path that serves them, kept between products as memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from ..errors import OutOfMemoryError
+from ..risk import Risk
+from ..risk.batches import Batch, Batches
+from ..risk.distributed import in_step
+from ..risk.memory import free_memory, is_out_of_memory
+from .agreement import tolerance
+from .columns import BUSY_BYTES, Columns, columns_for
+from .curvatures import Curvature, Map
+from .info import Info
+from .linearized import ReverseMode
+from .path_choice import Trial, try_paths
+from .paths import PATHS, Path
+from .pieces import norm, quiet, random_row
+
+Result = TypeVar("Result")
+HEADROOM = 2.0  # what a pass takes, in units of what its graph keeps
+
+
+class LinearizedRisk:
+    """The contributions of all batches to products with a curvature matrix."""
+
+    def __init__(self, risk: Risk, curvature: Curvature, paths: tuple[Path, ...] = PATHS) -> None:
+        self.risk, self.curvature, self.paths = risk, curvature, paths
+        self._trial: Trial | None = None
+        self._batches: Batches = risk.batches
+        self._columns: Columns | None = None
+        self._maps: dict[int, Map] = {}
+        self._most: int | None = None  # examples in one pass, where memory sets a limit
+
+    @property
+    def info(self) -> Info:
+        """What the trial saw; asking before the first product makes the trial."""
+        trial = self.prepare()
+        return Info(
+            path=trial.path.name,
+            disagreement=trial.disagreement,
+            tangent_error=trial.tangent_error,
+            num_batches=sum(1 for _ in self._batches),
+            columns=None if self._columns is None else self._columns.width,
+            kept_bytes=self.risk.budget.taken(self),
+            seconds=trial.seconds,
+        )
+
+    @property
+    def room(self) -> float:
+        """What the budget leaves for vectors beside a pass over one batch: kept graphs give way to them."""
+        trial = self.within_memory(self.prepare)
+        largest = max(len(batch) for batch in self._batches)
+        return max(0.0, self.risk.budget.total - trial.example_bytes * largest)
+
+    def for_each(self, use: Callable[[Batch, Map], None]) -> None:
+        """Use the contribution of every batch; one that is not kept is gone before the next is built."""
+        trial = self.prepare()
+        self.risk.budget.begin(self)
+        with quiet():
+            for number, batch in enumerate(self._batches):
+                use(batch, self._maps.get(number) or self._map(number, batch, trial))
+
+    def add(self, product: Map, rows: Any, into: Any) -> None:
+        """into += the products with all rows, as many together as pay."""
+        assert self._columns is not None  # since the trial
+        with self.risk.numerics(self.risk.tangent_precision):
+            self._columns.add(product, rows, into)
+
+    def within_memory(self, work: Callable[[], Result]) -> Result:
+        """Do the work from its beginning until memory suffices: with less that is kept, then with less at a time."""
+        while True:
+            try:
+                return work()
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                message = str(error).splitlines()[0]
+            self._relent(message)  # outside of the handler, whose traceback holds what filled the memory
+
+    def drop(self) -> None:
+        """Give back all graphs; they are built anew when they are needed."""
+        self._maps.clear()
+        self.risk.budget.give_back(self)
+
+    def prepare(self) -> Trial:
+        """Choose the path and the size of the pieces, once."""
+        if self._trial is None:
+            with in_step(self.risk.theta, self.risk.group), quiet():
+                self._choose()
+        assert self._trial is not None
+        return self._trial
+
+    def _choose(self) -> None:
+        first = next(iter(self._batches))
+        batch = first if self._most is None else first.first(self._most)
+        batch = batch.first(self._examples_that_fit(batch))
+        known: Trial | None = self.risk.choices.get(self.curvature.name)
+        contribution: Map | None = None
+        if known is None or known.path not in self.paths:
+            known, contribution = try_paths(self.risk, self.curvature, batch, self.paths)
+            self.risk.choices[self.curvature.name] = known
+        self._trial = known
+        self._batches = self._regrouped(self._examples_in_a_pass(len(first)), len(first))
+        pass_bytes = known.example_bytes * len(next(iter(self._batches)))
+        self._columns = self._columns or Columns(columns_for(self.risk.device, pass_bytes))
+        if contribution is not None and self._batches is self.risk.batches and len(batch) == len(first):
+            self._keep(0, contribution, known.example_bytes * len(first))
+
+    def _examples_that_fit(self, batch: Batch) -> int:
+        """How many examples main memory holds; a GPU says so itself, but here the process would be killed."""
+        if self.risk.device.type != "cpu" or not self.risk.separable or len(batch) == 1:
+            return len(batch)
+        with self.risk.numerics():
+            bytes_each = ReverseMode(self.risk, batch.first(1), 1).kept_bytes()
+        fitting = int(free_memory(self.risk.device) / (2 * HEADROOM * max(bytes_each, 1)))
+        return max(1, min(len(batch), fitting))
+
+    def _examples_in_a_pass(self, given: int) -> int:
+        """As many examples as keep the device busy, but no fewer than a batch has, and no more than memory holds."""
+        if not self.risk.separable or self._trial is None:
+            return given
+        each = max(self._trial.example_bytes, 1.0)
+        busy = int(BUSY_BYTES[self.risk.device.type] / each)
+        joined = max(1, int(min(busy, self.risk.budget.total / 8 / each) // given)) * given
+        fitting = int(free_memory(self.risk.device) / HEADROOM / each)
+        return max(1, min(joined, fitting, self._most or joined))
+
+    def _regrouped(self, size: int, given: int) -> Batches:
+        """The data with so many examples in a pass, if that changes nothing."""
+        if size == given:
+            return self.risk.batches
+        key = f"{self.curvature.name}, {size} examples"
+        if key not in self.risk.choices:
+            self.risk.choices[key] = self._is_same_in_pieces(size)
+        return self.risk.batches.regrouped(size) if self.risk.choices[key] else self.risk.batches
+
+    def _is_same_in_pieces(self, size: int) -> bool:
+        """Whether a whole product over the first examples is the same in the user's batches and in pieces of this size.
+
+        What was seen of single examples is their outputs; this is the product itself.
+        """
+        batches = self.risk.batches.first(size)
+        pieces = batches.regrouped(size) if size > len(next(iter(batches))) else batches.regrouped((size + 1) // 2)
+        total, v = torch.zeros_like(self.risk.theta)[None], random_row(self.risk, 1)
+        with self.risk.numerics():
+            for batch in batches:
+                self._build(batch)(v, total)
+            scale = norm(total)
+            v.neg_()
+            for batch in pieces:
+                self._build(batch)(v, total)
+        return norm(total) <= tolerance(self.risk.dtype) * scale
+
+    def _map(self, number: int, batch: Batch, trial: Trial) -> Map:
+        product = self._build(batch)
+        if trial.path.keeps:
+            self._keep(number, product, trial.example_bytes * len(batch))
+        return product
+
+    def _build(self, batch: Batch) -> Map:
+        assert self._trial is not None
+        with self.risk.numerics():
+            return self.curvature.contribution(self._trial.path.linearize(self.risk, batch, self.curvature.order))
+
+    def _keep(self, number: int, product: Map, size: float) -> None:
+        if free_memory(self.risk.device) >= size and self.risk.budget.take(self, size):
+            self._maps[number] = product
+
+    def _relent(self, message: str) -> None:
+        """Take less memory: drop what is kept by anyone, then halve columns, then batches; or give up by name."""
+        if self.risk.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if self.risk.budget.drop_all():
+            return
+        if self._columns is not None and self._columns.halve():
+            return
+        largest = max(len(batch) for batch in self._batches) if self._most is None else self._most
+        if self.risk.separable and largest > 1:
+            self._most, self._trial = largest // 2, None
+            return
+        raise OutOfMemoryError(
+            f"A product with {largest} example{'s' if largest > 1 else ''} does not fit into memory: {message}",
+            f"{free_memory(self.risk.device) / 2**30:.3g} GiB are free on {self.risk.device}; θ alone takes "
+            f"{self.risk.theta.nbytes / 2**30:.3g}. Nothing is kept any more, and one vector is multiplied at a time.",
+            "Free memory that other objects hold, or take a larger device.",
+            "Analyse part of the network: Risk(..., parameters=...).",
+            "Trade time for memory inside the model: torch.utils.checkpoint.checkpoint(..., use_reentrant=False).",
+        )

@@ -1,0 +1,52 @@
+"""Vectors of parameter space: as rows of numbers, and cut into pieces with the shapes of the parameters."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..risk import Risk
+
+CHUNK = 2**22  # numbers converted to float64 at a time, so that no second vector is held
+
+
+def pieces_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
+    """Parameter-shaped views of vectors, with a leading dimension that counts them; without it where there is one."""
+    if len(rows) == 1:
+        return risk.unflatten(rows[0])
+    shapes = risk.shapes.values()
+    pieces = rows.split([shape.numel() for shape in shapes], dim=1)
+    return [piece.unflatten(1, shape) if shape else piece[:, 0] for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+def random_row(risk: Risk, seed: int) -> Float[Tensor, "1 n"]:
+    """A Gaussian vector, drawn where it is used: the same for the same seed."""
+    generator = torch.Generator(risk.device).manual_seed(seed)
+    return torch.randn(1, risk.size, generator=generator, dtype=risk.dtype, device=risk.device)
+
+
+def inner(a: Float[Tensor, "1 n"], b: Float[Tensor, "1 n"]) -> float:
+    """⟨a, b⟩, added up in float64."""
+    pairs = zip(a[0].split(CHUNK), b[0].split(CHUNK), strict=True)
+    return float(sum(x.double() @ y.double() for x, y in pairs))
+
+
+def norm(a: Float[Tensor, "1 n"]) -> float:
+    """‖a‖, relative to its largest entry, so that squares of small numbers do not vanish."""
+    largest = float(a.abs().amax()) if a.numel() else 0.0
+    if not 0 < largest < float("inf"):
+        return largest
+    return largest * float(sum((x.double() / largest).square().sum() for x in a[0].split(CHUNK))) ** 0.5
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence, by message, what PyTorch says of operations that it batches by a loop."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented")
+        yield
