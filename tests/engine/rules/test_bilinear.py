@@ -118,14 +118,6 @@ def test_curvature_of_a_decoder(normal):
     check_curvature(Decoder(), frozen(normal(4, 2, 3, 3)))
 
 
-@pytest.mark.parametrize("options", [{}, {"padding_idx": 1}])
-def test_sparse_gradients_of_embeddings(options):
-    layers = nn.Flatten(), nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)
-    network, twin = (nn.Sequential(nn.Embedding(4, 3, sparse=sparse, **options), *layers) for sparse in (True, False))
-    tokens = torch.randint(4, (6, 2), generator=torch.Generator().manual_seed(0))
-    check_curvature(network, tokens, twin=twin.double())
-
-
 def test_images_stored_channels_last(normal):
     x = frozen(normal(3, 2, 4, 4)).contiguous(memory_format=torch.channels_last).requires_grad_()
     check_rule(lambda *t: F.conv2d(*t, padding=1).square(), x, normal(4, 2, 3, 3), normal(4))

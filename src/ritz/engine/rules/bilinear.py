@@ -212,13 +212,6 @@ def addmm_rule(second: bool, input: Tensor, mat1: Tensor, mat2: Tensor, **factor
     return linear_rule(second, mat1, mat2.T, input)
 
 
-def embedding_rule(second: bool, input: Tensor, weight: Tensor, *_: Any, sparse: bool = False, **options: Any) -> Any:
-    """`F.embedding` with a sparse gradient, which PyTorch cannot differentiate: a dense one, which it can."""
-    if not sparse or not weight.requires_grad:
-        return NotImplemented
-    return F.embedding(input, weight, **options)
-
-
 def convolution_rule(
     second: bool,
     input: Tensor,
