@@ -16,7 +16,7 @@ from .network import Network
 from .oracle import ORACLES, Float32, InDouble, Truth, slope_error
 from .untouched import Snapshot
 
-EXACT, BY_DIFFERENCES = 1e-10, 1e-6
+TOLERANCES = {"double backward": 1e-10, "central differences": 1e-6}
 SLOPE = 1e-5  # where a difference may step over the kink of a ReLU
 ALLOWANCE = 10  # times the effect of a model's own float32, in which two orders of computation may differ
 OPERATORS = {"H": ritz.hessian, "G": ritz.gauss_newton, "E": ritz.functional_hessian}
@@ -41,8 +41,7 @@ class Result:
     @property
     def tolerance(self) -> float:
         """What the errors may be."""
-        usual = BY_DIFFERENCES if self.network.oracle == "central differences" else EXACT
-        return max(usual, ALLOWANCE * (self.float32 or 0.0))
+        return max(TOLERANCES[self.network.oracle], ALLOWANCE * (self.float32 or 0.0))
 
     def by_rules(self, name: str) -> bool:
         """Whether H, G or E took the efficient rules."""
@@ -98,20 +97,20 @@ def _by_oracle(model: nn.Module, V: Tensor, result: Result) -> Truth:
     network, data = result.network, result.network.data()
     oracle = ORACLES[network.oracle]
     with Float32() as mode:
-        truth = oracle(model, network.loss, data, V)
-    if mode.seen:
-        with InDouble():
+        truth = sharp = oracle(model, network.loss, data, V)
+    with InDouble():
+        if mode.seen:
             sharp = oracle(model, network.loss, data, V)
-        result.float32 = max(_distance(truth[name], sharp[name]) for name in truth)
-    _check_oracle(model, network, V, truth, result.tolerance)
+            result.float32 = max(_distance(truth[name], sharp[name]) for name in truth)
+        _check_oracle(model, network, V, sharp)
     return truth
 
 
-def _check_oracle(model: nn.Module, network: Network, V: Tensor, truth: Truth, tolerance: float) -> None:
+def _check_oracle(model: nn.Module, network: Network, V: Tensor, truth: Truth) -> None:
     """H = G + E, and the gradient is the slope of the risk: PyTorch's derivatives may be wrong themselves."""
     gap = _distance(truth["G"] + truth["E"], truth["H"])
-    slope = slope_error(model, network.loss, network.data(), truth["gradient"], V[:, 0])
-    if not (gap <= tolerance and slope <= max(100 * tolerance, SLOPE)):
+    slope = slope_error(model, network.loss, network.data(), truth["gradient"], V[:, 0]) if network.slope else 0.0
+    if not (gap <= TOLERANCES[network.oracle] and slope <= SLOPE):
         raise ArithmeticError(f"The oracle errs: H - G - E is {gap:.1e} of H, the slope off by {slope:.1e}.")
 
 

@@ -25,6 +25,7 @@ class Network:
     loss: PlainLoss = field(default_factory=CrossEntropy)
     oracle: Literal["double backward", "central differences"] = "double backward"
     rules: bool = True  # whether one of its layers has a rule, so that the rules are to be taken
+    slope: bool = True  # whether its gradient is that of its loss: DoRA takes a norm for a constant on purpose
     stir: bool = True  # whether its parameters may be moved at random before it is looked at
 
     def model(self) -> nn.Module:

@@ -93,19 +93,20 @@ def _resnet(block: type, **options: int) -> nn.Module:
     return resnet.ResNet(block, [1, 1, 1, 1], num_classes=10, **options)
 
 
+_RESIDUALS = [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 2, 2]]  # t, c, n, s as in the paper
+
 NETWORKS = [
     Network("resnet18, one block a stage", partial(_resnet, resnet.BasicBlock), images(32)),
     Network("resnet50, one block a stage", partial(_resnet, resnet.Bottleneck, width_per_group=8), images(32)),
-    Network("resnext50", partial(_resnet, resnet.Bottleneck, groups=4, width_per_group=2), images(32)),
     Network("vgg11", partial(_vgg, False), images(32)),
     Network("vgg11_bn", partial(_vgg, True), images(32)),
     Network("alexnet", _alexnet, images(64)),
     Network("squeezenet1_1", partial(squeezenet.squeezenet1_1, num_classes=10), images(32)),
     Network("densenet", partial(densenet.DenseNet, 8, (2, 2, 2, 2), 16, num_classes=10), images(32)),
     Network("googlenet", partial(googlenet, num_classes=10, aux_logits=False, init_weights=False), images(32)),
-    Network("mobilenet_v2", partial(mobilenetv2.MobileNetV2, 10, width_mult=0.25), images(32)),
+    Network("mobilenet_v2", partial(mobilenetv2.MobileNetV2, 10, 0.25, _RESIDUALS), images(32)),
     Network("mobilenet_v3_small", _mobilenet_v3, images(32), oracle="central differences"),
-    Network("mnasnet", partial(mnasnet.MNASNet, 0.25, num_classes=10), images(32)),
+    Network("mnasnet", partial(mnasnet.MNASNet, 0.1, num_classes=10), images(32)),
     Network("shufflenet_v2", partial(shufflenetv2.ShuffleNetV2, [2, 2, 2], [8, 16, 32, 64, 64], 10), images(32)),
     Network("efficientnet_b0", _efficientnet, images(32)),
     Network("efficientnet_v2_s", _efficientnet_v2, images(32)),
