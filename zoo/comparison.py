@@ -45,7 +45,7 @@ class Result:
 
     def by_rules(self, name: str) -> bool:
         """Whether H, G or E took the efficient rules."""
-        return "rules" in self.paths[name]
+        return self.paths[name] == "rules"
 
     @property
     def complaints(self) -> list[str]:
@@ -85,7 +85,7 @@ def _by_ritz(model: nn.Module, V: Tensor, result: Result) -> dict[str, list[Tens
         for name, operator in OPERATORS.items():
             A = operator(risk)
             products[name] = [torch.stack([A @ v for v in V.T], dim=1), A @ V]
-            result.paths[name] = _path(A)
+            result.paths[name] = A.info.path
     result.seconds = time.perf_counter() - start
     result.said = any("float32" in str(warning.message) for warning in seen)
     result.changes = before.differences()
@@ -116,7 +116,3 @@ def _check_oracle(model: nn.Module, network: Network, V: Tensor, truth: Truth) -
 
 def _distance(value: Tensor, truth: Tensor) -> float:
     return float((value - truth).norm() / truth.norm())
-
-
-def _path(A: ritz.Operator) -> str:
-    return A.info.path if A.info is not None else A.matmat.trial.path.name
