@@ -35,4 +35,6 @@ def embedding_bag_rule(
     rows = F.embedding(input, weight)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
-    return {"sum": rows.sum, "mean": rows.mean, "max": rows.amax}[mode](1)
+    if mode == "max":
+        return rows.amax(1)
+    return rows.sum(1) if mode == "sum" else rows.mean(1)
