@@ -31,6 +31,8 @@ class Network:
         self._original = original  # None once it was seen that the copy has all it needs
         self._names = names
         self._reached = False  # whether a tensor was ever replaced
+        self._buffers = list(named_buffers(module))  # those that a forward pass may write to
+        self._written: set[str] = set()  # those that it did write to
 
     @classmethod
     def of(cls, original: Original, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:
@@ -41,25 +43,45 @@ class Network:
     def holding(self, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:
         """The same network with other tensors."""
         module, names = _copy(self.module, tensors, theta, self._names)
-        return Network(module, self._original, names if self._original is not None else {})
+        new = Network(module, self._original, names if self._original is not None else {})
+        new._buffers = self._buffers
+        return new
 
     def settle(self) -> None:
-        """After an evaluation of all data: look for tensors of the user's only if there were any."""
+        """After an evaluation of all data: look for tensors of the user's, and at buffers, only where it was needed."""
+        self._buffers = [name for name in self._buffers if name in self._written]
         if not self._reached:
             self._original, self._names = None, {}
 
     def __call__(self, tensors: Mapping[str, Tensor], inputs: Any) -> Any:
         """What the model returns with these parameters and buffers, run eagerly."""
-        args, options = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
-        with LOCK, _eagerly():
-            if self._original is None:
-                return functional_call(self.module, dict(tensors), args, options)
-            given = {key: tensors[name] for key, (_, name) in self._names.items()}
-            with self._original.as_it_was(), Redirected(given) as mode:
-                try:
-                    return functional_call(self.module, dict(tensors), args, options)
-                finally:
-                    self._reached |= mode.reached
+        spare = {name: tensors[name].clone() for name in self._buffers}
+        try:
+            with LOCK, _eagerly():
+                return self._call({**tensors, **spare}, *_arguments(inputs))
+        finally:
+            self._written |= {name for name, buffer in spare.items() if buffer._version}
+
+    def _call(self, tensors: dict[str, Tensor], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if self._original is None:
+            return functional_call(self.module, tensors, args, options)
+        given = {key: tensors[name] for key, (_, name) in self._names.items()}
+        with self._original.as_it_was(), Redirected(given) as mode:
+            try:
+                return functional_call(self.module, tensors, args, options)
+            finally:
+                self._reached |= mode.reached
+
+
+def called(model: nn.Module, inputs: Any) -> Any:
+    """What a module returns as it is, run eagerly."""
+    args, options = _arguments(inputs)
+    with _eagerly():
+        return model(*args, **options)
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
 
 
 class Redirected(TorchFunctionMode):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -49,13 +50,9 @@ class Original:
                 surely(lambda: _put_back(now))
 
     @contextlib.contextmanager
-    def untouched(self, buffers: Mapping[str, Tensor]) -> Iterator[None]:
-        """Run it plainly: with its own parameters, on buffers that may be written to.
-
-        Args:
-            buffers: The values of its buffers, by name.
-        """
-        spare = {id(own): buffers[name].clone() for name, own in self.buffers.items()}
+    def untouched(self) -> Iterator[None]:
+        """Run it plainly: with its own parameters, on copies of its buffers, for these may be written to."""
+        values = {name: own.detach().clone() for name, own in self.buffers.items()}
         hooks = [(parameter, parameter._backward_hooks) for parameter in self.parameters.values()]
 
         def restore() -> None:
@@ -63,10 +60,10 @@ class Original:
                 if own_hooks is not None:
                     parameter._backward_hooks = own_hooks
             for name, own in self.buffers.items():  # one that is reached on another way than through its module
-                if not torch.equal(own, buffers[name]):
-                    write(own, buffers[name])
+                if not torch.equal(own, values[name]):
+                    write(own, values[name])
 
-        with self.as_it_was(spare):
+        with self.as_it_was({id(own): own.detach().clone() for own in self.buffers.values()}):
             try:
                 for parameter, own_hooks in hooks:
                     if own_hooks is not None:  # hooks that change a gradient are not part of the function
@@ -74,6 +71,41 @@ class Original:
                 yield
             finally:
                 surely(restore)
+
+    @contextlib.contextmanager
+    def moved(self, theta: Mapping[str, Tensor], distance: float) -> Iterator[dict[str, Tensor]]:
+        """Some of its parameters moved at random in their own memory, each by about `distance` of its size; where to.
+
+        Args:
+            theta: Where they are, to the bit, and are again afterwards.
+            distance: Relative to the root mean square of each parameter; what is zero moves as if that were one.
+        """
+        with LOCK:
+            try:
+                for number, (name, values) in enumerate(theta.items()):
+                    write(self.parameters[name], values + distance * _displacement(values, number))
+                yield {name: self.parameters[name].detach().clone() for name in theta}
+            finally:
+                surely(lambda: self._write(theta))
+
+    def _write(self, theta: Mapping[str, Tensor]) -> None:
+        for name, values in theta.items():
+            write(self.parameters[name], values)
+
+    def can_move(self, name: str) -> bool:
+        """Whether a parameter has memory that it shares neither with itself nor with another process."""
+        parameter = self.parameters[name]
+        alone = not (parameter.device.type == "cpu" and parameter.is_shared())
+        return alone and parameter.requires_grad and not torch._debug_has_internal_overlap(parameter)
+
+
+def _displacement(values: Tensor, seed: int) -> Tensor:
+    """Numbers between -1 and 1 times the root mean square of the values."""
+    generator = torch.Generator(values.device).manual_seed(seed)
+    size = float(values.square().mean().sqrt()) or 1.0
+    return (
+        torch.rand(values.shape, generator=generator, device=values.device, dtype=values.dtype).mul_(2).sub_(1) * size
+    )
 
 
 def write(tensor: Tensor, values: Tensor) -> None:
@@ -84,8 +116,8 @@ def write(tensor: Tensor, values: Tensor) -> None:
 
 def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of a module; containers are copied, for a forward pass may add to them."""
-    kinds = (list, dict, set)
-    return {name: value.copy() if isinstance(value, kinds) else value for name, value in attributes.items()}
+    kinds = (list, dict, set, OrderedDict, defaultdict, deque)
+    return {name: value.copy() if type(value) in kinds else value for name, value in attributes.items()}
 
 
 def _put_back(attributes: list[tuple[nn.Module, dict[str, Any]]]) -> None:

@@ -65,12 +65,24 @@ def _check_parameters(parameters: dict[str, Tensor]) -> None:
                 "It has a shape but no values.",
                 "Load the weights first: model.to_empty(device=...), then load_state_dict.",
             )
-        if not bool(torch.isfinite(parameter).all()):
+        if parameter.is_inference() and not torch.is_inference_mode_enabled():  # else the mode itself is refused
+            raise inference_error()
+        if not bool(torch.isfinite(parameter.detach()).all()):
             raise NumericalError(
                 f"Parameter {name} holds NaN or infinity.",
                 "The network has no curvature there.",
                 "Take a checkpoint from before training diverged.",
             )
+
+
+def inference_error() -> ModelError:
+    """What is said of parameters and buffers that were made in inference mode."""
+    return ModelError(
+        "Parameters or buffers of the model were made in inference mode.",
+        "PyTorch cannot differentiate what is computed with them.",
+        "Build and load the model outside of `with torch.inference_mode():`.",
+        "Copy it outside: copy.deepcopy(model).",
+    )
 
 
 def _check_dtype(name: str, dtype: torch.dtype) -> None:

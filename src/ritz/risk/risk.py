@@ -23,10 +23,13 @@ from .memory import Budget, memory_budget
 from .model import check_model, output_tensor
 from .network import Network
 from .original import Original
+from .own_gradient import check_own_gradient
 from .parameters import matching_names, tensors, trainable
 from .path_names import checked_path
 from .precision import Precision, check_precision, numerics
 from .randomness import untouched_randomness
+
+COMPARED_EXAMPLES = 64  # on which the user's own gradient is compared with ours
 
 
 class Risk:
@@ -88,6 +91,7 @@ class Risk:
         self.batches = agreed(self.batches, self.device, self.group)
         self.budget = Budget(allowed - self.batches.held_bytes())
         self._evaluation = self._first_evaluation()
+        self._check_own_gradient(original)
         self._network.settle()
 
     def __repr__(self) -> str:
@@ -276,6 +280,13 @@ class Risk:
         with in_step(self.theta, self.group), self._one_pass():
             own = evaluate(lambda batch: self.outputs(leaves, batch), self.loss, self.batches, self.device)
         return over_ranks(own, self.loss, self.device, self.group)
+
+    def _check_own_gradient(self, original: Original) -> None:
+        """Refuse a model that reaches its parameters in a way that the risk cannot follow."""
+        batch = next(iter(self.batches))
+        batch = batch.first(COMPARED_EXAMPLES) if self.separable else batch
+        with in_step(self.theta, self.group), self.numerics(search=False), untouched_randomness(self.device):
+            check_own_gradient(original, self._network, self._all_tensors(), list(self.shapes), batch)
 
     @contextlib.contextmanager
     def _one_pass(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-def surely(restore: Callable[[], None]) -> None:
+def surely(restore: Callable[[], object]) -> None:
     """Call what restores, again if Ctrl-C strikes within, and only then pass that on."""
     interrupt: KeyboardInterrupt | None = None
     while True:

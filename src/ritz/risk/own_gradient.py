@@ -1,0 +1,162 @@
+"""The gradient of the user's own module, against which that of a risk is held before the first product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ..errors import ModelError
+from .batches import Batch
+from .model import output_tensor
+from .network import Network, called
+from .original import Original
+from .parameters import inference_error
+
+DISTANCE = 0.01  # of the second point from θ: far enough for zeros to become something, near enough to stay finite
+
+
+def check_own_gradient(
+    original: Original, network: Network, tensors: Mapping[str, Tensor], theta: Collection[str], batch: Batch
+) -> None:
+    """Refuse a model of which Jᵀu is another by the user's own module than by our copy, at θ or at a moved θ.
+
+    Outputs and derivatives at one point may agree by chance, as where a weight is zero. The user's parameters are
+    moved in their own memory and back before ours are: what reads them on a way of its own is then seen, too.
+    """
+    here = _own(original, theta, batch)
+    _compare(here, network, tensors, theta, batch, "θ")
+    movable = {name: tensors[name] for name in original.parameters if original.can_move(name)}
+    with original.moved(movable, DISTANCE) as moved:
+        theirs = _own(original, theta, batch)
+    if theirs.finite:  # else θ is at the edge of where the model is defined
+        there = {**tensors, **moved}
+        _compare(theirs, network.holding(there, theta), there, theta, batch, "a θ nearby")
+    if not here.differentiable and _differ(here.z, theirs.z, 0.0):
+        raise _lost_gradient()
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """Outputs z and Jᵀu of the user's own module."""
+
+    z: Tensor
+    gradient: dict[str, Tensor | None]
+    differentiable: bool  # whether z has a graph at all
+    norm: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        norms = [float(g.norm()) for g in self.gradient.values() if g is not None]
+        object.__setattr__(self, "norm", math.hypot(*norms))
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.norm) and bool(torch.isfinite(self.z).all())
+
+
+def _cotangent(z: Tensor) -> Tensor:
+    generator = torch.Generator(z.device).manual_seed(0)
+    return torch.randn(z.shape, generator=generator, device=z.device, dtype=z.dtype)
+
+
+def _own(original: Original, theta: Collection[str], batch: Batch) -> _Reference:
+    parameters = [original.parameters[name] for name in theta]
+    with original.untouched():
+        try:
+            z = output_tensor(called(original.model, batch.inputs))
+            gradient: tuple[Tensor | None, ...] = (None,) * len(parameters)
+            if z.requires_grad:
+                gradient = torch.autograd.grad(z, parameters, _cotangent(z), allow_unused=True)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise _refusal(error) from error
+    return _Reference(z.detach(), dict(zip(theta, gradient, strict=True)), z.requires_grad)
+
+
+def _compare(
+    theirs: _Reference,
+    network: Network,
+    tensors: Mapping[str, Tensor],
+    theta: Collection[str],
+    batch: Batch,
+    where: str,
+) -> None:
+    """Our own Jᵀu, parameter by parameter as it comes, each forgotten at once."""
+    leaves = {name: tensors[name].detach().requires_grad_() for name in theta}
+    z = output_tensor(network({**tensors, **leaves}, batch.inputs))
+    if z.shape != theirs.z.shape or _differ(theirs.z, z.detach(), 0.0):
+        raise _difference("The outputs of the model itself differ from those of its copy", where)
+    names: list[str] = []
+    pending = set(theta)
+
+    def compare(name: str, own: Tensor | None) -> None:
+        pending.discard(name)
+        if _differ(theirs.gradient.pop(name), own, theirs.norm):
+            names.append(name)
+
+    def visit(name: str, leaf: Tensor) -> None:
+        compare(name, leaf.grad)
+        leaf.grad = None
+
+    for name, leaf in leaves.items():
+        leaf.register_post_accumulate_grad_hook(lambda leaf, name=name: visit(name, leaf))
+    if z.requires_grad:
+        torch.autograd.backward(z, _cotangent(z), inputs=list(leaves.values()))
+    for name in list(pending):
+        compare(name, None)
+    if names:
+        shown = ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        raise _difference(f"The gradient of the model itself differs from that of its copy in {shown}", where)
+
+
+def _differ(a: Tensor | None, b: Tensor | None, scale: float) -> bool:
+    """Whether two tensors differ by more than rounding; a scale says what counts as zero."""
+    dense = [tensor.to_dense() for tensor in (a, b) if tensor is not None]
+    if not dense:
+        return False
+    eps = torch.finfo(dense[0].dtype).eps
+    difference = float((dense[0] - dense[-1] if len(dense) == 2 else dense[0]).norm())
+    return difference > eps**0.4 * max(float(tensor.norm()) for tensor in dense) + 1e3 * eps * scale
+
+
+def _difference(seen: str, where: str) -> ModelError:
+    return ModelError(
+        f"{seen}, at {where}.",
+        "The forward pass reaches parameters on another way than through its module: from a global, a cache, or a "
+        "closure that feeds a custom autograd Function; the curvature would lack what they contribute.",
+        "Take every parameter from the module itself, in its methods: self.weight.",
+        "Hand it to a custom Function as an argument, again from self: Function.apply(x, self.weight).",
+        "Compute what is derived from parameters in every forward pass instead of keeping it.",
+    )
+
+
+def _refusal(error: RuntimeError) -> ModelError:
+    seen = (str(error).splitlines() or [type(error).__name__])[0]
+    if "heckpoint" in str(error):
+        return ModelError(
+            "The model uses activation checkpointing in its reentrant form.",
+            f"It cannot be differentiated by torch.autograd.grad: {seen}",
+            "Pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
+            "Turn checkpointing off for the analysis.",
+        )
+    if "nference tensor" in str(error):
+        return inference_error()
+    return ModelError(
+        f"The model itself cannot be differentiated: {seen}",
+        "Curvature is a derivative of its gradient.",
+        "Call torch.autograd.grad(model(inputs).sum(), list(model.parameters())) on one batch to see where it fails.",
+    )
+
+
+def _lost_gradient() -> ModelError:
+    return ModelError(
+        "The outputs of the model change with θ, but have no gradient.",
+        "It is lost inside: under torch.no_grad(), by .detach(), or in activation checkpointing in its reentrant form "
+        "on inputs that need no gradient.",
+        "Pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
+        "Leave out torch.no_grad() and .detach() in the forward pass.",
+    )

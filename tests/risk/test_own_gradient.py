@@ -1,0 +1,183 @@
+"""What reaches its parameters on a way that cannot be followed is refused, and the user's own are as before."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+import ritz
+from ritz import Risk
+from ritz.errors import ModelError
+from tests.risk.problem import CE, C, D, check_refusal, network
+from tests.risk.unchanged import nothing_changes
+
+
+class Scale(torch.autograd.Function):
+    """A custom Function, which tells no one what it is given."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        return g * scale, (g * x).sum()
+
+
+class Scaled(nn.Module):
+    """A network and a scale, which `reach` finds."""
+
+    def __init__(self, reach, scale=0.5):
+        super().__init__()
+        self.inner, self.scale = network(), nn.Parameter(torch.tensor(scale, dtype=torch.float64))
+        self.reach = reach(self)
+
+    def forward(self, x):
+        return self.reach(self.inner(x))
+
+
+class Own(Scaled):
+    """As above, with the parameter from the module itself."""
+
+    def forward(self, x):
+        return Scale.apply(self.inner(x), self.scale)
+
+
+def of_detached_view():
+    model = network()
+    weight = model[2].weight.detach()
+    model.register_forward_hook(lambda module, inputs, out: out @ weight @ weight.T)
+    return model
+
+
+def checkpointed_closure():
+    model = network()
+    old = model.forward
+    model.forward = lambda t: checkpoint(old, t, use_reentrant=False)
+    return model
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant, whole=False):
+        super().__init__()
+        self.inner, self.reentrant, self.whole = network(), reentrant, whole
+
+    def forward(self, x):
+        if self.whole:
+            return checkpoint(self.inner, x, use_reentrant=self.reentrant)
+        return checkpoint(self.inner[1:], self.inner[0](x), use_reentrant=self.reentrant)
+
+
+def in_inference_mode():
+    with torch.inference_mode():
+        return network()
+
+
+def fed_by_closure():
+    return Scaled(lambda model: lambda z: Scale.apply(z, model.scale))
+
+
+def zero():
+    return Scaled(lambda model: lambda z: Scale.apply(z * model.scale, model.scale), 0.0)
+
+
+REFUSED = {
+    "a Function fed from a closure": (fed_by_closure, "gradient .* in scale, at θ"),
+    "what is zero at θ": (zero, "gradient .* at a θ nearby"),
+    "a view outside of the model": (of_detached_view, "outputs .* at a θ nearby"),
+    "recomputed from a closure": (checkpointed_closure, "gradient .* at a θ nearby"),
+    "reentrant checkpointing": (lambda: Checkpointed(True), "in its reentrant form"),
+    "all of it checkpointed": (lambda: Checkpointed(True, whole=True), "change with θ, but have no gradient"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_ways_are_refused(name, x, y):
+    build, message = REFUSED[name]
+    model = build()
+    with nothing_changes(model), pytest.raises(ModelError, match=message) as caught:
+        Risk(model, CE, (x, y))
+    check_refusal(caught, ModelError)
+
+
+def test_parameters_made_in_inference_mode_are_refused(x, y):
+    with pytest.raises(ModelError, match="made in inference mode") as caught:
+        Risk(in_inference_mode(), CE, (x, y))
+    check_refusal(caught, ModelError)
+
+
+WAYS_OUT = {
+    "an argument from self": lambda: (Own(lambda m: None), Scaled(lambda m: lambda z: z * m.scale)),
+    "use_reentrant=False": lambda: (Checkpointed(False), network()),
+    "use_reentrant=False of all": lambda: (Checkpointed(False, whole=True), network()),
+    "a copy outside": lambda: (copy.deepcopy(in_inference_mode()), network()),
+}
+
+
+@pytest.mark.parametrize("name", WAYS_OUT)
+def test_the_ways_out_lead_out(name, x, y):
+    model, plain = WAYS_OUT[name]()
+    risk, expected = Risk(model, CE, (x, y)), Risk(plain, CE, (x, y))
+    assert_close(risk.gradient(), expected.gradient())
+    v = torch.ones(risk.size, dtype=torch.float64)
+    assert_close(ritz.hessian(risk) @ v, ritz.hessian(expected) @ v)
+
+
+class Interrupted(nn.Module):
+    """Keeps what it sees, counts in a buffer, and is interrupted at one of its calls."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.inner, self.at, self.last, self.seen = network(), at, None, []
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        CALLS.append(1)
+        self.last = self.inner(x)
+        self.seen.append(self.last)
+        self.calls += 1
+        if len(CALLS) == self.at:
+            raise KeyboardInterrupt
+        return self.last + 0.0 * self.calls
+
+
+CALLS = []
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+def test_nothing_changes_after_an_interrupt(at, x, y):
+    CALLS.clear()
+    model = Interrupted(at)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with nothing_changes(model):
+        try:
+            Risk(model, CE, (x, y))
+        except KeyboardInterrupt:
+            assert len(CALLS) == at
+    assert model.last is None and model.seen == [] and model.calls == 0
+
+
+@pytest.mark.parametrize("kind", ["shared by processes", "overlapping"])
+def test_parameters_that_cannot_be_moved_are_left_alone(kind, x, y):
+    model = nn.Linear(D, C).double()
+    if kind == "overlapping":
+        model.bias = nn.Parameter(torch.ones(1, dtype=torch.float64).expand(C))
+    else:
+        model.share_memory()
+    with nothing_changes(model):
+        assert Risk(model, CE, (x, y)).gradient().norm() > 0
+
+
+def test_gradients_that_wait_for_their_backward_pass_are_not_disturbed(x, y):
+    model = network()
+    loss = CE(model(x), y)
+    Risk(model, CE, (x, y))
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
