@@ -1,5 +1,10 @@
 """How PyTorch computes inside of the engine, whatever the user has set."""
 
+import itertools
+import signal
+import sys
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -9,8 +14,10 @@ from torch.testing import assert_close
 import ritz
 from ritz import Risk
 from ritz.errors import ModelError
+from ritz.risk.precision import Numerics
+from ritz.risk.undo import LOCK
 from tests.risk.problem import CE, check_refusal, network
-from tests.risk.unchanged import everything, nothing_changes
+from tests.risk.unchanged import everything, nothing_changes, settings_of_pytorch
 from tests.zoo import unequal_batches
 
 
@@ -108,3 +115,121 @@ def test_the_loss_of_a_transformer_layer_is_that_of_the_function_that_is_differe
     risk = ritz.Risk(model, nn.CrossEntropyLoss(), ({"x": x, "mask": mask}, y))
     differentiated = F.cross_entropy(model(x, mask), y)  # with gradients, so without the fast path
     assert risk.loss_value() == pytest.approx(float(differentiated.detach()), rel=1e-12)
+
+
+def test_threads_compute_what_one_computes_and_settings_are_as_before(x, y):
+    """Two threads in different precisions, while a third looks at what is set between their turns."""
+    models = {"highest": network().float(), "high": network(4).float()}
+    risks = {p: Risk(model, CE, (x, y), tangent_precision=p) for p, model in models.items()}
+    operators = {p: ritz.hessian(risk) for p, risk in risks.items()}
+    v = {p: torch.ones(risk.size) for p, risk in risks.items()}
+    expected = {p: (risk.gradient(), operators[p] @ v[p]) for p, risk in risks.items()}
+    before, wrong, done = settings_of_pytorch(), [], threading.Event()
+
+    def work(precision):
+        for _ in range(40):
+            numbers = risks[precision].gradient(), operators[precision] @ v[precision]
+            wrong.extend(n for n, e in zip(numbers, expected[precision], strict=True) if not torch.equal(n, e))
+
+    def watch():
+        while not done.is_set():
+            with LOCK:  # nobody is at work
+                if settings_of_pytorch() != before:
+                    wrong.append("settings")
+
+    threads = [threading.Thread(target=work, args=(precision,)) for precision in risks]
+    watcher = threading.Thread(target=watch)
+    for thread in (watcher, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    watcher.join()
+    assert not wrong and settings_of_pytorch() == before
+
+
+def test_an_interrupt_anywhere_leaves_the_settings_as_they_were(x, y):
+    """Ctrl-C at every line in turn of what sets, computes and restores."""
+    risk = Risk(network(), CE, (x, y))
+    before = settings_of_pytorch()
+    for line in itertools.count(1):
+        interrupted = interrupt_at(line, lambda: numerics_of(risk))
+        assert settings_of_pytorch() == before, line
+        assert free(LOCK), line
+        if not interrupted:
+            break
+    assert line > 30
+
+
+def numerics_of(risk):
+    with risk.numerics("high"):
+        torch.ones(2).sum()
+
+
+def interrupt_at(count, function):
+    """Whether a function still ran when that many lines of ours had been, at which Ctrl-C is simulated."""
+    lines = itertools.count(1)
+
+    def trace(frame, event, argument):
+        code = frame.f_code  # what is raised in __del__ is printed, not raised
+        inside = code.co_filename.endswith(("risk/precision.py", "risk/undo.py")) and code.co_name != "__del__"
+        if event == "line" and next(lines) == count:
+            raise KeyboardInterrupt
+        return trace if inside else None
+
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(old)
+    return False
+
+
+def free(lock):
+    """Whether another thread can take it."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(lock.acquire(blocking=False) and (lock.release() or True)))
+    thread.start()
+    thread.join()
+    return bool(results[0])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one that struck in a __del__
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
+def test_ctrl_c_at_random_moments_leaves_the_settings_as_they_were(x, y):
+    risk = Risk(network(), CE, (x, y))
+    before, struck, armed = settings_of_pytorch(), 0, False
+
+    def strike(number, frame):
+        if armed:
+            raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, strike)
+    try:
+        for number in range(50):
+            armed = True
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.0001 * number, 0.05)
+                while True:
+                    risk.gradient()
+            except KeyboardInterrupt:
+                armed, struck = False, struck + 1
+            assert settings_of_pytorch() == before and free(LOCK)
+        assert struck == 50
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def test_cudnn_searches_only_where_results_may_vary(monkeypatch):
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark
+    with Numerics(torch.device("cuda"), "highest", recurrent=False, search=True):
+        assert cudnn.benchmark
+    monkeypatch.setattr(cudnn, "deterministic", True)
+    with Numerics(torch.device("cuda"), "highest", recurrent=False, search=True):
+        assert not cudnn.benchmark
+    assert cudnn.benchmark == before

@@ -109,7 +109,8 @@ def columns(risk: Risk, forward: Forward, cotangents: Float[Tensor, "r ..."]) ->
     for first in range(0, len(cotangents), COLUMNS):
         part = slice(first, min(first + COLUMNS, len(cotangents)))
         with risk.numerics():
-            yield part, forward.errors(cotangents[part])
+            errors = forward.errors(cotangents[part])
+        yield part, errors
 
 
 def check_ungrouped(linear: Iterable[LinearLayer], purpose: str) -> None:

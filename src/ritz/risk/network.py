@@ -13,7 +13,8 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from .model import copy_with, named_buffers, named_parameters
-from .original import LOCK, Original
+from .original import Original
+from .undo import LOCK
 
 Names = Mapping[int, tuple[Tensor, str]]  # by identity: a tensor that stands for a name, kept alive
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,9 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .model import named_buffers, named_modules, named_parameters, unwrapped, without_backward_hooks
-from .undo import surely
-
-LOCK = threading.RLock()  # held while modules of a user are not as they were, and while tensors are swapped in a copy
+from .undo import LOCK, surely
 
 
 class Original:

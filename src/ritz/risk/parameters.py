@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..errors import ArgumentError, ModelError, NumericalError
@@ -48,6 +49,57 @@ def matching_names(trainable: dict[str, Tensor], parameters: str | Sequence[str]
     return list(theta)
 
 
+def flat_theta(
+    theta: Tensor | Mapping[str, Tensor] | nn.Module, now: Float[Tensor, " n"], shapes: Mapping[str, torch.Size]
+) -> Float[Tensor, " n"]:
+    """Other parameters as a vector of its own like θ `now`: a vector, tensors by name, or those of a module."""
+    if isinstance(theta, Tensor):
+        _check_vector(theta, now)
+        flat = theta.detach().to(now.device, now.dtype, copy=True)
+    else:
+        named = named_parameters(theta) if isinstance(theta, nn.Module) else dict(theta)
+        _check_names(named, shapes)
+        pieces = zip(shapes.items(), now.split([shape.numel() for shape in shapes.values()]), strict=True)
+        flat = torch.cat([named.get(name, piece).detach().reshape(-1).to(now) for (name, _), piece in pieces])
+    for name, piece in zip(shapes, flat.split([shape.numel() for shape in shapes.values()]), strict=True):
+        _check_finite(name, piece)
+    return flat
+
+
+def _check_vector(theta: Tensor, now: Tensor) -> None:
+    if theta.shape != now.shape or not theta.is_floating_point():
+        raise ArgumentError(
+            f"A tensor of shape {tuple(theta.shape)} and {theta.dtype} was given as θ.",
+            f"It is one vector of {now.numel()} numbers, in the order of risk.shapes.",
+            "Pass a vector like risk.theta, tensors by name, or a module of the same architecture.",
+        )
+
+
+def _check_names(named: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> None:
+    if not set(named) & set(shapes):
+        raise ArgumentError(
+            f"None of the {len(named)} names given belongs to θ.",
+            f"The names of θ begin with {', '.join(list(shapes)[:3])}.",
+            "Pass a module of the same architecture, or its state_dict().",
+        )
+    for name, shape in shapes.items():
+        if name in named and named[name].shape != shape:
+            raise ArgumentError(
+                f"{name} was given with shape {tuple(named[name].shape)}; in θ it has {tuple(shape)}.",
+                "It is the same risk at other parameters, not another network.",
+                "Build a risk of that network instead: Risk(model, loss, data).",
+            )
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    if not bool(torch.isfinite(values.detach()).all()):
+        raise NumericalError(
+            f"Parameter {name} holds NaN or infinity.",
+            "The network has no curvature there.",
+            "Take a checkpoint from before training diverged.",
+        )
+
+
 def _check_parameters(parameters: dict[str, Tensor]) -> None:
     for name, parameter in parameters.items():
         _check_dtype(name, parameter.dtype)
@@ -67,12 +119,7 @@ def _check_parameters(parameters: dict[str, Tensor]) -> None:
             )
         if parameter.is_inference() and not torch.is_inference_mode_enabled():  # else the mode itself is refused
             raise inference_error()
-        if not bool(torch.isfinite(parameter.detach()).all()):
-            raise NumericalError(
-                f"Parameter {name} holds NaN or infinity.",
-                "The network has no curvature there.",
-                "Take a checkpoint from before training diverged.",
-            )
+        _check_finite(name, parameter)
 
 
 def inference_error() -> ModelError:

@@ -2,97 +2,122 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
 from typing import Any, Literal
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import ArgumentError, ModelError
+from .undo import Hold, surely
 
 Precision = Literal["highest", "high"]
 
 
-@contextlib.contextmanager
-def numerics(device: torch.device, precision: Precision, *, recurrent: bool, search: bool) -> Iterator[None]:
+class Numerics:
     """Run with attention that can be differentiated twice, outside autocast, and without TF32 unless asked for.
 
     Fused attention kernels have no second derivative, and cuDNN's recurrent ones neither. Where the same shapes come
-    back in every product, cuDNN may `search` for its fastest convolution once; for a single pass that takes too long.
+    back in every product, cuDNN may `search` for its fastest convolution once; for a single pass that takes too long,
+    and who wants deterministic algorithms wants none. Everything is as before afterwards, after Ctrl-C, too, and
+    however threads take turns.
     """
-    _check_inference_mode()
-    with contextlib.ExitStack() as settings:
-        settings.enter_context(_cudnn(device, enabled=not recurrent, search=search))
-        settings.enter_context(_float32(precision))
-        settings.enter_context(sdpa_kernel(SDPBackend.MATH))
-        settings.enter_context(_without_fast_path())
-        settings.enter_context(torch.autocast(device.type, enabled=False))
-        settings.enter_context(torch.enable_grad())
-        yield
+
+    _entered = False
+
+    def __init__(self, device: torch.device, precision: Precision, *, recurrent: bool, search: bool) -> None:
+        self._settings = [
+            *_cudnn(device, enabled=not recurrent, search=search),
+            *_float32(precision),
+            *_attention(),
+            _Setting(partial(torch.is_autocast_enabled, device.type), partial(_autocast, device.type), False),
+            _Setting(torch.is_grad_enabled, torch._C._set_grad_enabled, True),
+        ]
+        self._before: list[Any] | None = None
+        self._hold = Hold()
+
+    def __enter__(self) -> None:
+        _check_inference_mode()
+        self._before, self._hold, self._entered = None, Hold(), True
+        try:
+            self._hold.take()
+            self._before = [setting.read() for setting in self._settings]
+            for setting in self._settings:
+                setting.write(setting.value)
+        except BaseException:
+            surely(self._restore)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        surely(self._restore)
+
+    def __del__(self) -> None:
+        """Where Ctrl-C struck on the way to the first line of `__exit__`."""
+        if self._entered:
+            surely(self._restore)
+
+    def _restore(self) -> None:
+        """Write back what was read, if anything was, and give the lock back; may be called again."""
+        for setting, value in zip(self._settings, self._before or (), strict=False):
+            setting.write(value)
+        self._before = None
+        self._hold.give_back()
+        self._entered = False
 
 
-@contextlib.contextmanager
-def _cudnn(device: torch.device, *, enabled: bool, search: bool) -> Iterator[None]:
-    if device.type != "cuda":
-        yield
-        return
+@dataclass(frozen=True)
+class _Setting:
+    """A setting of PyTorch's, and what it is to be."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], Any]
+    value: Any
+
+
+def _attribute(owner: Any, name: str, value: Any) -> _Setting:
+    return _Setting(lambda: getattr(owner, name), lambda to: setattr(owner, name, to), value)
+
+
+def _cudnn(device: torch.device, *, enabled: bool, search: bool) -> list[_Setting]:
     backend: Any = torch.backends.cudnn
-    before = backend.enabled, backend.benchmark
-    backend.enabled, backend.benchmark = before[0] and enabled, search
-    try:
-        yield
-    finally:
-        backend.enabled, backend.benchmark = before
-
-
-@contextlib.contextmanager
-def _without_fast_path() -> Iterator[None]:
-    """Transformer layers take a fused path where no gradient is asked for, and may then compute something else."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextlib.contextmanager
-def _float32(precision: Precision) -> Iterator[None]:
-    """Set the precision of every kind of float32 product, one by one: PyTorch's summary setting cannot be put back."""
-    kinds = _kinds()
-    if not kinds:  # PyTorch before 2.9
-        with _legacy_float32(precision):
-            yield
-        return
-    before = [kind.fp32_precision for kind in kinds]
-    for kind in kinds:
-        kind.fp32_precision = "tf32" if precision == "high" else "ieee"
-    try:
-        yield
-    finally:
-        for kind, value in zip(kinds, before, strict=True):
-            kind.fp32_precision = value
-
-
-def _kinds() -> list[Any]:
-    backends: Any = torch.backends
-    if not hasattr(backends.cudnn, "conv"):
+    if device.type != "cuda":
         return []
+    free = not (backend.deterministic or torch.are_deterministic_algorithms_enabled())
+    return [
+        _attribute(backend, "enabled", backend.enabled and enabled),
+        _attribute(backend, "benchmark", search and free),
+    ]
+
+
+def _attention() -> list[_Setting]:
+    """The plain kernel alone, and no fused layers: they may compute something else where no gradient is asked for."""
+    cuda, mha = torch.backends.cuda, torch.backends.mha
+    return [
+        _Setting(cuda.math_sdp_enabled, cuda.enable_math_sdp, True),
+        _Setting(cuda.flash_sdp_enabled, cuda.enable_flash_sdp, False),
+        _Setting(cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, False),
+        _Setting(cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, False),
+        _Setting(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False),
+    ]
+
+
+def _float32(precision: Precision) -> list[_Setting]:
+    """The precision of every kind of float32 product, one by one: PyTorch's summary setting cannot be put back."""
+    backends: Any = torch.backends
+    if not hasattr(backends.cudnn, "conv"):  # PyTorch before 2.9
+        summary = _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
+        return [summary, _attribute(backends.cudnn, "allow_tf32", precision == "high")]
     kinds = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn]
-    return [*kinds, backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]
+    kinds += [backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]
+    return [_attribute(kind, "fp32_precision", "tf32" if precision == "high" else "ieee") for kind in kinds]
 
 
-@contextlib.contextmanager
-def _legacy_float32(precision: Precision) -> Iterator[None]:
-    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision(precision)
-    torch.backends.cudnn.allow_tf32 = precision == "high"
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = convolution
+def _autocast(device_type: str, enabled: bool) -> None:
+    torch.set_autocast_enabled(device_type, enabled)
 
 
 def check_precision(precision: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,9 +24,9 @@ from .model import check_model, output_tensor
 from .network import Network
 from .original import Original
 from .own_gradient import check_own_gradient
-from .parameters import matching_names, tensors, trainable
+from .parameters import flat_theta, matching_names, tensors, trainable
 from .path_names import checked_path
-from .precision import Precision, check_precision, numerics
+from .precision import Numerics, Precision, check_precision
 from .randomness import untouched_randomness
 
 COMPARED_EXAMPLES = 64  # on which the user's own gradient is compared with ours
@@ -178,6 +178,24 @@ class Risk:
         risk._network = self._network.holding(risk._all_tensors(), risk.shapes)
         return risk
 
+    def at(self, theta: Tensor | Mapping[str, Tensor] | nn.Module) -> Risk:
+        """The same risk at other parameters, for one pass over the data: along a training run, or a line.
+
+        Args:
+            theta: A vector in the order of this risk's, tensors by name, or a module of the same architecture; what
+                is not named stays, and buffers, too.
+
+        >>> x = torch.linspace(-1, 1, 12).reshape(6, 2)
+        >>> risk = Risk(nn.Linear(2, 3), nn.CrossEntropyLoss(), (x, torch.arange(6) % 3))
+        >>> round(risk.at(torch.zeros(9)).loss_value(), 4)  # log 3
+        1.0986
+        """
+        risk = copy.copy(self)
+        risk.theta = flat_theta(theta, self.theta, self.shapes)
+        risk._network = self._network.holding(risk._all_tensors(), self.shapes)
+        risk._evaluation = risk._first_evaluation()
+        return risk
+
     def first(self, count: int) -> Risk:
         """The risk on the first examples alone."""
         if count < 1:
@@ -236,7 +254,7 @@ class Risk:
         Without `search`, for passes that are made once, cuDNN takes the convolution it has and looks for no better one.
         """
         recurrent = any(isinstance(module, nn.RNNBase) for module in self.model.modules())
-        return numerics(self.device, precision, recurrent=recurrent, search=search)
+        return Numerics(self.device, precision, recurrent=recurrent, search=search)
 
     def _sibling(self) -> Risk:
         """A copy that is about to differ: it shares the budget, but nothing was chosen for it yet."""

@@ -1,0 +1,92 @@
+"""The same risk at other parameters."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import ritz
+from ritz import Risk
+from ritz.errors import ArgumentError, NumericalError
+from tests.risk.problem import CE, C, check_refusal, network
+from tests.risk.unchanged import nothing_changes
+from tests.zoo import unequal_batches
+
+
+def moved_network():
+    model = network()
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            parameter.add_(0.1 * torch.linspace(-1, 1 + number, parameter.numel()).view_as(parameter))
+    return model
+
+
+FORMS = {
+    "a vector": lambda model: nn.utils.parameters_to_vector(model.parameters()).detach(),
+    "tensors by name": lambda model: dict(model.named_parameters()),
+    "a state_dict": lambda model: model.state_dict(),
+    "a module": lambda model: model,
+    "a compiled module": lambda model: torch.compile(model, backend="eager"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_is_the_risk_of_the_other_network(form, x, y):
+    model, other, data = network(), moved_network(), unequal_batches(x, y)
+    risk = Risk(model, CE, data)
+    before, expected, theta = risk.loss_value(), Risk(other, CE, data), FORMS[form](other)
+    with nothing_changes(model), nothing_changes(other):
+        there = risk.at(theta)
+        assert there.loss_value() == pytest.approx(expected.loss_value(), rel=1e-13)
+        v = torch.linspace(-1, 1, risk.size, dtype=torch.float64)
+        assert_close(there.gradient(), expected.gradient())
+        assert_close(ritz.hessian(there) @ v, ritz.hessian(expected) @ v)
+        assert_close(ritz.gauss_newton(there) @ v, ritz.gauss_newton(expected) @ v)
+    assert risk.loss_value() == before and there.choices is risk.choices
+    with torch.no_grad():
+        other[0].weight.zero_()
+    assert_close(there.gradient(), expected.gradient())
+
+
+def test_names_that_are_left_out_stay(x, y):
+    risk, other = Risk(network(), CE, (x, y)), moved_network()
+    there = risk.at({"2.bias": other[2].bias})
+    mixed = network()
+    mixed[2].bias.data.copy_(other[2].bias.data)
+    assert_close(there.gradient(), Risk(mixed, CE, (x, y)).gradient())
+
+
+def test_along_a_line_the_gradient_is_the_slope_of_the_loss(x, y):
+    risk, end = Risk(network(), CE, unequal_batches(x, y)), Risk(moved_network(), CE, unequal_batches(x, y))
+    along, step = end.theta - risk.theta, 1e-5
+    for t in (0.0, 0.5, 1.0):
+        middle = risk.at(risk.theta + t * along)
+        values = [risk.at(risk.theta + (t + sign * step) * along).loss_value() for sign in (-1, 1)]
+        assert (values[1] - values[0]) / (2 * step) == pytest.approx(float(middle.gradient() @ along), rel=1e-7)
+
+
+def test_it_costs_one_evaluation_of_the_data(x, y):
+    calls = []
+    model = network()
+    model.register_forward_hook(lambda *_: calls.append(1))
+    risk = Risk(model, CE, unequal_batches(x, y))
+    calls.clear()
+    risk.at(risk.theta + 0.1)
+    assert len(calls) == len(list(risk.batches))
+
+
+WRONG = {
+    "too short": (torch.zeros(3), ArgumentError, "shape \\(3,\\)"),
+    "integers": (torch.zeros(43, dtype=torch.int64), ArgumentError, "torch.int64"),
+    "no name": ({"bias": torch.zeros(3)}, ArgumentError, "None of the 1 names"),
+    "another shape": ({"2.bias": torch.zeros(5)}, ArgumentError, "2.bias was given with shape"),
+    "NaN": ({"2.bias": torch.full((C,), float("nan"))}, NumericalError, "Parameter 2.bias holds NaN"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_theta_is_refused(name, x, y):
+    theta, kind, message = WRONG[name]
+    with pytest.raises(ritz.RitzError, match=message) as caught:
+        Risk(network(), CE, (x, y)).at(theta)
+    check_refusal(caught, kind)
