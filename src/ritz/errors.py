@@ -48,6 +48,10 @@ class FileError(RitzError, OSError):
     """A file or folder that cannot be read or written."""
 
 
+class PrecisionWarning(UserWarning):
+    """The model computes in less precision inside than its parameters have, and results are no better than that."""
+
+
 class ConvergenceWarning(UserWarning):
     """A result is less accurate than was asked for; its own residuals or errors say how accurate it is."""
 

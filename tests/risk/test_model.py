@@ -23,6 +23,7 @@ from tests.risk.problem import (
     check_refusal,
     network,
 )
+from tests.risk.unchanged import nothing_changes
 
 
 class Noisy(nn.Module):
@@ -137,3 +138,43 @@ def test_batch_norm_without_running_statistics_is_refused():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 2)).eval()
     with pytest.raises(ModelError, match="without running statistics"):
         ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_compiled_by_jit_is_refused_and_its_weights_can_be_taken_over(x, y):
+    compiled = torch.jit.trace(network(), x)
+    for model in (compiled, nn.Sequential(compiled)):
+        with pytest.raises(ModelError, match=r"was compiled by torch\.jit") as caught:
+            Risk(model, CE, (x, y))
+        check_refusal(caught, ModelError)
+    model = changed_network(lambda m: m[0].bias.data.zero_())
+    model.load_state_dict(compiled.state_dict())
+    assert_close(Risk(model, CE, (x, y)).gradient(), Risk(network(), CE, (x, y)).gradient())
+
+
+def test_batch_norm_without_running_statistics_can_be_given_some(x, y):
+    norm = nn.BatchNorm1d(5, track_running_stats=False)
+    model = nn.Sequential(nn.Linear(D, 5), norm, nn.Linear(5, C)).double().eval()
+    with pytest.raises(ModelError, match="in evaluation mode, too") as caught:
+        Risk(model, CE, (x, y))
+    check_refusal(caught, ModelError)
+    assert not any("Call model.eval()" in way for way in caught.value.ways_out)
+    model[1] = nn.BatchNorm1d(5, track_running_stats=True).double()
+    model.train()(x)
+    model.eval()
+    check_against_pytorch(Risk(model, CE, (x, y)), model, F.cross_entropy(model(x), y))
+    model[1] = nn.GroupNorm(1, 5).double()
+    check_against_pytorch(Risk(model, CE, (x, y)), model, F.cross_entropy(model(x), y))
+
+
+def test_embeddings_that_shorten_their_rows_are_refused_and_can_be_shortened_once(y):
+    tokens = torch.arange(len(y)) % 7
+    model = nn.Sequential(nn.Embedding(7, 4, max_norm=1.0), nn.Linear(4, C)).double()
+    with nothing_changes(model), pytest.raises(ModelError, match=r"max_norm=1\.0") as caught:
+        Risk(model, CE, (tokens, y))
+    check_refusal(caught, ModelError)
+    expected = F.cross_entropy(model(tokens), y)
+    model[0].weight.data.renorm_(2.0, 0, 1.0)
+    model[0].max_norm = None
+    check_against_pytorch(Risk(model, CE, (tokens, y)), model, F.cross_entropy(model(tokens), y))
+    assert_close(F.cross_entropy(model(tokens), y), expected, rtol=1e-6, atol=0)  # renorm_ keeps a little below

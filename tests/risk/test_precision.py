@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
-from ritz.errors import ModelError
+from ritz.errors import ModelError, PrecisionWarning
 from ritz.risk.precision import Numerics
 from ritz.risk.undo import LOCK
 from tests.risk.problem import CE, check_refusal, network
@@ -233,3 +233,29 @@ def test_cudnn_searches_only_where_results_may_vary(monkeypatch):
     with Numerics(torch.device("cuda"), "highest", recurrent=False, search=True):
         assert not cudnn.benchmark
     assert cudnn.benchmark == before
+
+
+class Rounding(nn.Module):
+    """A network whose norm is computed in another precision."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.inner, self.within = network(), dtype
+
+    def forward(self, x):
+        h = self.inner(x)
+        return h / h.to(self.within).square().mean(1, keepdim=True).sqrt().to(h.dtype)
+
+
+def test_a_model_that_computes_in_less_precision_inside_is_said_to(x, y):
+    with pytest.warns(PrecisionWarning, match=r"computes in torch.float32 inside \(first in to\)"):
+        risk = Risk(Rounding(torch.float32), CE, (x, y))
+    assert risk.lowest_precision == risk.restricted_to("*bias").lowest_precision == torch.float32
+    single = risk.to(torch.float32)
+    assert single.lowest_precision == single.dtype == torch.float32
+    with pytest.warns(PrecisionWarning, match="computes in torch.float32"):
+        assert single.to(torch.float64).lowest_precision == torch.float32
+
+
+def test_a_model_that_computes_in_its_precision_is_not(x, y):
+    assert Risk(Rounding(torch.float64), CE, (x, y)).lowest_precision == torch.float64

@@ -32,6 +32,9 @@ class Network:
         self._original = original  # None once it was seen that the copy has all it needs
         self._names = names
         self._reached = False  # whether a tensor was ever replaced
+        self._settled = False
+        self.lowest: tuple[torch.dtype, str] | None = None  # a precision below that of θ, and what computed in it
+        self._dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
         self._buffers = list(named_buffers(module))  # those that a forward pass may write to
         self._written: set[str] = set()  # those that it did write to
 
@@ -45,11 +48,18 @@ class Network:
         """The same network with other tensors."""
         module, names = _copy(self.module, tensors, theta, self._names)
         new = Network(module, self._original, names if self._original is not None else {})
-        new._buffers = self._buffers
+        new._buffers, new._reached, new._settled = self._buffers, self._reached, self._settled
+        new.lowest = self.lowest
         return new
+
+    def unsettled(self) -> Network:
+        """The same network, to be looked at once more."""
+        self._settled, self.lowest = False, None
+        return self
 
     def settle(self) -> None:
         """After an evaluation of all data: look for tensors of the user's, and at buffers, only where it was needed."""
+        self._settled = True
         self._buffers = [name for name in self._buffers if name in self._written]
         if not self._reached:
             self._original, self._names = None, {}
@@ -64,14 +74,16 @@ class Network:
             self._written |= {name for name, buffer in spare.items() if buffer._version}
 
     def _call(self, tensors: dict[str, Tensor], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if self._original is None:
+        if self._original is None and self._settled:
             return functional_call(self.module, tensors, args, options)
         given = {key: tensors[name] for key, (_, name) in self._names.items()}
-        with self._original.as_it_was(), Redirected(given) as mode:
+        frozen = contextlib.nullcontext() if self._original is None else self._original.as_it_was()
+        with frozen, Redirected(given, self._dtype, self._settled) as mode:
             try:
                 return functional_call(self.module, tensors, args, options)
             finally:
                 self._reached |= mode.reached
+                self.lowest = mode.lowest or self.lowest
 
 
 def called(model: nn.Module, inputs: Any) -> Any:
@@ -86,14 +98,27 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 class Redirected(TorchFunctionMode):
-    """While active, some tensors are replaced by others wherever they enter an operation."""
+    """While active, some tensors are replaced by others wherever they enter an operation.
 
-    def __init__(self, given: Mapping[int, Tensor]) -> None:
+    Until the network is settled, operations are noted that turn numbers of the risk's precision into lower ones.
+    """
+
+    def __init__(self, given: Mapping[int, Tensor], dtype: torch.dtype, settled: bool) -> None:
         super().__init__()
-        self.given, self.reached = given, False
+        self.given, self.dtype, self.settled, self.reached = given, dtype, settled, False
+        self.lowest: tuple[torch.dtype, str] | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        return func(*self._replaced(args), **self._replaced(kwargs or {}))
+        args = self._replaced(args)
+        result = func(*args, **self._replaced(kwargs or {}))
+        if not self.settled and isinstance(result, Tensor) and result.is_floating_point():
+            self._note(func, args, result.dtype)
+        return result
+
+    def _note(self, func: Any, args: tuple, dtype: torch.dtype) -> None:
+        bound = self.dtype if self.lowest is None else self.lowest[0]
+        if dtype.itemsize < bound.itemsize and any(isinstance(a, Tensor) and a.dtype == self.dtype for a in args):
+            self.lowest = dtype, getattr(func, "__name__", str(func))
 
     def _replaced(self, value: Any) -> Any:
         if isinstance(value, Tensor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .. import progress
-from ..errors import ArgumentError, DataError
+from ..errors import ArgumentError, DataError, PrecisionWarning
 from .batches import Batch, Batches
 from .data import batches_from
 from .distributed import in_step, sum_over_ranks
@@ -92,7 +93,7 @@ class Risk:
         self.budget = Budget(allowed - self.batches.held_bytes())
         self._evaluation = self._first_evaluation()
         self._check_own_gradient(original)
-        self._network.settle()
+        self._settle()
 
     def __repr__(self) -> str:
         counts = f"n = {self.size:,} parameters, N = {self.num_terms:,} terms"
@@ -132,6 +133,11 @@ class Risk:
     def memory(self) -> float:
         """Bytes that are still left of the budget."""
         return self.budget.left
+
+    @property
+    def lowest_precision(self) -> torch.dtype:
+        """The lowest precision in which the model was seen to compute with what has that of θ."""
+        return self.dtype if self._network.lowest is None else self._network.lowest[0]
 
     def loss_value(self) -> float:
         """R(θ)."""
@@ -215,9 +221,10 @@ class Risk:
         risk = self._sibling()
         tensors = {name: t.to(dtype) if t.is_floating_point() else t for name, t in self._all_tensors().items()}
         risk._select(tensors, list(self.shapes))
-        risk._network = self._network.holding(risk._all_tensors(), risk.shapes)
+        risk._network = self._network.holding(risk._all_tensors(), risk.shapes).unsettled()
         risk.dtype, risk.batches = dtype, self.batches.to(self.device, dtype)
         risk._evaluation = risk._first_evaluation()
+        risk._settle()
         return risk
 
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
@@ -267,6 +274,18 @@ class Risk:
         self.shapes: dict[str, torch.Size] = {name: tensors[name].shape for name in names}
         self.theta: Float[Tensor, " n"] = torch.cat([tensors[name].reshape(-1) for name in names])
         self._constants = {name: tensor for name, tensor in tensors.items() if name not in self.shapes}
+
+    def _settle(self) -> None:
+        """After the first evaluation: what it showed of the model is kept, and said where it limits results."""
+        self._network.settle()
+        if self._network.lowest is not None:
+            dtype, function = self._network.lowest
+            warnings.warn(
+                f"The model computes in {dtype} inside (first in {function}), though its parameters are {self.dtype}: "
+                "derivatives are no more accurate than that.",
+                PrecisionWarning,
+                stacklevel=3,
+            )
 
     def _all_tensors(self) -> dict[str, Tensor]:
         return {**self._constants, **dict(zip(self.shapes, self.unflatten(self.theta), strict=True))}
