@@ -224,6 +224,47 @@ def test_the_efficient_rules_see_what_a_lambda_reaches(x, y):
     assert_close(H @ v, plain @ v)
 
 
+class Remembering(Block):
+    """Looks its scale up in a table that the first forward pass fills, as networks do for evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.known = {}
+
+    def hidden(self, x):
+        scale = self.known.setdefault("scale", 1.0 * self.scale)
+        return torch.tanh(scale * self.first(x) + self.shift)
+
+
+class Kept(Block):
+    """Keeps its scale as an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.known = None
+
+    def hidden(self, x):
+        self.known = 1.0 * self.scale if self.known is None else self.known
+        return torch.tanh(self.known * self.first(x) + self.shift)
+
+
+@pytest.mark.parametrize("kind", [Remembering, Kept])
+def test_what_a_forward_pass_keeps_of_parameters_is_forgotten(kind, x, y):
+    model = block(kind)
+    gradient, H = plain_curvature(block(), x, y)
+    with nothing_changes(model):
+        risk = Risk(model, CE, unequal_batches(x, y))
+        assert_close(risk.gradient(), gradient)
+        assert_close(ritz.hessian(risk).dense(), H)
+        assert_close(ritz.hessian(risk.to(torch.float32)).dense().double(), H, rtol=1e-4, atol=1e-5)
+    assert not model.known
+    moved = block()
+    with torch.no_grad():
+        moved.scale.add_(0.3)
+    theta = torch.cat([p.flatten() for p in moved.parameters()])
+    assert_close(ritz.hessian(risk.at(theta)).dense(), plain_curvature(moved, x, y)[1])
+
+
 class Checkpointed(Block):
     def forward(self, x):
         return self.second(checkpoint(self.hidden, x, use_reentrant=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,6 +29,8 @@ class Network:
 
     def __init__(self, module: nn.Module, original: Original | None, names: Names) -> None:
         self.module = module
+        self._start: Original | None = Original(module)  # None once it was seen that a forward pass leaves nothing
+        self._left = False  # whether one ever left something
         self._original = original  # None once it was seen that the copy has all it needs
         self._names = names
         self._reached = False  # whether a tensor was ever replaced
@@ -49,6 +51,7 @@ class Network:
         module, names = _copy(self.module, tensors, theta, self._names)
         new = Network(module, self._original, names if self._original is not None else {})
         new._buffers, new._reached, new._settled = self._buffers, self._reached, self._settled
+        new._start, new._left = new._start if self._start else None, self._left
         new.lowest = self.lowest
         return new
 
@@ -60,6 +63,7 @@ class Network:
     def settle(self) -> None:
         """After an evaluation of all data: look for tensors of the user's, and at buffers, only where it was needed."""
         self._settled = True
+        self._start = self._start if self._left else None
         self._buffers = [name for name in self._buffers if name in self._written]
         if not self._reached:
             self._original, self._names = None, {}
@@ -68,10 +72,20 @@ class Network:
         """What the model returns with these parameters and buffers, run eagerly."""
         spare = {name: tensors[name].clone() for name in self._buffers}
         try:
-            with LOCK, _eagerly():
+            with LOCK, _eagerly(), self._from_the_start():
                 return self._call({**tensors, **spare}, *_arguments(inputs))
         finally:
             self._written |= {name for name, buffer in spare.items() if buffer._version}
+
+    @contextlib.contextmanager
+    def _from_the_start(self) -> Iterator[None]:
+        """What a forward pass leaves in the modules, as a table that it looks up the next time, is forgotten."""
+        if self._start is None:
+            yield
+            return
+        with self._start.as_it_was():
+            yield
+            self._left |= self._start.differs()
 
     def _call(self, tensors: dict[str, Tensor], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self._original is None and self._settled:

@@ -46,6 +46,10 @@ class Original:
             finally:
                 surely(lambda: _put_back(now))
 
+    def differs(self) -> bool:
+        """Whether an attribute of its modules, or what a container among them holds, is another than then."""
+        return any(_contents(vars(module)) != _contents(attributes) for module, attributes in self._attributes)
+
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
         """Run it plainly: with its own parameters, on copies of its buffers, for these may be written to."""
@@ -115,6 +119,17 @@ def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of a module; containers are copied, for a forward pass may add to them."""
     kinds = (list, dict, set, OrderedDict, defaultdict, deque)
     return {name: value.copy() if type(value) in kinds else value for name, value in attributes.items()}
+
+
+def _contents(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes by identity, containers by that of what they hold; buffers, which are swapped, are none."""
+    return {name: _identity(value) for name, value in attributes.items() if name not in ("_buffers", "_parameters")}
+
+
+def _identity(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [(key, id(entry)) for key, entry in value.items()]
+    return [id(entry) for entry in value] if isinstance(value, (list, set, deque)) else id(value)
 
 
 def _put_back(attributes: list[tuple[nn.Module, dict[str, Any]]]) -> None:
