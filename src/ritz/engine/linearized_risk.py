@@ -22,6 +22,8 @@ from .paths import PATHS, Path
 from .pieces import norm, quiet, random_row
 
 Result = TypeVar("Result")
+FORTH, BACK = "forth", "back"  # directions of maps
+SEARCH_AFTER = 300  # products: then cuDNN's search for its fastest convolution, which takes as long, is likely to pay
 HEADROOM = 2.0  # what a pass takes, in units of what its graph keeps
 
 
@@ -32,7 +34,8 @@ class LinearizedRisk:
         self.risk, self.curvature, self.paths = risk, curvature, paths
         self._trial: Trial | None = None
         self._batches: Batches = risk.batches
-        self._columns: Columns | None = None
+        self._columns: dict[str, Columns] = {}  # for maps in either direction, which may differ in what can be batched
+        self._num_products = 0
         self._maps: dict[int, Map] = {}
         self._most: int | None = None  # examples in one pass, where memory sets a limit
 
@@ -45,7 +48,7 @@ class LinearizedRisk:
             disagreement=trial.disagreement,
             tangent_error=trial.tangent_error,
             num_batches=sum(1 for _ in self._batches),
-            columns=None if self._columns is None else self._columns.width,
+            columns=self._columns[FORTH].width if FORTH in self._columns else None,
             kept_bytes=self.risk.budget.taken(self),
             seconds=trial.seconds,
         )
@@ -61,15 +64,16 @@ class LinearizedRisk:
         """Use the contribution of every batch; one that is not kept is gone before the next is built."""
         trial = self.prepare()
         self.risk.budget.begin(self)
+        self._num_products += 1
         with quiet():
             for number, batch in enumerate(self._batches):
                 use(batch, self._maps.get(number) or self._map(number, batch, trial))
 
-    def add(self, product: Map, rows: Any, into: Any) -> None:
+    def add(self, product: Map, rows: Any, into: Any, direction: str = FORTH) -> None:
         """into += the products with all rows, as many together as pay."""
-        assert self._columns is not None  # since the trial
-        with self.risk.numerics(self.risk.tangent_precision):
-            self._columns.add(product, rows, into)
+        columns = self._columns.setdefault(direction, Columns(self._most_columns()))
+        with self.risk.numerics(self.risk.tangent_precision, search=self._num_products > SEARCH_AFTER):
+            columns.add(product, rows, into)
 
     def within_memory(self, work: Callable[[], Result]) -> Result:
         """Do the work from its beginning until memory suffices: with less that is kept, then with less at a time."""
@@ -106,10 +110,12 @@ class LinearizedRisk:
             self.risk.choices[self.curvature.name] = known
         self._trial = known
         self._batches = self._regrouped(self._examples_in_a_pass(len(first)), len(first))
-        pass_bytes = known.example_bytes * len(next(iter(self._batches)))
-        self._columns = self._columns or Columns(columns_for(self.risk.device, pass_bytes))
         if contribution is not None and self._batches is self.risk.batches and len(batch) == len(first):
             self._keep(0, contribution, known.example_bytes * len(first))
+
+    def _most_columns(self) -> int:
+        each = self._trial.example_bytes if self._trial is not None else 0.0
+        return columns_for(self.risk.device, each * len(next(iter(self._batches))))
 
     def _examples_that_fit(self, batch: Batch) -> int:
         """How many examples main memory holds; a GPU says so itself, but here the process would be killed."""
@@ -177,7 +183,8 @@ class LinearizedRisk:
             torch.cuda.empty_cache()
         if self.risk.budget.drop_all():
             return
-        if self._columns is not None and self._columns.halve():
+        halved = [columns.halve() for columns in self._columns.values()]  # all of them, then look
+        if any(halved):
             return
         largest = max(len(batch) for batch in self._batches) if self._most is None else self._most
         if self.risk.separable and largest > 1:

@@ -46,7 +46,11 @@ def norm(a: Float[Tensor, "1 n"]) -> float:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence, by message, what PyTorch says of operations that it batches by a loop."""
+    """Silence, by message, what PyTorch says of operations that it batches by a loop, and of its own threads."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented")
+        for message in (
+            "There is a performance drop because we have not yet implemented",
+            "Attempting to run cuBLAS, but there was no current CUDA context",
+        ):
+            warnings.filterwarnings("ignore", message=message)
         yield

@@ -38,7 +38,7 @@ def assembly(layers: Layers) -> Assembly:
             pieces.append([])
             for j in range(i + 1):
                 right = left if i == j else _rows(layers, blocks[j])
-                with risk.numerics(risk.tangent_precision, search=False), torch.no_grad():
+                with risk.numerics(risk.tangent_precision), torch.no_grad():
                     pieces[i].append(left.inner(right, risk.memory / 4))
                 bar.advance()
             labelled += [terms(risk, left.outputs, block.targets)] if _has_labels(risk) else []
@@ -105,7 +105,7 @@ def pullback(risk: Risk, Y: Float[Tensor, "m k"]) -> Float[Tensor, "n k"]:
     """J̃ᵀ Y by plain backward passes: the vectors of parameter space that belong to columns of K's."""
     X, start = Y.new_zeros(Y.shape[1], risk.size), 0
     for batch in risk.batches:
-        with risk.numerics(search=False):
+        with risk.numerics():
             linearized = ReverseMode(risk, batch, 1)
             U = _directions_of_outputs(risk, linearized.z, batch.targets)
             part = Y[start : start + len(U) * len(batch)].view(len(batch), len(U), -1)
@@ -129,7 +129,7 @@ def _gauss_newton_product(risk: Risk, x: Float[Tensor, " n"], blocks: list[Batch
     """G x by the plainest path: one product does not pay for a choice among several."""
     total = torch.zeros_like(x)[None]
     for block in blocks:
-        with risk.numerics(search=False):
+        with risk.numerics():
             linearized = ReverseMode(risk, block, 1)
             middle = risk.loss.curvature(linearized.z, block.targets)
             linearized.vjp(middle(pushforward(linearized, x[None])[0])[None], total)

@@ -110,7 +110,7 @@ def _watch(risk: Risk, batch: Batch, others: frozenset[str]) -> tuple[Forward, s
     leaves = risk.leaves()
     names = {id(leaf): name for leaf, name in zip(leaves, risk.shapes, strict=True) if name not in others}
     watch = Watch(names, len(batch))
-    with risk.numerics(search=False), torch.enable_grad():
+    with risk.numerics(), torch.enable_grad():
         with watch:
             z = risk.outputs(leaves, batch)
         if not z.requires_grad:

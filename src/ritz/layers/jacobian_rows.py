@@ -156,7 +156,7 @@ def rows_of(layers: Layers, batch: Batch, directions: Callable[[Tensor], Float[T
     """The rows of one block, for r directions u(z) of every example's outputs."""
     risk, forward = layers.risk, layers.forward(batch)
     u = directions(forward.z.detach())
-    with risk.numerics(risk.tangent_precision, search=False):
+    with risk.numerics(risk.tangent_precision):
         errors = [error.transpose(0, 1) for error in forward.errors(u)]  # (N, r, T, o)
         formed, weights = _sorted(risk, forward.uses, errors)
         if layers.others:

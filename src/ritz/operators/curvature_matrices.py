@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..engine import Curvature, CurvatureProduct, Linearized, LinearizedRisk
 from ..engine.curvatures import FISHER, FUNCTIONAL, GAUSS_NEWTON, HESSIAN, TANGENT_MAPS, monte_carlo
+from ..engine.linearized_risk import BACK
 from ..errors import ArgumentError, check_whole
 from ..risk import Risk
 from .algebra import low_rank
@@ -147,7 +148,7 @@ class _Kernel:
     def __init__(self, risk: Risk) -> None:
         self.risk, self.linearized = risk, LinearizedRisk(risk, TANGENT_MAPS)
         leaves = [leaf.detach() for leaf in risk.leaves()]
-        with risk.numerics(search=False), torch.no_grad():
+        with risk.numerics(), torch.no_grad():
             self.size = sum(risk.outputs(leaves, batch).numel() for batch in risk.batches)
 
     def __call__(self, U: Float[Tensor, "m k"]) -> Float[Tensor, "m k"]:
@@ -156,7 +157,7 @@ class _Kernel:
 
     def _product(self, U: Float[Tensor, "k m"]) -> Float[Tensor, "k m"]:
         back, result = U.new_zeros(len(U), self.risk.size), torch.zeros_like(U)
-        self._for_each(lambda batch, rows: self.linearized.add(batch.vjp, self._outputs(U, rows, batch), back))
+        self._for_each(lambda batch, rows: self._back(batch, self._outputs(U, rows, batch), back))
         self._for_each(lambda batch, rows: self._add_outputs(batch, back, self._outputs(result, rows, batch)))
         return result
 
@@ -174,6 +175,9 @@ class _Kernel:
 
     def _outputs(self, U: Float[Tensor, "k m"], rows: slice, batch: Linearized) -> Tensor:
         return U[:, rows].unflatten(1, batch.z.shape)
+
+    def _back(self, batch: Linearized, U: Tensor, into: Float[Tensor, "k n"]) -> None:
+        self.linearized.add(batch.vjp, U, into, BACK)
 
     def _add_outputs(self, batch: Linearized, V: Float[Tensor, "k n"], into: Tensor) -> None:
         self.linearized.add(lambda rows, target: target.add_(batch.jvp(rows)), V, into)

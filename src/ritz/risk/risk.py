@@ -254,11 +254,11 @@ class Risk:
         return sum_over_ranks(value, self.group)
 
     def numerics(
-        self, precision: Precision = "highest", *, search: bool = True
+        self, precision: Precision = "highest", *, search: bool = False
     ) -> contextlib.AbstractContextManager[None]:
         """How PyTorch computes inside the engine: exactly, and so that everything can be differentiated twice.
 
-        Without `search`, for passes that are made once, cuDNN takes the convolution it has and looks for no better one.
+        With `search`, cuDNN looks for its fastest convolution of every shape: it pays where hundreds of products follow.
         """
         recurrent = any(isinstance(module, nn.RNNBase) for module in self.model.modules())
         return Numerics(self.device, precision, recurrent=recurrent, search=search)
@@ -322,11 +322,11 @@ class Risk:
         """Refuse a model that reaches its parameters in a way that the risk cannot follow."""
         batch = next(iter(self.batches))
         batch = batch.first(COMPARED_EXAMPLES) if self.separable else batch
-        with in_step(self.theta, self.group), self.numerics(search=False), untouched_randomness(self.device):
+        with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
             check_own_gradient(original, self._network, self._all_tensors(), list(self.shapes), batch)
 
     @contextlib.contextmanager
     def _one_pass(self) -> Iterator[None]:
-        """Without gradients, without moving the random state, and without a search for the best convolution."""
-        with self.numerics(search=False), torch.no_grad(), untouched_randomness(self.device):
+        """Without gradients, and without moving the random state."""
+        with self.numerics(), torch.no_grad(), untouched_randomness(self.device):
             yield
