@@ -92,7 +92,7 @@ def test_a_parameter_that_enters_in_both_ways_counts_as_other():
     assert Layers.of(risk).others == {"layer.weight"}
 
 
-def test_a_layer_whose_first_dimension_is_not_that_of_the_examples_is_not_captured():
+def test_a_layer_whose_second_dimension_is_that_of_the_examples_is_captured_in_this_order():
     class TimeMajor(nn.Module):
         def __init__(self):
             super().__init__()
@@ -103,7 +103,10 @@ def test_a_layer_whose_first_dimension_is_not_that_of_the_examples_is_not_captur
 
     x = torch.randn(6, 3, 2).double()  # as many positions as watched examples: the shapes alone do not tell
     risk = Risk(TimeMajor().double(), nn.CrossEntropyLoss(), (x, torch.tensor([0, 1, 2, 0, 1, 2])))
-    assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
+    known = Layers.of(risk)
+    assert known.others == frozenset() and known.orders == {"layer.weight": 1, "layer.bias": 1}
+    (batch,) = risk.batches
+    assert torch.equal(known.forward(batch).uses[0].features(), x)
 
 
 def test_functions_in_place_do_not_change_what_was_noted():
@@ -196,7 +199,14 @@ class Routed(nn.Module):
 def test_batches_of_one_example_do_not_hide_that_rows_are_stacked(sizes):
     x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
     risk = Risk(Stacked().double(), nn.CrossEntropyLoss(), list(zip(x.split(sizes), y.split(sizes), strict=True)))
-    assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
+    known = Layers.of(risk)
+    assert known.others == frozenset() and known.orders == {"layer.weight": 1, "layer.bias": 1}
+    batch = max(risk.batches, key=len)
+    cotangent = torch.ones(len(batch), 3).double()
+    forward = known.forward(batch)
+    ours = gradients_by_layers(forward, forward.errors(cotangent[None]), len(batch))
+    for i, expected in enumerate(gradients_by_autograd(risk, batch, cotangent)):
+        torch.testing.assert_close(ours["layer.weight"][i].flatten(), expected["layer.weight"].flatten())
 
 
 def test_a_layer_that_sees_sorted_examples_is_not_captured_though_the_first_are_in_order():

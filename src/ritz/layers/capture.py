@@ -5,7 +5,8 @@ What enters in a way that is not watched is named, never lost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from ..errors import ModelError
 from ..risk import Risk
 from ..risk.batches import Batch
-from .readers import Watch
+from .readers import ORDERS, Watch
 from .uses import Use
 
 WATCHED_EXAMPLES = 8  # on which layouts are found out: too many for rows that are sorted to keep their order by chance
@@ -60,27 +61,30 @@ class Layers:
 
     risk: Risk
     others: frozenset[str]
+    orders: Mapping[str, int] = field(default_factory=dict)  # how rows lie, where not example by example
 
     @classmethod
     def of(cls, risk: Risk) -> Layers:
         """The layers of a risk's model.
 
         A parameter is among the `others` if it enters in any way that is not watched (in a recurrent cell, by itself,
-        as weight of a transposed convolution), or in a layer whose first dimension is not that of the examples.
+        as weight of a transposed convolution), or in a layer that has its examples neither first nor second nor last.
         """
         _check_separable(risk)
-        batch, others = _first(risk), frozenset[str]()
+        batch, others, orders = _first(risk), frozenset[str](), dict[str, int]()
         while True:
-            forward, outside = _watch(risk, batch, others)
-            mixed = {n for use in forward.uses for n in (use.weight, use.bias) if n is not None} & outside
-            mixed |= _misplaced(forward, len(batch))
-            if not mixed - others:
-                return cls(risk, frozenset(outside))
+            forward, outside = _watch(risk, batch, others, orders)
+            misplaced = _misplaced(forward, len(batch))
+            mixed = {name for use in forward.uses for name in use.names} & outside
+            mixed |= {name for name in misplaced if orders.get(name, 0) == ORDERS - 1}
+            if not (mixed | misplaced) - others:
+                return cls(risk, frozenset(outside), orders)
             others = others | mixed
+            orders.update({name: orders.get(name, 0) + 1 for name in misplaced - others})
 
     def forward(self, batch: Batch) -> Forward:
         """A forward pass that remembers what every layer saw."""
-        forward = _watch(self.risk, batch, self.others)[0]
+        forward = _watch(self.risk, batch, self.others, self.orders)[0]
         _check_rows(forward, len(batch))
         return forward
 
@@ -105,11 +109,11 @@ class Layers:
             )
 
 
-def _watch(risk: Risk, batch: Batch, others: frozenset[str]) -> tuple[Forward, set[str]]:
+def _watch(risk: Risk, batch: Batch, others: frozenset[str], orders: Mapping[str, int]) -> tuple[Forward, set[str]]:
     """A forward pass, and the parameters that influence its outputs in a way that was not watched."""
     leaves = risk.leaves()
     names = {id(leaf): name for leaf, name in zip(leaves, risk.shapes, strict=True) if name not in others}
-    watch = Watch(names, len(batch))
+    watch = Watch(names, len(batch), orders)
     with risk.numerics(), torch.enable_grad():
         with watch:
             z = risk.outputs(leaves, batch)
@@ -128,9 +132,15 @@ def _misplaced(forward: Forward, count: int) -> set[str]:
     cotangent[half] = torch.linspace(0.5, 1.5, cotangent[0].numel()).to(cotangent).view_as(cotangent[0])
     names: set[str] = set()
     for use, error in zip(forward.uses, forward.gradients(cotangent), strict=True):
-        if len(error) % count or bool(error.reshape(count, -1)[others].any()):
-            names |= {name for name in (use.weight, use.bias) if name is not None}
+        if not _is_divisible(use, count) or bool(use.by_position(error[None])[0, others].any()):
+            names |= use.names
     return names
+
+
+def _is_divisible(use: Use, count: int) -> bool:
+    """Whether the rows of a layer can be those of so many examples."""
+    rows = (use.shape[0], use.shape[:-1].numel(), use.shape[1] if len(use.shape) > 2 else 1)
+    return rows[use.order] % count == 0
 
 
 def _first(risk: Risk) -> Batch:
@@ -145,7 +155,7 @@ def _first(risk: Risk) -> Batch:
 
 def _check_rows(forward: Forward, count: int) -> None:
     for use in forward.uses:
-        if use.shape[0] % count:
+        if not _is_divisible(use, count):
             raise ModelError(
                 f"Layer {use.layer} saw {use.shape[0]} rows of a batch of {count} examples.",
                 "Which row belongs to which example is not clear, though it was on the first ones.",

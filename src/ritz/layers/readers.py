@@ -6,7 +6,7 @@ type, so that shared, tied and functional uses are seen, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +16,28 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ..engine.rules import TRANSPARENT
 from .uses import Kind, Use
+
+ORDERS = 3  # in which the rows of examples can lie
 
 
 class Watch(TorchFunctionMode):
     """While active, every layer that a parameter of θ enters uses a copy of it and notes what it saw.
 
-    What still reaches the parameters themselves has entered in another way.
+    What still reaches the parameters themselves has entered in another way. `orders` says how the rows of examples lie
+    in the layers of some parameters, if not one example after the other.
     """
 
-    def __init__(self, names: dict[int, str], count: int) -> None:
+    def __init__(self, names: dict[int, str], count: int, orders: Mapping[str, int]) -> None:
         super().__init__()
-        self.names, self.count = names, count
+        self.names, self.count, self.orders = names, count, orders
         self.uses: list[Use] = []
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func in TRANSPARENT:
+            with self:
+                return TRANSPARENT[func](*args, **(kwargs or {}))
         reader = READERS.get(func)
         output = reader(self, *args, **(kwargs or {})) if reader else NotImplemented
         return func(*args, **(kwargs or {})) if output is NotImplemented else output
@@ -45,12 +52,20 @@ class Watch(TorchFunctionMode):
 
     def note(self, kind: Kind, weight: Any, bias: Any, inputs: Tensor, output: Tensor, **options: Any) -> Tensor:
         edge, names = get_gradient_edge(output), (self.name(weight), self.name(bias))
-        self.uses.append(Use(kind, *names, inputs.detach(), edge, output.shape, **options))
+        order = self.order(weight, bias)
+        self.uses.append(Use(kind, *names, inputs.detach(), edge, output.shape, **options, order=order))
         return output
 
-    def rows(self, values: Tensor, channels: int) -> Tensor:
-        """(..., channels) as (N, T, channels)."""
-        return values.reshape(self.count, -1, channels)
+    def order(self, *parameters: Any) -> int:
+        return max(self.orders.get(self.name(parameter) or "", 0) for parameter in parameters)
+
+    def rows(self, values: Tensor, channels: int, order: int = 0) -> Tensor:
+        """(..., channels) as (N, T, channels): examples lie first (order 0), last (1), or second (2: time-major)."""
+        if order == 0:
+            return values.reshape(self.count, -1, channels)
+        if order == 1:
+            return values.reshape(-1, self.count, channels).transpose(0, 1)
+        return values.reshape(len(values), self.count, -1, channels).transpose(0, 1).flatten(1, 2)
 
     def maps(self, values: Tensor) -> Tensor:
         """(N, channels, ...) as (N, T, channels)."""
@@ -64,9 +79,10 @@ def _linear(watch: Watch, input: Tensor, weight: Tensor, bias: Tensor | None = N
     if watch.ignores(weight, bias):
         return NotImplemented
     output = F.linear(input, watch.copy(weight), watch.copy(bias))  # type: ignore[arg-type]
+    order = watch.order(weight, bias)
     return watch.note(
         "linear", weight, bias, input, output,
-        layout=lambda t: watch.rows(t, len(weight)), unfolded=lambda t: watch.rows(t, weight.shape[1]),
+        layout=lambda t: watch.rows(t, len(weight), order), unfolded=lambda t: watch.rows(t, weight.shape[1], order),
     )  # fmt: skip
 
 
@@ -156,11 +172,11 @@ def _layer_norm(
     if watch.ignores(weight, bias):
         return NotImplemented
     shape = list(normalized_shape)
-    channels = torch.Size(shape).numel()
+    channels, order = torch.Size(shape).numel(), watch.order(weight, bias)
     output = F.layer_norm(input, shape, watch.copy(weight), watch.copy(bias), eps)
     return watch.note(
-        "scale", weight, bias, input, output, layout=lambda t: watch.rows(t, channels),
-        unfolded=lambda t: watch.rows(F.layer_norm(t, shape, None, None, eps), channels),
+        "scale", weight, bias, input, output, layout=lambda t: watch.rows(t, channels, order),
+        unfolded=lambda t: watch.rows(F.layer_norm(t, shape, None, None, eps), channels, order),
     )  # fmt: skip
 
 
@@ -189,10 +205,12 @@ def _embedding(
         return NotImplemented  # max_norm changes the weight; frequencies are those of a batch
     output = F.embedding(input, watch.copy(weight))  # type: ignore[arg-type]
     padding = None if padding_idx is None else (input == padding_idx % len(weight))[..., None]
+    order = watch.order(weight)
     counted = lambda t: t if padding is None else t.masked_fill(padding, 0.0)  # what is padding has no gradient
     return watch.note(
         "embedding", weight, None, input, output,
-        layout=lambda t: watch.rows(counted(t), weight.shape[1]), unfolded=lambda t: t.reshape(watch.count, -1),
+        layout=lambda t: watch.rows(counted(t), weight.shape[1], order),
+        unfolded=lambda t: watch.rows(t[..., None], 1, order)[..., 0],
     )  # fmt: skip
 
 

@@ -37,6 +37,12 @@ class Use:
     layout: Layout
     unfolded: Layout
     groups: int = 1
+    order: int = 0  # of the rows, as in `Watch.rows`
+
+    @property
+    def names(self) -> set[str]:
+        """The parameters of θ that entered."""
+        return {name for name in (self.weight, self.bias) if name is not None}
 
     @property
     def layer(self) -> str:

@@ -1,5 +1,5 @@
 """Derivative rules of our own, for layers whose second derivative PyTorch computes the long way round."""
 
-from .dispatch import EfficientRules
+from .dispatch import TRANSPARENT, EfficientRules
 
-__all__ = ["EfficientRules"]
+__all__ = ["TRANSPARENT", "EfficientRules"]
