@@ -24,6 +24,7 @@ from .pieces import norm, quiet, random_row
 Result = TypeVar("Result")
 FORTH, BACK = "forth", "back"  # directions of maps
 SEARCH_AFTER = 300  # products: then cuDNN's search for its fastest convolution, which takes as long, is likely to pay
+TRIAL_EXAMPLES = 16  # on which paths are compared, where examples are independent
 HEADROOM = 2.0  # what a pass takes, in units of what its graph keeps
 
 
@@ -101,7 +102,7 @@ class LinearizedRisk:
 
     def _choose(self) -> None:
         first = next(iter(self._batches))
-        batch = first if self._most is None else first.first(self._most)
+        batch = first.first(min(self._most or TRIAL_EXAMPLES, TRIAL_EXAMPLES)) if self.risk.separable else first
         batch = batch.first(self._examples_that_fit(batch))
         known: Trial | None = self.risk.choices.get(self.curvature.name)
         contribution: Map | None = None

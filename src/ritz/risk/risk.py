@@ -258,7 +258,7 @@ class Risk:
     ) -> contextlib.AbstractContextManager[None]:
         """How PyTorch computes inside the engine: exactly, and so that everything can be differentiated twice.
 
-        With `search`, cuDNN looks for its fastest convolution of every shape: it pays where hundreds of products follow.
+        With `search`, cuDNN looks for its fastest convolution of every shape, which pays over hundreds of products.
         """
         recurrent = any(isinstance(module, nn.RNNBase) for module in self.model.modules())
         return Numerics(self.device, precision, recurrent=recurrent, search=search)

@@ -46,22 +46,29 @@ class Separability:
         """Whether outputs and terms of every example are the same without any other.
 
         For every bit of the index, the examples with and without it are evaluated apart: two that differ in it are
-        then not together, and any two differ in one. The order must not matter either.
+        then not together, and any two differ in one. The order must not matter either. All of it at moved parameters,
+        where no output of zero hides anything; at the user's own where those overflow.
         """
         moved = [_jittered(leaf, STEP * _scale(leaf)) for leaf in self.leaves]
-        return self._splits(self.leaves, batch, in_doubt=False) and self._splits(moved, batch, in_doubt=True)
+        at_moved = self._splits(moved, batch)
+        return bool(self._splits(self.leaves, batch) if at_moved is None else at_moved)
 
-    def _splits(self, leaves: list[Tensor], batch: Batch, *, in_doubt: bool) -> bool:
-        """Whether a batch is the same in parts; `in_doubt` where the network fails or overflows at these parameters."""
+    def _splits(self, leaves: list[Tensor], batch: Batch) -> bool | None:
+        """Whether a batch is the same in parts; None where these parameters do not say."""
         try:
             whole = self._evaluated(leaves, batch)
-            if not bool(torch.isfinite(whole.z).all()):
-                return in_doubt
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # a user's model that refuses other parameters
+            return None
+        if not bool(torch.isfinite(whole.z).all()):
+            return None
+        try:
             return all(whole.agrees(self.outputs(leaves, batch.rows(rows)), rows) for rows in _groups(batch))
         except torch.OutOfMemoryError:
             raise
         except Exception:  # whatever a user's model raises on other batches than the user's
-            return in_doubt
+            return False
 
     def _evaluated(self, leaves: list[Tensor], batch: Batch) -> _Evaluated:
         z = self.outputs(leaves, batch)
