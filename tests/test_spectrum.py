@@ -163,6 +163,12 @@ def test_split_of_a_plain_quadrature_is_refused():
         Spectrum.of_eigenvalues(real(1, 2)).split(2)
 
 
+@pytest.mark.parametrize("size", [0, -3])
+def test_a_spectrum_counts_its_eigenvalues(size):
+    with pytest.raises(ArgumentError, match=f"size={size}"):
+        Spectrum(torch.ones(1, 1), torch.ones(1, 1), size)
+
+
 def test_a_spectrum_survives_its_file(tmp_path):
     spectrum = quadrature()
     loaded = Spectrum.load(spectrum.save(tmp_path / "spectrum.npz"))
@@ -171,7 +177,7 @@ def test_a_spectrum_survives_its_file(tmp_path):
 
 
 def test_eigenpairs_survive_their_file_and_are_no_spectrum(tmp_path):
-    pairs = Eigenpairs(real(2, 1), torch.eye(5, 2), real(1e-9, 0.1), torch.tensor([True, False]), 17)
+    pairs = Eigenpairs(real(2, 1), torch.eye(5, 2), real(1e-9, 0.1), torch.tensor([True, False]), 17, 12)
     path = pairs.save(tmp_path / "pairs.npz")
     loaded = Eigenpairs.load(path)
     for name in ("values", "vectors", "residuals", "converged"):

@@ -48,6 +48,7 @@ class Spectrum:
         for name in ("nodes", "weights"):
             object.__setattr__(self, name, getattr(self, name).detach().to("cpu", torch.float64))
         _check_measure(self.nodes, self.weights)
+        check_positive("It counts the eigenvalues.", size=self.size)
 
     @classmethod
     def of_eigenvalues(
@@ -244,7 +245,7 @@ class Eigenpairs:
 
     >>> pairs = ritz.eigenpairs(ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 9.0]))), 2)
     >>> pairs
-    Eigenpairs(2 of 3, 3 products)
+    Eigenpairs(2 of 3, 3 products, a basis of 3)
                  9  ± ...
                  2  ± ...
     >>> pairs.vectors.shape, pairs.converged
@@ -256,6 +257,7 @@ class Eigenpairs:
     residuals: Float[Tensor, " k"]
     converged: Bool[Tensor, " k"]  # residual at most tolerance · max|λ|
     num_products: int = 0
+    basis_size: int | None = None  # vectors that the search kept at most, these among them; None: there was none
 
     def __len__(self) -> int:
         return len(self.values)
@@ -264,19 +266,23 @@ class Eigenpairs:
         """Write to an npz file; `Eigenpairs.load` reads it back to the same bits, on the CPU."""
         names = ("values", "vectors", "residuals", "converged")
         arrays = {name: getattr(self, name).detach().cpu().numpy() for name in names}
-        return record.write_arrays(path, arrays, {"kind": "Eigenpairs", "num_products": self.num_products})
+        header = {"kind": "Eigenpairs", "num_products": self.num_products, "basis_size": self.basis_size}
+        return record.write_arrays(path, arrays, header)
 
     @classmethod
     def load(cls, path: str | Path) -> Eigenpairs:
         """Read what `save` wrote."""
         arrays, header = record.read_arrays(path)
         _check_kind(path, header, "Eigenpairs")
-        return cls(**{k: torch.from_numpy(np.array(v)) for k, v in arrays.items()}, num_products=header["num_products"])
+        tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        return cls(**tensors, num_products=header["num_products"], basis_size=header.get("basis_size"))
 
     def __repr__(self) -> str:
         rows = zip(self.values.tolist(), self.residuals.tolist(), self.converged.tolist(), strict=True)
         lines = [f"{v:>14.6g}  ± {r:<10.2g}{'' if ok else '  not converged'}" for v, r, ok in rows]
-        return "\n".join([f"Eigenpairs({len(self)} of {len(self.vectors)}, {self.num_products} products)", *lines])
+        basis = "" if self.basis_size is None else f", a basis of {self.basis_size}"
+        head = f"Eigenpairs({len(self)} of {len(self.vectors)}, {self.num_products} products{basis})"
+        return "\n".join([head, *lines])
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -161,6 +161,12 @@ def test_the_range_is_wider_than_its_ritz_values_by_their_true_residuals(generat
     assert wide == pytest.approx((low - 0.1 * (high - low), high + 0.1 * (high - low)), rel=1e-9)
 
 
+@pytest.mark.parametrize("margin", [-5.0, float("nan"), float("inf")])
+def test_a_margin_that_is_none_is_refused(margin):
+    with pytest.raises(ArgumentError, match="margin="):
+        spectral_range(Operator.from_matrix(torch.eye(10)), margin=margin)
+
+
 @pytest.mark.parametrize("wrong", [{"num_steps": 0}, {"num_probes": 0}, {"outliers": -1}, {"outliers": 11}])
 def test_counts_that_cannot_be_are_refused(wrong):
     with pytest.raises(ArgumentError):

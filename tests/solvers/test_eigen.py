@@ -113,6 +113,18 @@ def test_scaled_operators_have_scaled_eigenvalues_at_the_same_cost(scale, dtype)
     assert bool(scaled.converged.all()) and abs(scaled.num_products - plain.num_products) <= 3
 
 
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_an_infinite_matrix_is_no_operator(bad):
+    with pytest.raises(NumericalError, match="infinite or NaN"):
+        Operator.from_matrix(torch.diag(torch.tensor([1.0, bad])))
+
+
+def test_a_product_that_is_kept_elsewhere_is_not_changed(generator):
+    kept = torch.zeros(700, 1, dtype=torch.float64)
+    eigenpairs(Operator(lambda V: kept.expand(-1, V.shape[1]), 700, torch.float64, torch.device("cpu")), 2)
+    assert not kept.any()
+
+
 def test_signs_are_kept(generator):
     eigenvalues = torch.cat([torch.tensor([-9.0, 8.0, -7.0]), linspace(-1, 1, 500)])
     pairs = eigenpairs(rotated(eigenvalues), 3, which="magnitude", generator=generator)
@@ -123,6 +135,8 @@ def test_signs_are_kept(generator):
 def test_nan_products_are_refused(n):
     with pytest.raises(NumericalError, match="NaN"):
         eigenpairs(Operator(lambda V: V * math.nan, n, torch.float64, torch.device("cpu")), 2)
+    with pytest.raises(NumericalError, match="NaN"):
+        subspace_iteration(Operator(lambda V: V * math.nan, n, torch.float64, torch.device("cpu")), 2, 1)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_products_with_errors_leave_the_basis_orthogonal(generator):
 def test_a_recursion_stays_outside_the_space_it_is_kept_from(generator):
     A, outside = with_eigenvalues(linspace(-1, 3, 60), generator), torch.linalg.qr(random(60, 5, generator=generator)).Q
     starts = outside[:, :2] + 1e-10 * random(60, 2, generator=generator)  # what lies outside is lost in rounding
-    basis = recursion(A, starts, 10, keep_basis=True, outside=outside.T).basis
+    basis = recursion(A, starts.T.contiguous(), 10, keep_basis=True, outside=outside.T).basis
     assert float((outside.T @ basis).abs().max()) < 1e-12
 
 

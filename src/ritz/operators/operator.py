@@ -141,6 +141,12 @@ class Operator:
                 "Operators are real, in float32 or float64.",
                 "Convert it: matrix.double().",
             )
+        if not bool(matrix.isfinite().all()):
+            raise ArgumentError(
+                "The matrix has entries that are infinite or NaN.",
+                "Every product would have them.",
+                "Set them right first: (~matrix.isfinite()).nonzero() lists them.",
+            )
         operator = Operator(
             lambda V: matrix @ V,
             len(matrix),

@@ -7,59 +7,60 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..operators import Operator
-from .vectors import PIECE
+from .vectors import spans
 
 ROWS = 16  # vectors allocated at a time: a large GPU basis grows as far as it is needed
 
 
 class Basis:
-    """Orthonormal rows, in pieces of memory that are added as they are needed."""
+    """At most `capacity` orthonormal rows, in pieces of memory that are added as they are needed.
 
-    def __init__(self, A: Operator) -> None:
-        self._empty = lambda: torch.empty(ROWS, A.size, dtype=A.dtype, device=A.device)
+    The first piece holds the first k rows and nothing else, so that these outlive the others without a copy.
+    """
+
+    def __init__(self, A: Operator, k: int, capacity: int) -> None:
+        self._empty = lambda rows: torch.empty(rows, A.size, dtype=A.dtype, device=A.device)
         self._memory: list[Tensor] = []
+        self._k, self._capacity = k, capacity
         self.count = 0
 
-    def append(self, row: Float[Tensor, " n"]) -> None:
-        if self.count == ROWS * len(self._memory):
-            self._memory.append(self._empty())
-        self._memory[self.count // ROWS][self.count % ROWS] = row
-        self.count += 1
+    @property
+    def allocated(self) -> int:
+        """The rows that there is memory for so far."""
+        return sum(map(len, self._memory))
 
-    def pieces(self) -> list[Tensor]:
-        """The pieces, cut to the rows in use."""
-        cut = [piece[: max(0, self.count - ROWS * i)] for i, piece in enumerate(self._memory)]
-        return [piece for piece in cut if len(piece)]
+    def append(self, row: Float[Tensor, " n"]) -> None:
+        if self.count == self.allocated:
+            self._memory.append(self._empty(min(ROWS, self._capacity - self.count) if self._memory else self._k))
+        self.count += 1
+        self._rows(self.count - 1, self.count)[0][0] = row
+
+    def first(self) -> Float[Tensor, "k n"]:
+        """The first k rows, in their own memory."""
+        return self._memory[0]
 
     def last(self, num_rows: int) -> Float[Tensor, "b n"]:
-        """The latest rows; one alone is not copied."""
-        rows = [self._memory[i // ROWS][i % ROWS] for i in range(self.count - num_rows, self.count)]
-        return rows[0][None] if len(rows) == 1 else torch.stack(rows)
+        """The latest rows, copied only where they lie in two pieces."""
+        pieces = self._rows(self.count - num_rows, self.count)
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces or [self._memory[0][:0]])
 
-    def remainder(self, W: Float[Tensor, "b n"], *, near: int | None = None) -> tuple[Tensor, Tensor]:
-        """W without its components along the basis, and these; twice is enough (Parlett 1998, Sec. 6.9).
+    def orthogonalize(
+        self, W: Float[Tensor, "b n"], *, near: int | None = None, since: int = 0
+    ) -> Float[Tensor, "b count"]:
+        """Take from W its components along the rows from `since` on, and return them.
 
-        Where all but the last `near` components are known to be rounding, these alone are removed first, and the one
-        pass over all rows is the second: half the work, which for a large basis is as much as a product.
+        Twice is enough (Parlett 1998, Sec. 6.9). Where all but the last `near` components are known to be rounding,
+        these alone are removed first, and the one pass over all rows is the second: half the work, which for a large
+        basis is as much as a product.
         """
         total = torch.zeros(len(W), self.count, dtype=torch.float64, device=W.device)
-        if near is not None:
-            rows = self.last(min(near, self.count))
-            C = W @ rows.T
-            W = torch.addmm(W, C, rows, alpha=-1)
-            total[:, self.count - len(rows) :] += C
-        for _ in range(1 if near is not None else 2):
-            components = [W @ piece.T for piece in self.pieces()]
-            for C, piece in zip(components, self.pieces(), strict=True):
-                W = torch.addmm(W, C, piece, alpha=-1)
-            total += torch.cat(components, dim=1)
-        return W, total.cpu()
-
-    def combination(self, S: Float[Tensor, "j k"]) -> Float[Tensor, "k n"]:
-        """Sᵀ Q for the first j rows Q."""
-        weights = S.to(self._memory[0]).split(ROWS)
-        pieces = [piece[: len(w)] for piece, w in zip(self.pieces(), weights, strict=False)]
-        return torch.stack([w.T @ piece for w, piece in zip(weights, pieces, strict=True)]).sum(0)
+        for first in (since if near is None else max(0, self.count - near), since):
+            pieces = self._rows(first, self.count)
+            components = [W @ piece.T for piece in pieces]
+            for C, piece in zip(components, pieces, strict=True):
+                W.addmm_(C, piece, alpha=-1)
+            total[:, first:] += torch.cat([total[:, :0].to(W), *components], dim=1)
+        return total[:, since:].cpu()
 
     def cut(self, count: int) -> None:
         """Keep the first rows alone."""
@@ -67,14 +68,21 @@ class Basis:
 
     def rotate(self, S: Float[Tensor, "j k"]) -> None:
         """Replace the first j rows by Sᵀ Q in place, a piece of coordinates at a time; rows after them follow."""
-        pending = [row.clone() for row in self.last(self.count - len(S))]
-        full, self.count = self.pieces(), len(S)
-        S = S.to(full[0])
-        for first in range(0, full[0].shape[1], PIECE):
-            part = slice(first, first + PIECE)
-            mixed = S.T @ torch.cat([piece[:, part] for piece in full])[: len(S)]
-            for piece, new in zip(self._memory, mixed.split(ROWS), strict=False):
-                piece[: len(new), part] = new
+        old, new = self._rows(0, len(S)), self._rows(0, S.shape[1])
+        S = S.to(old[0])
+        for span in spans(old[0].shape[1], sum(S.shape)):
+            mixed = (S.T @ torch.cat([piece[:, span] for piece in old])).split([len(piece) for piece in new])
+            for piece, rows in zip(new, mixed, strict=True):
+                piece[:, span] = rows
+        pending = range(len(S), self.count)
         self.count = S.shape[1]
-        for row in pending:
-            self.append(row)
+        for i in pending:
+            self.append(self._rows(i, i + 1)[0][0])
+
+    def _rows(self, first: int, end: int) -> list[Tensor]:
+        """These rows where they lie, piece by piece."""
+        views, offset = [], 0
+        for piece in self._memory:
+            views.append(piece[max(0, first - offset) : max(0, end - offset)])
+            offset += len(piece)
+        return [view for view in views if len(view)]

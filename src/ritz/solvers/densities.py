@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from ..errors import ArgumentError, check_whole
 from ..operators import Operator, orthonormal_columns
 from ..spectrum import Eigenpairs, Spectrum
 from .eigen import eigenpairs
-from .lanczos_recursion import lanczos, recursion
+from .lanczos_recursion import random_recursions, recursion
 from .probes import gaussian, source
 
 
@@ -23,11 +25,13 @@ def spectral_density(
 ) -> Spectrum:
     """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
 
-    Three vectors a probe are kept; the range is that of the Ritz values. With outliers, that many certified eigenpairs
-    of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their orthogonal
-    complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8, which
-    counts them; Papyan (2019), Alg. 3. No more than n steps are made. Without a generator, a new one with seed 0 is
-    used: two such calls share their probes.
+    Four vectors a probe are taken at most, its product's among them, and as many probes run in step as the operator's
+    `room` allows. No basis is kept but where every step is made, so that a line may stand there several times, with the
+    right mass in all. The range is that of the Ritz values. With outliers, that many certified eigenpairs of largest
+    |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their orthogonal complement,
+    so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8, which counts them;
+    Papyan (2019), Alg. 3. No more than n steps are made. Without a generator, a new one with seed 0 is used: two such
+    calls share their probes.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> spectrum = ritz.spectral_density(A, num_steps=20, outliers=2)
@@ -46,11 +50,9 @@ def spectral_density(
     values = torch.zeros(0) if pairs is None else pairs.values.double().cpu()
     if count == A.size:
         return Spectrum.of_eigenvalues(values, probes=num_probes)
-    probes = gaussian(A, num_probes, generator).T
     steps = min(num_steps, A.size - count)
-    # A space this small is exhausted, and its last steps are right only in an orthogonal basis.
-    keep_basis = steps == A.size - count
-    T = recursion(A, probes, steps, keep_basis=keep_basis, outside=None if pairs is None else pairs.vectors.T)
+    outside = None if pairs is None else pairs.vectors.T
+    T = random_recursions(A, num_probes, steps, generator, outside=outside)
     return _with_atoms(*T.quadrature(), values, A.size, steps)
 
 
@@ -69,8 +71,9 @@ def spectral_range(
     True
     """
     _check_counts(A, num_steps, 1, 0)
-    start = gaussian(A, 1, source(generator))
-    T = lanczos(A, start.T, min(num_steps, A.size), keep_basis=False)
+    if not (math.isfinite(margin) and margin >= 0):
+        raise ArgumentError(f"margin={margin} was given.", "It widens the interval.", "Pass 0 or more.")
+    T = recursion(A, gaussian(A, 1, source(generator)), min(num_steps, A.size), keep_basis=False)
     (theta,), (S,) = T.eigh()
     residuals = T.residual[0] * S[-1].abs()
     low, high = float((theta - residuals).min()), float((theta + residuals).max())

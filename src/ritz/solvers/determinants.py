@@ -10,8 +10,8 @@ from ..errors import check_positive, check_whole
 from ..operators import Operator
 from ..spectrum import Estimate
 from .damping import check_damping, not_positive
-from .lanczos_recursion import lanczos
-from .probes import gaussian, mean_of, source
+from .lanczos_recursion import random_recursions
+from .probes import mean_of, source
 
 
 def log_determinant(
@@ -38,7 +38,7 @@ def log_determinant(
     check_whole(num_steps=num_steps, num_probes=num_probes)
     check_positive(num_steps=num_steps, num_probes=num_probes)
     steps = min(num_steps, A.size)
-    T = lanczos(A, gaussian(A, num_probes, source(generator)).T, steps, keep_basis=steps == A.size)
+    T = random_recursions(A, num_probes, steps, source(generator))
     nodes, _ = T.quadrature()
     low, high = float(nodes.min()) + damping, float(nodes.max()) + damping
     if low <= 4 * torch.finfo(A.dtype).eps * max(abs(low), abs(high), abs(high - damping)):

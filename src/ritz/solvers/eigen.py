@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import torch
@@ -15,7 +16,7 @@ from ..spectrum import Eigenpairs
 from .probes import gaussian, source
 from .ritz_pairs import ENDS, as_eigenpairs, rayleigh_ritz, selection
 from .thick_restart import Goal, restarted_lanczos
-from .vectors import norms, product
+from .vectors import norms, product, room
 
 SMALL = 500  # sizes solved exactly: five of the least bases, in columns that are multiplied together
 
@@ -61,24 +62,48 @@ def eigenpairs(
         generator: Source of the start vector; without it, a new generator with seed 0.
         block_size: Columns multiplied at a time.
         max_products: When to give up, with a ConvergenceWarning and `converged` False; 10 bases unless given.
-        basis_size: Vectors kept, at most; max(4k + 20, 100) unless given, and all n where n ≤ 500.
+        basis_size: Vectors kept, at most. Unless given: max(4k + 20, 100), or what the operator's `room` allows, k + 3
+            at least; and all n where n ≤ 500. A smaller basis finds the same pairs with more products.
         fresh_products: What the certificate may cost. With k, the default, each residual is recomputed from its own
             product. With fewer, each is the recursion's, enlarged by the error that random combinations reveal.
     """
     check_whole(block_size=block_size, max_products=max_products, basis_size=basis_size, fresh_products=fresh_products)
     _check_count(A, k)
     check_tolerance(tolerance)
-    capacity = min(A.size, basis_size or usual_basis(k))
-    limit = max_products or 10 * max(capacity, 100)
+    spare = room(A)
+    capacity = min(A.size, basis_size or min(usual_basis(k), _held(A, k, block_size, spare)))
+    limit = max_products or 10 * max(capacity, usual_basis(k))
     fresh = k if fresh_products is None else max(1, min(fresh_products, k))
     _check_search(A, k, which, block_size, capacity, limit)
     rows, random = None if start is None else _start_rows(A, start), source(generator)
     if A.size <= min(capacity if basis_size else max(capacity, SMALL), limit):
         pairs = _exact(A, k, which, tolerance)
     else:
-        pairs = restarted_lanczos(A, Goal(k, which, tolerance, block_size, capacity, limit, fresh), rows, random)
+        columns = int(min(k, max(1, (spare - capacity) / 2)))  # of the certificate: their products, and a copy
+        goal = Goal(k, which, tolerance, block_size, capacity, limit, fresh, columns)
+        pairs = restarted_lanczos(A, goal, rows, random)
     _warn_of_residuals(pairs)
     return pairs
+
+
+def least_basis(k: int, block_size: int = 1) -> int:
+    """The vectors without which a search for k pairs is refused: with fewer it restarts without getting anywhere."""
+    return k + 2 * block_size + 1
+
+
+def _held(A: Operator, k: int, block_size: int, vectors: float) -> int:
+    """The basis that so many vectors hold, beside what a step and a restart take."""
+    least = least_basis(k, block_size)
+    if A.size > SMALL and vectors < least + block_size:
+        number = A.size * torch.finfo(A.dtype).bits / 8 / 1e9
+        raise ArgumentError(
+            f"There is memory for {max(vectors, 0):.1f} vectors of {number:.2g} GB beside the products of {A!r}.",
+            f"A search for k={k} with block_size={block_size} keeps {least + block_size} of them.",
+            f"Free {(least + block_size - vectors) * number:.2g} GB, or allow the Risk more memory.",
+            f"Pass basis_size={least} to try all the same.",
+            *(["Ask for fewer eigenpairs."] if k > 1 else []),
+        )
+    return A.size if vectors == math.inf else int(vectors - max(block_size, vectors / 16))
 
 
 def usual_basis(k: int) -> int:
@@ -113,14 +138,16 @@ def subspace_iteration(
     V = gaussian(A, k, source(generator))
     if start is not None:
         rows = _start_rows(A, start)[:k]
-        V[: len(rows)] = rows
+        V[: len(rows)] = rows / norms(rows)[:, None].to(rows)
     with progress.bar("Subspace iteration", total=num_iterations) as bar:
         for _ in range(num_iterations):
             Q = torch.linalg.qr(V.T).Q.T.contiguous()
             V = product(A, Q)
+            check_finite(float(norms(V).max()))
             bar.advance(products=k)
     values, vectors, residuals = rayleigh_ritz(Q, V, "magnitude")
-    return as_eigenpairs(values, vectors, residuals, tolerance * float(values.abs().max()), k * num_iterations)
+    limit = tolerance * float(values.abs().max())
+    return as_eigenpairs(values, vectors, residuals, limit, k * num_iterations, k)
 
 
 def _exact(A: Operator, k: int, which: str, tolerance: float) -> Eigenpairs:
@@ -130,21 +157,21 @@ def _exact(A: Operator, k: int, which: str, tolerance: float) -> Eigenpairs:
     values, vectors = torch.linalg.eigh((D + D.T).double() / 2)
     X = vectors[:, selection(values, which, k)].T.to(D)
     pairs = rayleigh_ritz(X, (D.double() @ X.T.double()).T, which)
-    return as_eigenpairs(*pairs, tolerance * float(values.abs().max()), A.size)
+    return as_eigenpairs(*pairs, tolerance * float(values.abs().max()), A.size, A.size)
 
 
 def _start_rows(A: Operator, start: Float[Tensor, "n ..."] | Eigenpairs) -> Float[Tensor, "s n"]:
-    """A vector, columns or the vectors of Eigenpairs as unit rows."""
+    """A vector, columns or the vectors of Eigenpairs as rows."""
     V = start.vectors if isinstance(start, Eigenpairs) else start
-    rows = (V[:, None] if V.ndim == 1 else V).detach().to(A.device, A.dtype).T
+    rows = (V[:, None] if V.ndim == 1 else V).detach().T
     usable = V.ndim <= 2 and rows.shape[1] == A.size and rows.shape[0] > 0
-    if not usable or not bool((rows.isfinite().all(1) & (norms(rows) > 0)).all()):
+    if not usable or not all(0 < length < math.inf for length in norms(rows).tolist()):
         raise ArgumentError(
             f"A start of shape {tuple(V.shape)} was given for an operator of size {A.size}.",
             "It must be a vector (n,) or columns (n, s), finite and without a zero column.",
             "Leave it out for a random start.",
         )
-    return rows / norms(rows)[:, None].to(rows)
+    return rows
 
 
 def _check_count(A: Operator, k: int) -> None:
@@ -167,13 +194,13 @@ def _check_search(A: Operator, k: int, which: str, block_size: int, capacity: in
         )
     if (
         block_size < 1
-        or capacity < min(A.size, k + 2 * block_size + 1)
+        or capacity < min(A.size, least_basis(k, block_size))
         or max_products < min(A.size, 2 * k + block_size)
     ):
         raise ArgumentError(
             f"block_size={block_size}, basis_size={capacity} and max_products={max_products} were given for k={k}.",
             "The basis holds k vectors, two blocks and one more; k pairs take k products, their certificate k more.",
-            f"Allow basis_size={k + 2 * block_size + 1} and max_products={2 * k + block_size}, or leave them out.",
+            f"Allow basis_size={least_basis(k, block_size)} and max_products={2 * k + block_size}, or leave them out.",
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,9 +14,11 @@ from torch import Tensor
 from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
-from .vectors import norms, product, rounding
+from .probes import gaussian
+from .vectors import norms, room, rounding
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
+VECTORS = 4  # for each probe, its product's argument and result among them
 PATIENCE = 16  # steps between two looks at whether all probes have stopped: each makes a GPU wait
 
 
@@ -33,24 +36,49 @@ def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_b
     tensor([23.7500], dtype=torch.float64)
     """
     _check_steps(A, starts, num_steps, keep_basis)
-    return recursion(A, starts, num_steps, keep_basis=keep_basis)
+    rows = starts.T.to(A.device, A.dtype).clone(memory_format=torch.contiguous_format)
+    return recursion(A, rows, num_steps, keep_basis=keep_basis)
 
 
 def recursion(
     A: Operator,
-    starts: Float[Tensor, "n p"],
+    rows: Float[Tensor, "p n"],
     num_steps: int,
     *,
     keep_basis: bool,
     outside: Float[Tensor, "k n"] | None = None,
 ) -> Tridiagonal:
-    """`lanczos` without its checks of arguments, in the space orthogonal to the rows `outside`."""
-    state = _Recursion.from_starts(A, starts, num_steps, keep_basis, outside)
+    """`lanczos` without its checks of arguments, in the memory of the rows, orthogonal to those `outside`."""
+    state = _Recursion.from_starts(A, rows, num_steps, keep_basis, outside)
     with progress.bar("Lanczos", total=num_steps) as bar:
         while state.count < num_steps and not state.over():
             state.step(A)
-            bar.advance(products=state.count * starts.shape[1])
+            bar.advance(products=state.count * len(rows))
     return state.result()
+
+
+def random_recursions(
+    A: Operator,
+    num_probes: int,
+    num_steps: int,
+    generator: torch.Generator,
+    *,
+    outside: Float[Tensor, "k n"] | None = None,
+) -> Tridiagonal:
+    """`recursion` from normal probes, as many in step as there is room for, four vectors each, and one at least.
+
+    A space that is exhausted is given a basis where there is room, for its last steps are right only in an orthogonal
+    one; without, an eigenvalue may stand there several times, with the right weight in all.
+    """
+    spare, runs = room(A), []
+    most = int(min(num_probes, max(1, spare / VECTORS)))
+    exhausted = num_steps >= A.size - (0 if outside is None else len(outside))
+    for first in range(0, num_probes, most):
+        count = min(most, num_probes - first)
+        keep_basis = exhausted and count * (num_steps + VECTORS) <= spare
+        rows = gaussian(A, count, generator)
+        runs.append(recursion(A, rows, num_steps, keep_basis=keep_basis, outside=outside))
+    return _joined(runs)
 
 
 @dataclass(frozen=True)
@@ -111,10 +139,27 @@ class Tridiagonal:
         weights = S[:, 0] ** 2
         return nodes, weights / weights.sum(1, keepdim=True)
 
+    def padded(self, num_steps: int) -> Tridiagonal:
+        """The same after more steps, which change nothing where every space was invariant; without a basis."""
+        if (more := num_steps - self.diagonal.shape[1]) == 0:
+            return replace(self, basis=None)
+        off = torch.cat([self.off_diagonal, self.residual[:, None]], dim=1)
+        zeros = torch.zeros(len(off), more, dtype=torch.float64)
+        diagonal = torch.cat([self.diagonal, self.diagonal[:, :1] + zeros], dim=1)
+        return Tridiagonal(diagonal, torch.cat([off, zeros[:, 1:]], dim=1), zeros[:, 0])
+
+
+def _joined(runs: list[Tridiagonal]) -> Tridiagonal:
+    """The decompositions of several runs as those of one, which lasts as long as the longest."""
+    longest = max(run.diagonal.shape[1] for run in runs)
+    runs = [run.padded(longest) for run in runs]
+    names = ("diagonal", "off_diagonal", "residual")
+    return Tridiagonal(*(torch.cat([getattr(run, name) for run in runs]) for name in names))
+
 
 @dataclass
 class _Recursion:
-    """The whole state of p recursions: three vectors a probe, or all of them, and their coefficients."""
+    """The whole state of p recursions: two vectors a probe, or all of them, and their coefficients."""
 
     previous: Float[Tensor, "p n"]
     current: Float[Tensor, "p n"]
@@ -127,33 +172,33 @@ class _Recursion:
 
     @classmethod
     def from_starts(
-        cls, A: Operator, starts: Tensor, num_steps: int, keep_basis: bool, outside: Tensor | None = None
+        cls, A: Operator, rows: Tensor, num_steps: int, keep_basis: bool, outside: Tensor | None = None
     ) -> _Recursion:
-        """Recursions about to make their first step."""
-        rows = _complement(starts.T.to(A.device, A.dtype), outside)
-        current = (rows / norms(rows)[:, None].to(rows)).contiguous()
+        """Recursions about to make their first step, the first of their vectors in the memory of the rows."""
+        _leave(rows, outside)
+        rows /= norms(rows)[:, None].to(rows)
         alpha = torch.zeros(num_steps, len(rows), dtype=torch.float64, device=A.device)
         basis = torch.zeros(len(rows), num_steps, A.size, dtype=A.dtype, device=A.device) if keep_basis else None
-        return cls(torch.zeros_like(current), current, alpha, alpha.clone(), torch.zeros_like(alpha[0]), basis, outside)
+        return cls(torch.zeros_like(rows), rows, alpha, alpha.clone(), torch.zeros_like(alpha[0]), basis, outside)
 
     def step(self, A: Operator) -> None:
         """One product for every probe. A probe whose space is invariant has q = 0 from then on."""
-        j, q = self.count, self.current
+        j, q, w = self.count, self.current, self.previous  # w is made in the memory of what it replaces
         if self.basis is not None:
             self.basis[:, j] = q
-        w = product(A, q)
-        self.scale = torch.maximum(self.scale, norms(w))
-        if j:
-            w = w - self.beta[j - 1, :, None].to(w) * self.previous
-        self.alpha[j] = torch.linalg.vecdot(q, w).double()
-        w = w - self.alpha[j, :, None].to(w) * q  # not in place: a product may be its own argument
-        w = _complement(w, self.outside)  # here, not in A: the recursion itself would amplify what rounding lets in
+        Aq = (A @ q.T).T  # not in place: a product may be its own argument
+        self.scale = torch.maximum(self.scale, norms(Aq))
+        w.mul_(-self.beta[j - 1, :, None].to(w)).add_(Aq)
+        del Aq
+        self.alpha[j] = torch.linalg.vecdot(q, w).double()  # its sum is pairwise: a plain one lets noise in
+        w.addcmul_(self.alpha[j, :, None].to(w), q, value=-1)
+        _leave(w, self.outside)  # here, not in A: the recursion itself would amplify what rounding lets in
         if self.basis is not None:
-            w = _remainder(w, self.basis[:, : j + 1])
+            _leave_own(w, self.basis[:, : j + 1])
         length = norms(w)
         self.beta[j] = torch.where(length > rounding(A) * self.scale, length, 0.0)
-        factor = torch.where(self.beta[j] > 0, 1 / length, 0.0)
-        self.previous, self.current, self.count = q, w * factor[:, None].to(w), j + 1
+        w.mul_(torch.where(self.beta[j] > 0, 1 / length, 0.0)[:, None].to(w))
+        self.previous, self.current, self.count = q, w, j + 1
 
     def over(self) -> bool:
         """Whether every space is invariant; looked at now and then where looking makes the device wait."""
@@ -171,20 +216,18 @@ class _Recursion:
         return Tridiagonal(torch.where(live, alpha, alpha[:, :1]), beta[:, :-1], beta[:, -1], basis)
 
 
-def _complement(rows: Float[Tensor, "p n"], outside: Float[Tensor, "k n"] | None) -> Float[Tensor, "p n"]:
-    """The rows without their components along orthonormal ones, to rounding."""
+def _leave(rows: Float[Tensor, "p n"], outside: Float[Tensor, "k n"] | None) -> None:
+    """Take from the rows their components along orthonormal ones, to rounding."""
     if outside is not None:
         for _ in range(2):
-            rows = rows - (rows @ outside.T) @ outside
-    return rows
+            rows.addmm_(rows @ outside.T, outside, alpha=-1)
 
 
-def _remainder(w: Float[Tensor, "p n"], Q: Float[Tensor, "p j n"]) -> Float[Tensor, "p n"]:
-    """w without its components along each probe's basis; twice is enough (Parlett 1998, Sec. 6.9)."""
+def _leave_own(w: Float[Tensor, "p n"], Q: Float[Tensor, "p j n"]) -> None:
+    """Take from w its components along each probe's basis; twice is enough (Parlett 1998, Sec. 6.9)."""
     for _ in range(2):
         components = torch.bmm(Q, w[:, :, None])
-        w = torch.baddbmm(w[:, None], components.transpose(1, 2), Q, alpha=-1)[:, 0]
-    return w
+        w[:, None].baddbmm_(components.transpose(1, 2), Q, alpha=-1)
 
 
 def _tridiagonal_eigh(diagonal: np.ndarray, off_diagonal: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -213,7 +256,7 @@ def _check_steps(A: Operator, starts: Tensor, num_steps: int, keep_basis: bool) 
             f"Ask for 1 to {A.size}.",
         )
     usable = starts.ndim == 2 and starts.shape[0] == A.size and starts.shape[1] > 0
-    if not usable or not bool((starts.isfinite().all(0) & (starts != 0).any(0)).all()):
+    if not usable or not all(0 < length < math.inf for length in norms(starts.T).tolist()):
         raise ArgumentError(
             f"Start vectors of shape {tuple(starts.shape)} were given for an operator of size {A.size}.",
             "They are columns (n, p), finite and not zero.",

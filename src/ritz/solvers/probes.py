@@ -13,9 +13,10 @@ from .. import progress
 from ..errors import ArgumentError, check_finite
 from ..operators import Operator
 from ..spectrum import Estimate
-from .vectors import product
+from .vectors import room
 
 BLOCK = 8  # probes multiplied at a time
+DRAW = 2**24  # random numbers drawn at a time; a multiple of 16, which PyTorch draws together
 
 
 def source(generator: torch.Generator | None) -> torch.Generator:
@@ -32,15 +33,29 @@ def source(generator: torch.Generator | None) -> torch.Generator:
 
 
 def gaussian(A: Operator, count: int, generator: torch.Generator) -> Float[Tensor, "count n"]:
-    """Independent normal rows in the operator's precision and place; a CPU generator serves every device."""
-    rows = torch.randn(count, A.size, generator=generator, dtype=A.dtype, device=generator.device)
-    return rows.to(A.device)
+    """Independent normal rows in the operator's precision and place; a CPU generator serves every device.
+
+    Each row is drawn on its own, so that its numbers do not depend on how many are drawn together.
+    """
+    rows = torch.empty(count, A.size, dtype=A.dtype, device=A.device)
+    for row in rows:
+        _fill(row, generator, A.dtype, lambda piece: piece.normal_(generator=generator))
+    return rows
 
 
 def signs(A: Operator, count: int, generator: torch.Generator) -> Float[Tensor, "count n"]:
     """Independent random signs in rows."""
-    bits = torch.randint(0, 2, (count, A.size), generator=generator, dtype=torch.int8, device=generator.device)
-    return (2 * bits - 1).to(A.device, A.dtype)
+    rows = torch.empty(count, A.size, dtype=A.dtype, device=A.device)
+    for row in rows:
+        _fill(row, generator, torch.int8, lambda piece: piece.random_(0, 2, generator=generator))
+    return rows.mul_(2).sub_(1)
+
+
+def _fill(row: Tensor, generator: torch.Generator, dtype: torch.dtype, draw: Callable[[Tensor], Tensor]) -> None:
+    """Draw a row where the generator lives, DRAW numbers at a time: no second row is ever held."""
+    for piece in row.split(DRAW):
+        here = piece.dtype == dtype and piece.device == generator.device
+        draw(piece) if here else piece.copy_(draw(torch.empty(len(piece), dtype=dtype, device=generator.device)))
 
 
 def quadratic_forms(
@@ -48,10 +63,11 @@ def quadratic_forms(
 ) -> list[Float[Tensor, " count"]]:
     """Each form of (z, A z), for `count` vectors z of random signs."""
     blocks: list[list[Tensor]] = [[] for _ in forms]
+    most = int(min(BLOCK, max(1, room(A) / 4)))
     with progress.bar("Probes", total=count) as bar:
-        for first in range(0, count, BLOCK):
-            Z = signs(A, min(BLOCK, count - first), generator)
-            AZ = product(A, Z)
+        for first in range(0, count, most):
+            Z = signs(A, min(most, count - first), generator)
+            AZ = (A @ Z.T).T
             for values, form in zip(blocks, forms, strict=True):
                 values.append(form(Z, AZ))
             bar.advance(len(Z))

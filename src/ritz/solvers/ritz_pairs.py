@@ -41,6 +41,10 @@ def rayleigh_ritz(X: Float[Tensor, "k n"], AX: Float[Tensor, "k n"], which: str)
     return values, vectors, norms(S.T.to(AX) @ AX - values[:, None].to(AX) * vectors.to(AX))
 
 
-def as_eigenpairs(values: Tensor, vectors: Tensor, residuals: Tensor, limit: float, num_products: int) -> Eigenpairs:
+def as_eigenpairs(
+    values: Tensor, vectors: Tensor, residuals: Tensor, limit: float, num_products: int, basis_size: int
+) -> Eigenpairs:
     """Pairs whose vectors lie in rows, with those below the limit marked as converged."""
-    return Eigenpairs(values.to(vectors), vectors.T, residuals.to(vectors), residuals <= limit, num_products)
+    return Eigenpairs(
+        values.to(vectors), vectors.T, residuals.to(vectors), residuals <= limit, num_products, basis_size
+    )

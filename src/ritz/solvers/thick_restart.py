@@ -20,12 +20,13 @@ from ..operators import Operator
 from ..spectrum import Eigenpairs
 from .basis import Basis
 from .probes import gaussian
-from .ritz_pairs import as_eigenpairs, ranking, rayleigh_ritz, selection
-from .vectors import norms, orthonormal, product, rounding
+from .ritz_pairs import as_eigenpairs, ranking, selection
+from .vectors import inner, mix, norms, orthonormalize, product, rounding
 
 NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start: without it a new eigenvector could never be seen
 SAFETY = 0.9  # of the tolerance, left to the rounding between an estimated residual and the fresh one
 ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
+SPARE = 8  # Ritz vectors kept at a certificate, beside twice the requested ones, for a search that has to go on
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Goal:
     capacity: int
     max_products: int
     fresh_products: int
+    columns: int  # multiplied at a time for the certificate
 
     def out_of_products(self, spent: int) -> bool:
         """Whether another step would leave too few products for the certificate."""
@@ -49,7 +51,7 @@ def restarted_lanczos(
     A: Operator, goal: Goal, start: Float[Tensor, "s n"] | None, generator: torch.Generator
 ) -> Eigenpairs:
     """Step, assess and restart until the requested pairs are certified or the products are spent."""
-    search = _Search.from_start(A, start, generator, goal.block_size)
+    search = _Search.from_start(A, goal, start, generator)
     with progress.bar("Eigenpairs") as bar:
         while True:
             if search.basis.count + search.block_size > goal.capacity and search.explored:
@@ -105,15 +107,15 @@ class _Search:
         return float(self.B.norm()) <= max(1e-3 * aim, min(10 * rounding(A), 0.3 * aim)) * self.scale
 
     @classmethod
-    def from_start(cls, A: Operator, start: Tensor | None, generator: torch.Generator, block_size: int) -> _Search:
+    def from_start(cls, A: Operator, goal: Goal, start: Tensor | None, generator: torch.Generator) -> _Search:
         """A search whose pending block is random, or the warm start with a share of it random."""
-        search = cls(Basis(A), generator, block_size)
-        block = gaussian(A, block_size, generator)
+        b = goal.block_size
+        search, block = cls(Basis(A, goal.k, goal.capacity), generator, b), gaussian(A, b, generator)
         block /= norms(block)[:, None].to(block)
         if start is not None:
-            mixture = torch.stack([start[i::block_size].sum(0) for i in range(min(block_size, len(start)))])
-            mixture /= norms(mixture).clamp(min=1e-6)[:, None].to(mixture)  # opposite vectors cancel: a cold start then
-            block[: len(mixture)] = mixture + (NOVELTY if block_size == 1 else BLOCK_NOVELTY) * block[: len(mixture)]
+            for i, row in enumerate(block[: len(start)]):
+                row *= NOVELTY if b == 1 else BLOCK_NOVELTY
+                row += _mixture(start[i::b], row)
         search._extend(A, block)
         return search
 
@@ -125,7 +127,7 @@ class _Search:
         largest = float(norms(W).max())
         check_finite(largest)
         self.scale = max(self.scale, largest)
-        W, C = self.basis.remainder(W, near=2 * self.block_size if self.tridiagonal else None)
+        C = self.basis.orthogonalize(W, near=2 * self.block_size if self.tridiagonal else None)
         self.tridiagonal = True
         H = torch.zeros(self.basis.count, self.basis.count, dtype=torch.float64)
         H[: self.explored, : self.explored] = self.H
@@ -151,6 +153,20 @@ class _Search:
         self.basis.rotate(S[:, best])
         self.H, self.locked = torch.diag(values[best]), int((best < self.locked).sum())
         self.tridiagonal = False
+
+    def condense(self, goal: Goal) -> tuple[Float[Tensor, " j"], Float[Tensor, "b k"]]:
+        """Make the rows Ritz vectors of all that was explored, the requested ones first, and drop the worst.
+
+        The Ritz values kept, and B' of the requested ones: A X = XΘ + P B'.
+        """
+        values, S = torch.linalg.eigh(self.H)  # with what couples locked rows to others, however small
+        order = torch.cat([selection(values, goal.which, goal.k), ranking(values, goal.which)[goal.k :]])
+        order = order[: 2 * goal.k + SPARE]
+        coupling = self.B @ S[len(S) - self.B.shape[1] :, order[: goal.k]]
+        self.basis.rotate(S[:, order])
+        self.H, self.tridiagonal = torch.diag(values[order]), False
+        self.suspect, self.locked = self.suspect or self.locked > 0, 0
+        return values[order], coupling
 
     def follow(self, assessment: _Assessment, A: Operator, goal: Goal) -> None:
         """Go where the assessment points: outside the space where that is exhausted, or away from suspect values."""
@@ -181,7 +197,7 @@ class _Search:
         self.B, first = torch.zeros(room, len(W), dtype=torch.float64), self.basis.count
         for i, row in enumerate(W):
             if i:
-                row, C = self._against(first, row)
+                C = self.basis.orthogonalize(row[None], since=first)[0]
                 self.B[: len(C), i] = C
             length = float(norms(row[None]))
             independent = length > rounding(A) * self.scale
@@ -189,24 +205,23 @@ class _Search:
                 continue
             if independent:
                 self.B[self.basis.count - first, i] = length
-            self.basis.append(row / length if independent else self._fresh(A))
+            self.basis.append(row.div_(length) if independent else self._fresh(A))
         while self.basis.count - first < room:
             self.basis.append(self._fresh(A))
-
-    def _against(self, first: int, row: Tensor) -> tuple[Tensor, Tensor]:
-        new = self.basis.last(self.basis.count - first)
-        total = torch.zeros(len(new), dtype=torch.float64, device=row.device)
-        for _ in range(2):
-            C = new @ row
-            row, total = row - C @ new, total + C
-        return row, total.cpu()
 
     def _fresh(self, A: Operator) -> Float[Tensor, " n"]:
         """A random unit vector orthogonal to the basis."""
         row = gaussian(A, 1, self.generator)
-        for _ in range(2 if self.basis.count else 0):
-            row, _ = self.basis.remainder(row / norms(row)[:, None].to(row))
-        return (row / norms(row)[:, None].to(row))[0]
+        self.basis.orthogonalize(row)
+        return row.div_(norms(row)[:, None].to(row))[0]
+
+
+def _mixture(rows: Float[Tensor, "s n"], like: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """The direction of the sum of the rows, each at length one."""
+    total = torch.zeros_like(like)
+    for row in rows:
+        total.add_(row.to(like), alpha=1 / float(norms(row[None])))
+    return total.div_(max(float(norms(total[None])), 1e-6))  # opposite vectors cancel: a cold start then
 
 
 def _assessment(A: Operator, search: _Search, goal: Goal) -> _Assessment:
@@ -247,30 +262,44 @@ def _may_hide_copies(values: Tensor, which: str, equal: float) -> bool:
 
 
 def _certificate(A: Operator, search: _Search, goal: Goal) -> Eigenpairs:
-    """The requested pairs, with residuals that fresh products vouch for."""
-    values, S, _ = search.ritz()
-    limit = goal.tolerance * float(values.abs().max())
-    order = selection(values, goal.which, goal.k)
-    X = orthonormal(search.basis.combination(S[:, order]))
+    """The requested pairs, with residuals that fresh products vouch for; they stand first in the basis from now on."""
+    values, coupling = search.condense(goal)
+    limit, X = goal.tolerance * float(values.abs().max()), search.basis.first()
     if goal.fresh_products < goal.k:
-        pairs = values[order].to(X.device), X, _enlarged_residuals(A, search, goal, X)
+        values = values[: goal.k]
+        residuals = coupling.norm(dim=0) + _recursion_error(A, search, goal, values, coupling)
     else:
-        pairs = rayleigh_ritz(X, product(A, X), goal.which)
+        orthonormalize(X)
+        parts = [_residuals(A, columns) for columns in X.split(goal.columns)]
+        values, residuals = (torch.cat(numbers) for numbers in zip(*parts, strict=True))
+        order = selection(values, goal.which, goal.k)
+        if not torch.equal(order, torch.arange(goal.k)):  # fresh products may order near ties anew
+            mix(X, torch.eye(goal.k, dtype=torch.float64)[:, order])
+            values, residuals = values[order], residuals[order]
     search.num_products += goal.fresh_products
     search.certificates += 1
-    return as_eigenpairs(*pairs, limit, search.num_products)
+    pairs = values.to(X.device), X, residuals.to(X.device)
+    return as_eigenpairs(*pairs, limit, search.num_products, search.basis.allocated)
 
 
-def _enlarged_residuals(A: Operator, search: _Search, goal: Goal, X: Float[Tensor, "k n"]) -> Float[Tensor, " k"]:
-    """‖rᵢ‖ + ‖D‖ for the recursion's residuals R = PB and D = A X - XΘ - R, whose norm is E‖Dω‖² over normal ω."""
-    values, S, residuals = search.ritz()
-    order = selection(values, goal.which, goal.k)
-    shape, generator = (goal.fresh_products, goal.k), search.generator
-    omega = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu()
-    rest = omega @ (search.B @ S[len(S) - search.B.shape[1] :, order]).T
-    D = product(A, omega.to(X) @ X) - (omega * values[order]).to(X) @ X
-    D -= rest.to(X) @ search.basis.last(search.B.shape[0])
-    return residuals[order].to(X.device) + norms(D).square().mean().sqrt()
+def _residuals(A: Operator, X: Float[Tensor, "c n"]) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"]]:
+    """λ = xᵀAx of each unit row x and ‖A x - λ x‖, from fresh products."""
+    R = product(A, X)
+    values = inner(X, R).diagonal()
+    return values, norms(R.addcmul_(X, values[:, None].to(X), value=-1)).cpu()
+
+
+def _recursion_error(
+    A: Operator, search: _Search, goal: Goal, values: Float[Tensor, " k"], coupling: Float[Tensor, "b k"]
+) -> float:
+    """‖D‖ for D = A X - XΘ - P B, the error of the recursion's residuals, as the root of E‖Dω‖² over normal ω."""
+    X, P, generator = search.basis.first(), search.basis.last(len(coupling)), search.generator
+    shape, squares = (goal.fresh_products, goal.k), []
+    for omega in torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu():
+        d = product(A, omega.to(X)[None] @ X)
+        d.addmm_((omega * values).to(X)[None], X, alpha=-1).addmm_((coupling @ omega).to(X)[None], P, alpha=-1)
+        squares.append(float(norms(d)) ** 2)
+    return math.sqrt(sum(squares) / len(squares))
 
 
 def _warn_of_missing_copies(pairs: Eigenpairs) -> None:

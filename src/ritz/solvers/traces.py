@@ -15,8 +15,9 @@ from ..errors import ConvergenceWarning, check_finite, check_positive, check_who
 from ..operators import Operator
 from ..spectrum import Estimate
 from .probes import BLOCK, gaussian, mean_of, quadratic_forms, source
-from .vectors import inner, norms, product
+from .vectors import inner, norms, product, room
 
+KEPT = 6  # vectors that XTrace takes for each of its probes, of which there are half as many as products
 GROUPS = 32  # of probes left out in turn: enough for an error good to an eighth
 DEFAULT_TOLERANCE = 0.01
 DEFAULT_PRODUCTS = 256  # where a tolerance alone is given: XTrace keeps one vector for each product
@@ -33,7 +34,8 @@ def trace(
 
     Stops when the standard error is below `tolerance` relative, or when `num_products` are made, whichever comes
     first; 1 % within 256 products if neither is given. As many products as n give the exact trace. The error is
-    the Monte Carlo error. Epperly, Tropp and Webber (2024), with their normalisation.
+    the Monte Carlo error. Where there is no room for six vectors a probe, it is `hutchinson` with all the products,
+    which keeps nothing. Epperly, Tropp and Webber (2024), with their normalisation.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> estimate = ritz.trace(A, num_products=40)
@@ -46,8 +48,10 @@ def trace(
     check_whole(num_products=num_products)
     generator = source(generator)
     budget = num_products or DEFAULT_PRODUCTS
-    if budget >= A.size or budget < 2:
-        return _exact_trace(A) if budget >= A.size else hutchinson(A, num_products=budget, generator=generator)
+    if budget >= A.size:
+        return _exact_trace(A)
+    if budget < 2 or KEPT * (budget // 2) > room(A):
+        return hutchinson(A, num_products=budget, generator=generator)
     goal = 0.0 if tolerance is None and num_products else tolerance or DEFAULT_TOLERANCE
     sketch, target = _Sketch.empty(A), min(BLOCK, budget // 2) if goal else budget // 2
     with progress.bar("Trace", total=budget) as bar:

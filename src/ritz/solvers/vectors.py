@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..operators import Operator
 
-PIECE = 2**20  # coordinates turned to float64 at a time: 8 MB for each vector
+PIECE = 2**24  # numbers of several rows turned to float64, or mixed, at a time: 128 MB
+PIECES = 32  # into which several rows are cut at least, so that a copy of each is small beside them
+NARROW = 2**10  # coordinates below which a piece is not worth its calls
+
+
+def room(A: Operator) -> float:
+    """The vectors that may be kept beside those of a product; infinitely many where no limit is known."""
+    return math.inf if A.room is None else A.room() / (A.size * torch.finfo(A.dtype).bits / 8)
+
+
+def spans(size: int, num_rows: int) -> Iterator[slice]:
+    """Coordinates taken together: a copy of r rows takes r/32 vectors, 1/8 where that is more, and PIECE at most."""
+    width = max(1, min(PIECE // num_rows, max(NARROW, size // min(PIECES, 8 * num_rows) + 1)))
+    return (slice(first, min(first + width, size)) for first in range(0, size, width))
 
 
 def product(A: Operator, rows: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
-    """(A Vᵀ)ᵀ for vectors in rows."""
-    return (A @ rows.T).T.contiguous()
+    """(A Vᵀ)ᵀ for vectors in rows, as a copy of its own: a product may be its own argument, or be kept elsewhere."""
+    return (A @ rows.T).T.clone(memory_format=torch.contiguous_format)
 
 
 def norms(rows: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
     """The Euclidean norm of each row, in float64: neither 1e-30 nor 1e+30 is lost in float32 squares."""
+    parts = [_norms(rows[:, span]) for span in spans(rows.shape[1], len(rows))]
+    return parts[0] if len(parts) == 1 else _norms(torch.stack(parts, dim=1))
+
+
+def _norms(rows: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
     return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
 
 
 def inner(X: Float[Tensor, "a n"], Y: Float[Tensor, "b n"]) -> Float[Tensor, "a b"]:
     """X Yᵀ summed in float64, on the CPU."""
-    pieces = zip(X.split(PIECE, dim=1), Y.split(PIECE, dim=1), strict=True)
+    pieces = ((X[:, span], Y[:, span]) for span in spans(X.shape[1], 2 * (len(X) + len(Y))))
     return torch.stack([x.double() @ y.double().T for x, y in pieces]).sum(0).cpu()
 
 
-def orthonormal(X: Float[Tensor, "k n"]) -> Float[Tensor, "k n"]:
-    """Rows that are orthonormal but for rounding, made so to working precision: L⁻¹X with XXᵀ = LLᵀ."""
-    L = torch.linalg.cholesky(inner(X, X))
-    return torch.linalg.inv(L).to(X) @ X
+def mix(X: Float[Tensor, "k n"], S: Float[Tensor, "k k"]) -> None:
+    """Replace the rows by Sᵀ X, a piece of coordinates at a time."""
+    S = S.to(X)
+    for span in spans(X.shape[1], len(X)):
+        X[:, span] = S.T @ X[:, span]
+
+
+def orthonormalize(X: Float[Tensor, "k n"]) -> None:
+    """Make rows that are orthonormal but for rounding so to working precision: L⁻¹X with XXᵀ = LLᵀ."""
+    mix(X, torch.linalg.inv(torch.linalg.cholesky(inner(X, X))).T)
 
 
 def rounding(A: Operator) -> float:
