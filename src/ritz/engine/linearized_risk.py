@@ -24,6 +24,7 @@ from .pieces import norm, quiet, random_row
 Result = TypeVar("Result")
 FORTH, BACK = "forth", "back"  # directions of maps
 SEARCH_AFTER = 300  # products: then cuDNN's search for its fastest convolution, which takes as long, is likely to pay
+JOINED = 4  # times what several columns may take: joined batches gain for longer
 TRIAL_EXAMPLES = 16  # on which paths are compared, where examples are independent
 HEADROOM = 2.0  # what a pass takes, in units of what its graph keeps
 
@@ -132,7 +133,7 @@ class LinearizedRisk:
         if not self.risk.separable or self._trial is None:
             return given
         each = max(self._trial.example_bytes, 1.0)
-        busy = int(BUSY_BYTES[self.risk.device.type] / each)
+        busy = int(JOINED * BUSY_BYTES[self.risk.device.type] / each)
         joined = max(1, int(min(busy, self.risk.budget.total / 8 / each) // given)) * given
         fitting = int(free_memory(self.risk.device) / HEADROOM / each)
         return max(1, min(joined, fitting, self._most or joined))
