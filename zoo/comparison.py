@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import ritz
+from ritz.errors import PrecisionWarning
 
 from .network import Network
 from .oracle import ORACLES, Float32, InDouble, Truth, slope_error
@@ -87,7 +88,7 @@ def _by_ritz(model: nn.Module, V: Tensor, result: Result) -> dict[str, list[Tens
             products[name] = [torch.stack([A @ v for v in V.T], dim=1), A @ V]
             result.paths[name] = A.info.path
     result.seconds = time.perf_counter() - start
-    result.said = any("float32" in str(warning.message) for warning in seen)
+    result.said = any(issubclass(warning.category, PrecisionWarning) for warning in seen)
     result.changes = before.differences()
     return products
 

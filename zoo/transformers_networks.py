@@ -11,6 +11,8 @@ from torch import nn
 
 from .network import Network, Pairs, images, sentences, vectors
 
+transformers.logging.set_verbosity_error()  # it says at every network what faster kernels there are
+
 WORDS = 40
 _IDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _NARROW = {"vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, **_IDS}
