@@ -10,18 +10,20 @@ from rich.table import Table
 from .comparison import Result
 
 PAGE = Path(__file__).parents[1] / "docs" / "zoo.md"
-COLUMNS = ("library", "network", "n", "path", "gradient", "H", "G", "E", "float32", "model", "seconds")
+COLUMNS = ("library", "network", "n", "oracle", "path", "gradient", "H", "G", "E", "float32", "model", "seconds")
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "peft")
 
 HEAD = """# The zoo: networks that others wrote
 
-`make zoo` builds every network below as its library does, with random weights and at a reduced size, in evaluation
-mode and in float64, hands it to ritz with two batches, and compares the gradient and products with H, G and E with an
-oracle that uses PyTorch alone (`zoo/oracle.py`): a double backward, to 1e-10, or, where PyTorch has no second
-derivative or a wrong one, central differences, to 1e-6. The oracle is checked, too: H = G + E, and the gradient is the
-slope of the risk. `python -m zoo --write` writes this page.
+`make zoo` builds every network below as its library does, at a reduced size and with random weights, none of them zero,
+in evaluation mode and in float64, and hands it to ritz with two batches. The gradient and products with H, G and E are
+compared with an oracle that uses PyTorch alone (`zoo/oracle.py`): a double backward, to 1e-10, or, where PyTorch has no
+second derivative or a wrong one, central differences, to 1e-6. The oracle is checked, too: H = G + E, and the gradient
+is the slope of the risk (but for DoRA, which takes a norm for a constant on purpose). `python -m zoo --write` writes
+this page.
 
-- **path**: *rules* where all three operators took ritz's efficient rules, *plain* where PyTorch's own derivatives.
+- **path**: *rules* where all three operators took ritz's efficient rules; *plain*, by PyTorch's own derivatives, with
+  activation checkpointing: what is computed anew in a backward pass does not see the rules.
 - **gradient, H, G, E**: relative errors; for matrices, of two products made one by one and together, the larger.
 - **float32**: some models compute norms or attention in float32 whatever their parameters are in. How much of the
   curvature that blurs, as the oracle measures it with and without; errors may be ten times that, and ritz must warn.
@@ -34,10 +36,12 @@ def row(result: Result) -> list[str]:
     """One network as cells of text."""
     errors = [f"{result.errors[name]:.0e}" if name in result.errors else "-" for name in ("gradient", "H", "G", "E")]
     path = _paths(result)
-    float32 = "" if result.float32 is None else f"{result.float32:.0e}" + ("" if result.said else ", not said")
+    float32 = "none, but said" if result.said else ""
+    if result.float32 is not None:
+        float32 = f"{result.float32:.0e}" + ("" if result.said else ", not said")
     model = "changed" if result.changes else "untouched"
     return [
-        *(result.library, result.network.name, f"{result.size:,}", path),
+        *(result.library, result.network.name, f"{result.size:,}", result.network.oracle, path),
         *errors,
         *(float32, model, f"{result.seconds:.1f}"),
     ]
@@ -54,7 +58,7 @@ def table(results: list[Result]) -> Table:
     """All networks for a terminal; what does not pass in red."""
     grid = Table(title="Errors are relative, against an oracle in float64")
     for name in COLUMNS:
-        grid.add_column(name, justify="left" if name in ("library", "network", "path", "model") else "right")
+        grid.add_column(name, justify="left" if name in ("library", "network", "oracle", "path", "model") else "right")
     for result in results:
         grid.add_row(*row(result), style="red" if result.complaints else "")
     return grid
