@@ -13,9 +13,7 @@ from .agreement import distance, tolerance
 from .curvatures import Map
 
 MAX_COLUMNS = 16  # beyond that, a batched product gains nothing and costs memory
-BUSY_BYTES = defaultdict(
-    lambda: 2.0**30, cpu=2.0**23
-)  # of a graph: where one pass has so much to do, several gain nothing
+BUSY_BYTES = defaultdict(lambda: 2.0**28, cpu=2.0**21)  # of graphs: where so much is to do, more gain nothing
 
 
 def columns_for(device: torch.device, graph_bytes: float) -> int:
