@@ -115,7 +115,7 @@ def test_scaled_operators_have_scaled_eigenvalues_at_the_same_cost(scale, dtype)
 
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
 def test_an_infinite_matrix_is_no_operator(bad):
-    with pytest.raises(NumericalError, match="infinite or NaN"):
+    with pytest.raises(ArgumentError, match="infinite or NaN"):
         Operator.from_matrix(torch.diag(torch.tensor([1.0, bad])))
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..operators import Operator
-from .vectors import spans
+from .vectors import components, spans, subtract
 
 ROWS = 16  # vectors allocated at a time: a large GPU basis grows as far as it is needed
 
@@ -56,10 +56,10 @@ class Basis:
         total = torch.zeros(len(W), self.count, dtype=torch.float64, device=W.device)
         for first in (since if near is None else max(0, self.count - near), since):
             pieces = self._rows(first, self.count)
-            components = [W @ piece.T for piece in pieces]
-            for C, piece in zip(components, pieces, strict=True):
-                W.addmm_(C, piece, alpha=-1)
-            total[:, first:] += torch.cat([total[:, :0].to(W), *components], dim=1)
+            along = [components(W, piece) for piece in pieces]
+            for C, piece in zip(along, pieces, strict=True):
+                subtract(W, C, piece)
+            total[:, first:] += torch.cat([total[:, :0].to(W), *along], dim=1)
         return total[:, since:].cpu()
 
     def cut(self, count: int) -> None:

@@ -21,7 +21,7 @@ from ..spectrum import Eigenpairs
 from .basis import Basis
 from .probes import gaussian
 from .ritz_pairs import as_eigenpairs, ranking, selection
-from .vectors import inner, mix, norms, orthonormalize, product, rounding
+from .vectors import inner, mix, norms, orthonormalize, product, rounding, subtract
 
 NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start: without it a new eigenvector could never be seen
 SAFETY = 0.9  # of the tolerance, left to the rounding between an estimated residual and the fresh one
@@ -296,8 +296,11 @@ def _recursion_error(
     X, P, generator = search.basis.first(), search.basis.last(len(coupling)), search.generator
     shape, squares = (goal.fresh_products, goal.k), []
     for omega in torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu():
-        d = product(A, omega.to(X)[None] @ X)
-        d.addmm_((omega * values).to(X)[None], X, alpha=-1).addmm_((coupling @ omega).to(X)[None], P, alpha=-1)
+        combination = torch.zeros_like(X[:1])
+        subtract(combination, -omega.to(X)[None], X)
+        d = product(A, combination)
+        subtract(d, (omega * values).to(X)[None], X)
+        subtract(d, (coupling @ omega).to(X)[None], P)
         squares.append(float(norms(d)) ** 2)
     return math.sqrt(sum(squares) / len(squares))
 

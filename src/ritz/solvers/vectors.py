@@ -13,6 +13,7 @@ from ..operators import Operator
 
 PIECE = 2**24  # numbers of several rows turned to float64, or mixed, at a time: 128 MB
 PIECES = 32  # into which several rows are cut at least, so that a copy of each is small beside them
+INDEXED = 2**31  # numbers of one matrix that every kernel can count
 NARROW = 2**10  # coordinates below which a piece is not worth its calls
 
 
@@ -52,12 +53,34 @@ def mix(X: Float[Tensor, "k n"], S: Float[Tensor, "k k"]) -> None:
     """Replace the rows by Sᵀ X, a piece of coordinates at a time."""
     S = S.to(X)
     for span in spans(X.shape[1], len(X)):
-        X[:, span] = S.T @ X[:, span]
+        part = X[:, span] if X.numel() < INDEXED else X[:, span].contiguous()
+        X[:, span] = S.T @ part
 
 
 def orthonormalize(X: Float[Tensor, "k n"]) -> None:
     """Make rows that are orthonormal but for rounding so to working precision: L⁻¹X with XXᵀ = LLᵀ."""
     mix(X, torch.linalg.inv(torch.linalg.cholesky(inner(X, X))).T)
+
+
+def components(W: Float[Tensor, "b n"], Q: Float[Tensor, "k n"]) -> Float[Tensor, "b k"]:
+    """W Qᵀ; vector by vector where a matrix has more numbers than the kernels of a GPU can count."""
+    if Q.numel() < INDEXED:
+        return W @ Q.T
+    return torch.stack([torch.stack([_dot(w, q) for q in Q]) for w in W])
+
+
+def subtract(W: Float[Tensor, "b n"], C: Float[Tensor, "b k"], Q: Float[Tensor, "k n"]) -> None:
+    """W -= C Q, in place; vector by vector as in `components`."""
+    if Q.numel() < INDEXED:
+        W.addmm_(C, Q, alpha=-1)
+        return
+    for w, coefficients in zip(W, C.tolist(), strict=True):
+        for c, q in zip(coefficients, Q, strict=True):
+            w.add_(q, alpha=-c)
+
+
+def _dot(w: Float[Tensor, " n"], q: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    return torch.stack([a @ b for a, b in zip(w.split(PIECE), q.split(PIECE), strict=True)]).sum()
 
 
 def rounding(A: Operator) -> float:
