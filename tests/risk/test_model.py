@@ -178,3 +178,17 @@ def test_embeddings_that_shorten_their_rows_are_refused_and_can_be_shortened_onc
     model[0].max_norm = None
     check_against_pytorch(Risk(model, CE, (tokens, y)), model, F.cross_entropy(model(tokens), y))
     assert_close(F.cross_entropy(model(tokens), y), expected, rtol=1e-6, atol=0)  # renorm_ keeps a little below
+
+
+@pytest.mark.parametrize(("channels", "stays"), [(3, True), (8, False)])
+def test_images_keep_their_layout_where_pytorch_fails_in_the_faster_one(channels, stays):
+    """In float32 oneDNN would write beyond its memory; in float64, in which nothing breaks, the choice is the same."""
+    layouts = []
+    layers = nn.Conv2d(channels, 4, 1, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+    model = nn.Sequential(*layers).double()
+    model[0].register_forward_pre_hook(lambda _, inputs: layouts.append(inputs[0].is_contiguous()))
+    images = torch.randn(5, channels, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    risk = Risk(model, nn.CrossEntropyLoss(), (images, torch.arange(5) % 3))
+    layouts.clear()
+    ritz.hessian(risk) @ torch.ones(risk.size, dtype=torch.float64)
+    assert set(layouts) == {stays}

@@ -102,6 +102,14 @@ def _module_copy(module: nn.Module, tensors: Mapping[int, Tensor], copies: dict[
     return copies[id(module)]
 
 
+def fails_channels_last(layer: nn.Conv2d) -> bool:
+    """Whether PyTorch's backward pass on a CPU writes beyond its memory where images are stored channels last.
+
+    oneDNN's does, in float32, for kernels of one pixel that skip others and have few channels.
+    """
+    return layer.kernel_size == (1, 1) and max(layer.stride) > 1 and layer.in_channels < 8
+
+
 def output_tensor(z: Any) -> Tensor:
     """What a model returned as one tensor: itself, or its logits."""
     z = z.get("logits", z) if isinstance(z, dict) else getattr(z, "logits", z)

@@ -21,7 +21,7 @@ from .distributed import in_step, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, evaluate, examine, over_ranks
 from .losses import CrossEntropy, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
-from .model import check_model, output_tensor
+from .model import check_model, fails_channels_last, output_tensor
 from .network import Network
 from .original import Original
 from .own_gradient import check_own_gradient
@@ -292,9 +292,10 @@ class Risk:
 
     def _in_best_layout(self) -> Batches:
         """Images channels-last on a CPU and with TF32, where convolutions are faster so, if the model allows it."""
-        convolutional = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
-        faster = self.device.type == "cpu" or self.tangent_precision == "high"
-        if not (faster and convolutional):
+        convolutions = [module for module in self.model.modules() if isinstance(module, nn.Conv2d)]
+        on_cpu = self.device.type == "cpu"
+        faster = on_cpu or self.tangent_precision == "high"
+        if not (faster and convolutions) or (on_cpu and any(map(fails_channels_last, convolutions))):
             return self.batches
         moved = self.batches.channels_last()
         leaves = [leaf.detach() for leaf in self.leaves()]
