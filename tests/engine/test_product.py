@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -143,6 +144,25 @@ def test_memory_that_runs_out_between_products_costs_only_what_is_kept(error, ge
 
     monkeypatch.setattr(ReverseMode, "hessian", fail)
     assert_close(A @ V, expected)
+
+
+@pytest.mark.parametrize("room", [1, 3])
+def test_graphs_that_do_not_fit_together_are_not_kept_together(room, generator, monkeypatch):
+    monkeypatch.setitem(columns.BUSY_BYTES, "cpu", 0.0)  # so that nothing is joined
+    expected = ritz.hessian(eight_batches("1G"))
+    v = torch.randn(expected.size, generator=generator, dtype=torch.float64)
+    expected, alive, build = expected @ v, weakref.WeakSet(), ReverseMode.__init__
+
+    def fail(self, *args, **kwargs):
+        if len(alive) >= room:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        build(self, *args, **kwargs)
+        alive.add(self)
+
+    monkeypatch.setattr(ReverseMode, "__init__", fail)
+    A = ritz.hessian(eight_batches("1G"))
+    for _ in range(2):
+        assert_close(A @ v, expected)
 
 
 def test_memory_that_cannot_suffice_is_an_error_with_numbers(monkeypatch):

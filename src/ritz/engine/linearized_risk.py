@@ -183,7 +183,7 @@ class LinearizedRisk:
         """Take less memory: drop what is kept by anyone, then halve columns, then batches; or give up by name."""
         if self.risk.device.type == "cuda":
             torch.cuda.empty_cache()
-        if self.risk.budget.drop_all():
+        if self.risk.budget.shrink():
             return
         halved = [columns.halve() for columns in self._columns.values()]  # all of them, then look
         if any(halved):

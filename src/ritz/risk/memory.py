@@ -65,12 +65,14 @@ class Budget:
         """Give back all that a holder has taken."""
         self._taken.pop(holder, None)
 
-    def drop_all(self) -> bool:
-        """Let every holder drop what it has; whether there was any."""
-        holders = list(self._taken)
+    def shrink(self) -> bool:
+        """Memory has run out: let every holder drop what it has, and allow half of it from now on; whether any had."""
+        taken, holders = sum(self._taken.values()), list(self._taken)
         for holder in holders:
             holder.drop()
-        return bool(holders)
+        if taken:
+            self.total = taken / 2
+        return taken > 0
 
 
 def memory_budget(memory: int | float | str | None, device: torch.device) -> float:

@@ -108,6 +108,7 @@ class _Network:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.batch_size, self.generator, self.clip = batch_size, generator, clip
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.device = optimizer.param_groups[0]["params"][0].device
         self.steps_per_epoch = 1 if callable(data) else steps_per_epoch(len(data[0]), batch_size)
 
     def epoch(self, pace: Pace) -> tuple[Tensor, float | None]:
@@ -142,6 +143,7 @@ class _Network:
     def _step(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None, int, int]:
         """One optimiser step: the loss before it, right answers, examples, labels. Nothing waits for the device."""
         self.optimizer.zero_grad()
+        x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)  # data may lie elsewhere
         outputs = self.model(x)
         value = mean_loss(self.loss, outputs, y)
         value.backward()
