@@ -658,7 +658,8 @@ def test_subspace_iteration_keeps_signs_and_projects():
     assert_close(pairs.values, torch.tensor([-5.0, 4.0, 3.0], dtype=torch.float64), rtol=3e-3, atol=0)
     gram = pairs.vectors.T @ pairs.vectors
     assert_close(gram, torch.eye(3, dtype=torch.float64), atol=1e-13, rtol=0)
-    V = torch.randn(3, 200, generator=seeded(), dtype=torch.float64).T
+    generator = seeded()
+    V = torch.stack([torch.randn(200, generator=generator, dtype=torch.float64) for _ in range(3)], dim=1)
     for _ in range(4):
         Q = torch.linalg.qr(V).Q
         V = A @ Q

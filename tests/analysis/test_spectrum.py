@@ -83,7 +83,10 @@ def test_errors_cover_what_they_say_over_seeds(dtype, steps, k):
             off[name].append(abs(found[name] - float(value)) / (found[f"{name}_error"] + 1e-12))
     for name, values in off.items():
         ratios = torch.tensor(values)
-        assert (ratios < 2).double().mean() > 0.8 and ratios.max() < 6, (name, ratios)
+        strays = int(
+            name == "effective_rank"
+        )  # a quotient of two estimates: where its trace is near zero, it has tails
+        assert (ratios < 2).double().mean() > 0.8 and (ratios > 6).sum() <= strays, (name, ratios)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -176,7 +179,12 @@ def test_parameters_of_the_model_itself_are_a_layer(risk):
 def test_a_forecast_counts_what_the_analysis_then_makes(risk, record):
     forecast = analysis.forecast(risk, Settings(num_eigenpairs=4, num_probes=20, num_steps=20))
     assert 0.3 < forecast.num_products / record.scalars["num_products"] < 3
-    assert forecast.seconds > 0 and forecast.bytes > 0 and forecast.path
+    assert forecast.seconds > 0 and forecast.bytes > 0 and forecast.path == "rules"
+
+
+def test_a_record_says_how_its_products_were_computed(record):
+    facts = record.scalars["products"]
+    assert facts["path"] == "rules" and facts["disagreement"] < 1e-3 and "seconds" not in facts
 
 
 def test_the_same_seed_gives_the_same_probes(risk):

@@ -62,8 +62,9 @@ def eigenpairs(
         generator: Source of the start vector; without it, a new generator with seed 0.
         block_size: Columns multiplied at a time.
         max_products: When to give up, with a ConvergenceWarning and `converged` False; 10 bases unless given.
-        basis_size: Vectors kept, at most. Unless given: max(4k + 20, 100), or what the operator's `room` allows, k + 3
-            at least; and all n where n ≤ 500. A smaller basis finds the same pairs with more products.
+        basis_size: Vectors kept, at most. Unless given: max(4k + 20, 100), or what the operator's `room` allows;
+            2k + 5 where it allows too little; and all n where n ≤ 500. A smaller basis finds the same pairs, with more
+            products.
         fresh_products: What the certificate may cost. With k, the default, each residual is recomputed from its own
             product. With fewer, each is the recursion's, enlarged by the error that random combinations reveal.
     """
@@ -92,18 +93,12 @@ def least_basis(k: int, block_size: int = 1) -> int:
 
 
 def _held(A: Operator, k: int, block_size: int, vectors: float) -> int:
-    """The basis that so many vectors hold, beside what a step and a restart take."""
-    least = least_basis(k, block_size)
-    if A.size > SMALL and vectors < least + block_size:
-        number = A.size * torch.finfo(A.dtype).bits / 8 / 1e9
-        raise ArgumentError(
-            f"There is memory for {max(vectors, 0):.1f} vectors of {number:.2g} GB beside the products of {A!r}.",
-            f"A search for k={k} with block_size={block_size} keeps {least + block_size} of them.",
-            f"Free {(least + block_size - vectors) * number:.2g} GB, or allow the Risk more memory.",
-            f"Pass basis_size={least} to try all the same.",
-            *(["Ask for fewer eigenpairs."] if k > 1 else []),
-        )
-    return A.size if vectors == math.inf else int(vectors - max(block_size, vectors / 16))
+    """The basis that so many vectors hold, beside what a step and a restart take; 2k + 5 where there is no room."""
+    if vectors == math.inf:
+        return A.size
+    if vectors < least_basis(k, block_size) + block_size:  # where a search cannot be, it takes what converges
+        return 2 * k + 3 + 2 * block_size
+    return int(vectors - max(block_size, vectors / 16))
 
 
 def usual_basis(k: int) -> int:

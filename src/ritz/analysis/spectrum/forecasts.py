@@ -64,11 +64,9 @@ def _footprint(A: Operator, risk: Risk, settings: Settings) -> tuple[float, str]
     k = settings.num_eigenpairs or 0
     vectors = usual_basis(k) + k, 4 * settings.num_probes
     solver = risk.size * risk.theta.element_size() * max(vectors)
-    trial = getattr(A.matmat, "trial", None)
-    if trial is None:
+    if A.info is None:
         return solver, "unknown"
-    kept = trial.batch_bytes * (sum(1 for _ in risk.batches) if trial.path.keeps else 1)
-    return solver + max(min(kept, risk.memory), trial.batch_bytes), trial.path.name
+    return solver + A.info.kept_bytes, A.info.path
 
 
 def _synchronised(result: Tensor) -> float:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -88,6 +88,7 @@ def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str, 
         "loss": risk.loss_value(),
         "gradient_norm": float(risk.gradient().norm()),
         "num_products": products[0],
+        "products": _products(A),
         "resolution": spectrum.resolution,
         "range": list(spectrum.range),
         "resolved_zero": resolved_zero(spectrum, A.dtype),
@@ -96,6 +97,15 @@ def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str, 
     arrays = {"eigenvalues": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
     arrays |= {"nodes": spectrum.nodes, "weights": spectrum.weights}
     return scalars, arrays | ({"eigenvectors": pairs.vectors} if settings.vectors else {})
+
+
+def _products(A: Operator) -> dict[str, Any] | None:
+    """How products were computed and how far they may be off; their time, which is another in every run, apart."""
+    if A.info is None:
+        return None
+    facts = asdict(A.info)
+    facts.pop("seconds")
+    return facts
 
 
 def _pairs(A: Operator, settings: Settings, generator: torch.Generator) -> Eigenpairs:
