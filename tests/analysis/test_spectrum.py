@@ -83,9 +83,7 @@ def test_errors_cover_what_they_say_over_seeds(dtype, steps, k):
             off[name].append(abs(found[name] - float(value)) / (found[f"{name}_error"] + 1e-12))
     for name, values in off.items():
         ratios = torch.tensor(values)
-        strays = int(
-            name == "effective_rank"
-        )  # a quotient of two estimates: where its trace is near zero, it has tails
+        strays = int(name == "effective_rank")  # a quotient of two estimates, with tails where its trace is near zero
         assert (ratios < 2).double().mean() > 0.8 and (ratios > 6).sum() <= strays, (name, ratios)
 
 
