@@ -17,7 +17,7 @@ from ritz.engine.curvatures import HESSIAN
 from ritz.engine.linearized import ReverseMode
 from ritz.errors import ArgumentError, ModelError
 from tests.engine.curvature import PATH, by_paths, class_targets
-from tests.risk.problem import network
+from tests.risk.problem import C, network
 from tests.zoo import OUTPUTS, case
 
 
@@ -98,6 +98,18 @@ def test_an_operation_without_second_derivative_is_refused(operator):
     risk = ritz.Risk(model, ritz.CrossEntropy(), (torch.randn(8, 3, dtype=torch.float64), torch.randint(OUTPUTS, (8,))))
     with pytest.raises(ModelError, match="second derivative"):
         operator(risk) @ torch.ones(risk.size, dtype=torch.float64)
+
+
+def test_a_loss_without_second_derivative_is_blamed_itself(x, y):
+    risk = Risk(network(), nn.MultiMarginLoss(), (x, y))
+    v = torch.ones(risk.size, dtype=risk.dtype)
+    for operator in (ritz.hessian, ritz.gauss_newton):
+        with pytest.raises(ModelError, match="The loss has no second derivative"):
+            operator(risk) @ v
+    assert bool((ritz.empirical_fisher(risk) @ v).isfinite().all())
+    margins = lambda z, t: (1 - z.gather(1, t[:, None]) + z).clamp(min=0).mul(1 - F.one_hot(t, C)).mean(1)
+    assert_close(Risk(risk.model, margins, (x, y)).loss_value(), risk.loss_value())
+    assert bool((ritz.hessian(Risk(risk.model, margins, (x, y))) @ v).any())
 
 
 def test_a_rule_that_disagrees_is_not_used(monkeypatch):

@@ -48,12 +48,29 @@ def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Pa
             result = attempts.run(path)
             if result is not None:
                 return result
+    _check_loss(risk, batch)
     raise ModelError(
         "The network cannot be differentiated as asked. " + "; ".join(attempts.failures),
         "Some operation in it has no second derivative in PyTorch.",
         "Replace the operation; a custom autograd Function needs a differentiable backward.",
         "Leave out the parameters in front of it: Risk(..., parameters=...).",
     )
+
+
+def _check_loss(risk: Risk, batch: Batch) -> None:
+    """Blame the loss where it is to blame."""
+    with risk.numerics(), torch.no_grad():
+        z = risk.outputs([leaf.detach() for leaf in risk.leaves()], batch)
+    try:
+        with risk.numerics():
+            risk.loss.curvature(z, batch.targets)(torch.ones_like(z))
+    except RuntimeError as error:
+        raise ModelError(
+            f"The loss has no second derivative: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            "H, G and E are made of it; the network itself may have all of its derivatives.",
+            "Write the loss as a function of operations that PyTorch differentiates twice.",
+            "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
+        ) from error
 
 
 class _Attempts:
