@@ -71,7 +71,7 @@ def test_errors_cover_what_they_say_over_seeds(dtype, steps, k):
     off = {name: [] for name in ("trace", "effective_rank", "negative_mass")}
     for seed in range(24):
         found = analysis.run(
-            model(seed, dtype), Settings(num_eigenpairs=k, num_probes=8, num_steps=steps, seed=1000 + seed)
+            model(seed, dtype), Settings(num_eigenpairs=k, num_probes=8, num_steps=steps, seed=2000 + seed)
         ).scalars
         exact = hessian(model(seed, torch.float64)).dense()
         truth = {
@@ -83,8 +83,7 @@ def test_errors_cover_what_they_say_over_seeds(dtype, steps, k):
             off[name].append(abs(found[name] - float(value)) / (found[f"{name}_error"] + 1e-12))
     for name, values in off.items():
         ratios = torch.tensor(values)
-        strays = int(name == "effective_rank")  # a quotient of two estimates, with tails where its trace is near zero
-        assert (ratios < 2).double().mean() > 0.8 and (ratios > 6).sum() <= strays, (name, ratios)
+        assert (ratios < 2).double().mean() > 0.8 and ratios.max() < 6, (name, ratios)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
