@@ -24,6 +24,11 @@ class RitzError(Exception):
         return "\n".join([self.seen, self.why, *(f"  - {way}" for way in self.ways_out)])
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of somebody else's says first; its name where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 class DataError(RitzError):
     """The data cannot define a risk: empty, out of range, different at every pass, on another device."""
 

@@ -50,6 +50,29 @@ def eight_batches(memory):
     return ritz.Risk(built.model, ritz.CrossEntropy(), data, memory=memory)
 
 
+class Source:
+    """Batches that count how often a pass over them begins."""
+
+    def __init__(self, batches):
+        self.batches, self.passes = batches, 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter(self.batches)
+
+
+def test_a_product_reads_data_that_are_not_held_once(generator):
+    built = case("mlp")
+    source = Source(unequal_batches(built.inputs, class_targets(built.shape)))
+    A = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), source, memory=0))
+    V = torch.randn(A.size, 3, generator=generator, dtype=torch.float64)
+    A @ V
+    before = source.passes
+    for _ in range(3):
+        A @ V
+    assert source.passes == before + 3 and A.info.num_batches == 2 and source.passes == before + 3
+
+
 def test_all_operators_of_a_risk_stay_within_its_one_budget(generator, monkeypatch):
     monkeypatch.setitem(columns.BUSY_BYTES, "cpu", 0.0)  # so that nothing is joined
     risk = eight_batches("1G")

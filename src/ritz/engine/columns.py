@@ -48,9 +48,7 @@ class Columns:
         product(rows[:1], alone)
         try:
             loops = _loops(lambda: product(rows[:count], together))
-        except torch.OutOfMemoryError:
-            loops = True
-        except RuntimeError:  # an operation that cannot be batched
+        except RuntimeError:  # an operation that cannot be batched, or memory for one at a time alone
             loops = True
         if loops or distance(together[:1], alone) > tolerance(rows.dtype):
             into[:1] += alone

@@ -37,7 +37,7 @@ class LinearizedRisk:
         self._trial: Trial | None = None
         self._batches: Batches = risk.batches
         self._columns: dict[str, Columns] = {}  # for maps in either direction, which may differ in what can be batched
-        self._num_products = 0
+        self._num_products, self._num_batches = 0, 0  # made so far; in the last of them
         self._maps: dict[int, Map] = {}
         self._most: int | None = None  # examples in one pass, where memory sets a limit
 
@@ -49,7 +49,7 @@ class LinearizedRisk:
             path=trial.path.name,
             disagreement=trial.disagreement,
             tangent_error=trial.tangent_error,
-            num_batches=sum(1 for _ in self._batches),
+            num_batches=self._num_batches or sum(1 for _ in self._batches),
             columns=self._columns[FORTH].width if FORTH in self._columns else None,
             kept_bytes=self.risk.budget.taken(self),
             seconds=trial.seconds,
@@ -70,10 +70,13 @@ class LinearizedRisk:
         with quiet():
             for number, batch in enumerate(self._batches):
                 use(batch, self._maps.get(number) or self._map(number, batch, trial))
+        self._num_batches = number + 1
 
     def add(self, product: Map, rows: Any, into: Any, direction: str = FORTH) -> None:
         """into += the products with all rows, as many together as pay."""
-        columns = self._columns.setdefault(direction, Columns(self._most_columns()))
+        if direction not in self._columns:
+            self._columns[direction] = Columns(self._most_columns(self.prepare()))
+        columns = self._columns[direction]
         with self.risk.numerics(self.risk.tangent_precision, search=self._num_products > SEARCH_AFTER):
             columns.add(product, rows, into)
 
@@ -115,9 +118,8 @@ class LinearizedRisk:
         if contribution is not None and self._batches is self.risk.batches and len(batch) == len(first):
             self._keep(0, contribution, known.example_bytes * len(first))
 
-    def _most_columns(self) -> int:
-        each = self._trial.example_bytes if self._trial is not None else 0.0
-        return columns_for(self.risk.device, each * len(next(iter(self._batches))))
+    def _most_columns(self, trial: Trial) -> int:
+        return columns_for(self.risk.device, trial.example_bytes * len(next(iter(self._batches))))
 
     def _examples_that_fit(self, batch: Batch) -> int:
         """How many examples main memory holds; a GPU says so itself, but here the process would be killed."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import ModelError
+from ..errors import ModelError, first_line
 from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.memory import is_out_of_memory
@@ -66,7 +66,7 @@ def _check_loss(risk: Risk, batch: Batch) -> None:
             risk.loss.curvature(z, batch.targets)(torch.ones_like(z))
     except RuntimeError as error:
         raise ModelError(
-            f"The loss has no second derivative: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            f"The loss has no second derivative: {first_line(error)}",
             "H, G and E are made of it; the network itself may have all of its derivatives.",
             "Write the loss as a function of operations that PyTorch differentiates twice.",
             "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
@@ -161,4 +161,4 @@ class _Attempts:
     def _note(self, path: Path, error: RuntimeError) -> None:
         if is_out_of_memory(error):
             raise error
-        self.failures.append(f"{path.name}: {(str(error).splitlines() or [type(error).__name__])[0]}")
+        self.failures.append(f"{path.name}: {first_line(error)}")

@@ -128,7 +128,7 @@ def _faithful(risk: Risk) -> bool:
 
 
 def _from_layers(risk: Risk) -> Assembly | None:
-    """K from what layers saw; None where that could not be told apart by example."""
+    """K from what layers saw; None where that could not be assigned to examples."""
     layers = Layers.of(risk)
     try:
         return assembly(layers)

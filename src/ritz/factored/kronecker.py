@@ -8,7 +8,7 @@ write Φ ⊗ Δ. Papyan (2020) writes H for Φ; here that letter is the Hessian'
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +33,7 @@ from .second_moments import SecondMoments, check_size, errors_of, factored_layer
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Layer(ABC, WithOperator):
+class Layer(WithOperator):
     """One layer's block of a matrix over θ, on [W b]."""
 
     name: str

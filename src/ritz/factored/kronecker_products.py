@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -77,13 +78,13 @@ def block_diagonal(blocks: list[tuple[Block, MatrixMap]], outside: float = 0.0) 
     return matmat
 
 
-class WithOperator:
+class WithOperator(ABC):
     """What multiplies, and is inverted, as its operator is."""
 
     @property
+    @abstractmethod
     def operator(self) -> Operator:
         """The matrix as an operator."""
-        raise NotImplementedError
 
     @property
     def inverse(self) -> Callable[[float], Operator] | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Scalar = int | float | np.number | Tensor  # a tensor without dimensions
 COLUMNS = 64  # of a matrix multiplied at a time
-SINGULAR = 16  # roundings of the largest eigenvalue, below which another is not told from zero
+SINGULAR = 16  # roundings of the largest eigenvalue, below which another may be zero
 ASYMMETRY = 1e-5  # |uᵀAv - vᵀAu| / ‖u‖‖Av‖: above the rounding of float32 products, far below 1/√n of a real one
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import progress
-from ..errors import DataError, ModelError, NumericalError
+from ..errors import DataError, ModelError, NumericalError, first_line
 from .batches import Batch, Batches
 from .distributed import sum_over_ranks
 from .losses import Loss
@@ -74,7 +74,7 @@ def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) ->
         z = network(batch)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ModelError(
-            f"The model failed on batch {number}: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            f"The model failed on batch {number}: {first_line(error)}",
             "The inputs do not fit the model in shape or type, or parts of it are on different devices.",
             "Call model(inputs) on one batch by hand and compare the shapes.",
             "Integers are passed on as they are, for embeddings; convert images: x.float().",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..errors import ModelError
+from ..errors import ModelError, first_line
 from .batches import Batch
 from .model import output_tensor
 from .network import Network, called
@@ -135,7 +135,7 @@ def _difference(seen: str, where: str) -> ModelError:
 
 
 def _refusal(error: RuntimeError) -> ModelError:
-    seen = (str(error).splitlines() or [type(error).__name__])[0]
+    seen = first_line(error)
     if "heckpoint" in str(error):
         return ModelError(
             "The model uses activation checkpointing in its reentrant form.",

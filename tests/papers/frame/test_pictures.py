@@ -14,8 +14,8 @@ def test_a_band_is_drawn_where_it_is_wanted_and_legends_beside_the_curves():
     assert line.get_ydata().tolist() == x.tolist() and band.get_paths()[0].vertices[:, 0].min() == 2
     legend_below(left, columns=1)
     legend_above(figure, left, columns=1)
-    write_title(right, "told", size=8)
+    write_title(right, "title", size=8)
     for legend in (left.get_legend(), *figure.legends):
         assert [text.get_text() for text in legend.texts] == ["middle"]
     assert len(figure.legends) == 1
-    assert right.get_title(loc="left") == "told"
+    assert right.get_title(loc="left") == "title"

@@ -113,13 +113,13 @@ def test_networks_without_an_eigenvalue_are_neither_above_nor_below_the_bound():
 def test_points_that_were_cut_off_are_marked_and_told(number, computed):
     figure = FIGURES[f"singh2026.fig{number}"]
     record = computed(figure)
-    for finished, told in ((1.0, False), (0.5, True)):
+    for finished, said in ((1.0, False), (0.5, True)):
         arrays = record.arrays | {"finished": np.full_like(record.arrays["finished"], finished)}
         changed = replace(record, arrays=arrays)
         titles = [ax.get_title(loc="left") for ax in figure.draw(changed).axes]
-        assert any("not finished in 3 epochs" in title for title in titles) == told
+        assert any("not finished in 3 epochs" in title for title in titles) == said
         claims = [claim for claim in figure.claims(changed) if "initialisation" not in claim.statement]
-        assert all(("Not finished after 3 epochs" in claim.why) == told for claim in claims)
+        assert all(("Not finished after 3 epochs" in claim.why) == said for claim in claims)
 
 
 def test_hollow_points_are_those_that_were_cut_off(computed):

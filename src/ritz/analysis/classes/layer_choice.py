@@ -11,7 +11,7 @@ from .results import SHOWN, Results
 
 
 def linear_layers_of(risk: Risk) -> tuple[list[LinearLayer], list[str]]:
-    """The linear layers and convolutions of θ; none, and why, where they cannot be told."""
+    """The linear layers and convolutions of θ; none, and why, where they cannot be recognised."""
     results = Results()
     purpose = "The class structure of layers"
     linear = results.attempt("Layers", lambda: linear_layers(_layers(results, risk), purpose)) or {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH = 2.1  # inches of a panel: eight make a page
 LOWEST = {"float32": 1e-6, "float64": 1e-8}  # where an axis begins, relative to the largest eigenvalue
-FINENESS, QUADRATURE_FINENESS = 120, 40  # widths in a logarithmic range: as many as can be told apart
+FINENESS, QUADRATURE_FINENESS = 120, 40  # widths in a logarithmic range: as many as the eye distinguishes
 
 
 def draw(record: Record) -> dict[str, Figure]:
@@ -148,7 +148,7 @@ def _compare(ax: Axes, record: Record, spectra: dict[str, Spectrum], colour: str
 
 
 def _scatters(record: Record, kind: str, rows: list[tuple[str, str, int]], labels: list[str]) -> Figure:
-    """One column a layer, one row a knockout: before, after, and how many of the largest are told from the rest."""
+    """One column a layer, one row a knockout: before, after, and how many of the largest stand apart from the rest."""
     layers = layers_of(record, kind)
     figure, axes = plot.panels(len(layers), len(rows), width=WIDTH, height=WIDTH + 0.4)
     for row, (before, after, top) in enumerate(rows):

@@ -79,8 +79,8 @@ class Attribution:
         """How many eigenvalues of G are outliers, of the mini-bulk, of the bulk, and zero for want of examples.
 
         Outliers are those above all of G - G_class: at most C, by interlacing. The mini-bulk has those of the means'
-        own spectrum that stand above the edge of G_within, the outliers left out: at most C(C - 2); it is not told
-        from the bulk where the means are not held.
+        own spectrum that stand above the edge of G_within, the outliers left out: at most C(C - 2); it is
+        counted with the bulk where the means are not held.
         """
         n, C, values = self.classes.risk.size, self.num_classes, self.gauss_newton.pairs.values
         rank = min(n, _num_weighted(self.classes.risk) * (C - 1))

@@ -104,7 +104,7 @@ SLOPE = within(0.95, 1.05, partly=(0.8, 1.2))  # of log λ against log σ²
 
 
 def by_line(record: Record) -> dict[str, np.ndarray]:
-    """The measured eigenvalues of each line at each variance, told apart by their rank; the bulk's means.
+    """The measured eigenvalues of each line at each variance, distinguished by their rank; the bulk's means.
 
     -|δx| ≤ λ₂ ≤ |δx| ≤ λ₁ always: in ascending order m - 1 of the bulk, outlier 2, m - 1 of the bulk, outlier 1.
     """

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...errors import ModelError
+from ...errors import ModelError, first_line
 from .loss import LinearMap, Loss, Outputs, Reduction, Targets, misfit, not_convex, term_rows, unit_weights
 
 
@@ -88,7 +88,7 @@ class Autodiff(Loss):
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
             raise ModelError(
                 f"The loss failed on outputs {tuple(z.shape)} and targets {tuple(y.shape)} ({y.dtype}): "
-                f"{(str(error).splitlines() or [type(error).__name__])[0]}",
+                f"{first_line(error)}",
                 "A loss is called as loss(outputs, targets), with one batch of each.",
                 "Call it on one batch by hand and compare the shapes.",
                 "If it takes more than two arguments, wrap it in a function that packs them into outputs or targets.",
