@@ -29,13 +29,15 @@ zoo: $(READY_ZOO)
 
 # PyHessian pins nothing and pulls in the world: its code is all the benchmark needs.
 bench: $(READY)
-	$(BIN)/python -c "import pyhessian" 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps PyHessian==0.1
+	$(BIN)/python -c "import pyhessian, hessian_eigenthings" 2>/dev/null \
+		|| $(BIN)/python -m pip install --quiet --no-deps PyHessian==0.1 hessian-eigenthings==1.0.0a5
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.theory
 	$(BIN)/python -m benchmarks.gram
 	$(BIN)/python -m benchmarks.classes
 	$(BIN)/python -m benchmarks.lab
 	$(BIN)/python -m benchmarks.imports
+	$(BIN)/python -m benchmarks.solvers
 
 # On a GPU machine that has torch but no network: the peers lie in .peers, a folder that is made where there is one.
 bench-gpu:

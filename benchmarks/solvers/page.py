@@ -1,0 +1,70 @@
+"""docs/solvers.md: the pictures, and a table for each kind of work, from the record alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .pictures import draw
+from .verdicts import comparisons, summary
+from .work import Row, Work
+
+HEAD = """# Solvers: error against products
+
+`python -m benchmarks.solvers` multiplies with matrices whose spectrum is known exactly, counts every product, and holds
+what each library returns against the truth. `python -m benchmarks.solvers --page FILES` draws this page from its
+records, {records}; ritz at {commits}. All libraries multiply with the same float32 matrix: those that
+take only a model are given ½ θᵀAθ at θ = 0. Curves are medians over the seeds, shades their whole range.
+
+- **demo, H**: the dense Hessian of the network that `ritz demo` trains. **VGG11, G**: exact through its Gram matrix.
+  The others have n = 4,000 and random eigenvectors.
+- Errors below what float32 products can tell (1e-6 for eigenpairs, 1e-7 elsewhere) count as equal.
+- A cell is the error of ritz over theirs at the same products, as a geometric mean over their points from 16 products
+  on; below 1, ritz is better. *Worse at* names the products where ritz is above, beyond what chance does (p < 0.01).
+"""
+NOTES = {
+    "eigenpairs": "The five largest. The five products that certify them are counted for everybody: only ritz makes "
+    "them by itself. ARPACK is run to tolerances, for without convergence it returns nothing; hessian-eigenthings is "
+    "told to reorthogonalise, which it leaves away beyond 50 steps. curvlinops has no eigensolver of its own and "
+    "exports to ARPACK.",
+    "density": "Lanczos quadratures with the same probes and steps: up to 64 steps one probe, then 64 steps each. "
+    "curvlinops' search for the range (some 100 products) is not counted, and nobody's smoothing is. PyHessian calls "
+    "`torch.eig`, which PyTorch has removed: it is lent a symmetric one.",
+    "trace": "Over Σ|λ|, the trace itself where no eigenvalue is negative. PyHessian's own rule, which stops where two "
+    "means happen to agree, is switched off.",
+    "log-determinant": "log det(A + μ) with μ a thousandth of the largest eigenvalue, or 1.2 |λ_min| where that is "
+    "negative. No peer has a log-determinant: theirs is the integral of the logarithm over their quadrature.",
+}
+
+
+def write(works: list[Work], rows: list[Row], machines: dict[Path, str], page: Path) -> None:
+    """The page and its pictures."""
+    commits = ", ".join(dict.fromkeys(row.commit for row in rows if row.contestant == "ritz"))
+    records = " and ".join(f"`{file}` ({machine})" for file, machine in machines.items())
+    parts = [HEAD.format(records=records, commits=commits)]
+    for work in works:
+        own = [row for row in rows if row.work == work.name]
+        if own:
+            picture = page.with_name(f"solvers-{work.name}.png")
+            draw(work, own, picture)
+            parts += [_section(work, own, picture.name)]
+    page.write_text("\n".join(parts))
+
+
+def _section(work: Work, rows: list[Row], picture: str) -> str:
+    lines = [f"## {work.name.capitalize()}", "", NOTES[work.name], "", f"![{work.name}]({picture})", ""]
+    for error, floor in work.floors.items():
+        lines += [f"Ratio of the {work.labels[error]}:", "", *_table(work, rows, error, floor), ""]
+    failures = [f"- {row.contestant}, {row.title}: {row.failure}." for row in rows if row.failure]
+    return "\n".join([*lines, *(["What failed:", "", *failures, ""] if failures else [])])
+
+
+def _table(work: Work, rows: list[Row], error: str, floor: float) -> list[str]:
+    by = {(row.title, row.contestant): row for row in rows}
+    rivals = [name for name in work.contestants if name != "ritz" and any(key[1] == name for key in by)]
+    lines = ["| | " + " | ".join(rivals) + " |", "|---" * (len(rivals) + 1) + "|"]
+    for title in dict.fromkeys(row.title for row in rows):
+        if (title, "ritz") in by:
+            ours, theirs = by[title, "ritz"], [by.get((title, name)) for name in rivals]
+            cells = [summary(comparisons(ours, row, error, floor)) if row else "" for row in theirs]
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return lines
