@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from ..theory import ClosedForm, compare
+from ..theory.closed_form import eigenlines
 
 VALUE_TOLERANCE = 1e-10  # of eigenvalues, relative to max |λ|
 VECTOR_TOLERANCE = 1e-9  # of eigenvectors: ‖A z - λ z‖ relative to max |λ|, and |Zᵀ Z - I|
@@ -35,6 +36,7 @@ class Check:
     closed_form: Callable[..., ClosedForm]
     oracle: Callable[..., Float[Tensor, "n n"]]
     degenerate: Callable[[Generator], Mapping[str, tuple[Any, ...]]] = _nothing  # cases by name, each an input
+    most_draws: int | None = None  # where each takes long
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,12 @@ def deviation(check: Check, inputs: tuple[Any, ...]) -> Deviation:
     Z = torch.cat([closed_form.eigenvectors(group) for group in groups], 1)
     skew = float((Z.T @ Z - torch.eye(Z.shape[1], dtype=Z.dtype)).abs().max())
     return Deviation(comparison.value, max(comparison.residual, skew))
+
+
+def lines(matrices: Iterable[Float[Tensor, "_ _"]]) -> ClosedForm:
+    """All eigenvalues of symmetric matrices with their eigenvectors, as one block-diagonal matrix.
+
+    Two matrices that agree in these are the same: this is how what is no spectrum is checked.
+    """
+    block = torch.block_diag(*matrices).double()
+    return ClosedForm(eigenlines((block + block.T) / 2, "line", lambda vectors: vectors))

@@ -12,7 +12,7 @@ from torch import Generator
 from .. import progress
 from .check import Check, Deviation, deviation
 
-PAPERS = ("singh2026", "singh2026_attention", "linear2026", "papyan2020")
+PAPERS = ("singh2026", "singh2026_attention", "linear2026", "papyan2020", "papyan2020_classes", "papyan2020_algorithms")
 DRAWS = 40  # fresh inputs per result; with the degenerate cases about half a minute on one core
 
 
@@ -45,7 +45,8 @@ def rows(selected: Iterable[Check] | None = None, *, draws: int = DRAWS, generat
 
 
 def _row(check: Check, draws: int, generator: Generator) -> Row:
-    fresh = {f"draw {i + 1}": check.draw(generator) for i in range(draws)}
+    count = draws if check.most_draws is None else min(draws, check.most_draws)
+    fresh = {f"draw {i + 1}": check.draw(generator) for i in range(count)}
     deviations = {name: deviation(check, inputs) for name, inputs in {**fresh, **check.degenerate(generator)}.items()}
     worst = max(deviations, key=lambda name: (not deviations[name].small, _size(deviations[name])))
     vectors = [error.vectors for error in deviations.values() if error.vectors is not None]
