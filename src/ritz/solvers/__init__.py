@@ -6,10 +6,11 @@ from .determinants import log_determinant
 from .eigen import eigenpairs, subspace_iteration
 from .lanczos_recursion import Tridiagonal, lanczos
 from .masses import negative_mass
+from .quadratures import LanczosQuadrature
 from .ranks import effective_rank
 from .traces import hutchinson, trace
 
 __all__ = [
-    "Tridiagonal", "condition_number", "effective_rank", "eigenpairs", "hutchinson", "lanczos", "log_determinant",
-    "negative_mass", "spectral_density", "spectral_range", "subspace_iteration", "trace",
+    "LanczosQuadrature", "Tridiagonal", "condition_number", "effective_rank", "eigenpairs", "hutchinson", "lanczos",
+    "log_determinant", "negative_mass", "spectral_density", "spectral_range", "subspace_iteration", "trace",
 ]  # fmt: skip

@@ -49,11 +49,8 @@ def recursion(
     outside: Float[Tensor, "k n"] | None = None,
 ) -> Tridiagonal:
     """`lanczos` without its checks of arguments, in the memory of the rows, orthogonal to those `outside`."""
-    state = _Recursion.from_starts(A, rows, num_steps, keep_basis, outside)
-    with progress.bar("Lanczos", total=num_steps) as bar:
-        while state.count < num_steps and not state.over():
-            state.step(A)
-            bar.advance(products=state.count * len(rows))
+    state = Recursion.from_starts(rows, keep_basis=keep_basis, outside=outside)
+    state.extend(A, num_steps)
     return state.result()
 
 
@@ -78,7 +75,7 @@ def random_recursions(
         keep_basis = exhausted and count * (num_steps + VECTORS) <= spare
         rows = gaussian(A, count, generator)
         runs.append(recursion(A, rows, num_steps, keep_basis=keep_basis, outside=outside))
-    return _joined(runs)
+    return joined(runs)
 
 
 @dataclass(frozen=True)
@@ -100,6 +97,16 @@ class Tridiagonal:
     off_diagonal: Float[Tensor, "p m-1"]
     residual: Float[Tensor, " p"]  # β
     basis: Float[Tensor, "p n m"] | None = None  # on the operator's device; zero columns after an invariant space
+
+    @property
+    def num_probes(self) -> int:
+        """p, the start vectors."""
+        return len(self.diagonal)
+
+    @property
+    def num_steps(self) -> int:
+        """m, the steps of each."""
+        return self.diagonal.shape[1]
 
     def eigh(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m m"]]:
         """Ritz values, ascending, and the eigenvectors of T in columns."""
@@ -139,17 +146,21 @@ class Tridiagonal:
         weights = S[:, 0] ** 2
         return nodes, weights / weights.sum(1, keepdim=True)
 
+    def without_basis(self) -> Tridiagonal:
+        """The same, keeping none of its vectors alive."""
+        return replace(self, basis=None)
+
     def padded(self, num_steps: int) -> Tridiagonal:
         """The same after more steps, which change nothing where every space was invariant; without a basis."""
-        if (more := num_steps - self.diagonal.shape[1]) == 0:
-            return replace(self, basis=None)
+        if (more := num_steps - self.num_steps) == 0:
+            return self.without_basis()
         off = torch.cat([self.off_diagonal, self.residual[:, None]], dim=1)
         zeros = torch.zeros(len(off), more, dtype=torch.float64)
         diagonal = torch.cat([self.diagonal, self.diagonal[:, :1] + zeros], dim=1)
         return Tridiagonal(diagonal, torch.cat([off, zeros[:, 1:]], dim=1), zeros[:, 0])
 
 
-def _joined(runs: list[Tridiagonal]) -> Tridiagonal:
+def joined(runs: list[Tridiagonal]) -> Tridiagonal:
     """The decompositions of several runs as those of one, which lasts as long as the longest."""
     longest = max(run.diagonal.shape[1] for run in runs)
     runs = [run.padded(longest) for run in runs]
@@ -157,8 +168,8 @@ def _joined(runs: list[Tridiagonal]) -> Tridiagonal:
     return Tridiagonal(*(torch.cat([getattr(run, name) for run in runs]) for name in names))
 
 
-@dataclass
-class _Recursion:
+@dataclass(eq=False)
+class Recursion:
     """The whole state of p recursions: two vectors a probe, or all of them, and their coefficients."""
 
     previous: Float[Tensor, "p n"]
@@ -171,15 +182,36 @@ class _Recursion:
     count: int = 0
 
     @classmethod
-    def from_starts(
-        cls, A: Operator, rows: Tensor, num_steps: int, keep_basis: bool, outside: Tensor | None = None
-    ) -> _Recursion:
+    def from_starts(cls, rows: Float[Tensor, "p n"], *, keep_basis: bool, outside: Tensor | None = None) -> Recursion:
         """Recursions about to make their first step, the first of their vectors in the memory of the rows."""
         _leave(rows, outside)
         rows /= norms(rows)[:, None].to(rows)
-        alpha = torch.zeros(num_steps, len(rows), dtype=torch.float64, device=A.device)
-        basis = torch.zeros(len(rows), num_steps, A.size, dtype=A.dtype, device=A.device) if keep_basis else None
-        return cls(torch.zeros_like(rows), rows, alpha, alpha.clone(), torch.zeros_like(alpha[0]), basis, outside)
+        alpha = torch.zeros(0, len(rows), dtype=torch.float64, device=rows.device)
+        basis = rows.new_zeros(len(rows), 0, rows.shape[1]) if keep_basis else None
+        scale = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        return cls(torch.zeros_like(rows), rows, alpha, alpha, scale, basis, outside)
+
+    def extend(self, A: Operator, num_steps: int) -> None:
+        """Go on until there are so many steps, or until every space is invariant."""
+        self._make_place(num_steps)
+        with progress.bar("Lanczos", total=num_steps) as bar:
+            bar.advance(self.count)
+            while self.count < num_steps and not self.over():
+                self.step(A)
+                bar.advance(products=self.count * len(self.current))
+
+    def _make_place(self, num_steps: int) -> None:
+        """Lengthen what has a row for each step."""
+        more = num_steps - len(self.alpha)
+        if more <= 0:
+            return
+        zeros = self.alpha.new_zeros(more, len(self.current))
+        self.alpha, self.beta = torch.cat([self.alpha, zeros]), torch.cat([self.beta, zeros])
+        if self.basis is not None:
+            p, _, n = self.basis.shape
+            longer = self.basis.new_zeros(p, num_steps, n)
+            longer[:, : self.count] = self.basis[:, : self.count]
+            self.basis = longer
 
     def step(self, A: Operator) -> None:
         """One product for every probe. A probe whose space is invariant has q = 0 from then on."""
@@ -199,6 +231,30 @@ class _Recursion:
         self.beta[j] = torch.where(length > rounding(A) * self.scale, length, 0.0)
         w.mul_(torch.where(self.beta[j] > 0, 1 / length, 0.0)[:, None].to(w))
         self.previous, self.current, self.count = q, w, j + 1
+
+    @property
+    def num_probes(self) -> int:
+        """p, the recursions in step."""
+        return len(self.current)
+
+    @property
+    def num_steps(self) -> int:
+        """How many were made."""
+        return self.count
+
+    @property
+    def num_bytes(self) -> int:
+        """What its vectors take."""
+        return sum(rows.nbytes for rows in (self.previous, self.current, self.basis) if rows is not None)
+
+    def is_on(self, device: torch.device) -> bool:
+        """Whether its vectors are there."""
+        return self.current.device == device
+
+    def to(self, device: torch.device) -> None:
+        """Move its vectors; the coefficients and what it is orthogonal to stay where they are used."""
+        self.previous, self.current = self.previous.to(device), self.current.to(device)
+        self.basis = None if self.basis is None else self.basis.to(device)
 
     def over(self) -> bool:
         """Whether every space is invariant; looked at now and then where looking makes the device wait."""
