@@ -11,6 +11,7 @@ from ritz import plot
 from .work import Row, Work
 
 COLUMNS = 3
+TICKS = (16, 32, 64, 128, 256, 512)
 
 
 def draw(work: Work, rows: list[Row], path: Path) -> None:
@@ -45,4 +46,8 @@ def _curves(ax: Axes, work: Work, rows: list[Row], error: str) -> None:
         width, order = (2.2, 3) if row.contestant == "ritz" else (1.1, 2)
         ax.plot(products, middle, ".-", color=colour, lw=width, zorder=order, label=row.contestant)
         ax.fill_between(products, low, high, color=colour, alpha=0.1, lw=0)
+    middles = [value for row in rows for _, value, _, _ in row.curve(error)]
     ax.set(xscale="log", yscale="log", title=rows[0].title, xlabel="products")
+    ax.set_ylim(max(min(middles), work.floors[error]) / 3, 3 * max(middles))  # a lucky seed's error is no scale
+    ax.set_xticks(TICKS, map(str, TICKS), minor=False)
+    ax.minorticks_off()
