@@ -496,3 +496,13 @@ def test_a_file_without_its_reader_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(pretrained, "import_module", missing)
     with pytest.raises(ArgumentError, match="pip install safetensors"):
         models.gpt2(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("make", [models.vgg11, models.resnet18])
+def test_a_narrow_network_has_the_same_layers_each_of_a_fraction_of_the_width(make):
+    whole, narrow = (make(generator=seeded(), device="meta", narrow=n) for n in (1, 16))
+    pairs = list(zip(whole.parameters(), narrow.parameters(), strict=True))
+    assert all(a.shape[0] in (16 * b.shape[0], 10) for a, b in pairs)
+    assert narrow(torch.zeros(2, 3, 32, 32, device="meta")).shape == (2, 10)
+    with pytest.raises(ArgumentError, match="narrow=3"):
+        make(generator=seeded(), narrow=3)

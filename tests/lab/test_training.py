@@ -686,3 +686,70 @@ def test_data_that_do_not_fit_are_not_compressed():
     for x, y in ((X, Y[1:]), (X[:0], Y[:0]), (X * torch.nan, Y)):
         with pytest.raises(DataError):
             compressed(x, y)
+
+
+class FakeGraph:
+    """A CUDA graph without a GPU: what was captured is done again at every replay."""
+
+    def replay(self):
+        self.again()
+
+
+def rows_step(log):
+    def step(rows):
+        log.append(rows.tolist())
+        return (rows.sum(),)
+
+    return step
+
+
+def captured_on_the_cpu(monkeypatch):
+    """`CapturedStep` with graphs that run Python again."""
+    from ritz.lab.training import captured
+
+    step = captured.CapturedStep(rows_step(log := []))
+    monkeypatch.setattr(step, "_aside", lambda rows: (setattr(step, "_rows", rows.clone()), step._step(rows))[1])
+
+    def capture(rows):
+        graph = FakeGraph()
+        graph.again = lambda: step._results[0].copy_(step._step(step._rows)[0])
+        step._graph, step._results = graph, (torch.zeros((), dtype=torch.long),)
+        log.append("captured")
+
+    monkeypatch.setattr(step, "_capture", capture)
+    return step, log
+
+
+def test_a_captured_step_is_taken_for_every_batch_and_captured_again_when_told(monkeypatch):
+    step, log = captured_on_the_cpu(monkeypatch)
+    batches = [torch.tensor(rows) for rows in ([0, 1], [2, 3], [4, 5], [6, 7], [8], [9, 10])]
+    sums = [int(step(rows)[0]) for rows in batches]
+    assert sums == [1, 5, 9, 13, 8, 19]
+    assert [entry for entry in log if entry != "captured"] == [rows.tolist() for rows in batches]
+    assert log.count("captured") == 1 and log[3] == "captured"
+    step.forget()
+    step(batches[0])
+    assert log.count("captured") == 2
+
+
+def test_capture_and_tf32_change_nothing_on_the_cpu():
+    def trained(**options):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3))
+        x, y = torch.linspace(-1, 1, 20).view(10, 2), torch.arange(10) % 3
+        generator = torch.Generator().manual_seed(0)
+        settings = {"num_epochs": 3, "batch_size": 4, "generator": generator, **options}
+        *_, last = lab.train(model, nn.CrossEntropyLoss(), (x, y), sgd(model, 0.1, momentum=0.9), **settings)
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]), last
+
+    plain, last = trained()
+    fast, _ = trained(precision="tf32", capture=True)
+    low, _ = trained(precision="bfloat16")
+    assert torch.equal(plain, fast) and last.accuracy is not None
+    assert low.dtype == torch.float32 and not torch.equal(plain, low) and float((plain - low).abs().max()) < 0.02
+
+
+def test_a_precision_that_is_none_is_refused(unchecked):
+    model, data = nn.Linear(1, 1), (torch.ones(2, 1), torch.ones(2, 1))
+    with pytest.raises(ArgumentError, match="bfloat16"):
+        lab.train(model, nn.MSELoss(), data, sgd(model), num_epochs=1, precision="half")

@@ -40,7 +40,7 @@ def run(
     debug: bool = False,
 ) -> bool:
     """Run figures one after the other; one that fails does not stop the others. Whether all have their record."""
-    orders = [order(figure, preset, settings, out) for figure in selection(ids)]
+    orders = [order(figure, preset, settings, out) for figure in _lenders_first(selection(ids))]
     if len(orders) == 1:
         _run(orders[0], context, force=force)
         return True
@@ -57,6 +57,11 @@ def run(
     if failed:
         typer.secho(f"{len(failed)} of {len(orders)} figures failed: {', '.join(failed)}", err=True)
     return not failed
+
+
+def _lenders_first(chosen: Sequence[Figure]) -> list[Figure]:
+    """Figures of the paper that a computation is named after before those of others, which then borrow its numbers."""
+    return sorted(chosen, key=lambda figure: figure.id.partition(".")[0] != figure.shared.partition(".")[0])
 
 
 def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:

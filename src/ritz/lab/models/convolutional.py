@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...errors import ArgumentError, check_whole
 from . import build
 
 POOL = 0  # in a list of channels: halve the image here
@@ -36,6 +37,7 @@ def vgg11(
     *,
     generator: torch.Generator,
     num_channels: int = 3,
+    narrow: int = 1,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> nn.Sequential:
@@ -43,22 +45,26 @@ def vgg11(
 
     Papyan (2020), App. D: batch norm in place of dropout. As its authors published it, there is one after every
     convolution too, the normalised linear layers have no bias, and weights are Gaussian: of variance 2/fan-out in
-    convolutions, of deviation 0.01 in linear layers. Smaller images are padded (`data.padded`).
+    convolutions, of deviation 0.01 in linear layers. Smaller images are padded (`data.padded`). `narrow` divides the
+    width of every hidden layer, for machines without a GPU.
 
     >>> build.parameter_count(vgg11(generator=torch.Generator(), device="meta"))
     28157706
     """
 
     def layout() -> nn.Sequential:
-        return nn.Sequential(*_vgg_features(num_channels), nn.Flatten(), *_vgg_classifier(num_classes))
+        features, classifier = _vgg_features(num_channels, narrow), _vgg_classifier(num_classes, narrow)
+        return nn.Sequential(*features, nn.Flatten(), *classifier)
+
+    _check_narrow(narrow)
 
     return build.network(layout, _draw_vgg, generator=generator, device=device, dtype=dtype)
 
 
-def _vgg_features(num_channels: int) -> list[nn.Module]:
+def _vgg_features(num_channels: int, narrow: int) -> list[nn.Module]:
     layers: list[nn.Module] = []
     before = num_channels
-    for after in VGG11:
+    for after in (width // narrow for width in VGG11):
         if after == POOL:
             layers.append(nn.MaxPool2d(2))
         else:
@@ -67,11 +73,23 @@ def _vgg_features(num_channels: int) -> list[nn.Module]:
     return layers
 
 
-def _vgg_classifier(num_classes: int) -> list[nn.Module]:
+def _vgg_classifier(num_classes: int, narrow: int) -> list[nn.Module]:
     layers: list[nn.Module] = []
-    for before in (512, 4096):
-        layers += [nn.Linear(before, 4096, bias=False), nn.BatchNorm1d(4096), nn.ReLU()]
-    return [*layers, nn.Linear(4096, num_classes)]
+    width = 4096 // narrow
+    for before in (512 // narrow, width):
+        layers += [nn.Linear(before, width, bias=False), nn.BatchNorm1d(width), nn.ReLU()]
+    return [*layers, nn.Linear(width, num_classes)]
+
+
+def _check_narrow(narrow: int) -> None:
+    """Each of a network's widths is a multiple of 64."""
+    check_whole(narrow=narrow)
+    if not 1 <= narrow <= 64 or 64 % narrow:
+        raise ArgumentError(
+            f"narrow={narrow} was given.",
+            "It divides the widths of all layers, which are multiples of 64.",
+            "Give 1, 2, 4, 8, 16, 32 or 64.",
+        )
 
 
 def _draw_vgg(part: nn.Module, generator: torch.Generator) -> None:
@@ -127,18 +145,20 @@ def resnet18(
     *,
     generator: torch.Generator,
     num_channels: int = 3,
+    narrow: int = 1,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> nn.Sequential:
     """ResNet-18 for 32 × 32 images: 11,173,962 parameters for 10 classes and 3 channels.
 
     The first convolution is 3 × 3 without stride, and no pooling follows it: the form in which Papyan (2020) published
-    it for small images. He et al. (2016), Table 1, is for 224 × 224.
+    it for small images. He et al. (2016), Table 1, is for 224 × 224. `narrow` divides the width of every layer.
 
     >>> build.parameter_count(resnet18(generator=torch.Generator(), device="meta"))
     11173962
     """
-    stages = [Stage(64, 2, 1), Stage(128, 2, 2), Stage(256, 2, 2), Stage(512, 2, 2)]
+    _check_narrow(narrow)
+    stages = [Stage(width // narrow, 2, stride) for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2))]
     layout = partial(_resnet, stages, num_channels, num_classes, projected=True)
     return build.network(layout, _draw_resnet, generator=generator, device=device, dtype=dtype)
 

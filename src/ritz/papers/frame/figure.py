@@ -39,6 +39,7 @@ class Context:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     data_dir: Path | None = None  # None: where `lab.data` looks by itself
     folder: Path | None = None  # what an interrupted run needs to go on, such as checkpoints; None: it keeps nothing
+    shelf: Path | None = None  # what several computations need, such as trained networks; None: each has its own
     workers: Workers = field(default_factory=InProcess)
 
     def sweep(self, task: Task, configs: Iterable[Any], *, name: str | None = None) -> list[Record]:

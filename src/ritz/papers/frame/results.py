@@ -4,7 +4,8 @@
 
 A config that differs from its preset goes beside it, to <preset>+<eight digits of its key>, so that nobody takes it for
 the preset. What an interrupted run needs to go on lies in results/.cache/<computation>/<key of the config>, which git
-does not see, and is removed once the record is written; deleting .cache by hand costs time and nothing else.
+does not see, and is removed once the record is written. What several computations need, such as trained networks, lies
+in results/.cache/shelf and stays; deleting .cache by hand costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .figure import Context, Figure
 from .overrides import with_settings
 
 _CACHE = ".cache"
+_SHELF = "shelf"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def run(order: Order, relatives: Iterable[Figure], context: Context, *, force: b
     else:
         write_bytes(order.out / _CACHE / ".gitignore", b"*\n")
         with lock(order.cache) as cache:  # the only one: sweeps of this run take none
-            record = _write(order, _compute(order, replace(context, folder=cache), force=force), cache)
+            place = replace(context, folder=cache, shelf=order.out / _CACHE / _SHELF)
+            record = _write(order, _compute(order, place, force=force), cache)
         with suppress(OSError):  # the cache of another config is in it
             order.cache.parent.rmdir()
     return _draw(order.figure, record, order.folder)

@@ -1,0 +1,49 @@
+"""How PyTorch computes while it trains: as it is set, with TF32 products, or in bfloat16 wherever autocast takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal, get_args
+
+import torch
+
+from ...errors import ArgumentError
+
+Arithmetic = Literal["tf32", "bfloat16"]
+
+
+def check_arithmetic(precision: str | None) -> None:
+    """Refuse what is no precision of training."""
+    if precision is not None and precision not in get_args(Arithmetic):
+        raise ArgumentError(
+            f"precision={precision!r} was given.",
+            'Training is in the precision of the parameters (None), with TF32 products ("tf32") or in "bfloat16".',
+            'Give None, "tf32" or "bfloat16".',
+        )
+
+
+def autocast(precision: Arithmetic | None, device: torch.device) -> torch.autocast:
+    """Run the network under it; the loss, gradients and the optimiser stay outside.
+
+    Weights are not cached: a captured step has to read them anew each time it is replayed.
+    """
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16", cache_enabled=False)
+
+
+@contextmanager
+def products(precision: Arithmetic | None, device: torch.device) -> Iterator[None]:
+    """TF32 in products and convolutions on a GPU, where that is the precision; all is as before afterwards."""
+    with ExitStack() as stack:
+        for kind, name, value in _tf32() if precision == "tf32" and device.type == "cuda" else ():
+            stack.callback(setattr, kind, name, getattr(kind, name))
+            setattr(kind, name, value)
+        yield
+
+
+def _tf32() -> list[tuple[Any, str, Any]]:
+    """The settings of products and convolutions that allow TF32."""
+    backends: Any = torch.backends
+    if hasattr(backends.cudnn, "conv"):
+        return [(kind, "fp32_precision", "tf32") for kind in (backends.cuda.matmul, backends.cudnn.conv)]
+    return [(kind, "allow_tf32", True) for kind in (backends.cuda.matmul, backends.cudnn)]  # PyTorch before 2.9

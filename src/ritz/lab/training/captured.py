@@ -1,0 +1,70 @@
+"""A training step as one CUDA graph: what takes longer to ask for than to do is asked for once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+Rows = Int[Tensor, " rows"]
+Results = tuple[Shaped[Tensor, "..."], ...]
+WARM_UP = 3  # steps before a capture, as PyTorch asks for: libraries choose their kernels, optimisers make their state
+
+
+class CapturedStep:
+    """A step on the rows of a batch, taken as it is a few times, then captured, and replayed for batches of this size.
+
+    Every call is a step of training, the first ones too. A batch of another size is taken as it is. Where the step
+    cannot be captured, a warning says so once, and all steps are taken as they are.
+    """
+
+    def __init__(self, step: Callable[[Rows], Results]) -> None:
+        self._step, self._calls, self._usable = step, 0, True
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._rows: Tensor | None = None
+        self._results: Results = ()
+
+    def forget(self) -> None:
+        """Capture anew before the next replay: a number that is baked into the graph has changed."""
+        self._graph = None
+
+    def __call__(self, rows: Rows) -> Results:
+        """One step; returns what it returned, in tensors of its own."""
+        if not self._usable or (self._rows is not None and len(rows) != len(self._rows)):
+            return self._step(rows)
+        if self._calls < WARM_UP:
+            self._calls += 1
+            return self._aside(rows)
+        if self._graph is None:
+            self._capture(rows)
+        if self._graph is None or self._rows is None:
+            return self._step(rows)
+        self._rows.copy_(rows)
+        self._graph.replay()
+        return tuple(result.clone() for result in self._results)
+
+    def _aside(self, rows: Tensor) -> Results:
+        """A step on a stream of its own, as a capture has it."""
+        self._rows = rows.clone()
+        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            results = self._step(rows)
+        current.wait_stream(stream)
+        return results
+
+    def _capture(self, rows: Tensor) -> None:
+        """Nothing is computed here: the step is written down."""
+        assert self._rows is not None
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                results = self._step(self._rows)
+        except RuntimeError as error:
+            self._usable = False
+            warnings.warn(f"The training step is taken as it is: it cannot be captured ({error}).", stacklevel=2)
+        else:
+            self._graph, self._results = graph, results

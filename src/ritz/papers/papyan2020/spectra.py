@@ -1,0 +1,127 @@
+"""One spectrum of one curvature matrix of one trained network: a task of a sweep, and what a record has of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ...operators import Operator, functional_hessian, gauss_newton, hessian
+from ...record import Record
+from ...risk import CrossEntropy, Risk
+from ...risk.precision import Precision
+from ...solvers import eigenpairs, spectral_density
+from ...spectrum import Spectrum
+from .networks import Place, identity, trained_network
+from .setting import NUM_CLASSES, Part, Piece, examples
+
+Matrix = Literal["H", "G", "E"]  # 2020: Hess, G, E; 2019: Hess, G, H
+MATRICES = {"H": hessian, "G": gauss_newton, "E": functional_hessian}
+ARRAYS = ("nodes", "weights", "values", "residuals")
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a spectrum is computed. 2020: App. D.2; 2019: C.2."""
+
+    num_steps: int = 128  # M
+    num_probes: int = 1  # n_vec
+    # of the C outliers, of largest |λ|: thick-restart Lanczos with certified residuals, in place of 128 iterations on
+    # subspaces of C vectors; relative to the largest
+    tolerance: float = 1e-3
+    precision: Precision = "high"  # open: TF32 in the linear maps on a GPU
+    num_examples: int | None = 10_000  # of 50,000: "over the whole set" where None; the test sets have as many
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One spectrum: of which matrix, over which examples, of which network, with how many outliers apart."""
+
+    piece: Piece
+    epoch: int
+    part: Part
+    matrix: Matrix
+    outliers: int = NUM_CLASSES  # C; 0: not deflated
+    method: Method = Method()
+    seed: int = 0  # of the probes
+
+
+def spectrum(measurement: Measurement, *, place: Place) -> dict[str, Any]:
+    """Nodes and weights of the density, the outliers with their residuals, and what it took."""
+    start, A, network = time.perf_counter(), *operator(measurement, place)
+    made = time.perf_counter()
+    method, generator = measurement.method, torch.Generator().manual_seed(measurement.seed)
+    pairs = None
+    if measurement.outliers:
+        pairs = eigenpairs(A, measurement.outliers, which="magnitude", tolerance=method.tolerance, generator=generator)
+    density = spectral_density(
+        A, num_steps=method.num_steps, num_probes=method.num_probes, outliers=pairs or 0, generator=generator
+    )
+    none, info = torch.zeros(0), A.info
+    return {
+        "nodes": density.nodes,
+        "weights": density.weights,
+        "values": none if pairs is None else pairs.values.double().cpu(),
+        "residuals": none if pairs is None else pairs.residuals.double().cpu(),
+        "size": density.size,
+        "resolution": density.resolution,
+        "identity": network,
+        "products": (0 if pairs is None else pairs.num_products) + method.num_steps * method.num_probes,
+        "path": info and info.path,
+        "tangent_error": info and info.tangent_error,
+        "seconds_before": made - start,
+        "seconds_of_products": time.perf_counter() - made,
+    }
+
+
+def operator(measurement: Measurement, place: Place) -> tuple[Operator, str]:
+    """The matrix, and the fingerprint of the network that it is of."""
+    risk, network = risk_of(
+        measurement.piece,
+        measurement.epoch,
+        measurement.part,
+        place,
+        num_examples=measurement.method.num_examples,
+        precision=measurement.method.precision,
+    )
+    return MATRICES[measurement.matrix](risk), network
+
+
+def risk_of(
+    piece: Piece,
+    epoch: int | None,
+    part: Part,
+    place: Place,
+    *,
+    num_examples: int | None = None,
+    precision: Precision = "highest",
+) -> tuple[Risk, str]:
+    """The risk of a trained network over its training or test examples, and the network's fingerprint."""
+    model = trained_network(piece, epoch, place)
+    data = examples(piece, part, place.data_dir, place.device, num_examples=num_examples)
+    precision = precision if place.device.type == "cuda" else "highest"
+    return Risk(model, CrossEntropy(), data, tangent_precision=precision), identity(model)
+
+
+def named(prefix: str, record: Record) -> dict[str, Any]:
+    """A measured spectrum among the results of a figure: arrays under a prefix of their own."""
+    return {f"{prefix}/{name}": record.arrays.get(name, np.zeros(0)) for name in ARRAYS} | {
+        f"{prefix}/facts": {name: value for name, value in record.scalars.items() if name not in ARRAYS}
+    }
+
+
+def of(record: Record, prefix: str) -> Spectrum:
+    """The spectrum under a prefix of a figure's record."""
+    facts: Mapping[str, Any] = record.scalars[f"{prefix}/facts"]
+    nodes, weights = (torch.from_numpy(np.asarray(record.arrays[f"{prefix}/{name}"])) for name in ("nodes", "weights"))
+    return Spectrum(nodes, weights, facts["size"], facts["resolution"])
+
+
+def outliers_of(record: Record, prefix: str) -> np.ndarray:
+    """The outliers under a prefix, of largest magnitude first."""
+    values = np.asarray(record.arrays.get(f"{prefix}/values", np.zeros(0)))
+    return values[np.argsort(-np.abs(values), kind="stable")]
