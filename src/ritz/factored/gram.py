@@ -19,7 +19,7 @@ from ..errors import ArgumentError, ModelError, NumericalError
 from ..layers.capture import Layers
 from ..risk import Risk
 from ..risk.class_terms import ClassTerms
-from ..risk.losses import CrossEntropy
+from ..risk.losses import Classification
 from ..spectrum import Spectrum
 from .gram_assembly import Assembly, assembly
 from .gram_parts import PARTS, Part, check_parts, directions, loss_of_root, projected
@@ -143,7 +143,7 @@ def _check_rows(risk: Risk) -> None:
             "The Gram matrix joins every example with every other.",
             "Build the risk without a group, on a part of the data: Risk(...).first(1000).",
         )
-    width = risk.num_classes - 1 if isinstance(risk.loss, CrossEntropy) else risk.num_classes
+    width = risk.num_classes - 1 if isinstance(risk.loss, Classification) else risk.num_classes
     rows = risk.num_terms * width
     needed = 3 * 8 * rows**2  # the matrix, a copy that is decomposed, and room for either
     if needed > risk.memory:

@@ -16,7 +16,7 @@ from ..layers.jacobian_rows import Rows, cotangents, row_bytes, rows_of
 from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.class_terms import ClassTerms, terms
-from ..risk.losses import CrossEntropy, complement_of_root
+from ..risk.losses import Classification, complement_of_root
 
 
 class Assembly(NamedTuple):
@@ -77,7 +77,7 @@ def _root(risk: Risk, z: Tensor, targets: Tensor) -> Float[Tensor, "t K r"]:
 
 
 def _has_labels(risk: Risk) -> bool:
-    return isinstance(risk.loss, CrossEntropy) and not next(iter(risk.batches)).targets.is_floating_point()
+    return isinstance(risk.loss, Classification) and not next(iter(risk.batches)).targets.is_floating_point()
 
 
 def _all_terms(batches: list[ClassTerms]) -> ClassTerms | None:

@@ -14,7 +14,7 @@ from ..layers.jacobian_rows import cotangents
 from ..layers.linear import LinearLayer, check_own, check_ungrouped, columns, linear_layers, pieces
 from ..risk import Risk
 from ..risk.batches import Batch
-from ..risk.losses import CrossEntropy, Loss
+from ..risk.losses import Loss
 from ..risk.memory import check_memory
 
 
@@ -85,7 +85,7 @@ def passes(layers: Layers, linear: list[LinearLayer], groups: int) -> Iterator[t
 
 def _masses(loss: Loss, z: Tensor, batch: Batch) -> Float[Tensor, " N"]:
     """How much an example counts: the masses of its terms."""
-    masses = loss.masses(z, batch.targets) if isinstance(loss, CrossEntropy) else loss.weights(z, batch.targets)
+    masses = loss.masses(z, batch.targets)
     return masses.double().reshape(len(batch), -1).sum(1)
 
 

@@ -142,7 +142,7 @@ class Rows:
 
 def cotangents(loss: Loss, z: Tensor, S: Float[Tensor, "t K r"]) -> Iterator[Float[Tensor, "r N ..."]]:
     """The r columns of every term's block of S in the shape of the outputs: one term of each example at a time."""
-    dim = -1 if z.ndim == 1 else getattr(loss, "class_dim", -1) % z.ndim
+    dim = -1 if z.ndim == 1 else loss.class_dim % z.ndim
     rows = z[:, None] if z.ndim == 1 else z.movedim(dim, -1)
     S = S.reshape(len(z), -1, *S.shape[1:]).permute(3, 0, 1, 2)  # (r, N, terms, K)
     for term in range(S.shape[2]):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import DataError
-from .losses import CrossEntropy, not_convex
+from .losses import Classification, not_convex
 from .risk import Risk
 
 
@@ -49,18 +49,16 @@ class ClassTerms:
 
 def terms(risk: Risk, z: Tensor, targets: Tensor) -> ClassTerms:
     """The terms of a batch from its outputs."""
-    loss, z = cast(CrossEntropy, risk.loss), z.detach().double()
-    labels = targets.flatten().long().masked_fill(targets.flatten() == loss.ignore_index, 0)
+    loss, z = cast(Classification, risk.loss), z.detach().double()
     masses = loss.masses(z, targets)
     if bool((masses < 0).any()):
         raise not_convex(float(masses.min()))
-    rows = z.movedim(loss.class_dim, -1).reshape(len(labels), -1)
-    return ClassTerms(labels, masses / risk.total_weight, rows.softmax(-1))
+    return ClassTerms(loss.labels(targets), masses / risk.total_weight, loss.probabilities(z))
 
 
 def as_outputs(risk: Risk, rows: Float[Tensor, "*m t C"], z: Tensor) -> Tensor:
     """Rows of terms in the shape, precision and order of the outputs, with the leading dimensions kept."""
-    dim, leading = cast(CrossEntropy, risk.loss).class_dim, rows.shape[:-2]
+    dim, leading = risk.loss.class_dim, rows.shape[:-2]
     shaped = rows.to(z.dtype).reshape(*leading, *z.movedim(dim, -1).shape)
     return shaped.movedim(-1, dim % z.ndim + len(leading))
 

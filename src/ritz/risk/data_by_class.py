@@ -9,7 +9,7 @@ import torch
 
 from ..errors import DataError
 from .batches import Batch, joined
-from .losses import CrossEntropy
+from .losses import Classification
 from .risk import Risk
 
 
@@ -36,7 +36,7 @@ def known_batches(risk: Risk) -> list[Batch]:
 
 def _labels(risk: Risk, pool: list[Batch]) -> list[int]:
     labels = torch.cat([batch.targets for batch in pool]).unique()
-    return labels[labels != cast(CrossEntropy, risk.loss).ignore_index].tolist()
+    return labels[labels != cast(Classification, risk.loss).ignore_index].tolist()
 
 
 def _of_class(pool: list[Batch], label: int) -> Iterator[Batch]:

@@ -19,7 +19,7 @@ from .batches import Batch, Batches
 from .data import batches_from
 from .distributed import in_step, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, evaluate, examine, over_ranks
-from .losses import CrossEntropy, Loss, loss_from, on_device
+from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
 from .model import check_model, fails_channels_last, output_tensor
 from .network import Network
@@ -161,7 +161,7 @@ class Risk:
     def labels(self) -> Int[Tensor, " N"]:
         """The class of every term, for losses whose targets are classes."""
         labels = torch.cat([batch.targets.flatten() for batch in self.batches])
-        if labels.is_floating_point() or not isinstance(self.loss, CrossEntropy):
+        if labels.is_floating_point() or not isinstance(self.loss, Classification):
             raise DataError(
                 f"The targets are {labels.dtype} values of a {type(self.loss).__name__} loss.",
                 "Only class indices are labels.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +16,7 @@ from ...factored.gram_assembly import pullback
 from ...factored.gram_parts import PARTS
 from ...operators import Operator, gauss_newton, hessian
 from ...risk import Risk
-from ...risk.losses import CrossEntropy
+from ...risk.class_terms import terms
 from ...solvers import eigenpairs
 from ...solvers.eigen import SMALL, usual_basis
 from ...spectrum import Eigenpairs, Spectrum
@@ -200,11 +199,11 @@ def _basis_size(risk: Risk, count: int) -> int | None:
 
 def _num_weighted(risk: Risk) -> int:
     """How many terms have a weight: those that are neither ignored nor of a class of weight zero."""
-    loss = cast(CrossEntropy, risk.loss)
-    z = risk.theta.new_zeros(risk.num_classes, risk.num_classes)
-    masses = loss.masses(z, torch.arange(risk.num_classes, device=z.device))
-    kept = risk.labels[risk.labels != loss.ignore_index]
-    return int((masses[kept] > 0).sum())
+    leaves, total = [leaf.detach() for leaf in risk.leaves()], 0
+    for batch in risk.batches:
+        with risk.numerics(), torch.no_grad():
+            total += int((terms(risk, risk.outputs(leaves, batch), batch.targets).masses > 0).sum())
+    return total
 
 
 def _check_lines(count: int, requested: int | None) -> None:

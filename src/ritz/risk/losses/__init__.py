@@ -1,12 +1,13 @@
 """Losses: those whose derivatives are known in closed form, and every other one by automatic differentiation."""
 
 from .binary_cross_entropy import BinaryCrossEntropy
+from .classification import Classification, complement_of_root
 from .conversion import loss_from
-from .cross_entropy import CrossEntropy, complement_of_root
+from .cross_entropy import CrossEntropy
 from .loss import Loss, not_convex, on_device
 from .squared_error import SquaredError
 
 __all__ = [
-    "BinaryCrossEntropy", "CrossEntropy", "Loss", "SquaredError",
+    "BinaryCrossEntropy", "Classification", "CrossEntropy", "Loss", "SquaredError",
     "complement_of_root", "loss_from", "not_convex", "on_device",
 ]  # fmt: skip

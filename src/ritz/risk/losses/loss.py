@@ -6,9 +6,9 @@ risk alone adds up and divides, once. A term is one index of all output dimensio
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -45,6 +45,10 @@ class Loss(ABC):
     @abstractmethod
     def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         """The weights wᵢ."""
+
+    def masses(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
+        """How much each term counts in the curvature: its weight, unless the loss says otherwise."""
+        return self.weights(z, y)
 
     @abstractmethod
     def gradient(self, z: Outputs, y: Targets) -> Outputs:
@@ -87,12 +91,11 @@ class Loss(ABC):
 
 def on_device(loss: Loss, device: torch.device) -> Loss:
     """The loss with its class weights on the given device."""
-    moved = {
-        name: value.to(device)
-        for name, value in vars(loss).items()
-        if isinstance(value, Tensor) and value.device != device
-    }
-    return replace(loss, **moved) if moved else loss  # type: ignore[type-var]
+    result = copy.copy(loss)
+    for name, value in vars(loss).items():
+        if isinstance(value, Tensor):
+            object.__setattr__(result, name, value.to(device))  # a frozen dataclass forbids it to others
+    return result
 
 
 def term_rows(values: Tensor) -> Tensor:
