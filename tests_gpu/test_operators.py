@@ -8,6 +8,7 @@ from tests.zoo import CASES
 
 import ritz
 from ritz.risk import Risk
+from ritz.risk.noise import noise
 from tests_gpu.devices import CPU, DEVICE, assert_same, classification, moved, normal, risks
 
 OPERATORS = ["hessian", "gauss_newton", "functional_hessian", "empirical_fisher"]
@@ -86,6 +87,22 @@ def test_float32_and_tf32_are_as_close_as_they_say(operator, precision, close):
     A = getattr(ritz, operator)(Risk(single, loss, data, tangent_precision=precision))
     V = normal(exact.size, 3)
     assert_same(products(A, V).double(), products(exact, V), rtol=close)
+
+
+def test_the_numbers_of_examples_have_the_same_bits():
+    keys = torch.tensor([0, 1, 5, 2**40, 2**62])
+    for seed in (0, 7, -1, 2**63 - 1):
+        assert torch.equal(noise(keys.to(DEVICE), seed, (3, 2)).cpu(), noise(keys, seed, (3, 2)))
+
+
+def test_images_of_depthwise_convolutions_stay_in_their_layout():
+    if DEVICE.type == "cpu":
+        pytest.skip("On a CPU channels last is faster.")
+    x, y = normal(6, 4, 5, 5).float().to(DEVICE), (torch.arange(6) % 4).to(DEVICE)
+    for groups, contiguous in ((4, True), (1, False)):
+        model = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, groups=groups), torch.nn.Flatten(), torch.nn.Linear(36, 4))
+        risk = Risk(model.to(DEVICE), ritz.CrossEntropy(), (x, y), tangent_precision="high")
+        assert next(iter(risk.batches)).inputs.is_contiguous() == contiguous
 
 
 def test_nothing_in_the_model_changes():

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 import ritz
 from ritz import Risk
 from ritz.errors import DataError, ModelError, NumericalError
+from ritz.risk.model import prefers_channels_last
 from tests.risk.problem import (
     CE,
     INF,
@@ -192,3 +193,14 @@ def test_images_keep_their_layout_where_pytorch_fails_in_the_faster_one(channels
     layouts.clear()
     ritz.hessian(risk) @ torch.ones(risk.size, dtype=torch.float64)
     assert set(layouts) == {stays}
+
+
+@pytest.mark.parametrize(
+    "device, precision, groups, moved",
+    [("cpu", "highest", 1, True), ("cpu", "highest", 4, True), ("cuda", "highest", 1, False),
+     ("cuda", "high", 1, True), ("cuda", "high", 4, False)],
+)  # fmt: skip
+def test_images_are_stored_channels_last_where_that_is_faster(device, precision, groups, moved):
+    model = nn.Sequential(nn.Conv2d(4, 4, 3, groups=groups))
+    assert prefers_channels_last(model, torch.device(device), precision) == moved
+    assert not prefers_channels_last(nn.Linear(2, 2), torch.device(device), precision)

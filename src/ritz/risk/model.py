@@ -102,7 +102,23 @@ def _module_copy(module: nn.Module, tensors: Mapping[int, Tensor], copies: dict[
     return copies[id(module)]
 
 
-def fails_channels_last(layer: nn.Conv2d) -> bool:
+def prefers_channels_last(model: nn.Module, device: torch.device, precision: str) -> bool:
+    """Whether convolutions are faster on images stored channels last: on a CPU, and in TF32 on a GPU.
+
+    Not where one of them has a group for every channel: in float32, in which the network itself runs, a GPU takes many
+    times as long for it.
+    """
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    if device.type == "cpu":
+        return bool(convolutions) and not any(map(_fails_channels_last, convolutions))
+    return bool(convolutions) and precision == "high" and not any(map(_is_depthwise, convolutions))
+
+
+def _is_depthwise(layer: nn.Conv2d) -> bool:
+    return layer.groups == layer.in_channels > 1
+
+
+def _fails_channels_last(layer: nn.Conv2d) -> bool:
     """Whether PyTorch's backward pass on a CPU writes beyond its memory where images are stored channels last.
 
     oneDNN's does, in float32, for kernels of one pixel that skip others and have few channels.

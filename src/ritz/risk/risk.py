@@ -21,7 +21,7 @@ from .distributed import in_step, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, evaluate, examine, over_ranks
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
-from .model import check_model, fails_channels_last, output_tensor
+from .model import check_model, output_tensor, prefers_channels_last
 from .network import Network
 from .original import Original
 from .own_gradient import check_own_gradient
@@ -30,7 +30,7 @@ from .path_names import checked_path
 from .precision import Numerics, Precision, check_precision
 from .randomness import untouched_randomness
 
-COMPARED_EXAMPLES = 64  # on which the user's own gradient is compared with ours
+COMPARED_EXAMPLES = 16  # on which the user's own gradient is compared with ours: as many as the paths are tried on
 
 
 class Risk:
@@ -291,17 +291,16 @@ class Risk:
         return {**self._constants, **dict(zip(self.shapes, self.unflatten(self.theta), strict=True))}
 
     def _in_best_layout(self) -> Batches:
-        """Images channels-last on a CPU and with TF32, where convolutions are faster so, if the model allows it."""
-        convolutions = [module for module in self.model.modules() if isinstance(module, nn.Conv2d)]
-        on_cpu = self.device.type == "cpu"
-        faster = on_cpu or self.tangent_precision == "high"
-        if not (faster and convolutions) or (on_cpu and any(map(fails_channels_last, convolutions))):
+        """Images channels-last where convolutions are faster so, if the model allows it."""
+        if not prefers_channels_last(self.model, self.device, self.tangent_precision):
             return self.batches
         moved = self.batches.channels_last()
+        first = next(iter(moved))
         leaves = [leaf.detach() for leaf in self.leaves()]
         with self.numerics(), torch.no_grad(), untouched_randomness(self.device):
             try:
-                self.outputs(leaves, next(iter(moved)).first(1))
+                # a GPU chooses its kernels for every size of a batch anew: no other than the evaluation's
+                self.outputs(leaves, first.first(1) if self.device.type == "cpu" else first)
             except RuntimeError:  # a view() that wants contiguous images
                 return self.batches
         return moved
