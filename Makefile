@@ -11,8 +11,9 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 demo: $(READY)
 	$(BIN)/ritz demo
 
+# Bytecode is kept even where the environment forbids it: every worker and command would compile all files anew.
 test: lint
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # On a machine with a GPU and its own PyTorch: the same results as on its CPU (RITZ_TEST_DEVICE=cpu rehearses).
 test-gpu:

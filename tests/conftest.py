@@ -1,10 +1,11 @@
+import jaxtyping
 from jaxtyping import install_import_hook
 
-import tests.shapes  # noqa: F401  (what the hook calls by its name)
+import tests.shapes
 
 hook = install_import_hook("ritz", "tests.shapes.checked")
+jaxtyping.jaxtyped = tests.shapes.as_the_hook_asks
 
-import jaxtyping
 import pytest
 import torch
 

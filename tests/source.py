@@ -1,6 +1,7 @@
 """The source of ritz as a syntax tree: which modules there are, what they import, what they call."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,18 @@ ROOT = SOURCE.parents[1]
 
 def modules(folders=None):
     """Every module as its path in the house, with its code, as parameters of a test."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
+    for parts in every_path():
         if folders is None or parts[0] in folders:
-            yield pytest.param(parts, running(ast.parse(path.read_text())), id="/".join(parts))
+            yield pytest.param(parts, code(parts), id="/".join(parts))
+
+
+def every_path():
+    return [path.relative_to(SOURCE).with_suffix("").parts for path in sorted(SOURCE.rglob("*.py"))]
+
+
+@functools.cache
+def code(parts):
+    return running(ast.parse(SOURCE.joinpath(*parts).with_suffix(".py").read_text()))
 
 
 def running(tree):
