@@ -75,3 +75,27 @@ FLAT = linspace(0.5, 1.5, 300)
 INDEFINITE = torch.randn(300, generator=torch.Generator().manual_seed(3), dtype=torch.float64) + 0.5
 
 OUTLIERS = torch.cat([linspace(3, 10, 10), 0.05 * linspace(0, 1, 290)])
+
+
+def kinds(n):
+    """Eight kinds of spectra with n eigenvalues each, by name."""
+    k, generator = torch.arange(1, n + 1, dtype=torch.float64), torch.Generator().manual_seed(3)
+    return {
+        "uniform": k / n,
+        "normal": torch.randn(n, generator=generator, dtype=torch.float64),
+        "1/k²": k**-2,
+        "gapped": torch.where(k <= n / 20, 10 + k / 10, k / n),
+        "clustered": 1 + 2 * (k > n / 2) + 1e-3 * k / n,
+        "many zeros": torch.where(k <= n / 5, k / n, 0.0),
+        "multiple": (5 * k / n).ceil(),
+        "indefinite": torch.where(k <= n / 10, 50 * k / n, -k / n),
+    }
+
+
+KINDS = tuple(kinds(1))
+
+
+def runs(estimate, num_runs):
+    """Values and errors of an estimate with so many seeds."""
+    results = [estimate(torch.Generator().manual_seed(seed)) for seed in range(num_runs)]
+    return torch.tensor([[result.value, result.standard_error] for result in results], dtype=torch.float64).T

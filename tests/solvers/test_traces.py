@@ -1,7 +1,5 @@
 """Traces cover the truth at the rate their error states."""
 
-import math
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from ritz.operators import Operator
 from ritz.solvers import hutchinson, trace
 from ritz.solvers.probes import gaussian
 
-from .spectra import DECAY, FLAT, INDEFINITE, OUTLIERS, coverage, linspace, with_eigenvalues
+from .spectra import DECAY, FLAT, INDEFINITE, KINDS, OUTLIERS, coverage, kinds, linspace, runs, with_eigenvalues
 
 
 def leave_one_out_by_hand(A, omega):
@@ -41,11 +39,15 @@ def test_the_trace_lies_within_its_error(eigenvalues, num_products):
     assert coverage(estimate, float(eigenvalues.sum())) >= 0.87  # 95 % of 60 runs, less three standard deviations
 
 
-def test_the_error_of_the_trace_is_not_exaggerated():
-    A, truth = with_eigenvalues(FLAT), float(FLAT.sum())
-    runs = [trace(A, num_products=40, generator=torch.Generator().manual_seed(seed)) for seed in range(60)]
-    scatter = math.sqrt(sum((run.value - truth) ** 2 for run in runs) / 60)
-    assert sum(run.standard_error for run in runs) / 60 < 2 * scatter
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("unchecked")
+def test_the_error_of_the_trace_is_neither_exaggerated_nor_too_small(kind):
+    eigenvalues = kinds(200)[kind]
+    A, truth = with_eigenvalues(eigenvalues), float(eigenvalues.sum())
+    values, errors = runs(lambda generator: trace(A, num_products=40, generator=generator), 200)
+    misses = values - truth
+    assert 0.85 < float(errors.square().mean().sqrt() / misses.square().mean().sqrt()) < 1.3
+    assert float((misses.abs() <= 2 * errors).double().mean()) >= 0.91  # 95 %, less three standard deviations
 
 
 def test_the_trace_stops_at_its_tolerance(generator):

@@ -11,7 +11,7 @@ import torch
 from ..errors import ConvergenceWarning, check_positive, check_whole
 from ..operators import Operator
 from ..spectrum import Eigenpairs, Estimate
-from .damping import check_damping, not_positive
+from .damping import check_damping, not_positive, zero
 from .eigen import eigenpairs
 from .probes import source
 
@@ -42,8 +42,8 @@ def condition_number(
     check_damping(damping)
     shifted = A + damping if damping else A
     ends = _Ends.of(shifted, tolerance, max_products, source(generator))
-    if ends.low - ends.low_error <= 4 * torch.finfo(A.dtype).eps * abs(ends.high):
-        raise not_positive(ends.low, ends.low_error, damping)
+    if ends.low - ends.low_error <= zero(A, abs(ends.high)):
+        raise not_positive(ends.low, ends.low_error, damping, "max_products")
     if ends.relative_error > tolerance:
         warnings.warn(
             f"The condition number is known to {ends.relative_error:.0%} only, after {ends.num_products} products.\n"

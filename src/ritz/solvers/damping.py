@@ -1,10 +1,18 @@
-"""The refusal of an A + μ that is not positive definite, with the damping μ that would help."""
+"""Whether A + μ is positive definite: the smallest eigenvalue with its certificate, and the refusal with a way out."""
 
 from __future__ import annotations
 
 import math
+import warnings
 
-from ..errors import ArgumentError, NumericalError
+import torch
+
+from ..errors import ArgumentError, ConvergenceWarning, NumericalError
+from ..operators import Operator
+from ..spectrum import Eigenpairs, Estimate
+from .eigen import eigenpairs
+
+LEAST = 4  # products in which a search for one eigenvalue can end
 
 
 def check_damping(damping: float) -> None:
@@ -13,12 +21,36 @@ def check_damping(damping: float) -> None:
         raise ArgumentError(f"damping={damping} was given.", "A + μ needs a number.", "Leave it out for μ = 0.")
 
 
-def not_positive(low: float, error: float, damping: float) -> NumericalError:
-    """The error for a smallest eigenvalue `low` of A + μ that is not provably positive."""
+def zero(A: Operator, scale: float) -> float:
+    """What rounding makes of a zero eigenvalue beside one of this scale."""
+    return 4 * torch.finfo(A.dtype).eps * scale
+
+
+def smallest_eigenvalue(A: Operator, max_products: int, generator: torch.Generator) -> Estimate:
+    """λ_min with the error that its residual allows, by searches that tighten until its sign is certain."""
+    aim, spent = 1e-4, 0
+    pairs: Eigenpairs | None = None
+    while True:
+        left = max(max_products - spent, LEAST)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the caller judges by the residual
+            pairs = eigenpairs(
+                A, 1, which="smallest", tolerance=aim, start=pairs, max_products=left, generator=generator
+            )
+        spent += pairs.num_products
+        low, error = float(pairs.values[0]), float(pairs.residuals[0])
+        best = 4 * torch.finfo(A.dtype).eps
+        if abs(low) > error or aim <= best or spent + LEAST > max_products:
+            return Estimate(low, error, spent)
+        aim = max(best, 0.1 * aim)
+
+
+def not_positive(low: float, error: float, damping: float, more: str) -> NumericalError:
+    """The error for a smallest eigenvalue `low` of A + μ that is not provably positive; `more` might prove it so."""
     return NumericalError(
         f"The smallest eigenvalue of A + {damping:g} is {low:.3g} ± {error:.1g}.",
         "A condition number and a log-determinant need a positive definite matrix, and provably so.",
         f"Add damping: more than {max(error - low, 0.0) + damping:.3g}.",
-        *(["Allow more products: with max_products, its sign may become certain."] if abs(low) < error else []),
+        *([f"Raise {more}: its sign may become certain."] if abs(low) < error else []),
         "Study gauss_newton(risk), which has no negative eigenvalue, instead of the Hessian.",
     )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from .. import progress
 from ..errors import ArgumentError, check_finite
 from ..operators import Operator
 from ..spectrum import Estimate
-from .vectors import room
+from .vectors import product, room
 
 BLOCK = 8  # probes multiplied at a time
 DRAW = 2**24  # random numbers drawn at a time; a multiple of 16, which PyTorch draws together
@@ -76,7 +76,27 @@ def quadratic_forms(
     return samples
 
 
+def unit_products(A: Operator) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "b n"]]]:
+    """All n columns of the matrix, some at a time: which they are, and the columns as rows."""
+    most = int(min(BLOCK, max(1, room(A) / 4)))
+    with progress.bar("Columns", total=A.size) as bar:
+        for which in torch.arange(A.size, device=A.device).split(most):
+            unit = torch.zeros(len(which), A.size, dtype=A.dtype, device=A.device).scatter_(1, which[:, None], 1.0)
+            yield which, product(A, unit)
+            bar.advance(len(which))
+
+
 def mean_of(samples: Float[Tensor, " p"], num_products: int) -> Estimate:
-    """The mean of independent samples, with std/√p where there are two."""
-    error = float(samples.std()) / math.sqrt(len(samples)) if len(samples) > 1 else None
+    """The mean of independent samples, with std/√p where there are two, so that twice the error covers 95 %."""
+    p = len(samples)
+    error = student_factor(p) * float(samples.std()) / math.sqrt(p) if p > 1 else None
     return Estimate(float(samples.mean()), error, num_products)
+
+
+def student_factor(count: int) -> float:
+    """What makes two standard errors from so few samples cover 95 %: Student's quantile / 2, by its expansion in 1/ν.
+
+    1.21 for eight samples, 1.01 for a hundred.
+    """
+    nu = count - 1
+    return 1 + 1.25 / nu + 1.53125 / nu**2 + 1.4297 / nu**3

@@ -1,0 +1,141 @@
+"""A random sketch of an operator: estimates that leave out one probe each, and the variance of their mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import check_finite
+from ..operators import Operator
+from ..spectrum import Estimate
+from .probes import student_factor
+from .vectors import inner, norms, product
+
+PARALLEL = 1e-10  # of 1 - cos², below which two directions are one
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Probes Ω, the basis Q of A Ω = Q R, H = QᵀAQ, and on request Z = AQ with C = ZᵀZ. Vectors in rows."""
+
+    omega: Float[Tensor, "m n"]
+    Q: Float[Tensor, "m n"]
+    R: Float[Tensor, "m m"]
+    H: Float[Tensor, "m m"]
+    Z: Float[Tensor, "m n"] | None = None
+    C: Float[Tensor, "m m"] | None = None
+
+    @classmethod
+    def empty(cls, A: Operator, *, keep_products: bool = False) -> Sketch:
+        """No probes yet."""
+        rows, small = torch.zeros(0, A.size, dtype=A.dtype, device=A.device), torch.zeros(0, 0, dtype=torch.float64)
+        return cls(rows, rows, small, small, *((rows, small) if keep_products else ()))
+
+    def with_probes(self, A: Operator, probes: Float[Tensor, "b n"]) -> Sketch:
+        """The sketch with more probes, at two products each; nothing is multiplied twice."""
+        Y = product(A, probes)
+        check_finite(float(norms(Y).sum()))
+        above = torch.zeros(len(self.Q), len(probes), dtype=torch.float64)
+        for _ in range(2 if len(self.Q) else 0):
+            C = self.Q @ Y.T
+            Y, above = Y - C.T @ self.Q, above + C.double().cpu()
+        new, below = torch.linalg.qr(Y.T)
+        R = torch.cat([torch.cat([self.R, torch.zeros(len(probes), len(self.Q), dtype=torch.float64)]),
+                       torch.cat([above, below.double().cpu()])], dim=1)  # fmt: skip
+        Q, Znew = torch.cat([self.Q, new.T]), product(A, new.T.contiguous())
+        check_finite(float(norms(Znew).sum()))
+        H, Z, gram = _bordered(self.H, inner(Q, Znew)), None, None
+        if self.Z is not None and self.C is not None:
+            Z = torch.cat([self.Z, Znew])
+            gram = _bordered(self.C, inner(Z, Znew))
+        return Sketch(torch.cat([self.omega, probes]), Q, R, H, Z, gram)
+
+    def trace(self) -> LeaveOneOut:
+        """tr A for every probe left out: XTrace. Epperly, Tropp and Webber (2024), with their normalisation."""
+        W = inner(self.Q, self.omega)
+        return self._trace_of((self.R * W).sum(0), self.R, self.H, W)
+
+    def trace_of_square(self) -> LeaveOneOut:
+        """tr A² in the same way: ‖A x‖² = ‖Q r - Z u‖² for x = ω - Q u."""
+        assert self.C is not None  # of a sketch that keeps its products
+        return self._trace_of(self.R.square().sum(0), self.H @ self.R, self.C, inner(self.Q, self.omega))
+
+    def directions(self) -> Float[Tensor, "m m"]:
+        """Unit vectors sᵢ in columns: Q(I - sᵢsᵢᵀ)Qᵀ projects on all A ωⱼ but A ωᵢ. They lie along R⁻ᵀ."""
+        S = torch.linalg.inv(_invertible(self.R)).T
+        return S / S.norm(dim=0)
+
+    def _trace_of(self, constant: Tensor, linear: Tensor, quadratic: Tensor, W: Tensor) -> LeaveOneOut:
+        """tr PᵢB + scaleᵢ · xᵢᵀBxᵢ, with xᵢ = (I - Pᵢ)ωᵢ and Pᵢ the projection on all A ωⱼ but A ωᵢ.
+
+        B is known by xᵀBx = constant - 2 linearᵀu + uᵀ quadratic u for u = QᵀPᵢωᵢ. With ωⱼ left out too, the projection
+        is Q(I - sᵢsᵢᵀ - eeᵀ)Qᵀ, with e along what sⱼ has beside sᵢ; entry (i, j) of a matrix belongs to that pair.
+        """
+        S, dimension = self.directions(), self.Q.shape[1] - len(self.Q)
+        U = W - S * (S * W).sum(0)
+        free, gradient = norms(self.omega).square().cpu() - U.square().sum(0), linear - quadratic @ U
+        G, K = S.T @ S, S.T @ quadratic @ S
+        inside, rest = quadratic.trace() - K.diagonal(), constant - ((linear + gradient) * U).sum(0)
+        values = inside + (dimension + 1) / free * rest
+        sine = (1 - G.square()).clamp(min=PARALLEL).sqrt()
+        beside = lambda X: (X.T - G * X.diagonal()[:, None]) / sine  # eᵀxᵢ from sⱼᵀxᵢ
+        b, slope = beside(S.T @ W), beside(S.T @ gradient)
+        inner_e = (K.diagonal() - 2 * G * K + G.square() * K.diagonal()[:, None]) / sine.square()
+        rests = rest[:, None] + 2 * b * slope + b.square() * inner_e
+        pairs = inside[:, None] - inner_e + (dimension + 2) / (free[:, None] + b.square()) * rests
+        return LeaveOneOut(values, torch.where(1 - G.square() > PARALLEL, values[:, None] - pairs, 0.0))
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """An estimate tᵢ for every probe left out of the basis, and what changes in it where ωⱼ is left out as well.
+
+    Given all probes but ωᵢ, each tᵢ is unbiased. So the part of tᵢ that does not know ωⱼ is uncorrelated with tⱼ, and
+    Cov(tᵢ, tⱼ) = E DᵢⱼDⱼᵢ for Dᵢⱼ = tᵢ - tᵢ without ωⱼ.
+    """
+
+    values: Float[Tensor, " m"]
+    changes: Float[Tensor, "m m"]
+
+    def combined(self, own: float, other: LeaveOneOut, share: float) -> LeaveOneOut:
+        """own · t + share · t' of two quantities of one sketch."""
+        return LeaveOneOut(own * self.values + share * other.values, own * self.changes + share * other.changes)
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean())
+
+    @property
+    def variance(self) -> float:
+        """Of the mean, without bias: s²/m + Cov(tᵢ, tⱼ). The second is not negative, which few probes cannot tell.
+
+        The scatter s² alone, which Epperly, Tropp and Webber (2024) take, leaves out what estimates that share probes
+        have in common, and is too small by up to 2.6; a jackknife is too large where the spectrum decays, by up to 12.
+        """
+        m = len(self.values)
+        common = self.changes * self.changes.T
+        return float(self.values.var()) / m + max(0.0, float(common.sum() - common.trace()) / (m * (m - 1)))
+
+    def estimate(self, num_products: int) -> Estimate:
+        """The mean with its error, of which two cover 95 %."""
+        m = len(self.values)
+        error = student_factor(m) * math.sqrt(self.variance) if m > 1 else None
+        return Estimate(self.mean, error, num_products)
+
+
+def _bordered(old: Float[Tensor, "a a"], new: Float[Tensor, "m b"]) -> Float[Tensor, "m m"]:
+    """The symmetric matrix whose first block and last columns these are."""
+    corner = new[len(old) :]
+    sides = torch.cat([new[: len(old)], (corner + corner.T) / 2])
+    return torch.cat([torch.cat([old, new[: len(old)].T]), sides], dim=1)
+
+
+def _invertible(R: Float[Tensor, "m m"]) -> Float[Tensor, "m m"]:
+    """R with zero pivots made tiny: where A has rank below m, leaving out any direction outside its range is right."""
+    tiny = torch.finfo(torch.float64).eps * (float(R.abs().max()) or 1.0)
+    pivots = R.diagonal()
+    return R + torch.diag(torch.where(pivots.abs() < tiny, tiny - pivots, 0.0))
