@@ -123,3 +123,21 @@ def test_a_vector_on_another_device_is_refused():
     A = ritz.hessian(risks()[1])
     with pytest.raises(ritz.RitzError, match="on cpu"):
         A @ normal(A.size)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_curvature_offers_rough_products_where_tf32_is_faster(operator):
+    single = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 10)).to(DEVICE)
+    x, y = normal(64, 64).float().to(DEVICE), torch.arange(64, device=DEVICE) % 10
+    A = getattr(ritz, operator)(Risk(single, ritz.CrossEntropy(), (x, y)))
+    if DEVICE.type != "cuda" or torch.cuda.get_device_capability() < (8, 0):
+        assert A.rough is None
+        return
+    v = normal(A.size, 3).float().to(DEVICE)
+    error = float((A.rough @ v - A @ v).norm() / (A @ v).norm())
+    assert 1e-6 < error < 1e-2
+    plain, mixed = ritz.eigenpairs(A, 5), ritz.eigenpairs(A, 5, precision="mixed")
+    assert 0 < mixed.num_rough_products < mixed.num_products and bool(mixed.converged.all())
+    assert_same(mixed.values, plain.values, rtol=1e-4)
+    residuals = (A @ mixed.vectors - mixed.vectors * mixed.values).norm(dim=0)
+    assert_same(residuals, mixed.residuals, rtol=1e-2)

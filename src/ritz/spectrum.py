@@ -258,6 +258,7 @@ class Eigenpairs:
     converged: Bool[Tensor, " k"]  # residual at most tolerance · max|λ|
     num_products: int = 0
     basis_size: int | None = None  # vectors that the search kept at most, these among them; None: there was none
+    num_rough_products: int = 0  # how many of the products were with a cheaper operator, nearly the same
 
     def __len__(self) -> int:
         return len(self.values)
@@ -266,8 +267,8 @@ class Eigenpairs:
         """Write to an npz file; `Eigenpairs.load` reads it back to the same bits, on the CPU."""
         names = ("values", "vectors", "residuals", "converged")
         arrays = {name: getattr(self, name).detach().cpu().numpy() for name in names}
-        header = {"kind": "Eigenpairs", "num_products": self.num_products, "basis_size": self.basis_size}
-        return record.write_arrays(path, arrays, header)
+        counts = {name: getattr(self, name) for name in ("num_products", "basis_size", "num_rough_products")}
+        return record.write_arrays(path, arrays, {"kind": "Eigenpairs", **counts})
 
     @classmethod
     def load(cls, path: str | Path) -> Eigenpairs:
@@ -275,13 +276,15 @@ class Eigenpairs:
         arrays, header = record.read_arrays(path)
         _check_kind(path, header, "Eigenpairs")
         tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
-        return cls(**tensors, num_products=header["num_products"], basis_size=header.get("basis_size"))
+        products, rough = header["num_products"], header.get("num_rough_products", 0)
+        return cls(**tensors, num_products=products, basis_size=header.get("basis_size"), num_rough_products=rough)
 
     def __repr__(self) -> str:
         rows = zip(self.values.tolist(), self.residuals.tolist(), self.converged.tolist(), strict=True)
         lines = [f"{v:>14.6g}  ± {r:<10.2g}{'' if ok else '  not converged'}" for v, r, ok in rows]
         basis = "" if self.basis_size is None else f", a basis of {self.basis_size}"
-        head = f"Eigenpairs({len(self)} of {len(self.vectors)}, {self.num_products} products{basis})"
+        rough = f", {self.num_rough_products} of them rough" if self.num_rough_products else ""
+        head = f"Eigenpairs({len(self)} of {len(self.vectors)}, {self.num_products} products{rough}{basis})"
         return "\n".join([head, *lines])
 
 

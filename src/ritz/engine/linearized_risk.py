@@ -12,6 +12,7 @@ from ..risk import Risk
 from ..risk.batches import Batch, Batches
 from ..risk.distributed import in_step
 from ..risk.memory import free_memory, is_out_of_memory
+from ..risk.precision import Precision
 from .agreement import tolerance
 from .columns import BUSY_BYTES, Columns, columns_for
 from .curvatures import Curvature, Map
@@ -72,13 +73,16 @@ class LinearizedRisk:
                 use(batch, self._maps.get(number) or self._map(number, batch, trial))
         self._num_batches = number + 1
 
-    def add(self, product: Map, rows: Any, into: Any, direction: str = FORTH) -> None:
-        """into += the products with all rows, as many together as pay."""
-        if direction not in self._columns:
-            self._columns[direction] = Columns(self._most_columns(self.prepare()))
-        columns = self._columns[direction]
-        with self.risk.numerics(self.risk.tangent_precision, search=self._num_products > SEARCH_AFTER):
-            columns.add(product, rows, into)
+    def add(
+        self, product: Map, rows: Any, into: Any, direction: str = FORTH, precision: Precision | None = None
+    ) -> None:
+        """into += the products with all rows, as many together as pay; in the risk's precision, unless one is given."""
+        own = self.risk.tangent_precision
+        kind = direction if precision in (None, own) else f"{direction}, {precision}"
+        if kind not in self._columns:
+            self._columns[kind] = Columns(self._most_columns(self.prepare()))
+        with self.risk.numerics(precision or own, search=self._num_products > SEARCH_AFTER):
+            self._columns[kind].add(product, rows, into)
 
     def within_memory(self, work: Callable[[], Result]) -> Result:
         """Do the work from its beginning until memory suffices: with less that is kept, then with less at a time."""

@@ -62,7 +62,8 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operato
     def project(V: Tensor) -> Tensor:
         return V - Q @ (Q.T @ V)
 
-    return replace(A, matmat=lambda V: project(A @ project(V)), factor=None, inverse=None)
+    rough = None if A.rough is None else deflated(A.rough, Q)
+    return replace(A, matmat=lambda V: project(A @ project(V)), factor=None, inverse=None, rough=rough)
 
 
 def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Float[Tensor, "n k"]:
@@ -105,4 +106,5 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
             "Pass the diagonal of a positive preconditioner, such as Adam's 1 / (sqrt(v) + eps).",
         )
     root = diagonal.sqrt()[:, None]
-    return replace(A, matmat=lambda V: root * (A @ (root * V)), factor=None, inverse=None)
+    rough = None if A.rough is None else preconditioned(A.rough, diagonal)
+    return replace(A, matmat=lambda V: root * (A @ (root * V)), factor=None, inverse=None, rough=rough)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,7 +28,9 @@ def curvature(risk: Risk, kind: Curvature) -> Operator:
     tensor([1., 1.])
     """
     product = CurvatureProduct(risk, kind)
-    return Operator(product, risk.size, risk.dtype, risk.device, inform=lambda: product.info, room=lambda: product.room)
+    A = Operator(product, risk.size, risk.dtype, risk.device, inform=lambda: product.info, room=lambda: product.room)
+    rough = product.rough
+    return A if rough is None else replace(A, rough=replace(A, matmat=rough))
 
 
 def hessian(risk: Risk) -> Operator:

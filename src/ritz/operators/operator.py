@@ -45,8 +45,11 @@ class Operator:
     inverse: Callable[[float], Operator] | None = None  # damping λ ↦ (A + λ)⁻¹, where that is known
     inform: Callable[[], Info] | None = None  # what `info` tells, where products have something to tell
     room: Callable[[], float] | None = None  # bytes that a solver may take beside the products; None: no limit is known
+    rough: Operator | None = None  # nearly the same matrix, with cheaper products, where there is one
 
     def __post_init__(self) -> None:
+        if self.rough is not None:
+            self._check_same_space(self.rough)
         if self.dtype not in (torch.float32, torch.float64):
             raise ArgumentError(
                 f"An operator in {self.dtype} was given.",
@@ -65,12 +68,15 @@ class Operator:
     def __add__(self, other: Operator | Scalar) -> Operator:
         if isinstance(other, Operator):
             self._check_same_space(other)
-            return self._changed(lambda V: self @ V + other @ V)
+            known = self.rough is not None or other.rough is not None
+            rough = (self.rough or self)._sum(other.rough or other) if known else None
+            return replace(self._sum(other), rough=rough)
         if not _is_scalar(other):
             return NotImplemented
-        shift, known = _finite(other), self.inverse
-        inverse = None if known is None else lambda damping: known(damping + shift)
-        return self._changed(lambda V: self @ V + shift * V, inverse=inverse)
+        shift, solve = _finite(other), self.inverse
+        inverse = None if solve is None else lambda damping: solve(damping + shift)
+        rough = None if self.rough is None else self.rough + shift
+        return self._changed(lambda V: self @ V + shift * V, inverse=inverse, rough=rough)
 
     __radd__ = __add__
 
@@ -89,7 +95,8 @@ class Operator:
         scale, known = _finite(scalar), self.inverse
         factor = self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None
         inverse = None if known is None or not scale else lambda damping: known(damping / scale) / scale
-        return self._changed(lambda V: scale * (self @ V), factor, inverse)
+        rough = None if self.rough is None else self.rough * scale
+        return self._changed(lambda V: scale * (self @ V), factor, inverse, rough)
 
     __rmul__ = __mul__
 
@@ -194,9 +201,13 @@ class Operator:
         matmat: Callable[[Tensor], Tensor],
         factor: Tensor | None = None,
         inverse: Callable[[float], Operator] | None = None,
+        rough: Operator | None = None,
     ) -> Operator:
         """Another matrix in the same space, made of this one's products."""
-        return replace(self, matmat=matmat, factor=factor, inverse=inverse)
+        return replace(self, matmat=matmat, factor=factor, inverse=inverse, rough=rough)
+
+    def _sum(self, other: Operator) -> Operator:
+        return self._changed(lambda V: self @ V + other @ V)
 
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):

@@ -120,6 +120,11 @@ def _autocast(device_type: str, enabled: bool) -> None:
     torch.set_autocast_enabled(device_type, enabled)
 
 
+def has_tf32(device: torch.device) -> bool:
+    """Whether a device multiplies float32 matrices faster in TF32: NVIDIA's do since compute capability 8."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 def check_precision(precision: str) -> None:
     """Refuse what is no precision."""
     if precision not in ("highest", "high"):

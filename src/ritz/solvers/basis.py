@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..operators import Operator
-from .vectors import components, spans, subtract
+from .vectors import components, inner, spans, subtract
 
 ROWS = 16  # vectors allocated at a time: a large GPU basis grows as far as it is needed
 
@@ -23,6 +23,13 @@ class Basis:
         self._memory: list[Tensor] = []
         self._k, self._capacity = k, capacity
         self.count = 0
+
+    @classmethod
+    def holding(cls, A: Operator, rows: Float[Tensor, "k n"], capacity: int) -> Basis:
+        """A basis of these rows, in the memory that they have."""
+        basis = cls(A, len(rows), capacity)
+        basis._memory, basis.count = [rows], len(rows)
+        return basis
 
     @property
     def allocated(self) -> int:
@@ -65,6 +72,25 @@ class Basis:
     def cut(self, count: int) -> None:
         """Keep the first rows alone."""
         self.count = count
+
+    def release(self, num_rows: float) -> list[Float[Tensor, "_ n"]]:
+        """Give up all memory but that of the first k rows, and of so many others, which are handed over."""
+        rest, self.count = self._rows(self._k, self.count), min(self.count, self._k)
+        del self._memory[1:]
+        counts = torch.tensor([len(piece) for piece in rest]).cumsum(0)
+        return [piece for piece, count in zip(rest, counts.tolist(), strict=True) if count <= num_rows]
+
+    def inner(self, W: Float[Tensor, "b n"]) -> Float[Tensor, "count b"]:
+        """Q Wᵀ summed in float64, on the CPU."""
+        return torch.cat([inner(piece, W) for piece in self._rows(0, self.count)])
+
+    def combination(self, s: Float[Tensor, " j"]) -> Float[Tensor, "1 n"]:
+        """sᵀ Q of the first j rows."""
+        pieces = self._rows(0, len(s))
+        total = torch.zeros_like(pieces[0][:1])
+        for c, piece in zip(s.to(total).split([len(piece) for piece in pieces]), pieces, strict=True):
+            subtract(total, -c[None], piece)
+        return total
 
     def rotate(self, S: Float[Tensor, "j k"]) -> None:
         """Replace the first j rows by Sᵀ Q in place, a piece of coordinates at a time; rows after them follow."""

@@ -13,11 +13,13 @@ from .. import progress
 from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_tolerance, check_whole
 from ..operators import Operator
 from ..spectrum import Eigenpairs
+from .mixed_precision import mixed_lanczos
 from .probes import gaussian, source
 from .ritz_pairs import ENDS, as_eigenpairs, rayleigh_ritz, selection
 from .thick_restart import Goal, restarted_lanczos
 from .vectors import norms, product, room
 
+PRECISIONS = ("own", "mixed")
 SMALL = 500  # sizes solved exactly: five of the least bases, in columns that are multiplied together
 
 
@@ -33,6 +35,7 @@ def eigenpairs(
     max_products: int | None = None,
     basis_size: int | None = None,
     fresh_products: int | None = None,
+    precision: str = "own",
 ) -> Eigenpairs:
     """The k requested eigenpairs, ‖A v - λ v‖ ≤ tolerance · max|λ|, by thick-restart block Lanczos.
 
@@ -67,6 +70,10 @@ def eigenpairs(
             products.
         fresh_products: What the certificate may cost. With k, the default, each residual is recomputed from its own
             product. With fewer, each is the recursion's, enlarged by the error that random combinations reveal.
+        precision: With "mixed", the search multiplies with the operator's cheaper `rough` one (curvature of a float32
+            risk on a GPU has one: TF32 in the linear maps), and products with A itself correct what it leads to and
+            certify it: the residuals are those of A, to the same tolerance. It pays down to tolerances of about a tenth
+            of the rough operator's relative error. One that is not near A, on a random vector, is not used.
     """
     check_whole(block_size=block_size, max_products=max_products, basis_size=basis_size, fresh_products=fresh_products)
     _check_count(A, k)
@@ -76,13 +83,17 @@ def eigenpairs(
     limit = max_products or 10 * max(capacity, usual_basis(k))
     fresh = k if fresh_products is None else max(1, min(fresh_products, k))
     _check_search(A, k, which, block_size, capacity, limit)
+    rough = _rough_operator(A, precision)
     rows, random = None if start is None else _start_rows(A, start), source(generator)
     if A.size <= min(capacity if basis_size else max(capacity, SMALL), limit):
         pairs = _exact(A, k, which, tolerance)
     else:
         columns = int(min(k, max(1, (spare - capacity) / 2)))  # of the certificate: their products, and a copy
-        goal = Goal(k, which, tolerance, block_size, capacity, limit, fresh, columns)
-        pairs = restarted_lanczos(A, goal, rows, random)
+        goal = Goal(k, which, tolerance, block_size, capacity, limit, fresh, columns, spare)
+        if rough is None:
+            pairs = restarted_lanczos(A, goal, rows, random)
+        else:
+            pairs = mixed_lanczos(A, rough, goal, rows, random)
     _warn_of_residuals(pairs)
     return pairs
 
@@ -167,6 +178,24 @@ def _start_rows(A: Operator, start: Float[Tensor, "n ..."] | Eigenpairs) -> Floa
             "Leave it out for a random start.",
         )
     return rows
+
+
+def _rough_operator(A: Operator, precision: str) -> Operator | None:
+    """The operator that a search in mixed precision multiplies with; None for a search in A's own."""
+    if precision not in PRECISIONS:
+        raise ArgumentError(
+            f"precision={precision!r} was given.",
+            "It says which products a search is made of.",
+            "Choose 'own' for those of A alone, or 'mixed' for cheaper ones first.",
+        )
+    if precision == "mixed" and A.rough is None:
+        raise ArgumentError(
+            "precision='mixed' was asked for, but the operator has no cheaper products than its own.",
+            "Curvature has them on a GPU with TF32, of a risk in float32 with tangent_precision='highest'.",
+            "Leave precision out: the residuals are the same.",
+            "Say which they are: dataclasses.replace(A, rough=Operator(...)), for a matrix that is nearly A.",
+        )
+    return A.rough if precision == "mixed" else None
 
 
 def _check_count(A: Operator, k: int) -> None:

@@ -41,6 +41,7 @@ class Goal:
     max_products: int
     fresh_products: int
     columns: int  # multiplied at a time for the certificate
+    room: float  # vectors that may be kept beside those of a product
 
     def out_of_products(self, spent: int) -> bool:
         """Whether another step would leave too few products for the certificate."""
@@ -51,22 +52,16 @@ def restarted_lanczos(
     A: Operator, goal: Goal, start: Float[Tensor, "s n"] | None, generator: torch.Generator
 ) -> Eigenpairs:
     """Step, assess and restart until the requested pairs are certified or the products are spent."""
-    search = _Search.from_start(A, goal, start, generator)
+    search = Search.from_start(A, goal, start, generator)
     with progress.bar("Eigenpairs") as bar:
         while True:
-            if search.basis.count + search.block_size > goal.capacity and search.explored:
-                search.restart(goal)
-            search.step(A)
-            assessment = _assessment(A, search, goal)
-            search.follow(assessment, A, goal)
-            bar.advance(search.block_size, products=search.num_products, residual=assessment.residual)
-            if assessment.settled or goal.out_of_products(search.num_products):
-                pairs = _certificate(A, search, goal)
-                spent = goal.out_of_products(search.num_products)
-                if bool(pairs.converged.all()) or spent or search.certificates == ATTEMPTS:
-                    if not assessment.settled and (search.locked or search.suspect):
-                        _warn_of_missing_copies(pairs)
-                    return pairs
+            settled = search.explore(A, goal, bar)
+            pairs = _certificate(A, search, goal)
+            spent = goal.out_of_products(search.num_products)
+            if bool(pairs.converged.all()) or spent or search.certificates == ATTEMPTS:
+                if not settled and (search.locked or search.suspect):
+                    _warn_of_missing_copies(pairs)
+                return pairs
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ class _Assessment:
 
 
 @dataclass
-class _Search:
+class Search:
     """The whole state of a search: A Q = Q H + P B for explored rows Q and the pending block P after them."""
 
     basis: Basis
@@ -107,7 +102,7 @@ class _Search:
         return float(self.B.norm()) <= max(1e-3 * aim, min(10 * rounding(A), 0.3 * aim)) * self.scale
 
     @classmethod
-    def from_start(cls, A: Operator, goal: Goal, start: Tensor | None, generator: torch.Generator) -> _Search:
+    def from_start(cls, A: Operator, goal: Goal, start: Tensor | None, generator: torch.Generator) -> Search:
         """A search whose pending block is random, or the warm start with a share of it random."""
         b = goal.block_size
         search, block = cls(Basis(A, goal.k, goal.capacity), generator, b), gaussian(A, b, generator)
@@ -118,6 +113,18 @@ class _Search:
                 row += _mixture(start[i::b], row)
         search._extend(A, block)
         return search
+
+    def explore(self, A: Operator, goal: Goal, bar: progress.Bar) -> bool:
+        """Step and restart until the pairs are worth a certificate, which is True, or the products are spent."""
+        while True:
+            if self.basis.count + self.block_size > goal.capacity and self.explored:
+                self.restart(goal)
+            self.step(A)
+            assessment = _assessment(A, self, goal)
+            self.follow(assessment, A, goal)
+            bar.advance(self.block_size, products=self.num_products, residual=assessment.residual)
+            if assessment.settled or goal.out_of_products(self.num_products):
+                return assessment.settled
 
     def step(self, A: Operator) -> None:
         """Multiply the pending block, extend H by its components, and make the rest the new pending block."""
@@ -154,14 +161,14 @@ class _Search:
         self.H, self.locked = torch.diag(values[best]), int((best < self.locked).sum())
         self.tridiagonal = False
 
-    def condense(self, goal: Goal) -> tuple[Float[Tensor, " j"], Float[Tensor, "b k"]]:
+    def condense(self, goal: Goal, keep: int | None = None) -> tuple[Float[Tensor, " j"], Float[Tensor, "b k"]]:
         """Make the rows Ritz vectors of all that was explored, the requested ones first, and drop the worst.
 
         The Ritz values kept, and B' of the requested ones: A X = XΘ + P B'.
         """
         values, S = torch.linalg.eigh(self.H)  # with what couples locked rows to others, however small
         order = torch.cat([selection(values, goal.which, goal.k), ranking(values, goal.which)[goal.k :]])
-        order = order[: 2 * goal.k + SPARE]
+        order = order[: keep or 2 * goal.k + SPARE]
         coupling = self.B @ S[len(S) - self.B.shape[1] :, order[: goal.k]]
         self.basis.rotate(S[:, order])
         self.H, self.tridiagonal = torch.diag(values[order]), False
@@ -224,7 +231,7 @@ def _mixture(rows: Float[Tensor, "s n"], like: Float[Tensor, " n"]) -> Float[Ten
     return total.div_(max(float(norms(total[None])), 1e-6))  # opposite vectors cancel: a cold start then
 
 
-def _assessment(A: Operator, search: _Search, goal: Goal) -> _Assessment:
+def _assessment(A: Operator, search: Search, goal: Goal) -> _Assessment:
     """What the Ritz pairs of the explored space say; nothing is changed."""
     j, aim = search.explored, SAFETY * max(goal.tolerance, 4 * torch.finfo(A.dtype).eps) * 0.1**search.certificates
     closed = search.closed(A, aim)
@@ -261,7 +268,7 @@ def _may_hide_copies(values: Tensor, which: str, equal: float) -> bool:
     return False
 
 
-def _certificate(A: Operator, search: _Search, goal: Goal) -> Eigenpairs:
+def _certificate(A: Operator, search: Search, goal: Goal) -> Eigenpairs:
     """The requested pairs, with residuals that fresh products vouch for; they stand first in the basis from now on."""
     values, coupling = search.condense(goal)
     limit, X = goal.tolerance * float(values.abs().max()), search.basis.first()
@@ -290,7 +297,7 @@ def _residuals(A: Operator, X: Float[Tensor, "c n"]) -> tuple[Float[Tensor, " c"
 
 
 def _recursion_error(
-    A: Operator, search: _Search, goal: Goal, values: Float[Tensor, " k"], coupling: Float[Tensor, "b k"]
+    A: Operator, search: Search, goal: Goal, values: Float[Tensor, " k"], coupling: Float[Tensor, "b k"]
 ) -> float:
     """‖D‖ for D = A X - XΘ - P B, the error of the recursion's residuals, as the root of E‖Dω‖² over normal ω."""
     X, P, generator = search.basis.first(), search.basis.last(len(coupling)), search.generator

@@ -1,0 +1,118 @@
+"""Eigenpairs from a space that lies near: Rayleigh-Ritz with an operator's own products, and Davidson's corrections.
+
+A residual r of a pair (θ, x) that is nearly right is the error of the products that led to it. Rayleigh-Ritz on the
+space enlarged by M r takes that error away, where M ≈ (A - θ)⁻¹ knows the eigenvalues around θ; Davidson (1975).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..operators import Operator
+from ..spectrum import Eigenpairs
+from .basis import Basis
+from .ritz_pairs import as_eigenpairs, ranking, selection
+from .thick_restart import Goal
+from .vectors import components, norms, orthonormalize, product, rounding, subtract
+
+CLOSE = 1e-2  # of the largest |λ|: nearer to θ than that, an eigenvalue is taken for as far
+PATIENCE = 5  # corrections in which residuals as small as rounding may fail to halve
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is roughly known of A beside the requested pairs: more of its eigenvectors, and where all others lie."""
+
+    values: Float[Tensor, " s"]
+    rows: Sequence[Float[Tensor, "_ n"]]
+    centre: float = 0.0
+
+    def solve(self, r: Float[Tensor, "1 n"], theta: float, scale: float) -> None:
+        """r ← (θ - c)(θ - A)⁻¹ r in place, for A with these eigenpairs, and the eigenvalue c on all that is left."""
+        distances = theta - self.values[: sum(map(len, self.rows))]
+        least = torch.full_like(distances, CLOSE * scale or 1.0)
+        distances = torch.where(distances.abs() < least, torch.copysign(least, distances), distances)
+        gains = ((theta - self.centre) / distances - 1).to(r).split([len(piece) for piece in self.rows])
+        along = [components(r, piece) for piece in self.rows]
+        for C, gain, piece in zip(along, gains, self.rows, strict=True):
+            subtract(r, -C * gain, piece)
+
+
+class NearSpace:
+    """Orthonormal rows Q with their products, of which the first k are nearly the requested eigenvectors."""
+
+    def __init__(self, A: Operator, X: Float[Tensor, "k n"], goal: Goal, around: Surroundings) -> None:
+        orthonormalize(X)
+        self.goal, self.around = goal, around
+        self.capacity = int(max(len(X) + 1, min(goal.capacity, (goal.room - 3) / 2)))
+        self.Q, self.AQ = Basis.holding(A, X, self.capacity), Basis.holding(A, torch.empty_like(X), self.capacity)
+        for rows, into in zip(X.split(goal.columns), self.AQ.first().split(goal.columns), strict=True):
+            into.copy_(product(A, rows))
+        self.H = self.Q.inner(self.AQ.first())
+        self.num_products = len(X)
+
+    def pairs(self, A: Operator, spent: int) -> Eigenpairs:
+        """Correct until the residuals allow, or the products are spent; pairs in the memory of the first rows."""
+        history: list[float] = []
+        while True:
+            values, S = torch.linalg.eigh((self.H + self.H.T) / 2)
+            limit = self.goal.tolerance * float(values.abs().max())
+            order = selection(values, self.goal.which, self.goal.k)
+            residuals = torch.cat([norms(self._residual(values[i], S[:, i])) for i in order]).cpu()
+            history.append(float(residuals.max()))
+            left = self.goal.max_products - spent - self.num_products
+            unconverged = order[residuals > limit][: max(0, left)]
+            if not len(unconverged) or self._is_rounding(A, history, float(values.abs().max())):
+                self.Q.rotate(S[:, order])
+                X = self.Q.first()
+                found = values[order].to(X.device), X, residuals.to(X.device)
+                return as_eigenpairs(*found, limit, self.num_products, self.Q.allocated + self.AQ.allocated)
+            self._enlarge(A, values, S, unconverged)
+
+    def _is_rounding(self, A: Operator, history: list[float], scale: float) -> bool:
+        """Whether residuals no longer fall because they are rounding."""
+        late = len(history) > PATIENCE and history[-1] > 0.5 * history[-1 - PATIENCE]
+        return late and history[-1] <= 10 * rounding(A) * scale
+
+    def _residual(self, theta: Tensor, s: Float[Tensor, " j"]) -> Float[Tensor, "1 n"]:
+        r = self.AQ.combination(s)
+        return r.sub_(self.Q.combination(s), alpha=float(theta))
+
+    def _enlarge(self, A: Operator, values: Tensor, S: Tensor, indices: Tensor) -> None:
+        """Rows for the residuals of these pairs, as many as there is room for."""
+        if self.Q.count == self.capacity:
+            values, S, indices = self._restart(values, S, indices)
+        before, scale = self.Q.count, float(values.abs().max())
+        for i in indices[: self.capacity - before].tolist():
+            r = self._residual(values[i], S[:, i])
+            self.around.solve(r, float(values[i]), scale)
+            self.Q.orthogonalize(r)
+            self.Q.append(r.div_(float(norms(r)) or 1.0)[0])
+        self._multiply(A, before)
+
+    def _multiply(self, A: Operator, before: int) -> None:
+        """The products of the rows that have none."""
+        rows = self.Q.last(self.Q.count - before)
+        for part in rows.split(self.goal.columns):
+            for row in product(A, part):
+                self.AQ.append(row)
+        C = self.Q.inner(self.AQ.last(len(rows)))
+        H = torch.zeros(self.Q.count, self.Q.count, dtype=torch.float64)
+        H[:before, :before] = self.H
+        H[:, before:], H[before:, :before] = C, C[:before].T
+        self.H = H
+        self.num_products += len(rows)
+
+    def _restart(self, values: Tensor, S: Tensor, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Keep the better half of the Ritz vectors, and their products."""
+        k = self.goal.k
+        best = ranking(values, self.goal.which)[: k + (self.capacity - k) // 2]
+        self.Q.rotate(S[:, best])
+        self.AQ.rotate(S[:, best])
+        self.H = torch.diag(values[best])
+        return values[best], torch.eye(len(best), dtype=torch.float64), torch.isin(best, indices).nonzero()[:, 0]

@@ -1,0 +1,58 @@
+"""Eigenpairs by two operators that are nearly the same: found by cheap products, certified by exact ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .. import progress
+from ..errors import check_finite
+from ..operators import Operator
+from ..spectrum import Eigenpairs
+from .corrections import NearSpace, Surroundings
+from .probes import gaussian
+from .thick_restart import Goal, Search, restarted_lanczos
+from .vectors import inner, norms, product
+
+NEAR = 0.1  # relative error of a rough product with a random vector, above which the rough operator is another one
+FINER = 0.1  # of that error, to which the search is taken: the errors of its products are then all that is left
+
+
+def mixed_lanczos(
+    A: Operator, rough: Operator, goal: Goal, start: Float[Tensor, "s n"] | None, generator: torch.Generator
+) -> Eigenpairs:
+    """Search with the rough operator as far as it leads; then correct, by products with A alone."""
+    error, centre = _trial(A, rough, generator)
+    if not error <= NEAR:
+        pairs = restarted_lanczos(A, replace(goal, max_products=goal.max_products - 2), start, generator)
+        return replace(pairs, num_products=pairs.num_products + 2, num_rough_products=1)
+    certificate = 2 * goal.k  # a product for each pair, and one for its correction
+    coarse = replace(
+        goal,
+        tolerance=max(goal.tolerance, FINER * error),
+        max_products=max(goal.block_size, goal.max_products - certificate - 2),
+        fresh_products=0,
+    )
+    search = Search.from_start(rough, coarse, start, generator)
+    with progress.bar("Eigenpairs") as bar:
+        search.explore(rough, coarse, bar)
+    values, _ = search.condense(coarse, keep=search.explored)
+    search.basis.cut(len(values))
+    X, rest = search.basis.first(), search.basis.release(goal.room - 4 * goal.k - 3)
+    spent = 2 + search.num_products
+    pairs = NearSpace(A, X, goal, Surroundings(values[goal.k :], rest, centre)).pairs(A, spent)
+    return replace(pairs, num_products=pairs.num_products + spent, num_rough_products=search.num_products + 1)
+
+
+def _trial(A: Operator, rough: Operator, generator: torch.Generator) -> tuple[float, float]:
+    """‖(A - rough) v‖ / ‖A v‖ and vᵀAv / vᵀv for a random v: how near the two are, and the mean eigenvalue, roughly."""
+    v = gaussian(A, 1, generator)
+    Av = product(A, v)
+    length = float(norms(Av))
+    check_finite(length)
+    centre = float(inner(v, Av)) / float(norms(v)) ** 2
+    difference = float(norms(Av.sub_(product(rough, v))))
+    return (difference / length if length else difference), centre

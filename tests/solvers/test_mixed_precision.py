@@ -1,0 +1,161 @@
+"""Eigenpairs by cheap products that exact ones finish: the same certificate, whatever the cheap ones are."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import ritz
+from ritz.errors import ArgumentError, ConvergenceWarning, NumericalError
+from ritz.operators import Operator, deflated, preconditioned
+from ritz.solvers import eigenpairs
+
+from .memory import diagonal, peak_vectors, with_room
+from .spectra import assert_orthonormal, counted, expected, linspace, network_like, rotated, true_residuals
+
+SPREAD = torch.cat([linspace(3, 10, 7), linspace(-1, 1, 986), linspace(-12, -2, 7)])
+
+
+def with_bits(t, bits):
+    """Numbers rounded to so many bits."""
+    mantissa, exponent = torch.frexp(t)
+    return torch.ldexp((mantissa * 2**bits).round() / 2**bits, exponent)
+
+
+def roughened(A, bits=11):
+    """The operator, with a rough one that rounds what enters and what leaves it, as TF32 does."""
+    return replace(A, rough=replace(A, matmat=lambda V: with_bits(A @ with_bits(V, bits), bits)))
+
+
+def both_counted(A):
+    (own, calls), (rough, rough_calls) = counted(A), counted(A.rough)
+    return replace(own, rough=rough), calls, rough_calls
+
+
+@pytest.mark.parametrize("which", ["largest", "smallest", "magnitude", "both"])
+@pytest.mark.parametrize("k, block_size", [(1, 1), (2, 1), (7, 1), (7, 2)])
+def test_the_requested_pairs_have_true_residuals_below_the_tolerance(which, k, block_size):
+    A = roughened(rotated(SPREAD))
+    pairs = eigenpairs(A, k, which=which, tolerance=1e-5, precision="mixed", block_size=block_size)
+    assert_close(pairs.values, expected(SPREAD, k, which), atol=1e-6, rtol=0)
+    assert_close(pairs.residuals, true_residuals(A, pairs), atol=1e-11, rtol=1e-4)
+    assert bool(pairs.converged.all()) and float(pairs.residuals.max()) <= 1e-5 * 12
+    assert_orthonormal(pairs.vectors)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-4), (torch.float64, 1e-4), (torch.float64, 1e-9)])
+def test_most_products_are_rough_and_both_kinds_are_counted(dtype, tolerance):
+    A, own, rough = both_counted(roughened(rotated(network_like(), dtype=dtype), bits=11 if tolerance > 1e-6 else 24))
+    plain = eigenpairs(A, 10, tolerance=tolerance)
+    own.clear()
+    pairs = eigenpairs(A, 10, tolerance=tolerance, precision="mixed")
+    assert (pairs.num_products, pairs.num_rough_products) == (sum(own) + sum(rough), sum(rough))
+    assert sum(own) <= 0.5 * plain.num_products and bool(pairs.converged.all())
+    assert (plain.num_rough_products, "rough" in repr(plain), f"{sum(rough)} of them rough" in repr(pairs)) == (0, 0, 1)
+
+
+def test_a_shifted_spectrum_is_corrected_as_fast():
+    A = roughened(rotated(network_like()))
+    plain, shifted = (eigenpairs(B, 5, precision="mixed") for B in (A, A + 100.0))
+    assert shifted.num_products <= plain.num_products + 5 and bool(shifted.converged.all())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda V: -V,
+        lambda V: 0 * V,
+        lambda V: V.flip(0),
+        lambda V: V * linspace(1, 9, 2000)[:, None],
+        lambda V: V * math.nan,
+    ],
+)
+def test_a_rough_operator_of_another_matrix_is_not_used(wrong):
+    A, _, rough = both_counted(replace(rotated(network_like()), rough=replace(rotated(network_like()), matmat=wrong)))
+    plain, pairs = eigenpairs(A, 5), eigenpairs(A, 5, precision="mixed")
+    assert_close(pairs.values, plain.values, atol=1e-6, rtol=0)
+    assert bool(pairs.converged.all()) and sum(rough) == pairs.num_rough_products == 1
+    assert pairs.num_products == plain.num_products + 2
+
+
+def test_a_rough_operator_that_is_near_on_average_alone_still_gives_a_true_certificate():
+    eigenvalues = network_like()
+    other = eigenvalues.clone()
+    other[:10] = linspace(10, 3, 10).flip(0) * linspace(0.5, 1.1, 10)  # a random vector contains little of the ten
+    A = replace(rotated(eigenvalues), rough=rotated(other))
+    pairs = eigenpairs(A, 3, precision="mixed")
+    assert_close(pairs.residuals, true_residuals(A, pairs), atol=1e-11, rtol=1e-4)
+    assert_close(pairs.values, expected(eigenvalues, 3, "largest"), atol=1e-6, rtol=0)
+
+
+def test_products_that_are_nan_are_refused_and_noise_is_flagged():
+    A = roughened(rotated(network_like()))
+    with pytest.raises(NumericalError, match="NaN"):
+        eigenpairs(replace(A, matmat=lambda V: V * math.nan), 3, precision="mixed")
+    with pytest.warns(ConvergenceWarning, match="did not reach"):
+        pairs = eigenpairs(A, 5, tolerance=1e-8, max_products=30, precision="mixed")
+    assert pairs.num_products <= 30 and not bool(pairs.converged.all())
+    assert_close(pairs.residuals, true_residuals(A, pairs), atol=1e-11, rtol=1e-4)
+
+
+def test_a_tolerance_beyond_the_precision_ends_with_a_warning():
+    A = roughened(rotated(network_like(), dtype=torch.float32))
+    with pytest.warns(ConvergenceWarning, match="float32"):
+        pairs = eigenpairs(A, 3, tolerance=1e-12, precision="mixed")
+    assert pairs.num_products < 200 and float(pairs.residuals.max()) < 1e-4
+
+
+def test_without_rough_products_there_is_nothing_to_mix():
+    A = rotated(network_like())
+    with pytest.raises(ArgumentError, match="no cheaper products") as caught:
+        eigenpairs(A, 3, precision="mixed")
+    assert len(caught.value.ways_out) == 2
+    plain = eigenpairs(A, 3)
+    assert_close(eigenpairs(replace(A, rough=roughened(A).rough), 3, precision="mixed").values, plain.values)
+    with pytest.raises(ArgumentError, match="'own'"):
+        eigenpairs(A, 3, precision="half")
+    x, y = torch.randn(6, 4), torch.randint(3, (6,))
+    assert ritz.hessian(ritz.Risk(torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss(), (x, y))).rough is None
+
+
+def test_rough_operators_follow_the_algebra():
+    A, B = roughened(rotated(linspace(-1, 2, 50)), 20), rotated(linspace(0, 1, 50), seed=2)
+    Q, d = torch.linalg.qr(torch.randn(50, 3, dtype=torch.float64)).Q, linspace(1, 2, 50)
+    for change in (
+        *(lambda C: C + B, lambda C: B + C, lambda C: C + C, lambda C: C - B, lambda C: 3 * C + 1, lambda C: -C / 2),
+        *(lambda C: deflated(C, Q), lambda C: preconditioned(C, d)),
+    ):
+        changed = change(A)
+        assert changed.rough is not None
+        error = (changed.rough.dense() - changed.dense()).norm() / changed.dense().norm()
+        assert 1e-9 < float(error) < 1e-5
+    assert (B + B).rough is None and (2 * B).rough is None
+    with pytest.raises(ArgumentError, match="combined"):
+        replace(A, rough=Operator.from_matrix(torch.eye(3)))
+
+
+@pytest.mark.parametrize("k, which", [(1, "largest"), (3, "largest"), (10, "both")])
+def test_a_mixed_search_takes_no_more_than_its_room(k, which):
+    n = 100_000
+    large = torch.cat([linspace(3, 10, 20), -linspace(2, 5, 20), linspace(-1, 1, n - 40)])
+    plain = with_room(diagonal(large), 2 * k + 6)
+    A = replace(plain, rough=replace(plain, matmat=lambda V: plain.matmat(V) * 1.001))
+    search = lambda: eigenpairs(A, k, which=which, tolerance=1e-2, precision="mixed")
+    pairs = search()
+    assert bool(pairs.converged.all())
+    assert_close(pairs.values.double(), expected(large, k, which), atol=1e-2, rtol=0)
+    assert peak_vectors(search, n) - 3 <= 2 * k + 6.01  # a product's argument and its result, and one of this rough one
+
+
+def test_a_small_room_finds_what_a_large_one_does():
+    A = roughened(rotated(network_like()))
+    plain, tight = (eigenpairs(B, 3, tolerance=1e-6, precision="mixed") for B in (A, with_room(A, 12)))
+    assert_close(tight.values, plain.values, atol=1e-6, rtol=0)
+    assert bool(tight.converged.all()) and plain.num_products <= tight.num_products
+
+
+def test_rough_products_are_remembered(tmp_path):
+    pairs = eigenpairs(roughened(rotated(network_like())), 3, precision="mixed")
+    assert ritz.Eigenpairs.load(pairs.save(tmp_path / "pairs.npz")).num_rough_products == pairs.num_rough_products > 0
