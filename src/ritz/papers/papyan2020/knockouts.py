@@ -1,0 +1,289 @@
+"""Figure 5, and Figure 1 of papyan2019: the log spectrum of G with every part of it knocked out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.signal import find_peaks
+
+from ... import plot
+from ...record import Picture, Record
+from ...spectrum import Spectrum
+from ..frame.figure import Context, Figure
+from ..frame.statements import Statement, at_least, at_most, each, near, within
+from . import gradients
+from .gradients import Exact, Network, Quadrature, eigenvalues, spectrum_of
+from .networks import Place
+from .paper import BEYOND, PAPER
+from .setting import NUM_CLASSES, Piece, Training, dynamics_piece
+
+C = NUM_CLASSES
+PANELS = {"G": "G", "class": "G - G_class", "cross": "G - G_cross", "within": "G - G_within", "own": "G - G_c=c'"}
+COMPUTATION = "papyan2020.knockouts"
+TITLE = "The log spectrum of G, and of G without each of its parts"
+LOWEST = 1e-8  # of the largest eigenvalue: the logarithmic axis begins there
+WIDTH = 0.15  # of a Gaussian in log λ
+
+
+@dataclass(frozen=True)
+class Config:
+    """VGG11 on 136 examples a class of CIFAR-10, at the end of its training."""
+
+    pieces: tuple[Piece, ...] = tuple(dynamics_piece(136, seed) for seed in range(3))  # the caption; three seeds
+    num_steps: int = 2048  # 2020, App. D.2; 2019, C.2
+    digits: gradients.Digits = "float64"  # of the Gram matrix
+
+
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """The exact spectra of every seed, Lanczos beside them, and what the largest eigenvectors are made of."""
+    place, ends = Place.of(context), [Network(piece, piece.num_epochs) for piece in config.pieces]
+    exact = context.sweep(partial(gradients.exact, place=place), [Exact(end, digits=config.digits) for end in ends])
+    steps = [Quadrature(end, config.num_steps, 0) for end in ends]
+    lanczos = context.sweep(partial(gradients.quadrature, place=place), steps)
+    origins = context.sweep(partial(gradients.origins, place=place), ends)
+    result: dict[str, Any] = {}
+    for seed, records in enumerate(zip(exact, lanczos, origins, strict=True)):
+        for prefix, record in zip(("exact", "lanczos", "origins"), records, strict=True):
+            result |= {f"{seed}/{prefix}/{name}": value for name, value in record.arrays.items()}
+            result[f"{seed}/{prefix}/facts"] = dict(record.scalars)
+    return result
+
+
+def seeds(record: Record) -> range:
+    """The seeds of a record."""
+    return range(len(record.config["pieces"]))
+
+
+def _size(record: Record, seed: int) -> int:
+    return int(record.scalars[f"{seed}/exact/facts"]["size"])
+
+
+def exact_spectrum(record: Record, seed: int, name: str) -> Spectrum:
+    """The spectrum of G, or of one of its knockouts."""
+    return spectrum_of(record, f"{seed}/exact/{name}", _size(record, seed))
+
+
+def lanczos_spectrum(record: Record, seed: int) -> Spectrum:
+    """That of G by Lanczos."""
+    facts = record.scalars[f"{seed}/lanczos/facts"]
+    return spectrum_of(record, f"{seed}/lanczos/G", _size(record, seed), facts["resolution"])
+
+
+def _values(record: Record, seed: int, name: str) -> np.ndarray:
+    return eigenvalues(record, f"{seed}/exact/{name}")
+
+
+def _per_seed(measure: Callable[[Record, int], float]) -> Callable[[Record], dict[str, float]]:
+    return lambda record: {f"seed {seed}": float(measure(record, seed)) for seed in seeds(record)}
+
+
+def outliers(name: str) -> Callable[[Record], dict[str, float]]:
+    """How many eigenvalues of G, or of a knockout, lie above the largest of G_within."""
+    return _per_seed(
+        lambda record, seed: float((_values(record, seed, name) > _values(record, seed, "only_within")[0]).sum())
+    )
+
+
+def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
+    """Of the eigenvalues of G where the middle nine tenths of a part's own lie, the share that goes with the part."""
+
+    def measure(record: Record, seed: int) -> float:
+        own, rank = _values(record, seed, f"only_{part}"), {"class": C, "cross": C * (C - 2)}.get(part)
+        own = own[own > LOWEST * own[0]][:rank]
+        low, high = np.quantile(own, (0.05, 0.95))
+        before, after = (
+            ((values >= low) & (values <= high)).sum()
+            for values in (_values(record, seed, name) for name in ("G", part))
+        )
+        return float((before - after) / before) if before else float("nan")
+
+    return _per_seed(measure)
+
+
+def position(record: Record, seed: int) -> float:
+    """log₁₀ of the median eigenvalue of G_cross over that of G_within, of those that are not zero."""
+    medians = [
+        np.median((v := _values(record, seed, name))[v > LOWEST * v[0]]) for name in ("only_cross", "only_within")
+    ]
+    return float(np.log10(medians[0] / medians[1]))
+
+
+def bulk_share(record: Record, seed: int) -> float:
+    """tr G_within over the trace of G without its C largest eigenvalues."""
+    G, W = (_values(record, seed, name) for name in ("G", "only_within"))
+    return float(W.sum() / G[C:].sum())
+
+
+def modes(record: Record, seed: int) -> float:
+    """How many bulks the log spectrum of G has: maxima of log₁₀ of its smoothed count with a prominence of 0.3."""
+    _, y = _curve(exact_spectrum(record, seed, "G"))
+    heights = np.concatenate([[-9.0], np.log10(np.maximum(y, 1e-9)), [-9.0]])
+    return float(len(find_peaks(heights, prominence=0.3)[0]))
+
+
+def own_effect(record: Record, seed: int) -> float:
+    """How far G - G_own is from G in the distribution of log λ, over the least that another knockout does."""
+    distances = {name: log_distance(record, seed, name) for name in ("class", "cross", "within", "own")}
+    return distances.pop("own") / min(distances.values())
+
+
+def log_distance(record: Record, seed: int, name: str) -> float:
+    """∫ |N(u) - N'(u)| du of the numbers of eigenvalues above e^u, from LOWEST of the largest on: G and a knockout."""
+    G, other = _values(record, seed, "G"), _values(record, seed, name)
+    u = np.linspace(np.log(LOWEST * G[0]), np.log(G[0]), 4000)
+    above = [len(v) - np.searchsorted(np.sort(v), np.exp(u)) for v in (G, other)]
+    return float(np.trapezoid(np.abs(above[0] - above[1]), u))
+
+
+def lanczos_error(record: Record, seed: int) -> float:
+    """∫ |q - q̂| du over the number of eigenvalues: both curves of log λ smoothed alike, above LOWEST; from 0 to 2."""
+    (u, exact), (_, ours) = (_curve(s) for s in (exact_spectrum(record, seed, "G"), lanczos_spectrum(record, seed)))
+    return float(np.trapezoid(np.abs(exact - ours), u) / np.trapezoid(exact, u))
+
+
+def missed_decades(record: Record, seed: int) -> float:
+    """The share of the decades of λ with ten eigenvalues at least where Lanczos counts less than half or over twice."""
+    G, spectrum = _values(record, seed, "G"), lanczos_spectrum(record, seed)
+    edges = G[0] * 10.0 ** np.arange(-8, 1)
+    mass = np.diff(np.asarray(spectrum.cdf(torch.as_tensor(edges)))) * spectrum.size
+    counts = np.histogram(G, edges)[0]
+    ratios = mass[counts >= 10] / counts[counts >= 10]
+    return float(((ratios < 0.5) | (ratios > 2)).mean()) if len(ratios) else float("nan")
+
+
+def in_means(name: str) -> Callable[[Record], dict[str, float]]:
+    """The mean ‖Pv‖² of the C largest eigenvectors of G or H, P the projection on the span of the class means."""
+    return _per_seed(lambda record, seed: float(record.arrays[f"{seed}/origins/{name}/in_class"][:C].mean()))
+
+
+def explained(record: Record, seed: int) -> float:
+    """Of the C largest eigenvalues of H, the share that G has in them; the rest is E's."""
+    return 1 - float(np.mean(record.arrays[f"{seed}/origins/H/shares/functional"][:C]))
+
+
+def explained_by_means(record: Record, seed: int) -> float:
+    """And that of G_class, G_cross and G_own together."""
+    return float(sum(record.arrays[f"{seed}/origins/H/shares/{part}"][:C].mean() for part in gradients.OTHERS))
+
+
+def _curve(spectrum: Spectrum) -> tuple[np.ndarray, np.ndarray]:
+    """The number of eigenvalues per unit of u = log λ, from LOWEST of the largest on."""
+    top = spectrum.range[1]
+    u = torch.linspace(float(np.log(LOWEST * top)), float(np.log(top)) + 4 * WIDTH, 3000, dtype=torch.float64)
+    y = spectrum.size * spectrum.log_density(u, width=WIDTH, floor=1e-3 * LOWEST * top)
+    return u.numpy(), y.numpy()
+
+
+def draw(record: Record) -> Picture:
+    """As in print: a panel for G and for each knockout, the first seed; Lanczos over the first."""
+    figure, axes = plot.panels(1, len(PANELS), width=6.0, height=1.15, shared=True)
+    G = exact_spectrum(record, 0, "G")
+    floor = LOWEST * G.range[1]
+    for ax, (name, title) in zip(axes, PANELS.items(), strict=True):
+        plot.counts(ax, exact_spectrum(record, 0, name), floor=floor, width=WIDTH, color=plot.COLOURS[0])
+        ax.set_title(title, fontsize="small", loc="left", pad=2)
+        ax.label_outer()
+    plot.counts(axes[0], lanczos_spectrum(record, 0), floor=floor, width=WIDTH, color=plot.COLOURS[1], linewidth=0.8)
+    axes[0].set_title(
+        f"G: exact (blue), and {record.config['num_steps']:,} Lanczos steps (red)", fontsize="small", loc="left", pad=2
+    )
+    axes[-1].set_xlabel("λ")
+    return figure
+
+
+def statements(paper: str) -> tuple[Statement, ...]:
+    """What both papers say, each in its own words: 2019 has two bulks and outliers where 2020 has three bulks."""
+    first = paper == PAPER
+    where, section = ("Fig. 5", "Sec. 6.1") if first else ("Fig. 1", "Sec. 4")
+    names = ("G_class", "G_cross", "G_within", "G_c=c'") if first else ("A₁", "B₁", "B₂", "A₂")
+    bulks = "three separated bulks" if first else "outliers and two bulks"
+    say = partial(Statement, name_against=True)
+    return (
+        say(
+            f"The log spectrum of G has {bulks} (maxima of the smoothed count of eigenvalues).",
+            paper, where, measured=_per_seed(modes), rule=each(within(3, 3, partly=(2, 4))), expected=3,
+            why="Neighbouring bulks overlap, or one of them is spread over decades with maxima of its own.",
+        ),
+        say(
+            "C eigenvalues of G are outliers (how many lie above the largest of the within part).",
+            paper, section, measured=outliers("G"), rule=each(near(C, relative=0.0, partly=0.3)), expected=C,
+            why="Some class means are no longer than the spread around them.",
+        ),
+        say(
+            f"Once {names[0]} is knocked out, the C outliers disappear (how many are left above the largest of the "
+            "within part).",
+            paper, where, measured=outliers("class"), rule=each(at_most(0, partly=C / 2)), expected=0,
+            why="Cross-class or own-class means reach above it, too; the latter span what class means span.",
+        ),
+        say(
+            f"Once {names[1]} is knocked out, the left {'mini-bulk' if first else 'bulk'} disappears (of the "
+            "eigenvalues of G where its own lie, the share that goes).",
+            paper, where, measured=lost_share("cross"), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
+            why="Where the cross-class means have their eigenvalues, G_within has many more of its own.",
+        ),
+        say(
+            f"The bulk of {names[1]} lies left of that of {names[2]} (log₁₀ of the ratio of median eigenvalues).",
+            paper, where, measured=_per_seed(position), rule=each(at_most(-0.3, partly=0.0)), expected=-1.0,
+            why="The C(C - 2) cross-class means are longer than the spread of single examples around them.",
+        ),
+        say(
+            f"{names[2]} causes the main bulk (its trace over that of G without the C outliers).",
+            paper, section, measured=_per_seed(bulk_share), rule=each(within(0.8, 1.2, partly=(0.5, 2.0))),
+            expected=1.0, why="Class and cross-class means have a part in what is no outlier.",
+        ),
+        say(
+            f"Subtracting {names[3]} has no clear effect (its change of log λ over the least of the other knockouts).",
+            paper, where, measured=_per_seed(own_effect), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
+            why="Gradients of the own class are not zero on average: training has not converged.",
+        ),
+        say(
+            "2,048 Lanczos steps give the log spectrum (∫ |q - q̂| d log λ per eigenvalue, of 2 at most).",
+            BEYOND, where, measured=_per_seed(lanczos_error), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
+            why="One probe gives each eigenvalue a random weight, and small eigenvalues share few nodes.",
+        ),
+        say(
+            "And they miss none of its decades (share of decades where they count less than half or more than twice).",
+            BEYOND, where, measured=_per_seed(missed_decades), rule=each(at_most(0.0, partly=0.5)), expected=0.0,
+            why="The nodes of a quadrature are dense at the top of the range, and few below.",
+        ),
+        say(
+            "The C largest eigenvectors of G lie in the span of the class means (mean ‖Pv‖²).",
+            BEYOND, section, measured=in_means("G"), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
+            why="The spread within classes turns them.",
+        ),
+        say(
+            "So do those of H.",
+            BEYOND, section, measured=in_means("H"), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
+            why="E turns them further.",
+        ),
+        say(
+            "G explains the C largest eigenvalues of H (mean share).",
+            BEYOND, section, measured=_per_seed(explained), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
+            why="E has a part in them.",
+        ),
+        say(
+            "And its means alone do (mean share of the three parts made of means).",
+            BEYOND, section, measured=_per_seed(explained_by_means), rule=each(at_least(0.9, partly=0.5)),
+            expected=1.0, why="The spread within classes, or E, has a part in them.",
+        ),
+    )  # fmt: skip
+
+
+BRIEF = Training(num_epochs=3, batch_size=32, rates=(0.05,), num_errors=3)
+PRESETS = {
+    "paper": Config(),
+    "laptop": Config(
+        tuple(
+            Piece("vgg11", "cifar10", 13, seed, training=Training(num_epochs=40, rates=(0.03,)), narrow=8)
+            for seed in range(2)
+        ),
+        num_steps=512,
+    ),
+    "smoke": Config((Piece("vgg11", "digits", 4, pauses=(1,), training=BRIEF, narrow=64),), num_steps=60),
+}
+FIGURES = {"papyan2020.fig5": Figure("papyan2020.fig5", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION)}

@@ -1,0 +1,157 @@
+"""The figures of G by class: computed at the smallest size, and their rules fed with what should pass or not."""
+
+import numpy as np
+import pytest
+import torch
+
+from ritz.checks.oracles import dense_hessian
+from ritz.factored import Gram
+from ritz.papers.papyan2020 import gradient_dynamics, gradients, knockouts, logistic
+from ritz.papers.papyan2020.networks import Place
+from ritz.papers.papyan2020.setting import NUM_CLASSES as C
+from ritz.record import Record, plain
+from ritz.risk import Risk
+
+FIGURES = {**knockouts.FIGURES, **gradient_dynamics.FIGURES, **logistic.FIGURES}
+
+
+@pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
+def test_a_figure_is_computed_judged_and_drawn(figure, computed):
+    record = computed(figure)
+    claims = figure.claims(record)
+    assert len(claims) == len(figure.statements) and {claim.verdict for claim in claims} <= {"yes", "partly", "no"}
+    assert figure.draw(record).axes
+
+
+def test_all_measurements_of_a_figure_are_of_one_network(computed):
+    scalars = computed(knockouts.FIGURES["papyan2020.fig5"]).scalars
+    assert len({scalars[f"0/{part}/facts"]["identity"] for part in ("exact", "lanczos", "origins")}) == 1
+
+
+def test_the_parts_of_g_are_the_same_from_its_gram_matrix_and_from_means(computed, shelf):
+    piece = gradient_dynamics.PRESETS["smoke"].pieces[0]
+    place = Place(torch.device("cpu"), None, shelf)
+    network = gradients.Network(piece, piece.num_epochs)
+    exact = gradients.exact(gradients.Exact(network, ("G", "within")), place=place)
+    means = gradients.parts(network, place=place)
+    count = C * (C - 1)
+    torch.testing.assert_close(
+        exact["within/nodes"][:count], means["together/nodes"][:count].double(), rtol=1e-3, atol=1e-7
+    )
+    few = piece.per_class  # all of them: the correction for a sample of 136 is all that differs
+    torch.testing.assert_close(exact["within_traces"], means["within_traces"] * 135 / 136, rtol=1e-3, atol=1e-9)
+    assert few < 136
+
+
+def test_traces_within_classes_add_up_to_what_the_means_leave():
+    x, y = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)).double(), torch.arange(12) % 3
+    risk = Risk(torch.nn.Sequential(torch.nn.Linear(5, 3)).double(), torch.nn.CrossEntropyLoss(), (x, y))
+    gram = Gram.of(risk)
+    whole, means = (gram.eigenvalues(subtract=parts).sum() for parts in ((), ("within",)))
+    assert float(gradients.within_traces(gram).sum()) == pytest.approx(float(whole - means))
+
+
+def test_gathered_eigenvalues_keep_their_number_and_their_sum():
+    values = torch.logspace(-12, 2, 5000, dtype=torch.float64)
+    nodes, counts = gradients.gathered(values)
+    assert len(nodes) <= gradients.TOP + gradients.BINS
+    assert float(counts.sum()) == 5000 and float((nodes * counts).sum()) == pytest.approx(float(values.sum()))
+
+
+def spectra(structured):
+    """Three bulks where each part is one of them, or the same numbers with no part of G anywhere in particular."""
+    spread, cross, means = np.geomspace(0.5, 2, 3000), np.geomspace(1e-4, 1e-3, C * (C - 2)), np.full(C, 100.0)
+    if not structured:
+        spread, cross, means = np.geomspace(1e-4, 300, 3000), np.geomspace(0.1, 1, C * (C - 2)), np.full(C, 0.5)
+    own = np.zeros(0) if structured else np.full(1000, 400.0)
+    parts = {"class": means, "cross": cross, "within": spread, "own": own}
+    lists = {"G": np.concatenate(list(parts.values()))}
+    lists |= {name: np.concatenate([v for other, v in parts.items() if other != name]) for name in parts}
+    return lists | {f"only_{name}": values for name, values in parts.items() if name != "own"}
+
+
+def knockout_record(structured):
+    arrays = {}
+    for name, values in spectra(structured).items():
+        arrays |= {f"0/exact/{name}/nodes": values, f"0/exact/{name}/counts": np.ones(len(values))}
+    G = arrays["0/exact/G/nodes"]
+    arrays |= {"0/lanczos/G/nodes": G if structured else G[:50], "0/lanczos/G/counts": np.ones(len(G))[: len(G)]}
+    if not structured:
+        arrays["0/lanczos/G/counts"] = np.full(50, len(G) / 50)
+    share = 1.0 if structured else 0.0
+    for name in ("G", "H"):
+        arrays[f"0/origins/{name}/in_class"] = np.full(2 * C, share)
+    arrays["0/origins/H/shares/functional"] = np.full(2 * C, 1 - share)
+    for part in gradients.OTHERS:
+        arrays[f"0/origins/H/shares/{part}"] = np.full(2 * C, share / 3)
+    facts = {"0/exact/facts": {"size": 10**6}, "0/lanczos/facts": {"resolution": 0.1}}
+    return Record("papyan2020.fig5", "smoke", plain(knockouts.PRESETS["smoke"]), facts, arrays)
+
+
+@pytest.mark.parametrize("paper", ["papyan2020", "papyan2019"])
+def test_statements_on_knockouts_can_say_yes_and_no(paper):
+    for statement in knockouts.statements(paper):
+        verdicts = [statement.claim(knockout_record(structured)).verdict for structured in (True, False)]
+        assert verdicts[0] == "yes" and verdicts[1] != "yes", (statement.statement, verdicts)
+
+
+def dynamics_record(structured):
+    """Bulks that part with epochs and meet with sizes, or the other way round; class means as they should or not."""
+    arrays, facts = {}, {}
+    for i, epoch in enumerate((1, 6, 30)):
+        for j, size in enumerate((13, 51, 136)):
+            name, step = f"0/{size}/{epoch}", (i - j) if structured else (j - i)
+            spread, lift = 1e-2, 1.0 if structured else 10.0 ** (i + j)
+            means = np.concatenate([np.full(C, 10.0 * lift), np.full(C * (C - 2), spread * 10.0 ** -(4 + step))])
+            G = np.concatenate([np.full(C, 10.0 * lift if structured else 1e4 * lift), np.full(500, spread)])
+            for part, values in {"G": G, "within": means, "only_within": np.full(500, spread)}.items():
+                arrays |= {f"{name}/{part}/nodes": values, f"{name}/{part}/counts": np.ones(len(values))}
+            arrays[f"{name}/within_traces"] = np.full(C, spread * size)
+            facts[f"{name}/facts"] = {"size": 10**5}
+    last = "0/136/30"
+    G = arrays[f"{last}/G/nodes"]
+    arrays |= {f"{last}/lanczos/G/nodes": G if structured else 50 * G, f"{last}/lanczos/G/counts": np.ones(len(G))}
+    facts[f"{last}/lanczos/facts"] = {"resolution": 0.1}
+    return Record("papyan2020.fig6", "smoke", {}, facts, arrays)
+
+
+def test_statements_on_dynamics_can_say_yes_and_no():
+    for statement in gradient_dynamics.statements("papyan2020"):
+        verdicts = [statement.claim(dynamics_record(structured)).verdict for structured in (True, False)]
+        assert verdicts[0] == "yes" and verdicts[1] != "yes", (statement.statement, verdicts)
+    varies = gradient_dynamics.statements("papyan2019")[-1]
+    assert [varies.claim(dynamics_record(structured)).verdict for structured in (False, True)] == ["yes", "no"]
+
+
+def logistic_record(structured):
+    seeds, signals, D = 2, np.array([1.0, 2.0, 3.0, 4.0]), 4 * C
+    arrays = {"signals": signals, "sizes": np.array([10, 100])}
+    arrays["deviations"] = np.array([[1.0, 10**-0.5]] * seeds) if structured else np.ones((seeds, 2))
+    lines = np.array([[8.0 * (i + 1) ** 2, 2.0 * (i + 1), 1.0] for i in range(4)])
+    if not structured:
+        lines = lines[::-1].copy()
+    counts = [C, C * (C - 2), D * (C - 1) - C * (C - 1)]
+    values = np.stack([np.concatenate([np.full(n, v) for n, v in zip(counts, row, strict=True)]) for row in lines])
+    if not structured:  # gaps elsewhere
+        values[:, : C + 3] = 10 * values.max()
+    for name in logistic.CLASSIFIERS:
+        arrays[f"{name}/eigenvalues"] = np.stack([values] * seeds)
+        arrays[f"{name}/theorem"] = np.stack([lines if structured else 2 * lines] * seeds)
+        arrays[f"{name}/error"] = np.stack([np.array([0.5, 0.3, 0.2, 0.1])] * seeds)
+        means = np.stack([values[:, :C].mean(1), lines[:, 1], lines[:, 2]], 1)
+        alpha = 1 - (means[:, 0] - means[:, 2]) / (C * (means[:, 1] - means[:, 2]))
+        arrays[f"{name}/alpha"] = np.stack([alpha if structured else alpha + 1] * seeds)
+    return Record("papyan2020.sec8", "smoke", {"num_classes": C, "num_inputs": D}, {}, arrays)
+
+
+def test_statements_on_logistic_regression_can_say_yes_and_no():
+    for statement in logistic.STATEMENTS:
+        verdicts = [statement.claim(logistic_record(structured)).verdict for structured in (True, False)]
+        assert verdicts[0] == "yes" and verdicts[1] != "yes", (statement.statement, verdicts)
+
+
+def test_gauss_newton_of_logistic_regression_is_its_hessian():
+    x, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(20) % 3
+    W = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).double()
+    H = dense_hessian(lambda W: torch.nn.functional.cross_entropy(x @ W.T, y), W)
+    torch.testing.assert_close(logistic.gauss_newton(x, (x @ W.T).softmax(1)), H)
