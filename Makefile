@@ -47,6 +47,7 @@ bench-gpu:
 	PYTHONPATH=src $(PYTHON) -m benchmarks.classes --gpu resnet vgg
 	PYTHONPATH=src $(PYTHON) -m benchmarks.lab --gpu
 	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks.memory
+	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks.mixed
 
 .peers: $(READY)
 	$(BIN)/python -m pip install --quiet --target .peers --no-deps -c constraints.txt \
