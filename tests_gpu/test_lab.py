@@ -45,6 +45,25 @@ def test_training_agrees(place):
     assert_same(there.parameters, here.parameters)
 
 
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="only a GPU captures")
+@pytest.mark.filterwarnings("error")  # a step that cannot be captured warns
+def test_captured_steps_are_those_of_training_through_all_its_rates():
+    """VGG11 with batch norm, momentum and two annealings; a last batch of another size."""
+    x, y = torch.randn(100, 1, 32, 32, generator=seeded(), device=CPU).to(DEVICE), (torch.arange(100) % 10).to(DEVICE)
+
+    def trained(**options):
+        model = models.vgg11(generator=seeded(), num_channels=1, narrow=16, device=DEVICE).double()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+        settings = {"num_epochs": 6, "batch_size": 16, "generator": seeded(), "schedule": training.Annealing()}
+        return last(training.train(model, nn.CrossEntropyLoss(), (x.double(), y), optimizer, **settings, **options))
+
+    plain, captured = trained(), trained(capture=True)
+    assert captured.loss == pytest.approx(plain.loss, rel=1e-6)
+    assert captured.accuracy == pytest.approx(plain.accuracy)
+    for name, value in plain.parameters.items():
+        assert torch.allclose(captured.parameters[name], value, rtol=1e-5, atol=1e-7), name
+
+
 @pytest.mark.parametrize("batch_size", [None, 7])
 def test_linear_descent_agrees(batch_size):
     weights, data = [normal(5, 6, 4) / 2, normal(5, 3, 6, seed=1) / 2], regression()

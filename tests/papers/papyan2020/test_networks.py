@@ -73,9 +73,9 @@ def test_the_rate_of_the_least_test_error_is_taken_for_every_seed_from_one_sweep
     assert asked == list(errors)
 
 
-def test_a_sweep_is_a_tenth_of_the_training_or_enough_steps():
+def test_a_sweep_is_a_twentieth_of_the_training_or_enough_steps():
     whole = Piece()
-    assert networks._short(whole.with_seed(7)) == replace(whole, training=replace(whole.training, num_epochs=20))
+    assert networks._short(whole.with_seed(7)) == replace(whole, training=replace(whole.training, num_epochs=10))
     assert networks._short(replace(whole, per_class=136)).num_epochs == 182  # 2,000 steps of 11
     assert networks._short(replace(whole, per_class=13)).num_epochs == 200  # no longer than all
 

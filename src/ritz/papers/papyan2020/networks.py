@@ -1,11 +1,12 @@
 """Trained networks by piece: found on the shelf, or trained as printed and put there.
 
     place = Place.of(context)
-    record = context.sweep(partial(training, place=place), pieces)  # errors along training, the rate, of each piece
+    records = on_shelf(context).sweep(partial(training, place=place), pieces)  # errors along training, of each piece
     model = trained_network(piece, epoch, place)  # in a task: it trains what is not on the shelf
 
-A piece that was cut goes on from its last pause. On the shelf each has a folder with a record and, for every epoch at
-which it is kept, its parameters; a piece that another process is training is waited for.
+A piece that was cut goes on from its last pause. In the shelf's folder "networks" each has a folder with a record and,
+for every epoch at which it is kept, its parameters; a piece that another process is training is waited for. Beside them
+lie the records of what was measured, small ones: where these are, no network is needed any more.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class Place:
     def of(cls, context: Context) -> Place:
         """That of a figure's run."""
         return cls(context.device, context.data_dir, context.shelf)
+
+
+def on_shelf(context: Context) -> Context:
+    """Where several computations find each other's measurements: with the networks, not in the run's own folder."""
+    return context if context.shelf is None else replace(context, folder=context.shelf)
 
 
 def training(piece: Piece, *, place: Place) -> dict[str, Any]:
@@ -203,7 +209,7 @@ def _folder(piece: Piece, place: Place) -> Iterator[Path]:
         root = Path(stack.enter_context(TemporaryDirectory())) if place.shelf is None else place.shelf
         while True:
             try:
-                folder = stack.enter_context(lock(root / key(plain(piece))))
+                folder = stack.enter_context(lock(root / "networks" / key(plain(piece))))
                 break
             except FileError as error:
                 if "Another process" not in error.seen:

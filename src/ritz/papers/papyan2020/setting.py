@@ -48,12 +48,15 @@ class Training:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     # The paper trains at 100 rates from 1e-4 to 0.25, 25 for the MLP, and takes that of the least last test error. Here
-    # the choice is among these, each trained for a tenth of the epochs, or 2,000 steps where these are more.
-    rates: tuple[float, ...] = (0.2, 0.08, 0.03, 0.01)
-    sweep_fraction: float = 0.1
+    # the choice is among these, each trained for a twentieth of the epochs, or 2,000 steps where these are more.
+    rates: tuple[float, ...] = (0.1, 0.03, 0.01)
+    sweep_fraction: float = 0.05
     sweep_steps: int = 2000
     precision: Arithmetic | None = "bfloat16"  # open; on a GPU alone
     num_errors: int = 24  # epochs at which errors are counted, on a logarithmic scale
+
+
+AS_PRINTED = Training()
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Piece:
     per_class: int = 5000  # examples of each class: balanced, as Sec. 2 has it
     seed: int = 0  # of the examples, the weights and the batches
     pauses: tuple[int, ...] = ()
-    training: Training = Training()
+    training: Training = AS_PRINTED
     narrow: int = 1  # of the convolutional networks: every width is divided by it
     width: int = 2048  # of the MLP: App. D.1
     depth: int = 8  # of the MLP: App. D.1
@@ -99,9 +102,18 @@ class Piece:
         return replace(self, seed=seed)
 
 
-def dynamics_piece(per_class: int, seed: int, pauses: tuple[int, ...] = PAUSES) -> Piece:
-    """VGG11 on some of CIFAR-10, as it is followed along training: 2020, Fig. 5 and 6; 2019, Fig. 1, 6, 7 and 10."""
-    return Piece("vgg11", "cifar10", per_class, seed, pauses)
+WHOLE = Piece()  # VGG11 on 50,000 examples: 2020, Fig. 3, 4 and 14; 2019, Fig. 2, 3 and 9
+FOLLOWED = Piece(
+    data="cifar10", per_class=136, pauses=PAUSES
+)  # along training: 2020, Fig. 5 and 6; 2019, Fig. 1, 6, 7, 10
+SMALL_TRAINING = Training(num_epochs=12, rates=(0.08, 0.03))
+SMALL = Piece(per_class=100, training=SMALL_TRAINING, narrow=16)  # for a laptop
+TINY = Piece("mlp", "digits", 4, training=Training(2, 40, rates=(0.05,), num_errors=2), width=8, depth=3)  # for tests
+
+
+def dynamics_piece(per_class: int, seed: int) -> Piece:
+    """VGG11 on some of CIFAR-10, as it is followed along training."""
+    return replace(FOLLOWED, per_class=per_class, seed=seed)
 
 
 def split(piece: Piece, data_dir: Path | None) -> Split:

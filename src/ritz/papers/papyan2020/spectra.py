@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +16,9 @@ from ...record import Record
 from ...risk import CrossEntropy, Risk
 from ...risk.precision import Precision
 from ...solvers import eigenpairs, spectral_density
-from ...spectrum import Spectrum
-from .networks import Place, identity, trained_network
+from ...spectrum import Eigenpairs, Spectrum
+from ..frame.figure import Context
+from .networks import Place, identity, on_shelf, trained_network
 from .setting import NUM_CLASSES, Part, Piece, examples
 
 Matrix = Literal["H", "G", "E"]  # 2020: Hess, G, E; 2019: Hess, G, H
@@ -28,13 +30,17 @@ ARRAYS = ("nodes", "weights", "values", "residuals")
 class Method:
     """How a spectrum is computed. 2020: App. D.2; 2019: C.2."""
 
-    num_steps: int = 128  # M
+    num_steps: int = 128  # M; 2020: 128 or 256
     num_probes: int = 1  # n_vec
     # of the C outliers, of largest |λ|: thick-restart Lanczos with certified residuals, in place of 128 iterations on
     # subspaces of C vectors; relative to the largest
     tolerance: float = 1e-3
+    num_pairs: int = 2 * NUM_CLASSES  # certified, of which C are taken out: more than C show where outliers end
     precision: Precision = "high"  # open: TF32 in the linear maps on a GPU
-    num_examples: int | None = 10_000  # of 50,000: "over the whole set" where None; the test sets have as many
+    num_examples: int | None = 10_000  # of 50,000; None: all. The test sets have as many
+
+
+LANCZOS = Method()
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Measurement:
     part: Part
     matrix: Matrix
     outliers: int = NUM_CLASSES  # C; 0: not deflated
-    method: Method = Method()
+    method: Method = LANCZOS
     seed: int = 0  # of the probes
 
 
@@ -57,9 +63,11 @@ def spectrum(measurement: Measurement, *, place: Place) -> dict[str, Any]:
     method, generator = measurement.method, torch.Generator().manual_seed(measurement.seed)
     pairs = None
     if measurement.outliers:
-        pairs = eigenpairs(A, measurement.outliers, which="magnitude", tolerance=method.tolerance, generator=generator)
+        count = max(method.num_pairs, measurement.outliers)
+        pairs = eigenpairs(A, count, which="magnitude", tolerance=method.tolerance, generator=generator)
+    apart = 0 if pairs is None else _first(pairs, measurement.outliers)
     density = spectral_density(
-        A, num_steps=method.num_steps, num_probes=method.num_probes, outliers=pairs or 0, generator=generator
+        A, num_steps=method.num_steps, num_probes=method.num_probes, outliers=apart, generator=generator
     )
     none, info = torch.zeros(0), A.info
     return {
@@ -68,6 +76,7 @@ def spectrum(measurement: Measurement, *, place: Place) -> dict[str, Any]:
         "values": none if pairs is None else pairs.values.double().cpu(),
         "residuals": none if pairs is None else pairs.residuals.double().cpu(),
         "size": density.size,
+        "outliers": measurement.outliers,
         "resolution": density.resolution,
         "identity": network,
         "products": (0 if pairs is None else pairs.num_products) + method.num_steps * method.num_probes,
@@ -76,6 +85,12 @@ def spectrum(measurement: Measurement, *, place: Place) -> dict[str, Any]:
         "seconds_before": made - start,
         "seconds_of_products": time.perf_counter() - made,
     }
+
+
+def _first(pairs: Eigenpairs, count: int) -> Eigenpairs:
+    """The first so many, of largest |λ|."""
+    values, residuals, converged = pairs.values[:count], pairs.residuals[:count], pairs.converged[:count]
+    return Eigenpairs(values, pairs.vectors[:, :count], residuals, converged)
 
 
 def operator(measurement: Measurement, place: Place) -> tuple[Operator, str]:
@@ -121,7 +136,26 @@ def of(record: Record, prefix: str) -> Spectrum:
     return Spectrum(nodes, weights, facts["size"], facts["resolution"])
 
 
-def outliers_of(record: Record, prefix: str) -> np.ndarray:
-    """The outliers under a prefix, of largest magnitude first."""
+def certified(record: Record, prefix: str) -> np.ndarray:
+    """The certified eigenvalues under a prefix, of largest magnitude first."""
     values = np.asarray(record.arrays.get(f"{prefix}/values", np.zeros(0)))
     return values[np.argsort(-np.abs(values), kind="stable")]
+
+
+def bulk(record: Record, prefix: str) -> Spectrum:
+    """The spectrum under a prefix without the outliers that were taken out of it."""
+    whole, count = of(record, prefix), record.scalars[f"{prefix}/facts"]["outliers"]
+    weights = whole.weights[:, count:]  # before them stand the outliers
+    return Spectrum(
+        whole.nodes[:, count:], weights / weights.sum(1, keepdim=True), whole.size - count, whole.resolution
+    )
+
+
+def measured(measurements: Mapping[str, Measurement], context: Context) -> dict[str, Any]:
+    """All of these spectra, each under its prefix, from the shelf where they are there."""
+    task = partial(spectrum, place=Place.of(context))
+    records = on_shelf(context).sweep(task, list(measurements.values()), name="spectrum")
+    result: dict[str, Any] = {}
+    for prefix, record in zip(measurements, records, strict=True):
+        result |= named(prefix, record)
+    return result

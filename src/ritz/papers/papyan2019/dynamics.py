@@ -1,0 +1,233 @@
+"""Figures 6 and 10: H, G and E along training on growing parts of CIFAR-10, and the errors of these networks.
+
+    ritz run papyan2019.fig6 papyan2019.fig10 --preset paper --device cuda
+
+The paper writes H for E here, and Hess for H.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ... import plot
+from ...record import Picture, Record
+from ..frame.figure import Context, Figure
+from ..frame.pictures import legend_above, write_title
+from ..frame.statements import at_least, at_most, each
+from ..papyan2020.components import COLOUR, MATRICES
+from ..papyan2020.hessians import SMOKE_METHOD
+from ..papyan2020.networks import Place, on_shelf, training
+from ..papyan2020.pictures import draw_spectrum
+from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece
+from ..papyan2020.spectra import Measurement, Method, bulk, certified, measured
+from .paper import says
+
+BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # 225 spectra; 128 steps in print
+FALL = 0.9  # of its whole fall: where the error has made this, its curve has bent
+
+
+@dataclass(frozen=True)
+class Config:
+    """VGG11 on so many examples a class, measured at these epochs and the last."""
+
+    network: Piece = FOLLOWED
+    sizes: tuple[int, ...] = SIZES
+    seeds: tuple[int, ...] = (0, 1, 2)
+    method: Method = BRIEF
+
+    def piece(self, size: int, seed: int) -> Piece:
+        """The network on so many examples a class, from a seed."""
+        return replace(self.network, per_class=size, seed=seed)
+
+
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """Train each network; at each of its epochs the three spectra: sizes × seeds × epochs."""
+    result: dict[str, Any] = {}
+    for size in config.sizes:
+        pieces = [config.piece(size, seed) for seed in config.seeds]
+        records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
+        result |= {
+            f"{size}/{name}": np.stack([r.arrays[name] for r in records]) for name in ("train_error", "test_error")
+        }
+        result["error_epochs"] = records[0].arrays["epochs"]
+        for piece in pieces:
+            result |= measured(_measurements(piece, config.method), context)
+    return result | {"epochs": np.array(pieces[0].epochs)}
+
+
+def _measurements(piece: Piece, method: Method) -> dict[str, Measurement]:
+    return {
+        prefix(piece.per_class, piece.seed, epoch, matrix): Measurement(
+            piece, epoch, "train", matrix, 0 if matrix == "E" else NUM_CLASSES, method
+        )
+        for epoch in piece.epochs
+        for matrix in MATRICES
+    }
+
+
+def prefix(size: int, seed: int, epoch: int, matrix: str) -> str:
+    """Where a spectrum of the record is."""
+    return f"{size}/seed {seed}/{epoch}/{matrix}"
+
+
+def edge(record: Record, size: int, seed: int, epoch: int) -> float:
+    """The bulk edge of E, by which the paper divides: its largest |λ|."""
+    return max(map(abs, bulk(record, prefix(size, seed, epoch, "E")).range))
+
+
+def heights(record: Record, size: int) -> np.ndarray:
+    """λ_max(G) at each epoch over the edge of E there, the mean over the seeds in logarithms."""
+    at, seeds = record.arrays["epochs"].tolist(), record.config["seeds"]
+    top = lambda seed, epoch: certified(record, prefix(size, seed, epoch, "G"))[0] / edge(record, size, seed, epoch)
+    return np.exp(np.mean([[np.log(top(seed, epoch)) for epoch in at] for seed in seeds], axis=0))
+
+
+def magnitudes(record: Record, size: int) -> np.ndarray:
+    """λ_max(G) at each epoch by itself, the mean over the seeds in logarithms."""
+    at, seeds = record.arrays["epochs"].tolist(), record.config["seeds"]
+    rows = [[np.log(certified(record, prefix(size, seed, epoch, "G"))[0]) for epoch in at] for seed in seeds]
+    return np.exp(np.mean(rows, axis=0))
+
+
+def by_size(number: Callable[[Record, int], float]) -> Callable[[Record], dict[str, float]]:
+    """A number for each sample size."""
+    return lambda record: {f"{size} a class": number(record, size) for size in record.config["sizes"]}
+
+
+def peak(record: Record, size: int) -> float:
+    """The magnitude of G at its peak over the larger of its first and last."""
+    values = magnitudes(record, size)
+    return float(values.max() / max(values[0], values[-1]))
+
+
+def fall(record: Record, size: int) -> float:
+    """λ_max(G) over the edge of E at the last epoch."""
+    return float(heights(record, size)[-1])
+
+
+def rest(record: Record, size: int) -> float:
+    """The least share of E in the squares of both bulks, over all epochs and seeds."""
+    at, seeds = record.arrays["epochs"].tolist(), record.config["seeds"]
+    squares = lambda seed, epoch, matrix: bulk(record, prefix(size, seed, epoch, matrix)).moment(2)
+    shares = [
+        squares(seed, epoch, "E") / (squares(seed, epoch, "E") + squares(seed, epoch, "G"))
+        for seed in seeds
+        for epoch in at
+    ]
+    return float(np.min(shares))
+
+
+def peak_epoch(record: Record, size: int) -> int:
+    """When G is largest."""
+    return int(record.arrays["epochs"][int(np.argmax(magnitudes(record, size)))])
+
+
+def bend_epoch(record: Record, size: int) -> float:
+    """When the train error, the mean over the seeds, has made nine tenths of its fall."""
+    error = record.arrays[f"{size}/train_error"].mean(0)
+    fallen = (error[0] - error) >= FALL * (error[0] - error.min())
+    return float(record.arrays["error_epochs"][int(np.argmax(fallen))])
+
+
+def bend_to_peak(record: Record, size: int) -> float:
+    """|log₃| of the epoch of the peak over that of the bend: 1 where they are a factor of three apart."""
+    return abs(float(np.log(peak_epoch(record, size) / max(bend_epoch(record, size), 1.0)))) / float(np.log(3))
+
+
+def early_fall(record: Record, size: int) -> float:
+    """The share of the train error's fall that the first tenth of the epochs has made."""
+    error, at = record.arrays[f"{size}/train_error"].mean(0), record.arrays["error_epochs"]
+    early = error[at <= max(at[-1] / 10, 1)][-1]
+    whole = error[0] - error.min()
+    return float((error[0] - early) / whole) if whole > 0 else float("nan")
+
+
+def draw_spectra(record: Record) -> Picture:
+    """A column for each sample size, a row for each epoch: H, G and E of the first seed, over the edge of E."""
+    sizes, at, seed = record.config["sizes"], record.arrays["epochs"].tolist(), record.config["seeds"][0]
+    figure, axes = plot.panels(len(sizes), len(at), width=2.2, height=1.5)
+    for row, epoch in enumerate(at):
+        for column, size in enumerate(sizes):
+            _panel(axes[row * len(sizes) + column], record, size, seed, epoch)
+    legend_above(figure, axes[0], columns=len(MATRICES))
+    return figure
+
+
+def _panel(ax: Axes, record: Record, size: int, seed: int, epoch: int) -> None:
+    scale = edge(record, size, seed, epoch)
+    for matrix in MATRICES:
+        name = prefix(size, seed, epoch, matrix)
+        draw_spectrum(ax, record, name, scale=scale, color=COLOUR[matrix], label=matrix)
+    ax.set(xlabel="", ylabel="")
+    write_title(ax, f"{size} a class, epoch {epoch}", size=7)
+
+
+def draw_errors(record: Record) -> Picture:
+    """Train and test error against the epoch, a line for each sample size, with the peak of G as a circle."""
+    figure, axes = plot.panels(2, width=4.0, height=3.0)
+    at = record.arrays["error_epochs"]
+    for ax, part in zip(axes, ("train", "test"), strict=True):
+        for size, colour in zip(record.config["sizes"], plot.COLOURS, strict=False):
+            error = record.arrays[f"{size}/{part}_error"].mean(0)
+            ax.plot(at[1:], error[1:], color=colour, lw=1.2, label=f"{size} a class")
+            when = peak_epoch(record, size)
+            ax.plot(when, error[np.searchsorted(at, when)], "o", color=colour, ms=7)
+        ax.set(xscale="log", xlabel="epoch", ylabel="misclassified")
+        write_title(ax, f"{part} (○ the peak of G)")
+    axes[1].legend(frameon=False, fontsize=7)
+    return figure
+
+
+SPECTRA = (
+    says(
+        "With epochs G rises in magnitude to a peak and falls again (λ_max at its peak over the larger of both ends).",
+        where="Fig. 6", measured=by_size(peak), rule=each(at_least(1.5, partly=1.0001)), expected="above 1",
+        why="G is largest at the first or at the last of the epochs at which it was measured.",
+    ),
+    says(
+        "It falls to where it is negligible against E (λ_max(G) over the largest |λ(E)| at the last epoch).",
+        where="Fig. 6", measured=by_size(fall), rule=each(at_most(0.3, partly=1.0)), expected=0.0,
+        why="At the end G is not negligible: its largest eigenvalue is that many times the edge of E.",
+    ),
+    says(
+        "E is never negligible against G (its share in the squares of both bulks, the least of all epochs).",
+        where="Sec. 4", measured=by_size(rest), rule=each(at_least(0.1, partly=0.01)), expected="not small",
+        why="At some epoch the bulk is almost all of G.",
+    ),
+)  # fmt: skip
+ERRORS = (
+    says(
+        "The train error falls rapidly in the first epochs, then slowly (share of its fall in their first tenth).",
+        where="Fig. 10", measured=by_size(early_fall), rule=each(at_least(0.7, partly=0.4)), expected="most of it",
+        why="Few examples make few steps an epoch: their error falls later.",
+    ),
+    says(
+        "The bend is where G reaches its apex (|log₃| of the ratio of both epochs).",
+        where="Fig. 10", measured=by_size(bend_to_peak), rule=each(at_most(1.0, partly=2.0)), expected=0.0,
+        why="The two are further apart than a factor of three, or G was measured too seldom to say.",
+    ),
+)  # fmt: skip
+
+
+COMPUTATION = "papyan2019.dynamics"
+PRESETS = {
+    "paper": Config(),
+    "laptop": Config(
+        replace(SMALL, data="cifar10", pauses=(1, 4)), (13, 51), (0,), replace(BRIEF, num_steps=32, num_examples=200)
+    ),
+    "smoke": Config(replace(TINY, pauses=(1,)), (4,), (0,), SMOKE_METHOD),
+}
+FIGURES = {
+    "papyan2019.fig6": Figure(
+        "papyan2019.fig6", "H, G and E along training, by sample size", PRESETS, run, draw_spectra, SPECTRA, COMPUTATION
+    ),
+    "papyan2019.fig10": Figure(
+        "papyan2019.fig10", "Errors along training, by sample size", PRESETS, run, draw_errors, ERRORS, COMPUTATION
+    ),
+}

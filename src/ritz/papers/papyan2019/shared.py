@@ -1,0 +1,35 @@
+"""Figures 2, 3, 4, 5, 8 and 9, which papyan2020 prints again: they have its computations, under their own numbers."""
+
+from __future__ import annotations
+
+from ..frame.figure import Figure
+from ..papyan2020 import components, deflation, hessians, synthetic, tail
+from .paper import PAPER
+
+_FIGURES = [
+    Figure(
+        "papyan2019.fig2", hessians.TITLE, hessians.PRESETS, hessians.run, hessians.draw_deflated,
+        hessians.deflated_statements(PAPER, "Fig. 2"), hessians.COMPUTATION,
+    ),
+    Figure(
+        "papyan2019.fig3", components.TITLE, components.PRESETS, components.run, components.draw,
+        components.statements(PAPER, "Fig. 3"), components.COMPUTATION,
+    ),
+    Figure(
+        "papyan2019.fig4", tail.TITLE, tail.PRESETS, tail.run, tail.draw, tail.statements(PAPER, "Fig. 4"),
+        tail.COMPUTATION,
+    ),
+    Figure(
+        "papyan2019.fig5", deflation.TITLE, deflation.PRESETS, deflation.run, deflation.draw,
+        deflation.statements(PAPER, "Fig. 5"), deflation.COMPUTATION,
+    ),
+    Figure(
+        "papyan2019.fig8", synthetic.TITLE, synthetic.PRESETS, synthetic.run, synthetic.draw,
+        synthetic.statements(PAPER, "Fig. 8", "eq. (7)"), synthetic.COMPUTATION,
+    ),
+    Figure(
+        "papyan2019.fig9", hessians.PLAIN_TITLE, hessians.PRESETS, hessians.run, hessians.draw_plain,
+        hessians.plain_statements(PAPER, "Fig. 9"), hessians.COMPUTATION,
+    ),
+]  # fmt: skip
+FIGURES = {figure.id: figure for figure in _FIGURES}

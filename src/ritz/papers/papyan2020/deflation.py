@@ -1,0 +1,122 @@
+"""Figure 17, and Figure 5 of papyan2019: what deflation shows of the train Hessian of ResNet-18 on part of MNIST.
+
+ritz run papyan2020.fig17 --preset paper --device cuda
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ... import plot
+from ...record import Picture, Record
+from ..frame.figure import Context, Figure
+from ..frame.pictures import write_title
+from ..frame.statements import Statement, at_most, each, near
+from .hessians import SMOKE_METHOD, finer, misaligned, num_outliers
+from .networks import Place, on_shelf, training
+from .paper import BEYOND, PAPER
+from .pictures import draw_spectrum
+from .setting import NUM_CLASSES, SMALL, TINY, Piece
+from .spectra import LANCZOS, Measurement, Method, certified, measured
+
+RESNET = Piece("resnet18", per_class=136)
+KINDS = {"deflated": NUM_CLASSES, "plain": 0}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Networks trained on part of MNIST, and their train Hessian."""
+
+    network: Piece = RESNET  # "ResNet18 trained on MNIST with 136 examples per class"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    method: Method = LANCZOS
+
+    def piece(self, seed: int) -> Piece:
+        """The network from a seed."""
+        return self.network.with_seed(seed)
+
+
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """Train a network from each seed; its train Hessian with C outliers taken out, and as it is."""
+    pieces = [config.piece(seed) for seed in config.seeds]
+    records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
+    spectra = {
+        f"seed {piece.seed}/{kind}": Measurement(piece, piece.num_epochs, "train", "H", count, config.method)
+        for piece in pieces
+        for kind, count in KINDS.items()
+    }
+    errors = np.array([[record.scalars[f"last_{part}_error"] for part in ("train", "test")] for record in records])
+    return {"last_errors": errors, **measured(spectra, context)}
+
+
+def draw(record: Record) -> Picture:
+    """Above with the outliers taken out, below without, on one axis; the first network."""
+    figure, axes = plot.panels(1, len(KINDS), width=6.0, height=2.2)
+    first = _deflated(record)[0].removesuffix("/deflated")
+    for ax, kind in zip(axes, KINDS, strict=True):
+        draw_spectrum(ax, record, f"{first}/{kind}", color=plot.COLOURS[0])
+        write_title(ax, "C outliers by a search of their own" if kind == "deflated" else "Lanczos alone")
+    ends = [end for ax in axes for end in ax.get_xlim()]
+    for ax in axes:
+        ax.set_xlim(min(ends), max(ends))
+    return figure
+
+
+def _deflated(record: Record) -> list[str]:
+    return [f"seed {seed}/deflated" for seed in record.config["seeds"]]
+
+
+def every_seed(number: Any) -> Any:
+    """A number of every network, deflated and not."""
+    return lambda record: {name.removesuffix("/deflated"): number(record, name) for name in _deflated(record)}
+
+
+def residual(record: Record, prefix: str) -> float:
+    """The largest residual of the outliers, relative to the largest."""
+    return float(record.arrays[f"{prefix}/residuals"].max() / np.abs(certified(record, prefix)).max())
+
+
+def statements(paper: str, where: str) -> tuple[Statement, ...]:
+    """What both papers say about it, and what lies behind."""
+    says = partial(Statement, paper=paper, where=where, name_against=True)
+    return (
+        says(
+            "The top eigenvalues align with the outliers of Lanczos alone (largest distance to a node, relative).",
+            measured=every_seed(misaligned), rule=each(at_most(0.02, partly=0.2)), expected=0.0,
+            why="One Lanczos run from one vector does not resolve each of C outliers.",
+        ),
+        says(
+            "Deflation improves the resolution of the bulk (spacing of the nodes with it over that without).",
+            measured=every_seed(finer), rule=each(at_most(0.5, partly=0.9)), expected="below 1",
+            why="The outliers are not much larger than the bulk: there is little to gain.",
+        ),
+        replace(
+            says(
+                "It detects the outliers precisely (largest residual ‖Hv - λv‖, relative to the largest).",
+                measured=every_seed(residual), rule=each(at_most(2e-3, partly=2e-2)), expected=0.0,
+                why="A search ended before it had converged.",
+            ),
+            paper=BEYOND,
+        ),
+        says(
+            "There are C of them (the place of the largest gap among the eigenvalues behind the first).",
+            measured=every_seed(num_outliers), rule=each(near(NUM_CLASSES, relative=0.1, partly=0.3)),
+            expected=NUM_CLASSES, why="The widest gap lies elsewhere: fewer lines, or more, stand apart.",
+        ),
+    )  # fmt: skip
+
+
+COMPUTATION = "papyan2020.deflation"
+PRESETS = {
+    "paper": Config(),
+    "laptop": Config(replace(SMALL, network="resnet18", per_class=30), (0, 1), Method(num_steps=64)),
+    "smoke": Config(replace(TINY, network="resnet18", narrow=64), (0,), SMOKE_METHOD),
+}
+TITLE = "The train Hessian of ResNet-18 with and without deflation"
+FIGURES = {
+    "papyan2020.fig17": Figure("papyan2020.fig17", TITLE, PRESETS, run, draw, statements(PAPER, "Fig. 17"), COMPUTATION)
+}

@@ -1,0 +1,285 @@
+"""Figures 3 and 14, and Figures 2 and 9 of papyan2019: train and test Hessian of VGG11 on three data sets.
+
+ritz run papyan2020.fig3 papyan2020.fig14 --preset paper --device cuda
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ... import plot
+from ...record import Picture, Record
+from ..frame.figure import Context, Figure
+from ..frame.pictures import write_title
+from ..frame.statements import Statement, at_least, at_most, each, near
+from .networks import Place, on_shelf, training
+from .paper import BEYOND, PAPER
+from .pictures import draw_spectrum
+from .setting import NUM_CLASSES, SMALL, TINY, TITLES, WHOLE, Data, Part, Piece
+from .spectra import LANCZOS, Measurement, Method, bulk, certified, measured, of
+
+PARTS: tuple[Part, ...] = ("train", "test")
+USUAL = {"mnist": 0.006, "fashion_mnist": 0.07, "cifar10": 0.16, "digits": 0.05}  # test errors without augmentation
+
+
+@dataclass(frozen=True)
+class Config:
+    """VGG11 on whole data sets, and how its Hessians are measured."""
+
+    data: tuple[Data, ...] = ("mnist", "fashion_mnist", "cifar10")  # and CIFAR-100, where its files are given
+    network: Piece = WHOLE  # on "50 thousand" training examples
+    method: Method = LANCZOS
+    checked: int = 5000  # examples on which TF32 is compared with float32, for the first data set
+    whole: bool = True  # the train Hessian of the first data set over all examples, too, to see what 10,000 change
+
+    def piece(self, name: Data) -> Piece:
+        """The network of a data set."""
+        return replace(self.network, data=name)
+
+    def hessian(self, name: Data, part: Part, outliers: int) -> Measurement:
+        """One of its Hessians, with so many outliers apart."""
+        return Measurement(self.piece(name), self.piece(name).num_epochs, part, "H", outliers, self.method)
+
+
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """Train a network for each data set; both Hessians of each, deflated and not, and what checks them."""
+    result: dict[str, Any] = {"errors": {}, "rates": {}}
+    for name in config.data:
+        (record,) = on_shelf(context).sweep(partial(training, place=Place.of(context)), [config.piece(name)])
+        facts = {key: record.scalars[key] for key in ("last_train_error", "last_test_error", "identity")}
+        result["errors"][name] = facts
+        result["rates"][name] = {"taken": record.scalars["rate"], "tried": record.scalars["tried"]}
+        kinds = {"deflated": NUM_CLASSES, "plain": 0}
+        result |= measured(
+            {f"{name}/{part}/{kind}": config.hessian(name, part, k) for part in PARTS for kind, k in kinds.items()},
+            context,
+        )
+    return result | measured(_checks(config), context)
+
+
+def _checks(config: Config) -> dict[str, Measurement]:
+    """The same Hessian in TF32 and in float32 on few examples, and over all examples."""
+    first = config.hessian(config.data[0], "train", NUM_CLASSES)
+    few = replace(config.method, num_examples=config.checked)
+    checks = {
+        "check/tf32": replace(first, method=replace(few, precision="high")),
+        "check/float32": replace(first, method=replace(few, precision="highest")),
+    }
+    whole = {"check/whole": replace(first, method=replace(config.method, num_examples=None))} if config.whole else {}
+    return checks | whole
+
+
+def panels(record: Record) -> list[tuple[Data, Part]]:
+    """The panels of a figure: data sets by parts."""
+    return [(name, part) for name in record.config["data"] for part in PARTS]
+
+
+def title(name: str, part: str) -> str:
+    """A panel's name."""
+    return f"{TITLES[name]}, {part}"
+
+
+def draw(record: Record, *, kind: str) -> Picture:
+    """A row for each data set, train left and test right, with the outliers as stems where they were taken out."""
+    places = panels(record)
+    figure, axes = plot.panels(len(PARTS), len(places) // len(PARTS), width=4.0, height=2.1)
+    for ax, (name, part) in zip(axes, places, strict=True):
+        _panel(ax, record, name, part, kind)
+    return figure
+
+
+def _panel(ax: Axes, record: Record, name: str, part: str, kind: str) -> None:
+    prefix = f"{name}/{part}/{kind}"
+    draw_spectrum(ax, record, prefix, color=plot.COLOURS[0])
+    error = record.scalars["errors"][name][f"last_{part}_error"]
+    write_title(ax, f"{title(name, part)} (error {100 * error:.2g} %)")
+
+
+def each_panel(number: Callable[[Record, str], float]) -> Callable[[Record], dict[str, float]]:
+    """A number of every deflated panel."""
+    return lambda record: {
+        title(name, part): number(record, f"{name}/{part}/deflated") for name, part in panels(record)
+    }
+
+
+def train_panels(number: Callable[[Record, str], float]) -> Callable[[Record], dict[str, float]]:
+    """A number of every train Hessian."""
+    return lambda record: {TITLES[name]: number(record, f"{name}/train/deflated") for name in record.config["data"]}
+
+
+def num_outliers(record: Record, prefix: str) -> float:
+    """k where |λ_k|/|λ_{k+1}| is largest among the certified, the first excepted, which is isolated by itself."""
+    sizes = np.abs(certified(record, prefix))
+    ratios = sizes[1:-1] / np.maximum(sizes[2:], np.finfo(float).tiny)
+    return float(np.argmax(ratios) + 2) if len(ratios) else float("nan")
+
+
+def off_centre(record: Record, prefix: str) -> float:
+    """|mean| over the root mean square of the bulk: 0 where it is centred, 1 where all of it is on one side."""
+    spectrum = bulk(record, prefix)
+    return abs(spectrum.moment(1)) / max(spectrum.moment(2) ** 0.5, np.finfo(float).tiny)
+
+
+def mass_at_zero(record: Record, prefix: str) -> float:
+    """The share of eigenvalues within a thousandth of the largest."""
+    return bulk(record, prefix).zero_mass(1e-3 * float(np.abs(certified(record, prefix)).max()))
+
+
+def negative_end(record: Record, prefix: str) -> float:
+    """-λ_min/λ_max, λ_min being the smallest node: a Rayleigh quotient, so that H has an eigenvalue below it."""
+    spectrum = of(record, prefix)
+    return -spectrum.range[0] / spectrum.range[1]
+
+
+def test_over_train(record: Record) -> dict[str, float]:
+    """The largest eigenvalue of the test Hessian over that of the train Hessian."""
+    top = lambda name, part: float(np.abs(certified(record, f"{name}/{part}/deflated")).max())
+    return {TITLES[name]: top(name, "test") / top(name, "train") for name in record.config["data"]}
+
+
+def misaligned(record: Record, prefix: str) -> float:
+    """The largest distance of one of C outliers from the nearest node of the spectrum that was not deflated, over λ."""
+    values = certified(record, prefix)[:NUM_CLASSES]
+    nodes = of(record, prefix.replace("/deflated", "/plain")).nodes.numpy().ravel()
+    return float((np.abs(nodes[:, None] - values).min(0) / np.abs(values)).max())
+
+
+def finer(record: Record, prefix: str) -> float:
+    """The resolution of the deflated density over that of the plain one."""
+    kinds = (prefix, prefix.replace("/deflated", "/plain"))
+    deflated, plain = (float(record.scalars[f"{kind}/facts"]["resolution"]) for kind in kinds)
+    return deflated / plain
+
+
+def excess_error(record: Record) -> dict[str, float]:
+    """The test error over what is usual."""
+    return {TITLES[name]: facts["last_test_error"] / USUAL[name] for name, facts in record.scalars["errors"].items()}
+
+
+def largest_residual(record: Record) -> float:
+    """The largest residual of a certified eigenvalue, relative to the largest of its matrix."""
+    prefixes = [f"{name}/{part}/deflated" for name, part in panels(record)]
+    return max(
+        float(record.arrays[f"{prefix}/residuals"].max() / np.abs(certified(record, prefix)).max())
+        for prefix in prefixes
+    )
+
+
+def difference(record: Record, first: str, second: str) -> dict[str, float]:
+    """How far two measurements of a Hessian are apart: W₁ over the range, and the outliers, relative."""
+    a, b = of(record, first), of(record, second)
+    low, high = b.range
+    values, others = (np.sort(certified(record, name))[::-1][:NUM_CLASSES] for name in (first, second))
+    return {
+        "Wasserstein distance over the range": a.wasserstein(b) / (high - low),
+        "outliers": float(np.abs(values / others - 1).max()),
+    }
+
+
+def change_of_sample(record: Record) -> dict[str, float] | None:
+    """The train Hessian over 10,000 examples against that over all, where it was measured."""
+    if not record.config["whole"]:
+        return None
+    return difference(record, f"{record.config['data'][0]}/train/deflated", "check/whole")
+
+
+FEW_PARAMETERS = "A network with few parameters has fewer directions that do nothing."
+
+
+def deflated_statements(paper: str, where: str) -> tuple[Statement, ...]:
+    """What is said of the deflated spectra, under their number in one of the papers."""
+    says = partial(Statement, paper=paper, where=where, name_against=True)
+    return (
+        says(
+            "There are C outliers (the place of the largest gap among the eigenvalues behind the first).",
+            measured=each_panel(num_outliers), rule=each(near(NUM_CLASSES, relative=0.1, partly=0.3)),
+            expected=NUM_CLASSES, why="The widest gap lies elsewhere: fewer lines, or more, stand apart.",
+        ),
+        says(
+            "The bulk is centred around zero (|mean| over root mean square).",
+            measured=each_panel(off_centre), rule=each(at_most(0.1, partly=0.4)), expected=0.0,
+            why="The bulk leans to one side.",
+        ),
+        says(
+            "There is a big concentration of eigenvalues at zero (share within a thousandth of the largest).",
+            measured=each_panel(mass_at_zero), rule=each(at_least(0.9, partly=0.5)), expected=1.0, why=FEW_PARAMETERS,
+        ),
+        says(
+            "The train Hessian has negative eigenvalues, after hundreds of epochs (-λ_min/λ_max).",
+            measured=train_panels(negative_end), rule=each(at_least(1e-4, partly=1e-6)), expected="positive",
+            why="None, or none that rounding would leave.",
+        ),
+        says(
+            "Train and test Hessian clearly differ in magnitude (largest eigenvalue of test over train).",
+            measured=test_over_train, rule=each(at_least(2.0, partly=1.2)), expected="above 1",
+            why="The two are of the same magnitude, or the train Hessian is the larger one.",
+        ),
+    )  # fmt: skip
+
+
+def plain_statements(paper: str, where: str) -> tuple[Statement, ...]:
+    """What is said of the spectra without deflation."""
+    says = partial(Statement, paper=paper, where=where, name_against=True)
+    return (
+        says(
+            "Without deflation, the outliers are where it had them (largest distance to a node, relative).",
+            measured=each_panel(misaligned), rule=each(at_most(0.02, partly=0.2)), expected=0.0,
+            why="One Lanczos run from one vector does not resolve each of C outliers.",
+        ),
+        says(
+            "With deflation the bulk is resolved more finely (spacing of the nodes with it over that without).",
+            measured=each_panel(finer), rule=each(at_most(0.5, partly=0.9)), expected="below 1",
+            why="The outliers are not much larger than the bulk: there is little to gain.",
+        ),
+    )  # fmt: skip
+
+
+OURS = (
+    Statement(
+        "The networks are as good as is usual without augmentation (test error over the usual one).",
+        BEYOND, "App. D.1", measured=excess_error, rule=each(at_most(1.25, partly=2.0)), expected=1.0,
+        why="Trained on less, for less long, or from a rate of a coarser choice.", name_against=True,
+    ),
+    Statement(
+        "Every outlier is an eigenvalue (largest residual ‖Hv - λv‖, relative to the largest).",
+        BEYOND, "Fig. 3", measured=largest_residual, rule=at_most(2e-3, partly=2e-2), expected=0.0,
+        why="A search ended before it had converged.",
+    ),
+    Statement(
+        "TF32 in the linear maps changes nothing that is seen (against float32, on fewer examples).",
+        BEYOND, "Fig. 3", measured=partial(difference, first="check/tf32", second="check/float32"),
+        rule=each(at_most(0.01, partly=0.05)), expected=0.0, why="TF32 moves the spectrum.", name_against=True,
+    ),
+    Statement(
+        "Ten thousand examples of fifty show the train Hessian (against all of them).",
+        BEYOND, "Fig. 3", measured=change_of_sample, rule=each(at_most(0.01, partly=0.2)), expected=0.0,
+        why="So much do the outliers of a fifth of the examples differ from those of all.", name_against=True,
+    ),
+)  # fmt: skip
+
+COMPUTATION = "papyan2020.hessians"
+SMOKE_METHOD = Method(num_steps=4, num_pairs=11, tolerance=0.3, num_examples=20)
+PRESETS = {
+    "paper": Config(),
+    "laptop": Config(network=SMALL, method=Method(num_steps=64, num_examples=300), checked=100),
+    "smoke": Config(("digits",), TINY, SMOKE_METHOD, checked=10, whole=False),
+}
+TITLE = "Train and test Hessian of VGG11 on three data sets"
+PLAIN_TITLE = f"{TITLE}, not deflated"
+draw_deflated, draw_plain = partial(draw, kind="deflated"), partial(draw, kind="plain")
+FIGURES = {
+    "papyan2020.fig3": Figure(
+        "papyan2020.fig3", TITLE, PRESETS, run, draw_deflated, (*deflated_statements(PAPER, "Sec. 4.1, Fig. 3"), *OURS),
+        COMPUTATION,
+    ),
+    "papyan2020.fig14": Figure(
+        "papyan2020.fig14", PLAIN_TITLE, PRESETS, run, draw_plain, plain_statements(PAPER, "App. C, Fig. 14"),
+        COMPUTATION,
+    ),
+}  # fmt: skip

@@ -1,0 +1,36 @@
+"""How spectra are drawn here: a bulk on a logarithmic axis, and the outliers that were taken out as stems."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ... import plot
+from ...record import Record
+from ...spectrum import Spectrum
+from .spectra import bulk, certified
+
+_FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
+
+
+def draw_spectrum(ax: Axes, record: Record, prefix: str, *, scale: float = 1.0, **style: Any) -> None:
+    """Draw the density of what lies under a prefix, as of all eigenvalues over `scale`, with the outliers as stems."""
+    facts = record.scalars[f"{prefix}/facts"]
+    count, size = facts["outliers"], facts["size"]
+    rest = rescaled(bulk(record, prefix), scale)
+    values = certified(record, prefix)[:count] / scale
+    width = max(rest.width, (max([rest.range[1], *values]) - min([rest.range[0], *values])) / _FINENESS)
+    plot.density(ax, rest, width=width, band=False, **style)
+    colour = ax.lines[-1].get_color()
+    one = 1 / (size * width * math.sqrt(2 * math.pi))
+    ax.vlines(values, ax.get_ylim()[0], one, color=colour, linewidth=0.9)
+    ax.plot(values, np.full(count, one), "o", color=colour, markersize=3)
+
+
+def rescaled(spectrum: Spectrum, scale: float) -> Spectrum:
+    """The spectrum of A/scale."""
+    resolution = spectrum.resolution if spectrum.resolution is None else spectrum.resolution / scale
+    return Spectrum(spectrum.nodes / scale, spectrum.weights, spectrum.size, resolution)

@@ -1,0 +1,265 @@
+"""Figure 16, and Figure 4 of papyan2019: the tails of the test E of VGG11 on MNIST, and the power law in them.
+
+ritz run papyan2020.fig16 --preset paper --device cuda
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+
+from ... import plot
+from ...record import Picture, Record
+from ...spectrum import Spectrum
+from ..frame.figure import Context, Figure
+from ..frame.pictures import write_title
+from ..frame.statements import Statement, at_least, at_most, each, near, within
+from .networks import Place, on_shelf, training
+from .paper import PAPER
+from .setting import SMALL, TINY, Piece
+from .spectra import Measurement, Method, measured, of
+
+EXPONENTS = {"density of λ": -2.7, "density of log |λ|": -2.2}  # as printed, of φ in |λ|
+PREFACTORS = {"density of λ": 1.2e-4, "density of log |λ|": 2.6e-4}
+FOUR_PROBES = Method(num_probes=4)  # one in print; four have a scatter
+PART = Piece(per_class=1351)
+SEMICIRCLE = 2.0  # its fourth moment over the square of its second
+_POINTS = 200  # of a fit, even in log |λ|
+
+
+@dataclass(frozen=True)
+class Config:
+    """Networks trained on part of MNIST, and E over the test examples."""
+
+    network: Piece = PART  # "MNIST sub-sampled to 1351 examples per class"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    method: Method = FOUR_PROBES
+    log_steps: int = 2048  # App. D.2, for logarithms; of the first seed, from one vector
+    # open, "part of the spectrum": where each line is fitted, in max |λ|; below the first end 128 steps resolve nothing
+    linear_part: tuple[float, float] = (0.05, 0.5)
+    log_part: tuple[float, float] = (1e-3, 0.3)
+
+    def piece(self, seed: int) -> Piece:
+        """The network from a seed."""
+        return self.network.with_seed(seed)
+
+
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """Train a network from each seed; its E by as many steps as printed, and for the first the long recursion."""
+    pieces = [config.piece(seed) for seed in config.seeds]
+    records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
+    spectra = {
+        f"seed {piece.seed}": Measurement(piece, piece.num_epochs, "test", "E", 0, config.method) for piece in pieces
+    }
+    long = replace(config.method, num_steps=config.log_steps, num_probes=1)
+    spectra["long"] = replace(spectra[f"seed {config.seeds[0]}"], method=long)
+    errors = np.array([record.scalars["last_test_error"] for record in records])
+    return {"test_errors": errors, **measured(spectra, context)}
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """φ = prefactor · |λ|^exponent, by least squares in logarithms, with the share of the variance that it explains."""
+
+    exponent: float
+    prefactor: float
+    explained: float
+
+    @classmethod
+    def through(cls, x: np.ndarray, y: np.ndarray) -> PowerLaw:
+        """The line through log y over log x, where there is a density."""
+        seen = y > 0
+        if seen.sum() < 3:
+            return cls(np.nan, np.nan, np.nan)
+        u, v = np.log(x[seen]), np.log(y[seen])
+        slope, start = np.polyfit(u, v, 1)
+        rest = np.var(v - start - slope * u)
+        return cls(float(slope), float(np.exp(start)), float(1 - rest / np.var(v)))
+
+
+def rows(spectrum: Spectrum) -> list[Spectrum]:
+    """Each probe's measure by itself."""
+    pairs = zip(spectrum.nodes, spectrum.weights, strict=True)
+    return [Spectrum(nodes[None], weights[None], spectrum.size, spectrum.resolution) for nodes, weights in pairs]
+
+
+def seeds(record: Record) -> list[str]:
+    """The prefixes of the networks."""
+    return [f"seed {seed}" for seed in record.config["seeds"]]
+
+
+def _ends(spectrum: Spectrum, part: Sequence[float]) -> np.ndarray:
+    top = max(map(abs, spectrum.range))
+    return np.geomspace(part[0] * top, part[1] * top, _POINTS)
+
+
+def linear_laws(record: Record, spectrum: Spectrum) -> dict[str, PowerLaw]:
+    """The laws of the density of λ on both sides of zero."""
+    x = _ends(spectrum, record.config["linear_part"])
+    side = lambda sign: PowerLaw.through(x, spectrum.density(torch.from_numpy(sign * x)).numpy())
+    return {"positive": side(1.0), "negative": side(-1.0)}
+
+
+def log_law(record: Record) -> PowerLaw:
+    """The law of the density of |λ| from that of its logarithm, q(log |λ|)/|λ|, of the long recursion."""
+    spectrum = of(record, "long")
+    x = _ends(spectrum, record.config["log_part"])
+    return PowerLaw.through(x, log_density(spectrum, x))
+
+
+def log_density(spectrum: Spectrum, x: np.ndarray) -> np.ndarray:
+    """ρ(|λ|) = q(log |λ|)/|λ|, the logarithm's floor far below what is drawn."""
+    floor = 1e-8 * max(map(abs, spectrum.range))
+    width = spectrum.log_width(floor)
+    return spectrum.log_density(torch.from_numpy(np.log(x + floor)), width=width, floor=floor).numpy() / x
+
+
+def _scatter(record: Record, number: Callable[[Spectrum], float]) -> tuple[float, float]:
+    """The mean of a number over all networks and probes, and its standard error over the networks."""
+    means = [np.mean([number(row) for row in rows(of(record, name))]) for name in seeds(record)]
+    error = np.std(means, ddof=1) / len(means) ** 0.5 if len(means) > 1 else np.nan
+    return float(np.mean(means)), float(error)
+
+
+def linear_exponent(record: Record) -> float:
+    """The exponent of the density of λ, the mean over both sides, all networks and probes."""
+    return _linear_exponent(record)[0]
+
+
+def _linear_exponent(record: Record) -> tuple[float, float]:
+    both = lambda row: float(np.mean([law.exponent for law in linear_laws(record, row).values()]))
+    return _scatter(record, both)
+
+
+def explained(record: Record) -> dict[str, float]:
+    """R² of every line."""
+    laws = linear_laws(record, of(record, seeds(record)[0]))
+    sides = {f"density of λ, {side} side": law.explained for side, law in laws.items()}
+    return {**sides, "density of log |λ|": log_law(record).explained}
+
+
+def prefactors(record: Record) -> dict[str, float]:
+    """log₁₀ of the fitted prefactor over the printed one."""
+    first = linear_laws(record, of(record, seeds(record)[0]))["positive"].prefactor
+    own = dict(zip(PREFACTORS, (first, log_law(record).prefactor), strict=True))
+    return {name: float(np.log10(own[name] / printed)) for name, printed in PREFACTORS.items()}
+
+
+def asymmetries(record: Record) -> dict[str, float]:
+    """|∫λ³|/∫|λ|³ of every network: 0 where it is symmetric, 1 where all of the tail is on one side."""
+    return {name: abs(_asymmetry(of(record, name))) for name in seeds(record)}
+
+
+def _asymmetry(spectrum: Spectrum) -> float:
+    third = float((spectrum.weights * spectrum.nodes.abs() ** 3).sum(1).mean())
+    return spectrum.moment(3) / third if third else float("nan")
+
+
+def skewness_in_words(record: Record) -> str:
+    """The skewness with its error, over the networks."""
+    skewness = lambda row: row.moment(3) / row.moment(2) ** 1.5 if row.moment(2) else float("nan")
+    mean, error = _scatter(record, skewness)
+    return f"One tail is the heavier one: the skewness is {mean:.3g} ± {error:.2g} over the networks."
+
+
+def flatness(record: Record) -> float:
+    """The fourth moment over the squared second, the least of all networks: 2 for a semicircle."""
+    whole = [of(record, name) for name in seeds(record)]
+    return min(spectrum.moment(4) / spectrum.moment(2) ** 2 for spectrum in whole)
+
+
+def exponent_in_words(record: Record) -> str:
+    """The exponent with its error."""
+    mean, error = _linear_exponent(record)
+    return f"It is {mean:.3g} ± {error:.2g} over the networks; print does not say which part was fitted."
+
+
+def draw(record: Record) -> Picture:
+    """Left both tails of the density over log |λ|, right the density by the long recursion, each with its line."""
+    figure, (left, right) = plot.panels(2, width=4.0, height=3.0)
+    _draw_linear(left, record)
+    _draw_log(right, record)
+    for ax in (left, right):
+        ax.set(xscale="log", yscale="log", xlabel="|λ|", ylabel="density of |λ|")
+        ax.legend(frameon=False, fontsize=7)
+    write_title(left, "E on test, by the density of λ")
+    write_title(right, "by the density of log |λ|")
+    return figure
+
+
+def _draw_linear(ax: Axes, record: Record) -> None:
+    spectrum = of(record, seeds(record)[0])
+    x = _ends(spectrum, (record.config["linear_part"][0] / 10, 1.0))
+    for sign, colour, name in ((1.0, plot.COLOURS[1], "λ > 0"), (-1.0, plot.COLOURS[0], "λ < 0")):
+        y = spectrum.density(torch.from_numpy(sign * x)).numpy()
+        ax.plot(x, np.maximum(y, y.max() * 1e-12), color=colour, lw=1.2, label=name)
+    _draw_line(ax, linear_laws(record, spectrum)["positive"], _ends(spectrum, record.config["linear_part"]))
+
+
+def _draw_log(ax: Axes, record: Record) -> None:
+    spectrum = of(record, "long")
+    x = _ends(spectrum, (record.config["log_part"][0] / 10, 1.0))
+    ax.plot(x, log_density(spectrum, x), color=plot.COLOURS[2], lw=1.2, label="|λ|")
+    _draw_line(ax, log_law(record), _ends(spectrum, record.config["log_part"]))
+
+
+def _draw_line(ax: Axes, law: PowerLaw, x: np.ndarray) -> None:
+    if np.isfinite(law.exponent):
+        label = f"{law.prefactor:.2g} |λ|^{law.exponent:.2f}, R² {law.explained:.3f}"
+        ax.plot(x, law.prefactor * x**law.exponent, "--", color="black", lw=1.0, label=label)
+
+
+def statements(paper: str, where: str) -> tuple[Statement, ...]:
+    """What both papers say about it."""
+    says = partial(Statement, paper=paper, name_against=True)
+    return (
+        says(
+            "The spectrum of E is almost perfectly symmetric (|∫λ³|/∫|λ|³).",
+            where=f"{where}a", measured=asymmetries, rule=each(at_most(0.1, partly=0.3)), expected=0.0,
+            why=skewness_in_words,
+        ),
+        says(
+            "Its density falls as |λ|^-2.7 (exponent by the density of λ).",
+            where=f"{where}a", measured=linear_exponent, rule=near(-2.7, relative=0.15, partly=0.5), expected=-2.7,
+            why=exponent_in_words,
+        ),
+        says(
+            "It falls as |λ|^-2.2 (exponent by the density of log |λ|).",
+            where=f"{where}b", measured=lambda record: log_law(record).exponent,
+            rule=near(-2.2, relative=0.15, partly=0.5), expected=-2.2,
+            why="Print does not say which part was fitted; another part has another slope.",
+        ),
+        says(
+            "These are power laws (R² of each line; 0.99 in print).",
+            where=where, measured=explained, rule=each(at_least(0.98, partly=0.9)), expected=0.99,
+            why="The curve bends away from the line.",
+        ),
+        says(
+            "Their prefactors are 1.2e-4 and 2.6e-4 (log₁₀ of ours over these).",
+            where=where, measured=prefactors, rule=each(within(-0.5, 0.5, partly=(-1.5, 1.5))), expected=0.0,
+            why="It depends on the scale of the loss, which is that of how well this network fits.",
+        ),
+        says(
+            "It is no semicircle (least ∫λ⁴/(∫λ²)²; 2 for a semicircle).",
+            where=where, measured=flatness, rule=at_least(5 * SEMICIRCLE, partly=1.5 * SEMICIRCLE),
+            expected=f"above {SEMICIRCLE:g}", why="The tails are no heavier than those of a semicircle, or hardly.",
+        ),
+    )  # fmt: skip
+
+
+COMPUTATION = "papyan2020.tail"
+PRESETS = {
+    "paper": Config(),
+    "laptop": Config(SMALL, (0, 1), Method(num_steps=64, num_probes=2, num_examples=200), log_steps=200),
+    "smoke": Config(TINY, (0,), Method(num_steps=6, num_probes=2, num_examples=20), log_steps=8),
+}
+TITLE = "The tails of E on test, and their power law"
+FIGURES = {
+    "papyan2020.fig16": Figure("papyan2020.fig16", TITLE, PRESETS, run, draw, statements(PAPER, "Fig. 16"), COMPUTATION)
+}

@@ -1,0 +1,148 @@
+"""Every figure of both papers at its smallest, and each of their rules on records that agree and that do not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ritz.papers.frame.figure import Context
+from ritz.papers.papyan2019 import dynamics
+from ritz.papers.papyan2020 import components, spectra, synthetic, tail
+from ritz.papers.papyan2020.spectra import Measurement
+from tests.papers.singh2026.records import record_with, verdicts
+
+from .records import (
+    FIGURES,
+    component_record,
+    deflation_record,
+    entry,
+    hessian_record,
+    tail_record,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning")
+OWN = [f"papyan2019.fig{n}" for n in (2, 3, 4, 5, 6, 8, 9, 10)] + [f"papyan2020.fig{n}" for n in (3, 4, 14, 15, 16, 17)]
+RECORDS = {
+    "papyan2020.fig3": hessian_record,
+    "papyan2020.fig14": hessian_record,
+    "papyan2020.fig4": component_record,
+    "papyan2020.fig16": tail_record,
+    "papyan2020.fig17": deflation_record,
+    "papyan2019.fig2": hessian_record,
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_figure_runs_draws_and_judges_at_its_smallest(name, computed):
+    figure = FIGURES[name]
+    assert set(figure.presets) == {"paper", "laptop", "smoke"}
+    record = computed(figure)
+    claims = figure.claims(record)
+    assert claims and all(claim.why for claim in claims if claim.verdict != "yes")
+    assert figure.draw(record).axes
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_rule_says_yes_to_numbers_that_agree(name):
+    found = verdicts(FIGURES[name], RECORDS[name](True))
+    assert set(found.values()) == {"yes"}, found
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_rule_says_no_to_numbers_that_do_not(name):
+    found = verdicts(FIGURES[name], RECORDS[name](False))
+    assert "yes" not in found.values(), found
+
+
+def test_a_density_that_misses_the_eigenvalues_is_told_from_one_that_does_not(computed):
+    figure = FIGURES["papyan2020.fig15"]
+    record = computed(figure)
+    good = {**record.arrays}
+    for name in ("spiked", "pareto"):
+        values = record.arrays[f"{name}_eigenvalues"]
+        for kind in ("fast", "slow"):
+            good |= {
+                f"{name}_{kind}_nodes": values[None],
+                f"{name}_{kind}_weights": np.full((1, len(values)), 1 / len(values)),
+            }
+    values = np.random.default_rng(0).pareto(0.5, 5000) + 1
+    good |= {"pareto_eigenvalues": values, "pareto_fast_nodes": values[None], "pareto_slow_nodes": values[None]}
+    good |= {f"pareto_{kind}_weights": np.full((1, 5000), 1 / 5000) for kind in ("fast", "slow")}
+    agree = verdicts(figure, replace(record, arrays=good))
+    assert [verdict for text, verdict in agree.items() if "factor 1/θ" not in text] == ["yes"] * 5
+    bad = {**good, "spiked_fast_nodes": good["spiked_fast_nodes"] + 3.0, "pareto_fast_nodes": 0 * values[None] + 1.0}
+    bad["pareto_eigenvalues"] = np.linspace(1, 2, 5000)
+    assert "yes" not in [v for text, v in verdicts(figure, replace(record, arrays=bad)).items() if "1/θ" not in text]
+    ones = {**good, "pareto_fast_nodes": np.ones((1, 5000))}
+    assert synthetic.published_mass(replace(record, arrays=ones)) == pytest.approx(1.0)
+
+
+def moving(top_of_G, E, error):
+    """A record of one size and seed with these magnitudes at three epochs."""
+    result = {"epochs": np.array([1, 6, 30]), "error_epochs": np.array([0, 1, 3, 6, 30])}
+    result |= {f"13/{part}_error": np.array([error]) for part in ("train", "test")}
+    for epoch, top, wide in zip((1, 6, 30), top_of_G, E, strict=True):
+        values = top * np.linspace(1, 0.5, 10)
+        for matrix in "HG":
+            name = dynamics.prefix(13, 0, epoch, matrix)
+            result |= entry(name, 0.1 * top * np.array([-1.0, 0.0, 1.0]), [1, 1, 1], values=values, outliers=10)
+        result |= entry(dynamics.prefix(13, 0, epoch, "E"), wide * np.array([-1.0, 0.0, 1.0]), [1, 1, 1])
+    return record_with(dynamics.Config(sizes=(13,), seeds=(0,)), result)
+
+
+def test_the_dynamics_are_judged_by_where_G_has_its_peak():
+    agree = moving([1.0, 5.0, 0.1], [1.0, 1.0, 1.0], [0.9, 0.5, 0.2, 0.02, 0.0])
+    against = moving([1.0, 5.0, 50.0], [0.001, 0.001, 0.001], [0.9, 0.9, 0.9, 0.9, 0.0])
+    for name in ("papyan2019.fig6", "papyan2019.fig10"):
+        assert set(verdicts(FIGURES[name], agree).values()) == {"yes"}
+    assert "yes" not in verdicts(FIGURES["papyan2019.fig6"], against).values()
+    late = moving([50.0, 5.0, 1.0], [1.0, 1.0, 1.0], [0.9, 0.9, 0.9, 0.9, 0.0])
+    assert "yes" not in verdicts(FIGURES["papyan2019.fig10"], late).values()
+
+
+def test_a_run_that_was_cut_goes_on_with_what_it_has(shelf, tmp_path, monkeypatch):
+    config = components.PRESETS["smoke"]
+    context = Context(folder=tmp_path, shelf=tmp_path)
+    density, made = spectra.spectral_density, []
+
+    def cut(*given, **options):
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(1)
+        return density(*given, **options)
+
+    monkeypatch.setattr(spectra, "spectral_density", cut)
+    with pytest.raises(KeyboardInterrupt):
+        components.run(config, context)
+    made.clear()
+    monkeypatch.setattr(spectra, "spectral_density", lambda *a, **k: (made.append(1), density(*a, **k))[1])
+    whole = components.run(config, context)
+    assert len(made) == 4 and {f"{part}/{matrix}/facts" for part in ("train", "test") for matrix in "HGE"} <= set(whole)
+    assert len({whole[f"{part}/{matrix}/facts"]["identity"] for part in ("train", "test") for matrix in "HGE"}) == 1
+
+
+def test_the_outliers_of_a_measurement_are_eigenvalues_of_the_matrix(shelf):
+    """Against the dense Hessian of a small network."""
+    import torch
+
+    from ritz import hessian
+    from ritz.papers.papyan2020.networks import Place
+    from ritz.papers.papyan2020.setting import TINY, Piece
+
+    place = Place(torch.device("cpu"), None, shelf)
+    piece = Piece("mlp", "digits", 4, training=TINY.training, width=6, depth=3)
+    method = spectra.Method(num_steps=40, num_pairs=12, tolerance=1e-6, num_examples=None)
+    result = spectra.spectrum(Measurement(piece, 2, "test", "H", 10, method), place=place)
+    H = hessian(spectra.risk_of(piece, None, "test", place)[0]).dense().double()
+    values = torch.linalg.eigvalsh(H)
+    largest = values[values.abs().argsort(descending=True)][:12]
+    assert torch.allclose(result["values"].abs(), largest.abs(), rtol=1e-3)
+    assert result["nodes"].shape == (1, 50) and float(result["weights"].sum()) == pytest.approx(1)
+
+
+def test_a_fit_finds_the_exponent_and_says_how_well_it_fits():
+    x = np.geomspace(0.1, 1, 50)
+    law = tail.PowerLaw.through(x, 3 * x**-2.5)
+    assert (law.exponent, law.prefactor, law.explained) == pytest.approx((-2.5, 3.0, 1.0))
+    assert tail.PowerLaw.through(x, np.exp(-20 * x)).explained < 0.95
+    assert np.isnan(tail.PowerLaw.through(x, 0 * x).exponent)
