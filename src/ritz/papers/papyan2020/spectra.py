@@ -36,7 +36,8 @@ class Method:
     # subspaces of C vectors; relative to the largest
     tolerance: float = 1e-3
     num_pairs: int = 2 * NUM_CLASSES  # certified, of which C are taken out: more than C show where outliers end
-    precision: Precision = "high"  # open: TF32 in the linear maps on a GPU
+    max_products: int = 500  # of a search
+    precision: Precision = "high"  # open: TF32 in the linear maps on a GPU, but for what certifies an outlier
     num_examples: int | None = 10_000  # of 50,000; None: all. The test sets have as many
 
 
@@ -63,11 +64,10 @@ def spectrum(measurement: Measurement, *, place: Place) -> dict[str, Any]:
     method, generator = measurement.method, torch.Generator().manual_seed(measurement.seed)
     pairs = None
     if measurement.outliers:
-        count = max(method.num_pairs, measurement.outliers)
-        pairs = eigenpairs(A, count, which="magnitude", tolerance=method.tolerance, generator=generator)
+        pairs = _outliers(A, max(method.num_pairs, measurement.outliers), method, generator)
     apart = 0 if pairs is None else _first(pairs, measurement.outliers)
     density = spectral_density(
-        A, num_steps=method.num_steps, num_probes=method.num_probes, outliers=apart, generator=generator
+        _cheap(A, method), num_steps=method.num_steps, num_probes=method.num_probes, outliers=apart, generator=generator
     )
     none, info = torch.zeros(0), A.info
     return {
@@ -79,12 +79,24 @@ def spectrum(measurement: Measurement, *, place: Place) -> dict[str, Any]:
         "outliers": measurement.outliers,
         "resolution": density.resolution,
         "identity": network,
-        "products": (0 if pairs is None else pairs.num_products) + method.num_steps * method.num_probes,
+        "products": 0 if pairs is None else pairs.num_products,
+        "rough_products": 0 if pairs is None else pairs.num_rough_products,
         "path": info and info.path,
-        "tangent_error": info and info.tangent_error,
         "seconds_before": made - start,
         "seconds_of_products": time.perf_counter() - made,
     }
+
+
+def _cheap(A: Operator, method: Method) -> Operator:
+    """The matrix with TF32 in its linear maps, where that is asked for and a GPU has it."""
+    return A.rough if method.precision == "high" and A.rough is not None else A
+
+
+def _outliers(A: Operator, count: int, method: Method, generator: torch.Generator) -> Eigenpairs:
+    """The pairs of largest |λ|, found by cheap products where there are any, and certified in float32."""
+    precision = "own" if _cheap(A, method) is A else "mixed"
+    options: dict[str, Any] = {"tolerance": method.tolerance, "max_products": method.max_products}
+    return eigenpairs(A, count, which="magnitude", precision=precision, generator=generator, **options)
 
 
 def _first(pairs: Eigenpairs, count: int) -> Eigenpairs:
@@ -101,7 +113,6 @@ def operator(measurement: Measurement, place: Place) -> tuple[Operator, str]:
         measurement.part,
         place,
         num_examples=measurement.method.num_examples,
-        precision=measurement.method.precision,
     )
     return MATRICES[measurement.matrix](risk), network
 
