@@ -67,17 +67,17 @@ def test_log_density_is_the_density_of_the_logarithm():
     assert float((q - normal).abs().max()) < 0.02
 
 
-def test_default_width_falls_to_a_third_half_a_spacing_away():
-    spectrum = quadrature()
-    g = lambda t: math.exp(-0.5 * (t / spectrum.width) ** 2)
-    assert g(spectrum.resolution / 2) == pytest.approx(1 / 3)
+def test_the_default_width_is_what_the_quadrature_resolves_or_that_of_128_nodes():
+    assert quadrature().width == quadrature().resolution
+    spectrum = Spectrum.of_eigenvalues(real(0, 127))
+    assert math.exp(-0.5 * (0.5 / spectrum.width) ** 2) == pytest.approx(1 / 3)  # half a spacing away
 
 
 def test_chunks_do_not_change_a_density(monkeypatch):
     spectrum = quadrature()
     x = spectrum.grid(301)
     whole = spectrum.density(x)
-    monkeypatch.setattr("ritz.spectrum.CHUNK", 1000)
+    monkeypatch.setattr("ritz.spectrum.measure.CHUNK", 1000)
     assert_close(spectrum.density(x), whole)
 
 

@@ -15,7 +15,8 @@ from ..operators import Operator
 from ..solvers import lanczos, spectral_density, subspace_iteration
 from ..solvers.densities import spectral_range
 from ..solvers.probes import gaussian
-from ..spectrum import KAPPA, Spectrum
+from ..spectrum import Spectrum
+from ..spectrum.measure import KAPPA, lent_width
 from ..theory import ClosedForm, Group
 from .check import Check, lines
 from .draws import normal, scale, whole
@@ -103,8 +104,9 @@ def moments_oracle(A: Tensor, steps: int, seed: int) -> Tensor:
 
 def density(A: Tensor, steps: int, seed: int) -> ClosedForm:
     """Alg. 3: the density of one probe, in units of λ."""
-    spectrum = spectral_density(Operator.from_matrix(A), num_steps=steps, num_probes=1, generator=_seeded(seed))
-    return lines([spectrum.density(_grid(A)).diag()])
+    nodes, weights = lanczos(Operator.from_matrix(A), _start(A, seed)[:, None], steps).quadrature()
+    width = lent_width(float(nodes.max() - nodes.min()), steps)
+    return lines([Spectrum(nodes, weights, len(A), width).density(_grid(A)).diag()])
 
 
 def density_oracle(A: Tensor, steps: int, seed: int) -> Tensor:

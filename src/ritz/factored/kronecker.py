@@ -280,7 +280,14 @@ def _union(spectra: list[Spectrum], size: int) -> Spectrum:
     if missing:
         spectra = [*spectra, Spectrum.of_eigenvalues(torch.zeros(1), torch.tensor([missing]))]
     probes = max(spectrum.num_probes for spectrum in spectra)
-    nodes = [spectrum.nodes.expand(probes, -1) for spectrum in spectra]
-    weights = [spectrum.weights.expand(probes, -1) * (spectrum.size / size) for spectrum in spectra]
-    resolutions = [spectrum.resolution for spectrum in spectra if spectrum.resolution is not None]
-    return Spectrum(torch.cat(nodes, 1), torch.cat(weights, 1), size, max(resolutions, default=None))
+    atoms = [spectrum.nodes.shape[1] if spectrum.is_exact else spectrum.num_atoms for spectrum in spectra]
+    parts = [slice(None, count) for count in atoms], [slice(count, None) for count in atoms]  # atoms come first
+
+    def joined(arrays: list[Tensor]) -> Tensor:
+        rows = [array.expand(*array.shape[:-2], probes, -1) for array in arrays]
+        return torch.cat([row[..., part] for kind in parts for row, part in zip(rows, kind, strict=True)], dim=-1)
+
+    resolution = max((spectrum.resolution for spectrum in spectra if spectrum.resolution is not None), default=None)
+    weights = joined([spectrum.weights * (spectrum.size / size) for spectrum in spectra])
+    nodes, reach = joined([spectrum.nodes for spectrum in spectra]), joined([s.ends for s in spectra])
+    return Spectrum(nodes, weights, size, resolution, sum(atoms), reach, max(s.precision for s in spectra))

@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import ArgumentError, check_whole
 from ..operators import Operator, orthonormal_columns
 from ..spectrum import Eigenpairs, Spectrum
+from ..spectrum.measure import STEPS, lent_width
+from .atoms import Atoms, Row, beyond, common_atoms, rows_of
 from .eigen import eigenpairs
-from .lanczos_recursion import random_recursions, recursion
+from .lanczos_recursion import Tridiagonal, random_recursions, recursion
 from .probes import gaussian, source
+
+TINY = 1e-300  # below every mass, and not zero
+NOISIEST = 0.15  # relative Monte Carlo error beyond which a coarser quadrature would be no sharper
 
 
 def spectral_density(
@@ -26,12 +32,13 @@ def spectral_density(
     """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
 
     Four vectors a probe are taken at most, its product's among them, and as many probes run in step as the operator's
-    `room` allows. No basis is kept but where every step is made, so that a line may stand there several times, with the
-    right mass in all. The range is that of the Ritz values. With outliers, that many certified eigenpairs of largest
-    |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their orthogonal complement,
-    so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8, which counts them;
-    Papyan (2019), Alg. 3. No more than n steps are made. Without a generator, a new one with seed 0 is used: two such
-    calls share their probes.
+    `room` allows. No basis is kept but where every step is made. Ritz values that all probes have converged to are
+    atoms: each counts once, whatever its mass in a probe, unless the masses say that it is several eigenvalues. One
+    that is double among many simple ones is not told from them by a few probes. With outliers, that many certified
+    eigenpairs of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their
+    orthogonal complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8,
+    which counts them; Papyan (2019), Alg. 3. No more than n steps are made. Without a generator, a new one with seed 0
+    is used: two such calls share their probes.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> spectrum = ritz.spectral_density(A, num_steps=20, outliers=2)
@@ -47,13 +54,13 @@ def spectral_density(
         orthonormal_columns(A, pairs)
     if pairs is None and count:
         pairs = eigenpairs(A, count, which="magnitude", generator=generator)
-    values = torch.zeros(0) if pairs is None else pairs.values.double().cpu()
+    values = torch.zeros(0, dtype=torch.float64) if pairs is None else pairs.values.double().cpu()
     if count == A.size:
         return Spectrum.of_eigenvalues(values, probes=num_probes)
     steps = min(num_steps, A.size - count)
     outside = None if pairs is None else pairs.vectors.T
     T = random_recursions(A, num_probes, steps, generator, outside=outside)
-    return _with_atoms(*T.quadrature(), values, A.size, steps)
+    return spectrum_from(T, values, A)
 
 
 def spectral_range(
@@ -80,14 +87,53 @@ def spectral_range(
     return low - margin * (high - low), high + margin * (high - low)
 
 
-def _with_atoms(nodes: Tensor, weights: Tensor, values: Tensor, size: int, steps: int) -> Spectrum:
-    """The measure of the bulk, of mass (n - k)/n, and k atoms of mass 1/n before it in every row."""
-    share, atoms = len(values) / size, values.to(nodes).expand(len(nodes), -1)
-    spread = float(nodes.max() - nodes.min()) / max(steps - 1, 1)
-    resolution = spread or float(nodes.abs().max()) / max(steps, 2) or 1.0 / max(steps, 2)
-    together = torch.cat([atoms, nodes], dim=1)
-    masses = torch.cat([torch.full_like(atoms, 1 / size), weights * (1 - share)], dim=1)
-    return Spectrum(together, masses, size, resolution)
+def spectrum_from(T: Tridiagonal, values: Float[Tensor, " k"], A: Operator) -> Spectrum:
+    """The measure of all rows: certified eigenvalues, then those that every row has found, then the rest of each."""
+    size, eps = A.size - len(values), torch.finfo(A.dtype).eps
+    rows = rows_of(T, size, eps, float(values.abs().amax()) if len(values) else 0.0)
+    atoms = common_atoms(rows, size)
+    rest = _remainders(rows, atoms, beyond(rows, size, T.diagonal.shape[1]))
+    share = (size - int(atoms.multiplicities.sum())) / A.size
+    masses = share * rest[1] / rest[1].sum(1, keepdim=True).clamp(min=TINY)
+    known = torch.cat([values, atoms.values]).expand(len(rows), -1)
+    counts = torch.cat([torch.ones_like(values), atoms.multiplicities.double()]).expand(len(rows), -1)
+    radii = torch.cat([torch.zeros_like(values), atoms.radii])
+    reach = torch.cat([torch.stack([known - radii, known + radii]), rest[2:]], dim=2)
+    resolution = _resolution(rows, size) if share > 0 else None
+    nodes, weights = torch.cat([known, rest[0]], dim=1), torch.cat([counts / A.size, masses], dim=1)
+    return Spectrum(nodes, weights, A.size, resolution, known.shape[1], reach, eps)
+
+
+def _remainders(rows: list[Row], atoms: Atoms, edge: float) -> Float[Tensor, "4 p k"]:
+    """The nodes of all rows that are no atoms, with their weights and both ends of their reach.
+
+    As many in every row: those that a row lacks carry no weight.
+    """
+    pieces = []
+    for row, places in zip(rows, atoms.places, strict=True):
+        left = torch.ones(len(row.nodes), dtype=torch.bool)
+        left[places[places >= 0]] = False
+        pieces.append(torch.stack([row.nodes, row.weights, *row.reach(edge)])[:, left])
+    longest = max(piece.shape[1] for piece in pieces)
+    missing = [piece[:, -1:].repeat(1, longest - piece.shape[1]) for piece in pieces]
+    for piece in missing:
+        piece[1] = 0
+    return torch.stack([torch.cat(pair, dim=1) for pair in zip(pieces, missing, strict=True)], dim=1)
+
+
+def _resolution(rows: list[Row], size: int) -> float:
+    """The width at which the error of the quadrature is about half of the Monte Carlo error.
+
+    m nodes on an interval of length R are π R/2m apart in its middle: of a comb that fine, a Gaussian of width c R/m
+    leaves 2 exp(-8c²). The relative Monte Carlo error is √(2/kp), with 2√π c n/m eigenvalues k under the Gaussian; for
+    it, c = 1 and 128 steps are precise enough.
+    """
+    spacings = [spacing for row in rows if (spacing := row.spacing(size))]
+    if not spacings:
+        low, high = min(float(row.nodes[0]) for row in rows), max(float(row.nodes[-1]) for row in rows)
+        return lent_width(high - low or abs(high) or 1.0)
+    noise = math.sqrt(STEPS / (math.sqrt(math.pi) * size * len(rows)))
+    return math.sqrt(math.log(4 / min(noise, NOISIEST)) / 8) * sum(spacings) / len(spacings)
 
 
 def _check_counts(A: Operator, num_steps: int, num_probes: int, outliers: int) -> None:

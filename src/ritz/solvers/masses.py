@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
 from ..errors import check_tolerance
 from ..operators import Operator
 from ..spectrum import Estimate, Spectrum
 from .densities import spectral_density
-from .probes import mean_of
 
 
 def negative_mass(
@@ -37,38 +35,15 @@ def negative_mass(
     if tolerance is not None:
         check_tolerance(tolerance)
     spectrum = spectral_density(A, num_steps=num_steps, num_probes=num_probes, generator=generator)
-    return mass_from(spectrum, resolved_zero(spectrum, A.dtype) if tolerance is None else tolerance, num_steps)
+    mass = mass_below(spectrum, resolved_zero(spectrum) if tolerance is None else tolerance)
+    return Estimate(mass.value, mass.standard_error, min(num_steps, A.size) * num_probes)
 
 
-def mass_from(spectrum: Spectrum, tolerance: float, num_steps: int, *, atoms: int = 0) -> Estimate:
-    """The mass below -tolerance as `negative_mass` takes it, where the first `atoms` nodes of a row are eigenvalues."""
-    nodes, weights = spectrum.nodes[:, atoms:], spectrum.weights[:, atoms:]
-    exhausted = nodes.shape[1] < num_steps or num_steps >= spectrum.size - atoms  # then the nodes are eigenvalues
-    rows = [mass_below(*row, tolerance, exhausted) for row in zip(nodes, weights, strict=True)]
-    masses, doubts = torch.tensor(rows, dtype=torch.float64).T
-    estimate = mean_of(masses, spectrum.nodes.numel())  # a node a product
-    error = math.hypot(estimate.standard_error, float(doubts.mean())) if estimate.has_error else None
-    exact = int((spectrum.nodes[0, :atoms] < -tolerance).sum()) / spectrum.size
-    return Estimate(exact + estimate.value, error, estimate.num_products)
+def mass_below(spectrum: Spectrum, tolerance: float) -> Estimate:
+    """The mass below -tolerance, as `negative_mass` takes it, without a product."""
+    return spectrum.mass(-math.inf, math.nextafter(-tolerance, -math.inf))
 
 
-def resolved_zero(spectrum: Spectrum, dtype: torch.dtype) -> float:
+def resolved_zero(spectrum: Spectrum) -> float:
     """16 eps max|λ| in the precision of the products: below it the sign of an eigenvalue is rounding."""
-    return 16 * torch.finfo(dtype).eps * max(map(abs, spectrum.range))
-
-
-def mass_below(nodes: Tensor, weights: Tensor, tolerance: float, exhausted: bool) -> tuple[float, float]:
-    """The mass below -tolerance, and the standard deviation of what the nodes on both sides of zero leave open.
-
-    By the Chebyshev-Markov-Stieltjes inequalities the mass lies between its sum without the last negative node and
-    its sum with the first positive one. A node at zero is an eigenvalue: then nothing is open.
-    """
-    negative, positive = nodes < -tolerance, nodes > tolerance
-    mass, support = float(weights[negative].sum()), weights > 0
-    atom = bool((~negative & ~positive & support).any())
-    if exhausted or atom or not bool(negative.any()) or not bool(positive.any()):
-        return mass, 0.0
-    last, first = nodes.where(negative, -math.inf).argmax(), nodes.where(positive, math.inf).argmin()
-    below, above, open_mass = float(nodes[last]), float(nodes[first]), float(weights[last] + weights[first]) / 2
-    share = -float(weights[last]) / 2 + open_mass * -below / (above - below)
-    return min(max(mass + share, 0.0), 1.0), open_mass / math.sqrt(3)  # of a uniform distribution over that width
+    return 16 * spectrum.precision * max(map(abs, spectrum.range))

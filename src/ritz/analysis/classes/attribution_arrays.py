@@ -30,13 +30,13 @@ def results_of(attribution: Attribution) -> tuple[dict[str, Any], Results]:
         "counts": attribution.counts,
         "findings": list(attribution.findings),
         "shares": list(attribution.hessian.shares),
-        "spectra": {name: {"size": s.size, "resolution": s.resolution} for name, s in attribution.spectra.items()},
+        "spectra": {name: spectrum.state()[1] for name, spectrum in attribution.spectra.items()},
     }
     arrays = _lines("hessian", attribution.hessian) | _lines("gauss_newton", attribution.gauss_newton)
     arrays |= {"matches": attribution.matches, "overlaps": attribution.overlaps}
     arrays |= {f"parts/{name}": values for name, values in attribution.part_eigenvalues.items()}
     for name, spectrum in attribution.spectra.items():
-        arrays |= {f"spectra/{name}/nodes": spectrum.nodes, f"spectra/{name}/weights": spectrum.weights}
+        arrays |= {f"spectra/{name}/{key}": array for key, array in spectrum.state()[0].items()}
     return scalars, Results(arrays=arrays)
 
 
@@ -52,8 +52,10 @@ def _lines(name: str, lines: Lines) -> dict[str, Tensor]:
 
 def spectra_of(record: Record) -> dict[str, Spectrum]:
     """The spectra of G, whole and knocked out, in a record."""
-    array = lambda key: torch.as_tensor(record.arrays[key])
-    return {
-        name: Spectrum(array(f"spectra/{name}/nodes"), array(f"spectra/{name}/weights"), **facts)
-        for name, facts in record.scalars["spectra"].items()
-    }
+    names = ("nodes", "weights", "reach")  # the last is in newer records of quadratures alone
+    array = lambda name, key: torch.as_tensor(record.arrays[f"spectra/{name}/{key}"])
+
+    def arrays(name: str) -> dict[str, Any]:
+        return {key: array(name, key) for key in names if f"spectra/{name}/{key}" in record.arrays}
+
+    return {name: Spectrum(**arrays(name), **facts) for name, facts in record.scalars["spectra"].items()}

@@ -46,8 +46,12 @@ def spectrum_of(record: Record, layer: str | None = None) -> Spectrum:
     Spectrum(2 eigenvalues, exact: λ from 1 to 4, mean 2.5, root mean square 2.915, zeros 0)
     """
     scalars = record.scalars if layer is None else record.scalars["layers"][layer]
-    nodes, weights = (torch.as_tensor(array_of(record, key, layer)) for key in ("nodes", "weights"))
-    return Spectrum(nodes, weights, scalars["num_parameters"], scalars["resolution"])
+    nodes, weights = (array_of(record, key, layer) for key in ("nodes", "weights"))
+    size, resolution = scalars["num_parameters"], scalars["resolution"]
+    if "num_atoms" not in scalars:  # an older record: the eigenpairs are its atoms
+        return Spectrum(nodes, weights, size, resolution, len(array_of(record, "eigenvalues", layer)))
+    reach = None if resolution is None else array_of(record, "reach", layer)
+    return Spectrum(nodes, weights, size, resolution, scalars["num_atoms"], reach, scalars["precision"])
 
 
 def array_of(record: Record, key: str, layer: str | None = None) -> Tensor:

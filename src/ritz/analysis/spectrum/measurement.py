@@ -17,7 +17,7 @@ from ...operators import Operator
 from ...record import Record, provenance
 from ...risk import Risk
 from ...solvers import eigenpairs, spectral_density
-from ...solvers.masses import mass_from, resolved_zero
+from ...solvers.masses import mass_below, resolved_zero
 from ...solvers.probes import mean_of
 from ...solvers.ranks import rank_from
 from ...spectrum import Eigenpairs, Estimate, Spectrum
@@ -82,6 +82,7 @@ def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str, 
         spectrum = spectral_density(
             A, num_steps=settings.num_steps, num_probes=settings.num_probes, outliers=pairs, generator=generator
         )
+    arrays, facts = spectrum.state()
     scalars = {
         "num_parameters": risk.size,
         "num_terms": risk.num_terms,
@@ -89,13 +90,12 @@ def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str, 
         "gradient_norm": float(risk.gradient().norm()),
         "num_products": products[0],
         "products": _products(A),
-        "resolution": spectrum.resolution,
+        **{name: fact for name, fact in facts.items() if name != "size"},
         "range": list(spectrum.range),
-        "resolved_zero": resolved_zero(spectrum, A.dtype),
-        **_statistics(spectrum, len(pairs), settings.num_steps, A.dtype),
+        "resolved_zero": resolved_zero(spectrum),
+        **_statistics(spectrum, A.dtype),
     }
-    arrays = {"eigenvalues": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
-    arrays |= {"nodes": spectrum.nodes, "weights": spectrum.weights}
+    arrays |= {"eigenvalues": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
     return scalars, arrays | ({"eigenvectors": pairs.vectors} if settings.vectors else {})
 
 
@@ -116,12 +116,11 @@ def _pairs(A: Operator, settings: Settings, generator: torch.Generator) -> Eigen
     return Eigenpairs(none, torch.zeros(A.size, 0, dtype=A.dtype), none, none.bool())
 
 
-def _statistics(spectrum: Spectrum, atoms: int, num_steps: int, dtype: torch.dtype) -> dict[str, float | None]:
+def _statistics(spectrum: Spectrum, dtype: torch.dtype) -> dict[str, float | None]:
     """What the probes give without another product, each with its standard error; None with one probe.
 
     An error covers the scatter over the probes, the rounding of products in `dtype` (‖A‖_F eps in A, so √n ‖A‖_F eps
-    in its trace), and for the negative mass what the quadrature leaves open around zero. The first `atoms` nodes of
-    every row are eigenvalues.
+    in its trace), and for the negative mass what the quadrature leaves open around zero.
     """
     first, second = (spectrum.size * (spectrum.weights * spectrum.nodes**degree).sum(1) for degree in (1, 2))
     eps, total, square = torch.finfo(dtype).eps, float(first.mean()), float(second.mean())
@@ -130,7 +129,7 @@ def _statistics(spectrum: Spectrum, atoms: int, num_steps: int, dtype: torch.dty
     estimates = {
         "trace": _rounded(trace, eps * math.sqrt(spectrum.size * square)),
         "effective_rank": _rounded(rank, eps * slope),
-        "negative_mass": mass_from(spectrum, resolved_zero(spectrum, dtype), num_steps, atoms=atoms),
+        "negative_mass": mass_below(spectrum, resolved_zero(spectrum)),
     }
     several = spectrum.num_probes > 1
     errors = {f"{name}_error": estimate.standard_error if several else None for name, estimate in estimates.items()}

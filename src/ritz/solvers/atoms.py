@@ -1,0 +1,187 @@
+"""Which Ritz values are eigenvalues, how often each of them is one, and how far the mass of all others may lie."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .lanczos_recursion import Tridiagonal
+
+GAP = 30.0  # residuals between an eigenvalue and its neighbour: its place is right to 1/900 of their distance
+GHOSTS = 64.0  # eps·‖A‖ within which copies of one eigenvalue lie
+NEGLIGIBLE = 1e-3  # of an eigenvalue's mass 1/n: a node with less is no neighbour
+NOTHING = 1e-20  # mass that a node may lose
+MOST = 8  # copies of an eigenvalue that masses can count
+SURE = 0.5, 0.99  # posterior probability from which one eigenvalue, or several, are taken for certain
+SIMPLE = 0.99  # of eigenvalues, before any mass was seen
+STRENGTH = 5.0  # eigenvalues' worth of that belief
+LEARNT = 6.0  # log-likelihood by which other shares must explain the masses better
+ROUNDS = 200  # of expectation and maximisation
+RARE = 0.01  # the probability that a spectrum reaches further than is said
+
+
+@dataclass(frozen=True)
+class Row:
+    """One probe's Gauss rule, ascending, with the copies of a converged eigenvalue merged."""
+
+    nodes: Float[Tensor, " k"]
+    weights: Float[Tensor, " k"]
+    radii: Float[Tensor, " k"]  # an eigenvalue lies within them
+    converged: Bool[Tensor, " k"]
+    rounding: float  # copies of one eigenvalue are no further apart
+
+    @classmethod
+    def of(cls, nodes: np.ndarray, weights: np.ndarray, residuals: np.ndarray, size: int, rounding: float) -> Row:
+        """From the nodes, ascending, their weights and residuals.
+
+        A residual r that is small beside the distance d to all others says that one eigenvalue is within r²/d.
+        """
+        kept = weights > NOTHING
+        nodes, weights, residuals = nodes[kept], weights[kept], residuals[kept]
+        heavy, radii = weights > NEGLIGIBLE / size, residuals + rounding / 8
+        apart = np.diff(nodes) > np.minimum(residuals[1:], residuals[:-1]) + rounding
+        starts = np.flatnonzero(np.concatenate([[True], apart]))
+        largest = np.maximum.reduceat(residuals * heavy, starts)
+        gaps = _gaps(nodes, heavy, starts, GAP * rounding)
+        converged = GAP * np.maximum(largest, rounding) <= gaps
+        counts = np.diff(starts, append=len(nodes))
+        radii = np.where(converged.repeat(counts), (largest**2 / gaps).repeat(counts) + rounding / 8, radii)
+        starts = np.flatnonzero(np.concatenate([[True], apart]) | ~converged.repeat(counts))
+        ends = np.append(starts[1:], len(nodes))
+        heaviest = [first + int(weights[first:end].argmax()) for first, end in zip(starts, ends, strict=True)]
+        merged = nodes[heaviest], np.add.reduceat(weights, starts), radii[heaviest], converged.repeat(counts)[heaviest]
+        a, b, c, d = map(torch.from_numpy, merged)
+        return cls(a, b, c, d, rounding)
+
+    def reach(self, edge: float) -> Float[Tensor, "2 k"]:
+        """Where the mass of each node lies at least and at most, by the Chebyshev-Markov-Stieltjes inequalities.
+
+        That of a node is between its neighbours, that of a converged one within its radius, and nothing is further
+        beyond the outermost ones than `edge`, or four times their radius where that is less.
+        """
+        first, last = (4 * self.radii[[0, -1]]).clamp(max=edge)
+        outer = torch.cat([self.nodes[:1] - first, self.nodes, self.nodes[-1:] + last])
+        lower = torch.where(self.converged, self.nodes - self.radii, outer[:-2])
+        upper = torch.where(self.converged, self.nodes + self.radii, outer[2:])
+        return torch.stack([lower, upper])
+
+    def spacing(self, size: int) -> float:
+        """The mean distance of the nodes that stand for more than one eigenvalue; zero where there are none."""
+        nodes = self.nodes[~self.converged & (self.weights > NEGLIGIBLE / size)]
+        return float(nodes[-1] - nodes[0]) / (len(nodes) - 1) if len(nodes) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """Eigenvalues that every probe has converged to and whose multiplicity is certain."""
+
+    values: Float[Tensor, " a"]
+    radii: Float[Tensor, " a"]
+    multiplicities: Int[Tensor, " a"]
+    places: Int[Tensor, "p a"]  # of each in each row; -1 where it has no mass
+
+
+def rows_of(T: Tridiagonal, size: int, eps: float, scale: float = 0.0) -> list[Row]:
+    """The rule of each probe, for products that round to eps times the largest eigenvalue, which is `scale` or more."""
+    nodes, S = T.eigh()
+    weights = S[:, 0] ** 2
+    weights = weights / weights.sum(1, keepdim=True)
+    residuals = T.residual[:, None] * S[:, -1].abs()
+    rounding = GHOSTS * eps * (max(scale, float(nodes.abs().max())) or 1.0)
+    rules = zip(nodes.numpy(), weights.numpy(), residuals.numpy(), strict=True)
+    return [Row.of(*rule, size, rounding) for rule in rules]
+
+
+def common_atoms(rows: list[Row], size: int) -> Atoms:
+    """What all rows have converged to, as far as the masses tell how many eigenvalues it is."""
+    places, values, radii = _matches(rows)
+    pairs = list(zip(rows, places, strict=True))
+    masses = torch.stack([torch.where(place < 0, 0.0, row.weights[place]) for row, place in pairs])
+    counts = torch.ones_like(places[0]) if len(values) == size else multiplicities(masses, size)
+    everything = all(len(row.nodes) == int((place >= 0).sum()) for row, place in pairs)
+    if everything and int((counts == 0).sum()) == 1 and int(counts.sum()) < size:  # the one has what is left
+        counts[counts == 0] = size - int(counts.sum())
+    taken = (places[:, counts > 0] >= 0).sum(1).tolist()
+    nothing_left = any(len(row.nodes) == k for row, k in zip(rows, taken, strict=True))
+    if (nothing_left and int(counts.sum()) < size) or int(counts.sum()) > size - (not everything):
+        counts = torch.zeros_like(counts)
+    sure = counts > 0
+    return Atoms(values[sure], radii[sure], counts[sure], places[:, sure])
+
+
+def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]:
+    """How many eigenvalues each column is the mass of; 0 where that is not certain.
+
+    The mass that a random direction has in an eigenspace of dimension r follows Beta(r/2, (n - r)/2). How often each r
+    occurs is learnt from all columns together, beginning from a spectrum of simple eigenvalues: those with the same
+    symmetry are double together.
+    """
+    most = min(MOST, size - 1)
+    if not masses.numel() or most < 1:
+        return torch.zeros(masses.shape[1], dtype=torch.long)
+    r = torch.arange(1, most + 1, dtype=torch.float64)[:, None, None] / 2
+    w = masses.clamp(min=1e-9 / size, max=1 - 1e-16)
+    log_norm = torch.lgamma(r) + torch.lgamma(size / 2 - r) - math.lgamma(size / 2)
+    evidence = ((r - 1) * w.log() + (size / 2 - r - 1) * torch.log1p(-w) - log_norm).sum(1)
+    prior = torch.full((most, 1), (1 - SIMPLE) / max(most - 1, 1), dtype=torch.float64)
+    prior[0] = SIMPLE if most > 1 else 1.0
+    share = prior
+    for _ in range(ROUNDS):
+        posterior = (evidence + share.log()).softmax(0)
+        share = posterior.sum(1, keepdim=True) - posterior + STRENGTH * prior  # of all others
+        share = share / share.sum(0)
+    before, after = ((evidence + shares.log()).logsumexp(0).sum() for shares in (prior, share))
+    best, count = (evidence + (share if after > before + LEARNT else prior).log()).softmax(0).max(0)
+    plausible = size * masses.mean(0) < 2 * MOST  # else it is more than any of these
+    enough = torch.where(count == 0, best >= SURE[0], best >= SURE[1])
+    return torch.where(enough & plausible, count + 1, 0)
+
+
+def beyond(rows: list[Row], size: int, steps: int) -> float:
+    """How far the spectrum reaches beyond the Ritz values of a random start, but for one in a hundred.
+
+    Kuczyński and Woźniakowski (1992): more than ε of its width with probability 1.648 √n exp(-(2m - 1) √ε) at most.
+    """
+    width = max(float(row.nodes[-1]) for row in rows) - min(float(row.nodes[0]) for row in rows)
+    epsilon = (math.log(1.648 * math.sqrt(size) / RARE) / (2 * steps - 1)) ** 2
+    return width * (epsilon / (1 - 2 * epsilon) if epsilon < 1 / 3 else 1.0)
+
+
+def _gaps(nodes: np.ndarray, counted: np.ndarray, starts: np.ndarray, alone: float) -> np.ndarray:
+    """From each group of nodes to the nearest node of another that counts; `alone` where there is none."""
+    last = np.append(starts[1:], len(nodes)) - 1
+    below = np.maximum.accumulate(np.where(counted, nodes, -np.inf))[starts - 1]
+    above = np.minimum.accumulate(np.where(counted, nodes, np.inf)[::-1])[::-1][(last + 1) % len(nodes)]
+    below[0], above[-1] = -np.inf, np.inf
+    gaps = np.minimum(nodes[starts] - below, above - nodes[last])
+    return np.where(np.isinf(gaps), alone, gaps)
+
+
+def _matches(rows: list[Row]) -> tuple[Tensor, Tensor, Tensor]:
+    """The places, in every row, of the converged nodes that are in all of them; their values and radii.
+
+    A row all of whose nodes have converged has no mass where it has no node: the place is -1 there.
+    """
+    reference = max(rows, key=lambda row: int(row.converged.sum()))
+    values, radii, places, same = reference.nodes, reference.radii, [], reference.converged.clone()
+    for row in rows:
+        place = _nearest(row.nodes, reference.nodes)
+        near = (row.nodes[place] - reference.nodes).abs() <= row.radii[place] + reference.radii + row.rounding
+        near &= _nearest(reference.nodes, row.nodes)[place] == torch.arange(len(place))  # one of several copies
+        same &= (row.converged[place] & near) | bool(row.converged.all())
+        better = near & row.converged[place] & (row.radii[place] < radii)
+        values, radii = torch.where(better, row.nodes[place], values), torch.where(better, row.radii[place], radii)
+        places.append(torch.where(near, place, -1))
+    return torch.stack(places)[:, same], values[same], radii[same]
+
+
+def _nearest(ascending: Tensor, x: Tensor) -> Tensor:
+    """The place of what lies nearest to each x."""
+    right = torch.searchsorted(ascending, x).clamp(max=len(ascending) - 1)
+    left = (right - 1).clamp(min=0)
+    return torch.where((ascending[left] - x).abs() < (ascending[right] - x).abs(), left, right)

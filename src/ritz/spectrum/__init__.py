@@ -1,0 +1,7 @@
+"""What algorithms and theory return: spectra, eigenpairs and estimates, each with what it knows of its own error."""
+
+from .eigenpairs import Eigenpairs
+from .estimate import Estimate
+from .spectra import Spectrum
+
+__all__ = ["Eigenpairs", "Estimate", "Spectrum"]

@@ -1,0 +1,65 @@
+"""Approximate eigenpairs with their residuals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from .. import record
+from .kinds import check_kind
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Eigenpairs:
+    """Approximate eigenpairs A vᵢ ≈ λᵢ vᵢ with residuals ‖A vᵢ - λᵢ vᵢ‖, the requested end first.
+
+    The residual comes from a fresh product, so A as multiplied has an eigenvalue that near to λᵢ.
+
+    >>> pairs = ritz.eigenpairs(ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 9.0]))), 2)
+    >>> pairs
+    Eigenpairs(2 of 3, 3 products, a basis of 3)
+                 9  ± ...
+                 2  ± ...
+    >>> pairs.vectors.shape, pairs.converged
+    (torch.Size([3, 2]), tensor([True, True]))
+    """
+
+    values: Float[Tensor, " k"]
+    vectors: Float[Tensor, "n k"]
+    residuals: Float[Tensor, " k"]
+    converged: Bool[Tensor, " k"]  # residual at most tolerance · max|λ|
+    num_products: int = 0
+    basis_size: int | None = None  # vectors that the search kept at most, these among them; None: there was none
+    num_rough_products: int = 0  # how many of the products were with a cheaper operator, nearly the same
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to an npz file; `Eigenpairs.load` reads it back to the same bits, on the CPU."""
+        names = ("values", "vectors", "residuals", "converged")
+        arrays = {name: getattr(self, name).detach().cpu().numpy() for name in names}
+        counts = {name: getattr(self, name) for name in ("num_products", "basis_size", "num_rough_products")}
+        return record.write_arrays(path, arrays, {"kind": "Eigenpairs", **counts})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Eigenpairs:
+        """Read what `save` wrote."""
+        arrays, header = record.read_arrays(path)
+        check_kind(path, header, "Eigenpairs")
+        tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        products, rough = header["num_products"], header.get("num_rough_products", 0)
+        return cls(**tensors, num_products=products, basis_size=header.get("basis_size"), num_rough_products=rough)
+
+    def __repr__(self) -> str:
+        rows = zip(self.values.tolist(), self.residuals.tolist(), self.converged.tolist(), strict=True)
+        lines = [f"{v:>14.6g}  ± {r:<10.2g}{'' if ok else '  not converged'}" for v, r, ok in rows]
+        basis = "" if self.basis_size is None else f", a basis of {self.basis_size}"
+        rough = f", {self.num_rough_products} of them rough" if self.num_rough_products else ""
+        head = f"Eigenpairs({len(self)} of {len(self.vectors)}, {self.num_products} products{rough}{basis})"
+        return "\n".join([head, *lines])

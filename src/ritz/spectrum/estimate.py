@@ -1,0 +1,65 @@
+"""A number with its standard error and what it cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..errors import ArgumentError
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Estimate:
+    """A number with its standard error and what it cost; asking for an error that is not known raises.
+
+    >>> estimate = ritz.Estimate(12.3456, 0.05, 100)
+    >>> estimate
+    12.35 ± 0.05 (100 products)
+    >>> float(estimate), estimate.standard_error
+    (12.3456, 0.05)
+    """
+
+    value: float
+    num_products: int
+    _error: float | None
+
+    def __init__(self, value: float, standard_error: float | None, num_products: int) -> None:
+        object.__setattr__(self, "value", float(value))
+        object.__setattr__(self, "num_products", int(num_products))
+        object.__setattr__(self, "_error", None if standard_error is None else float(standard_error))
+
+    @property
+    def has_error(self) -> bool:
+        """Whether `standard_error` is known: it takes two probes."""
+        return self._error is not None
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of `value`; with one probe there is none."""
+        if self._error is None:
+            raise ArgumentError(
+                f"A standard error was asked of an estimate from one probe ({self.value:.4g}).",
+                "One probe has no scatter to measure the error by.",
+                "Allow more probes or products.",
+            )
+        return self._error
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __repr__(self) -> str:
+        products = f"{self.num_products} product{'s' * (self.num_products != 1)}"
+        if self._error is None:
+            return f"{self.value:.4g} ({products}, error unknown)"
+        return f"{_with_error(self.value, self._error)} ({products})"
+
+
+def _with_error(value: float, error: float) -> str:
+    """The value to the digit that its error reaches."""
+    if not (math.isfinite(value) and math.isfinite(error) and error > 1e-9 * abs(value)):
+        return f"{value:.9g} ± {error:.1g}"
+    size = max(abs(value), error)
+    exponent = math.floor(math.log10(size)) if not 1e-3 <= size < 1e6 else 0
+    decimals = max(0, exponent - math.floor(math.log10(error)))
+    digits = f"{value / 10**exponent:.{decimals}f} ± {error / 10**exponent:.{decimals}f}"
+    return f"({digits})e{exponent:+03d}" if exponent else digits

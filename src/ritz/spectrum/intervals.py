@@ -1,0 +1,96 @@
+"""Intervals that hold the means of a spectrum: what its probes leave open, and what their quadratures do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+DRAWS = 400  # of the Monte Carlo error of a whole distribution function
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The masses that p probes saw of `size` eigenvalues."""
+
+    weights: Float[Tensor, " k"]  # of the nodes of all probes; their sum is one
+    size: float
+    num_probes: int
+
+    def interval(
+        self, least: Float[Tensor, "g k"], most: Float[Tensor, "g k"], rate: float
+    ) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
+        """An interval for ∫ f, where f lies between its values here wherever the mass of a node may be."""
+        tail = (1 - rate) / 2
+        return self._quantile(least, 1 - tail), self._quantile(most, tail)
+
+    def variance(self, f: Float[Tensor, "g k"]) -> Float[Tensor, " g"]:
+        """Of the mean of f over the probes: 2/((n + 2) p) (∫ f² - (∫ f)²), exactly, for directions on the sphere."""
+        centred = f - (f @ self.weights)[:, None]
+        return 2 / ((self.size + 2) * self.num_probes) * (centred.square() @ self.weights)
+
+    def wasserstein(self, nodes: Float[Tensor, " k"], rate: float) -> float:
+        """What the W₁ between these masses and the true ones does not exceed with this probability.
+
+        The mass that p directions have in a space of dimension r follows a Gamma distribution of shape p r/2 before all
+        are divided by their sum: drawn anew with the masses seen in place of the true ones.
+        """
+        x, order = nodes.sort()
+        weights = self.weights[order].numpy()
+        draws = np.random.default_rng(0).gamma(self.size * self.num_probes / 2 * weights, size=(DRAWS, len(weights)))
+        masses = draws / np.maximum(draws.sum(1, keepdims=True), 1e-300)
+        distances = np.abs((masses - weights).cumsum(1))[:, :-1] @ x.diff().numpy()
+        return float(np.quantile(distances, rate))
+
+    def _quantile(self, f: Float[Tensor, "g k"], level: float) -> Float[Tensor, " g"]:
+        """The ∫ f for which the probes would see at most what they saw with this probability.
+
+        f less its minimum is taken for an indicator, scaled, of as many eigenvalues as have the same mean and variance;
+        the mass that a random direction has in their space follows a Beta distribution.
+        """
+        from scipy.special import betaincinv  # importing it takes longer than all of ritz
+
+        least = f.amin(1)
+        f = f - least[:, None]
+        mean, square = f @ self.weights, f.square() @ self.weights
+        share = torch.where(square > 0, mean.square() / square, 1.0).clamp(max=1.0).numpy()
+        inside = np.maximum(self.size * share, 1.0) * self.num_probes / 2
+        outside = np.maximum(self.size * (1 - share), 1.0) * self.num_probes / 2
+        beta = betaincinv(inside, outside, level)
+        odds = share / np.maximum(1 - share, 1e-300) * (1 - beta) / np.maximum(beta, 1e-300) * inside / outside
+        with np.errstate(invalid="ignore"):
+            bound = np.where(np.isfinite(odds), odds / (1 + odds), 1.0)
+        return least + mean * torch.from_numpy(bound / np.maximum(share, 1e-300))
+
+
+def gaussians(x: Float[Tensor, " g"], centres: Float[Tensor, " k"], width: float) -> Float[Tensor, "g k"]:
+    """g_σ(x - c) for all pairs."""
+    scale = 1 / (width * math.sqrt(2 * math.pi))
+    return ((x[:, None] - centres) / width).square_().mul_(-0.5).exp_().mul_(scale)
+
+
+def gaussian_extremes(
+    x: Float[Tensor, " g"],
+    centres: Float[Tensor, " k"],
+    lower: Float[Tensor, " k"],
+    upper: Float[Tensor, " k"],
+    width: float,
+) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g k"]]:
+    """The least and the largest value that a Gaussian at x may have in place of that at the centre.
+
+    Anything between its extremes on [lower, upper] where that is wide. Nodes that are h apart show a smooth density but
+    for what is as fine as they are: a share of 2 exp(-2π²σ²/h²) in a comb, by Poisson's summation formula.
+    """
+    h = (upper - lower).clamp(min=1e-300) / 2
+    open_share = (2 * torch.exp(-2 * (math.pi * width / h) ** 2)).clamp(max=1.0)
+    middle = gaussians(x, centres, width)
+    nearest = torch.maximum(torch.minimum(x[:, None], upper), lower)
+    farthest = torch.where((x[:, None] - lower).abs() > (x[:, None] - upper).abs(), lower, upper)
+    scale = 1 / (width * math.sqrt(2 * math.pi))
+    top = ((x[:, None] - nearest) / width).square().mul(-0.5).exp().mul(scale)
+    low = ((x[:, None] - farthest) / width).square().mul(-0.5).exp().mul(scale)
+    return middle - open_share * (middle - low), middle + open_share * (top - middle)

@@ -1,0 +1,270 @@
+"""A spectrum: exact, by quadrature or in closed form, with intervals that hold what is true of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from .. import record
+from ..errors import ArgumentError, check_positive
+from .estimate import Estimate
+from .intervals import Sample, gaussian_extremes
+from .kinds import check_kind
+from .measure import CHUNK, Measure
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Spectrum(Measure):
+    """A probability measure Σₖ wₖ δ(λ - λₖ) on the line, averaged over p independent probes.
+
+    Exact eigenvalues (one probe), Lanczos quadratures and closed forms are all of this kind, zeros included, and
+    can be drawn and compared alike. `resolution` is the Gaussian width that a quadrature resolves. The first
+    `num_atoms` columns are eigenvalues of known mass, the same in all rows; the mass of any other node is random and
+    lies within its `reach`. Held in float64 on the CPU.
+
+    >>> spectrum = ritz.Spectrum.of_eigenvalues(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([97, 2, 1]))
+    >>> spectrum
+    Spectrum(100 eigenvalues, exact: λ from 0 to 5, mean 0.07, root mean square 0.5196, zeros 0.97)
+    >>> outliers, bulk = spectrum.split(1)
+    >>> outliers, bulk.zero_mass()
+    (tensor([5.], dtype=torch.float64), 0.979...)
+    """
+
+    @classmethod
+    def of_eigenvalues(
+        cls, values: Float[Tensor, " k"], multiplicity: Shaped[Tensor, " k"] | None = None, *, probes: int = 1
+    ) -> Spectrum:
+        """The exact spectrum with these eigenvalues; a multiplicity of one each unless given."""
+        counts = torch.ones(len(values)) if multiplicity is None else multiplicity
+        counts = counts.to("cpu", torch.float64)
+        nodes, weights = values[None].expand(probes, -1), (counts / counts.sum())[None].expand(probes, -1)
+        return cls(nodes, weights, round(float(counts.sum())))
+
+    @classmethod
+    def of_matrix(cls, matrix: Float[Tensor, "n n"]) -> Spectrum:
+        """The exact spectrum of a small symmetric matrix."""
+        return cls.of_eigenvalues(torch.linalg.eigvalsh(matrix.to(torch.float64)))
+
+    def band(
+        self, x: Float[Tensor, " g"], width: float | None = None, *, rate: float = 0.95
+    ) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
+        """What holds the true density smoothed by the same width, at each x with this probability."""
+        return self._band(x, lambda nodes, reach: (nodes, reach), self.width if width is None else width, rate)
+
+    def log_band(
+        self, u: Float[Tensor, " g"], *, width: float | None = None, floor: float | None = None, rate: float = 0.95
+    ) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
+        """As `band`, for the `log_density`."""
+        epsilon = self._log_floor(floor)
+
+        def logarithm(nodes: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+            far, near = reach.abs().amax(0), reach.abs().amin(0).where(reach.prod(0) > 0, 0.0)
+            return (nodes.abs() + epsilon).log(), torch.stack([(near + epsilon).log(), (far + epsilon).log()])
+
+        return self._band(u, logarithm, self.log_width(floor) if width is None else width, rate)
+
+    def cdf_band(
+        self, x: Float[Tensor, " g"], *, rate: float = 0.95
+    ) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
+        """What holds the true F(x), at each x with this probability."""
+        x = x.to("cpu", torch.float64)
+        lower, upper = ((place <= x[:, None, None]).double() for place in (self.ends[1], self.ends[0]))
+        return self._interval(lower.flatten(1), upper.flatten(1), rate)
+
+    def interval(self, f: Callable[[Tensor], Tensor] | int, *, rate: float = 0.95) -> tuple[float, float]:
+        """What holds the true ∫ f dμ with this probability, for a smooth f; a degree d stands for λᵈ.
+
+        Nodes half-way between those of the quadratures tell how much f changes from one to the next.
+        """
+        if isinstance(f, int):
+            degree = f
+            if degree < 2 * (self.nodes.shape[1] - self.num_atoms):
+                return self._scalar_interval(self.nodes**degree, 0.0, rate)
+            f = lambda x: x**degree
+        values = f(self.nodes)
+        between = (f((self.nodes + self.ends[0]) / 2) + f((self.nodes + self.ends[1]) / 2)) / 2
+        return self._scalar_interval(values, abs(float((self.weights * (values - between)).sum(1).mean())), rate)
+
+    def mass(self, low: float, high: float) -> Estimate:
+        """The fraction of eigenvalues in [low, high], of which the nodes next to either end leave something open.
+
+        A node's mass is spread evenly from its place to the ends of its reach, none of it beyond all nodes. By the
+        Chebyshev-Markov-Stieltjes inequalities the true mass is not less than that of the nodes whose reach lies
+        inside, nor more than that of those whose reach meets the interval.
+        """
+        x, ends = self.nodes, self.range
+        below = torch.minimum(self.ends[0].clamp(min=ends[0]), x)
+        above = torch.maximum(self.ends[1].clamp(max=ends[1]), x)
+        least, most = (below >= low) & (above <= high), (below <= high) & (above >= low)
+        inside = (_overlap(below, x, low, high) + _overlap(x, above, low, high)) / 2
+        doubt = float((self.weights * (most.double() - least.double())).sum(1).mean()) / 2
+        a = x.shape[1] if self.is_exact else self.num_atoms
+        share, random = self._random(a)
+        variance = float(random.variance(inside[:, a:].reshape(1, -1))) if share > 0 else 0.0
+        error = math.hypot(share * math.sqrt(variance), doubt / math.sqrt(3))  # as if anything in doubt were as likely
+        return Estimate(float((self.weights * inside).sum(1).mean()), error, 0)
+
+    def wasserstein(self, other: Spectrum) -> float:
+        """W₁ = ∫ |F - G| dλ, in the units of the eigenvalues."""
+        x = torch.cat([self.nodes.flatten(), other.nodes.flatten()]).sort().values
+        return float(((self.cdf(x) - other.cdf(x)).abs()[:-1] * x.diff()).sum())
+
+    def wasserstein_bound(self, *, rate: float = 0.95) -> float:
+        """What W₁ to the true spectrum does not exceed with this probability, in the units of the eigenvalues.
+
+        Mass cannot leave its reach: ∫ max(U - F, F - L), with U and L the distribution functions of all of it at the
+        lower and the upper ends. What the probes leave open is drawn from masses distributed like theirs.
+        """
+        _check_rate(rate)
+        places = torch.stack([self.nodes, *self.ends])
+        x, order = places.flatten().sort()
+        mass, none = self.weights / self.num_probes, torch.zeros_like(self.weights)
+        excess = [torch.stack(w).flatten()[order].cumsum(0) for w in ((-mass, mass, none), (mass, none, -mass))]
+        quadrature = float((torch.maximum(*excess)[:-1] * x.diff()).sum())
+        a = self.nodes.shape[1] if self.is_exact else self.num_atoms
+        share, random = self._random(a)
+        return quadrature + (share * random.wasserstein(self.nodes[:, a:].flatten(), rate) if share > 0 else 0.0)
+
+    def standard_error(self, statistic: Callable[[Spectrum], Tensor | float]) -> Tensor:
+        """Monte Carlo error of a statistic of the measure: std over the probes / √p."""
+        if self.num_probes < 2:
+            raise ArgumentError(
+                "A standard error was asked of a spectrum with one probe.",
+                "One probe has no scatter; an exact spectrum has no Monte Carlo error at all.",
+                "For a quadrature, pass num_probes=2 or more to spectral_density.",
+            )
+        rows = (self._row(i) for i in range(self.num_probes))
+        values = torch.stack([torch.as_tensor(statistic(row), dtype=torch.float64) for row in rows])
+        return values.std(0) / self.num_probes**0.5
+
+    def split(self, outliers: int) -> tuple[Float[Tensor, " outliers"], Spectrum]:
+        """The eigenvalues of largest magnitude, largest first, and the spectrum of all others.
+
+        Each outlier is an atom of mass 1/n known to every probe, as in exact spectra and those of
+        `spectral_density(A, outliers=k)`; a plain quadrature has no such atoms and is refused.
+        """
+        if not 0 <= outliers < self.size:
+            raise ArgumentError(
+                f"{outliers} outliers of {self.size} eigenvalues were asked for.",
+                "There must be a bulk left, and a count is not negative.",
+                f"Ask for 0 to {self.size - 1}.",
+            )
+        columns = self.nodes.shape[1] if self.is_exact else self.num_atoms
+        values, counts = self.nodes[0, :columns], self.weights[0, :columns] * self.size
+        order = values.abs().argsort(descending=True, stable=True)
+        before = counts[order].cumsum(0) - counts[order]
+        taken = torch.minimum(counts[order], (outliers - before).clamp(min=0)).round()
+        self._check_atoms(taken, values[order], outliers)
+        bulk = self.weights.clone()
+        bulk[:, order] = (bulk[:, order] - taken / self.size).clamp(min=0)
+        bulk = bulk / bulk.sum(1, keepdim=True)
+        return values[order].repeat_interleave(taken.long()), replace(self, weights=bulk, size=self.size - outliers)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All of it, as arrays and plain facts; `Spectrum(**arrays, **facts)` is the same again."""
+        arrays = {"nodes": self.nodes, "weights": self.weights} | ({} if self.is_exact else {"reach": self.ends})
+        return arrays, {name: getattr(self, name) for name in ("size", "resolution", "num_atoms", "precision")}
+
+    def save(self, path: str | Path) -> Path:
+        """Write to an npz file; `Spectrum.load` reads it back to the same bits."""
+        arrays, facts = self.state()
+        return record.write_arrays(path, {k: v.numpy() for k, v in arrays.items()}, {"kind": "Spectrum", **facts})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Spectrum:
+        """Read what `save` wrote."""
+        arrays, header = record.read_arrays(path)
+        check_kind(path, header, "Spectrum")
+        names = ("size", "resolution", "num_atoms", "precision")  # the last two are not in older files
+        facts = {"num_atoms": _num_alike(arrays["nodes"])} | {name: header[name] for name in names if name in header}
+        tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return cls(**tensors, **facts)
+
+    def __repr__(self) -> str:
+        low, high = self.range
+        kind = "exact" if self.resolution is None else f"{self.num_probes} probes × {self.nodes.shape[1]} nodes"
+        return (
+            f"Spectrum({self.size} eigenvalues, {kind}: λ from {low:.4g} to {high:.4g}, "
+            f"mean {self.moment(1):.4g}, root mean square {self.moment(2) ** 0.5:.4g}, zeros {self.zero_mass():.3g})"
+        )
+
+    def _row(self, index: int) -> Spectrum:
+        rows = slice(index, index + 1)
+        return replace(self, nodes=self.nodes[rows], weights=self.weights[rows], reach=self.ends[:, rows])
+
+    def _band(
+        self, x: Tensor, mapping: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], width: float, rate: float
+    ) -> tuple[Tensor, Tensor]:
+        """The band of a density over a function of λ: its values at the nodes, and what it spans within their reach."""
+        check_positive("A Gaussian needs a positive width.", width=width)
+        centres, reach = mapping(self.nodes, self.ends)
+        columns = centres.flatten(), reach[0].flatten(), reach[1].flatten()
+        x = x.to("cpu", torch.float64)
+        pieces = [
+            self._interval(*gaussian_extremes(piece, *columns, width), rate)
+            for piece in x.split(max(1, CHUNK // self.nodes.numel()))
+        ]
+        return torch.cat([x[:0], *(low for low, _ in pieces)]), torch.cat([x[:0], *(high for _, high in pieces)])
+
+    def _scalar_interval(self, values: Tensor, doubt: float, rate: float) -> tuple[float, float]:
+        lower, upper = self._interval(values.reshape(1, -1), values.reshape(1, -1), rate)
+        return float(lower) - doubt, float(upper) + doubt
+
+    def _interval(self, least: Tensor, most: Tensor, rate: float) -> tuple[Tensor, Tensor]:
+        """What holds ∫ f, where f has these values at least and at most wherever the mass of a node may be."""
+        _check_rate(rate)
+        shape = (len(least), *self.nodes.shape)
+        a, fixed = (self.nodes.shape[1] if self.is_exact else self.num_atoms), self.weights
+        known = [(f.view(shape)[..., :a] * fixed[:, :a]).sum((1, 2)) / self.num_probes for f in (least, most)]
+        share, rest = self._random(a)
+        if share <= 0:
+            return known[0], known[1]
+        low, high = (f.view(shape)[..., a:].flatten(1) for f in (least, most))
+        lower, upper = rest.interval(low, high, rate)
+        return known[0] + share * lower, known[1] + share * upper
+
+    def _random(self, first: int) -> tuple[float, Sample]:
+        """The share of all columns from this one on, and what the probes saw of it."""
+        weights = self.weights[:, first:].flatten() / self.num_probes
+        share = float(weights.sum())
+        return share, Sample(weights / (share or 1.0), self.size * share, self.num_probes)
+
+    def _check_atoms(self, taken: Tensor, values: Tensor, outliers: int) -> None:
+        """Refuse outliers that are no atoms, or of which a random node may be larger."""
+        columns, edge = len(values), float(values[taken > 0].abs().min()) if bool(taken.any()) else math.inf
+        rest = self.nodes[:, columns:][self.weights[:, columns:] > 0].abs()
+        same = bool((self.nodes[:, :columns] == self.nodes[:1, :columns]).all())
+        if int(taken.sum()) != outliers or not same or bool((rest > edge).any()):
+            raise ArgumentError(
+                f"This quadrature does not hold {outliers} outliers as atoms of mass 1/n.",
+                "Its largest nodes carry random masses, and several may stand for one eigenvalue.",
+                f"spectral_density(A, outliers={outliers}) finds and certifies them first.",
+            )
+
+
+def _num_alike(nodes: np.ndarray) -> int:
+    """How many columns, from the first on, are the same in all of several rows."""
+    alike = (nodes == nodes[:1]).all(0)
+    return int(alike.cumprod().sum()) if len(nodes) > 1 else 0
+
+
+def _overlap(low: Tensor, high: Tensor, start: float, end: float) -> Tensor:
+    """The fraction of each [low, high] that lies in [start, end]; a point is in or out."""
+    length = (high - low).clamp(min=0)
+    inside = (high.clamp(max=end) - low.clamp(min=start)).clamp(min=0)
+    return torch.where(length > 0, inside / length.clamp(min=1e-300), ((low >= start) & (low <= end)).double())
+
+
+def _check_rate(rate: float) -> None:
+    if not 0 < rate < 1:
+        raise ArgumentError(
+            f"rate={rate} was given.", "It is the probability of an interval.", "Pass 0.95, or another below one."
+        )
