@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     )
     from .record import Claim, Record
     from .risk import BinaryCrossEntropy, CrossEntropy, Loss, Risk, SquaredError
-    from .solvers import effective_rank, eigenpairs, lanczos, log_determinant, negative_mass, spectral_density, trace
+    from .solvers import (
+        effective_rank,
+        eigenpairs,
+        lanczos,
+        log_determinant,
+        negative_mass,
+        solve,
+        spectral_density,
+        trace,
+    )
     from .spectrum import Eigenpairs, Estimate, Spectrum
 
 __version__ = "0.1.0"
@@ -52,6 +61,7 @@ __all__ = [
     "deflated", "low_rank", "preconditioned",
     # what is measured
     "eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant", "effective_rank", "negative_mass",
+    "solve",
     # the Gauss-Newton matrix in ways of its own
     "gram_spectrum", "kfac", "ekfac", "cfac",
     # where lines come from
@@ -70,7 +80,7 @@ _HOMES = {
     ),
     "solvers": (
         *("eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant"),
-        *("effective_rank", "negative_mass"),
+        *("effective_rank", "negative_mass", "solve"),
     ),
     "factored": ("gram_spectrum", "kfac", "ekfac", "cfac"),
     "classes": ("class_decomposition", "attribution"),

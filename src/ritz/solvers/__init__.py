@@ -5,12 +5,14 @@ from .densities import spectral_density, spectral_range
 from .determinants import log_determinant
 from .eigen import eigenpairs, subspace_iteration
 from .lanczos_recursion import Tridiagonal, lanczos
+from .linear_systems import Solution, solve
 from .masses import negative_mass
 from .quadratures import LanczosQuadrature
 from .ranks import effective_rank
 from .traces import hutchinson, trace
 
 __all__ = [
-    "LanczosQuadrature", "Tridiagonal", "condition_number", "effective_rank", "eigenpairs", "hutchinson", "lanczos",
-    "log_determinant", "negative_mass", "spectral_density", "spectral_range", "subspace_iteration", "trace",
+    "LanczosQuadrature", "Solution", "Tridiagonal", "condition_number", "effective_rank", "eigenpairs", "hutchinson",
+    "lanczos", "log_determinant", "negative_mass", "solve", "spectral_density", "spectral_range", "subspace_iteration",
+    "trace",
 ]  # fmt: skip

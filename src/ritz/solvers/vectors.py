@@ -49,6 +49,12 @@ def inner(X: Float[Tensor, "a n"], Y: Float[Tensor, "b n"]) -> Float[Tensor, "a 
     return torch.stack([x.double() @ y.double().T for x, y in pieces]).sum(0).cpu()
 
 
+def dots(X: Float[Tensor, "p n"], Y: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
+    """xᵢᵀyᵢ of each row, summed in float64 where the rows are."""
+    pieces = ((X[:, span], Y[:, span]) for span in spans(X.shape[1], 2 * len(X)))
+    return torch.stack([(x.double() * y.double()).sum(1) for x, y in pieces]).sum(0)
+
+
 def mix(X: Float[Tensor, "k n"], S: Float[Tensor, "k k"]) -> None:
     """Replace the rows by Sᵀ X, a piece of coordinates at a time."""
     S = S.to(X)

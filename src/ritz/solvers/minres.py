@@ -1,0 +1,89 @@
+"""MINRES for several right-hand sides in step: the least residual of every Krylov space, whatever signs A has."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from .conjugate_gradients import System, add_rows, kept
+from .vectors import dots, norms
+
+STALL = 4  # steps in which a residual gets smaller by √eps, unless it is the least that there is
+SETTLED = 3  # √eps times ‖A‖‖r‖, below which ‖A r‖ may be zero: both say that a longer x would gain nothing
+
+
+def minres(
+    system: System, X: Float[Tensor, "p n"], R: Float[Tensor, "q n"], rows: list[int], goals: list[float], steps: int
+) -> None:
+    """Improve these rows of X in place from their residuals R, until ‖r‖ ≤ goal or no step makes r smaller.
+
+    Paige and Saunders (1975); the residuals themselves follow r ← s² r - φ c q, for a preconditioned one is not known
+    by its length alone.
+    """
+    state = _Recursion(system, R)
+    for _ in range(steps):
+        factors, settled = state.step(system)
+        add_rows(X, rows, factors, state.newer)
+        unsolved = (norms(state.R) > torch.tensor(goals, device=X.device)) & ~settled
+        rows, goals = kept(rows, unsolved), kept(goals, unsolved)
+        if not rows:
+            return
+        if not bool(unsolved.all()):
+            state.keep(unsolved)
+
+
+class _Recursion:
+    """The last two Lanczos vectors and search directions, the residuals, and the rotations of every right-hand side."""
+
+    def __init__(self, system: System, R: Float[Tensor, "p n"]) -> None:
+        self.R, self.current, self.previous = R, R.clone(), torch.zeros_like(R)
+        self.older, self.newer = torch.zeros_like(R), torch.zeros_like(R)  # search directions
+        self.Z, rho = system.preconditioned(self.current)
+        self.beta = self.phi = rho.sqrt()
+        self.before, self.dbar, self.epsilon, self.sine, self.scale = (torch.zeros_like(rho) for _ in range(5))
+        self.cosine, self.past = -torch.ones_like(rho), rho.new_full((len(rho), STALL), math.inf)
+
+    def keep(self, rows: Bool[Tensor, " p"]) -> None:
+        """Go on with some of the right-hand sides alone."""
+        self.__dict__ = {name: part[rows] for name, part in self.__dict__.items()}
+
+    def step(self, system: System) -> tuple[Float[Tensor, " p"], Bool[Tensor, " p"]]:
+        """One product for each: how much of `newer` is added to x, and where no step can make the residual smaller."""
+        V = self.Z / _column(self.beta, self.Z)
+        Y = system.product(V).clone(memory_format=torch.contiguous_format)
+        ratio = torch.where(self.before > 0, self.beta / self.before, 0.0)
+        Y.addcmul_(_column(ratio, Y), self.previous, value=-1)
+        alpha = dots(V, Y)
+        Y.addcmul_(_column(alpha / self.beta, Y), self.current, value=-1)
+        self.previous, self.current = self.current, Y
+        self.Z, rho = system.preconditioned(Y)
+        return self._rotate(V, alpha, rho.clamp(min=0).sqrt())
+
+    def _rotate(self, V: Float[Tensor, "p n"], alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+        """The next of the rotations that make the tridiagonal matrix triangular, and all that follows from it."""
+        old, delta = self.epsilon, self.cosine * self.dbar + self.sine * alpha
+        gbar = self.sine * self.dbar - self.cosine * alpha
+        self.epsilon, self.dbar, gamma = self.sine * beta, -self.cosine * beta, torch.hypot(gbar, beta)
+        self.scale = torch.maximum(self.scale, torch.maximum(gamma, alpha.abs()))
+        eps = torch.finfo(V.dtype).eps
+        stalled, exhausted = self.phi >= (1 - math.sqrt(eps)) * self.past[:, 0], beta <= eps * self.scale
+        settled = (torch.hypot(gbar, self.dbar) <= SETTLED * math.sqrt(eps) * self.scale) & stalled
+        settled |= gamma <= eps * self.scale
+        self.past = torch.cat([self.past[:, 1:], self.phi[:, None]], dim=1)
+        safe = torch.where(settled, 1.0, gamma)
+        self.cosine, self.sine = gbar / safe, beta / safe
+        factors, self.phi = torch.where(settled, 0.0, self.cosine * self.phi), self.sine * self.phi
+        W = self.older.mul_(_column(-old, V)).add_(V).addcmul_(_column(delta, V), self.newer, value=-1)
+        self.older, self.newer = self.newer, W.div_(_column(safe, V))
+        along = torch.where(settled | exhausted, 0.0, self.phi * self.cosine / torch.where(exhausted, 1.0, beta))
+        self.R.mul_(_column(torch.where(settled, 1.0, self.sine.square()), V))
+        self.R.addcmul_(_column(along, V), self.current, value=-1)
+        self.before, self.beta = self.beta, beta
+        return factors, settled | exhausted
+
+
+def _column(factors: Float[Tensor, " p"], rows: Float[Tensor, "p n"]) -> Float[Tensor, "p 1"]:
+    return factors[:, None].to(rows)
