@@ -44,7 +44,7 @@ class Solution:
     >>> solution = ritz.solve(A, torch.tensor([1.0, 1.0, 1.0]), damping=1.0)
     >>> solution
     Solution(1 right-hand side, n = 3, 4 products, conjugate gradients)
-         ‖x‖ =     0.632456  residual ...
+         ‖x‖ =     0.633333  residual ...
     >>> solution.x.round(decimals=4), solution.converged
     (tensor([0.5000, 0.3333, 0.2000]), tensor([True]))
     """
