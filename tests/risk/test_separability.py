@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader
 
 import ritz
 from ritz.errors import DataError
+from ritz.risk import separability
+from ritz.risk.batches import Batch
 from tests.risk.problem import Examples, check_refusal
 
 ROWS, WIDTH, OUT = 6, 3, 2
@@ -222,3 +224,13 @@ def test_a_network_for_single_examples_is_taken_one_by_one():
     assert risk.separable and not risk.batches.joinable
     check_hessian(risk, model, per_example, batches)
     assert ritz.kfac(risk) is not None
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 16, 35, 64, 70])
+def test_any_example_is_tried_without_any_other(count):
+    batch = Batch(torch.zeros(count, 1), torch.zeros(count))
+    groups = [set(rows.tolist()) for rows in separability._groups(batch)]
+    assert len({len(rows) for rows in separability._groups(batch)}) == 1
+    for one in range(count):
+        for other in range(count):
+            assert one == other or any(one in group and other not in group for group in groups)

@@ -34,12 +34,13 @@ class Columns:
         self._most = self.width = max(1, (self.width or self._most) // 2)
         return several
 
-    def add(self, product: Map, rows: Tensor, into: Tensor) -> None:
-        """into += the products with all rows, a few at a time."""
+    def add(self, product: Map, rows: Tensor, into: Tensor, last: Map | None = None) -> None:
+        """into += the products with all rows, a few at a time; those of the last ones by `last`, if it is given."""
         done = self._try(product, rows, into) if self.width is None and len(rows) > 1 else 0
         width = self.width or 1
         for first in range(done, len(rows), width):
-            product(rows[first : first + width], into[first : first + width])
+            some = last if last is not None and first + width >= len(rows) else product
+            some(rows[first : first + width], into[first : first + width])
 
     def _try(self, product: Map, rows: Tensor, into: Tensor) -> int:
         """The first rows together and the first one alone: remember whether they agree. How many rows are done."""

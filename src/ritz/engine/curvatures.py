@@ -15,7 +15,25 @@ from ..risk.noise import noise
 from .linearized import Linearized, Rows
 
 Map = Callable[[Rows, Rows], Any]  # adds the products with the first rows to the second ones
+Product = Callable[[Rows, Rows | None], Rows]  # the same, and returns them where there is nothing to add to
 Middle = Callable[[Tensor], Tensor]  # a linear map of outputs
+
+
+@dataclass
+class Contribution:
+    """What one batch adds to products, with the linearisation by which it does."""
+
+    linearized: Linearized
+    product: Product
+    kept: bool = True  # for products to come
+
+    def __call__(self, V: Rows, into: Rows) -> None:
+        self.product(V, into)
+
+    def finish(self, V: Rows, into: Rows | None = None) -> Rows:
+        """The last product of a pass: where nothing is kept, memory is freed on its way, and then takes the result."""
+        self.linearized.frees = not self.kept
+        return self.product(V, into)
 
 
 @dataclass(frozen=True)
@@ -24,28 +42,28 @@ class Curvature:
 
     name: str
     order: int  # of the derivatives of the network that it takes
-    contribution: Callable[[Linearized], Map]
+    contribution: Callable[[Linearized], Product]
 
 
 HESSIAN = Curvature("hessian", 2, lambda batch: batch.hessian)
 FUNCTIONAL = Curvature("functional", 2, lambda batch: batch.functional)
 
 
-def through_outputs(batch: Linearized, middle: Middle) -> Map:
+def through_outputs(batch: Linearized, middle: Middle) -> Product:
     """V ↦ Jᵀ M J V for a linear map M of outputs."""
 
-    def product(V: Rows, into: Rows) -> None:
+    def product(V: Rows, into: Rows | None) -> Rows:
         JV = batch.jvp(V)
-        batch.vjp(middle(JV[0])[None] if len(JV) == 1 else torch.func.vmap(middle)(JV), into)
+        return batch.vjp(middle(JV[0])[None] if len(JV) == 1 else torch.func.vmap(middle)(JV), into)
 
     return product
 
 
-def _gauss_newton(batch: Linearized) -> Map:
+def _gauss_newton(batch: Linearized) -> Product:
     return through_outputs(batch, batch.risk.loss.curvature(batch.z, batch.batch.targets))
 
 
-def _fisher(batch: Linearized) -> Map:
+def _fisher(batch: Linearized) -> Product:
     """Σᵢ wᵢ gᵢ gᵢᵀ with gᵢ = Jᵢᵀ ∂ℓᵢ/∂zᵢ, without forming any gᵢ."""
     loss, z, y = batch.risk.loss, batch.z, batch.batch.targets
     weights = loss.weights(z, y)
@@ -63,8 +81,8 @@ class TangentMaps:
     def __init__(self, linearized: Linearized) -> None:
         self.linearized = linearized
 
-    def __call__(self, V: Rows, into: Rows) -> None:
-        self.linearized.vjp(self.linearized.jvp(V), into)
+    def __call__(self, V: Rows, into: Rows | None) -> Rows:
+        return self.linearized.vjp(self.linearized.jvp(V), into)
 
 
 TANGENT_MAPS = Curvature("tangent_maps", 1, TangentMaps)
@@ -73,7 +91,7 @@ TANGENT_MAPS = Curvature("tangent_maps", 1, TangentMaps)
 def monte_carlo(num_samples: int, seed: int) -> Curvature:
     """Σᵢ Jᵢᵀ uᵢuᵢᵀ Jᵢ with random uᵢ whose second moment is the curvature of the loss: the same in every product."""
 
-    def contribution(batch: Linearized) -> Map:
+    def contribution(batch: Linearized) -> Product:
         loss, z, y = batch.risk.loss, batch.z, batch.batch.targets
         rows = z.numel() // (z.shape[loss.class_dim] if z.ndim > 1 else 1)
         samples = [

@@ -39,6 +39,8 @@ class Linearized(ABC):
     so that a product over many batches holds one vector and not two.
     """
 
+    frees = False  # whether the next product is the last, which then frees what it has used
+
     def __init__(self, risk: Risk, batch: Batch) -> None:
         self.risk, self.batch = risk, batch
         self.z: Tensor  # f(θ, x), without its history
@@ -85,13 +87,12 @@ class ReverseMode(Linearized):
         if "jvp" not in self._graphs:
             self._u = torch.zeros_like(self.z, requires_grad=True)
             self._graphs["jvp"] = self._graph(self._u)
-        return self._graphs["jvp"].to_input(self._u, pieces_of(self.risk, V), len(V))
+        return self._graphs["jvp"].to_input(self._u, pieces_of(self.risk, V), len(V), retain_graph=not self.frees)
 
     def vjp(self, U: Outputs, into: Rows | None = None) -> Rows:
-        into = self.zeros(len(U)) if into is None else into
-        if self._outputs.requires_grad:
-            self._add_backward([self._outputs], [U[0] if len(U) == 1 else U], into)
-        return into
+        if not self._outputs.requires_grad:
+            return self.zeros(len(U)) if into is None else into
+        return self._backward([self._outputs], [U[0] if len(U) == 1 else U], len(U), into)
 
     def hessian(self, V: Rows, into: Rows | None = None) -> Rows:
         """By a second backward pass through the graph of ∇R."""
@@ -127,10 +128,26 @@ class ReverseMode(Linearized):
         return _Graph(torch.autograd.grad(self._outputs, self._leaves, u, create_graph=True, allow_unused=True))
 
     def _second_backward(self, name: str, V: Rows, into: Rows | None) -> Rows:
-        graph, into = self._graphs[name], self.zeros(len(V)) if into is None else into
-        if graph.edges:
-            self._add_backward(graph.edges, graph.pieces(pieces_of(self.risk, V)), into)
+        graph = self._graphs[name]
+        if not graph.edges:
+            return self.zeros(len(V)) if into is None else into
+        return self._backward(graph.edges, graph.pieces(pieces_of(self.risk, V)), len(V), into)
+
+    def _backward(self, roots: Sequence[Any], cotangents: Sequence[Tensor], count: int, into: Rows | None) -> Rows:
+        if count == 1 and into is None and self.frees:
+            return self._freeing_backward(roots, cotangents)
+        into = self.zeros(count) if into is None else into
+        self._add_backward(roots, cotangents, into)
         return into
+
+    def _freeing_backward(self, roots: Sequence[Any], cotangents: Sequence[Tensor]) -> Rows:
+        """A single vector, joined from its pieces once the graph is gone."""
+        try:
+            torch.autograd.backward(roots, cotangents, inputs=self._leaves)
+            return self.risk.flatten(leaf.grad for leaf in self._leaves)[None]
+        finally:
+            for leaf in self._leaves:
+                leaf.grad = None
 
     def _add_backward(self, roots: Sequence[Any], cotangents: Sequence[Tensor], into: Rows) -> None:
         """Accumulate a single vector into memory that is there, so that no second one is formed; add several."""
@@ -138,13 +155,13 @@ class ReverseMode(Linearized):
             for leaf, piece in zip(self._leaves, self.risk.unflatten(into[0]), strict=True):
                 leaf.grad = piece
             try:
-                torch.autograd.backward(roots, cotangents, retain_graph=True, inputs=self._leaves)
+                torch.autograd.backward(roots, cotangents, retain_graph=not self.frees, inputs=self._leaves)
             finally:
                 for leaf in self._leaves:
                     leaf.grad = None
             return
         pieces = torch.autograd.grad(
-            roots, self._leaves, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True
+            roots, self._leaves, cotangents, retain_graph=not self.frees, allow_unused=True, is_grads_batched=True
         )
         for target, piece in zip(pieces_of(self.risk, into), pieces, strict=True):
             if piece is not None:
@@ -243,10 +260,12 @@ class _Graph:
         """Of some parameter-shaped pieces, those that meet an edge."""
         return [piece for piece, connected in zip(pieces, self._connected, strict=False) if connected]
 
-    def to_input(self, u: Tensor, pieces: list[Tensor], count: int) -> Outputs:
+    def to_input(self, u: Tensor, pieces: list[Tensor], count: int, *, retain_graph: bool) -> Outputs:
         """The derivative of these tensors along the pieces, transposed, with respect to u."""
         if not self.edges:
             return u.new_zeros(count, *u.shape)
         batched = count > 1
-        (result,) = torch.autograd.grad(self.edges, u, self.pieces(pieces), retain_graph=True, is_grads_batched=batched)
+        (result,) = torch.autograd.grad(
+            self.edges, u, self.pieces(pieces), retain_graph=retain_graph, is_grads_batched=batched
+        )
         return result if batched else result[None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,11 +12,11 @@ from ..errors import OutOfMemoryError
 from ..risk import Risk
 from ..risk.batches import Batch, Batches
 from ..risk.distributed import in_step
-from ..risk.memory import free_memory, is_out_of_memory
+from ..risk.memory import forget_unused, free_memory, is_out_of_memory
 from ..risk.precision import Precision
 from .agreement import tolerance
 from .columns import BUSY_BYTES, Columns, columns_for
-from .curvatures import Curvature, Map
+from .curvatures import Contribution, Curvature, Map
 from .info import Info
 from .linearized import ReverseMode
 from .path_choice import Trial, try_paths
@@ -27,6 +28,7 @@ FORTH, BACK = "forth", "back"  # directions of maps
 SEARCH_AFTER = 300  # products: then cuDNN's search for its fastest convolution, which takes as long, is likely to pay
 JOINED = 4  # times what several columns may take: joined batches gain for longer
 TRIAL_EXAMPLES = 16  # on which paths are compared, where examples are independent
+LARGE_BYTES = 2**28  # of θ: from here on vectors of its size are what fills the memory
 HEADROOM = 2.0  # what a pass takes, in units of what its graph keeps
 
 
@@ -39,7 +41,7 @@ class LinearizedRisk:
         self._batches: Batches = risk.batches
         self._columns: dict[str, Columns] = {}  # for maps in either direction, which may differ in what can be batched
         self._num_products, self._num_batches = 0, 0  # made so far; in the last of them
-        self._maps: dict[int, Map] = {}
+        self._maps: dict[int, Contribution] = {}
         self._most: int | None = None  # examples in one pass, where memory sets a limit
 
     @property
@@ -63,7 +65,7 @@ class LinearizedRisk:
         largest = max(len(batch) for batch in self._batches)
         return max(0.0, self.risk.budget.total - trial.example_bytes * largest)
 
-    def for_each(self, use: Callable[[Batch, Map], None]) -> None:
+    def for_each(self, use: Callable[[Batch, Contribution], None]) -> None:
         """Use the contribution of every batch; one that is not kept is gone before the next is built."""
         trial = self.prepare()
         self.risk.budget.begin(self)
@@ -77,12 +79,17 @@ class LinearizedRisk:
         self, product: Map, rows: Any, into: Any, direction: str = FORTH, precision: Precision | None = None
     ) -> None:
         """into += the products with all rows, as many together as pay; in the risk's precision, unless one is given."""
-        own = self.risk.tangent_precision
-        kind = direction if precision in (None, own) else f"{direction}, {precision}"
+        kind = direction if precision in (None, self.risk.tangent_precision) else f"{direction}, {precision}"
         if kind not in self._columns:
             self._columns[kind] = Columns(self._most_columns(self.prepare()))
-        with self.risk.numerics(precision or own, search=self._num_products > SEARCH_AFTER):
-            self._columns[kind].add(product, rows, into)
+        last = product.finish if isinstance(product, Contribution) else None
+        with self._tangent_numerics(precision):
+            self._columns[kind].add(product, rows, into, last)
+
+    def last(self, contribution: Contribution, row: Any, precision: Precision | None = None) -> Any:
+        """The product with a single row, and nothing else to add it to."""
+        with self._tangent_numerics(precision):
+            return contribution.finish(row)
 
     def within_memory(self, work: Callable[[], Result]) -> Result:
         """Do the work from its beginning until memory suffices: with less that is kept, then with less at a time."""
@@ -110,10 +117,10 @@ class LinearizedRisk:
 
     def _choose(self) -> None:
         first = next(iter(self._batches))
-        batch = first.first(min(self._most or TRIAL_EXAMPLES, TRIAL_EXAMPLES)) if self.risk.separable else first
+        batch = first.first(self._examples_on_trial(len(first))) if self.risk.separable else first
         batch = batch.first(self._examples_that_fit(batch))
         known: Trial | None = self.risk.choices.get(self.curvature.name)
-        contribution: Map | None = None
+        contribution: Contribution | None = None
         if known is None or known.path not in self.paths:
             known, contribution = try_paths(self.risk, self.curvature, batch, self.paths)
             self.risk.choices[self.curvature.name] = known
@@ -121,6 +128,14 @@ class LinearizedRisk:
         self._batches = self._regrouped(self._examples_in_a_pass(len(first)), len(first))
         if contribution is not None and self._batches is self.risk.batches and len(batch) == len(first):
             self._keep(0, contribution, known.example_bytes * len(first))
+
+    def _examples_on_trial(self, given: int) -> int:
+        """A few; no more than half of a batch where θ is large: the trial holds vectors of its own beside its graph."""
+        half = (given + 1) // 2 if self.risk.theta.nbytes >= LARGE_BYTES else given
+        return min(TRIAL_EXAMPLES, half, self._most or given)
+
+    def _tangent_numerics(self, precision: Precision | None) -> contextlib.AbstractContextManager[None]:
+        return self.risk.numerics(precision or self.risk.tangent_precision, search=self._num_products > SEARCH_AFTER)
 
     def _most_columns(self, trial: Trial) -> int:
         return columns_for(self.risk.device, trial.example_bytes * len(next(iter(self._batches))))
@@ -146,7 +161,8 @@ class LinearizedRisk:
 
     def _regrouped(self, size: int, given: int) -> Batches:
         """The data with so many examples in a pass, if that changes nothing."""
-        if size == given:
+        held = self.risk.batches.held or []
+        if size == given or (size > given and len(held) < 2):  # what is one already, or is read anew, is not joined
             return self.risk.batches
         key = f"{self.curvature.name}, {size} examples"
         if key not in self.risk.choices:
@@ -163,32 +179,33 @@ class LinearizedRisk:
         total, v = torch.zeros_like(self.risk.theta)[None], random_row(self.risk, 1)
         with self.risk.numerics():
             for batch in batches:
-                self._build(batch)(v, total)
+                self._build(batch, kept=False).finish(v, total)
             scale = norm(total)
             v.neg_()
             for batch in pieces:
-                self._build(batch)(v, total)
+                self._build(batch, kept=False).finish(v, total)
         return norm(total) <= tolerance(self.risk.dtype) * scale
 
-    def _map(self, number: int, batch: Batch, trial: Trial) -> Map:
-        product = self._build(batch)
-        if trial.path.keeps:
-            self._keep(number, product, trial.example_bytes * len(batch))
-        return product
+    def _map(self, number: int, batch: Batch, trial: Trial) -> Contribution:
+        contribution = self._build(batch)
+        contribution.kept = trial.path.keeps and self._keep(number, contribution, trial.example_bytes * len(batch))
+        return contribution
 
-    def _build(self, batch: Batch) -> Map:
+    def _build(self, batch: Batch, *, kept: bool = True) -> Contribution:
         assert self._trial is not None
         with self.risk.numerics():
-            return self.curvature.contribution(self._trial.path.linearize(self.risk, batch, self.curvature.order))
+            linearized = self._trial.path.linearize(self.risk, batch, self.curvature.order)
+            return Contribution(linearized, self.curvature.contribution(linearized), kept)
 
-    def _keep(self, number: int, product: Map, size: float) -> None:
-        if free_memory(self.risk.device) >= size and self.risk.budget.take(self, size):
-            self._maps[number] = product
+    def _keep(self, number: int, contribution: Contribution, size: float) -> bool:
+        fits = free_memory(self.risk.device) >= size and self.risk.budget.take(self, size)
+        if fits:
+            self._maps[number] = contribution
+        return fits
 
     def _relent(self, message: str) -> None:
         """Take less memory: drop what is kept by anyone, then halve columns, then batches; or give up by name."""
-        if self.risk.device.type == "cuda":
-            torch.cuda.empty_cache()
+        forget_unused(self.risk.device)
         if self.risk.budget.shrink():
             return
         halved = [columns.halve() for columns in self._columns.values()]  # all of them, then look

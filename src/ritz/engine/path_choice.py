@@ -12,9 +12,10 @@ from ..errors import ModelError, first_line
 from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.memory import is_out_of_memory
+from ..risk.precision import Precision
 from .agreement import tolerance
-from .curvatures import Curvature, Map
-from .linearized import DoesNotApply, Linearized
+from .curvatures import Contribution, Curvature, Map
+from .linearized import DoesNotApply
 from .paths import Path
 from .pieces import inner, norm, random_row
 from .timing import seconds_of
@@ -33,7 +34,7 @@ class Trial:
     example_bytes: float  # kept by a linearisation for each of its examples
 
 
-def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]) -> tuple[Trial, Map]:
+def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]) -> tuple[Trial, Contribution]:
     """The first path that agrees with PyTorch's own derivatives, with what one batch contributes by it.
 
     No result is held but the one vector in which they are compared: what a path gives is subtracted from what the
@@ -81,6 +82,7 @@ class _Attempts:
         self.failures: list[str] = []
         self._expected: Tensor | None = None  # A v by the reference
         self._scale = 0.0  # its norm
+        self._seconds = 0.0  # of the last product
 
     @property
     def has_reference(self) -> bool:
@@ -90,18 +92,20 @@ class _Attempts:
     def run_reference(self, path: Path) -> None:
         """PyTorch's own product, if it has one that is right."""
         try:
-            self._expected = self._symmetric_product(self._contribution(path)[1])
+            contribution = self._contribution(path, kept=False)
+            self._expected = self._symmetric_product(contribution, contribution.finish)
+            del contribution
             self._scale = norm(self._expected)
         except RuntimeError as error:  # PyTorch's NotImplementedError is one, too
             self._note(path, error)
 
-    def run(self, path: Path) -> tuple[Trial, Map] | None:
+    def run(self, path: Path) -> tuple[Trial, Contribution] | None:
         """What this path contributes, if it agrees with the reference; without one, if it is symmetric at least."""
         if path.reference and not self.has_reference:
             return None  # it has failed already
         try:
-            linearized, product = self._contribution(path)
-            disagreement = None if path.reference else self._disagreement(product)
+            product = self._contribution(path)
+            disagreement = self._disagreement(path, product)
         except RuntimeError as error:
             self._note(path, error)
             return None
@@ -110,53 +114,52 @@ class _Attempts:
             self._add(product, 1, self._expected)  # which puts the reference's product back
             return None
         self._expected = None  # nobody needs it any more
-        seconds, tangent_error = self._measure(product)
-        return Trial(path, disagreement, tangent_error, seconds, linearized.kept_bytes() / len(self.batch)), product
+        tangent_error = None if self.risk.tangent_precision == "highest" else self._tangent_error(product)
+        example_bytes = product.linearized.kept_bytes() / len(self.batch)
+        return Trial(path, disagreement, tangent_error, self._seconds, example_bytes), product
 
-    def _contribution(self, path: Path) -> tuple[Linearized, Map]:
+    def _contribution(self, path: Path, *, kept: bool = True) -> Contribution:
         with self.risk.numerics():
             linearized = path.linearize(self.risk, self.batch, self.curvature.order)
-            return linearized, self.curvature.contribution(linearized)
+            return Contribution(linearized, self.curvature.contribution(linearized), kept)
 
-    def _disagreement(self, product: Map) -> float | None:
+    def _disagreement(self, path: Path, product: Map) -> float | None:
+        if path.reference:
+            self._add(product, 1, torch.zeros_like(self.risk.theta)[None])  # which shows what it keeps
+            return None
         if self._expected is None:
-            self._symmetric_product(product)
+            self._symmetric_product(product, product)
             return None
         self._add(product, -1, self._expected)
         difference = norm(self._expected)
         return difference / self._scale if self._scale > 0 else difference
 
-    def _add(self, product: Map, sign: int, total: Tensor) -> None:
-        with self.risk.numerics():
-            product(random_row(self.risk, 1).mul_(sign), total)
+    def _add(self, product: Map, sign: int, total: Tensor, *, seed: int = 1, precision: Precision = "highest") -> None:
+        v = random_row(self.risk, seed).mul_(sign)
+        with self.risk.numerics(precision):
+            self._seconds = seconds_of(self.risk, lambda: product(v, total))
 
-    def _symmetric_product(self, product: Map) -> Tensor:
+    def _symmetric_product(self, first: Map, second: Map) -> Tensor:
         """A v, once it is sure that vᵀAw = wᵀAv, which holds only if every operation was differentiated completely.
 
         A custom autograd Function whose backward is a constant to autograd would silently lose its terms.
         """
-        forms, lengths = [], []
-        for seed, other in ((2, 1), (1, 2)):
-            Av = torch.zeros_like(self.risk.theta)[None]
-            with self.risk.numerics():
-                product(random_row(self.risk, seed), Av)
+        forms, lengths, Av = [], [], torch.zeros_like(self.risk.theta)[None]
+        for product, seed, other in ((first, 2, 1), (second, 1, 2)):
+            self._add(product, 1, Av.zero_(), seed=seed)
             forms.append(inner(random_row(self.risk, other), Av))
             lengths.append(norm(Av))
         if abs(forms[0] - forms[1]) > ASYMMETRY * tolerance(self.risk.dtype) * sum(lengths):
             raise DoesNotApply("its products are not symmetric, so some backward pass is not differentiable")
         return Av
 
-    def _measure(self, product: Map) -> tuple[float, float | None]:
-        """The seconds of a product, and how far TF32 lies from float32, where it was asked for."""
-        total, v = torch.zeros_like(self.risk.theta)[None], random_row(self.risk, 1)
-        with self.risk.numerics():
-            seconds = seconds_of(self.risk, lambda: product(v, total))
-        if self.risk.tangent_precision == "highest":
-            return seconds, None
+    def _tangent_error(self, product: Map) -> float:
+        """How far TF32 lies from float32."""
+        total = torch.zeros_like(self.risk.theta)[None]
+        self._add(product, 1, total)
         scale = norm(total)
-        with self.risk.numerics(self.risk.tangent_precision):
-            seconds = seconds_of(self.risk, lambda: product(v.neg_(), total))
-        return seconds, norm(total) / scale if scale > 0 else norm(total)
+        self._add(product, -1, total, precision=self.risk.tangent_precision)
+        return norm(total) / scale if scale > 0 else norm(total)
 
     def _note(self, path: Path, error: RuntimeError) -> None:
         if is_out_of_memory(error):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..risk import Risk
 
-CHUNK = 2**22  # numbers converted to float64 at a time, so that no second vector is held
+CHUNK, MOST_CHUNKS = 2**16, 64  # numbers converted to float64 at a time, so that no second vector is held
 
 
 def pieces_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
@@ -32,16 +32,20 @@ def random_row(risk: Risk, seed: int) -> Float[Tensor, "1 n"]:
 
 def inner(a: Float[Tensor, "1 n"], b: Float[Tensor, "1 n"]) -> float:
     """⟨a, b⟩, added up in float64."""
-    pairs = zip(a[0].split(CHUNK), b[0].split(CHUNK), strict=True)
+    pairs = zip(_chunks(a), _chunks(b), strict=True)
     return float(sum(x.double() @ y.double() for x, y in pairs))
 
 
 def norm(a: Float[Tensor, "1 n"]) -> float:
     """‖a‖, relative to its largest entry, so that squares of small numbers do not vanish."""
-    largest = float(a.abs().amax()) if a.numel() else 0.0
+    largest = max(float(a.amax()), -float(a.amin())) if a.numel() else 0.0
     if not 0 < largest < float("inf"):
         return largest
-    return largest * float(sum((x.double() / largest).square().sum() for x in a[0].split(CHUNK))) ** 0.5
+    return largest * float(sum((x.double() / largest).square().sum() for x in _chunks(a))) ** 0.5
+
+
+def _chunks(a: Float[Tensor, "1 n"]) -> tuple[Tensor, ...]:
+    return a[0].split(max(CHUNK, -(-a.shape[1] // MOST_CHUNKS)))
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..risk import Risk
 from ..risk.precision import Precision, has_tf32
-from .curvatures import Curvature
+from .curvatures import Contribution, Curvature
 from .info import Info
 from .linearized_risk import LinearizedRisk
 from .paths import PATHS, Path
@@ -52,8 +52,16 @@ class CurvatureProduct:
         return self.risk.sum_over_ranks(total).div_(self.risk.total_weight).T
 
     def _sum(self, rows: Float[Tensor, "k n"], precision: Precision) -> Float[Tensor, "k n"]:
-        total = torch.zeros_like(rows)
-        self._linearized.for_each(
-            lambda batch, product: self._linearized.add(product, rows, total, precision=precision)
-        )
+        total: Tensor | None = None  # until a batch is linearised, which takes a vector of its own for a moment
+
+        def add(contribution: Contribution) -> None:
+            nonlocal total
+            if total is None and len(rows) == 1 and not contribution.kept:
+                total = self._linearized.last(contribution, rows, precision)
+                return
+            total = torch.zeros_like(rows) if total is None else total
+            self._linearized.add(contribution, rows, total, precision=precision)
+
+        self._linearized.for_each(lambda batch, contribution: add(contribution))
+        assert total is not None  # a risk has a batch
         return total

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
 from ..errors import DataError
+from .memory import forget_unused, is_out_of_memory
 
 Inputs = Tensor | dict[str, Tensor]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,23 @@ class Batches:
 
     def _holding(self, batches: list[Batch]) -> Batches:
         return replace(self, source=lambda: iter(batches), held=batches, whole=None)
+
+
+def in_pieces(work: Callable[[Batch], Result], batch: Batch, *, divisible: bool) -> list[Result]:
+    """What the work makes of a batch; of its halves, of theirs and so on, where memory is too small for the whole."""
+    waiting, results = [batch], list[Result]()
+    while waiting:
+        piece = waiting.pop()
+        try:
+            results.append(work(piece))
+            continue
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or not divisible or len(piece) < 2:
+                raise
+        forget_unused(piece.targets.device)  # outside of the handler, whose traceback holds what filled the memory
+        half = len(piece) // 2
+        waiting += [piece.rows(slice(half, None)), piece.rows(slice(half))]
+    return results
 
 
 def of_one(inputs: Inputs) -> Inputs:

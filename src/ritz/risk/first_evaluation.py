@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import progress
-from ..errors import DataError, ModelError, NumericalError, first_line
-from .batches import Batch, Batches
+from ..errors import DataError, ModelError, NumericalError, OutOfMemoryError, first_line
+from .batches import Batch, Batches, in_pieces
 from .distributed import sum_over_ranks
 from .losses import Loss
+from .memory import forget_unused, is_out_of_memory
 from .separability import Outputs, Separability
 
 Network = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
@@ -37,15 +39,50 @@ def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches
     return Separability(outputs, leaves, loss).examined(batches)
 
 
+def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> Batches:
+    """The same; where memory does not suffice for the batches, with smaller ones, if that changes nothing."""
+    tried, given = batches, len(next(iter(batches)))
+    size = given
+    while True:
+        try:
+            result = examine(outputs, leaves, loss, tried)
+            break
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or given < 2:
+                raise
+            message, size = first_line(error), size // 2
+        forget_unused(leaves[0].device)  # outside of the handler, whose traceback holds what filled the memory
+        if size < 2 or not all(batch.countable() for batch in batches):
+            raise _no_room(given, message, "Two at a time do not fit, so that nothing shows whether it may be cut.")
+        tried = replace(batches.regrouped(size), ours=False)
+    if tried is not batches and not (result.separable and result.joinable):
+        raise _no_room(given, message, "Their terms depend on each other, so that the batch cannot be cut.")
+    return result
+
+
+def _no_room(size: int, message: str, why: str) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"The model has no room for a batch of {size} examples: {message}",
+        why,
+        "Pass smaller batches, if the risk is to be that of these.",
+        "Free memory that other objects hold, or take a larger device.",
+    )
+
+
 def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.device) -> Evaluation:
     """Evaluate every batch of this rank once."""
     sums = torch.zeros(4, dtype=torch.float64, device=device)  # examples, terms, Σ tᵢ, Σ wᵢ
+
+    def own_sums(batch: Batch, number: int) -> Tensor:
+        z = _checked_outputs(network, loss, batch, number)
+        values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
+        sizes = sums.new_tensor([len(batch), len(values)])
+        return torch.cat([sizes, torch.stack([values.double().sum(), weights.double().sum()])])
+
     with progress.bar("Evaluating the risk") as bar:
         for number, batch in enumerate(batches):
-            z = _checked_outputs(network, loss, batch, number)
-            values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
-            sizes = sums.new_tensor([len(batch), len(values)])
-            sums += torch.cat([sizes, torch.stack([values.double().sum(), weights.double().sum()])])
+            for part in in_pieces(partial(own_sums, number=number), batch, divisible=batches.separable):
+                sums += part
             bar.advance()
     examples, terms, total, weight = sums.tolist()
     return Evaluation(int(examples), int(terms), total, weight)
@@ -73,6 +110,8 @@ def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) ->
     try:
         z = network(batch)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        if is_out_of_memory(error):
+            raise
         raise ModelError(
             f"The model failed on batch {number}: {first_line(error)}",
             "The inputs do not fit the model in shape or type, or parts of it are on different devices.",

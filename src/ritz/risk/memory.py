@@ -132,6 +132,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
+def forget_unused(device: torch.device) -> None:
+    """Give back what PyTorch holds of a GPU without using it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def check_memory(needed: float, memory: float, what: str) -> None:
     """Refuse results that take more than the memory of a risk."""
     if needed > memory:

@@ -83,9 +83,12 @@ class Network:
         if self._start is None:
             yield
             return
-        with self._start.as_it_was():
+        try:
             yield
-            self._left |= self._start.differs()
+        finally:
+            if self._start.differs():
+                self._left = True
+                self._start.restore()
 
     def _call(self, tensors: dict[str, Tensor], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self._original is None and self._settled:

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from .model import named_buffers, named_modules, named_parameters, unwrapped, without_backward_hooks
 from .undo import LOCK, surely
 
+TENSORS = ("_buffers", "_parameters")
+CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
+
 
 class Original:
     """The user's module as it is now, whatever becomes of it: attributes, train and eval flags, tensors."""
@@ -49,6 +52,12 @@ class Original:
     def differs(self) -> bool:
         """Whether an attribute of its modules, or what a container among them holds, is another than then."""
         return any(_contents(vars(module)) != _contents(attributes) for module, attributes in self._attributes)
+
+    def restore(self) -> None:
+        """Give its modules the attributes of then again."""
+        for module, attributes in self._attributes:
+            tensors = {name: getattr(module, name) for name in TENSORS}  # which are swapped by others
+            object.__setattr__(module, "__dict__", _copied(attributes) | tensors)
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
@@ -117,13 +126,12 @@ def write(tensor: Tensor, values: Tensor) -> None:
 
 def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of a module; containers are copied, for a forward pass may add to them."""
-    kinds = (list, dict, set, OrderedDict, defaultdict, deque)
-    return {name: value.copy() if type(value) in kinds else value for name, value in attributes.items()}
+    return {name: value.copy() if type(value) in CONTAINERS else value for name, value in attributes.items()}
 
 
 def _contents(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes by identity, containers by that of what they hold; buffers, which are swapped, are none."""
-    return {name: _identity(value) for name, value in attributes.items() if name not in ("_buffers", "_parameters")}
+    return {name: _identity(value) for name, value in attributes.items() if name not in TENSORS}
 
 
 def _identity(value: Any) -> Any:

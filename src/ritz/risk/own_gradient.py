@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import ModelError, first_line
 from .batches import Batch
+from .memory import is_out_of_memory
 from .model import output_tensor
 from .network import Network, called
 from .original import Original
@@ -70,9 +71,9 @@ def _own(original: Original, theta: Collection[str], batch: Batch) -> _Reference
             gradient: tuple[Tensor | None, ...] = (None,) * len(parameters)
             if z.requires_grad:
                 gradient = torch.autograd.grad(z, parameters, _cotangent(z), allow_unused=True)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             raise _refusal(error) from error
     return _Reference(z.detach(), dict(zip(theta, gradient, strict=True)), z.requires_grad)
 

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from .. import progress
 from ..errors import ArgumentError, DataError, PrecisionWarning
-from .batches import Batch, Batches
+from .batches import Batch, Batches, in_pieces
 from .data import batches_from
 from .distributed import in_step, sum_over_ranks
-from .first_evaluation import Evaluation, agreed, evaluate, examine, over_ranks
+from .first_evaluation import Evaluation, agreed, evaluate, examine_in_memory, over_ranks
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
 from .model import check_model, output_tensor, prefers_channels_last
@@ -309,7 +309,7 @@ class Risk:
         """The batches with what is known of the independence of their examples."""
         leaves = [leaf.detach() for leaf in self.leaves()]
         with self._one_pass():
-            return examine(self.outputs, leaves, self.loss, self.batches)
+            return examine_in_memory(self.outputs, leaves, self.loss, self.batches)
 
     def _first_evaluation(self) -> Evaluation:
         """Evaluate every batch once, and refuse what cannot be analysed."""
@@ -323,7 +323,10 @@ class Risk:
         batch = next(iter(self.batches))
         batch = batch.first(COMPARED_EXAMPLES) if self.separable else batch
         with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
-            check_own_gradient(original, self._network, self._all_tensors(), list(self.shapes), batch)
+            compare = lambda piece: check_own_gradient(
+                original, self._network, self._all_tensors(), list(self.shapes), piece
+            )
+            in_pieces(compare, batch, divisible=self.separable)
 
     @contextlib.contextmanager
     def _one_pass(self) -> Iterator[None]:

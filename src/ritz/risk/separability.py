@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import lru_cache
+from itertools import combinations, cycle, islice
+from itertools import count as count_from
 
 import torch
 from torch import Tensor
@@ -12,6 +15,7 @@ from torch import Tensor
 from ..errors import DataError
 from .batches import Batch, Batches, joined
 from .losses import Loss
+from .memory import is_out_of_memory
 
 Outputs = Callable[[Sequence[Tensor], Batch], Tensor]  # f(θ, x) for parameters as a list
 SLACK = 100.0  # kernels that depend on the batch's size may round as often as this many times differently
@@ -33,7 +37,7 @@ class Separability:
         several = _several(batches)
         first, other = _first_and_another(several)
         separable = all(batch.countable() for batch in several) and (len(first) < 2 or self.independent(first))
-        joinable = separable and (other is None or self.independent(_edges(first, other)))
+        joinable = separable and (other is None or self._joinable(first, other))
         if not batches.ours:
             return replace(batches, separable=separable, joinable=joinable)
         if separable and joinable:
@@ -45,29 +49,41 @@ class Separability:
     def independent(self, batch: Batch) -> bool:
         """Whether outputs and terms of every example are the same without any other.
 
-        For every bit of the index, the examples with and without it are evaluated apart: two that differ in it are
-        then not together, and any two differ in one. The order must not matter either. All of it at moved parameters,
-        where no output of zero hides anything; at the user's own where those overflow.
+        Groups of examples are evaluated apart, in another order, and for any two examples there is a group that has the
+        one without the other. All of it at moved parameters, where no output of zero hides anything; at the user's own
+        where those overflow.
         """
         moved = [_jittered(leaf, STEP * _scale(leaf)) for leaf in self.leaves]
         at_moved = self._splits(moved, batch)
         return bool(self._splits(self.leaves, batch) if at_moved is None else at_moved)
 
+    def _joinable(self, first: Batch, other: Batch) -> bool:
+        """Whether rows of two batches are independent: as many of them as memory holds together."""
+        edge = EDGE
+        while edge:
+            try:
+                return self.independent(_edges(first, other, edge))
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            edge = min(edge, max(len(first), len(other))) // 2
+        return False
+
     def _splits(self, leaves: list[Tensor], batch: Batch) -> bool | None:
         """Whether a batch is the same in parts; None where these parameters do not say."""
         try:
             whole = self._evaluated(leaves, batch)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:  # a user's model that refuses other parameters
+        except Exception as error:  # a user's model that refuses other parameters
+            if is_out_of_memory(error):
+                raise
             return None
         if not bool(torch.isfinite(whole.z).all()):
             return None
         try:
             return all(whole.agrees(self.outputs(leaves, batch.rows(rows)), rows) for rows in _groups(batch))
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:  # whatever a user's model raises on other batches than the user's
+        except Exception as error:  # whatever a user's model raises on other batches than the user's
+            if is_out_of_memory(error):
+                raise
             return False
 
     def _evaluated(self, leaves: list[Tensor], batch: Batch) -> _Evaluated:
@@ -102,13 +118,25 @@ class _Evaluated:
 
 
 def _groups(batch: Batch) -> Iterator[Tensor]:
-    """For every bit of the index those without and with it; then all of them in another order."""
-    index = torch.arange(len(batch), device=batch.targets.device)
-    for bit in range((len(index) - 1).bit_length()):
-        with_bit = (index >> bit) % 2 == 1
-        yield index[~with_bit]
-        yield index[with_bit]
-    yield index.flip(0)
+    """Groups of about half of the examples, for any two of which there is one that has the first without the second.
+
+    An example is in the groups of its code, and codes are different subsets of the same size, none of which holds
+    another (Sperner 1928): 8 groups for 64 examples. All groups have the same size, some examples twice, for a GPU
+    chooses its kernels for every size anew; the order of a group is the other way round.
+    """
+    codes = _codes(len(batch))
+    members = [[i for i, code in enumerate(codes) if group in code] for group in range(max(map(max, codes)) + 1)]
+    size = max(map(len, members))
+    for group in members:
+        yield torch.tensor(list(islice(cycle(reversed(group)), size)), device=batch.targets.device)
+
+
+def _codes(count: int) -> list[tuple[int, ...]]:
+    """So many subsets of the same size of as few things as possible, spread evenly over all such subsets."""
+    things = next(m for m in count_from(2) if math.comb(m, m // 2) >= count)
+    total = math.comb(things, things // 2)
+    chosen = {i * total // count for i in range(count)}
+    return [code for i, code in enumerate(combinations(range(things), things // 2)) if i in chosen]
 
 
 def _of_rows(values: Tensor, rows: Tensor, count: int) -> Tensor:
@@ -132,9 +160,14 @@ def _allowance(values: Tensor, rough: Tensor, eps: float) -> float:
 
 def _jittered(tensor: Tensor, size: Tensor | float) -> Tensor:
     """A tensor moved by random numbers of the given size, the same on every device: 65521 of them, over and over."""
-    noise = torch.randn(min(65521, max(tensor.numel(), 1)), generator=torch.Generator().manual_seed(0))
+    noise = _noise(tensor.device)[: max(tensor.numel(), 1)].to(tensor)
     copies = -(-tensor.numel() // len(noise))
-    return tensor + size * noise.to(tensor).repeat(copies)[: tensor.numel()].view_as(tensor)
+    return tensor + size * noise.repeat(copies)[: tensor.numel()].view_as(tensor)
+
+
+@lru_cache(maxsize=4)
+def _noise(device: torch.device) -> Tensor:
+    return torch.randn(65521, generator=torch.Generator().manual_seed(0)).to(device)
 
 
 def _scale(leaf: Tensor) -> float:
@@ -155,9 +188,9 @@ def _first_and_another(several: list[Batch]) -> tuple[Batch, Batch | None]:
     return first, next(others, None)
 
 
-def _edges(first: Batch, other: Batch) -> Batch:
+def _edges(first: Batch, other: Batch, count: int) -> Batch:
     """The end of one batch and the beginning of another, together."""
-    return joined([first.rows(slice(-EDGE, None)), other.rows(slice(EDGE))])
+    return joined([first.rows(slice(-count, None)), other.rows(slice(count))])
 
 
 def _no_batches() -> DataError:

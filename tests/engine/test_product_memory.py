@@ -1,0 +1,128 @@
+"""What a product takes, in vectors of n numbers, beside a plain double backward; and that little memory suffices."""
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+import ritz
+from ritz.engine import linearized_risk
+from ritz.errors import OutOfMemoryError
+from tests.solvers.memory import peak_vectors
+
+WIDTH, DEPTH = 160, 6  # vectors of n numbers outweigh activations, as they do in large networks
+ABOVE = 0.6  # vectors that a product may take more than a plain double backward
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def wide(dtype=torch.float32, examples=24):
+    generator = torch.Generator().manual_seed(0)
+    layers = [layer for _ in range(DEPTH) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())]
+    model = nn.Sequential(*layers, nn.Linear(WIDTH, 5)).to(dtype)
+    x = torch.randn(examples, WIDTH, generator=generator, dtype=dtype)
+    return model, x, torch.randint(5, (examples,), generator=generator)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    model, x, y = wide()
+    parameters = list(model.parameters())
+    n = count(model)
+    v = torch.randn(n, generator=torch.Generator().manual_seed(1))
+    pieces = [piece.view_as(p) for piece, p in zip(v.split([p.numel() for p in parameters]), parameters, strict=True)]
+
+    def double_backward():
+        gradients = torch.autograd.grad(nn.functional.cross_entropy(model(x), y), parameters, create_graph=True)
+        return torch.autograd.grad(gradients, parameters, pieces)
+
+    double_backward()
+    return model, (x, y), v, peak_vectors(double_backward, n) + 2  # the model and v
+
+
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.functional_hessian, ritz.gauss_newton])
+def test_a_product_that_keeps_nothing_takes_little_more_than_a_double_backward(operator, problem):
+    model, data, v, plain = problem
+    A = operator(ritz.Risk(model, ritz.CrossEntropy(), [data], memory=0))
+    A @ v
+    assert peak_vectors(lambda: A @ v, A.size) + 3 <= plain + ABOVE  # the model, θ and v
+
+
+def test_the_trial_of_a_large_network_takes_no_more_than_its_products(monkeypatch):
+    monkeypatch.setattr(linearized_risk, "LARGE_BYTES", 0)
+    monkeypatch.setattr(linearized_risk, "TRIAL_EXAMPLES", 100)
+    model, x, y = wide(examples=100)
+    A, v = ritz.hessian(ritz.Risk(model, ritz.CrossEntropy(), [(x, y)])), torch.ones(count(model))
+    first, kept = peak_vectors(lambda: A @ v, A.size), A.info.kept_bytes / 4 / A.size
+    assert kept > 1 and first <= kept + peak_vectors(lambda: A @ v, A.size) + 0.05
+
+
+def test_products_that_free_as_they_go_are_the_same():
+    model = nn.Sequential(nn.Linear(3, 6), nn.GELU(), nn.LayerNorm(6), nn.Linear(6, 4)).double()
+    x, y = torch.randn(24, 3).double(), torch.arange(24) % 4
+    batches, V = [(x[:14], y[:14]), (x[14:], y[14:])], torch.randn(count(model), 3).double()
+    for operator in (ritz.hessian, ritz.gauss_newton, ritz.functional_hessian, ritz.empirical_fisher):
+        kept, freed = (operator(ritz.Risk(model, ritz.CrossEntropy(), batches, memory=m)) for m in ("1G", 0))
+        for _ in range(2):
+            torch.testing.assert_close(freed @ V, kept @ V)
+            torch.testing.assert_close(freed @ V[:, 0], kept @ V[:, 0])
+
+
+class Limited(nn.Module):
+    """A network without room for more than a few examples at a time, with or without their graph."""
+
+    def __init__(self, most, most_with_graph):
+        super().__init__()
+        self.layer, self.most, self.most_with_graph = nn.Linear(3, 4), most, most_with_graph
+
+    def forward(self, x):
+        z = self.layer(x).tanh()
+        if len(x) > (self.most_with_graph if z.requires_grad else self.most):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return z
+
+
+@pytest.mark.parametrize("most, most_with_graph", [(100, 100), (100, 3), (9, 9), (3, 1)])
+@pytest.mark.parametrize("form", ["tensors", "batches"])
+def test_a_risk_is_built_in_pieces_that_fit(most, most_with_graph, form):
+    x, y = torch.randn(24, 3, dtype=torch.float64), torch.arange(24) % 4
+    data = (x, y) if form == "tensors" else [(x[:14], y[:14]), (x[14:], y[14:])]
+    free, limited = Limited(100, 100).double(), Limited(most, most_with_graph).double()
+    limited.load_state_dict(free.state_dict())
+    expected, risk = (ritz.Risk(model, ritz.CrossEntropy(), data) for model in (free, limited))
+    assert risk.loss_value() == pytest.approx(expected.loss_value(), rel=1e-12) and risk.num_terms == 24
+    torch.testing.assert_close(ritz.hessian(risk).dense(), ritz.hessian(expected).dense())
+
+
+class Coupled(Limited):
+    def forward(self, x):
+        return super().forward(x) - super().forward(x).mean(0)
+
+
+@pytest.mark.parametrize("network, why", [(Coupled(9, 9), "depend on each other"), (Limited(1, 1), "Two at a time")])
+def test_a_batch_that_cannot_be_cut_and_has_no_room_is_refused(network, why):
+    x, y = torch.randn(24, 3), torch.arange(24) % 4
+    with pytest.raises(OutOfMemoryError, match=f"(?s)batch of 24 examples: CUDA out of memory.*{why}"):
+        ritz.Risk(network, ritz.CrossEntropy(), [(x, y)])
+    few = 8 if isinstance(network, Coupled) else 1  # the way out
+    risk = ritz.Risk(network, ritz.CrossEntropy(), list(zip(x.split(few), y.split(few), strict=True)))
+    ritz.hessian(risk) @ risk.theta
+
+
+def test_a_hundred_kronecker_factorisations_leave_memory_flat():
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    data = torch.randn(20, 6).double(), torch.arange(20) % 3
+    risk = ritz.Risk(model, ritz.CrossEntropy(), data)
+    v, held = torch.ones(risk.size).double(), []
+    for number in range(100):
+        factors = ritz.kfac(risk)
+        factors.operator @ v
+        factors.operator.inverse(0.1) @ v
+        del factors
+        if number in (1, 99):
+            gc.collect()
+            held.append(sum(issubclass(type(entry), torch.Tensor) for entry in gc.get_objects()))
+    assert held[1] <= held[0]
