@@ -324,7 +324,8 @@ BAD_DATA = {
     "a dict of lists": (lambda x, y: [{"input": [1, 2], "labels": y}], DataError, "hold a list"),
     "arrays": (lambda x, y: (x.numpy(), y.numpy()), DataError, "as_tensor"),
     "an array of inputs": (lambda x, y: (x.numpy(), y), DataError, "hold a ndarray"),
-    "several inputs": (lambda x, y: [((x, x), y)], DataError, "hold a tuple"),
+    "several inputs for a network of one": (lambda x, y: [((x, x), y)], ModelError, "The model failed on batch 0"),
+    "a tuple that holds a list": (lambda x, y: [((x, [x]), y)], DataError, "hold a list"),
     "shuffled and dropped": (
         lambda x, y: DataLoader(TensorDataset(x, y), 4, drop_last=True, shuffle=True,
                                 generator=torch.Generator().manual_seed(0)),  # else both drop the same once in 165
@@ -349,3 +350,57 @@ def test_bad_data_are_refused(name, x, y, unchecked):
     with nothing_changes(model), pytest.raises(ritz.RitzError, match=message) as caught:
         Risk(model, CE, bad)
     check_refusal(caught, kind)
+
+
+class OfTwo(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(D, C), nn.Linear(D, C, bias=False)
+
+    def forward(self, a, b):
+        return self.left(a).tanh() * self.right(b)
+
+
+class OfPair(OfTwo):
+    def forward(self, pair):
+        return super().forward(*pair)
+
+
+class OfAny(OfTwo):
+    def forward(self, *inputs, **options):
+        return super().forward(*inputs, **options)
+
+
+PAIRS = {
+    "tensors": lambda a, b, y: ((a, b), y),
+    "a list of tensors": lambda a, b, y: ([a, b], y),
+    "batches": lambda a, b, y: [((a[:7], b[:7]), y[:7]), ([a[7:], b[7:]], y[7:])],
+    "a loader of pairs": lambda a, b, y: [([u, v], w) for u, v, w in DataLoader(TensorDataset(a, b, y), 4)],
+}
+
+
+@pytest.mark.parametrize("kind", [OfTwo, OfPair, OfAny])
+@pytest.mark.parametrize("form", PAIRS)
+def test_a_tuple_of_inputs_is_what_the_model_takes(kind, form, x, y):
+    model, reversed_x = kind().double(), x.flip(0)
+    named = OfTwo().double()
+    named.load_state_dict(model.state_dict())
+    expected = Risk(named, CE, ({"a": x, "b": reversed_x}, y))
+    risk = Risk(model, CE, PAIRS[form](x, reversed_x, y))
+    assert risk.num_terms == len(x)
+    assert_close(ritz.hessian(risk).dense(), ritz.hessian(expected).dense())
+    if form == "batches":
+        assert_close(ritz.gram_spectrum(risk).nodes, ritz.gram_spectrum(expected).nodes)
+        assert_close(ritz.class_decomposition(risk).within_traces, ritz.class_decomposition(expected).within_traces)
+        assert_close(ritz.hessian(risk.first(9)).dense(), ritz.hessian(expected.first(9)).dense())
+
+
+def test_a_risk_in_another_precision_reads_its_own_tensors_through_a_closure(x, y):
+    model = network().float()
+    old = model.forward
+    model.forward = lambda t: old(t)
+    exact = Risk(model, CE, (x.float(), y)).to(torch.float64)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()  # the risk does not ask it
+    assert float(ritz.hessian(exact).dense().norm()) > 0 and exact.dtype == torch.float64

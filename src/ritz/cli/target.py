@@ -249,20 +249,12 @@ def _fitting_model(model: nn.Module, request: Request) -> nn.Module:
 
 
 def _fitting_risk(risk: Risk, request: Request) -> Risk:
-    model = _fitting_model(risk.model, request)
-    if model is risk.model:
-        return risk
-    if risk.group is not None:
+    """The risk itself if it is as requested, else the same one converted."""
+    device, dtype = request.device or risk.device, request.dtype or risk.dtype
+    if (device, dtype) != (risk.device, risk.dtype) and risk.group is not None:
         raise DataError(
             "The factory returned a distributed risk on another device or in another dtype than was requested.",
             "Its data lie on several machines.",
             "Let the factory place it: name `device` and `dtype` among its arguments.",
         )
-    batches = [(_on_host(batch.inputs), batch.targets.cpu()) for batch in risk.batches]
-    memory = risk.memory if request.device is None else None  # a budget for another device means nothing here
-    options: dict[str, Any] = {"tangent_precision": risk.tangent_precision, "memory": memory}
-    return Risk(model, risk.loss, batches, parameters=list(risk.shapes), **options)
-
-
-def _on_host(inputs: Any) -> Any:
-    return {name: x.cpu() for name, x in inputs.items()} if isinstance(inputs, dict) else inputs.cpu()
+    return risk.to(dtype, device=device)

@@ -13,13 +13,13 @@ from torch import Tensor
 from ..errors import DataError
 from .memory import forget_unused, is_out_of_memory
 
-Inputs = Tensor | dict[str, Tensor]
+Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: inputs as a tensor, or as a dict for `model(**inputs)`, and their targets.
+    """One batch: inputs as a tensor, as a dict for `model(**inputs)` or a tuple of several, and their targets.
 
     The key of an example is its index in the data of this rank, in whatever batch it comes; what is made for a moment
     only has none.
@@ -35,16 +35,18 @@ class Batch:
         A `copy` shares no memory with this one, even where nothing is to be converted.
         """
         return Batch(
-            _moved(self.inputs, device, dtype, copy),
+            mapped(lambda x: _moved(x, device, dtype, copy), self.inputs),
             _moved(self.targets, device, dtype, copy),
             self.keys.to(device, non_blocking=True),
         )
 
     def rows(self, which: slice | Tensor) -> Batch:
         """Some examples of the batch: a slice, or the indices to take."""
-        inputs = self.inputs
-        some = {name: x[which] for name, x in inputs.items()} if isinstance(inputs, dict) else inputs[which]
-        return Batch(some, self.targets[which], self.keys[which])
+        return Batch(mapped(lambda x: x[which], self.inputs), self.targets[which], self.keys[which])
+
+    def cpu(self) -> Batch:
+        """The batch in main memory."""
+        return Batch(mapped(Tensor.cpu, self.inputs), self.targets.cpu(), self.keys.cpu())
 
     def first(self, count: int) -> Batch:
         """The first examples of the batch."""
@@ -57,14 +59,11 @@ class Batch:
     def channels_last(self) -> Batch:
         """The batch with images stored channels-last; the same numbers in another order of memory."""
         move = lambda x: x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
-        inputs = self.inputs
-        moved = {name: move(x) for name, x in inputs.items()} if isinstance(inputs, dict) else move(inputs)
-        return replace(self, inputs=moved)
+        return replace(self, inputs=mapped(move, self.inputs))
 
     def tensors(self) -> list[Tensor]:
         """Every tensor of the batch."""
-        inputs = list(self.inputs.values()) if isinstance(self.inputs, dict) else [self.inputs]
-        return [*inputs, self.targets]
+        return [*input_tensors(self.inputs), self.targets]
 
     def kind(self) -> tuple[Any, ...]:
         """Names and shapes of the tensors, but for the number of examples: batches of one kind can be joined."""
@@ -100,7 +99,7 @@ class Batches:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batches:
         """The same data on another device, floating-point numbers in another precision."""
-        return self._mapped(lambda batch: batch.to(device, dtype))
+        return self._mapped(lambda batch: (batch if batch.targets.device == device else batch.cpu()).to(device, dtype))
 
     def held_bytes(self) -> int:
         """The memory of the batches that are held."""
@@ -156,23 +155,34 @@ def in_pieces(work: Callable[[Batch], Result], batch: Batch, *, divisible: bool)
 
 def of_one(inputs: Inputs) -> Inputs:
     """The inputs of a single example as a batch of one."""
-    return {name: x[None] for name, x in inputs.items()} if isinstance(inputs, dict) else inputs[None]
+    return mapped(lambda x: x[None], inputs)
+
+
+def mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
+    """The inputs with every tensor changed."""
+    if isinstance(inputs, dict):
+        return {name: change(x) for name, x in inputs.items()}
+    return tuple(map(change, inputs)) if isinstance(inputs, tuple) else change(inputs)
+
+
+def input_tensors(inputs: Inputs) -> list[Tensor]:
+    """Every tensor of the inputs."""
+    if isinstance(inputs, dict):
+        return list(inputs.values())
+    return list(inputs) if isinstance(inputs, tuple) else [inputs]
 
 
 def joined(batches: list[Batch]) -> Batch:
     """Several batches as one."""
     if len(batches) == 1:
         return batches[0]
-    first = batches[0].inputs
     targets, keys = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("targets", "keys"))
-    if isinstance(first, dict):
-        return Batch({name: torch.cat([b.inputs[name] for b in batches]) for name in first}, targets, keys)  # type: ignore
-    return Batch(torch.cat([batch.inputs for batch in batches]), targets, keys)  # type: ignore[misc]
+    columns = zip(*(input_tensors(batch.inputs) for batch in batches), strict=True)
+    together = iter([torch.cat(column) for column in columns])
+    return Batch(mapped(lambda _: next(together), batches[0].inputs), targets, keys)
 
 
-def _moved(value: Any, device: torch.device, dtype: torch.dtype, copy: bool) -> Any:
-    if isinstance(value, dict):
-        return {name: _moved(tensor, device, dtype, copy) for name, tensor in value.items()}
+def _moved(value: Tensor, device: torch.device, dtype: torch.dtype, copy: bool) -> Tensor:
     if value.device != device and value.device.type != "cpu":
         raise DataError(
             f"The model is on {device}, the data on {value.device}.",

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ..errors import DataError
-from .batches import Batch, Batches
+from .batches import Batch, Batches, input_tensors, mapped
 from .fingerprints import check_second_pass, fingerprint, unchanged
 from .randomness import untouched_randomness
 
@@ -79,16 +79,17 @@ class _Chunks:
         x, y = self.pair
         for start in range(0, len(y), BATCH_SIZE):
             rows = slice(start, start + BATCH_SIZE)
-            yield ({n: v[rows] for n, v in x.items()} if isinstance(x, Mapping) else x[rows]), y[rows]
+            yield mapped(lambda v: v[rows], x), y[rows]  # noqa: B023
 
 
 def _source(data: Any) -> Iterable[Any]:
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
     if isinstance(data, (tuple, list)) and len(data) == 2 and isinstance(data[1], Tensor):
-        _check_pair(*data)
-        _check_lengths(*data)
-        return _Chunks((data[0], data[1]))
+        inputs, targets = _inputs(data[0]), data[1]
+        _check_pair(inputs, targets)
+        _check_lengths(inputs, targets)
+        return _Chunks((inputs, targets))
     if isinstance(data, Mapping):
         return _source(_pair_of(data, "The data are"))
     if _is_plain(data):
@@ -115,11 +116,11 @@ def _is_plain(data: Any) -> bool:
 
 
 def _check_pair(x: Any, y: Tensor) -> None:
-    for tensor in _tensors(x):
+    for tensor in input_tensors(x):
         if not isinstance(tensor, Tensor):
             raise DataError(
                 f"The inputs hold a {type(tensor).__name__}.",
-                "Inputs are one tensor, or a dict of tensors for model(**inputs).",
+                "Inputs are one tensor, a dict of tensors for model(**inputs), or a tuple of them for model(*inputs).",
                 "Convert arrays with torch.as_tensor; name several inputs: {'a': a, 'b': b}.",
             )
         if y.ndim == 0:
@@ -128,13 +129,16 @@ def _check_pair(x: Any, y: Tensor) -> None:
 
 def _check_lengths(x: Any, y: Tensor) -> None:
     """Of data that we cut: every tensor has a row for each example."""
-    for tensor in _tensors(x):
+    for tensor in input_tensors(x):
         if tensor.ndim == 0 or len(tensor) != len(y):
             raise _misfit(tensor, y)
 
 
-def _tensors(x: Any) -> list[Any]:
-    return list(x.values()) if isinstance(x, Mapping) else [x]
+def _inputs(x: Any) -> Any:
+    """Inputs in the one form that each kind has here: a dict, a tuple, or what should be a tensor."""
+    if isinstance(x, Mapping):
+        return dict(x)
+    return tuple(x) if isinstance(x, (tuple, list)) else x
 
 
 def _misfit(x: Tensor, y: Tensor) -> DataError:
@@ -152,12 +156,12 @@ def _batch(item: Any, number: int) -> Batch:
         raise DataError(
             f"Batch {number} is a {type(item).__name__}"
             + (f" of {len(item)} entries." if isinstance(item, (tuple, list)) else "."),
-            "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs).",
-            "For a loader of triples: [({'a': a, 'b': b}, y) for a, b, y in loader].",
+            "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs), or a tuple.",
+            "For a loader of triples: [((a, b), y) for a, b, y in loader].",
             "For arrays: (torch.as_tensor(x), torch.as_tensor(y)).",
         )
     inputs, targets = item
-    inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
+    inputs = _inputs(inputs)
     _check_pair(inputs, targets)
     return Batch(inputs, targets)
 

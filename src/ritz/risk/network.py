@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
+from .batches import Inputs
 from .model import copy_with, named_buffers, named_parameters
 from .original import Original
 from .undo import LOCK
@@ -73,7 +75,7 @@ class Network:
         spare = {name: tensors[name].clone() for name in self._buffers}
         try:
             with LOCK, _eagerly(), self._from_the_start():
-                return self._call({**tensors, **spare}, *_arguments(inputs))
+                return self._call({**tensors, **spare}, *_arguments(self.module, inputs))
         finally:
             self._written |= {name for name, buffer in spare.items() if buffer._version}
 
@@ -105,13 +107,26 @@ class Network:
 
 def called(model: nn.Module, inputs: Any) -> Any:
     """What a module returns as it is, run eagerly."""
-    args, options = _arguments(inputs)
+    args, options = _arguments(model, inputs)
     with _eagerly():
         return model(*args, **options)
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
+def _arguments(model: nn.Module, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How a model is called: with a dict by name, with a tuple as its several arguments, if it has so many."""
+    if isinstance(inputs, dict):
+        return (), inputs
+    return (inputs, {}) if isinstance(inputs, tuple) and _takes(model, inputs) else ((inputs,), {})
+
+
+def _takes(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
+    try:
+        inspect.signature(model.forward).bind(*inputs)
+    except TypeError:
+        return False
+    except ValueError:  # a forward pass that does not say what it takes
+        return True
+    return True
 
 
 class Redirected(TorchFunctionMode):

@@ -44,7 +44,8 @@ class Risk:
         model: The network; in evaluation mode if it has dropout or batch norm.
         loss: A ritz loss, a `torch.nn` loss module, or a callable returning one value per term.
         data: (x, y) tensors, a Dataset, a DataLoader, or any re-iterable of (inputs, targets) batches. Inputs may be a
-            dict for `model(**inputs)`; a batch may be one dict, whose `labels` (or `targets`, `y`) are the targets.
+            dict for `model(**inputs)`, or a tuple for `model(*inputs)` (for `model(inputs)` where that takes one
+            argument); a batch may be one dict, whose `labels` (or `targets`, `y`) are the targets.
             The loss sees outputs and targets as they are: to shift the labels of a language model is the loss's task.
         parameters: Glob or globs over parameter names; θ is what matches and has `requires_grad`.
         tangent_precision: "high" lets the linear maps (never the network itself) run in TF32 on a GPU.
@@ -214,15 +215,26 @@ class Risk:
         risk._evaluation = risk._first_evaluation()
         return risk
 
-    def to(self, dtype: torch.dtype) -> Risk:
-        """The same risk in another precision: parameters, buffers and data converted, float64 for exact results."""
-        if dtype == self.dtype:
+    def to(self, dtype: torch.dtype, *, device: torch.device | None = None) -> Risk:
+        """The same risk in another precision: parameters, buffers and data converted, float64 for exact results.
+
+        Args:
+            dtype: float32 or float64.
+            device: Where all of it is to lie; there, memory has a budget of its own.
+        """
+        device = self.device if device is None else device
+        if (dtype, device) == (self.dtype, self.device):
             return self
         risk = self._sibling()
-        tensors = {name: t.to(dtype) if t.is_floating_point() else t for name, t in self._all_tensors().items()}
+        convert = lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype)
+        tensors = {name: convert(t) for name, t in self._all_tensors().items()}
         risk._select(tensors, list(self.shapes))
         risk._network = self._network.holding(risk._all_tensors(), risk.shapes).unsettled()
-        risk.dtype, risk.batches = dtype, self.batches.to(self.device, dtype)
+        risk.dtype, risk.device, risk.loss = dtype, device, on_device(self.loss, device)
+        risk.batches = self.batches.to(device, dtype)
+        if device != self.device:
+            risk.batches = risk._in_best_layout()
+            risk.budget = Budget(memory_budget(None, device) - risk.batches.held_bytes())
         risk._evaluation = risk._first_evaluation()
         risk._settle()
         return risk

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+import ritz
 from ritz.errors import ModelError
 from ritz.risk.losses.conversion import loss_from
 from tests.risk.losses.derivatives import C, check_derivatives, refused
@@ -48,3 +49,38 @@ def test_terms_that_join_several_rows_have_no_square_root_by_rows(normal, labels
     check_derivatives(loss, z, y, lambda t: F.cross_entropy(t.mT, y, reduction="none").sum(1).square().sum())
     with refused(ModelError, "5 terms for 20 rows"):
         loss.square_root(z, y)
+
+
+def plain_ctc(z, y):
+    """CTC by the forward algorithm over labels with blanks between them, in operations that PyTorch differentiates."""
+    states = torch.zeros(len(y), 2 * y.shape[1] + 1, dtype=torch.long)
+    states[:, 1::2] = y
+    skips = torch.zeros_like(states, dtype=torch.bool)
+    skips[:, 2:] = (states[:, 2:] != 0) & (states[:, 2:] != states[:, :-2])
+    never = torch.full_like(z[:, 0, :1], -1e9)
+    emitted = z.gather(2, states[:, None].expand(-1, z.shape[1], -1))
+    alpha = torch.cat([emitted[:, 0, :2], never.expand(-1, states.shape[1] - 2)], 1)
+    for t in range(1, z.shape[1]):
+        one, two = torch.cat([never, alpha[:, :-1]], 1), torch.cat([never, never, alpha[:, :-2]], 1)
+        ways = torch.stack([alpha, one, torch.where(skips, two, -1e9)])
+        alpha = ways.logsumexp(0) + emitted[:, t]
+    return -alpha[:, -2:].logsumexp(1)
+
+
+def test_ctc_has_no_second_derivative_and_both_ways_out_work(normal):
+    model = nn.Sequential(nn.Linear(3, 4), nn.LogSoftmax(-1)).double()
+    x, y = normal(5, 7, 3), torch.tensor([[1, 2], [3, 3], [2, 1], [1, 1], [3, 2]])
+
+    def ctc(z, y):
+        lengths = [torch.full((len(y),), size) for size in (z.shape[1], y.shape[1])]
+        return F.ctc_loss(z.transpose(0, 1), y, *lengths, reduction="none")
+
+    risk = ritz.Risk(model, ctc, (x, y))
+    with refused(ModelError, "(?s)The loss has no second derivative.*ctc_loss.*empirical_fisher"):
+        ritz.hessian(risk) @ risk.theta
+    plain = ritz.Risk(model, plain_ctc, (x, y))
+    assert_close(plain.gradient(), risk.gradient())
+    assert_close(ritz.empirical_fisher(risk).dense(), ritz.empirical_fisher(plain).dense())
+    step = 1e-5 * torch.randn(risk.size, generator=torch.Generator().manual_seed(0)).double()
+    difference = (risk.at(risk.theta + step).gradient() - risk.at(risk.theta - step).gradient()) / 2
+    assert_close(ritz.hessian(plain) @ step, difference, rtol=1e-6, atol=1e-14)

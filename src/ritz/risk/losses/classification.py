@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -77,12 +78,12 @@ class Classification(Loss):
         return z.numel() // z.shape[self.class_dim]
 
     def check(self, z: Outputs, y: Targets) -> None:
-        self._check_shape(z, y, "class indices", z.movedim(self.class_dim, -1).shape[:-1])
+        self._check_shape(z, y, "class indices", lambda: z.movedim(self.class_dim, -1).shape[:-1])
         if y.is_floating_point():
             raise misfit(z, y, "The targets are class indices here.", "Class indices are integers: y.long().")
         self._check_labels(y, z.shape[self.class_dim])
 
-    def _check_shape(self, z: Tensor, y: Tensor, kind: str, shape: torch.Size) -> None:
+    def _check_shape(self, z: Tensor, y: Tensor, kind: str, expected: Callable[[], torch.Size]) -> None:
         if z.ndim < 2:
             raise misfit(
                 z,
@@ -90,7 +91,7 @@ class Classification(Loss):
                 f"{type(self).__name__} takes outputs with a dimension for the examples and one for the classes.",
                 "For a single logit, use ritz.BinaryCrossEntropy() or torch.nn.BCEWithLogitsLoss().",
             )
-        if y.shape != shape:
+        if y.shape != (shape := expected()):
             raise misfit(
                 z,
                 y,

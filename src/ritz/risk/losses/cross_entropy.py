@@ -58,7 +58,7 @@ class CrossEntropy(Classification):
 
     def check(self, z: Outputs, y: Targets) -> None:
         if y.is_floating_point():
-            self._check_shape(z, y, "probabilities", z.shape)
+            self._check_shape(z, y, "probabilities", lambda: z.shape)
             self._check_probabilities()
         else:
             super().check(z, y)
