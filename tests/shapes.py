@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 from contextlib import contextmanager
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
@@ -27,21 +27,27 @@ def checked(thing):
 
 
 def _checked_function(function):
-    check_arguments, check_result = _checks(function)
+    check_arguments, check_result, has_axes = _checks(function)
 
     @functools.wraps(function)
     def within_annotations(*args, **kwargs):
         __tracebackhide__ = True
         if jaxtyping.config.jaxtyping_disable:
             return function(*args, **kwargs)
-        with AXES:
-            check_arguments(*args, **kwargs)
-            result = function(*args, **kwargs)
-            check_result(result)
-            return result
+        check_arguments(*args, **kwargs)
+        result = function(*args, **kwargs)
+        check_result(result)
+        return result
 
-    within_annotations.of_annotations = True
-    return within_annotations
+    @functools.wraps(function)
+    def within_axes(*args, **kwargs):
+        __tracebackhide__ = True
+        with AXES:
+            return within_annotations(*args, **kwargs)
+
+    bound = within_axes if has_axes else within_annotations
+    bound.of_annotations = True
+    return bound
 
 
 def as_the_hook_asks(*, typechecker):
@@ -53,12 +59,12 @@ CHECKS = {}
 
 
 def _checks(function):
-    """Of the arguments and of the result; made once for a function that is defined again and again within another."""
+    """Of the arguments and of the result, and whether they name axes; once for all definitions of an inner function."""
     key = (function.__code__, *function.__annotations__.items())
     if key not in CHECKS:
         hints = {name: _hint(hint, function.__globals__) for name, hint in function.__annotations__.items()}
-        result = hints.pop("return", Any)
-        CHECKS[key] = _check(function, hints), _check(lambda result: None, {"result": result}, function.__qualname__)
+        has_axes, result = any(map(_has_axes, hints.values())), {"result": hints.pop("return", Any)}
+        CHECKS[key] = _check(function, hints), _check(lambda result: None, result, function.__qualname__), has_axes
     return CHECKS[key]
 
 
@@ -84,6 +90,12 @@ def _hint(annotation, names):
         return get_type_hints(one, names, include_extras=True)["value"]
     except Exception:  # as many kinds as there are ways to write a name that does not exist
         return Any
+
+
+def _has_axes(hint):
+    parts = hint if isinstance(hint, list) else get_args(hint)  # the arguments of a callable are a list
+    own = isinstance(hint, TypeVar) or (inspect.isclass(hint) and issubclass(hint, jaxtyping.AbstractArray))
+    return own or any(map(_has_axes, parts))
 
 
 @contextmanager

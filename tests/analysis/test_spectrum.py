@@ -1,6 +1,7 @@
 """The analysis of a model against the dense matrix it stands for."""
 
 import copy
+import functools
 import subprocess
 import sys
 
@@ -59,21 +60,27 @@ def test_statistics_are_within_their_errors(record, dense):
         assert abs(record.scalars[name] - float(value)) < 4 * record.scalars[f"{name}_error"] + 1e-9
 
 
+def small_risk(seed, dtype):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        net, x = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double(), torch.randn(30, 5)
+    x, y = x.to(dtype), torch.arange(30) % 3
+    return Risk(net.to(dtype), nn.CrossEntropyLoss(), [(x[:21], y[:21]), (x[21:], y[21:])])
+
+
+@functools.cache
+def small_hessian(seed):
+    return hessian(small_risk(seed, torch.float64)).dense()
+
+
 @pytest.mark.parametrize("dtype, steps, k", [(torch.float64, 12, 4), (torch.float32, 12, 4), (torch.float32, 60, 0)])
 def test_errors_cover_what_they_say_over_seeds(dtype, steps, k):
-    def model(seed, dtype):
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            net, x = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double(), torch.randn(30, 5)
-        x, y = x.to(dtype), torch.arange(30) % 3
-        return Risk(net.to(dtype), nn.CrossEntropyLoss(), [(x[:21], y[:21]), (x[21:], y[21:])])
-
     off = {name: [] for name in ("trace", "effective_rank", "negative_mass")}
     for seed in range(24):
         found = analysis.run(
-            model(seed, dtype), Settings(num_eigenpairs=k, num_probes=8, num_steps=steps, seed=2000 + seed)
+            small_risk(seed, dtype), Settings(num_eigenpairs=k, num_probes=8, num_steps=steps, seed=2000 + seed)
         ).scalars
-        exact = hessian(model(seed, torch.float64)).dense()
+        exact = small_hessian(seed)
         truth = {
             "trace": exact.trace(),
             "effective_rank": exact.trace() ** 2 / exact.square().sum(),

@@ -137,7 +137,8 @@ def check_hessian(risk, model, loss, batches, columns=None):
 def test_coupled_rows_are_right_in_the_batches_of_the_user(name):
     model, loss = problem(name)
     batches = some(40)
-    for _ in range(10):
+    for seed in range(3):  # that no verdict is drawn
+        torch.manual_seed(seed)
         risk = ritz.Risk(model, loss, batches)
         assert not risk.separable and not risk.batches.joinable
     check_hessian(risk, model, loss, batches, columns=3 if risk.size > 50 else None)

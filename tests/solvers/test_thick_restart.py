@@ -1,5 +1,7 @@
 """The search for eigenpairs: what it costs, which copies it sees, and when it gives up."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from torch.testing import assert_close
 from ritz.errors import ConvergenceWarning
 from ritz.operators import Operator
 from ritz.solvers import eigenpairs
+from tests.shapes import unchecked
 
 from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, true_residuals
 
@@ -61,7 +64,8 @@ def test_a_five_fold_eigenvalue_comes_five_times(n, tolerance):
     for seed in range(5):
         generator = torch.Generator().manual_seed(seed)
         A = rotated(eigenvalues)
-        pairs = eigenpairs(A, 7, tolerance=tolerance, generator=generator)
+        with unchecked() if seed else nullcontext():
+            pairs = eigenpairs(A, 7, tolerance=tolerance, generator=generator)
         assert_close(pairs.values, expected(eigenvalues, 7, "largest"), atol=20 * tolerance, rtol=0)
         assert_close(pairs.residuals, true_residuals(A, pairs), atol=1e-11, rtol=1e-4)
         assert bool(pairs.converged.all()) and int((pairs.values > 4.9).sum()) == 5

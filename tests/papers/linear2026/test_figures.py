@@ -1,5 +1,6 @@
 """All figures of the paper: that they run, resume, and refuse what they cannot judge."""
 
+import functools
 from dataclasses import replace
 from itertools import count as counting
 
@@ -18,22 +19,32 @@ def test_every_figure_of_the_paper_has_an_id_and_three_presets():
     assert all(set(figure.presets) == {"paper", "laptop", "smoke"} for figure in paper_figures().values())
 
 
+@pytest.fixture(scope="module")
+def smoke_run(tmp_path_factory):
+    """The record of a figure's smoke run and where it lies; each runs once."""
+
+    @functools.cache
+    def of_figure(name):
+        figure, out = paper_figures()[f"linear2026.{name}"], tmp_path_factory.mktemp(name)
+        return run(order(figure, "smoke", [], out), paper_figures().values(), Context()), out / figure.id / "smoke"
+
+    return of_figure
+
+
 @pytest.mark.parametrize("name", IDS)
-def test_a_smoke_run_leaves_a_record_a_picture_and_verdicts(name, tmp_path):
-    figure = paper_figures()[f"linear2026.{name}"]
-    record = run(order(figure, "smoke", [], tmp_path), paper_figures().values(), Context())
+def test_a_smoke_run_leaves_a_record_a_picture_and_verdicts(name, smoke_run):
+    record, folder = smoke_run(name)
     assert record.claims and all(claim.verdict in ("yes", "partly", "no") for claim in record.claims)
-    assert (tmp_path / figure.id / "smoke" / "figure.png").stat().st_size > 10_000
+    assert (folder / "figure.png").stat().st_size > 10_000
     assert all(claim.why for claim in record.claims if claim.verdict != "yes")
     if name == "fig1b":  # every assumption of the theory holds
         assert {claim.verdict for claim in record.claims} == {"yes"}
 
 
 @pytest.mark.parametrize("name", ["fig2a", "fig4"])
-def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, tmp_path, monkeypatch):
-    figure = paper_figures()[f"linear2026.{name}"]
+def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, smoke_run, tmp_path, monkeypatch):
+    figure, whole = paper_figures()[f"linear2026.{name}"], smoke_run(name)[0].arrays
     config = figure.presets["smoke"]
-    whole = figure.run(config, Context(folder=tmp_path / "whole"))
     module, count = (imbalance, [0]) if name == "fig2a" else (along_training, [0])
     real = module.top_eigenpairs
 
@@ -50,6 +61,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, tmp_path, monk
         figure.run(config, Context(folder=tmp_path / "parts"))
     assert list((tmp_path / "parts" / "training").glob("*.npz"))
     again = figure.run(config, Context(folder=tmp_path / "parts"))
+    assert set(whole) == set(again)
     for key, array in whole.items():
         np.testing.assert_array_equal(array, again[key])
 
