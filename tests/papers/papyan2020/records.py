@@ -3,7 +3,7 @@
 import numpy as np
 
 from ritz.papers.frame.registry import figures
-from ritz.papers.papyan2020 import components, deflation, hessians, tail
+from ritz.papers.papyan2020 import components, deflation, hessians, inheritance, knockouts, tail
 from tests.papers.singh2026.records import record_with
 
 FIGURES = figures(["papyan2020.*", "papyan2019.*"])
@@ -99,3 +99,21 @@ def deflation_record(agree):
     for seed in (0, 1):
         result |= hessian_entries(f"seed {seed}", agree)
     return record_with(deflation.Config(seeds=(0, 1)), result)
+
+
+def pattern_record(agree):
+    """Exact eigenvalues of G and of G_within, as Fig. 1 has them in print, or without any gap."""
+    bulk = np.linspace(1.0, 0.1, 2000)
+    apart = [1000.0, *np.linspace(300, 200, 9), *np.linspace(50, 5, 90)] if agree else np.full(3000, 1.2)
+    result = {"0/exact/facts": {"size": 10**6}}
+    for name, values in (("G", [*apart, *bulk]), ("only_within", bulk), ("only_cross", apart), ("only_class", apart)):
+        result |= {f"0/exact/{name}/nodes": np.array(values), f"0/exact/{name}/counts": np.ones(len(values))}
+    return record_with(knockouts.PRESETS["smoke"], result)
+
+
+def inheritance_record(agree):
+    cosine, table = (0.99, np.eye(10)) if agree else (0.1, np.ones((10, 10)))
+    result = {"class_cosines": np.full((3, 10), cosine), "cross_cosines": np.full((3, 10, 10), cosine)}
+    result |= {"whole_cosines": np.full(10, cosine), "in_class_means": np.full(10, cosine)}
+    result |= {"table_features": np.eye(10), "table_errors": np.eye(10), "table_gradients": table}
+    return record_with(inheritance.Config(), {**result, "overlap": cosine * np.eye(10), "layers": []})

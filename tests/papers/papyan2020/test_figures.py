@@ -7,7 +7,7 @@ import pytest
 
 from ritz.papers.frame.figure import Context
 from ritz.papers.papyan2019 import dynamics
-from ritz.papers.papyan2020 import components, spectra, synthetic, tail
+from ritz.papers.papyan2020 import components, inheritance, spectra, synthetic, tail
 from ritz.papers.papyan2020.spectra import Measurement
 from tests.papers.singh2026.records import record_with, verdicts
 
@@ -17,11 +17,15 @@ from .records import (
     deflation_record,
     entry,
     hessian_record,
+    inheritance_record,
+    pattern_record,
     tail_record,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning")
-OWN = [f"papyan2019.fig{n}" for n in (2, 3, 4, 5, 6, 8, 9, 10)] + [f"papyan2020.fig{n}" for n in (3, 4, 14, 15, 16, 17)]
+OWN = [f"papyan2019.fig{n}" for n in (2, 3, 4, 5, 6, 8, 9, 10)] + [
+    f"papyan2020.fig{n}" for n in (1, 2, 3, 4, 14, 15, 16, 17)
+]
 RECORDS = {
     "papyan2020.fig3": hessian_record,
     "papyan2020.fig14": hessian_record,
@@ -29,6 +33,8 @@ RECORDS = {
     "papyan2020.fig16": tail_record,
     "papyan2020.fig17": deflation_record,
     "papyan2019.fig2": hessian_record,
+    "papyan2020.fig1": pattern_record,
+    "papyan2020.fig2": inheritance_record,
 }
 
 
@@ -138,6 +144,21 @@ def test_the_outliers_of_a_measurement_are_eigenvalues_of_the_matrix(shelf):
     largest = values[values.abs().argsort(descending=True)][:12]
     assert torch.allclose(result["values"].abs(), largest.abs(), rtol=1e-3)
     assert result["nodes"].shape == (1, 50) and float(result["weights"].sum()) == pytest.approx(1)
+
+
+def test_means_of_one_example_a_class_are_products_of_features_and_errors(shelf):
+    """Where nothing varies around the means, every gradient is δhᵀ, and the table of angles is a product."""
+    import torch
+
+    from ritz.papers.papyan2020.networks import Place
+    from ritz.papers.papyan2020.setting import TINY
+
+    config = inheritance.Config(replace(TINY, per_class=1), None)
+    result = inheritance.alignments(config, place=Place(torch.device("cpu"), None, shelf))
+    assert np.allclose(result["class_cosines"], 1, atol=1e-4) and np.allclose(result["cross_cosines"], 1, atol=1e-4)
+    assert np.allclose(result["whole_cosines"], 1, atol=1e-4)
+    tables = [np.asarray(result[f"table_{name}"]) for name in ("features", "errors", "gradients")]
+    assert np.allclose(tables[0] * tables[1], tables[2], atol=1e-4)
 
 
 def test_a_fit_finds_the_exponent_and_says_how_well_it_fits():

@@ -1,0 +1,115 @@
+"""Figure 1, a schematic in print, from the real spectrum of G of Figure 5, its parts labelled by measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ... import plot
+from ...record import Picture, Record
+from ..frame.figure import Figure
+from ..frame.pictures import write_title
+from ..frame.statements import Statement, at_least, each, near
+from . import knockouts
+from .gradients import eigenvalues
+from .paper import PAPER
+from .setting import NUM_CLASSES
+
+C = NUM_CLASSES
+LABELS = {"only_class": "G_class", "only_cross": "G_cross", "only_within": "G_within"}
+LOWEST = 1e-8  # of the largest: where the axis begins
+_BINS = 60
+
+
+def values(record: Record, seed: int, name: str = "G") -> np.ndarray:
+    """The eigenvalues of G, or of one of its parts, largest first."""
+    return eigenvalues(record, f"{seed}/exact/{name}")
+
+
+def draw(record: Record) -> Picture:
+    """How many eigenvalues of G there are by log λ, the largest named, with those of its parts as curves."""
+    figure, (ax,) = plot.panels(width=7.0, height=3.2)
+    G = values(record, 0)
+    edges = np.geomspace(LOWEST * G[0], 2 * G[0], _BINS + 1)
+    ax.hist(G, edges.tolist(), color="0.85", label="G")
+    for colour, (name, label) in zip(plot.COLOURS, LABELS.items(), strict=False):
+        ax.hist(values(record, 0, name), edges.tolist(), histtype="step", color=colour, lw=1.3, label=label)
+    top = ax.get_ylim()[1] * 3
+    for value, name in ((G[0], "1"), (np.sqrt(G[1] * G[C - 1]), "C - 1"), (np.median(_mini_bulk(record, 0)), "≈ C²")):
+        ax.annotate(name, (value, top / 2), ha="center", fontsize=8)
+    ax.set(xscale="log", yscale="log", xlabel="λ", ylabel="eigenvalues", ylim=(0.5, top))
+    ax.legend(frameon=False, fontsize=7, loc="upper left")
+    write_title(ax, "G of VGG11, 136 examples a class: how many eigenvalues, and whose")
+    return figure
+
+
+def _mini_bulk(record: Record, seed: int) -> np.ndarray:
+    """The eigenvalues of G_cross that are not zero."""
+    own = values(record, seed, "only_cross")
+    return own[own > LOWEST * own[0]][: C * (C - 2)]
+
+
+def every_seed(number: Callable[[Record, int], float]) -> Callable[[Record], dict[str, float]]:
+    """A number of every network."""
+    return lambda record: {f"seed {seed}": number(record, seed) for seed in knockouts.seeds(record)}
+
+
+def isolation(record: Record, seed: int) -> float:
+    """λ₁/λ₂."""
+    G = values(record, seed)
+    return float(G[0] / G[1])
+
+
+def separation(record: Record, seed: int) -> float:
+    """λ_C/λ_{C+1}."""
+    G = values(record, seed)
+    return float(G[C - 1] / G[C])
+
+
+def above_bulk(record: Record, seed: int) -> float:
+    """How many eigenvalues of G lie above the largest of G_within."""
+    return float((values(record, seed) > values(record, seed, "only_within")[0]).sum())
+
+
+def in_bulk(record: Record, seed: int) -> float:
+    """The share of the eigenvalues of G, of those that are not zero, that do not lie above the largest of G_within."""
+    G = values(record, seed)
+    G = G[LOWEST * G[0] < G]
+    return float((values(record, seed, "only_within")[0] >= G).mean())
+
+
+STATEMENTS = (
+    Statement(
+        "A single outlier is isolated, larger than all others (λ₁/λ₂).",
+        PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(isolation), rule=each(at_least(2.0, partly=1.2)),
+        expected="well above 1", why="The largest is not far from the second.", name_against=True,
+    ),
+    Statement(
+        "C - 1 more are separated from what follows (λ_C/λ_{C+1}).",
+        PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(separation), rule=each(at_least(1.5, partly=1.1)),
+        expected="above 1", why="The C-th of them passes into what follows.", name_against=True,
+    ),
+    Statement(
+        "With C(C - 1) of a mini-bulk they lie outside the main bulk (eigenvalues above the largest of G_within).",
+        PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(above_bulk), rule=each(near(C**2, relative=0.2, partly=0.6)),
+        expected=C**2, why="The mini-bulk lies inside the main bulk, or below it: so many are outside.",
+        name_against=True,
+    ),
+    Statement(
+        "All others form the bulk (share of the eigenvalues that are not zero).",
+        PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(in_bulk), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
+        why="Many lie above it.", name_against=True,
+    ),
+)  # fmt: skip
+FIGURES = {
+    "papyan2020.fig1": Figure(
+        "papyan2020.fig1",
+        "The typical spectrum: one, C - 1 and C² outliers and a bulk, of a real network",
+        knockouts.PRESETS,
+        knockouts.run,
+        draw,
+        STATEMENTS,
+        knockouts.COMPUTATION,
+    )
+}
