@@ -103,7 +103,8 @@ def _rows(means: Tensor | None, rows: slice, shape: torch.Size) -> Tensor:
 
 def _weights(risk: Risk) -> list[tuple[str, slice, torch.Size]]:
     """The weight of every linear layer: its name, where it lies in θ, and its shape."""
-    places, first = [], 0
+    places: list[tuple[str, slice, torch.Size]] = []
+    first = 0
     for name, shape in risk.shapes.items():
         rows = slice(first, first := first + shape.numel())
         if name.endswith("weight") and len(shape) == 2:
