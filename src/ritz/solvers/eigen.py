@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -36,6 +37,7 @@ def eigenpairs(
     basis_size: int | None = None,
     fresh_products: int | None = None,
     precision: str = "own",
+    copies: bool = True,
 ) -> Eigenpairs:
     """The k requested eigenpairs, ‖A v - λ v‖ ≤ tolerance · max|λ|, by thick-restart block Lanczos.
 
@@ -47,8 +49,9 @@ def eigenpairs(
     search sees one copy of a multiple eigenvalue for each column of `block_size`, and others by rounding only.
     It looks for more, with random vectors orthogonal to those it has until nothing new enters, where the space
     explored is invariant, where two requested values agree and one further inside follows, and where zero is among the
-    smallest requested. A multiple eigenvalue that shows one copy and none of these signs may lack the others, without
-    a warning.
+    smallest requested. In the end at most ten products more, or a tenth, with a random vector orthogonal to all pairs
+    either show that one was missed, and the search goes on, or bound the chance of that: `doubts` has it for each
+    value. It is small for values that stand apart from the rest, and near one for those of a bulk.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
     >>> ritz.eigenpairs(A, 2).values.round(decimals=3)
@@ -74,6 +77,7 @@ def eigenpairs(
             risk on a GPU has one: TF32 in the linear maps), and products with A itself correct what it leads to and
             certify it: the residuals are those of A, to the same tolerance. It pays down to tolerances of about a tenth
             of the rough operator's relative error. One that is not near A, on a random vector, is not used.
+        copies: Whether the last products look for eigenvalues that were missed; without them, `doubts` is None.
     """
     check_whole(block_size=block_size, max_products=max_products, basis_size=basis_size, fresh_products=fresh_products)
     _check_count(A, k)
@@ -89,7 +93,7 @@ def eigenpairs(
         pairs = _exact(A, k, which, tolerance)
     else:
         columns = int(min(k, max(1, (spare - capacity) / 2)))  # of the certificate: their products, and a copy
-        goal = Goal(k, which, tolerance, block_size, capacity, limit, fresh, columns, spare)
+        goal = Goal(k, which, tolerance, block_size, capacity, limit, fresh, columns, spare, copies)
         if rough is None:
             pairs = restarted_lanczos(A, goal, rows, random)
         else:
@@ -163,7 +167,8 @@ def _exact(A: Operator, k: int, which: str, tolerance: float) -> Eigenpairs:
     values, vectors = torch.linalg.eigh((D + D.T).double() / 2)
     X = vectors[:, selection(values, which, k)].T.to(D)
     pairs = rayleigh_ritz(X, (D.double() @ X.T.double()).T, which)
-    return as_eigenpairs(*pairs, tolerance * float(values.abs().max()), A.size, A.size)
+    limit = tolerance * float(values.abs().max())
+    return replace(as_eigenpairs(*pairs, limit, A.size, A.size), doubts=torch.zeros_like(pairs[0], dtype=D.dtype))
 
 
 def _start_rows(A: Operator, start: Float[Tensor, "n ..."] | Eigenpairs) -> Float[Tensor, "s n"]:

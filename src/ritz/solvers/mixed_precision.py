@@ -14,7 +14,7 @@ from ..operators import Operator
 from ..spectrum import Eigenpairs
 from .corrections import NearSpace, Surroundings
 from .probes import gaussian
-from .thick_restart import Goal, Search, restarted_lanczos
+from .thick_restart import Goal, Search, restarted_lanczos, warn_of_missing_copies
 from .vectors import inner, norms, product
 
 NEAR = 0.1  # relative error of a rough product with a random vector, above which the rough operator is another one
@@ -36,15 +36,31 @@ def mixed_lanczos(
         max_products=max(goal.block_size, goal.max_products - certificate - 2),
         fresh_products=0,
     )
-    search = Search.from_start(rough, coarse, start, generator)
+    search, num_own = Search.from_start(rough, coarse, start, generator), 1
     with progress.bar("Eigenpairs") as bar:
-        search.explore(rough, coarse, bar)
+        while True:
+            search.explore(rough, coarse, bar)
+            pairs = _corrected(A, search, coarse, goal, centre, num_own)
+            num_own += pairs.num_products
+            missed = False
+            if bool(pairs.converged.all()):
+                missed, pairs = search.look_outside(rough, pairs, coarse, bar)
+            spent = num_own + search.num_products + 1
+            pairs = replace(pairs, num_products=spent, num_rough_products=search.num_products + 1)
+            if not missed or goal.out_of_products(spent):
+                break
+    if missed:
+        warn_of_missing_copies(pairs)
+    return pairs
+
+
+def _corrected(A: Operator, search: Search, coarse: Goal, goal: Goal, centre: float, num_own: int) -> Eigenpairs:
+    """The pairs that a rough search leads to, by products with A; nothing else is left in its basis."""
     values, _ = search.condense(coarse, keep=search.explored)
     search.basis.cut(len(values))
     X, rest = search.basis.first(), search.basis.release(goal.room - 4 * goal.k - 3)
-    spent = 2 + search.num_products
-    pairs = NearSpace(A, X, goal, Surroundings(values[goal.k :], rest, centre)).pairs(A, spent)
-    return replace(pairs, num_products=pairs.num_products + spent, num_rough_products=search.num_products + 1)
+    around = Surroundings(values[goal.k :], rest, centre)
+    return NearSpace(A, X, goal, around).pairs(A, num_own + 1 + search.num_products)
 
 
 def _trial(A: Operator, rough: Operator, generator: torch.Generator) -> tuple[float, float]:

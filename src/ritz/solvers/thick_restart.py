@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from ..errors import ConvergenceWarning, check_finite
 from ..operators import Operator
 from ..spectrum import Eigenpairs
 from .basis import Basis
+from .copies import MOST_STEPS, Overlooked, endangered, is_beyond
 from .probes import gaussian
 from .ritz_pairs import as_eigenpairs, ranking, selection
 from .vectors import inner, mix, norms, orthonormalize, product, rounding, subtract
@@ -42,6 +43,7 @@ class Goal:
     fresh_products: int
     columns: int  # multiplied at a time for the certificate
     room: float  # vectors that may be kept beside those of a product
+    copies: bool  # whether to look for eigenvalues that were missed
 
     def out_of_products(self, spent: int) -> bool:
         """Whether another step would leave too few products for the certificate."""
@@ -57,10 +59,14 @@ def restarted_lanczos(
         while True:
             settled = search.explore(A, goal, bar)
             pairs = _certificate(A, search, goal)
+            certain = bool(pairs.converged.all())
+            missed = False
+            if certain:
+                missed, pairs = search.look_outside(A, pairs, goal, bar)
             spent = goal.out_of_products(search.num_products)
-            if bool(pairs.converged.all()) or spent or search.certificates == ATTEMPTS:
-                if not settled and (search.locked or search.suspect):
-                    _warn_of_missing_copies(pairs)
+            if (certain and not missed) or spent or search.certificates == ATTEMPTS:
+                if missed or (not settled and (search.locked or search.suspect)):
+                    warn_of_missing_copies(pairs)
                 return pairs
 
 
@@ -192,11 +198,45 @@ class Search:
         values, S, _ = self.ritz()
         order = ranking(values, goal.which)[: goal.k]
         self.basis.rotate(S[:, order])
-        self.basis.cut(goal.k)
-        self.H, self.tridiagonal = torch.diag(values[order]), False
+        self._leave(A, values[order])
+        self.lock(values[order])
+
+    def look_outside(self, A: Operator, pairs: Eigenpairs, goal: Goal, bar: progress.Bar) -> tuple[bool, Eigenpairs]:
+        """Whether eigenvalues were missed, and the pairs with the chance of it; they stand first in the basis.
+
+        What follows them there is given up for a few steps from a random vector orthogonal to them.
+        """
+        values, limit = pairs.values.double().cpu(), goal.tolerance * float(pairs.values.abs().max())
+        doubtful, overlooked = endangered(values, goal.which, limit), Overlooked(values, A.size)
+        missed, steps = False, self._steps_outside(goal)
+        if not goal.copies or not steps or not bool(doubtful.any()):
+            return missed, pairs
+        self.block_size = 1
+        self._leave(A, values)
+        ritz_values = values[:0]
+        while not missed and steps and overlooked.is_worth_more(doubtful, steps, ritz_values):
+            self.step(A)
+            overlooked.add(float(self.H[-1, -1]), float(self.B.norm()))
+            ritz_values = torch.linalg.eigvalsh(self.H[goal.k :, goal.k :])
+            missed = is_beyond(ritz_values, values, goal.which, limit)
+            bar.advance(products=self.num_products)
+            steps -= 1
+        self.suspect, self.certificates, self.seen = missed, 0, values[ranking(values, goal.which)]
+        doubts = torch.where(doubtful, 1.0, overlooked.chances) if missed else overlooked.chances
+        return missed, replace(pairs, doubts=doubts.to(pairs.values), num_products=self.num_products)
+
+    def _steps_outside(self, goal: Goal) -> int:
+        """How many steps may be made to look for missed eigenvalues: few beside those that found the pairs."""
+        few = max(MOST_STEPS, self.num_products // MOST_STEPS)
+        return max(0, min(few, goal.capacity - goal.k - 1, goal.max_products - self.num_products))
+
+    def _leave(self, A: Operator, values: Float[Tensor, " k"]) -> None:
+        """Keep the first rows, which are eigenvectors, and begin another space at random, orthogonal to them."""
+        self.basis.cut(len(values))
+        self.H, self.tridiagonal = torch.diag(values), False
         self._extend(A, self.basis.last(1)[:0])
         self.B = torch.zeros(len(self.B), len(self.B), dtype=torch.float64)
-        self.lock(values[order])
+        self.locked = len(values)
 
     def _extend(self, A: Operator, W: Float[Tensor, "b n"]) -> None:
         """Make rows orthonormal and pending: W = Bᵀ P; a row that is mere rounding gives way to a random one."""
@@ -312,6 +352,7 @@ def _recursion_error(
     return math.sqrt(sum(squares) / len(squares))
 
 
-def _warn_of_missing_copies(pairs: Eigenpairs) -> None:
+def warn_of_missing_copies(pairs: Eigenpairs) -> None:
+    """Say that a search ended before all copies of its eigenvalues were found."""
     message = f"{pairs.num_products} products were too few to rule out more copies of multiple eigenvalues."
     warnings.warn(f"{message}\n  - Raise max_products.", ConvergenceWarning, stacklevel=4)

@@ -13,6 +13,8 @@ from torch import Tensor
 from .. import record
 from .kinds import check_kind
 
+DOUBT = 0.01  # the chance of having missed an eigenvalue, below which it is ruled out
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Eigenpairs:
@@ -36,13 +38,14 @@ class Eigenpairs:
     num_products: int = 0
     basis_size: int | None = None  # vectors that the search kept at most, these among them; None: there was none
     num_rough_products: int = 0  # how many of the products were with a cheaper operator, nearly the same
+    doubts: Float[Tensor, " k"] | None = None  # the chance, at most, that another eigenvalue as far out was missed
 
     def __len__(self) -> int:
         return len(self.values)
 
     def save(self, path: str | Path) -> Path:
         """Write to an npz file; `Eigenpairs.load` reads it back to the same bits, on the CPU."""
-        names = ("values", "vectors", "residuals", "converged")
+        names = ("values", "vectors", "residuals", "converged", *(() if self.doubts is None else ("doubts",)))
         arrays = {name: getattr(self, name).detach().cpu().numpy() for name in names}
         counts = {name: getattr(self, name) for name in ("num_products", "basis_size", "num_rough_products")}
         return record.write_arrays(path, arrays, {"kind": "Eigenpairs", **counts})
@@ -62,4 +65,5 @@ class Eigenpairs:
         basis = "" if self.basis_size is None else f", a basis of {self.basis_size}"
         rough = f", {self.num_rough_products} of them rough" if self.num_rough_products else ""
         head = f"Eigenpairs({len(self)} of {len(self.vectors)}, {self.num_products} products{rough}{basis})"
-        return "\n".join([head, *lines])
+        doubtful = 0 if self.doubts is None else int((self.doubts > DOUBT).sum())
+        return "\n".join([head, *lines, *([f"  {doubtful} of them may have further copies"] if doubtful else [])])
