@@ -80,7 +80,7 @@ COUNTS = {
     "ResNet-18": (models.resnet18, 11_173_962),
     "ResNet-20": (models.resnet20, 269_722),
     "GPT-2": (lambda **o: models.gpt(models.GPT2, **o), 124_439_808),
-    "eight layers": (lambda **o: models.wide_mlp(784, **o), 784 * 2048 + 6 * 2048**2 + 2048 * 10 + 7 * 2048 + 10),
+    "eight layers": (lambda **o: models.wide_mlp(784, **o), 784 * 2048 + 6 * 2048**2 + 2048 * 10 + 3 * 7 * 2048 + 10),
 }
 
 

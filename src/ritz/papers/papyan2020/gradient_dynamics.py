@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 
 from ... import plot
 from ...record import Picture, Record
+from ...risk.precision import Precision
 from ..frame.figure import Context, Figure
 from ..frame.statements import Statement, at_least, at_most, each, within
 from ..frame.statistics import spearman
@@ -27,20 +28,24 @@ C = NUM_CLASSES
 FLOOR = 1e-5  # "we approximate the spectrum of log(G + 1e-5 I)"
 MEANS = C * (C - 2)  # eigenvalues of G_cross; the C that are printed as those of G_c=c' are zero
 WIDTH = 0.25  # of a Gaussian in log λ
+PIECE = dynamics_piece(SIZES[0], 0)
 COMPUTATION = "papyan2020.gradient_dynamics"
 TITLE = "The log spectrum of G and its parts, by epochs and sample sizes"
-SPECTRA = ("G", "within", "only_class", "only_within")  # "within" knocked out leaves G_class + G_cross + G_c=c'
+SPECTRA = ("G", "within")  # "within" knocked out leaves G_class + G_cross + G_c=c'
 
 
 @dataclass(frozen=True)
 class Config:
     """VGG11 on CIFAR-10, kept at several epochs, at several sample sizes."""
 
-    pieces: tuple[Piece, ...] = tuple(dynamics_piece(size, seed) for seed in range(3) for size in SIZES)
+    piece: Piece = PIECE  # of the first size and seed
+    sizes: tuple[int, ...] = SIZES  # examples a class: five of the paper's 20
+    seeds: tuple[int, ...] = (0, 1, 2)  # open
     exact: int = 365  # examples a class up to which there is a Gram matrix; beyond, Lanczos
     compared: int = 365  # examples a class at which Lanczos stands beside it, at the last epoch
     num_steps: int = 256  # open beyond 365 a class: 2,048 in print, where a product takes a tenth of a second
     digits: gradients.Digits = "float64"
+    precision: Precision = "high"  # open: of Lanczos on a GPU, TF32 in the linear maps
 
 
 @dataclass(frozen=True)
@@ -64,12 +69,13 @@ class Cell:
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Every panel: exactly where a Gram matrix fits, by Lanczos and the means beyond."""
     place = Place.of(context)
-    cells = [Cell(piece, epoch) for piece in config.pieces for epoch in piece.epochs]
+    pieces = [replace(config.piece, per_class=size, seed=seed) for seed in config.seeds for size in config.sizes]
+    cells = [Cell(piece, epoch) for piece in pieces for epoch in piece.epochs]
     small, large = ([c for c in cells if (c.piece.per_class <= config.exact) == fits] for fits in (True, False))
     beside = [c for c in small if c.piece.per_class == config.compared and c.epoch == c.piece.num_epochs]
     result: dict[str, Any] = {}
     _gather(result, context, gradients.exact, place, {c.name: Exact(c.network, SPECTRA, config.digits) for c in small})
-    steps = {c.name: Quadrature(c.network, config.num_steps) for c in [*large, *beside]}
+    steps = {c.name: Quadrature(c.network, config.num_steps, precision=config.precision) for c in [*large, *beside]}
     _gather(result, context, gradients.quadrature, place, steps, prefix="lanczos/")
     _gather(result, context, gradients.parts, place, {c.name: c.network for c in large}, prefix="parts/")
     return result
@@ -104,7 +110,6 @@ class Panel:
     top: np.ndarray  # the C largest of G
     means: np.ndarray  # of G_class + G_cross + G_c=c', largest first
     within: np.ndarray  # tr G_within,c / N by class, in units of an eigenvalue of G: times C, for w holds 1/(NC)
-    largest_within: float | None  # of G_within, where it is known
     exact: bool
 
 
@@ -113,11 +118,10 @@ def panel(record: Record, seed: int, size: int, epoch: int) -> Panel:
     name = f"{seed}/{size}/{epoch}"
     if f"{name}/G/nodes" in record.arrays:
         values, means = (eigenvalues(record, f"{name}/{part}") for part in ("G", "within"))
-        traces, largest = record.arrays[f"{name}/within_traces"], float(eigenvalues(record, f"{name}/only_within")[0])
-        return Panel(values[:C], means, traces / size, largest, True)
+        return Panel(values[:C], means, record.arrays[f"{name}/within_traces"] / size, True)
     means = np.sort(record.arrays[f"{name}/parts/together/nodes"])[::-1]
     top = np.sort(record.arrays[f"{name}/lanczos/outliers"])[::-1]
-    return Panel(top, means, record.arrays[f"{name}/parts/within_traces"] / size, None, False)
+    return Panel(top, means, record.arrays[f"{name}/parts/within_traces"] / size, False)
 
 
 def cross_distance(one: Panel) -> float:
@@ -214,6 +218,10 @@ def draw(record: Record) -> Picture:
             _draw_panel(ax, record, (cells[0][0], size, epoch))
         ax.set_title(f"{size} a class, epoch {epoch}", fontsize=7, loc="left", pad=2)
         ax.label_outer()
+    figure.supxlabel(
+        "λ of G (blue); dots from below: its C largest, class means, cross-class means, mean of G_within",
+        fontsize=7,
+    )
     return figure
 
 
@@ -223,6 +231,7 @@ def _draw_panel(ax: Axes, record: Record, cell: tuple[int, int, int]) -> None:
     facts = record.scalars[f"{name}/facts" if one.exact else f"{name}/lanczos/facts"]
     spectrum = spectrum_of(record, prefix, int(facts["size"]), None if one.exact else facts["resolution"])
     plot.counts(ax, spectrum, floor=FLOOR, width=WIDTH, color=plot.COLOURS[0], linewidth=0.9)
+    ax.set_xlabel("")
     low = ax.get_ylim()[0]
     cross, red = one.means[C : C + MEANS], "#b00020"
     colours = (plot.COLOURS[1], plot.COLOURS[3], plot.COLOURS[2], red)
@@ -278,19 +287,13 @@ BRIEF = Training(num_epochs=3, batch_size=32, rates=(0.05,), num_errors=3)
 PRESETS = {
     "paper": Config(),
     "laptop": Config(
-        tuple(
-            Piece("vgg11", "cifar10", size, 0, (1, 5, 20), Training(num_epochs=60, rates=(0.03,)), 8)
-            for size in (13, 51)
-        ),
-        exact=13,
-        compared=13,
-        num_steps=128,
+        Piece("vgg11", "cifar10", 13, 0, (1, 5, 20), Training(num_epochs=60, rates=(0.03,)), 8),
+        (13, 51),
+        (0,),
+        13,
+        13,
+        128,
     ),
-    "smoke": Config(
-        tuple(Piece("vgg11", "digits", size, pauses=(1,), training=BRIEF, narrow=64) for size in (4, 6)),
-        exact=4,
-        compared=4,
-        num_steps=30,
-    ),
+    "smoke": Config(Piece("vgg11", "digits", 4, 0, (1,), BRIEF, 64), (4, 6), (0,), 4, 4, 30),
 }
 FIGURES = {"papyan2020.fig6": Figure("papyan2020.fig6", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION)}

@@ -17,6 +17,7 @@ from ...factored.gram_parts import PARTS, Part, directions
 from ...operators import Operator, gauss_newton, hessian
 from ...record import Record
 from ...risk import Risk
+from ...risk.precision import Precision
 from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Eigenpairs, Spectrum
 from .networks import Place
@@ -65,6 +66,7 @@ class Quadrature:
     num_steps: int = 2048  # 2020, App. D.2: of logarithms
     outliers: int = NUM_CLASSES
     seed: int = 0
+    precision: Precision = "highest"
 
 
 def exact(measurement: Exact, *, place: Place) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def exact(measurement: Exact, *, place: Place) -> dict[str, Any]:
 def quadrature(measurement: Quadrature, *, place: Place) -> dict[str, Any]:
     """Nodes and weights of G, its outliers, and the eigenvalues of its parts from their means."""
     start = time.perf_counter()
-    risk, identity = _risk(measurement.network, place)
+    risk, identity = _risk(measurement.network, place, measurement.precision)
     G, generator = gauss_newton(risk), torch.Generator().manual_seed(measurement.seed)
     pairs = _largest(G, measurement.outliers, generator) if measurement.outliers else None
     spectrum = spectral_density(
@@ -134,7 +136,7 @@ def origins(measurement: Network, *, place: Place) -> dict[str, Any]:
     return result
 
 
-_SAMPLE = 136  # examples a class whose gradients are formed one by one
+_SAMPLE = 51  # examples a class whose gradients are formed one by one
 
 
 def _largest(A: Operator, count: int, generator: torch.Generator | None = None) -> Eigenpairs:
@@ -142,8 +144,9 @@ def _largest(A: Operator, count: int, generator: torch.Generator | None = None) 
     return eigenpairs(A, count, tolerance=1e-4, generator=generator, block_size=NUM_CLASSES)
 
 
-def _risk(network: Network, place: Place) -> tuple[Risk, str]:
-    return risk_of(network.piece, network.epoch, "train", place, num_examples=network.num_examples)
+def _risk(network: Network, place: Place, precision: Precision = "highest") -> tuple[Risk, str]:
+    few = network.num_examples
+    return risk_of(network.piece, network.epoch, "train", place, num_examples=few, precision=precision)
 
 
 def _by_layer(risk: Risk, lines: Lines, classes: ClassDecomposition) -> dict[str, Any]:

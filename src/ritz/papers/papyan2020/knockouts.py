@@ -28,35 +28,38 @@ COMPUTATION = "papyan2020.knockouts"
 TITLE = "The log spectrum of G, and of G without each of its parts"
 LOWEST = 1e-8  # of the largest eigenvalue: the logarithmic axis begins there
 WIDTH = 0.15  # of a Gaussian in log λ
+PIECE = dynamics_piece(136, 0)  # the caption
 
 
 @dataclass(frozen=True)
 class Config:
     """VGG11 on 136 examples a class of CIFAR-10, at the end of its training."""
 
-    pieces: tuple[Piece, ...] = tuple(dynamics_piece(136, seed) for seed in range(3))  # the caption; three seeds
+    piece: Piece = PIECE
+    seeds: tuple[int, ...] = (0, 1, 2)  # open
     num_steps: int = 2048  # 2020, App. D.2; 2019, C.2
     digits: gradients.Digits = "float64"  # of the Gram matrix
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """The exact spectra of every seed, Lanczos beside them, and what the largest eigenvectors are made of."""
-    place, ends = Place.of(context), [Network(piece, piece.num_epochs) for piece in config.pieces]
+    pieces = [config.piece.with_seed(seed) for seed in config.seeds]
+    place, ends = Place.of(context), [Network(piece, piece.num_epochs) for piece in pieces]
     exact = context.sweep(partial(gradients.exact, place=place), [Exact(end, digits=config.digits) for end in ends])
     steps = [Quadrature(end, config.num_steps, 0) for end in ends]
     lanczos = context.sweep(partial(gradients.quadrature, place=place), steps)
     origins = context.sweep(partial(gradients.origins, place=place), ends)
     result: dict[str, Any] = {}
-    for seed, records in enumerate(zip(exact, lanczos, origins, strict=True)):
+    for seed, *records in zip(config.seeds, exact, lanczos, origins, strict=True):
         for prefix, record in zip(("exact", "lanczos", "origins"), records, strict=True):
             result |= {f"{seed}/{prefix}/{name}": value for name, value in record.arrays.items()}
             result[f"{seed}/{prefix}/facts"] = dict(record.scalars)
     return result
 
 
-def seeds(record: Record) -> range:
+def seeds(record: Record) -> list[int]:
     """The seeds of a record."""
-    return range(len(record.config["pieces"]))
+    return list(record.config["seeds"])
 
 
 def _size(record: Record, seed: int) -> int:
@@ -182,13 +185,20 @@ def _curve(spectrum: Spectrum) -> tuple[np.ndarray, np.ndarray]:
 def draw(record: Record) -> Picture:
     """As in print: a panel for G and for each knockout, the first seed; Lanczos over the first."""
     figure, axes = plot.panels(1, len(PANELS), width=6.0, height=1.15, shared=True)
-    G = exact_spectrum(record, 0, "G")
+    G = exact_spectrum(record, seeds(record)[0], "G")
     floor = LOWEST * G.range[1]
     for ax, (name, title) in zip(axes, PANELS.items(), strict=True):
-        plot.counts(ax, exact_spectrum(record, 0, name), floor=floor, width=WIDTH, color=plot.COLOURS[0])
+        plot.counts(ax, exact_spectrum(record, seeds(record)[0], name), floor=floor, width=WIDTH, color=plot.COLOURS[0])
         ax.set_title(title, fontsize="small", loc="left", pad=2)
         ax.label_outer()
-    plot.counts(axes[0], lanczos_spectrum(record, 0), floor=floor, width=WIDTH, color=plot.COLOURS[1], linewidth=0.8)
+    plot.counts(
+        axes[0],
+        lanczos_spectrum(record, seeds(record)[0]),
+        floor=floor,
+        width=WIDTH,
+        color=plot.COLOURS[1],
+        linewidth=0.8,
+    )
     axes[0].set_title(
         f"G: exact (blue), and {record.config['num_steps']:,} Lanczos steps (red)", fontsize="small", loc="left", pad=2
     )
@@ -278,12 +288,8 @@ BRIEF = Training(num_epochs=3, batch_size=32, rates=(0.05,), num_errors=3)
 PRESETS = {
     "paper": Config(),
     "laptop": Config(
-        tuple(
-            Piece("vgg11", "cifar10", 13, seed, training=Training(num_epochs=40, rates=(0.03,)), narrow=8)
-            for seed in range(2)
-        ),
-        num_steps=512,
+        Piece("vgg11", "cifar10", 13, training=Training(num_epochs=40, rates=(0.03,)), narrow=8), (0, 1), 512
     ),
-    "smoke": Config((Piece("vgg11", "digits", 4, pauses=(1,), training=BRIEF, narrow=64),), num_steps=60),
+    "smoke": Config(Piece("vgg11", "digits", 4, pauses=(1,), training=BRIEF, narrow=64), (0,), 60),
 }
 FIGURES = {"papyan2020.fig5": Figure("papyan2020.fig5", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION)}

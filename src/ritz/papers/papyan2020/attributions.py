@@ -1,0 +1,137 @@
+"""Table 1: what outliers, mini-bulk and bulk of every quantity are attributed to, each entry with its number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ... import plot
+from ...record import Picture, Record
+from ..frame.figure import Figure
+from ..frame.statements import Rule, Statement, at_least, at_most, each, within
+from .class_structure import CROSS, bulk_change, relative_fall
+from .gradients import eigenvalues
+from .kronecker import middle
+from .layer_results import COMPUTATION, PRESETS, C, at_layer, run, titled
+from .paper import says
+
+COLUMNS = ("C outliers", "C² outliers (mini-bulk)", "bulk")
+Measured = Callable[[Record], dict[str, float]]
+
+
+def hessian_outliers(record: Record) -> dict[str, float]:
+    """The mean share of G in the C largest eigenvalues of H."""
+    return titled(record, lambda d: 1 - float(np.mean(record.arrays[f"{d}/origins/H/shares/functional"][:C])))
+
+
+def hessian_bulk(record: Record) -> dict[str, float]:
+    """The mean share of E in the next C."""
+    return titled(record, lambda d: float(np.mean(record.arrays[f"{d}/origins/H/shares/functional"][C : 2 * C])))
+
+
+def gradient_outliers(record: Record) -> dict[str, float]:
+    """The mean share of G_class in the C largest eigenvalues of G, with G_c=c', which has the same span."""
+
+    def share(data: str) -> float:
+        parts = (record.arrays[f"{data}/origins/G/shares/{part}"][:C] for part in ("between_class", "own_class"))
+        return float(np.sum(list(parts), axis=0).mean())
+
+    return titled(record, share)
+
+
+def gradient_cross(record: Record) -> dict[str, float]:
+    """Of the eigenvalues of G where nine tenths of those of G_cross lie, the share that goes with it."""
+
+    def share(data: str) -> float:
+        own = eigenvalues(record, f"{data}/gram/only_cross")[:CROSS]
+        low, high = np.quantile(own[own > 0], (0.05, 0.95))
+        counts = [
+            ((values >= low) & (values <= high)).sum()
+            for values in (eigenvalues(record, f"{data}/gram/{name}") for name in ("G", "cross"))
+        ]
+        return float(1 - counts[1] / counts[0]) if counts[0] else float("nan")
+
+    return titled(record, share)
+
+
+def gradient_bulk(record: Record) -> dict[str, float]:
+    """tr G_within over the trace of G without its C largest eigenvalues."""
+
+    def share(data: str) -> float:
+        G, W = (eigenvalues(record, f"{data}/gram/{name}") for name in ("G", "only_within"))
+        return float(W.sum() / G[C:].sum())
+
+    return titled(record, share)
+
+
+FALLS, STAYS = at_least(0.8, partly=0.5), at_most(0.1, partly=0.3)
+PRODUCT = at_most(0.3, partly=0.7)
+
+# quantity, column, attribution as printed, what is measured, how, by which rule
+ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule], ...] = (
+    ("Hessian", 0, "G", "share of G in the C largest", hessian_outliers, at_least(0.9, partly=0.5)),
+    ("Hessian", 2, "E", "share of E in the next C", hessian_bulk, at_least(0.5, partly=0.2)),
+    ("Gradients", 0, "G_class", "its share of the C largest", gradient_outliers, at_least(0.9, partly=0.5)),
+    ("Gradients", 0, "g_c ≈ h_c ⊗ δ_c", "relative error, the median layer", middle("class"), PRODUCT),
+    ("Gradients", 1, "G_cross", "what goes with it", gradient_cross, at_least(0.5, partly=0.1)),
+    ("Gradients", 1, "g_cc' ≈ h_c ⊗ δ_cc'", "relative error, the median layer", middle("cross"), PRODUCT),
+    ("Gradients", 2, "G_within", "its trace over the bulk's", gradient_bulk, within(0.8, 1.2, partly=(0.5, 2.0))),
+    ("Features", 0, "H_class", "fall of the largest, last layer", at_layer(relative_fall("features")), FALLS),
+    ("Features", 2, "H_within", "change of the bulk, last layer", at_layer(bulk_change("features")), STAYS),
+    (
+        "Backprop. errors", 0, "Δ_class", "fall of the largest, last layer but one",
+        at_layer(relative_fall("errors"), -2), FALLS,
+    ),
+    (
+        "Backprop. errors", 1, "Δ_cross", "fall of the largest, last layer but one",
+        at_layer(relative_fall("errors", CROSS, "off_class", "off_class_and_cross"), -2), FALLS,
+    ),
+    (
+        "Backprop. errors", 2, "Δ_within", "change of the bulk, last layer but one",
+        at_layer(bulk_change("errors", "off_class", "off_class_and_cross", CROSS), -2), STAYS,
+    ),
+    ("Weights", 0, "W_class", "fall of the largest, last layer but one", at_layer(relative_fall("weights"), -2), FALLS),
+    ("Weights", 2, "W_within", "change of the bulk, last layer but one", at_layer(bulk_change("weights"), -2), STAYS),
+)  # fmt: skip
+
+
+def _statement(quantity: str, column: int, cause: str, what: str, measured: Measured, rule: Rule) -> Statement:
+    return says(
+        f"{quantity}: {COLUMNS[column]} attributed to {cause} ({what}).",
+        where="Table 1",
+        measured=measured,
+        rule=each(rule),
+        expected=rule.yes[0] if np.isfinite(rule.yes[0]) else 0.0,
+        why="See the figures of this quantity, layer by layer.",
+    )
+
+
+STATEMENTS = tuple(_statement(*entry) for entry in ENTRIES)
+
+
+def draw(record: Record) -> Picture:
+    """The table as printed, with the measured numbers of every data set under each entry."""
+    figure, (ax,) = plot.panels(1, width=10.0, height=5.2)
+    ax.axis("off")
+    quantities = list(dict.fromkeys(entry[0] for entry in ENTRIES))
+    cells = [["–"] * len(COLUMNS) for _ in quantities]
+    for quantity, column, cause, what, measured, rule in ENTRIES:
+        numbers = ", ".join(f"{value:.2g}" for value in measured(record).values())
+        text = f"{cause}: {numbers} [{each(rule)(measured(record))}]\n({what})"
+        row = cells[quantities.index(quantity)]
+        row[column] = text if row[column] == "–" else f"{row[column]}\n{text}"
+    table = ax.table(cells, rowLabels=quantities, colLabels=COLUMNS, loc="center", cellLoc="left")
+    table.auto_set_font_size(False)
+    table.set_fontsize(7)
+    table.scale(1.0, 3.4)
+    ax.set_title(f"numbers: {', '.join(titled(record, lambda _: 0.0))}; [verdict]", fontsize=8, loc="left")
+    return figure
+
+
+FIGURES = {
+    "papyan2020.table1": Figure(
+        "papyan2020.table1", "What outliers, mini-bulk and bulk are attributed to", PRESETS, run, draw, STATEMENTS,
+        COMPUTATION,
+    )
+}  # fmt: skip

@@ -1,0 +1,217 @@
+"""Figures 11 and 12: the spectra of G^l, KFAC and CFAC of every layer of an MLP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ... import plot
+from ...record import Picture, Record
+from ..frame.figure import Figure
+from ..frame.statements import at_least, at_most, each, near
+from ..frame.statistics import spearman
+from . import layer_blocks
+from . import layer_results as results
+from .layer_blocks import LINES
+from .layer_results import COMPUTATION, PRESETS, C, data_sets, depth, run, titled
+from .paper import BEYOND, says
+from .setting import TITLES
+
+LOWEST = 1e-6  # of the largest eigenvalue: where axes begin
+WIDTH = 0.2  # of a Gaussian in log λ
+PAIRS = {"KFAC": plot.COLOURS[1], "CFAC": plot.COLOURS[3]}
+
+
+def distance(kind: str, first: int = 0, last: int = LINES) -> results.Measure:
+    """The mean |ln| of the ratio of eigenvalues of KFAC or CFAC and of G^l, paired by rank."""
+    return lambda record, data, seed, layer: layer_blocks.distance(
+        record, f"{data}/{seed}/blocks/{layer}", kind, first, last
+    )
+
+
+def shift(record: Record, data: str, seed: int, layer: int) -> np.ndarray:
+    """ln of the ratio of CFAC's C largest eigenvalues to those of G^l."""
+    a, b = (
+        np.asarray(record.arrays[f"{data}/{seed}/blocks/{layer}/{kind}/top"], dtype=float)[:C] for kind in ("CFAC", "G")
+    )
+    return np.log(np.maximum(a, 1e-30) / np.maximum(b, 1e-30))
+
+
+def product_error(name: str) -> results.Measure:
+    """√(Σ w ‖g - δφᵀ‖² / Σ w ‖g‖²) of class or cross-class means."""
+    return lambda record, data, seed, layer: float(record.scalars[f"{data}/{seed}/blocks/{layer}/products/{name}"])
+
+
+def widest_gap(record: Record) -> dict[str, float]:
+    """The rank after which the widest gap in ln λ of G^l comes, of its first 3C eigenvalues; last layer, over C."""
+
+    def rank(data: str) -> float:
+        places = []
+        for seed in results.seeds(record):
+            values = np.asarray(record.arrays[f"{data}/{seed}/blocks/{depth(record)}/G/top"], dtype=float)[: 3 * C]
+            places.append(np.argmax(-np.diff(np.log(np.maximum(values, 1e-30)))) + 1)
+        return float(np.median(places)) / C
+
+    return titled(record, rank)
+
+
+def last_layer(kind: str) -> Callable[[Record], dict[str, float] | None]:
+    """The distance of the outliers in the last layer on MNIST; None where there is no MNIST."""
+    return lambda record: _only(record, "mnist", [depth(record)], distance(kind, 0, C))
+
+
+def _only(record: Record, data: str, which: list[int], measure: results.Measure) -> dict[str, float] | None:
+    """A number of some layers of one data set; None where the record has no such layers."""
+    if data not in data_sets(record) or max(which) > depth(record):
+        return None
+    values = results.by_layer(record, data, measure, which)
+    return {f"l = {layer}": float(value) for layer, value in zip(which, values, strict=True)}
+
+
+def better(record: Record) -> dict[str, float]:
+    """The share of layers in which CFAC is nearer to G^l than KFAC is, outliers and mini-bulk."""
+    layers_of = results.by_layer
+    return titled(
+        record,
+        lambda data: float(
+            (layers_of(record, data, distance("CFAC")) < layers_of(record, data, distance("KFAC"))).mean()
+        ),
+    )
+
+
+def deeper(record: Record) -> dict[str, float]:
+    """Spearman's ρ of ln of KFAC's distance over CFAC's with the layer."""
+    which = np.arange(1, depth(record) + 1)
+
+    def rho(data: str) -> float:
+        far, near_g = (results.by_layer(record, data, distance(kind)) for kind in ("KFAC", "CFAC"))
+        return spearman(which, np.log(np.maximum(far, 1e-12) / np.maximum(near_g, 1e-12)))
+
+    return titled(record, rho)
+
+
+def shape_error(record: Record, data: str, seed: int, layer: int) -> float:
+    """The standard deviation of these logarithms: what is left after one shift."""
+    return float(shift(record, data, seed, layer).std())
+
+
+def as_bad(record: Record, data: str, seed: int, layer: int) -> float:
+    """CFAC's distance over KFAC's, of the C outliers."""
+    ours, theirs = (distance(kind, 0, C)(record, data, seed, layer) for kind in ("CFAC", "KFAC"))
+    return ours / max(theirs, 1e-12)
+
+
+def middle(name: str) -> Callable[[Record], dict[str, float]]:
+    """The median over layers of the error of g as a product of means."""
+    return lambda record: titled(record, lambda d: float(np.median(results.by_layer(record, d, product_error(name)))))
+
+
+def draw_last(record: Record) -> Picture:
+    """The last layer on the first data set: G against KFAC, and against CFAC."""
+    figure, axes = plot.panels(2, width=3.9, height=2.7, shared=True)
+    data = data_sets(record)[0]
+    for ax, kind in zip(axes, PAIRS, strict=True):
+        _panel(ax, record, data, depth(record), kind)
+        ax.set_title(f"{TITLES[data]}, l = {depth(record)}: G (blue) and {kind}", fontsize=8, loc="left")
+    return figure
+
+
+def draw_all(record: Record) -> Picture:
+    """Every layer (rows) of every data set: G against KFAC, and against CFAC (columns)."""
+    names, count = data_sets(record), depth(record)
+    figure, axes = plot.panels(2 * len(names), count, width=2.2, height=1.25)
+    for i, ax in enumerate(axes):
+        layer, column = divmod(i, 2 * len(names))
+        data, kind = names[column // 2], list(PAIRS)[column % 2]
+        _panel(ax, record, data, layer + 1, kind)
+        ax.set_title(f"{TITLES[data]}, l = {layer + 1}: {kind}", fontsize=6, loc="left", pad=2)
+    return figure
+
+
+def _panel(ax: Axes, record: Record, data: str, layer: int, kind: str) -> None:
+    spectra = {
+        name: layer_blocks.spectrum_of(record, f"{data}/{results.first(record)}/blocks/{layer}/{name}")
+        for name in ("G", kind)
+    }
+    floor = LOWEST * max(spectrum.range[1] for spectrum in spectra.values())
+    for name, colour in (("G", plot.COLOURS[0]), (kind, PAIRS[kind])):
+        plot.counts(ax, spectra[name], floor=floor, width=WIDTH, color=colour, linewidth=0.9)
+
+
+FIGURE_11 = (
+    says(
+        "The spectrum of G^l has C outliers (rank of the widest gap among its first 3C eigenvalues, over C).",
+        where="Fig. 11", measured=widest_gap, rule=each(near(1.0, relative=0.11, partly=0.5)), expected=1.0,
+        why="One eigenvalue stands further apart than the C together, or none does.",
+    ),
+    says(
+        "Outliers of KFAC do not align with those of G (mean |ln| of the ratio of the C largest eigenvalues).",
+        where="Fig. 11", measured=last_layer("KFAC"), rule=each(at_least(0.3, partly=0.1)), expected=1.0,
+        why="They align after all.",
+    ),
+    says(
+        "Those of CFAC do (the same).",
+        where="Fig. 11", measured=last_layer("CFAC"), rule=each(at_most(0.1, partly=0.3)), expected=0.0,
+        why="Within a class, examples of large features have other errors than the rest.",
+    ),
+)  # fmt: skip
+FIGURE_12 = (
+    says(
+        "CFAC aligns better with G than KFAC (share of layers where its C(C - 1) largest eigenvalues are nearer).",
+        where="Fig. 12", measured=better, rule=each(at_least(0.9, partly=0.5)), expected=1.0,
+        why="In some layers the classes share their features.",
+    ),
+    says(
+        "… especially at deeper layers (Spearman's ρ of ln of the ratio of the two distances with the layer).",
+        where="Fig. 12", measured=deeper, rule=each(at_least(0.5, partly=0.0)), expected=1.0,
+        why="The gain does not grow with depth.",
+    ),
+    says(
+        "In the seventh and eighth layer on CIFAR-10 they align almost perfectly (mean |ln| of C(C - 1) ratios).",
+        where="Fig. 12", measured=lambda record: _only(record, "cifar10", [7, 8], distance("CFAC")),
+        rule=each(at_most(0.1, partly=0.3)), expected=0.0, why="A shift or a spread is left.",
+    ),
+    says(
+        "In the sixth and seventh on Fashion-MNIST outliers align up to a small shift (standard deviation of ln).",
+        where="Fig. 12", measured=lambda record: _only(record, "fashion_mnist", [6, 7], shape_error),
+        rule=each(at_most(0.15, partly=0.4)), expected=0.0, why="They differ by more than one shift.",
+    ),
+    says(
+        "In the third on MNIST they align (mean |ln| of the C ratios).",
+        where="Fig. 12", measured=lambda record: _only(record, "mnist", [3], distance("CFAC", 0, C)),
+        rule=each(at_most(0.1, partly=0.3)), expected=0.0, why="Shallow layers depend on the data set.",
+    ),
+    says(
+        "In the second on CIFAR-10 the misalignment is as bad as that of KFAC (ratio of the two distances).",
+        where="Fig. 12", measured=lambda record: _only(record, "cifar10", [2], as_bad),
+        rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="CFAC is nearer there, too.",
+    ),
+    says(
+        "g_c ≈ h_c ⊗ δ_c (√(Σ w ‖difference‖² / Σ w ‖g_c‖²), the median layer).",
+        where="Sec. 7.12", measured=middle("class"), rule=each(at_most(0.3, partly=0.7)), expected=0.0,
+        why="Examples that carry the error of a class are not its average ones.",
+    ),
+    says(
+        "g_cc' ≈ h_c ⊗ δ_cc' (the same).",
+        where="Sec. 7.12", measured=middle("cross"), rule=each(at_most(0.3, partly=0.7)), expected=0.0,
+        why="Examples of c that look like c' have features of their own.",
+    ),
+    says(
+        "With the features of a class weighted as its gradients are, g_c ≈ h_c ⊗ δ_c (the same).",
+        where="Sec. 7.12", paper=BEYOND, measured=middle("class, weighted"), rule=each(at_most(0.3, partly=0.7)),
+        expected=0.0, why="Features and errors of a class vary together.",
+    ),
+)  # fmt: skip
+
+_figure = partial(Figure, presets=PRESETS, run=run, computation=COMPUTATION)
+FIGURES = {
+    "papyan2020.fig11": _figure(
+        "papyan2020.fig11", "G, KFAC and CFAC of the last layer of an MLP", draw=draw_last, statements=FIGURE_11
+    ),
+    "papyan2020.fig12": _figure(
+        "papyan2020.fig12", "G, KFAC and CFAC of every layer of an MLP", draw=draw_all, statements=FIGURE_12
+    ),
+}

@@ -1,0 +1,136 @@
+"""All layers of MLPs on three data sets: how Figures 7 to 13 and Table 1 are computed, and their numbers by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...record import Record
+from ..frame.figure import Context
+from ..frame.statistics import spearman
+from . import gradients, layer_blocks, layers
+from .gradients import Exact, Network
+from .layer_blocks import Blocks
+from .layers import Layers
+from .networks import Place
+from .setting import NUM_CLASSES, TITLES, Data, Piece, Training
+
+C = NUM_CLASSES
+KEPT = 110  # values of a curve that are kept of seeds after the first: the outliers, the mini-bulk, some of the bulk
+COMPUTATION = "papyan2020.layers"
+MLP = Piece("mlp")  # App. D.1
+SETS: tuple[Data, ...] = ("mnist", "fashion_mnist", "cifar10")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The eight-layer MLP of width 2048 on three data sets, from three seeds."""
+
+    piece: Piece = MLP
+    sets: tuple[Data, ...] = SETS
+    seeds: tuple[int, ...] = (0, 1, 2)  # open
+    num_examples: int | None = 10_000  # open: of 50,000, for the blocks of G and their factors; all for Figs 7 to 10
+    num_steps: int = 128  # App. D.2
+    gram_examples: int = 1360  # open: for Table 1's parts of G and eigenvectors of H; 136 a class, as in Fig. 5
+
+
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """Features, errors, weights and blocks of all networks; parts of G, and of H, of those from the first seed."""
+    place = Place.of(context)
+    pieces = [replace(config.piece, data=name, seed=seed) for seed in config.seeds for name in config.sets]
+    result: dict[str, Any] = {}
+    jobs: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+        "structure": (layers.structure, [Layers(piece) for piece in pieces]),
+        "blocks": (layer_blocks.blocks, [Blocks(p, config.num_examples, config.num_steps) for p in pieces]),
+    }
+    for kind, (task, measurements) in jobs.items():
+        for piece, record in zip(pieces, context.sweep(partial(task, place=place), measurements), strict=True):
+            _add(result, f"{piece.data}/{piece.seed}/{kind}", record, None if piece.seed == config.seeds[0] else KEPT)
+    ends = {p.data: Network(p, p.num_epochs, config.gram_examples) for p in pieces if p.seed == config.seeds[0]}
+    spectra = ("G", "class", "cross", "only_within", "only_cross")
+    grams = context.sweep(partial(gradients.exact, place=place), [Exact(end, spectra) for end in ends.values()])
+    origins = context.sweep(partial(gradients.origins, place=place), ends.values())
+    for name, gram, origin in zip(ends, grams, origins, strict=True):
+        _add(result, f"{name}/gram", gram, None)
+        _add(result, f"{name}/origins", origin, None)
+    return result
+
+
+def _add(result: dict[str, Any], prefix: str, record: Record, kept: int | None) -> None:
+    """The results of a task under a prefix, long curves cut; densities of the first seed alone."""
+    for name, value in record.arrays.items():
+        if kept is None or not name.endswith(("/nodes", "/counts")):
+            result[f"{prefix}/{name}"] = value[:kept].astype(np.float32 if value.dtype == np.float64 else value.dtype)
+    result |= {f"{prefix}/{name}": value for name, value in record.scalars.items()}
+
+
+def data_sets(record: Record) -> list[str]:
+    """The data sets of a record."""
+    return list(record.config["sets"])
+
+
+def seeds(record: Record) -> list[int]:
+    """Its seeds."""
+    return list(record.config["seeds"])
+
+
+def first(record: Record) -> int:
+    """The seed of which whole curves are kept, and drawn."""
+    return seeds(record)[0]
+
+
+def depth(record: Record) -> int:
+    """How many layers the networks have."""
+    return int(record.config["piece"]["depth"])
+
+
+def curve(record: Record, data: str, seed: int, kind: str, layer: int, name: str) -> np.ndarray:
+    """Eigenvalues of a layer, largest first, in float64."""
+    return np.asarray(record.arrays[f"{data}/{seed}/structure/{kind}/{layer}/{name}"], dtype=float)
+
+
+def number(record: Record, data: str, seed: int, kind: str, layer: int, name: str) -> float:
+    """A number of a layer."""
+    return float(record.scalars[f"{data}/{seed}/structure/{kind}/{layer}/{name}"])
+
+
+Measure = Callable[[Record, str, int, int], float]  # of a data set, a seed and a layer
+
+
+def by_layer(record: Record, data: str, measure: Measure, which: Sequence[int] | None = None) -> np.ndarray:
+    """The median over seeds of a number of every layer."""
+    chosen = range(1, depth(record) + 1) if which is None else which
+    return np.median([[measure(record, data, seed, layer) for layer in chosen] for seed in seeds(record)], axis=0)
+
+
+def at_layer(measure: Measure, layer: int = -1) -> Callable[[Record], dict[str, float]]:
+    """A number of one layer, the last unless given, for each data set: the median over seeds."""
+    return lambda record: {TITLES[data]: float(by_layer(record, data, measure)[layer]) for data in data_sets(record)}
+
+
+def with_depth(measure: Measure, first: int = 1) -> Callable[[Record], dict[str, float]]:
+    """Spearman's ρ of a number with the layer, from one on, for each data set."""
+
+    def measured(record: Record) -> dict[str, float]:
+        which = range(first, depth(record) + 1)
+        return titled(record, lambda data: spearman(np.array(which), by_layer(record, data, measure, which)))
+
+    return measured
+
+
+def titled(record: Record, value: Callable[[str], float]) -> dict[str, float]:
+    """A number for each data set."""
+    return {TITLES[data]: float(value(data)) for data in data_sets(record)}
+
+
+BRIEF = Training(num_epochs=4, batch_size=32, rates=(0.05,), num_errors=3)
+LAPTOP = Training(num_epochs=10, rates=(0.03,))
+PRESETS = {
+    "paper": Config(),
+    "laptop": Config(Piece("mlp", "mnist", 300, training=LAPTOP, width=128, depth=5), SETS, (0,), 1000, 64, 200),
+    "smoke": Config(Piece("mlp", "digits", 12, training=BRIEF, width=24, depth=3), ("digits",), (0,), None, 20, 60),
+}

@@ -1,0 +1,194 @@
+"""Features, errors and weights of every layer of one trained MLP by class, and its gradients as products of means."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ... import classes
+from ...classes import project
+from ...classes.layers.error_structure import ErrorStructure
+from ...classes.layers.feature_structure import FeatureStructure
+from ...classes.layers.passes import class_layers, class_passes
+from ...classes.layers.weight_structure import WeightStructure
+from ...layers.linear import columns
+from ...operators import Operator, low_rank
+from ...risk import Risk
+from ...risk.class_terms import as_outputs
+from .networks import Place
+from .setting import NUM_CLASSES, Piece
+from .spectra import risk_of
+
+C = NUM_CLASSES
+TOP, TOP_WEIGHTS = 750, 150  # captions of Figs 7, 9 and 13
+
+
+@dataclass(frozen=True)
+class Layers:
+    """All layers of a trained network, over its training examples or some of them."""
+
+    piece: Piece
+    num_examples: int | None = None
+
+
+def weights_risk(measurement: Layers, place: Place) -> tuple[Risk, str]:
+    """The risk with the weight matrices of all linear layers for θ: the paper's layers have no other parameters."""
+    piece = measurement.piece
+    risk, identity = risk_of(piece, piece.num_epochs, "train", place, num_examples=measurement.num_examples)
+    modules = dict(risk.model.named_modules())
+    names = [f"{name}.weight" for name, module in modules.items() if isinstance(module, nn.Linear)]
+    return risk.restricted_to(names), identity
+
+
+def structure(measurement: Layers, *, place: Place) -> dict[str, Any]:
+    """The eigenvalues of all layers' features, errors and weights, before and after their class means are taken out."""
+    start = time.perf_counter()
+    risk, identity = weights_risk(measurement, place)
+    result: dict[str, Any] = {}
+    for layer, Phi in enumerate(classes.features(risk).values(), 1):
+        result |= {f"features/{layer}/{name}": values for name, values in _features(Phi).items()}
+    for layer, D in enumerate(classes.backpropagated_errors(risk).values(), 1):
+        result |= {f"errors/{layer}/{name}": values for name, values in _errors(D).items()}
+    decay = measurement.piece.training.weight_decay
+    for layer, W in enumerate(classes.weights(risk, decay).values(), 1):
+        result |= {f"weights/{layer}/{name}": values for name, values in _weights(W).items()}
+    return result | {"identity": identity, "seconds_of_structure": time.perf_counter() - start}
+
+
+def _features(Phi: FeatureStructure) -> dict[str, Any]:
+    values, vectors = torch.linalg.eigh(Phi.second_moment.dense())
+    mean = Phi.global_mean / Phi.global_mean.norm().clamp(min=1e-300)
+    return {
+        "whole": _top(values),
+        "class": _squares(Phi.between_class),
+        "within": _eigenvalues(Phi.within)[:C],
+        "off_class": _eigenvalues(project(Phi.second_moment, Phi.between_class)),
+        "global_alignment": float((vectors[:, -1] @ mean).square()),
+        "global_size": float(Phi.global_mean.square().sum()),
+    }
+
+
+def _errors(D: ErrorStructure) -> dict[str, Any]:
+    means = low_rank(torch.cat([_factor(D.between_class), _factor(D.cross_class)], 1))
+    values, vectors = torch.linalg.eigh(D.second_moment.dense())
+    mean = D.global_mean / D.global_mean.norm().clamp(min=1e-300)
+    return {
+        "whole": _top(values),
+        "class": _squares(D.between_class),
+        "class_and_cross": _squares(means),
+        "within": _eigenvalues(D.within)[:C],
+        "off_class": _eigenvalues(project(D.second_moment, D.between_class)),
+        "off_class_and_cross": _eigenvalues(project(D.second_moment, means)),
+        "global_alignment": float((vectors[:, -1] @ mean).square()),
+    }
+
+
+def _weights(W: WeightStructure) -> dict[str, Any]:
+    values = torch.linalg.svdvals(W.weight)
+    left = torch.linalg.svdvals(project(W.weight, W.between_class))
+    return {
+        "whole": values[:TOP_WEIGHTS].cpu(),
+        "off_class": left[:TOP_WEIGHTS].cpu(),
+        "class": torch.linalg.svdvals(W.between_class)[:C].cpu(),
+        "residual": W.residual,
+    }
+
+
+def _top(values: Tensor) -> Tensor:
+    return values.flip(0)[:TOP].clamp(min=0).cpu()
+
+
+def _eigenvalues(A: Operator) -> Tensor:
+    return _top(torch.linalg.eigvalsh(A.dense()))
+
+
+def _squares(A: Operator) -> Tensor:
+    return torch.linalg.svdvals(_factor(A)).square()[:TOP].cpu()
+
+
+def _factor(A: Operator) -> Tensor:
+    assert A.factor is not None  # class means are held
+    return A.factor
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What one layer sees of every example: the features that enter it, and its errors for each would-be label."""
+
+    name: str
+    features: Tensor  # (N, d)
+    errors: Tensor  # (C, N, o)
+    weights: Tensor  # w_{i,c'}, (N, C)
+    labels: Tensor
+
+    @property
+    def block(self) -> Operator:
+        """G^l = Σ w (δδᵀ) ⊗ (φφᵀ) as an operator: 20 times cheaper than a product through the network. Eq. (7.4)."""
+        phi, delta, w = self.features, self.errors, self.weights.T
+        (_, o), d = delta.shape[1:], phi.shape[1]
+
+        def matmat(V: Tensor) -> Tensor:
+            total = torch.empty_like(V)
+            for k in range(V.shape[1]):
+                inner = phi @ V[:, k].view(o, d).T  # (N, o)
+                along = torch.einsum("cno,no->cn", delta, inner) * w
+                total[:, k] = (torch.einsum("cn,cno->no", along, delta).T @ phi).flatten()
+            return total
+
+        return Operator(matmat, o * d, phi.dtype, phi.device)
+
+
+def rows(risk: Risk, layer: str) -> Rows:
+    """Those of one layer, in the precision of the risk."""
+    layers, linear, count = class_layers(risk.restricted_to(f"{layer}.weight"), "Rows of a layer")
+    features, errors, weights, labels = [], [], [], []
+    for _, forward, own in class_passes(layers, linear, "Rows"):
+        cotangents = as_outputs(risk, torch.stack([own.errors(column) for column in range(count)]), forward.z)
+        own_errors = [linear[0].errors(forward, e)[:, :, 0] for _, e in columns(risk, forward, cotangents)]
+        features.append(linear[0].features(forward)[:, 0].to(risk.dtype))
+        errors.append(torch.cat(own_errors).to(risk.dtype))
+        weights.append(own.weights.to(risk.dtype))
+        labels.append(own.labels)
+    return Rows(layer, torch.cat(features), torch.cat(errors, 1), torch.cat(weights), torch.cat(labels))
+
+
+def layer_names(risk: Risk) -> list[str]:
+    """The linear layers of the risk, first to last."""
+    return [name.removesuffix(".weight") for name in risk.shapes]
+
+
+def mean_products(own: Rows) -> dict[str, float]:
+    """How far g_c is from δ_c φ_cᵀ and g_cc' from δ_cc' φ_cᵀ: √(Σ w ‖difference‖² / Σ w ‖g‖²). Sec. 7.12.
+
+    φ_c is the plain mean, as printed; with the weights of g_c it is the "weighted" one.
+    """
+    sums = {name: torch.zeros(2, dtype=torch.float64) for name in ("class", "class, weighted", "cross")}
+    for members, weights, phi, delta in _by_class(own):
+        w = weights.sum(0)
+        others = [k for k in range(C) if k != members and float(w[k]) > 0]
+        if not others:
+            continue
+        mixed = torch.einsum("nk,kno->no", weights[:, others], delta[others]) / w[others].sum()
+        plain, g = phi.mean(0), mixed.T @ phi
+        weighted = (weights[:, others].sum(1) / w[others].sum()) @ phi
+        _add(sums["class"], w[others].sum(), g, torch.outer(mixed.sum(0), plain))
+        _add(sums["class, weighted"], w[others].sum(), g, torch.outer(mixed.sum(0), weighted))
+        for k in others:
+            one = weights[:, k, None] * delta[k] / w[k]
+            _add(sums["cross"], w[k], one.T @ phi, torch.outer(one.sum(0), plain))
+    return {name: float((off / whole).sqrt()) for name, (off, whole) in sums.items()}
+
+
+def _by_class(own: Rows) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    for label in own.labels.unique().tolist():
+        members = own.labels == label
+        yield label, own.weights[members].double(), own.features[members].double(), own.errors[:, members].double()
+
+
+def _add(total: Tensor, weight: Tensor, g: Tensor, guess: Tensor) -> None:
+    total += torch.stack([weight * (g - guess).square().sum(), weight * g.square().sum()]).cpu()

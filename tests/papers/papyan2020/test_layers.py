@@ -1,0 +1,138 @@
+"""The figures of layers: computed at the smallest size, and their rules fed with what should pass or not."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ritz import gauss_newton, kfac
+from ritz.papers.papyan2020 import attributions, class_structure, kronecker, layer_blocks, layers
+from ritz.papers.papyan2020.layer_results import PRESETS
+from ritz.papers.papyan2020.setting import NUM_CLASSES as C
+from ritz.record import Record, plain
+from ritz.risk import Risk
+
+FIGURES = {**class_structure.FIGURES, **kronecker.FIGURES, **attributions.FIGURES}
+
+
+@pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
+def test_a_figure_is_computed_judged_and_drawn(figure, computed):
+    record = computed(figure)
+    claims = figure.claims(record)
+    named = [
+        s
+        for s in figure.statements
+        if any(word in s.statement for word in ("CIFAR-10", "MNIST")) or s.where == "Fig. 11"
+    ]
+    assert len(figure.statements) - len(named) <= len(claims) <= len(figure.statements)
+    assert figure.draw(record).axes
+
+
+@pytest.fixture(scope="module")
+def risk():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 6, generator=generator).double(), torch.arange(40) % C
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, C)).double().eval()
+    return Risk(model, nn.CrossEntropyLoss(), [(x[:15], y[:15]), (x[15:], y[15:])]).restricted_to(
+        ["0.weight", "3.weight"]
+    )
+
+
+@pytest.mark.parametrize("layer", ["0", "3"])
+def test_a_block_is_that_of_the_gauss_newton_matrix(risk, layer):
+    block = layers.rows(risk, layer).block.dense()
+    torch.testing.assert_close(block, gauss_newton(risk.restricted_to(f"{layer}.weight")).dense())
+
+
+def test_gradients_of_classes_with_one_example_are_products_of_means(risk):
+    whole = layers.rows(risk, "0")
+    one = layers.Rows("0", whole.features[:C], whole.errors[:, :C], whole.weights[:C], whole.labels[:C])
+    errors = layers.mean_products(one)
+    assert max(errors.values()) < 1e-12 and layers.mean_products(whole)["class"] > 0.1
+
+
+def curves(kind, layer, good):
+    """Outliers, mini-bulk and bulk that the knockouts take away, or that they leave where they are."""
+    lift, bulk = 3.0**layer if good else 3.0**-layer, np.geomspace(1.0, 0.1, 200)
+    ratio = 2.0 + 0.5 / layer if good else 20.0 * layer
+    means = 100 * lift * np.concatenate([[2 * ratio], np.geomspace(ratio, 1.0, C - 1)])
+    mini = np.geomspace(8, 4, class_structure.CROSS) if kind == "errors" else np.zeros(0)
+    top = means if good else np.full(C, 1.5)
+    whole = np.sort(np.concatenate([top, mini, bulk]))[::-1]
+    off = np.sort(np.concatenate([np.full(C, 1.0), mini, bulk]))[::-1] if good else halved(whole, C)
+    result = {"whole": whole, "off_class": off, "class": means, "within": np.full(C, 1.0 if good else 1e6)}
+    if kind == "errors":
+        none_left = np.concatenate([np.full(len(mini) + C, 1.0), bulk])
+        result["off_class_and_cross"] = none_left if good else halved(off, class_structure.CROSS)
+        result["class_and_cross"] = np.concatenate([means, mini])
+    return result
+
+
+def halved(values, first):
+    """The same with all but the first half as large."""
+    return np.concatenate([values[:first], values[first:] / 2])
+
+
+def layer_record(good):
+    names, depth = ("mnist", "fashion_mnist", "cifar10"), 8
+    config = plain(PRESETS["paper"]) | {"seeds": [0]}
+    arrays, scalars = {}, {}
+    for data in names:
+        for layer in range(1, depth + 1):
+            for kind in ("features", "errors", "weights"):
+                prefix = f"{data}/0/structure/{kind}/{layer}"
+                arrays |= {f"{prefix}/{name}": value for name, value in curves(kind, layer, good).items()}
+                scalars[f"{prefix}/global_alignment"] = 0.99 if good else 0.01
+                scalars[f"{prefix}/residual"] = 0.01 if good else 0.99
+            _blocks(arrays, scalars, f"{data}/0/blocks/{layer}", data, layer, good)
+        _gram(arrays, data, good)
+    return Record("", "smoke", config, scalars, arrays)
+
+
+def _blocks(arrays, scalars, prefix, data, layer, good):
+    """CFAC near G and KFAC far from it, or the other way round; in one layer the paper has CFAC as bad."""
+    G = np.concatenate([np.full(C, 100.0), np.geomspace(5, 1, C * (C - 2))]) if good else np.geomspace(1e4, 1, 90)
+    near, far = 1.02 * G, G * (3.0 + 0.1 * layer) * (1.0 if good else np.where(np.arange(90) % 2, 3, 1))
+    ours, theirs = (near, far) if good else (far, near)
+    if (data, layer) == ("cifar10", 2):
+        ours, theirs = (far, 1.01 * far) if good else (near, far)
+    arrays.update({f"{prefix}/G/top": G, f"{prefix}/CFAC/top": ours, f"{prefix}/KFAC/top": theirs})
+    for name in ("class", "class, weighted", "cross"):
+        scalars[f"{prefix}/products/{name}"] = 0.01 if good else 1.0
+
+
+def _gram(arrays, data, good):
+    spread, cross, means = (
+        np.geomspace(0.5, 2, 300),
+        np.geomspace(0.8, 1.2, C * (C - 2)) * (1e-3 if good else 1.0),
+        np.full(C, 100.0),
+    )
+    lists = {"G": [means, cross, spread], "class": [cross, spread], "cross": [means, spread]}
+    lists |= {"only_within": [spread if good else 10 * spread], "only_cross": [cross]}
+    for name, values in lists.items():
+        values = np.concatenate(values)
+        arrays |= {f"{data}/gram/{name}/nodes": values, f"{data}/gram/{name}/counts": np.ones(len(values))}
+    share = 0.95 if good else 0.05
+    arrays[f"{data}/origins/H/shares/functional"] = np.concatenate([np.full(C, 1 - share), np.full(C, share)])
+    for part in ("between_class", "own_class"):
+        arrays[f"{data}/origins/G/shares/{part}"] = np.full(2 * C, share / 2)
+
+
+EVERY = [pytest.param(s, id=f"{name} {i}") for name, f in FIGURES.items() for i, s in enumerate(f.statements)]
+
+
+@pytest.mark.parametrize("statement", EVERY)
+def test_every_statement_can_say_yes_and_no(statement):
+    verdicts = [statement.claim(layer_record(good)).verdict for good in (True, False)]
+    assert verdicts[0] == "yes" and verdicts[1] != "yes", (statement.statement, verdicts)
+
+
+def test_spectra_of_products_keep_their_trace():
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, C, bias=False)).double()
+    x, y = torch.randn(30, 6).double(), torch.arange(30) % C
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, y))
+    layer = kfac(risk).layers["0"]
+    ours = layer_blocks._product_spectrum(layer)
+    assert float((ours["nodes"] * ours["counts"]).sum()) == pytest.approx(float(layer.operator.dense().trace()))
