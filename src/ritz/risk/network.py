@@ -45,7 +45,8 @@ class Network:
     @classmethod
     def of(cls, original: Original, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:
         """A user's model with tensors of our own; those named in `theta` can be differentiated with respect to."""
-        module, names = _copy(original.model, tensors, theta, {})
+        with original.as_it_was():
+            module, names = _copy(original.model, tensors, theta, {})
         return cls(module, original, names)
 
     def holding(self, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:

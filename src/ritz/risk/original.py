@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -48,6 +49,27 @@ class Original:
                 yield
             finally:
                 surely(lambda: _put_back(now))
+
+    def attributes(self) -> list[dict[str, Any]]:
+        """The attributes of each of its modules, as they were."""
+        return [attributes for _, attributes in self._attributes]
+
+    def live(self, number: int) -> dict[str, Any]:
+        """The attributes of one of its modules, as they are now."""
+        return vars(self._attributes[number][0])
+
+    def emptied(self, places: Iterable[tuple[int, str]]) -> Original:
+        """The same with some attributes empty: containers without entries, others None."""
+        result = copy.copy(self)
+        result._attributes = [(module, dict(attributes)) for module, attributes in self._attributes]
+        for number, name in places:
+            value = result._attributes[number][1][name]
+            result._attributes[number][1][name] = _without_entries(value) if type(value) in CONTAINERS else None
+        return result
+
+    def empty(self, places: Iterable[tuple[int, str]]) -> None:
+        """Take some attributes for empty from now on."""
+        self._attributes = self.emptied(places)._attributes
 
     def differs(self) -> bool:
         """Whether an attribute of its modules, or what a container among them holds, is another than then."""
@@ -127,6 +149,12 @@ def write(tensor: Tensor, values: Tensor) -> None:
 def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of a module; containers are copied, for a forward pass may add to them."""
     return {name: value.copy() if type(value) in CONTAINERS else value for name, value in attributes.items()}
+
+
+def _without_entries(container: Any) -> Any:
+    container = container.copy()
+    container.clear()
+    return container
 
 
 def _contents(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from .. import progress
 from ..errors import ArgumentError, DataError, PrecisionWarning
 from .batches import Batch, Batches, in_pieces
+from .caches import forget_caches
 from .data import batches_from
 from .distributed import in_step, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, evaluate, examine_in_memory, over_ranks
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
 from .model import check_model, output_tensor, prefers_channels_last
-from .network import Network
+from .network import Network, called
 from .original import Original
 from .own_gradient import check_own_gradient
 from .parameters import flat_theta, matching_names, tensors, trainable
@@ -88,6 +89,7 @@ class Risk:
         self.loss: Loss = on_device(loss_from(loss), self.device)
         with in_step(self.theta, self.group):
             self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
+            self._forget_caches(original)
             self.batches = self._examined()
             self.batches = self._in_best_layout()
         self.batches = agreed(self.batches, self.device, self.group)
@@ -316,6 +318,13 @@ class Risk:
             except RuntimeError:  # a view() that wants contiguous images
                 return self.batches
         return moved
+
+    def _forget_caches(self, original: Original) -> None:
+        """Leave behind what the model has looked up of its parameters before."""
+        inputs = next(iter(self.batches)).inputs
+        with self._one_pass():
+            if forget_caches(original, lambda: output_tensor(called(original.model, inputs))):
+                self._network = Network.of(original, self._all_tensors(), list(self.shapes))
 
     def _examined(self) -> Batches:
         """The batches with what is known of the independence of their examples."""

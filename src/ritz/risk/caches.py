@@ -1,0 +1,79 @@
+"""What modules keep of earlier forward passes: computed from parameters once, and looked up ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .original import CONTAINERS, Original
+
+INTERNAL = frozenset(vars(nn.Module()))
+Place = tuple[int, str]  # a module by its number, and the name of its attribute
+
+
+def forget_caches(original: Original, forward: Callable[[], Tensor]) -> bool:
+    """Empty what a forward pass fills again with the same; whether there was anything.
+
+    Such a table holds what parameters were, not what they are: the gradient lacks their part. What is not filled again,
+    or without which the model does not run, is no such table, and stays.
+    """
+    places = list(_candidates(original))
+    if not places:
+        return False
+    try:
+        with original.untouched():
+            expected = forward().detach()
+    except Exception:  # which is said where the risk is evaluated
+        return False
+    caches = _filled_again(original, places, forward, expected)
+    if caches is None:
+        found = (_filled_again(original, [place], forward, expected) for place in places)
+        caches = [place for own in found for place in own or ()]
+    original.empty(caches)
+    return bool(caches)
+
+
+def _candidates(original: Original) -> Iterator[Place]:
+    """Attributes that are tensors, or containers of some, without being parameters or buffers."""
+    registered = {id(tensor) for tensor in original.tensors.values()}
+    for number, attributes in enumerate(original.attributes()):
+        for name, value in attributes.items():
+            if name not in INTERNAL and any(id(t) not in registered for t in _tensors(value)):
+                yield number, name
+
+
+def _filled_again(
+    original: Original, places: list[Place], forward: Callable[[], Tensor], expected: Tensor
+) -> list[Place] | None:
+    """Those of the places that a forward pass fills again with the same; None where it needs one as it is."""
+    before = original.attributes()
+    try:
+        with original.emptied(places).untouched():
+            z = forward().detach()
+            now = [original.live(number)[name] for number, name in places]
+    except Exception:  # whatever a user's model raises
+        return None
+    if not _alike(z, expected):
+        return None
+    pairs = zip(places, now, strict=True)
+    return [place for place, value in pairs if _same(_tensors(before[place[0]][place[1]]), _tensors(value))]
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """The floating-point tensors among a value and what it holds."""
+    if type(value) in CONTAINERS:
+        entries = list(value.values()) if isinstance(value, dict) else list(value)
+    else:
+        entries = [value]
+    return [entry for entry in entries if isinstance(entry, Tensor) and entry.is_floating_point()]
+
+
+def _same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return len(a) == len(b) and all(map(_alike, a, b))
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,60 @@
+"""What a forward pass has looked up before the risk is built: the curvature has the parameters' part all the same."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import ritz
+from tests.risk.unchanged import nothing_changes
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.bias = nn.Linear(3, 3), nn.Parameter(torch.linspace(-1, 1, 3))
+        self.mask = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)  # a constant, which must stay
+
+    def biases(self):
+        return self.bias.exp()
+
+    def forward(self, x):
+        return self.layer(x).tanh() * self.biases() * self.mask
+
+
+class Table(Plain):
+    def __init__(self):
+        super().__init__()
+        self.table = {}
+
+    def biases(self):
+        if "all" not in self.table:
+            self.table["all"] = super().biases()
+        return self.table["all"]
+
+
+class Single(Plain):
+    def __init__(self):
+        super().__init__()
+        self._kept = None
+
+    def biases(self):
+        if self._kept is None:
+            self._kept = super().biases()
+        return self._kept
+
+
+@pytest.mark.parametrize("kind", [Table, Single])
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_table_filled_before_hides_no_parameter(kind, grad):
+    x, y = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(8) % 3
+    model, plain = kind().double().eval(), Plain().double().eval()
+    plain.load_state_dict(model.state_dict())
+    with torch.set_grad_enabled(grad):
+        model(x)  # as one evaluates a network before it is analysed
+    before = dict(vars(model))
+    with nothing_changes(model):
+        H = ritz.hessian(ritz.Risk(model, nn.CrossEntropyLoss(), [(x[:5], y[:5]), (x[5:], y[5:])]))
+        result = H.dense()
+    assert {name: id(value) for name, value in vars(model).items()} == {n: id(v) for n, v in before.items()}
+    assert_close(result, ritz.hessian(ritz.Risk(plain, nn.CrossEntropyLoss(), (x, y))).dense())
