@@ -1,5 +1,7 @@
 """Solvers give on the device what they give on the CPU, from the same seed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -59,6 +61,21 @@ def test_densities_agree(operators, outliers):
 
     here, there = operators
     assert_same(moments(there), moments(here), rtol=1e-5)
+
+
+def test_quadratures_go_on_where_their_vectors_are_put_away_between_steps():
+    values = torch.linspace(0, 1, 2000, device=DEVICE)[:, None]
+    size = 2000 * 4
+    roomy = ritz.Operator(lambda V: values * V, 2000, torch.float32, DEVICE)
+    narrow = replace(roomy, room=lambda: 9.0 * size)  # for two probes at a time
+    results = []
+    for A, stages in ((narrow, [(5, 6), (5, 12)]), (narrow, [(5, 12)]), (roomy, [(5, 12)])):
+        quadrature = solvers.LanczosQuadrature(A, generator=seeded())
+        for num_probes, num_steps in stages if DEVICE.type == "cuda" else stages[-1:]:  # a CPU drops them
+            quadrature.extend(num_probes=num_probes, num_steps=num_steps)
+        results.append(quadrature.tridiagonal().diagonal)
+    assert torch.equal(results[0], results[1])
+    torch.testing.assert_close(results[0], results[2], atol=1e-4, rtol=1e-3)
 
 
 def test_lanczos_agrees(operators):

@@ -1,12 +1,16 @@
 """Quadratures that go on: what is added in pieces is what one run makes, within the operator's room."""
 
+import re
+import warnings
+
 import pytest
 import torch
 from torch.testing import assert_close
 
-from ritz.errors import ArgumentError
-from ritz.solvers import LanczosQuadrature, eigenpairs
+from ritz.errors import ArgumentError, ConvergenceWarning
+from ritz.solvers import LanczosQuadrature, eigenpairs, spectral_density
 from ritz.solvers.lanczos_recursion import random_recursions
+from ritz.spectrum import Spectrum
 
 from .memory import diagonal, peak_vectors, with_room
 from .spectra import counted, linspace, network_like, rotated, with_eigenvalues
@@ -121,3 +125,105 @@ def test_it_begins_with_a_probe_and_a_step():
     with pytest.raises(ArgumentError, match="num_probes=1 and num_steps=1"):
         result.extend(num_probes=3)
     result.extend(num_probes=1, num_steps=1)
+
+
+KINDS = {
+    "uniform": linspace(0, 1, 1500),
+    "squares": torch.arange(1, 1501, dtype=torch.float64) ** -2,
+    "network": network_like(1500),
+    "zeros": torch.cat([torch.zeros(750), torch.linspace(0, 1, 750)]).double(),
+    "gapped": torch.cat([linspace(-1.3, -0.7, 750), linspace(1.5, 2.5, 750)]),
+    "multiple": torch.cat([3 * torch.ones(400), torch.ones(400), torch.linspace(0, 0.5, 700)]).double(),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_tolerance_is_reached_at_its_rate(name):
+    A, exact = rotated(KINDS[name]), Spectrum.of_eigenvalues(KINDS[name])
+    scale, misses = float(KINDS[name].abs().max()), 0
+    for seed in range(8):
+        result = LanczosQuadrature(A, generator=torch.Generator().manual_seed(seed))
+        spectrum = result.refine(0.04)
+        assert spectrum.wasserstein_bound() <= 0.04 * scale
+        assert spectrum.num_products == result.num_products < 1500
+        misses += spectrum.wasserstein(exact) > 0.04 * scale
+    assert misses == 0
+
+
+def test_a_refined_spectrum_is_that_of_its_numbers():
+    A = rotated(network_like())
+    spectrum = (result := LanczosQuadrature(A)).refine(0.02)
+    same = spectral_density(A, num_probes=result.num_probes, num_steps=result.num_steps)
+    assert spectrum.num_probes == result.num_probes > 1 and spectrum.wasserstein(same) < 1e-6
+
+
+def test_it_goes_on_from_what_there_is():
+    A, calls = counted(rotated(KINDS["uniform"]))
+    result = quadrature(A, (2, 64))
+    coarse = result.refine(0.1)
+    assert sum(calls) == 128 == coarse.num_products
+    assert result.refine(0.03).num_products == sum(calls) > 128
+
+
+def test_columns_are_multiplied_where_that_is_cheaper():
+    A, calls = counted(with_eigenvalues(linspace(0, 1, 300)))
+    spectrum = LanczosQuadrature(A).refine(1e-4)
+    assert spectrum.is_exact and spectrum.num_products == sum(calls) < 2 * 300
+    assert spectrum.wasserstein(Spectrum.of_eigenvalues(linspace(0, 1, 300))) < 1e-12
+
+
+def test_a_limit_that_does_not_suffice_is_told_with_ways_out_that_work():
+    A = rotated(KINDS["uniform"])
+    with pytest.warns(ConvergenceWarning, match="not of 0.02, after") as caught:
+        spectrum = LanczosQuadrature(A).refine(0.02, max_products=200)
+    assert spectrum.num_products <= 200 and spectrum.wasserstein_bound() > 0.02
+    products, tolerance = re.search(r"max_products=(\d+), or tolerance=([\d.e-]+)\.", str(caught[0].message)).groups()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        assert LanczosQuadrature(A).refine(0.02, max_products=int(products)).wasserstein_bound() <= 0.02
+        assert LanczosQuadrature(A).refine(float(tolerance), max_products=200).num_products <= 200
+
+
+def test_a_limit_below_the_first_look_is_refused():
+    A = rotated(KINDS["uniform"])
+    with pytest.raises(ArgumentError, match="Allow max_products=32"):
+        LanczosQuadrature(A).refine(0.5, max_products=31)
+    assert LanczosQuadrature(A).refine(0.5, max_products=32).num_products == 32
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, float("nan")])
+def test_a_tolerance_is_positive(tolerance):
+    with pytest.raises(ArgumentError):
+        LanczosQuadrature(rotated(KINDS["uniform"])).refine(tolerance)
+
+
+def test_little_room_gives_steps_first_and_then_probes():
+    A = with_room(diagonal(LARGE), 9)
+    result = LanczosQuadrature(A)
+    spectrum = result.refine(0.03)
+    assert spectrum.wasserstein_bound() <= 0.03 * 10
+    assert_close(spectrum.wasserstein(Spectrum.of_eigenvalues(LARGE)), 0.0, atol=0.3, rtol=0)
+
+
+def test_a_density_to_a_tolerance_says_what_it_took():
+    A, calls = counted(rotated(KINDS["network"]))
+    spectrum = spectral_density(A, tolerance=0.05, outliers=2)
+    assert spectrum.num_products == sum(calls) and spectrum.wasserstein_bound() <= 0.05 * 10
+    calls.clear()
+    assert spectral_density(A, num_probes=2, num_steps=9, outliers=2).num_products == sum(calls)
+
+
+@pytest.mark.parametrize(
+    "wish", [{"tolerance": 0.1, "num_steps": 9}, {"tolerance": 0.1, "num_probes": 9}, {"max_products": 99}]
+)
+def test_a_tolerance_and_numbers_exclude_each_other(wish):
+    A = rotated(KINDS["network"])
+    with pytest.raises(ArgumentError, match="Pass tolerance, with or without max_products, or num_steps"):
+        spectral_density(A, **wish)
+    assert spectral_density(A, tolerance=0.5, max_products=50).num_products <= 50
+    assert spectral_density(A, num_steps=3, num_probes=2).num_products == 6
+
+
+def test_a_spectrum_keeps_what_it_took(tmp_path):
+    spectrum = spectral_density(rotated(KINDS["network"]), num_steps=3, num_probes=2)
+    assert Spectrum.load(spectrum.save(tmp_path / "spectrum.npz")).num_products == 6

@@ -249,7 +249,7 @@ class Recursion:
 
     def is_on(self, device: torch.device) -> bool:
         """Whether its vectors are there."""
-        return self.current.device == device
+        return self.current.device.type == device.type  # "cuda" and "cuda:0" are one place
 
     def to(self, device: torch.device) -> None:
         """Move its vectors; the coefficients and what it is orthogonal to stay where they are used."""

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+from dataclasses import replace
+
 import torch
 
-from ..errors import ArgumentError, check_whole
+from ..errors import ArgumentError, ConvergenceWarning, check_positive, check_whole
 from ..operators import Operator, orthonormal_columns
 from ..risk.memory import memory_budget
-from ..spectrum import Eigenpairs
+from ..spectrum import Eigenpairs, Spectrum
+from .assembly import spectrum_from
 from .eigen import eigenpairs
 from .lanczos_recursion import VECTORS, Recursion, Tridiagonal, joined
 from .probes import gaussian, source
 from .vectors import room
 
 KEPT = 2  # vectors of each probe between two steps
+FIRST = (2, 16)  # probes and steps before there is a bound to look at
+DENSE = 4096  # rows of which all eigenvalues are computed, in seconds
+COPIES = 6  # of a dense matrix, in its own precision, while its eigenvalues are computed
+MOST = 4096  # products that a tolerance may take unless a limit is given: four times a density's
 SMALL = 512  # eigenvalues of which a basis is kept where there is room: any number of steps is then right
 
 
@@ -82,6 +91,38 @@ class LanczosQuadrature:
         while self.size and self.num_probes < num_probes:
             self._start(num_probes - self.num_probes)
 
+    def refine(self, tolerance: float, *, rate: float = 0.95, max_products: int | None = None) -> Spectrum:
+        """Add steps and probes until the spectrum's `wasserstein_bound` is at most `tolerance` · max|λ|; the spectrum.
+
+        Whichever lowers the bound more for a product: steps lower what the quadratures leave open, probes the Monte
+        Carlo error. Where new probes would push out the vectors of others, steps come first. At most `max_products` are
+        made in all, 4,096 unless given: if they do not suffice, what was reached is returned, and a ConvergenceWarning
+        says what would. A matrix that has no more columns than products would be made, and 4,096 at most, is multiplied
+        out instead, if there is room, and its spectrum is exact.
+        """
+        limit = self._limit(tolerance, max_products)
+        probes, steps = max(self.num_probes, FIRST[0]), max(self.num_steps, min(FIRST[1], self.size))
+        while not self._is_dear(probes, steps, limit):
+            self.extend(**self._within(probes, steps, limit))
+            spectrum = self.spectrum()
+            parts, goal = spectrum.wasserstein_parts(rate=rate), tolerance * max(map(abs, spectrum.range))
+            if sum(parts) <= goal:
+                return spectrum
+            probes, steps = self._next(*parts, goal)
+            same = {"num_probes": self.num_probes, "num_steps": self.num_steps}
+            if self._within(probes, steps, limit) == same and not self._is_dear(probes, steps, limit):
+                self._warn(*parts, goal, tolerance)
+                return spectrum
+        return self._exact()
+
+    def spectrum(self) -> Spectrum:
+        """The measure that the probes have seen so far."""
+        values = torch.zeros(0, dtype=torch.float64) if self.pairs is None else self.pairs.values.double().cpu()
+        if not self.size:
+            return replace(Spectrum.of_eigenvalues(values), num_products=self.num_products)
+        self._check_growth(self.num_probes, self.num_steps)
+        return replace(spectrum_from(self.tridiagonal(), values, self.A), num_products=self.num_products)
+
     def tridiagonal(self) -> Tridiagonal:
         """The decompositions of all probes."""
         return joined([run if isinstance(run, Tridiagonal) else run.result() for run in self.runs])
@@ -107,10 +148,64 @@ class LanczosQuadrature:
 
     def _put_away(self, run: Recursion) -> Recursion | Tridiagonal:
         main = torch.device("cpu")
-        if self.A.device == main or run.num_bytes > memory_budget(None, main):
+        if self.A.device.type == "cpu" or run.num_bytes > memory_budget(None, main):
             return run.result().without_basis()
         run.to(main)
         return run
+
+    def _next(self, quadrature: float, random: float, goal: float) -> tuple[int, int]:
+        """The probes and steps to go on to, at most twice as many of either; no more where none would help."""
+        probes, steps = self.num_probes, self.num_steps
+        can_step = steps < self.size and all(isinstance(run, Recursion) for run in self.runs)
+        is_full = 2 * VECTORS * probes > self._spare
+        if can_step and quadrature > goal / 3 and (is_full or quadrature > random / 2):  # a/m + b/√p is least at a half
+            return probes, min(2 * steps, math.ceil(3 * steps * quadrature / goal), self.size)
+        if quadrature >= goal and not can_step:
+            return probes, steps
+        needed = math.ceil(probes * (random / max(goal - quadrature, goal / 3)) ** 2)
+        return min(2 * probes, max(probes + 1, needed)), steps
+
+    def _within(self, probes: int, steps: int, limit: int) -> dict[str, int]:
+        """Fewer of those that would be new, where the limit does not allow them all."""
+        spare = limit - self._own
+        if steps > self.num_steps and self.num_probes:
+            return {"num_probes": probes, "num_steps": max(self.num_steps, min(steps, spare // probes))}
+        return {"num_probes": max(self.num_probes, min(probes, spare // steps)), "num_steps": steps}
+
+    def _is_dear(self, probes: int, steps: int, limit: int) -> bool:
+        """Whether a product with every column costs no more, is allowed, and the matrix can be held."""
+        most = min(self._own + probes * steps, limit - self.num_products, self._spare / COPIES, DENSE)
+        return self.A.size <= most
+
+    def _exact(self) -> Spectrum:
+        """The eigenvalues of the whole matrix, from a product with each of its columns."""
+        matrix, made = self.A.dense(), self.num_products
+        return replace(Spectrum.of_matrix((matrix + matrix.T) / 2), num_products=made + self.A.size)
+
+    def _limit(self, tolerance: float, max_products: int | None) -> int:
+        check_positive("It is a distance over max|λ|.", tolerance=tolerance)
+        check_whole(max_products=max_products)
+        least = self._own + max(self.num_probes, FIRST[0]) * max(self.num_steps, min(FIRST[1], self.size))
+        limit = max(MOST, least) if max_products is None else max_products
+        if limit < least:
+            raise ArgumentError(
+                f"max_products={limit} were given for {self!r}.",
+                f"It begins with {FIRST[0]} probes of {FIRST[1]} steps, after the outliers.",
+                f"Allow max_products={least}, or leave it out.",
+            )
+        return limit
+
+    def _warn(self, quadrature: float, random: float, goal: float, tolerance: float) -> None:
+        reached = tolerance * (quadrature + random) / goal
+        steps = self.num_steps * max(1.0, 3 * quadrature / goal)
+        products = self._own + 2 * steps * self.num_probes * max(1.0, 1.5 * random / goal) ** 2
+        warnings.warn(
+            f"The spectrum is known to a Wasserstein distance of {reached:.2g} max|λ|, not of {tolerance:g}, after "
+            f"{self.num_products} products: {self.num_probes} probes × {self.num_steps} steps.\n"
+            f"  - Pass max_products={math.ceil(products)}, or tolerance={1.05 * reached:.2g}.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
     def _check_growth(self, num_probes: int, num_steps: int) -> None:
         check_whole(num_probes=num_probes, num_steps=num_steps)

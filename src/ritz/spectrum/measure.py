@@ -29,6 +29,7 @@ class Measure:
     num_atoms: int = 0
     reach: Float[Tensor, "2 p k"] | None = None  # where mass lies at least and at most; None: between the neighbours
     precision: float = EPS  # of the products, relative to the largest eigenvalue
+    num_products: int = 0  # that it took; 0 where that is not known
 
     def __post_init__(self) -> None:
         if self.reach is None:

@@ -20,6 +20,8 @@ from .intervals import Sample, gaussian_extremes
 from .kinds import check_kind
 from .measure import CHUNK, Measure
 
+FACTS = ("size", "resolution", "num_atoms", "precision", "num_products")  # of a spectrum, beside its arrays
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Spectrum(Measure):
@@ -123,6 +125,10 @@ class Spectrum(Measure):
         Mass cannot leave its reach: ∫ max(U - F, F - L), with U and L the distribution functions of all of it at the
         lower and the upper ends. What the probes leave open is drawn from masses distributed like theirs.
         """
+        return sum(self.wasserstein_parts(rate=rate))
+
+    def wasserstein_parts(self, *, rate: float = 0.95) -> tuple[float, float]:
+        """The summands of that bound: what more steps lower, and what more probes lower."""
         _check_rate(rate)
         places = torch.stack([self.nodes, *self.ends])
         x, order = places.flatten().sort()
@@ -131,7 +137,7 @@ class Spectrum(Measure):
         quadrature = float((torch.maximum(*excess)[:-1] * x.diff()).sum())
         a = self.nodes.shape[1] if self.is_exact else self.num_atoms
         share, random = self._random(a)
-        return quadrature + (share * random.wasserstein(self.nodes[:, a:].flatten(), rate) if share > 0 else 0.0)
+        return quadrature, share * random.wasserstein(self.nodes[:, a:].flatten(), rate) if share > 0 else 0.0
 
     def standard_error(self, statistic: Callable[[Spectrum], Tensor | float]) -> Tensor:
         """Monte Carlo error of a statistic of the measure: std over the probes / √p."""
@@ -171,7 +177,7 @@ class Spectrum(Measure):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All of it, as arrays and plain facts; `Spectrum(**arrays, **facts)` is the same again."""
         arrays = {"nodes": self.nodes, "weights": self.weights} | ({} if self.is_exact else {"reach": self.ends})
-        return arrays, {name: getattr(self, name) for name in ("size", "resolution", "num_atoms", "precision")}
+        return arrays, {name: getattr(self, name) for name in FACTS}
 
     def save(self, path: str | Path) -> Path:
         """Write to an npz file; `Spectrum.load` reads it back to the same bits."""
@@ -183,7 +189,7 @@ class Spectrum(Measure):
         """Read what `save` wrote."""
         arrays, header = record.read_arrays(path)
         check_kind(path, header, "Spectrum")
-        names = ("size", "resolution", "num_atoms", "precision")  # the last two are not in older files
+        names = FACTS  # older files have the first two alone
         facts = {"num_atoms": _num_alike(arrays["nodes"])} | {name: header[name] for name in names if name in header}
         tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return cls(**tensors, **facts)
