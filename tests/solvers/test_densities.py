@@ -13,7 +13,7 @@ from ritz.operators import Operator
 from ritz.solvers import eigenpairs, lanczos, spectral_density, spectral_range
 from ritz.spectrum import Spectrum
 
-from .spectra import counted, linspace, random, with_eigenvalues
+from .spectra import counted, linspace, random, rotated, with_eigenvalues
 
 
 def test_spectral_density_converges_to_the_exact_spectrum(generator):
@@ -198,3 +198,22 @@ def test_outliers_of_another_space_are_refused_in_three_parts(generator):
 def test_counts_that_are_no_integers_and_seeds_that_are_no_generators_are_refused(wrong):
     with pytest.raises(ArgumentError, match=next(iter(wrong))):
         spectral_density(Operator.from_matrix(torch.eye(10)), **wrong)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bulk_that_stands_apart_is_not_one_eigenvalue(seed):
+    values = torch.cat([torch.linspace(0, 0.1, 1488), torch.linspace(0.6, 1, 12)]).double()
+    A, exact = rotated(values, dtype=torch.float32), Spectrum.of_eigenvalues(values)
+    spectrum = spectral_density(A, num_steps=64, num_probes=2, generator=torch.Generator().manual_seed(seed))
+    assert spectrum.wasserstein(exact) < 0.004
+    assert bool(((spectrum.weights > 1e-4).sum(1) > 30).all())
+
+
+@pytest.mark.parametrize("num_steps", [2, 3, 16])
+def test_the_distance_of_narrow_bulks_is_within_its_bound(num_steps):
+    values = torch.cat([torch.linspace(-1.02, -0.98, 1000), torch.linspace(0.98, 1.02, 1000)]).double()
+    A, exact = rotated(values, dtype=torch.float32), Spectrum.of_eigenvalues(values)
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        spectrum = spectral_density(A, num_steps=num_steps, num_probes=32, generator=generator)
+        assert spectrum.wasserstein(exact) <= spectrum.wasserstein_bound()

@@ -48,9 +48,13 @@ class Row:
         starts = np.flatnonzero(np.concatenate([[True], apart]))
         largest = np.maximum.reduceat(residuals * heavy, starts)
         gaps = _gaps(nodes, heavy, starts, GAP * rounding)
-        converged = GAP * np.maximum(largest, rounding) <= gaps
+        ends = np.append(starts[1:], len(nodes)) - 1
+        narrow = nodes[ends] - nodes[starts] <= 2 * (largest + rounding)  # each within its residual of one eigenvalue
+        converged = narrow & (GAP * np.maximum(largest, rounding) <= gaps)
         counts = np.diff(starts, append=len(nodes))
-        radii = np.where(converged.repeat(counts), (largest**2 / gaps).repeat(counts) + rounding / 8, radii)
+        few = np.add.reduceat(weights, starts) <= 2 * MOST / size  # more may be a narrow bulk, anywhere within r
+        close = np.where(few, largest**2 / gaps, largest)
+        radii = np.where(converged.repeat(counts), close.repeat(counts) + rounding / 8, radii)
         starts = np.flatnonzero(np.concatenate([[True], apart]) | ~converged.repeat(counts))
         ends = np.append(starts[1:], len(nodes))
         heaviest = [first + int(weights[first:end].argmax()) for first, end in zip(starts, ends, strict=True)]
