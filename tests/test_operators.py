@@ -437,3 +437,9 @@ def test_the_check_accepts_zero_and_both_precisions(symmetric):
     for dtype in (torch.float32, torch.float64):
         M = symmetric(dtype=dtype)
         check_operator(Operator.from_matrix(M), M)
+
+
+def test_the_cpu_may_be_given_with_a_number():
+    A = Operator(lambda V: 2 * V, 3, torch.float32, torch.device("cpu:0"))
+    assert A.device == torch.device("cpu")
+    torch.testing.assert_close(A @ torch.ones(3), torch.full((3,), 2.0))

@@ -33,6 +33,13 @@ def test_products_agree(name, operator, place):
     assert_same(products(there, V[:, 0]), products(here, V[:, 0]))
 
 
+def test_a_device_without_a_number_is_the_current_one():
+    matrix = torch.diag(torch.arange(1.0, 4.0)).to(DEVICE)
+    A = ritz.Operator(lambda V: matrix @ V, 3, torch.float32, torch.device(DEVICE.type))
+    assert_same(products(A, torch.eye(3)), matrix.cpu())
+    assert float(ritz.eigenpairs(A, 1).values) == pytest.approx(3)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_losses_and_gradients_agree(name, place):
     here, there = risks(name, place)

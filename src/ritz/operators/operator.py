@@ -48,6 +48,7 @@ class Operator:
     rough: Operator | None = None  # nearly the same matrix, with cheaper products, where there is one
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "device", _numbered(torch.device(self.device)))
         if self.rough is not None:
             self._check_same_space(self.rough)
         if self.dtype not in (torch.float32, torch.float64):
@@ -298,3 +299,8 @@ def _check_square(shape: tuple[int, ...]) -> None:
             "An operator is symmetric, so its matrix is square.",
             "For a rectangular J, study J.T @ J or J @ J.T.",
         )
+
+
+def _numbered(device: torch.device) -> torch.device:
+    """The device as tensors on it name it: "cuda" is the current one, such as "cuda:0"; the CPU has no number."""
+    return torch.device("cpu") if device.type == "cpu" else torch.empty(0, device=device).device
