@@ -17,7 +17,7 @@ from ..operators import Operator
 from ..spectrum import Eigenpairs
 from .basis import Basis
 from .ritz_pairs import as_eigenpairs, ranking, selection
-from .thick_restart import Goal
+from .thick_restart import SPARE, Goal
 from .vectors import components, norms, orthonormalize, product, rounding, subtract
 
 CLOSE = 1e-2  # of the largest |λ|: nearer to θ than that, an eigenvalue is taken for as far
@@ -43,13 +43,18 @@ class Surroundings:
             subtract(r, -C * gain, piece)
 
 
+def near_capacity(k: int, basis_size: int, room: float) -> int:
+    """The vectors kept near k pairs, each with its product: for two corrections of all, where there is room."""
+    return int(max(k + 1, min(basis_size, 3 * k + SPARE, (room - 3) / 2)))
+
+
 class NearSpace:
     """Orthonormal rows Q with their products, of which the first k are nearly the requested eigenvectors."""
 
     def __init__(self, A: Operator, X: Float[Tensor, "k n"], goal: Goal, around: Surroundings) -> None:
         orthonormalize(X)
         self.goal, self.around = goal, around
-        self.capacity = int(max(len(X) + 1, min(goal.capacity, (goal.room - 3) / 2)))
+        self.capacity = near_capacity(len(X), goal.capacity, goal.room)
         self.Q, self.AQ = Basis.holding(A, X, self.capacity), Basis.holding(A, torch.empty_like(X), self.capacity)
         for rows, into in zip(X.split(goal.columns), self.AQ.first().split(goal.columns), strict=True):
             into.copy_(product(A, rows))

@@ -82,8 +82,7 @@ def eigenpairs(
     check_whole(block_size=block_size, max_products=max_products, basis_size=basis_size, fresh_products=fresh_products)
     _check_count(A, k)
     check_tolerance(tolerance)
-    spare = room(A)
-    capacity = min(A.size, basis_size or min(usual_basis(k), _held(A, k, block_size, spare)))
+    capacity = basis_for(A, k, block_size, basis_size)
     limit = max_products or 10 * max(capacity, usual_basis(k))
     fresh = k if fresh_products is None else max(1, min(fresh_products, k))
     _check_search(A, k, which, block_size, capacity, limit)
@@ -92,8 +91,8 @@ def eigenpairs(
     if A.size <= min(capacity if basis_size else max(capacity, SMALL), limit):
         pairs = _exact(A, k, which, tolerance)
     else:
-        columns = int(min(k, max(1, (spare - capacity) / 2)))  # of the certificate: their products, and a copy
-        goal = Goal(k, which, tolerance, block_size, capacity, limit, fresh, columns, spare, copies)
+        columns = columns_for(A, k, capacity)
+        goal = Goal(k, which, tolerance, block_size, capacity, limit, fresh, columns, room(A), copies)
         if rough is None:
             pairs = restarted_lanczos(A, goal, rows, random)
         else:
@@ -105,6 +104,16 @@ def eigenpairs(
 def least_basis(k: int, block_size: int = 1) -> int:
     """The vectors without which a search for k pairs is refused: with fewer it restarts without getting anywhere."""
     return k + 2 * block_size + 1
+
+
+def basis_for(A: Operator, k: int, block_size: int, basis_size: int | None) -> int:
+    """The vectors that a search keeps: as many as it would like to have, or as there is room for, unless given."""
+    return min(A.size, basis_size or min(usual_basis(k), _held(A, k, block_size, room(A))))
+
+
+def columns_for(A: Operator, k: int, basis_size: int) -> int:
+    """How many pairs are certified at a time: beside the basis there are their products, and a copy."""
+    return int(min(k, max(1, (room(A) - basis_size) / 2)))
 
 
 def _held(A: Operator, k: int, block_size: int, vectors: float) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...operators import Operator
 from ...risk import Risk
-from ...solvers.eigen import usual_basis
+from ...solvers import eigenpairs, memory_needed, spectral_density
 from .measurement import layers_of
 from .settings import Settings
 
@@ -61,9 +61,9 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
 
 def _footprint(A: Operator, risk: Risk, settings: Settings) -> tuple[float, str]:
     """Bytes: the kept linearisations, and the vectors of the larger of the two solvers."""
-    k = settings.num_eigenpairs or 0
-    vectors = usual_basis(k) + k, 4 * settings.num_probes
-    solver = risk.size * risk.theta.element_size() * max(vectors)
+    probes = {"num_probes": settings.num_probes, "num_steps": settings.num_steps}
+    search = memory_needed(eigenpairs, A, settings.num_eigenpairs) if settings.num_eigenpairs else 0.0
+    solver = max(search, memory_needed(spectral_density, A, **probes))
     if A.info is None:
         return solver, "unknown"
     return solver + A.info.kept_bytes, A.info.path

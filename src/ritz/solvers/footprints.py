@@ -1,0 +1,111 @@
+"""What a solver will take, before it starts: bytes of vectors, those that enter and leave a product among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..errors import ArgumentError
+from ..operators import Operator
+from ..spectrum import Eigenpairs
+from . import eigen, ranks, traces
+from .corrections import near_capacity
+from .densities import spectral_density
+from .determinants import log_determinant
+from .lanczos_recursion import VECTORS, lanczos
+from .masses import negative_mass
+from .probes import BLOCK
+from .vectors import room
+
+EXACT = 10  # copies of a small matrix, some in float64
+
+
+def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **options: Any) -> float:
+    """Bytes that solver(A, ...) will hold at most, beside what a product with A takes inside.
+
+    Solvers keep to what `A.room` allows, and so does this; where none is known, it is what they would like to have.
+
+    >>> A = ritz.Operator.from_matrix(torch.eye(1000))
+    >>> ritz.solvers.memory_needed(ritz.eigenpairs, A, 10) / 4000  # vectors of 1000 numbers
+    128.25
+    >>> ritz.solvers.memory_needed(ritz.spectral_density, A, num_probes=3) / 4000
+    12.0
+
+    Args:
+        solver: `eigenpairs`, `spectral_density`, `trace`, `effective_rank`, `log_determinant`, `negative_mass`,
+            `hutchinson`, `subspace_iteration` or `lanczos`.
+        A: The operator.
+        arguments: What the solver takes after it.
+        options: What it takes by name.
+    """
+    if solver not in _VECTORS:
+        names = ", ".join(sorted(known.__name__ for known in _VECTORS))
+        raise ArgumentError(
+            f"The memory of {getattr(solver, '__name__', solver)!r} was asked for.",
+            "It is known of solvers alone.",
+            f"Pass one of {names}.",
+        )
+    return _VECTORS[solver](A, *arguments, **options) * A.size * torch.finfo(A.dtype).bits / 8
+
+
+def _of_eigenpairs(
+    A: Operator, k: int, *, block_size: int = 1, basis_size: int | None = None, precision: str = "own", **_: Any
+) -> float:
+    if A.size <= (basis_size or eigen.SMALL):
+        return EXACT * A.size
+    basis = eigen.basis_for(A, k, block_size, basis_size)
+    own = 2 * max(block_size, eigen.columns_for(A, k, basis))
+    near = 2 * near_capacity(k, basis, room(A)) if precision == "mixed" else 0.0
+    search = basis * 17 / 16 + 2 + near  # with the pieces in which vectors are mixed
+    return (search if basis_size else max(basis, min(search, max(room(A), near)))) + own
+
+
+def _of_iteration(A: Operator, k: int, num_iterations: int = 1, **_: Any) -> float:
+    return 6 * k
+
+
+def _of_probes(
+    A: Operator, *, num_probes: int = 8, num_steps: int = 128, outliers: int | Eigenpairs = 0, **_: Any
+) -> float:
+    """Four vectors for each probe, as many in step as fit, and a basis where every step is made."""
+    count = len(outliers) if isinstance(outliers, Eigenpairs) else outliers
+    small = A.size if A.size <= eigen.SMALL or num_steps >= A.size else 0
+    most = min(num_probes, max(1, int((room(A) - count) / VECTORS)) if room(A) < float("inf") else num_probes)
+    probes = most * VECTORS + (most * small if most * (small + VECTORS) <= room(A) else 0) + count
+    search = _of_eigenpairs(A, count) if count and not isinstance(outliers, Eigenpairs) else 0.0
+    return max(probes, search)
+
+
+def _of_trace(A: Operator, *, num_products: int | None = None, **_: Any) -> float:
+    budget = num_products or traces.DEFAULT_PRODUCTS
+    sketch = traces.KEPT * (budget // 2)
+    return sketch if budget >= 2 and sketch <= room(A) else _of_signs(A, num_products=budget)
+
+
+def _of_rank(A: Operator, *, num_products: int = 100, **_: Any) -> float:
+    sketch = ranks.KEPT * (num_products // 2)
+    return sketch if num_products >= 4 and sketch <= room(A) else _of_signs(A, num_products=num_products)
+
+
+def _of_signs(A: Operator, *, num_products: int = 100, **_: Any) -> float:
+    return 4 * min(num_products, BLOCK, max(1, room(A) / 4))
+
+
+def _of_lanczos(A: Operator, starts: Any, num_steps: int, *, keep_basis: bool = False, **_: Any) -> float:
+    probes = 1 if starts.ndim == 1 else starts.shape[1]
+    return probes * (VECTORS + (num_steps if keep_basis else 0))
+
+
+_VECTORS: dict[Callable[..., Any], Callable[..., float]] = {
+    eigen.eigenpairs: _of_eigenpairs,
+    eigen.subspace_iteration: _of_iteration,
+    spectral_density: _of_probes,
+    negative_mass: _of_probes,
+    log_determinant: _of_probes,
+    traces.trace: _of_trace,
+    traces.hutchinson: _of_signs,
+    ranks.effective_rank: _of_rank,
+    lanczos: _of_lanczos,
+}

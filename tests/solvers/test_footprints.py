@@ -1,0 +1,70 @@
+"""What solvers say they will take is what they take."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import ritz
+from ritz.errors import ArgumentError
+from ritz.solvers import (
+    effective_rank,
+    eigenpairs,
+    hutchinson,
+    lanczos,
+    log_determinant,
+    memory_needed,
+    negative_mass,
+    spectral_density,
+    subspace_iteration,
+    trace,
+)
+
+from .memory import diagonal, peak_vectors, with_room
+from .spectra import linspace
+
+N = 50_000
+LARGE = torch.cat([linspace(3, 10, 20), -linspace(2, 5, 20), linspace(-1, 1, N - 40)])
+WORK = [
+    (eigenpairs, (3,), {"tolerance": 1e-2}),
+    (eigenpairs, (20,), {"tolerance": 1e-3, "which": "both", "basis_size": 45}),
+    (eigenpairs, (8,), {"tolerance": 1e-2, "block_size": 4}),
+    (subspace_iteration, (5, 2), {}),
+    (spectral_density, (), {"num_probes": 6, "num_steps": 5}),
+    (spectral_density, (), {"num_probes": 2, "num_steps": 5, "outliers": 3}),
+    (negative_mass, (), {"num_probes": 5, "num_steps": 5}),
+    (log_determinant, (), {"num_probes": 5, "num_steps": 5, "damping": 20.0}),
+    (trace, (), {"num_products": 12}),
+    (hutchinson, (), {"num_products": 20}),
+    (effective_rank, (), {"num_products": 12}),
+    (lanczos, (torch.ones(N, 2), 5), {"keep_basis": True}),
+]
+
+
+@pytest.mark.parametrize("solver, arguments, options", WORK)
+@pytest.mark.parametrize("vectors", [None, 40.0])
+def test_no_solver_takes_more_than_it_says(solver, arguments, options, vectors):
+    A = diagonal(LARGE) if vectors is None else with_room(diagonal(LARGE), vectors)
+    stated = memory_needed(solver, A, *arguments, **options) / (4 * N)
+    assert peak_vectors(lambda: solver(A, *arguments, **options), N) <= stated + 0.5
+    if vectors is not None and "basis_size" not in options:
+        assert stated <= vectors + 2 * max(options.get("block_size", 1), 1) + 1
+
+
+@pytest.mark.parametrize("k, vectors", [(1, 12.0), (3, 12.0), (10, 32.0)])
+def test_eigenpairs_live_with_two_vectors_a_pair_and_twelve(k, vectors):
+    A = with_room(diagonal(LARGE), 2 * k + 6)
+    stated = memory_needed(eigenpairs, A, k) / (4 * N)
+    assert peak_vectors(lambda: eigenpairs(A, k, tolerance=1e-2), N) <= stated + 0.5 <= 2 * k + 12
+
+
+def test_a_mixed_search_takes_no_more_than_it_says():
+    plain = diagonal(LARGE)
+    A = replace(plain, rough=replace(plain, matmat=lambda V: plain.matmat(V) * 1.001))
+    stated = memory_needed(eigenpairs, A, 5, precision="mixed") / (4 * N)
+    assert peak_vectors(lambda: eigenpairs(A, 5, tolerance=1e-3, precision="mixed"), N) <= stated + 1
+
+
+def test_only_solvers_have_a_footprint():
+    with pytest.raises(ArgumentError, match="spectral_density"):
+        memory_needed(ritz.hessian, diagonal(LARGE))
