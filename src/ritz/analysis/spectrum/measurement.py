@@ -90,7 +90,7 @@ def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str, 
         "gradient_norm": float(risk.gradient().norm()),
         "num_products": products[0],
         "products": _products(A),
-        **{name: fact for name, fact in facts.items() if name != "size"},
+        **{name: fact for name, fact in facts.items() if name not in ("size", "num_products")},  # of the density alone
         "range": list(spectrum.range),
         "resolved_zero": resolved_zero(spectrum),
         **_statistics(spectrum, A.dtype),
