@@ -16,6 +16,8 @@ WORK = {
     "negative mass": lambda A: solvers.negative_mass(A, num_steps=20, num_probes=3, generator=seeded()),
     "log-determinant": lambda A: solvers.log_determinant(A, damping=10.0, num_steps=20, num_probes=3),
     "condition number": lambda A: solvers.condition_number(A, damping=10.0, generator=seeded()),
+    "Frobenius norm": lambda A: solvers.norm(A, num_products=20, generator=seeded()),
+    "nuclear norm": lambda A: solvers.norm(A, "nuc", num_products=80, generator=seeded()),
     "range": lambda A: solvers.spectral_range(A, num_steps=5, generator=seeded()),
 }
 
@@ -30,6 +32,32 @@ def operators(request):
 def test_estimates_agree(operators, work):
     here, there = operators
     assert_same(WORK[work](there), WORK[work](here), rtol=1e-6)
+
+
+@pytest.mark.parametrize("damping", [10.0, 0.01])
+def test_solutions_agree(operators, damping):
+    """Conjugate gradients, and MINRES where the Hessian is indefinite."""
+    products = []
+    for A in operators[::-1]:
+        b = (A + damping) @ normal(A.size, 2).to(A.device)
+        solution = solvers.solve(A, b, damping=damping, tolerance=1e-7)
+        assert bool(solution.converged.all()) and solution.x.device.type == A.device.type
+        products.append((A + damping) @ solution.x)
+    assert_same(*products, rtol=1e-5)
+
+
+def test_diagonals_agree(operators):
+    there, here = (solvers.diagonal(A, num_products=20, generator=seeded()) for A in operators[::-1])
+    assert there.values.device.type == DEVICE.type
+    assert_same(there.values, here.values, rtol=1e-6)
+    assert_same(there.standard_errors, here.standard_errors, rtol=1e-5)
+
+
+def test_functions_agree(operators):
+    results = []
+    for A in operators[::-1]:
+        results.append(solvers.function(A, lambda t: torch.exp(-t), normal(A.size, 2).to(A.device), tolerance=1e-8).x)
+    assert_same(*results, rtol=1e-6)
 
 
 @pytest.mark.parametrize("which", ["largest", "smallest", "magnitude"])

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .record import Claim, Record
     from .risk import BinaryCrossEntropy, CrossEntropy, Loss, Risk, SquaredError
     from .solvers import (
+        diagonal,
         effective_rank,
         eigenpairs,
         lanczos,
@@ -61,7 +62,7 @@ __all__ = [
     "deflated", "low_rank", "preconditioned",
     # what is measured
     "eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant", "effective_rank", "negative_mass",
-    "solve",
+    "solve", "diagonal",
     # the Gauss-Newton matrix in ways of its own
     "gram_spectrum", "kfac", "ekfac", "cfac",
     # where lines come from
@@ -80,7 +81,7 @@ _HOMES = {
     ),
     "solvers": (
         *("eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant"),
-        *("effective_rank", "negative_mass", "solve"),
+        *("effective_rank", "negative_mass", "solve", "diagonal"),
     ),
     "factored": ("gram_spectrum", "kfac", "ekfac", "cfac"),
     "classes": ("class_decomposition", "attribution"),

@@ -79,7 +79,7 @@ OUTLIERS = torch.cat([linspace(3, 10, 10), 0.05 * linspace(0, 1, 290)])
 
 def kinds(n):
     """Eight kinds of spectra with n eigenvalues each, by name."""
-    k, generator = torch.arange(1, n + 1, dtype=torch.float64), torch.Generator().manual_seed(3)
+    k, generator = torch.arange(1, n + 1, dtype=torch.float64), torch.Generator().manual_seed(12345)
     return {
         "uniform": k / n,
         "normal": torch.randn(n, generator=generator, dtype=torch.float64),

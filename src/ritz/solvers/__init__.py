@@ -3,17 +3,20 @@
 from .conditioning import condition_number
 from .densities import spectral_density, spectral_range
 from .determinants import log_determinant
+from .diagonals import Diagonal, diagonal
 from .eigen import eigenpairs, subspace_iteration
 from .footprints import memory_needed
 from .lanczos_recursion import Tridiagonal, lanczos
 from .linear_systems import Solution, solve
 from .masses import negative_mass
+from .operator_functions import FunctionProduct, function
+from .operator_norms import norm
 from .quadratures import LanczosQuadrature
 from .ranks import effective_rank
 from .traces import hutchinson, trace
 
 __all__ = [
-    "LanczosQuadrature", "Solution", "Tridiagonal", "condition_number", "effective_rank", "eigenpairs", "hutchinson",
-    "lanczos", "log_determinant", "memory_needed", "negative_mass", "solve", "spectral_density", "spectral_range",
-    "subspace_iteration", "trace",
+    "Diagonal", "FunctionProduct", "LanczosQuadrature", "Solution", "Tridiagonal", "condition_number", "diagonal",
+    "effective_rank", "eigenpairs", "function", "hutchinson", "lanczos", "log_determinant", "memory_needed",
+    "negative_mass", "norm", "solve", "spectral_density", "spectral_range", "subspace_iteration", "trace",
 ]  # fmt: skip

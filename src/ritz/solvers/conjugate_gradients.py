@@ -69,7 +69,7 @@ def conjugate_gradients(
         least = torch.minimum(least, lengths)
         if not bool((lengths <= DIVERGENCE * least).all()):
             return False
-        unsolved = lengths > torch.tensor(goals, device=X.device)
+        unsolved = lengths > torch.tensor(goals, dtype=torch.float64, device=X.device)
         if not bool(unsolved.all()):
             rows, goals = kept(rows, unsolved), kept(goals, unsolved)
             R, P, rho, least = (t[unsolved] for t in (R, P, rho, least))

@@ -68,7 +68,7 @@ def log_determinant(
     if p == 1:
         return Estimate(value, None, products)
     doubt = A.size * T.truncation_error(logs) if steps < A.size else 0.0
-    return Estimate(value, math.hypot(_monte_carlo_error(T, logs, A.size), doubt), products)
+    return Estimate(value, math.hypot(monte_carlo_error(T, logs, A.size), doubt), products)
 
 
 def _smallest_ritz_value(A: Operator, T: Tridiagonal, damping: float) -> tuple[float, bool]:
@@ -95,7 +95,7 @@ def _certified_low(
     return min(low, search.value), search.num_products
 
 
-def _monte_carlo_error(T: Tridiagonal, f: Callable[[Tensor], Tensor], size: int) -> float:
+def monte_carlo_error(T: Tridiagonal, f: Callable[[Tensor], Tensor], size: int) -> float:
     """Of the mean of n vᵀf(A)v over probes on the sphere, whose variance is that of f under the spectrum, 2n²/(n + 2).
 
     The probes see that variance far better than their own scatter does: few of them would have a poor error.

@@ -27,7 +27,7 @@ def minres(
     for _ in range(steps):
         factors, settled = state.step(system)
         add_rows(X, rows, factors, state.newer)
-        unsolved = (norms(state.R) > torch.tensor(goals, device=X.device)) & ~settled
+        unsolved = (norms(state.R) > torch.tensor(goals, dtype=torch.float64, device=X.device)) & ~settled
         rows, goals = kept(rows, unsolved), kept(goals, unsolved)
         if not rows:
             return

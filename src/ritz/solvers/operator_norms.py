@@ -1,0 +1,95 @@
+"""Norms of an operator: spectral, Frobenius and nuclear, each as an Estimate."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..errors import ArgumentError, check_finite, check_positive, check_whole
+from ..operators import Operator
+from ..spectrum import Estimate
+from .determinants import DENSE, monte_carlo_error
+from .eigen import SMALL, eigenpairs
+from .lanczos_recursion import random_recursions
+from .probes import gaussian, mean_of, quadratic_forms, source, unit_products
+from .ranks import KEPT
+from .sketches import Sketch
+from .vectors import norms, room
+
+PROBES = 8  # of a nuclear norm
+
+
+def norm(
+    A: Operator,
+    ord: str | int = "fro",
+    *,
+    num_products: int | None = None,
+    tolerance: float = 1e-4,
+    generator: torch.Generator | None = None,
+) -> Estimate:
+    """‖A‖, with its error: "fro", √(Σ λ²); 2, max|λ|; or "nuc", Σ |λ|. The names are those of torch.linalg.norm.
+
+    "fro" is exact where n products are allowed; else it is estimated on a sketch, as `effective_rank` does, with the
+    Monte Carlo error, two of which cover 95 %. 2 is |λ| of a certified eigenpair; its error is the residual, and not
+    less than `tolerance` relative, for others of its cluster may be that much larger. "nuc" is exact for n ≤ 500, or
+    n ≤ 2000 where n products are allowed; else a Lanczos quadrature with eight probes, whose error is that of
+    `log_determinant`: Monte Carlo, and a guess of what more steps would change. Each keeps to the operator's `room`:
+    eight vectors a probe of the sketch or none, the basis of `eigenpairs`, four vectors a probe of the quadrature.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([3.0, -4.0])))
+    >>> [round(ritz.solvers.norm(A, ord).value, 3) for ord in ("fro", 2, "nuc")]
+    [5.0, 4.0, 7.0]
+
+    Args:
+        num_products: What it may cost: 100 for "fro" unless given, 1024 for "nuc", the default of `eigenpairs` for 2.
+        tolerance: Of the spectral norm.
+    """
+    check_whole(num_products=num_products)
+    check_positive(num_products=num_products, tolerance=tolerance)
+    generator = source(generator)
+    if ord == "fro":
+        return _frobenius(A, num_products or 100, generator)
+    if ord == "nuc":
+        return _nuclear(A, num_products or 1024, generator)
+    if ord == 2:
+        pair = eigenpairs(A, 1, which="magnitude", tolerance=tolerance, generator=generator, max_products=num_products)
+        size, residual = abs(float(pair.values[0])), float(pair.residuals[0])
+        error = residual if pair.num_products == A.size else max(residual, tolerance * size)
+        return Estimate(size, error, pair.num_products)
+    raise ArgumentError(
+        f"ord={ord!r} was given.",
+        "Norms that products alone give are those of the eigenvalues.",
+        "Choose 'fro', 2 or 'nuc'.",
+    )
+
+
+def _frobenius(A: Operator, num_products: int, generator: torch.Generator) -> Estimate:
+    """The root of tr A²; d√s = ds/2√s."""
+    if num_products >= A.size:
+        total = sum(float(norms(columns).square().sum()) for _, columns in unit_products(A))
+        check_finite(total)
+        return Estimate(math.sqrt(total), 0.0, A.size)
+    if num_products >= 4 and KEPT * (num_products // 2) <= room(A):
+        probes = gaussian(A, num_products // 2, generator)
+        estimate = Sketch.empty(A, keep_products=True).with_probes(A, probes).trace_of_square()
+        square = estimate.estimate(2 * len(probes))
+    else:
+        (samples,) = quadratic_forms(A, num_products, generator, lambda Z, AZ: norms(AZ).square().cpu())
+        square = mean_of(samples, num_products)
+    root = math.sqrt(max(square.value, 0.0))
+    slope = 1 / (2 * root) if root else 0.0
+    return Estimate(root, slope * square.standard_error if square.has_error else None, square.num_products)
+
+
+def _nuclear(A: Operator, num_products: int, generator: torch.Generator) -> Estimate:
+    """n ∫ |λ| dρ."""
+    if A.size <= min(max(num_products, SMALL), DENSE) and 3 * A.size <= room(A):
+        matrix = A.dense().double()
+        check_finite(float(matrix.abs().max()))
+        return Estimate(float(torch.linalg.eigvalsh((matrix + matrix.T) / 2).abs().sum()), 0.0, A.size)
+    steps = max(1, min(num_products // PROBES, A.size))
+    T = random_recursions(A, PROBES, steps, generator)
+    doubt = A.size * T.truncation_error(torch.abs) if steps < A.size else 0.0
+    error = math.hypot(monte_carlo_error(T, torch.abs, A.size), doubt)
+    return Estimate(A.size * float(T.integral(torch.abs).mean()), error, T.diagonal.numel())

@@ -1,0 +1,71 @@
+"""Norms are those of the eigenvalues, within their errors."""
+
+import math
+
+import pytest
+import torch
+
+from ritz.errors import ArgumentError
+from ritz.solvers import norm
+
+from .memory import with_room
+from .spectra import KINDS, kinds, linspace, rotated, runs, with_eigenvalues
+
+TRUTH = {
+    "fro": lambda eigenvalues: float(eigenvalues.norm()),
+    2: lambda eigenvalues: float(eigenvalues.abs().max()),
+    "nuc": lambda eigenvalues: float(eigenvalues.abs().sum()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_norms_are_exact(kind):
+    eigenvalues = kinds(60)[kind]
+    A = with_eigenvalues(eigenvalues)
+    for ord, truth in TRUTH.items():
+        assert norm(A, ord).value == pytest.approx(truth(eigenvalues), rel=1e-7)
+        assert norm(A, ord).num_products == 60
+    assert norm(A).value == norm(A, "fro").value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("vectors", [math.inf, 8.0])
+@pytest.mark.usefixtures("unchecked")
+def test_frobenius_norms_lie_within_their_error(kind, vectors):
+    eigenvalues = kinds(200)[kind]
+    A = with_room(with_eigenvalues(eigenvalues), vectors)
+    values, errors = runs(lambda generator: norm(A, num_products=30, generator=generator), 50)
+    misses = (values - TRUTH["fro"](eigenvalues)).abs()
+    assert float((misses <= 2 * errors).double().mean()) >= 0.86  # 95 %, less three standard deviations
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_spectral_norm_is_that_of_a_certified_eigenvalue(kind):
+    eigenvalues = kinds(600)[kind]
+    result = norm(rotated(eigenvalues), 2)
+    assert abs(result.value - TRUTH[2](eigenvalues)) <= result.standard_error + 1e-12
+    assert result.standard_error <= 1e-4 * result.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("unchecked")
+def test_nuclear_norms_lie_within_their_error(kind):
+    eigenvalues = kinds(600)[kind]
+    A = rotated(eigenvalues)
+    values, errors = runs(lambda generator: norm(A, "nuc", num_products=160, generator=generator), 30)
+    misses = (values - TRUTH["nuc"](eigenvalues)).abs()
+    assert float((misses <= 2 * errors).double().mean()) >= 0.83
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_other_norms_are_refused():
+    for ord in (1, math.inf, "two"):
+        with pytest.raises(ArgumentError, match="ord"):
+            norm(with_eigenvalues(linspace(0, 1, 5)), ord)
+    with pytest.raises(ArgumentError, match="num_products"):
+        norm(with_eigenvalues(linspace(0, 1, 5)), num_products=0)
+
+
+def test_a_zero_operator_has_norm_zero():
+    A = rotated(torch.zeros(600, dtype=torch.float64))
+    assert all(norm(A, ord).value == 0.0 for ord in TRUTH)
