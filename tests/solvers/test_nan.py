@@ -37,7 +37,7 @@ VARIANTS = [
 
 def test_every_solver_is_tested():
     functions = {name for name in solvers.__all__ if inspect.isfunction(getattr(solvers, name))}
-    assert functions <= {*ARGUMENTS}
+    assert functions - {"memory_needed"} == {*ARGUMENTS}  # which multiplies nothing
 
 
 def operator(wrong, first, n):
