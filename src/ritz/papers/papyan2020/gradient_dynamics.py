@@ -20,7 +20,7 @@ from ..frame.statements import Statement, at_least, at_most, each, within
 from ..frame.statistics import spearman
 from . import gradients
 from .gradients import Exact, Network, Quadrature, eigenvalues, spectrum_of
-from .networks import Place
+from .networks import Place, on_shelf
 from .paper import BEYOND, PAPER
 from .setting import NUM_CLASSES, SIZES, Piece, Training, dynamics_piece
 
@@ -68,7 +68,7 @@ class Cell:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Every panel: exactly where a Gram matrix fits, by Lanczos and the means beyond."""
-    place = Place.of(context)
+    place, context = Place.of(context), on_shelf(context)
     pieces = [replace(config.piece, per_class=size, seed=seed) for seed in config.seeds for size in config.sizes]
     cells = [Cell(piece, epoch) for piece in pieces for epoch in piece.epochs]
     small, large = ([c for c in cells if (c.piece.per_class <= config.exact) == fits] for fits in (True, False))

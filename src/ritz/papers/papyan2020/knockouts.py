@@ -18,7 +18,7 @@ from ..frame.figure import Context, Figure
 from ..frame.statements import Statement, at_least, at_most, each, near, within
 from . import gradients
 from .gradients import Exact, Network, Quadrature, eigenvalues, spectrum_of
-from .networks import Place
+from .networks import Place, on_shelf
 from .paper import BEYOND, PAPER
 from .setting import NUM_CLASSES, Piece, Training, dynamics_piece
 
@@ -45,6 +45,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     """The exact spectra of every seed, Lanczos beside them, and what the largest eigenvectors are made of."""
     pieces = [config.piece.with_seed(seed) for seed in config.seeds]
     place, ends = Place.of(context), [Network(piece, piece.num_epochs) for piece in pieces]
+    context = on_shelf(context)
     exact = context.sweep(partial(gradients.exact, place=place), [Exact(end, digits=config.digits) for end in ends])
     steps = [Quadrature(end, config.num_steps, 0) for end in ends]
     lanczos = context.sweep(partial(gradients.quadrature, place=place), steps)

@@ -16,7 +16,7 @@ from . import gradients, layer_blocks, layers
 from .gradients import Exact, Network
 from .layer_blocks import Blocks
 from .layers import Layers
-from .networks import Place
+from .networks import Place, on_shelf
 from .setting import NUM_CLASSES, TITLES, Data, Piece, Training
 
 C = NUM_CLASSES
@@ -40,7 +40,7 @@ class Config:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Features, errors, weights and blocks of all networks; parts of G, and of H, of those from the first seed."""
-    place = Place.of(context)
+    place, context = Place.of(context), on_shelf(context)
     pieces = [replace(config.piece, data=name, seed=seed) for seed in config.seeds for name in config.sets]
     result: dict[str, Any] = {}
     jobs: dict[str, tuple[Callable[..., Any], list[Any]]] = {
