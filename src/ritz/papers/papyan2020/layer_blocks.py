@@ -54,7 +54,7 @@ def blocks(measurement: Blocks, *, place: Place) -> dict[str, Any]:
 def _spectrum(A: Operator, measurement: Blocks) -> dict[str, Any]:
     """The largest eigenvalues with certificates, and the quadrature of the rest in bins."""
     generator, count = torch.Generator().manual_seed(0), min(LINES, A.size // 2)
-    pairs = eigenpairs(A, count, tolerance=1e-4, block_size=min(C, count), generator=generator)
+    pairs = eigenpairs(A, count, tolerance=1e-3, block_size=min(C, count), generator=generator)
     spectrum = spectral_density(
         A,
         num_steps=measurement.num_steps,
