@@ -294,6 +294,6 @@ PRESETS = {
         13,
         128,
     ),
-    "smoke": Config(Piece("vgg11", "digits", 4, 0, (1,), BRIEF, 64), (4, 6), (0,), 4, 4, 30),
+    "smoke": Config(Piece("mlp", "digits", 4, 0, (1,), BRIEF, width=16, depth=3), (4, 6), (0,), 4, 4, 30),
 }
 FIGURES = {"papyan2020.fig6": Figure("papyan2020.fig6", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION)}

@@ -291,6 +291,6 @@ PRESETS = {
     "laptop": Config(
         Piece("vgg11", "cifar10", 13, training=Training(num_epochs=40, rates=(0.03,)), narrow=8), (0, 1), 512
     ),
-    "smoke": Config(Piece("vgg11", "digits", 4, pauses=(1,), training=BRIEF, narrow=64), (0,), 60),
+    "smoke": Config(Piece("mlp", "digits", 4, pauses=(1,), training=BRIEF, width=16, depth=3), (0,), 60),
 }
 FIGURES = {"papyan2020.fig5": Figure("papyan2020.fig5", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION)}
