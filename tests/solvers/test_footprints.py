@@ -32,6 +32,7 @@ WORK = [
     (subspace_iteration, (5, 2), {}),
     (spectral_density, (), {"num_probes": 6, "num_steps": 5}),
     (spectral_density, (), {"num_probes": 2, "num_steps": 5, "outliers": 3}),
+    (spectral_density, (), {"tolerance": 0.1, "max_products": 200}),
     (negative_mass, (), {"num_probes": 5, "num_steps": 5}),
     (log_determinant, (), {"num_probes": 5, "num_steps": 5, "damping": 20.0}),
     (trace, (), {"num_products": 12}),

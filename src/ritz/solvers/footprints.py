@@ -10,7 +10,7 @@ import torch
 from ..errors import ArgumentError
 from ..operators import Operator
 from ..spectrum import Eigenpairs
-from . import eigen, ranks, traces
+from . import eigen, quadratures, ranks, traces
 from .corrections import near_capacity
 from .densities import spectral_density
 from .determinants import log_determinant
@@ -66,6 +66,26 @@ def _of_iteration(A: Operator, k: int, num_iterations: int = 1, **_: Any) -> flo
     return 6 * k
 
 
+def _of_density(
+    A: Operator,
+    *,
+    num_probes: int | None = None,
+    num_steps: int | None = None,
+    tolerance: float | None = None,
+    max_products: int | None = None,
+    outliers: int | Eigenpairs = 0,
+    **_: Any,
+) -> float:
+    """With a tolerance, that of as many probes as it may take, or of the matrix itself where that may be cheaper."""
+    if tolerance is None:
+        return _of_probes(A, num_probes=num_probes or 8, num_steps=num_steps or 128, outliers=outliers)
+    limit = max_products or quadratures.MOST
+    least = quadratures.FIRST[1]
+    dense = quadratures.COPIES * A.size if A.size <= min(limit, quadratures.DENSE) else 0
+    probes = _of_probes(A, num_probes=max(1, limit // least), num_steps=least, outliers=outliers)
+    return max(probes, dense if dense <= room(A) else 0)
+
+
 def _of_probes(
     A: Operator, *, num_probes: int = 8, num_steps: int = 128, outliers: int | Eigenpairs = 0, **_: Any
 ) -> float:
@@ -101,7 +121,7 @@ def _of_lanczos(A: Operator, starts: Any, num_steps: int, *, keep_basis: bool = 
 _VECTORS: dict[Callable[..., Any], Callable[..., float]] = {
     eigen.eigenpairs: _of_eigenpairs,
     eigen.subspace_iteration: _of_iteration,
-    spectral_density: _of_probes,
+    spectral_density: _of_density,
     negative_mass: _of_probes,
     log_determinant: _of_probes,
     traces.trace: _of_trace,
