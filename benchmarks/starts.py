@@ -42,18 +42,18 @@ def mlp() -> Network:
 
 
 def cnn() -> Network:
-    """5,578 parameters on digits as images."""
+    """5,578 parameters on 512 digits as images."""
     data = digits(generator=_seeded(0)).train
     layers = [nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, padding=1)]
     head = [nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(256, 16), nn.ReLU(), nn.Linear(16, 10)]
-    return nn.Sequential(nn.Flatten(), *layers, *head), data.x, data.y
+    return nn.Sequential(nn.Flatten(), *layers, *head), data.x[:512], data.y[:512]
 
 
 def small_gpt() -> Network:
     """A GPT of two blocks and width 32, on a random Markov chain of 64 symbols."""
     generator = _seeded(0)
     chances = torch.rand(64, 64, generator=generator) ** 8
-    text = torch.randint(64, (512, 1), generator=generator)
+    text = torch.randint(64, (128, 1), generator=generator)
     for _ in range(16):
         text = torch.cat([text, torch.multinomial(chances[text[:, -1]], 1, generator=generator)], dim=1)
     config = GPTConfig(vocabulary=64, context=16, width=32, depth=2, num_heads=4)
@@ -61,11 +61,11 @@ def small_gpt() -> Network:
 
 
 def large() -> Network:
-    """9,849,410 parameters on 400 digits."""
+    """9,849,410 parameters on 200 digits."""
     data = digits(generator=_seeded(0)).train
     widths = (64, 2200, 2200, 2200)
     hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
-    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(2200, 10)), data.x[:400], data.y[:400]
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(2200, 10)), data.x[:200], data.y[:200]
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {"mlp": mlp, "cnn": cnn, "gpt": small_gpt}

@@ -25,7 +25,8 @@ def mixed_lanczos(
     A: Operator, rough: Operator, goal: Goal, start: Float[Tensor, "s n"] | None, generator: torch.Generator
 ) -> Eigenpairs:
     """Search with the rough operator as far as it leads; then correct, by products with A alone."""
-    error, centre = _trial(A, rough, generator)
+    v = gaussian(A, 1, generator)
+    error, centre = _trial(A, rough, v)
     if not error <= NEAR:
         pairs = restarted_lanczos(A, replace(goal, max_products=goal.max_products - 2), start, generator)
         return replace(pairs, num_products=pairs.num_products + 2, num_rough_products=1)
@@ -36,7 +37,8 @@ def mixed_lanczos(
         max_products=max(goal.block_size, goal.max_products - certificate - 2),
         fresh_products=0,
     )
-    search, num_own = Search.from_start(rough, coarse, start, generator), 1
+    search, num_own = Search.from_start(rough, coarse, start, generator, v), 1
+    del v
     with progress.bar("Eigenpairs") as bar:
         while True:
             search.explore(rough, coarse, bar)
@@ -63,9 +65,8 @@ def _corrected(A: Operator, search: Search, coarse: Goal, goal: Goal, centre: fl
     return NearSpace(A, X, goal, around).pairs(A, num_own + 1 + search.num_products)
 
 
-def _trial(A: Operator, rough: Operator, generator: torch.Generator) -> tuple[float, float]:
+def _trial(A: Operator, rough: Operator, v: Float[Tensor, "1 n"]) -> tuple[float, float]:
     """‖(A - rough) v‖ / ‖A v‖ and vᵀAv / vᵀv for a random v: how near the two are, and the mean eigenvalue, roughly."""
-    v = gaussian(A, 1, generator)
     Av = product(A, v)
     length = float(norms(Av))
     check_finite(length)

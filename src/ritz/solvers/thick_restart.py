@@ -108,10 +108,18 @@ class Search:
         return float(self.B.norm()) <= max(1e-3 * aim, min(10 * rounding(A), 0.3 * aim)) * self.scale
 
     @classmethod
-    def from_start(cls, A: Operator, goal: Goal, start: Tensor | None, generator: torch.Generator) -> Search:
-        """A search whose pending block is random, or the warm start with a share of it random."""
+    def from_start(
+        cls,
+        A: Operator,
+        goal: Goal,
+        start: Tensor | None,
+        generator: torch.Generator,
+        first: Float[Tensor, "1 n"] | None = None,
+    ) -> Search:
+        """A search whose pending block is random (the first row, if given), or a start with a random share."""
         b = goal.block_size
-        search, block = cls(Basis(A, goal.k, goal.capacity), generator, b), gaussian(A, b, generator)
+        block = first if first is not None and b == 1 else gaussian(A, b, generator)
+        search = cls(Basis(A, goal.k, goal.capacity), generator, b)
         block /= norms(block)[:, None].to(block)
         if start is not None:
             for i, row in enumerate(block[: len(start)]):
