@@ -79,6 +79,7 @@ def knockout_record(structured):
     share = 1.0 if structured else 0.0
     for name in ("G", "H"):
         arrays[f"0/origins/{name}/in_class"] = np.full(2 * C, share)
+    arrays["0/origins/layer_inside"] = np.full((3, C), share)
     arrays["0/origins/H/shares/functional"] = np.full(2 * C, 1 - share)
     for part in gradients.OTHERS:
         arrays[f"0/origins/H/shares/{part}"] = np.full(2 * C, share / 3)
@@ -106,6 +107,7 @@ def dynamics_record(structured):
                 arrays |= {f"{name}/{part}/nodes": values, f"{name}/{part}/counts": np.ones(len(values))}
             arrays[f"{name}/within_traces"] = np.full(C, spread * size)
             facts[f"{name}/facts"] = {"size": 10**5}
+            arrays[f"{name}/origins/G/in_class"] = np.full(2 * C, 0.95 if structured else 0.1)
     last = "0/136/30"
     G = arrays[f"{last}/G/nodes"]
     arrays |= {f"{last}/lanczos/G/nodes": G if structured else 50 * G, f"{last}/lanczos/G/counts": np.ones(len(G))}

@@ -160,9 +160,27 @@ def missed_decades(record: Record, seed: int) -> float:
     return float(((ratios < 0.5) | (ratios > 2)).mean()) if len(ratios) else float("nan")
 
 
-def in_means(name: str) -> Callable[[Record], dict[str, float]]:
-    """The mean ‖Pv‖² of the C largest eigenvectors of G or H, P the projection on the span of the class means."""
-    return _per_seed(lambda record, seed: float(record.arrays[f"{seed}/origins/{name}/in_class"][:C].mean()))
+def in_means(name: str) -> Callable[[Record], dict[str, float] | None]:
+    """The mean ‖Pv‖² of the C largest eigenvectors of G or H, P the projection on the span of the class means.
+
+    None where there was no room for the means.
+    """
+
+    def measured(record: Record) -> dict[str, float] | None:
+        keys = {f"seed {seed}": f"{seed}/origins/{name}/in_class" for seed in seeds(record)}
+        if not all(key in record.arrays for key in keys.values()):
+            return None
+        return {seed: float(record.arrays[key][:C].mean()) for seed, key in keys.items()}
+
+    return measured
+
+
+def least_layer(record: Record) -> dict[str, float] | None:
+    """The same layer by layer: ‖P_l v_l‖²/‖v_l‖², the mean of C eigenvectors, in the layer where it is least."""
+    keys = {f"seed {seed}": f"{seed}/origins/layer_inside" for seed in seeds(record)}
+    if not all(key in record.arrays for key in keys.values()):
+        return None
+    return {seed: float(record.arrays[key].mean(1).min()) for seed, key in keys.items()}
 
 
 def explained(record: Record, seed: int) -> float:
@@ -266,6 +284,11 @@ def statements(paper: str) -> tuple[Statement, ...]:
             "The C largest eigenvectors of G lie in the span of the class means (mean ‖Pv‖²).",
             BEYOND, section, measured=in_means("G"), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="The spread within classes turns them.",
+        ),
+        say(
+            "… in every layer by itself (the same of a layer's part of them, where it is least).",
+            BEYOND, section, measured=least_layer, rule=each(at_least(0.9, partly=0.5)), expected=1.0,
+            why="Where a layer has little part in them, its part is not made of class means.",
         ),
         say(
             "So do those of H.",

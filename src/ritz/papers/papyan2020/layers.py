@@ -128,7 +128,7 @@ class Rows:
 
     @property
     def block(self) -> Operator:
-        """G^l = Σ w (δδᵀ) ⊗ (φφᵀ) as an operator: 20 times cheaper than a product through the network. Eq. (7.4)."""
+        """G^l = Σ w (δδᵀ) ⊗ (φφᵀ) as an operator, without another pass through the network. Eq. (7.4)."""
         phi, delta, w = self.features, self.errors, self.weights.T
         (_, o), d = delta.shape[1:], phi.shape[1]
 

@@ -81,7 +81,7 @@ def point(at: Point, *, device: torch.device) -> dict[str, Any]:
     weights = {"bayes": _bayes(at, device), "trained": _fitted(train, config)}
     for name, W in weights.items():
         p = (train.x @ W.T).softmax(1)
-        alpha = float(1 - p[torch.arange(len(p)), train.y].mean())
+        alpha = float(1 - p[torch.arange(len(p), device=p.device), train.y].mean())
         result |= _named(name, gauss_newton(train.x, p), _error(W, test), alpha, at)
     alpha = result["bayes/alpha"]
     rows = torch.full(
