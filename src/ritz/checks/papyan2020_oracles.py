@@ -17,7 +17,7 @@ from ..factored.gram_parts import PARTS
 from ..risk import Risk
 from .draws import normal, whole
 
-POOL = 4  # classifiers of one run
+POOL = 5  # classifiers of one run
 
 
 @dataclass(frozen=True, eq=False)
