@@ -8,17 +8,22 @@ import torch
 import ritz
 from ritz.errors import ArgumentError
 from ritz.solvers import (
+    condition_number,
     effective_rank,
     eigenpairs,
+    function,
     hutchinson,
     lanczos,
     log_determinant,
     memory_needed,
     negative_mass,
+    norm,
+    solve,
     spectral_density,
     subspace_iteration,
     trace,
 )
+from ritz.solvers import diagonal as diagonal_of
 
 from .memory import diagonal, peak_vectors, with_room
 from .spectra import linspace
@@ -39,6 +44,15 @@ WORK = [
     (hutchinson, (), {"num_products": 20}),
     (effective_rank, (), {"num_products": 12}),
     (lanczos, (torch.ones(N, 2), 5), {"keep_basis": True}),
+    (solve, (torch.ones(N, 3),), {"damping": 20.0, "tolerance": 1e-2}),
+    (solve, (torch.ones(N, 3),), {"damping": 1.5, "tolerance": 0.1}),  # indefinite
+    (diagonal_of, (), {"num_products": 10}),
+    (diagonal_of, (), {"num_products": 20}),
+    (norm, ("fro",), {"num_products": 10}),
+    (norm, ("nuc",), {"num_products": 40}),
+    (function, (torch.exp, torch.ones(N, 2)), {"max_steps": 10, "tolerance": 0.1}),
+    (function, (torch.exp, torch.ones(N, 2)), {"max_steps": 20, "tolerance": 1e-2}),
+    (condition_number, (), {"damping": 20.0}),
 ]
 
 

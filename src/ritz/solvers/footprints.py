@@ -10,7 +10,8 @@ import torch
 from ..errors import ArgumentError
 from ..operators import Operator
 from ..spectrum import Eigenpairs
-from . import eigen, quadratures, ranks, traces
+from . import diagonals, eigen, linear_systems, operator_functions, operator_norms, quadratures, ranks, traces
+from .conditioning import condition_number
 from .corrections import near_capacity
 from .densities import spectral_density
 from .determinants import log_determinant
@@ -35,7 +36,8 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
 
     Args:
         solver: `eigenpairs`, `spectral_density`, `trace`, `effective_rank`, `log_determinant`, `negative_mass`,
-            `hutchinson`, `subspace_iteration` or `lanczos`.
+            `hutchinson`, `subspace_iteration`, `lanczos`, `solve`, `diagonal`, `norm`, `function` or
+            `condition_number`.
         A: The operator.
         arguments: What the solver takes after it.
         options: What it takes by name.
@@ -118,6 +120,40 @@ def _of_lanczos(A: Operator, starts: Any, num_steps: int, *, keep_basis: bool = 
     return probes * (VECTORS + (num_steps if keep_basis else 0))
 
 
+def _of_solve(A: Operator, b: Any, **_: Any) -> float:
+    """All x, and what goes in step: by conjugate gradients, or by MINRES after them."""
+    sides = 1 if b.ndim == 1 else b.shape[1]
+    most = min(sides, max(1, int(min(sides, room(A) / linear_systems.VECTORS))))
+    later = min(most, max(1, int(min(sides, room(A) / linear_systems.MINRES_VECTORS))))
+    return sides + max(most * linear_systems.VECTORS, later * linear_systems.MINRES_VECTORS + 2 * most)
+
+
+def _of_diagonal(A: Operator, *, num_products: int = 100, **_: Any) -> float:
+    sketch = diagonals.KEPT * (num_products // 2)
+    if num_products < A.size and num_products >= 4 and sketch <= room(A):
+        return sketch
+    return 2 + _of_signs(A, num_products=num_products)
+
+
+def _of_norm(A: Operator, ord: str | int = "fro", *, num_products: int | None = None, **_: Any) -> float:
+    if ord == 2:
+        return _of_eigenpairs(A, 1)
+    if ord == "nuc":
+        return _of_probes(A, num_probes=operator_norms.PROBES)
+    return _of_rank(A, num_products=num_products or 100)
+
+
+def _of_function(A: Operator, f: Any, v: Any, *, max_steps: int | None = None, **_: Any) -> float:
+    sides = 1 if v.ndim == 1 else v.shape[1]
+    basis = operator_functions.basis_for(A, sides, max_steps)
+    most = sides if basis else operator_functions.most_for(A, sides)
+    return sides + most * (basis + operator_functions.VECTORS + 1)
+
+
+def _of_condition_number(A: Operator, **_: Any) -> float:
+    return _of_eigenpairs(A, min(2, A.size))
+
+
 _VECTORS: dict[Callable[..., Any], Callable[..., float]] = {
     eigen.eigenpairs: _of_eigenpairs,
     eigen.subspace_iteration: _of_iteration,
@@ -128,4 +164,9 @@ _VECTORS: dict[Callable[..., Any], Callable[..., float]] = {
     traces.hutchinson: _of_signs,
     ranks.effective_rank: _of_rank,
     lanczos: _of_lanczos,
+    linear_systems.solve: _of_solve,
+    diagonals.diagonal: _of_diagonal,
+    operator_norms.norm: _of_norm,
+    operator_functions.function: _of_function,
+    condition_number: _of_condition_number,
 }

@@ -67,9 +67,9 @@ def function(
     slowly, a jump at an eigenvalue is not seen before a Ritz value is there, and f must be finite between eigenvalues
     too.
 
-    All v go in step, as many as the operator's `room` allows. The basis is kept where there is room for max_steps
-    vectors, 500 unless given and n at most, and orthogonal; else five vectors are, and the recursion runs a second time
-    to sum x, for twice the products. Druskin and Knizhnerman (1989).
+    All v go in step, as many as the operator's `room` allows. The basis is kept where there is room for twice
+    max_steps vectors, 500 unless given and n at most, and orthogonal; else five vectors are, and the recursion runs a
+    second time to sum x, for twice the products. Druskin and Knizhnerman (1989).
 
     Args:
         f: Of a tensor of eigenvalues, element by element.
@@ -85,16 +85,27 @@ def function(
     _check_vectors(A, v)
     rows = (v[:, None] if v.ndim == 1 else v).detach().T
     X, lengths = torch.zeros_like(rows, memory_format=torch.contiguous_format), norms(rows)
-    errors, spent, steps = torch.zeros_like(lengths), 0, min(max_steps or STEPS, A.size)
+    errors, spent = torch.zeros_like(lengths), 0
     some = torch.nonzero(lengths)[:, 0]
-    keep_basis = len(some) * (steps + VECTORS) <= room(A)
-    most = len(some) if keep_basis else int(min(len(some), max(1, room(A) / (VECTORS + 1))))
-    for chosen in some.split(most) if len(some) else ():
-        X[chosen], errors[chosen], products = _Run(A, f, keep_basis, steps, tolerance).values(rows[chosen])
+    keep_basis = basis_for(A, len(some), max_steps) > 0
+    run = _Run(A, f, keep_basis, min(max_steps or STEPS, A.size), tolerance)
+    for chosen in some.split(len(some) if keep_basis else most_for(A, len(some))) if len(some) else ():
+        X[chosen], errors[chosen], products = run.values(rows[chosen])
         spent += products
     x = X[0] if v.ndim == 1 else X.T
     _warn_of_errors(errors, norms(X), tolerance, spent)
     return FunctionProduct(x, errors.to(A.dtype), spent)
+
+
+def basis_for(A: Operator, num_vectors: int, max_steps: int | None) -> int:
+    """The vectors that the basis of each takes where there is room for all: twice its own, while it gets longer."""
+    vectors = 2 * min(max_steps or STEPS, A.size)
+    return vectors if num_vectors * (vectors + VECTORS) <= room(A) else 0
+
+
+def most_for(A: Operator, num_vectors: int) -> int:
+    """How many go in step without a basis."""
+    return int(min(num_vectors, max(1, room(A) / (VECTORS + 1))))
 
 
 @dataclass(frozen=True)
