@@ -309,8 +309,8 @@ def test_alg_3_has_to_be_scaled_back_with_its_density_and_its_width():
     )
     assert float(torch.trapezoid(phi, d * t + c)) == approx(d, rel=1e-3)  # points scaled back, the density not
     assert float(torch.trapezoid(phi / d, d * t + c)) == approx(1.0, rel=1e-3)
-    ours = Spectrum(nodes, weights, 40, 2 * d / (M - 1))
-    assert_close(ours.density(d * t + c), (phi / d), rtol=1e-6, atol=1e-9)
+    ours = Spectrum(nodes, weights, 40).density(d * t + c, d * float(sigma))
+    assert_close(ours, phi / d, rtol=1e-5, atol=1e-9)
 
 
 def test_the_log_spectrum_with_the_factor_one_over_theta_is_no_density_of_logarithms():
