@@ -106,7 +106,7 @@ WHOLE = Piece()  # VGG11 on 50,000 examples: 2020, Fig. 3, 4 and 14; 2019, Fig. 
 FOLLOWED = Piece(
     data="cifar10", per_class=136, pauses=PAUSES
 )  # along training: 2020, Fig. 5 and 6; 2019, Fig. 1, 6, 7, 10
-SMALL_TRAINING = Training(num_epochs=20, rates=(0.08, 0.03), sweep_steps=40)
+SMALL_TRAINING = Training(num_epochs=15, rates=(0.05,), num_errors=4)
 SMALL = Piece(per_class=100, training=SMALL_TRAINING, narrow=16)  # for a laptop
 TINY = Piece("mlp", "digits", 4, training=Training(2, 40, rates=(0.05,), num_errors=2), width=8, depth=3)  # for tests
 
