@@ -167,3 +167,14 @@ def test_a_fit_finds_the_exponent_and_says_how_well_it_fits():
     assert (law.exponent, law.prefactor, law.explained) == pytest.approx((-2.5, 3.0, 1.0))
     assert tail.PowerLaw.through(x, np.exp(-20 * x)).explained < 0.95
     assert np.isnan(tail.PowerLaw.through(x, 0 * x).exponent)
+
+
+def test_a_figure_of_another_paper_borrows_what_was_computed_for_the_first(tmp_path, capsys):
+    from ritz.cli import papers
+
+    assert papers.run(["papyan2019.fig8", "papyan2020.fig15"], "smoke", [], tmp_path, Context())
+    said = capsys.readouterr().out
+    assert (
+        "papyan2020.fig15 smoke: computed in" in said
+        and "papyan2019.fig8 smoke: computed with papyan2020.fig15" in said
+    )

@@ -11,9 +11,11 @@ from functools import partial
 from typing import Any, get_args
 
 import numpy as np
+import torch
 
 from ... import plot
 from ...record import Picture, Record
+from ...spectrum import Spectrum
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, write_title
 from ..frame.statements import Statement, at_least, at_most, each
@@ -125,6 +127,37 @@ def interlacing(record: Record) -> float:
     return float(max(below.mean(), above.mean()))
 
 
+def bulk_in_words(record: Record) -> str:
+    """What is left of the bulk without E and without G, and where that lies."""
+    left = {part: unlike(record, part) for part in PARTS}
+    words = []
+    for part, own in left.items():
+        H, E, G = (bulk(record, f"{part}/{matrix}") for matrix in "HEG")
+        mean = float((H.weights * H.nodes.abs()).sum(1).mean())
+        share = _near_zero(H, E) / mean / own if own else 0.0
+        words.append(f"{part}: {own:.2f}, of which {100 * share:.0f} % near zero; from G {H.wasserstein(G) / mean:.2f}")
+    steps = record.config["method"]["num_steps"]
+    return f"{'; '.join(words)}. Near zero, within a hundredth of the largest, {steps} steps resolve neither of them."
+
+
+def _near_zero(first: Spectrum, second: Spectrum) -> float:
+    """The part of W₁ that lies within a hundredth of the largest |λ|."""
+    x = torch.cat([first.nodes.flatten(), second.nodes.flatten()]).sort().values
+    middle = (x[1:] + x[:-1]).abs() / 2
+    inside = middle < 0.01 * max(map(abs, first.range))
+    return float(((first.cdf(x) - second.cdf(x)).abs()[:-1] * x.diff())[inside].sum())
+
+
+def tails_in_words(part: str) -> Callable[[Record], str]:
+    """Where the three bulks end."""
+
+    def words(record: Record) -> str:
+        H, G, E = (bulk(record, f"{part}/{matrix}").range[1] for matrix in "HGE")
+        return f"Its bulk ends at {H:.3g}, that of G at {G:.3g} and E at {E:.3g}."
+
+    return words
+
+
 def more_comparable(record: Record) -> float:
     """The ratio of the bulks of G and H on test over that on train."""
     return bulk_ratio(record, "test") / bulk_ratio(record, "train")
@@ -157,17 +190,17 @@ def statements(paper: str, figure: str) -> tuple[Statement, ...]:
         says(
             "The bulk originates largely from E (W₁ between the bulk of H and E, over the mean |λ| of that bulk).",
             where=f"{figure}b", measured=by_part(unlike), rule=each(at_most(0.3, partly=0.7)), expected=0.0,
-            why="G has a good part of the bulk of H.",
+            why=bulk_in_words,
         ),
         says(
             "The upper tail of the train Hessian is due to E (its distance from E's, of those from E's and G's).",
             where=f"{figure}b", measured=tail_from("E", "train"), rule=at_most(0.35, partly=0.5), expected=0.0,
-            why="It ends nearer to the tail of G.",
+            why=tails_in_words("train"),
         ),
         says(
             "The upper tail of the test Hessian is due to G (its distance from G's, of those from E's and G's).",
             where=f"{figure}b", measured=tail_from("G", "test"), rule=at_most(0.35, partly=0.5), expected=0.0,
-            why="It ends nearer to the tail of E.",
+            why=tails_in_words("test"),
         ),
         says(
             "The upper tails of the test Hessian and of G interlace (share of certified eigenvalues that do).",
