@@ -10,7 +10,7 @@ FIGURES = figures(["papyan2020.*", "papyan2019.*"])
 TOP = np.linspace(20.0, 11.0, 10)  # C outliers
 
 
-def entry(prefix, nodes, weights, *, values=(), outliers=0, size=10**6, resolution=0.1, missed=0.0):
+def entry(prefix, nodes, weights, *, values=(), outliers=0, size=10**6, steps=128, missed=0.0):
     """A spectrum under a prefix, as `spectra.named` puts it: the outliers first, of one eigenvalue each."""
     values, nodes, weights = (np.asarray(part, dtype=float) for part in (values, nodes, weights))
     apart = values[:outliers]
@@ -20,7 +20,7 @@ def entry(prefix, nodes, weights, *, values=(), outliers=0, size=10**6, resoluti
         f"{prefix}/weights": np.concatenate([np.full(outliers, 1 / size), bulk])[None],
         f"{prefix}/values": values,
         f"{prefix}/residuals": np.full(len(values), missed * np.abs(values).max(initial=0.0)),
-        f"{prefix}/facts": {"size": size, "resolution": resolution, "outliers": outliers, "identity": "x"},
+        f"{prefix}/facts": {"size": size, "resolution": 0.1, "outliers": outliers, "num_steps": steps},
     }
 
 
@@ -36,11 +36,12 @@ def hessian_entries(prefix, agree, *, scale=1.0):
     nodes = scale * np.array(bulk[0])
     near = values[:10] if agree else values[:10] + 5.0
     plain = np.concatenate([nodes, near])
-    fine = 0.01 if agree else 0.2
     missed = 0.0 if agree else 0.1
     return {
-        **entry(f"{prefix}/deflated", nodes, bulk[1], values=values, outliers=10, resolution=fine, missed=missed),
-        **entry(f"{prefix}/plain", plain, np.ones(len(plain)), resolution=0.2),
+        **entry(
+            f"{prefix}/deflated", nodes, bulk[1], values=values, outliers=10, steps=128 if agree else 4, missed=missed
+        ),
+        **entry(f"{prefix}/plain", plain, np.ones(len(plain)), steps=128),
     }
 
 
@@ -88,9 +89,9 @@ def tail_record(agree):
     result = {"test_errors": np.zeros(2)}
     for seed in seeds:
         nodes, weights = power_law(-2.7, 1.2e-4, 0.02) if agree else (np.linspace(0.1, 1.0, 40), np.ones(40))
-        result |= entry(f"seed {seed}", nodes, weights, resolution=0.01)
+        result |= entry(f"seed {seed}", nodes, weights, steps=201)
     nodes, weights = power_law(-2.2, 0.6e-4, 5e-4) if agree else (np.linspace(0.1, 1.0, 40), np.ones(40))
-    result |= entry("long", nodes, weights, resolution=0.01)
+    result |= entry("long", nodes, weights, steps=201)
     return record_with(tail.Config(seeds=seeds), result)
 
 

@@ -24,7 +24,7 @@ from .networks import Place, on_shelf, training
 from .paper import PAPER
 from .pictures import draw_spectrum
 from .setting import NUM_CLASSES, SMALL, TINY, WHOLE, Part, Piece
-from .spectra import LANCZOS, Matrix, Measurement, Method, bulk, certified, measured
+from .spectra import LANCZOS, Matrix, Measurement, Method, bulk, certified, measured, printed_width
 
 MATRICES: tuple[Matrix, ...] = get_args(Matrix)
 COLOUR = {"H": plot.COLOURS[1], "G": plot.COLOURS[2], "E": plot.COLOURS[0]}  # as the papers have them
@@ -63,7 +63,9 @@ def draw(record: Record) -> Picture:
         for ax in own[: len(MATRICES)]:
             ax.set_xlim(min(reach), max(reach))
         for matrix in MATRICES:
-            plot.density(own[-1], bulk(record, f"{part}/{matrix}"), band=False, color=COLOUR[matrix], label=matrix)
+            name = f"{part}/{matrix}"
+            width = printed_width(record, name)
+            plot.density(own[-1], bulk(record, name), width=width, band=False, color=COLOUR[matrix], label=matrix)
         write_title(own[-1], f"{part}: the bulks")
     legend_above(figure, axes[-1], columns=len(MATRICES))
     return figure

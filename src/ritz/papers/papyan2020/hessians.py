@@ -22,7 +22,7 @@ from .networks import Place, on_shelf, training
 from .paper import BEYOND, PAPER
 from .pictures import draw_spectrum
 from .setting import NUM_CLASSES, SMALL, TINY, TITLES, WHOLE, Data, Part, Piece
-from .spectra import LANCZOS, Measurement, Method, bulk, certified, measured, of
+from .spectra import LANCZOS, Measurement, Method, bulk, certified, measured, of, spacing
 
 PARTS: tuple[Part, ...] = ("train", "test")
 USUAL = {"mnist": 0.006, "fashion_mnist": 0.07, "cifar10": 0.16, "digits": 0.05}  # test errors without augmentation
@@ -151,10 +151,8 @@ def misaligned(record: Record, prefix: str) -> float:
 
 
 def finer(record: Record, prefix: str) -> float:
-    """The resolution of the deflated density over that of the plain one."""
-    kinds = (prefix, prefix.replace("/deflated", "/plain"))
-    deflated, plain = (float(record.scalars[f"{kind}/facts"]["resolution"]) for kind in kinds)
-    return deflated / plain
+    """The spacing of the deflated density over that of the plain one."""
+    return spacing(record, prefix) / spacing(record, prefix.replace("/deflated", "/plain"))
 
 
 def excess_error(record: Record) -> dict[str, float]:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from ... import plot
 from ...record import Record
 from ...spectrum import Spectrum
-from .spectra import bulk, certified
+from .spectra import bulk, certified, printed_width
 
 _FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
 
@@ -22,7 +22,8 @@ def draw_spectrum(ax: Axes, record: Record, prefix: str, *, scale: float = 1.0, 
     count, size = facts["outliers"], facts["size"]
     rest = rescaled(bulk(record, prefix), scale)
     values = certified(record, prefix)[:count] / scale
-    width = max(rest.width, (max([rest.range[1], *values]) - min([rest.range[0], *values])) / _FINENESS)
+    span = max([rest.range[1], *values]) - min([rest.range[0], *values])
+    width = max(printed_width(record, prefix) / scale, span / _FINENESS)
     plot.density(ax, rest, width=width, band=False, **style)
     colour = ax.lines[-1].get_color()
     one = 1 / (size * width * math.sqrt(2 * math.pi))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from .setting import NUM_CLASSES, Part, Piece, examples
 
 Matrix = Literal["H", "G", "E"]  # 2020: Hess, G, E; 2019: Hess, G, H
 MATRICES = {"H": hessian, "G": gauss_newton, "E": functional_hessian}
+KAPPA = 3.0  # App. D.2
 ARRAYS = ("nodes", "weights", "values", "residuals")
 
 
@@ -77,6 +79,7 @@ def spectrum(measurement: Measurement, *, place: Place) -> dict[str, Any]:
         "residuals": none if pairs is None else pairs.residuals.double().cpu(),
         "size": density.size,
         "outliers": measurement.outliers,
+        "num_steps": method.num_steps,
         "resolution": density.resolution,
         "identity": network,
         "products": 0 if pairs is None else pairs.num_products,
@@ -160,6 +163,18 @@ def bulk(record: Record, prefix: str) -> Spectrum:
     return Spectrum(
         whole.nodes[:, count:], weights / weights.sum(1, keepdim=True), whole.size - count, whole.resolution
     )
+
+
+def spacing(record: Record, prefix: str) -> float:
+    """What M steps resolve of the bulk under a prefix: (λ_max - λ_min)/(M - 1). Alg. 3, de-normalised."""
+    rest, facts = bulk(record, prefix), record.scalars[f"{prefix}/facts"]
+    low, high = rest.range
+    return (high - low) / max(facts.get("num_steps", rest.nodes.shape[1]) - 1, 1)
+
+
+def printed_width(record: Record, prefix: str) -> float:
+    """σ of Alg. 3: a Gaussian that has fallen to 1/κ half a spacing away; κ = 3 in App. D.2."""
+    return spacing(record, prefix) / math.sqrt(8 * math.log(KAPPA))
 
 
 def measured(measurements: Mapping[str, Measurement], context: Context) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ..frame.statements import Statement, at_least, at_most, each, near, within
 from .networks import Place, on_shelf, training
 from .paper import PAPER
 from .setting import SMALL, TINY, Piece
-from .spectra import Measurement, Method, measured, of
+from .spectra import Measurement, Method, measured, of, printed_width
 
 EXPONENTS = {"density of λ": -2.7, "density of log |λ|": -2.2}  # as printed, of φ in |λ|
 PREFACTORS = {"density of λ": 1.2e-4, "density of log |λ|": 2.6e-4}
@@ -102,7 +102,8 @@ def _ends(spectrum: Spectrum, part: Sequence[float]) -> np.ndarray:
 def linear_laws(record: Record, spectrum: Spectrum) -> dict[str, PowerLaw]:
     """The laws of the density of λ on both sides of zero."""
     x = _ends(spectrum, record.config["linear_part"])
-    side = lambda sign: PowerLaw.through(x, spectrum.density(torch.from_numpy(sign * x)).numpy())
+    width = printed_width(record, seeds(record)[0])
+    side = lambda sign: PowerLaw.through(x, spectrum.density(torch.from_numpy(sign * x), width).numpy())
     return {"positive": side(1.0), "negative": side(-1.0)}
 
 
@@ -197,7 +198,7 @@ def _draw_linear(ax: Axes, record: Record) -> None:
     spectrum = of(record, seeds(record)[0])
     x = _ends(spectrum, (record.config["linear_part"][0] / 10, 1.0))
     for sign, colour, name in ((1.0, plot.COLOURS[1], "λ > 0"), (-1.0, plot.COLOURS[0], "λ < 0")):
-        y = spectrum.density(torch.from_numpy(sign * x)).numpy()
+        y = spectrum.density(torch.from_numpy(sign * x), printed_width(record, seeds(record)[0])).numpy()
         ax.plot(x, np.maximum(y, y.max() * 1e-12), color=colour, lw=1.2, label=name)
     _draw_line(ax, linear_laws(record, spectrum)["positive"], _ends(spectrum, record.config["linear_part"]))
 
