@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 from torch.testing import assert_close
 
+from ritz import record
 from ritz.errors import ArgumentError, NumericalError, RitzError
+from ritz.operators import Operator
+from ritz.solvers import spectral_density
 from ritz.spectrum import Eigenpairs, Estimate, Spectrum
 
 moderate = st.floats(-1e6, 1e6).map(lambda x: x if abs(x) > 1e-100 else 0.0)
@@ -174,6 +177,67 @@ def test_a_spectrum_survives_its_file(tmp_path):
     loaded = Spectrum.load(spectrum.save(tmp_path / "spectrum.npz"))
     assert torch.equal(loaded.nodes, spectrum.nodes) and torch.equal(loaded.weights, spectrum.weights)
     assert (loaded.size, loaded.resolution) == (spectrum.size, spectrum.resolution)
+    assert torch.equal(loaded.ends, spectrum.ends) and loaded.precision == spectrum.precision
+    x = spectrum.grid(20)
+    assert torch.equal(torch.stack(loaded.band(x)), torch.stack(spectrum.band(x)))
+
+
+def test_a_file_from_before_atoms_were_counted_still_loads(tmp_path):
+    nodes = torch.tensor([[9.0, 1.0, 2.0], [9.0, 1.5, 2.5]], dtype=torch.float64)
+    weights = torch.tensor([[0.01, 0.5, 0.49], [0.01, 0.4, 0.59]], dtype=torch.float64)
+    header = {"kind": "Spectrum", "size": 100, "resolution": 0.3}
+    path = record.write_arrays(tmp_path / "old.npz", {"nodes": nodes.numpy(), "weights": weights.numpy()}, header)
+    loaded = Spectrum.load(path)
+    outliers, bulk = loaded.split(1)
+    assert outliers.tolist() == [9.0] and bulk.size == 99 and loaded.num_atoms == 1
+
+
+def test_zero_is_what_the_products_cannot_tell_from_it():
+    graded = torch.logspace(-12, 12, 400, dtype=torch.float64)
+    A = Operator(lambda V: graded[:, None] * V, 400, torch.float64, torch.device("cpu"))
+    assert spectral_density(A, num_steps=64, generator=torch.Generator().manual_seed(0)).zero_mass() < 0.01
+    nodes, weights = torch.tensor([[1e-6, 1.0]]), torch.tensor([[0.5, 0.5]])
+    single, double = (
+        Spectrum(nodes, weights, 10, 0.1, precision=torch.finfo(d).eps) for d in (torch.float32, torch.float64)
+    )
+    assert single.zero_mass() == 0.5 and double.zero_mass() == 0.0
+
+
+def test_one_probe_has_intervals_and_an_exact_spectrum_has_none_to_speak_of():
+    spectrum, x = quadrature(num_probes=1), real(0.0, 0.5)
+    for lower, upper in (spectrum.band(x), spectrum.cdf_band(x), spectrum.log_band(x)):
+        assert bool((lower < upper).all())
+    assert spectrum.interval(1)[0] < spectrum.moment(1) < spectrum.interval(1)[1]
+    exact = Spectrum.of_eigenvalues(real(0, 1, 2))
+    assert torch.equal(*exact.band(x)) and exact.interval(2) == (exact.moment(2), exact.moment(2))
+    assert exact.wasserstein_bound() == 0.0 and exact.mass(0.5, 3.0).standard_error == 0.0
+
+
+def test_an_interval_of_a_function_holds_its_integral():
+    inside = 0
+    for seed in range(20):
+        nodes = torch.linspace(-1, 1, 40, dtype=torch.float64)
+        w = torch.distributions.Dirichlet(torch.full((40,), 12.5, dtype=torch.float64))
+        torch.manual_seed(seed)
+        spectrum = Spectrum(nodes.expand(4, -1), w.sample((4,)), 1000, 0.1)  # 25 eigenvalues at each node
+        low, high = spectrum.interval(torch.exp)
+        inside += low <= float(nodes.exp().mean()) <= high
+    assert inside >= 17
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -1.0])
+def test_a_rate_that_is_no_probability_is_refused(rate):
+    for call in (quadrature().wasserstein_bound, lambda rate: quadrature().band(real(0.0), rate=rate)):
+        with pytest.raises(ArgumentError, match="rate="):
+            call(rate=rate)
+
+
+def test_the_mass_of_an_interval_says_what_it_leaves_open():
+    spectrum = Spectrum(real(-2, -1, 1, 2)[None], torch.full((1, 4), 0.25), 10**9, resolution=0.1)
+    mass = spectrum.mass(-math.inf, 0.0)
+    assert mass.value == pytest.approx(0.5) and mass.standard_error == pytest.approx(0.25 / math.sqrt(3), rel=1e-3)
+    atoms = Spectrum(real(-2, -1, 1, 2)[None], torch.full((1, 4), 0.25), 4, resolution=0.1, num_atoms=4)
+    assert atoms.mass(-math.inf, 0.0).standard_error == 0.0
 
 
 def test_eigenpairs_survive_their_file_and_are_no_spectrum(tmp_path):

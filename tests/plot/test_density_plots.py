@@ -29,12 +29,36 @@ def test_stems_stand_at_the_outliers_as_high_as_one_eigenvalue(ax, spectrum):
     assert segment[0][1] == ax.get_ylim()[0]
 
 
-def test_the_band_is_two_standard_errors_over_the_probes(ax, spectrum):
+def test_the_band_is_that_of_the_spectrum(ax, spectrum):
     plot.density(ax, spectrum)
     x, y = curve(ax.lines[0])
-    error = spectrum.standard_error(lambda s: s.density(x, spectrum.width))
-    top = torch.as_tensor(ax.collections[0].get_paths()[0].vertices[:, 1].max())
-    assert_close(top, (y + 2 * error).max())
+    lower, upper = spectrum.band(x, spectrum.width)
+    corners = torch.as_tensor(ax.collections[0].get_paths()[0].vertices)
+    assert_close(corners[:, 1].max(), upper.max())
+    assert bool(((lower <= y + 1e-12) & (y <= upper)).all()) and float(upper.max()) > float(y.max())
+
+
+def test_one_probe_has_a_band(ax, spectrum):
+    plot.log_spectrum(ax, Spectrum(spectrum.nodes[:1], spectrum.weights[:1], 100, 0.5, 2))
+    assert len(ax.collections) == 1
+
+
+def test_a_comparison_has_one_width(ax):
+    wide, narrow = (Spectrum.of_eigenvalues(torch.linspace(0, end, 50)) for end in (100.0, 1.0))
+    plot.comparison(ax, {"wide": wide, "narrow": narrow})
+    for line, spectrum in zip(ax.lines, (wide, narrow), strict=True):
+        x, y = curve(line)
+        assert_close(y, spectrum.density(x, 100 / 300))  # the narrowest that the wide one shows
+
+
+def test_the_log_spectrum_of_a_small_layer_is_where_its_eigenvalues_are(ax):
+    spectrum = Spectrum.of_eigenvalues(torch.logspace(-3, 0, 16, dtype=torch.float64))
+    plot.log_spectrum(ax, spectrum)
+    _, y = curve(ax.lines[0])
+    low, high = ax.get_xlim()
+    assert 1e-4 < low < 1e-3 and 1 < high < 10
+    peaks = (y[1:-1] > y[:-2]) & (y[1:-1] > y[2:])
+    assert int((peaks & (y[1:-1] > 0.1 * y.max())).sum()) == 16
 
 
 def test_an_exact_spectrum_has_no_band(ax):

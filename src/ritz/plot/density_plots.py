@@ -20,7 +20,6 @@ from torch import Tensor
 from ..spectrum import Spectrum
 from .figures import COLOURS, limits
 
-_BAND = 2.0  # standard errors on either side: about 95 %
 _FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
 _HEADROOM = 3.0  # of a logarithmic axis above its highest curve
 
@@ -30,9 +29,10 @@ def density(
 ) -> Axes:
     """The density of eigenvalues on a logarithmic axis, the `outliers` largest in magnitude as stems.
 
-    A stem is as high as one eigenvalue smoothed like the rest: 1/(n σ √2π). The band is two standard errors over
-    the probes. The axis ends a decade below one eigenvalue: what lies there is only the tail of a Gaussian. Unless
-    given, the width is the spectrum's own, or a 300th of the range where that is larger: what a picture can show.
+    A stem is as high as one eigenvalue smoothed like the rest: 1/(n σ √2π). The band holds the true density, smoothed
+    by the same width, at 95 % of the points. The axis ends a decade below one eigenvalue: what lies there is only the
+    tail of a Gaussian. Unless given, the width is the spectrum's own, or a 300th of the range where that is larger:
+    what a picture can show.
 
     >>> figure, (ax,) = ritz.plot.panels()
     >>> spectrum = ritz.Spectrum.of_eigenvalues(torch.tensor([0.1, 0.2, 0.3, 5.0]))
@@ -43,7 +43,8 @@ def density(
     values, bulk = spectrum.split(outliers) if outliers else (torch.empty(0), spectrum)
     x = bulk.grid(width=1.5 * width)  # six widths beyond the ends: four are still to be seen below a high peak
     share, one = bulk.size / spectrum.size, _one_eigenvalue(spectrum, width)
-    base = _curve(ax, x, bulk, lambda s: share * s.density(x, width), one / 10, band, style)
+    ends = bulk.band(x, width) if band and not bulk.is_exact else None
+    base = _curve(ax, x, share * bulk.density(x, width), ends and (share * ends[0], share * ends[1]), one / 10, style)
     _stems(ax, values, one, base)
     ax.set(xlabel="eigenvalue λ", ylabel="density")
     return ax
@@ -68,9 +69,10 @@ def log_spectrum(
     floor = spectrum.floor if floor is None else floor
     width = spectrum.log_width(floor) if width is None else width
     u = spectrum.log_grid(width=width, floor=floor)
-    curve = lambda s: s.log_density(u, width=width, floor=floor)
-    base = _curve(ax, u.exp(), spectrum, curve, _one_eigenvalue(spectrum, width) / 10, band, style)
-    seen = u[curve(spectrum) > base].exp()
+    q = spectrum.log_density(u, width=width, floor=floor)
+    ends = spectrum.log_band(u, width=width, floor=floor) if band and not spectrum.is_exact else None
+    base = _curve(ax, u.exp(), q, ends, _one_eigenvalue(spectrum, width) / 10, style)
+    seen = u[q > base].exp()
     ax.set_xlim(*limits(ax, float(seen[0]), float(seen[-1]), axis="x"))
     ax.set(xscale="log", xlabel="|λ|", ylabel="density of log |λ|")
     return ax
@@ -79,8 +81,9 @@ def log_spectrum(
 def comparison(
     ax: Axes, spectra: Mapping[str, Spectrum], *, log: bool = False, width: float | None = None, **style: Any
 ) -> Axes:
-    """The densities of several spectra on the same axes; `log` for those of log |λ|.
+    """The densities of several spectra on the same axes and of one width; `log` for those of log |λ|, on one floor.
 
+    Unless given, the width is the widest of theirs: then no curve is smoother than another for its width alone.
     A legend above the axes names them. More than seven are coloured from the first (dark) to the last (light), and
     only these two are named.
 
@@ -89,12 +92,13 @@ def comparison(
     >>> [text.get_text() for text in comparison(ax, {"before": spectrum, "after": spectrum}).get_legend().get_texts()]
     ['before', 'after']
     """
-    draw, many = log_spectrum if log else density, len(spectra) > len(COLOURS)
+    many, options = len(spectra) > len(COLOURS), _common(list(spectra.values()), log, width)
+    draw: Callable[..., Axes] = log_spectrum if log else density
     shades, named = matplotlib.colormaps["viridis"], dict[str, Line2D]()
     for index, (name, spectrum) in enumerate(spectra.items()):
         colour = shades(0.95 * index / (len(spectra) - 1)) if many else COLOURS[index]
         before = len(ax.lines)
-        draw(ax, spectrum, width=width, band=not many, **{"color": colour, **style})
+        draw(ax, spectrum, **options, band=not many, **{"color": colour, **style})
         if not many or index in (0, len(spectra) - 1):
             named[name] = ax.lines[before]
     above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3, "borderpad": 0.2}
@@ -131,21 +135,14 @@ def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style:
 
 
 def _curve(
-    ax: Axes,
-    x: Tensor,
-    spectrum: Spectrum,
-    curve: Callable[[Spectrum], Tensor],
-    base: float,
-    band: bool,
-    style: Mapping[str, Any],
+    ax: Axes, x: Tensor, y: Tensor, band: tuple[Tensor, Tensor] | None, base: float, style: Mapping[str, Any]
 ) -> float:
-    """The curve of a spectrum with its band, on a logarithmic axis from `base` up; returns where the axis begins."""
-    y = curve(spectrum)
+    """A curve with its band, on a logarithmic axis from `base` up; returns where the axis begins."""
     low, high = limits(ax, base, _HEADROOM * float(y.max()))
     (line,) = ax.plot(x, y, **{"linewidth": 1.2, **style})
-    if band and spectrum.num_probes > 1:
-        error = _BAND * spectrum.standard_error(curve)
-        ax.fill_between(x, (y - error).clamp(min=low), y + error, color=line.get_color(), alpha=0.25, linewidth=0)
+    if band is not None:
+        lower, upper = (end.clamp(min=low) for end in band)
+        ax.fill_between(x, lower, upper, color=line.get_color(), alpha=0.25, linewidth=0)
     ax.set(yscale="log", ylim=(low, high))
     return low
 
@@ -162,6 +159,14 @@ def _stems(ax: Axes, values: Float[Tensor, " k"], height: float, base: float) ->
 def _one_eigenvalue(spectrum: Spectrum, width: float) -> float:
     """The height of one eigenvalue under a Gaussian of this width: 1/(n σ √2π)."""
     return 1 / (spectrum.size * width * math.sqrt(2 * math.pi))
+
+
+def _common(spectra: list[Spectrum], log: bool, width: float | None) -> dict[str, float]:
+    """The width, and the floor of logarithms, that all spectra are drawn with."""
+    if not log:
+        return {"width": max(map(_visible_width, spectra)) if width is None else width}
+    floor = max(spectrum.floor for spectrum in spectra)
+    return {"floor": floor, "width": max(s.log_width(floor) for s in spectra) if width is None else width}
 
 
 def _visible_width(spectrum: Spectrum) -> float:

@@ -31,6 +31,7 @@ class Row:
 
     nodes: Float[Tensor, " k"]
     weights: Float[Tensor, " k"]
+    residuals: Float[Tensor, " k"]
     radii: Float[Tensor, " k"]  # an eigenvalue lies within them
     converged: Bool[Tensor, " k"]
     rounding: float  # copies of one eigenvalue are no further apart
@@ -43,10 +44,11 @@ class Row:
         """
         kept = weights > NOTHING
         nodes, weights, residuals = nodes[kept], weights[kept], residuals[kept]
-        heavy, radii = weights > NEGLIGIBLE / size, residuals + rounding / 8
+        heavy = weights > NEGLIGIBLE / size
         apart = np.diff(nodes) > np.minimum(residuals[1:], residuals[:-1]) + rounding
         starts = np.flatnonzero(np.concatenate([[True], apart]))
-        largest = np.maximum.reduceat(residuals * heavy, starts)
+        smallest, largest = np.minimum.reduceat(residuals, starts), np.maximum.reduceat(residuals * heavy, starts)
+        largest = np.maximum(smallest, largest)  # of those that matter, or of a copy on its way
         gaps = _gaps(nodes, heavy, starts, GAP * rounding)
         ends = np.append(starts[1:], len(nodes)) - 1
         narrow = nodes[ends] - nodes[starts] <= 2 * (largest + rounding)  # each within its residual of one eigenvalue
@@ -54,24 +56,27 @@ class Row:
         counts = np.diff(starts, append=len(nodes))
         few = np.add.reduceat(weights, starts) <= 2 * MOST / size  # more may be a narrow bulk, anywhere within r
         close = np.where(few, largest**2 / gaps, largest)
-        radii = np.where(converged.repeat(counts), close.repeat(counts) + rounding / 8, radii)
+        radii = np.where(converged.repeat(counts), close.repeat(counts), residuals) + rounding / 8
         starts = np.flatnonzero(np.concatenate([[True], apart]) | ~converged.repeat(counts))
         ends = np.append(starts[1:], len(nodes))
         heaviest = [first + int(weights[first:end].argmax()) for first, end in zip(starts, ends, strict=True)]
-        merged = nodes[heaviest], np.add.reduceat(weights, starts), radii[heaviest], converged.repeat(counts)[heaviest]
-        a, b, c, d = map(torch.from_numpy, merged)
-        return cls(a, b, c, d, rounding)
+        places, masses = torch.from_numpy(nodes[heaviest]), torch.from_numpy(np.add.reduceat(weights, starts))
+        r, radius, sure = (torch.from_numpy(x[heaviest]) for x in (residuals, radii, converged.repeat(counts)))
+        return cls(places, masses, r, radius, sure, rounding)
 
     def reach(self, edge: float) -> Float[Tensor, "2 k"]:
         """Where the mass of each node lies at least and at most, by the Chebyshev-Markov-Stieltjes inequalities.
 
-        That of a node is between its neighbours, that of a converged one within its radius, and nothing is further
-        beyond the outermost ones than `edge`, or four times their radius where that is less.
+        That of a node is between its neighbours, that of a converged one within four residuals: it may stand for a
+        narrow cluster, of which the residual is the standard deviation. Nothing is further beyond the outermost ones
+        than `edge`, or four residuals where that is less.
         """
-        first, last = (4 * self.radii[[0, -1]]).clamp(max=edge)
-        outer = torch.cat([self.nodes[:1] - first, self.nodes, self.nodes[-1:] + last])
-        lower = torch.where(self.converged, self.nodes - self.radii, outer[:-2])
-        upper = torch.where(self.converged, self.nodes + self.radii, outer[2:])
+        near = 4 * self.residuals + self.rounding / 8
+        outer = torch.cat(
+            [self.nodes[:1] - near[:1].clamp(max=edge), self.nodes, self.nodes[-1:] + near[-1:].clamp(max=edge)]
+        )
+        lower = torch.where(self.converged, torch.maximum(self.nodes - near, outer[:-2]), outer[:-2])
+        upper = torch.where(self.converged, torch.minimum(self.nodes + near, outer[2:]), outer[2:])
         return torch.stack([lower, upper])
 
     def spacing(self, size: int) -> float:
@@ -82,7 +87,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Eigenvalues that every probe has converged to and whose multiplicity is certain."""
+    """Eigenvalues that most probes have converged to and whose multiplicity is certain."""
 
     values: Float[Tensor, " a"]
     radii: Float[Tensor, " a"]
@@ -102,7 +107,7 @@ def rows_of(T: Tridiagonal, size: int, eps: float, scale: float = 0.0) -> list[R
 
 
 def common_atoms(rows: list[Row], size: int) -> Atoms:
-    """What all rows have converged to, as far as the masses tell how many eigenvalues it is."""
+    """What most rows have converged to, as far as the masses tell how many eigenvalues it is."""
     places, values, radii = _matches(rows)
     pairs = list(zip(rows, places, strict=True))
     masses = torch.stack([torch.where(place < 0, 0.0, row.weights[place]) for row, place in pairs])
@@ -129,7 +134,7 @@ def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]
     if not masses.numel() or most < 1:
         return torch.zeros(masses.shape[1], dtype=torch.long)
     r = torch.arange(1, most + 1, dtype=torch.float64)[:, None, None] / 2
-    w = masses.clamp(min=1e-9 / size, max=1 - 1e-16)
+    w = masses.clamp(min=1e-2 / size, max=1 - 1e-16)
     log_norm = torch.lgamma(r) + torch.lgamma(size / 2 - r) - math.lgamma(size / 2)
     evidence = ((r - 1) * w.log() + (size / 2 - r - 1) * torch.log1p(-w) - log_norm).sum(1)
     prior = torch.full((most, 1), (1 - SIMPLE) / max(most - 1, 1), dtype=torch.float64)
@@ -167,21 +172,26 @@ def _gaps(nodes: np.ndarray, counted: np.ndarray, starts: np.ndarray, alone: flo
 
 
 def _matches(rows: list[Row]) -> tuple[Tensor, Tensor, Tensor]:
-    """The places, in every row, of the converged nodes that are in all of them; their values and radii.
+    """The places, in every row, of what most rows have converged to; their values and radii.
 
-    A row all of whose nodes have converged has no mass where it has no node: the place is -1 there.
+    Most rows and not all: one in which an eigenvalue has little mass converges late, so that those left out would be
+    seen with less mass than they have. Where a row has no node near, the place is -1 and the mass next to nothing.
     """
     reference = max(rows, key=lambda row: int(row.converged.sum()))
-    values, radii, places, same = reference.nodes, reference.radii, [], reference.converged.clone()
+    values, radii, places, count = reference.nodes, reference.radii, [], torch.zeros_like(reference.nodes)
+    apart = torch.cat([values.new_full((1,), math.inf), values.diff(), values.new_full((1,), math.inf)])
+    gaps = torch.minimum(apart[:-1], apart[1:])
     for row in rows:
         place = _nearest(row.nodes, reference.nodes)
-        near = (row.nodes[place] - reference.nodes).abs() <= row.radii[place] + reference.radii + row.rounding
-        near &= _nearest(reference.nodes, row.nodes)[place] == torch.arange(len(place))  # one of several copies
-        same &= (row.converged[place] & near) | bool(row.converged.all())
-        better = near & row.converged[place] & (row.radii[place] < radii)
+        distance = (row.nodes[place] - reference.nodes).abs()
+        mutual = _nearest(reference.nodes, row.nodes)[place] == torch.arange(len(place))  # one of several copies
+        same = mutual & row.converged[place] & (distance <= row.radii[place] + reference.radii + row.rounding)
+        better = same & (row.radii[place] < radii)
         values, radii = torch.where(better, row.nodes[place], values), torch.where(better, row.radii[place], radii)
-        places.append(torch.where(near, place, -1))
-    return torch.stack(places)[:, same], values[same], radii[same]
+        places.append(torch.where(same | (mutual & (distance <= gaps / 4)), place, -1))
+        count += same | bool(row.converged.all())
+    most = reference.converged & (2 * count > len(rows))
+    return torch.stack(places)[:, most], values[most], radii[most]
 
 
 def _nearest(ascending: Tensor, x: Tensor) -> Tensor:

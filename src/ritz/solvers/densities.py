@@ -29,7 +29,7 @@ def spectral_density(
     """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
 
     Four vectors a probe are taken at most, its product's among them, and as many probes run in step as the operator's
-    `room` allows. No basis is kept but where every step is made. Ritz values that all probes have converged to are
+    `room` allows. No basis is kept but where every step is made. Ritz values that most probes have converged to are
     atoms: each counts once, whatever its mass in a probe, unless the masses say that it is several eigenvalues. One
     that is double among many simple ones is not told from them by a few probes. With outliers, that many certified
     eigenpairs of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their

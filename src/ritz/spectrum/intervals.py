@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 DRAWS = 400  # of the Monte Carlo error of a whole distribution function
@@ -79,14 +79,16 @@ def gaussian_extremes(
     lower: Float[Tensor, " k"],
     upper: Float[Tensor, " k"],
     width: float,
+    smooth: Bool[Tensor, " k"],
 ) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g k"]]:
     """The least and the largest value that a Gaussian at x may have in place of that at the centre.
 
-    Anything between its extremes on [lower, upper] where that is wide. Nodes that are h apart show a smooth density but
-    for what is as fine as they are: a share of 2 exp(-2π²σ²/h²) in a comb, by Poisson's summation formula.
+    Anything between its extremes on [lower, upper] where that is wide, or where it holds one eigenvalue. Nodes that are
+    h apart show a smooth density but for what is as fine as they are: a share of 2 exp(-2π²σ²/h²) in a comb, by
+    Poisson's summation formula.
     """
     h = (upper - lower).clamp(min=1e-300) / 2
-    open_share = (2 * torch.exp(-2 * (math.pi * width / h) ** 2)).clamp(max=1.0)
+    open_share = torch.where(smooth, (2 * torch.exp(-2 * (math.pi * width / h) ** 2)).clamp(max=1.0), 1.0)
     middle = gaussians(x, centres, width)
     nearest = torch.maximum(torch.minimum(x[:, None], upper), lower)
     farthest = torch.where((x[:, None] - lower).abs() > (x[:, None] - upper).abs(), lower, upper)

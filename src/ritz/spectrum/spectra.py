@@ -86,14 +86,19 @@ class Spectrum(Measure):
 
         Nodes half-way between those of the quadratures tell how much f changes from one to the next.
         """
-        if isinstance(f, int):
-            degree = f
-            if degree < 2 * (self.nodes.shape[1] - self.num_atoms):
-                return self._scalar_interval(self.nodes**degree, 0.0, rate)
-            f = lambda x: x**degree
-        values = f(self.nodes)
-        between = (f((self.nodes + self.ends[0]) / 2) + f((self.nodes + self.ends[1]) / 2)) / 2
-        return self._scalar_interval(values, abs(float((self.weights * (values - between)).sum(1).mean())), rate)
+        degree = f if isinstance(f, int) else None
+        function = f if callable(f) else lambda x: x**degree
+        values, (first, last) = function(self.nodes), (function(end) for end in self.ends)
+        known = torch.arange(values.shape[1]) < self._num_known  # as precisely as their places are
+        least, most = (
+            torch.where(known, pick(pick(first, last), values), values) for pick in (torch.minimum, torch.maximum)
+        )
+        lower, upper = self._interval(least.reshape(1, -1), most.reshape(1, -1), rate)
+        if degree is not None and degree < 2 * (self.nodes.shape[1] - self.num_atoms):
+            return float(lower), float(upper)
+        between = (function((self.nodes + self.ends[0]) / 2) + function((self.nodes + self.ends[1]) / 2)) / 2
+        doubt = abs(float((self.weights * (values - between)).sum(1).mean()))
+        return float(lower) - doubt, float(upper) + doubt
 
     def mass(self, low: float, high: float) -> Estimate:
         """The fraction of eigenvalues in [low, high], of which the nodes next to either end leave something open.
@@ -108,7 +113,7 @@ class Spectrum(Measure):
         least, most = (below >= low) & (above <= high), (below <= high) & (above >= low)
         inside = (_overlap(below, x, low, high) + _overlap(x, above, low, high)) / 2
         doubt = float((self.weights * (most.double() - least.double())).sum(1).mean()) / 2
-        a = x.shape[1] if self.is_exact else self.num_atoms
+        a = self._num_known
         share, random = self._random(a)
         variance = float(random.variance(inside[:, a:].reshape(1, -1))) if share > 0 else 0.0
         error = math.hypot(share * math.sqrt(variance), doubt / math.sqrt(3))  # as if anything in doubt were as likely
@@ -135,7 +140,7 @@ class Spectrum(Measure):
         mass, none = self.weights / self.num_probes, torch.zeros_like(self.weights)
         excess = [torch.stack(w).flatten()[order].cumsum(0) for w in ((-mass, mass, none), (mass, none, -mass))]
         quadrature = float((torch.maximum(*excess)[:-1] * x.diff()).sum())
-        a = self.nodes.shape[1] if self.is_exact else self.num_atoms
+        a = self._num_known
         share, random = self._random(a)
         return quadrature, share * random.wasserstein(self.nodes[:, a:].flatten(), rate) if share > 0 else 0.0
 
@@ -163,7 +168,7 @@ class Spectrum(Measure):
                 "There must be a bulk left, and a count is not negative.",
                 f"Ask for 0 to {self.size - 1}.",
             )
-        columns = self.nodes.shape[1] if self.is_exact else self.num_atoms
+        columns = self._num_known
         values, counts = self.nodes[0, :columns], self.weights[0, :columns] * self.size
         order = values.abs().argsort(descending=True, stable=True)
         before = counts[order].cumsum(0) - counts[order]
@@ -202,6 +207,11 @@ class Spectrum(Measure):
             f"mean {self.moment(1):.4g}, root mean square {self.moment(2) ** 0.5:.4g}, zeros {self.zero_mass():.3g})"
         )
 
+    @property
+    def _num_known(self) -> int:
+        """How many columns are eigenvalues of known mass."""
+        return self.nodes.shape[1] if self.is_exact else self.num_atoms
+
     def _row(self, index: int) -> Spectrum:
         rows = slice(index, index + 1)
         return replace(self, nodes=self.nodes[rows], weights=self.weights[rows], reach=self.ends[:, rows])
@@ -213,22 +223,19 @@ class Spectrum(Measure):
         check_positive("A Gaussian needs a positive width.", width=width)
         centres, reach = mapping(self.nodes, self.ends)
         columns = centres.flatten(), reach[0].flatten(), reach[1].flatten()
+        smooth = (torch.arange(centres.shape[1]) >= self._num_known).expand_as(centres).flatten()
         x = x.to("cpu", torch.float64)
         pieces = [
-            self._interval(*gaussian_extremes(piece, *columns, width), rate)
+            self._interval(*gaussian_extremes(piece, *columns, width, smooth), rate)
             for piece in x.split(max(1, CHUNK // self.nodes.numel()))
         ]
         return torch.cat([x[:0], *(low for low, _ in pieces)]), torch.cat([x[:0], *(high for _, high in pieces)])
-
-    def _scalar_interval(self, values: Tensor, doubt: float, rate: float) -> tuple[float, float]:
-        lower, upper = self._interval(values.reshape(1, -1), values.reshape(1, -1), rate)
-        return float(lower) - doubt, float(upper) + doubt
 
     def _interval(self, least: Tensor, most: Tensor, rate: float) -> tuple[Tensor, Tensor]:
         """What holds ∫ f, where f has these values at least and at most wherever the mass of a node may be."""
         _check_rate(rate)
         shape = (len(least), *self.nodes.shape)
-        a, fixed = (self.nodes.shape[1] if self.is_exact else self.num_atoms), self.weights
+        a, fixed = self._num_known, self.weights
         known = [(f.view(shape)[..., :a] * fixed[:, :a]).sum((1, 2)) / self.num_probes for f in (least, most)]
         share, rest = self._random(a)
         if share <= 0:

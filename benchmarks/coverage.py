@@ -1,0 +1,189 @@
+"""How often the intervals of a density hold what is true, over kinds of spectra, sizes and seeds.
+
+python -m benchmarks.coverage --out benchmarks/results/coverage.json      what the file lacks is measured
+python -m benchmarks.coverage --page benchmarks/results/coverage.json     docs/coverage.md, from the file
+
+Matrices are diagonal: a random direction does not care for a basis.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ritz import Operator, Spectrum, spectral_density
+
+PAGE = Path("docs/coverage.md")
+RATE = 0.95
+SEEDS = 100
+DEFAULT = (8, 128)
+SETTINGS = [(100, DEFAULT), (1000, DEFAULT), (5000, DEFAULT), (1000, (8, 32)), (1000, (2, 32)), (1000, (1, 64))]
+ESTIMATORS = ("density", "log density", "distribution", "mean", "mean square", "Wasserstein")
+
+
+def _random(count: int, seed: int, draw: Callable = torch.rand) -> Tensor:
+    return draw(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _normal(count: int, seed: int) -> Tensor:
+    return _random(count, seed, torch.randn)
+
+
+KINDS: dict[str, Callable[[int], Tensor]] = {
+    "uniform": lambda n: torch.linspace(0, 1, n, dtype=torch.float64),
+    "normal": lambda n: _normal(n, 1),
+    "1/k²": lambda n: torch.arange(1, n + 1, dtype=torch.float64) ** -2,
+    "gapped": lambda n: torch.cat([_random(n // 2, 2), 3 + _random(n - n // 2, 3)]),
+    "clustered": lambda n: torch.tensor([0.0, 1.0, 1.5, 4.0, 10.0]).double().repeat(n // 5) + 1e-3 * _normal(n, 4),
+    "many zeros": lambda n: torch.cat([torch.zeros(n // 2).double(), _normal(n - n // 2, 5) ** 2]),
+    "multiple": lambda n: torch.cat([_LINES.repeat(n // 20), 3 + _random(n - 10 * (n // 20), 6)]),
+    "indefinite": lambda n: torch.cat([torch.linspace(3, 10, 10).double(), 0.1 * _normal(n - 10, 7) ** 3]),
+}
+_LINES = torch.tensor([-3.0, -1.0, 0.0, 0.5, 1.0, 2.0, 4.0, 7.0, 8.0, 10.0]).double()
+
+
+def operator(values: Tensor, dtype: torch.dtype = torch.float64) -> Operator:
+    """The diagonal matrix of these eigenvalues."""
+    d = values.to(dtype)[:, None]
+    return Operator(lambda V: d * V, len(values), dtype, torch.device("cpu"))
+
+
+def inside(spectrum: Spectrum, values: Tensor, rate: float = RATE) -> dict[str, float]:
+    """The share of points where each interval holds the truth; the bound over the true distance beside."""
+    truth = Spectrum.of_eigenvalues(values)
+    quantiles = torch.quantile(values, torch.linspace(0.01, 0.99, 33, dtype=torch.float64))
+    x = torch.cat([quantiles, torch.linspace(*truth.range, 33, dtype=torch.float64)])
+    floor, width = spectrum.floor, spectrum.log_width()
+    u = torch.linspace(*((end.abs() + floor).log().item() for end in (values.abs().min(), values.abs().max())), 33)
+    u = u.double()
+    shares = {
+        "density": _share(spectrum.band(x, rate=rate), truth.density(x, spectrum.width)),
+        "log density": _share(spectrum.log_band(u, rate=rate), truth.log_density(u, width=width, floor=floor)),
+        "distribution": _share(spectrum.cdf_band(x, rate=rate), truth.cdf(x)),
+    }
+    for name, degree in (("mean", 1), ("mean square", 2)):
+        ends, scale = spectrum.interval(degree, rate=rate), truth.moment(2) ** (degree / 2)
+        shares[name] = float(ends[0] - 1e-9 * scale <= truth.moment(degree) <= ends[1] + 1e-9 * scale)
+    bound, distance = spectrum.wasserstein_bound(rate=rate), spectrum.wasserstein(truth)
+    nothing = 1e-12 * max(map(abs, truth.range))  # what rounding makes of the same eigenvalues
+    return shares | {
+        "Wasserstein": float(distance <= bound + nothing),
+        "ratio": (bound + nothing) / (distance + nothing),
+    }
+
+
+def _share(band: tuple[Tensor, Tensor], truth: Tensor) -> float:
+    slack = 1e-9 * float(truth.max())
+    return float(((band[0] - slack <= truth) & (truth <= band[1] + slack)).double().mean())
+
+
+def measured(kind: str, size: int, num_probes: int, num_steps: int, seeds: int = SEEDS) -> dict[str, Any]:
+    """The mean over seeds of each share, with its standard error, and the median ratio of the bound."""
+    values = KINDS[kind](size)
+    A, runs = operator(values), []
+    for seed in range(seeds):
+        generator = torch.Generator().manual_seed(1000 + seed)
+        runs.append(
+            inside(spectral_density(A, num_steps=num_steps, num_probes=num_probes, generator=generator), values)
+        )
+    table = {name: torch.tensor([run[name] for run in runs], dtype=torch.float64) for name in runs[0]}
+    ratio = float(table.pop("ratio").median())
+    rates = {name: [float(x.mean()), float(x.std()) / math.sqrt(seeds)] for name, x in table.items()}
+    return {
+        "kind": kind,
+        "size": size,
+        "num_probes": num_probes,
+        "num_steps": num_steps,
+        "rates": rates,
+        "ratio": ratio,
+    }
+
+
+def main() -> None:
+    """Measure or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/coverage.json"))
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--jobs", type=int, default=1, help="processes, of one thread each")
+    options = parser.parse_args()
+    if options.page is not None:
+        PAGE.write_text(page(json.loads(options.page.read_text())))
+        return
+    rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    known = {_setting(row) for row in rows}
+    todo = [(kind, size, *setting) for size, setting in SETTINGS for kind in KINDS]
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        for row in pool.map(_measured, [(*one, options.seeds) for one in todo if one not in known]):
+            rows.append(row)
+            print(_line(row), flush=True)
+            lines = ",\n  ".join(json.dumps(row) for row in sorted(rows, key=lambda row: todo.index(_setting(row))))
+            head = json.dumps({"rate": RATE, "seeds": options.seeds})[:-1]
+            options.out.write_text(head + f', "rows": [\n  {lines}\n]}}\n')
+
+
+def _measured(setting: tuple[str, int, int, int, int]) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    return measured(*setting)
+
+
+def _setting(row: dict[str, Any]) -> tuple[str, int, int, int]:
+    return row["kind"], row["size"], row["num_probes"], row["num_steps"]
+
+
+def _line(row: dict[str, Any]) -> str:
+    rates = " | ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in (row["rates"][name] for name in ESTIMATORS))
+    return (
+        f"| {row['kind']} | {row['size']:,} | {row['num_probes']} × {row['num_steps']} | {rates} | {row['ratio']:.1f} |"
+    )
+
+
+def page(facts: dict[str, Any]) -> str:
+    """The table, with what it means."""
+    rows = facts["rows"]
+    entries = [(row, name, *row["rates"][name]) for row in rows for name in ESTIMATORS]
+    below = [entry for entry in entries if entry[2] + 2 * max(entry[3], _least(facts["seeds"])) < facts["rate"]]
+    ratios = sorted(row["ratio"] for row in rows if row["size"] > row["num_steps"])
+    head = f"| spectrum | n | probes × steps | {' | '.join(ESTIMATORS)} | bound/distance |"
+    return f"""# How often intervals hold what is true
+
+`python -m benchmarks.coverage` draws {facts["seeds"]} sets of probes for each row and counts how often the intervals of
+a `Spectrum`, with a stated rate of {facts["rate"]}, hold the truth: `band` of a density and `log_band` of a log density
+smoothed by the default width, and `cdf_band`, at points across the spectrum; `interval(1)` and `interval(2)`; and
+`wasserstein_bound`. Beside each rate stands its standard error over the seeds. The last column is the median of the
+bound over the true distance. `python -m benchmarks.coverage --page benchmarks/results/coverage.json` writes this page.
+
+Where n is below the number of steps, all is exact. {len(entries) - len(below)} of {len(entries)} rates are not below
+the stated one by more than two of their standard errors{_exceptions(below)}
+The median of bound/distance over all rows that are not exact is {ratios[len(ratios) // 2]:.1f}.
+
+{head}
+|{"---|" * (len(ESTIMATORS) + 4)}
+{chr(10).join(map(_line, rows))}
+"""
+
+
+def _least(seeds: int) -> float:
+    """The standard error of a rate of 0.95, which a sample without a miss does not show."""
+    return math.sqrt(RATE * (1 - RATE) / seeds)
+
+
+def _exceptions(below: list[tuple[dict[str, Any], str, float, float]]) -> str:
+    if not below:
+        return "."
+    place = lambda row: f"{row['kind']} at n = {row['size']:,}, {row['num_probes']} × {row['num_steps']}"
+    names = [f"{name} of {place(row)} ({mean:.3f} ± {error:.3f})" for row, name, mean, error in below]
+    return "; these are: " + ", ".join(names) + "."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Intervals hold the truth at their stated rate; benchmarks/coverage.py has the whole table."""
+
+import pytest
+import torch
+from benchmarks.coverage import ESTIMATORS, KINDS, inside, operator
+
+from ritz.solvers import spectral_density
+from ritz.spectrum import Spectrum
+
+from .spectra import linspace
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("num_probes, num_steps", [(8, 64), (1, 32)])
+def test_intervals_cover_at_their_rate_on_every_kind_of_spectrum(num_probes, num_steps):
+    runs = []
+    for index, values in enumerate(kind(400) for kind in KINDS.values()):
+        for seed in range(3):  # of its own: what one set of probes misses, it misses on all kinds
+            options = {"num_steps": num_steps, "num_probes": num_probes, "generator": seeded(100 * index + seed)}
+            runs.append(inside(spectral_density(operator(values), **options), values))
+    rates = {name: sum(run[name] for run in runs) / len(runs) for name in ESTIMATORS}
+    for name in ("density", "log density", "distribution", "Wasserstein"):
+        assert rates[name] > 0.92, rates
+    assert rates["mean"] > 0.85 and rates["mean square"] > 0.85, rates  # one point a run: 24 of them
+    assert sorted(run["ratio"] for run in runs)[len(runs) // 2] < 30
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+def test_the_band_covers_at_default_settings(kind):
+    values = KINDS[kind](1000)
+    shares = [inside(spectral_density(operator(values), generator=seeded(s)), values)["density"] for s in range(6)]
+    assert sum(shares) / 6 > 0.92  # two standard errors of 8 probes held 0.49 and 0.69 of the points
+
+
+def test_the_distribution_of_a_decaying_spectrum_is_covered_with_few_steps():
+    values = KINDS["1/k²"](1000)
+    x = torch.quantile(values, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64))
+    truth = Spectrum.of_eigenvalues(values).cdf(x)
+    for seed in range(8):
+        lower, upper = spectral_density(operator(values), num_steps=32, generator=seeded(seed)).cdf_band(x)
+        assert bool(((lower <= truth) & (truth <= upper)).all())
+
+
+def test_a_lower_rate_gives_a_narrower_band_and_more_probes_a_narrower_one():
+    A, x = operator(KINDS["gapped"](600)), linspace(0.2, 0.8, 5)
+    few, many = (spectral_density(A, num_probes=p, num_steps=64, generator=seeded(0)) for p in (2, 32))
+    width = lambda spectrum, rate: float(
+        (lambda ends: ends[1] - ends[0])(spectrum.band(x, few.width, rate=rate)).mean()
+    )
+    assert width(few, 0.5) < 0.5 * width(few, 0.95)
+    assert width(many, 0.95) == pytest.approx(width(few, 0.95) / 4, rel=0.4)
