@@ -47,7 +47,7 @@ def _curves(ax: Axes, work: Work, rows: list[Row], error: str) -> None:
         ax.plot(products, middle, ".-", color=colour, lw=width, zorder=order, label=row.contestant)
         ax.fill_between(products, low, high, color=colour, alpha=0.1, lw=0)
     middles = [value for row in rows for _, value, _, _ in row.curve(error)]
-    ax.set(xscale="log", yscale="log", title=rows[0].title, xlabel="products")
+    ax.set(xscale="log", yscale="log", title=", ".join(rows[0].title.split(", ")[:3]), xlabel="products")
     ax.set_ylim(max(min(middles), work.floors[error]) / 3, 3 * max(middles))  # a lucky seed's error is no scale
     ax.set_xticks(TICKS, map(str, TICKS), minor=False)
     ax.minorticks_off()

@@ -13,7 +13,7 @@ import torch
 from .matrices import Matrix
 from .views import Counted
 
-PRODUCTS = (16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
+PRODUCTS = (16, 20, 24, 26, 28, 32, 40, 48, 64, 96, 128, 192, 256)
 
 
 @dataclass(frozen=True)
