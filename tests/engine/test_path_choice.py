@@ -188,8 +188,7 @@ class Doubled(ReverseMode):
     """Products twice too large."""
 
     def hessian(self, V, into=None):
-        super().hessian(V, into)
-        return super().hessian(V, into)
+        return super().hessian(2 * V, into)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
