@@ -34,12 +34,13 @@ NOTES = {
     "curvlinops' search for the range (some 100 products) is not counted, and nobody's smoothing is. PyHessian calls "
     "`torch.eig`, which PyTorch has removed: it is lent a symmetric one.",
     "trace": "Over Σ|λ|, the trace itself where no eigenvalue is negative. PyHessian's own rule, which stops where two "
-    "means happen to agree, is switched off. Where the spectrum is flat (two bulks, the bulk under the clusters), half of "
-    "XTrace's products go into a subspace that holds little, and plain signs (Hutchinson) have up to √2 less error: ritz "
-    "is above them there, and 20 to 200 times below where eigenvalues decay. Five seeds do not resolve less than 2.",
+    "means happen to agree, is switched off. Where the spectrum is flat (two bulks, the bulk under the clusters), half "
+    "of XTrace's products go into a subspace that holds little, and plain signs (Hutchinson) have up to √2 less error: "
+    "ritz is above them there, and 20 to 200 times below where eigenvalues decay. Five seeds do not resolve less "
+    "than a factor of 2.",
     "log-determinant": "log det(A + μ) with μ a thousandth of the largest eigenvalue, or 1.2 |λ_min| where that is "
-    "negative. No peer has a log-determinant: theirs is the integral of the logarithm over their quadrature. With the same probes and steps it is the same "
-    "quadrature; what differs is the luck of the probes.",
+    "negative. No peer has a log-determinant: theirs is the integral of the logarithm over their quadrature. With the "
+    "same probes and steps it is the same quadrature; what differs is the luck of the probes.",
 }
 
 
