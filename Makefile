@@ -39,6 +39,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.lab
 	$(BIN)/python -m benchmarks.imports
 	$(BIN)/python -m benchmarks.solvers
+	$(BIN)/python -m benchmarks.coverage --jobs 2
 
 # On a GPU machine that has torch but no network: the peers lie in .peers, a folder that is made where there is one.
 bench-gpu:
