@@ -162,9 +162,11 @@ smoothed by the default width, and `cdf_band`, at points across the spectrum; `i
 `wasserstein_bound`. Beside each rate stands its standard error over the seeds. The last column is the median of the
 bound over the true distance. `python -m benchmarks.coverage --page benchmarks/results/coverage.json` writes this page.
 
-Where n is below the number of steps, all is exact but the masses of multiple eigenvalues. {len(entries) - len(below)} of {len(entries)} rates are not below
-the stated one by more than two of their standard errors{_exceptions(below)}
-The median of bound/distance over all rows with more eigenvalues than steps is {ratios[len(ratios) // 2]:.1f}.{facts.get("note", "")}
+Where n is below the number of steps, all is exact but the masses of multiple eigenvalues.
+{len(entries) - len(below)} of {len(entries)} rates are not below the stated one by more than two of their standard
+errors{_exceptions(below)}
+The median of bound/distance over all rows with more eigenvalues than steps is {ratios[len(ratios) // 2]:.1f}.
+{facts.get("note", "").strip()}
 
 {head}
 |{"---|" * (len(ESTIMATORS) + 4)}
