@@ -349,10 +349,10 @@ def test_any_labels_give_positive_parts_that_sum_to_the_gauss_newton_matrix(labe
     risk = ritz.Risk(built.model, nn.CrossEntropyLoss(), unequal_batches_or_one(built.inputs, torch.tensor(labels)))
     found = class_decomposition(risk)
     matrices = [getattr(found, name).dense() for name in PARTS]
-    assert_close(sum(matrices), ritz.gauss_newton(risk).dense(), rtol=1e-10, atol=1e-14)
-    for matrix in matrices:
-        values = torch.linalg.eigvalsh(matrix)
-        assert values[0] > -1e-13 * max(float(values[-1]), 1e-3)
+    whole = ritz.gauss_newton(risk).dense()
+    assert_close(sum(matrices), whole, rtol=1e-10, atol=1e-14)
+    for matrix in matrices:  # one of them may be nothing but the rounding of the whole
+        assert torch.linalg.eigvalsh(matrix)[0] > -1e-13 * torch.linalg.eigvalsh(whole)[-1]
     assert all(found.ranks[name] <= bound for name, bound in zip(PARTS, (5, 15, 5), strict=False))
 
 
