@@ -1,9 +1,10 @@
-"""How often the intervals of a density hold what is true, over kinds of spectra, sizes and seeds.
+"""How often intervals and errors hold what is true, over kinds of spectra, sizes and seeds.
 
 python -m benchmarks.coverage --out benchmarks/results/coverage.json      what the file lacks is measured
 python -m benchmarks.coverage --page benchmarks/results/coverage.json     docs/coverage.md, from the file
 
-Matrices are diagonal: a random direction does not care for a basis.
+Those of densities are measured on diagonal matrices: a random direction does not care for a basis. Those of numbers,
+two standard errors on either side, on reflected ones: random signs do care.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ritz import Operator, Spectrum, spectral_density
+import ritz
+from ritz import Estimate, Operator, Spectrum, spectral_density
 
 PAGE = Path("docs/coverage.md")
 RATE = 0.95
@@ -28,6 +30,8 @@ SEEDS = 100
 DEFAULT = (8, 128)
 SETTINGS = [(100, DEFAULT), (1000, DEFAULT), (5000, DEFAULT), (1000, (8, 32)), (1000, (2, 32)), (1000, (1, 64))]
 ESTIMATORS = ("density", "log density", "distribution", "mean", "mean square", "Wasserstein")
+SIZE = 1000  # of the matrices that numbers are estimated of
+REFLECTIONS = 3
 
 
 def _random(count: int, seed: int, draw: Callable = torch.rand) -> Tensor:
@@ -108,6 +112,70 @@ def measured(kind: str, size: int, num_probes: int, num_steps: int, seeds: int =
     }
 
 
+def reflected(values: Tensor) -> Operator:
+    """A matrix with these eigenvalues whose eigenvectors have no zeros."""
+    mirrors = [_normal(len(values), 20 + index)[:, None] for index in range(REFLECTIONS)]
+    mirrors = [v / v.norm() for v in mirrors]
+
+    def matmat(V: Tensor) -> Tensor:
+        for v in mirrors:
+            V = V - 2 * v @ (v.T @ V)
+        V = values[:, None] * V
+        for v in reversed(mirrors):
+            V = V - 2 * v @ (v.T @ V)
+        return V
+
+    return Operator(matmat, len(values), torch.float64, torch.device("cpu"))
+
+
+def _damping(values: Tensor) -> float:
+    """What makes the smallest eigenvalue a tenth of the largest."""
+    return float(values.abs().max()) / 10 - float(values.min())
+
+
+Number = Callable[[Operator, Tensor, torch.Generator], Estimate]
+NUMBERS: dict[str, tuple[Number, Callable[[Tensor], Tensor]]] = {
+    "trace, 40 products": (lambda A, _, g: ritz.trace(A, num_products=40, generator=g), lambda x: x.sum()),
+    "trace by signs, 40 products": (
+        lambda A, _, g: ritz.solvers.hutchinson(A, num_products=40, generator=g),
+        lambda x: x.sum(),
+    ),
+    "effective rank, 40 products": (
+        lambda A, _, g: ritz.effective_rank(A, num_products=40, generator=g),
+        lambda x: x.sum() ** 2 / x.square().sum(),
+    ),
+    "log-determinant, 6 × 16": (
+        lambda A, x, g: ritz.log_determinant(A, damping=_damping(x), num_steps=16, num_probes=6, generator=g),
+        lambda x: (x + _damping(x)).log().sum(),
+    ),
+    "negative mass, 8 × 64": (
+        lambda A, _, g: ritz.negative_mass(A, num_steps=64, generator=g),
+        lambda x: (x < -16 * torch.finfo(torch.float64).eps * x.abs().max()).double().mean(),
+    ),
+    "Frobenius norm, 30 products": (
+        lambda A, _, g: ritz.solvers.norm(A, num_products=30, generator=g),
+        lambda x: x.square().sum().sqrt(),
+    ),
+    "nuclear norm, 160 products": (
+        lambda A, _, g: ritz.solvers.norm(A, "nuc", num_products=160, generator=g),
+        lambda x: x.abs().sum(),
+    ),
+}  # by name: how it is estimated, and what is true
+
+
+def number_measured(name: str, kind: str, seeds: int = SEEDS) -> dict[str, Any]:
+    """How often the truth lies within two standard errors, and the root mean squares of stated and true errors."""
+    values = KINDS[kind](SIZE)
+    A, (estimate, truth) = reflected(values), NUMBERS[name]
+    results = [estimate(A, values, torch.Generator().manual_seed(1000 + seed)) for seed in range(seeds)]
+    errors = torch.tensor([result.value for result in results]).double() - truth(values)
+    stated = torch.tensor([result.standard_error for result in results]).double()
+    nothing = 1e-9 * float(truth(values).abs())  # rounding
+    rate = float((errors.abs() <= 2 * stated + nothing).double().mean())
+    squares = [float((x + nothing).square().mean().sqrt()) for x in (stated, errors.abs())]
+    return {"number": name, "kind": kind, "rate": rate, "ratio": squares[0] / squares[1] if squares[1] else 1.0}
+
+
 def main() -> None:
     """Measure or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -119,16 +187,34 @@ def main() -> None:
     if options.page is not None:
         PAGE.write_text(page(json.loads(options.page.read_text())))
         return
-    rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    facts = json.loads(options.out.read_text()) if options.out.exists() else {"rows": [], "numbers": []}
+    rows, numbers = facts["rows"], facts.get("numbers", [])
     known = {_setting(row) for row in rows}
     todo = [(kind, size, *setting) for size, setting in SETTINGS for kind in KINDS]
+    pairs = [(name, kind) for name in NUMBERS for kind in KINDS]
+    counted = {(row["number"], row["kind"]) for row in numbers}
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        for row in pool.map(_number_measured, [(*one, options.seeds) for one in pairs if one not in counted]):
+            numbers.append(row)
+            print(row, flush=True)
+            _write(options.out, options.seeds, rows, numbers)
         for row in pool.map(_measured, [(*one, options.seeds) for one in todo if one not in known]):
             rows.append(row)
+            rows.sort(key=lambda row: todo.index(_setting(row)))
             print(_line(row), flush=True)
-            lines = ",\n  ".join(json.dumps(row) for row in sorted(rows, key=lambda row: todo.index(_setting(row))))
-            head = json.dumps({"rate": RATE, "seeds": options.seeds})[:-1]
-            options.out.write_text(head + f', "rows": [\n  {lines}\n]}}\n')
+            _write(options.out, options.seeds, rows, numbers)
+
+
+def _write(path: Path, seeds: int, rows: list[dict[str, Any]], numbers: list[dict[str, Any]]) -> None:
+    """A row a line."""
+    tables = (f'"{name}": [\n  ' + ",\n  ".join(map(json.dumps, table)) + "\n]" for name, table in
+              (("rows", rows), ("numbers", numbers)))  # fmt: skip
+    path.write_text(f'{{"rate": {RATE}, "seeds": {seeds}, ' + ", ".join(tables) + "}\n")
+
+
+def _number_measured(setting: tuple[str, str, int]) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    return number_measured(*setting)
 
 
 def _measured(setting: tuple[str, int, int, int, int]) -> dict[str, Any]:
@@ -166,12 +252,32 @@ Where n is below the number of steps, all is exact but the masses of multiple ei
 {len(entries) - len(below)} of {len(entries)} rates are not below the stated one by more than two of their standard
 errors{_exceptions(below)}
 The median of bound/distance over all rows with more eigenvalues than steps is {ratios[len(ratios) // 2]:.1f}.
-{facts.get("note", "").strip()}
 
 {head}
 |{"---|" * (len(ESTIMATORS) + 4)}
 {chr(10).join(map(_line, rows))}
+
+## Numbers
+
+How often the truth lies within two standard errors of an `Estimate`, and in brackets the stated error over the true
+one (root mean squares over the seeds), for matrices with n = {SIZE:,}. {_numbers_below(facts)}
+
+| number | {" | ".join(KINDS)} |
+|{"---|" * (len(KINDS) + 1)}
+{chr(10).join(_number_line(name, facts["numbers"]) for name in NUMBERS)}
 """
+
+
+def _number_line(name: str, numbers: list[dict[str, Any]]) -> str:
+    of = {row["kind"]: row for row in numbers if row["number"] == name}
+    return f"| {name} | " + " | ".join(f"{of[kind]['rate']:.2f} ({of[kind]['ratio']:.2f})" for kind in KINDS) + " |"
+
+
+def _numbers_below(facts: dict[str, Any]) -> str:
+    numbers, least = facts["numbers"], facts["rate"] - 2 * _least(facts["seeds"])
+    below = [f"{row['number']} of {row['kind']} ({row['rate']:.2f})" for row in numbers if row["rate"] < least]
+    count = f"{len(numbers) - len(below)} of {len(numbers)} rates are not below 0.95 by more than two of their errors"
+    return f"{count}{'; these are: ' + ', '.join(below) if below else ''}."
 
 
 def _least(seeds: int) -> float:
