@@ -187,29 +187,34 @@ def main() -> None:
     if options.page is not None:
         PAGE.write_text(page(json.loads(options.page.read_text())))
         return
-    facts = json.loads(options.out.read_text()) if options.out.exists() else {"rows": [], "numbers": []}
-    rows, numbers = facts["rows"], facts.get("numbers", [])
-    known = {_setting(row) for row in rows}
+    facts = {"rate": RATE, "seeds": options.seeds, "rows": [], "numbers": []}
+    facts |= json.loads(options.out.read_text()) if options.out.exists() else {}
     todo = [(kind, size, *setting) for size, setting in SETTINGS for kind in KINDS]
-    pairs = [(name, kind) for name in NUMBERS for kind in KINDS]
-    counted = {(row["number"], row["kind"]) for row in numbers}
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        for row in pool.map(_number_measured, [(*one, options.seeds) for one in pairs if one not in counted]):
-            numbers.append(row)
-            print(row, flush=True)
-            _write(options.out, options.seeds, rows, numbers)
-        for row in pool.map(_measured, [(*one, options.seeds) for one in todo if one not in known]):
-            rows.append(row)
-            rows.sort(key=lambda row: todo.index(_setting(row)))
-            print(_line(row), flush=True)
-            _write(options.out, options.seeds, rows, numbers)
+        _complete(facts, "numbers", [(name, kind) for name in NUMBERS for kind in KINDS], pool, options.out)
+        _complete(facts, "rows", todo, pool, options.out)
 
 
-def _write(path: Path, seeds: int, rows: list[dict[str, Any]], numbers: list[dict[str, Any]]) -> None:
-    """A row a line."""
-    tables = (f'"{name}": [\n  ' + ",\n  ".join(map(json.dumps, table)) + "\n]" for name, table in
-              (("rows", rows), ("numbers", numbers)))  # fmt: skip
-    path.write_text(f'{{"rate": {RATE}, "seeds": {seeds}, ' + ", ".join(tables) + "}\n")
+def _complete(facts: dict[str, Any], table: str, todo: list[tuple], pool: ProcessPoolExecutor, path: Path) -> None:
+    """Measure what a table lacks; the file is written after every row."""
+    setting, measure = {"rows": (_setting, _measured), "numbers": (_number_setting, _number_measured)}[table]
+    known = {setting(row) for row in facts[table]}
+    for row in pool.map(measure, [(*one, facts["seeds"]) for one in todo if one not in known]):
+        facts[table] = sorted([*facts[table], row], key=lambda row: todo.index(setting(row)))
+        print(row, flush=True)
+        entries = (f"{json.dumps(key)}: {_lines(value)}" for key, value in facts.items())
+        path.write_text("{" + ",\n".join(entries) + "}\n")
+
+
+def _lines(value: Any) -> str:
+    """As JSON, a row a line."""
+    if not isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    return "[\n  " + ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n]"
+
+
+def _number_setting(row: dict[str, Any]) -> tuple[str, str]:
+    return row["number"], row["kind"]
 
 
 def _number_measured(setting: tuple[str, str, int]) -> dict[str, Any]:
@@ -252,6 +257,7 @@ Where n is below the number of steps, all is exact but the masses of multiple ei
 {len(entries) - len(below)} of {len(entries)} rates are not below the stated one by more than two of their standard
 errors{_exceptions(below)}
 The median of bound/distance over all rows with more eigenvalues than steps is {ratios[len(ratios) // 2]:.1f}.
+{facts.get("note", "").strip()}
 
 {head}
 |{"---|" * (len(ESTIMATORS) + 4)}
