@@ -283,7 +283,7 @@ def _numbers_below(facts: dict[str, Any]) -> str:
     numbers, least = facts["numbers"], facts["rate"] - 2 * _least(facts["seeds"])
     below = [f"{row['number']} of {row['kind']} ({row['rate']:.2f})" for row in numbers if row["rate"] < least]
     count = f"{len(numbers) - len(below)} of {len(numbers)} rates are not below 0.95 by more than two of their errors"
-    return f"{count}{'; these are: ' + ', '.join(below) if below else ''}."
+    return f"{count}{'; below are: ' + ', '.join(below) if below else ''}."
 
 
 def _least(seeds: int) -> float:
@@ -296,7 +296,7 @@ def _exceptions(below: list[tuple[dict[str, Any], str, float, float]]) -> str:
         return "."
     place = lambda row: f"{row['kind']} at n = {row['size']:,}, {row['num_probes']} × {row['num_steps']}"
     names = [f"{name} of {place(row)} ({mean:.3f} ± {error:.3f})" for row, name, mean, error in below]
-    return "; these are: " + ", ".join(names) + "."
+    return "; below are: " + ", ".join(names) + "."
 
 
 if __name__ == "__main__":
