@@ -160,7 +160,7 @@ def statements(paper: str, figure: str, equation: str) -> tuple[Statement, ...]:
         ),
         Statement(
             "So does the density of the logarithms (∫ |φ - ψ| d log λ of the two).",
-            paper, f"{figure}b", measured=to_exact("pareto"), rule=at_most(0.1, partly=0.3), expected=0.0,
+            paper, f"{figure}b", measured=to_exact("pareto"), rule=at_most(0.05, partly=0.2), expected=0.0,
             why="Few eigenvalues carry the tail, and ten probes give each of them a random weight.",
         ),
         Statement(
