@@ -229,78 +229,94 @@ def statements(paper: str) -> tuple[Statement, ...]:
     """What both papers say, each in its own words: 2019 has two bulks and outliers where 2020 has three bulks."""
     first = paper == PAPER
     where, section = ("Fig. 5", "Sec. 6.1") if first else ("Fig. 1", "Sec. 4")
+    return (*_printed(paper, where, section, first), *_about_lanczos(where), *_about_eigenvectors(section))
+
+
+_say = partial(Statement, name_against=True)
+
+
+def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Statement, ...]:
     names = ("G_class", "G_cross", "G_within", "G_c=c'") if first else ("A₁", "B₁", "B₂", "A₂")
     bulks = "three separated bulks" if first else "outliers and two bulks"
-    say = partial(Statement, name_against=True)
     return (
-        say(
+        _say(
             f"The log spectrum of G has {bulks} (maxima of the smoothed count of eigenvalues).",
             paper, where, measured=_per_seed(modes), rule=each(within(3, 3, partly=(2, 4))), expected=3,
             why="Neighbouring bulks overlap, or one of them is spread over decades with maxima of its own.",
         ),
-        say(
+        _say(
             "C eigenvalues of G are outliers (how many lie above the largest of the within part).",
             paper, section, measured=outliers("G"), rule=each(near(C, relative=0.0, partly=0.3)), expected=C,
             why="Some class means are no longer than the spread around them.",
         ),
-        say(
+        _say(
             f"Once {names[0]} is knocked out, the C outliers disappear (how many are left above the largest of the "
             "within part).",
             paper, where, measured=outliers("class"), rule=each(at_most(0, partly=C / 2)), expected=0,
             why="Cross-class or own-class means reach above it, too; the latter span what class means span.",
         ),
-        say(
+        _say(
             f"Once {names[1]} is knocked out, the left {'mini-bulk' if first else 'bulk'} disappears (of the "
             "eigenvalues of G where its own lie, the share that goes).",
             paper, where, measured=lost_share("cross"), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
             why="Where the cross-class means have their eigenvalues, G_within has many more of its own.",
         ),
-        say(
+        _say(
             f"The bulk of {names[1]} lies left of that of {names[2]} (log₁₀ of the ratio of median eigenvalues).",
             paper, where, measured=_per_seed(position), rule=each(at_most(-0.3, partly=0.0)), expected=-1.0,
             why="The C(C - 2) cross-class means are longer than the spread of single examples around them.",
         ),
-        say(
+        _say(
             f"{names[2]} causes the main bulk (its trace over that of G without the C outliers).",
             paper, section, measured=_per_seed(bulk_share), rule=each(within(0.8, 1.2, partly=(0.5, 2.0))),
             expected=1.0, why="Class and cross-class means have a part in what is no outlier.",
         ),
-        say(
+        _say(
             f"Subtracting {names[3]} has no clear effect (its change of log λ over the least of the other knockouts).",
             paper, where, measured=_per_seed(own_effect), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             why="Gradients of the own class are not zero on average: training has not converged.",
         ),
-        say(
+    )  # fmt: skip
+
+
+def _about_lanczos(where: str) -> tuple[Statement, ...]:
+    return (
+        _say(
             "2,048 Lanczos steps give the log spectrum (∫ |q - q̂| d log λ per eigenvalue, of 2 at most).",
             BEYOND, where, measured=_per_seed(lanczos_error), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             why="One probe gives each eigenvalue a random weight, and small eigenvalues share few nodes.",
         ),
-        say(
+        _say(
             "And they miss none of its decades (share of decades where they count less than half or more than twice).",
             BEYOND, where, measured=_per_seed(missed_decades), rule=each(at_most(0.0, partly=0.5)), expected=0.0,
             why="The nodes of a quadrature are dense at the top of the range, and few below.",
         ),
-        say(
+    )  # fmt: skip
+
+
+def _about_eigenvectors(section: str) -> tuple[Statement, ...]:
+    return (
+        _say(
             "The C largest eigenvectors of G lie in the span of the class means (mean ‖Pv‖²).",
             BEYOND, section, measured=in_means("G"), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="The spread within classes turns them.",
         ),
-        say(
+        _say(
             "… in every layer by itself (the same of a layer's part of them, where it is least).",
             BEYOND, section, measured=least_layer, rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="Where a layer has little part in them, its part is not made of class means.",
         ),
-        say(
+        _say(
             "So do those of H.",
             BEYOND, section, measured=in_means("H"), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="E turns them further.",
         ),
-        say(
+        _say(
             "G explains the C largest eigenvalues of H (mean share).",
             BEYOND, section, measured=_per_seed(explained), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="E has a part in them.",
         ),
-        say(
+        _say(
             "And its means alone do (mean share of the three parts made of means).",
             BEYOND, section, measured=_per_seed(explained_by_means), rule=each(at_least(0.9, partly=0.5)),
             expected=1.0, why="The spread within classes, or E, has a part in them.",
