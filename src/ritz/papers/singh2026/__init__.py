@@ -20,5 +20,6 @@ What these are made of:
     attention_descent       heads of self-attention under gradient descent: Fig. 27
     edge_of_stability       one training run in numbers, on its way to the edge and there: Fig. 27
     edge_by_reading         those numbers for each reading of the paper: Fig. 27
+    gpt_sharpness           the sharpness of a GPT and of its twin along training, by H and by G: Fig. 5, 23-25
     pretraining             token streams, a GPT, its twin without attention, and their training: Fig. 5, 6, 23-25
 """

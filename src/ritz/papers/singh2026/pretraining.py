@@ -41,6 +41,7 @@ class Config:
     warmup: int = 2000  # nanoGPT
     decay_steps: int = 600_000  # nanoGPT: of the cosine, of which only the start is seen
     weight_decay: float = 0.1  # nanoGPT
+    second_moment: float = 0.95  # nanoGPT: β₂ of AdamW
     clip: float = 1.0  # nanoGPT
     bfloat16: bool = True  # nanoGPT, in training alone
     seeds: tuple[int, ...] = (0, 1, 2)  # three: D.1.5
@@ -48,27 +49,53 @@ class Config:
     strides: tuple[int, ...] = (10, 100, 1000)
     until: tuple[int, ...] = (100, 1000, 10_000)
     num_sequences: int = 8  # for each measurement, drawn at random from the training data: D.1.5
-    tolerance: float = 1e-3  # of the eigenpairs, relative
+    tolerance: float = 5e-4  # of the eigenpairs, relative: half of what a statement on them allows
     basis_size: int = 40  # vectors kept by the eigensolver: 20 GB
 
 
-SMALL = Config(
+GPT2_SIZE = Config(  # the 12 × 768 blocks of the paper on the text at hand: 85M parameters without GPT-2's vocabulary
     corpus="shakespeare",
     vocabulary=65,  # its characters
+    num_steps=1000,  # 48 passes over a text of a million characters: more would only learn it by heart
+    batch_size=48,
+    warmup=100,
+    decay_steps=1000,
+    seeds=(0,),
+    strides=(10, 100),
+    until=(100, 1000),
+)
+CHARACTERS = Config(  # nanoGPT's config/train_shakespeare_char.py, for which D.1.5's setup has no say; without dropout
+    corpus="shakespeare",
+    vocabulary=65,
+    context=256,
+    depth=6,  # its twin has 9 blocks
+    width=384,
+    num_heads=6,
+    num_steps=5000,
+    batch_size=64,
+    micro_batch=None,
+    learning_rate=1e-3,
+    second_moment=0.99,
+    warmup=100,
+    decay_steps=5000,
+    until=(100, 1000, 5000),
+    basis_size=100,
+)
+SMALL = replace(
+    CHARACTERS,
     context=64,
     depth=4,
     width=64,
     num_heads=4,
     num_steps=600,
     batch_size=16,
-    micro_batch=None,
-    learning_rate=3e-3,  # a small model takes a larger rate than one of 124M
+    learning_rate=3e-3,  # a small model takes a larger rate
+    second_moment=0.95,
     warmup=50,
     decay_steps=600,
     bfloat16=False,
     strides=(10, 50, 100),
     until=(50, 200, 600),
-    basis_size=100,
 )
 TINY = replace(
     SMALL,
@@ -88,6 +115,12 @@ TINY = replace(
     tolerance=1e-2,
 )
 
+PAPER_COST = (
+    "As printed it needs a tokenised OpenWebText, which does not come with ritz, and, counted and not measured, about "
+    "30 hours of one H200: six runs of 10,000 steps of half a million tokens at 124M parameters (29 h in bfloat16 at "
+    "40 % of its peak), 174 measurements (2 h). Preset paper is what tiny Shakespeare allows."
+)
+
 
 def token_stream(config: Config, data_dir: Path | None) -> Integer[np.ndarray, " N"]:
     """The training text as integers; a file is mapped, not read."""
@@ -95,7 +128,7 @@ def token_stream(config: Config, data_dir: Path | None) -> Integer[np.ndarray, "
         raise ArgumentError(
             f"The file {config.tokens} was named, and the text is another one: corpus={config.corpus}.",
             "It would not be read, and its tokens are not those of this small model.",
-            "Leave tokens=... out, or take --preset paper.",
+            "Leave tokens=... out, or take --preset printed.",
             "For a model of this size: --set corpus=tokens --set vocabulary=50304",
         )
     if config.corpus == "shakespeare":
@@ -130,7 +163,7 @@ def _file_of_tokens(path: str) -> Integer[np.ndarray, " N"]:
             "This preset reads tokens from a file, and none was named.",
             "The paper trains on OpenWebText, which does not come with ritz.",
             "Name one: --set tokens=train.bin (raw 16-bit integers, as nanoGPT prepares them, or a .npy of integers).",
-            "Or take --preset laptop, which reads tiny Shakespeare.",
+            "Or take --preset paper, large or laptop, which read tiny Shakespeare.",
         )
     try:
         stream = np.load(path, mmap_mode="r") if path.endswith(".npy") else np.memmap(path, np.uint16, "r")
@@ -235,7 +268,7 @@ def pretrain(
         losses,
         lambda values, _: values,
         batch,
-        adamw(losses, config.learning_rate, weight_decay=config.weight_decay),
+        adamw(losses, config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, config.second_moment)),
         num_epochs=config.num_steps,
         generator=random,
         schedule=Stretched(Cosine(config.warmup), config.decay_steps),
