@@ -3,34 +3,26 @@
 from typer.testing import CliRunner
 
 from ritz.cli import app
+from ritz.papers.frame.pages import command
+from ritz.record import Record
 from tests.papers.paper_of_squares import ritz
 
 
-def test_the_ledger_has_every_claim_with_its_verdict_and_why(folder):
+def test_the_ledger_has_a_line_for_every_claim_and_counts_them(folder):
     ritz("run", "us2000.*", "--preset", "smoke")
     ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "sides=2,1")
     result = ritz("claims")
-    for part in ("areas grow", "Us 2000", "Fig. 2", "yes if ≥ 4", "The areas do not", "3 claims · 2 yes · 1 no"):
+    for part in ("areas grow", "Fig. 2", "3 claims · 2 yes · 1 no", "ritz claims --full"):
         assert part in result.stdout
+    assert "The areas do not" not in result.stdout and "yes if" not in result.stdout
     assert "the first is 1" not in ritz("claims", "us2000.fig2").stdout
 
 
-def test_the_ledger_as_markdown_names_the_picture_the_command_and_the_time(folder):
-    ritz("run", "us2000.fig2", "--preset", "smoke")
-    heading, _, row = ritz("claims", "--markdown").stdout.splitlines()
-    assert heading.count("|") == row.count("|") == 8
-    for part in (
-        "(results/us2000.fig2/smoke/figure.png)",
-        "`ritz run us2000.fig2 --preset smoke`",
-        "CPU thread",
-        "yes",
-    ):
-        assert part in row
-
-
-def test_a_command_in_the_ledger_names_what_differs_from_the_preset(folder):
-    ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "sides=2,4", "--set", "scale=3")
-    assert "--preset smoke --set sides=2,4 --set scale=3.0`" in ritz("claims", "--markdown").stdout
+def test_the_full_ledger_has_numbers_rules_and_reasons(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "sides=2,1")
+    full = " ".join(ritz("claims", "--full").stdout.split())
+    for part in ("Us 2000", "yes if ≥ 4", "It is 0.25, and yes takes ≥ 4.", "The areas do not grow."):
+        assert part in full
 
 
 def test_the_time_of_a_run_that_was_resumed_is_marked(folder):
@@ -38,14 +30,37 @@ def test_the_time_of_a_run_that_was_resumed_is_marked(folder):
     CliRunner().invoke(app, ["run", "us2000.fig2"])
     (folder / "stop").unlink()
     assert "computed in more than" in ritz("run", "us2000.fig2").stdout
-    assert "| more than " in ritz("claims", "--markdown").stdout
 
 
-def test_the_brief_ledger_has_a_row_for_each_figure_that_counts_its_claims(folder):
-    ritz("run", "us2000.*", "--preset", "smoke")
-    heading, _, *rows = ritz("claims", "--brief").stdout.splitlines()
-    assert len(rows) == 2 and heading.count("|") == rows[0].count("|") == 9
-    assert all(row.endswith("| 1 yes |") for row in rows)
+def test_a_page_of_a_paper_is_made_of_configs_and_records_and_keeps_what_was_written(folder):
+    ritz("run", "us2000.fig2", "us2000.fig10", "--preset", "smoke")
+    assert "docs/papers/us2000.md" in ritz("pages").stdout
+    page = folder / "docs/papers/us2000.md"
+    text = page.read_text()
+    for part in (
+        "# us2000",
+        "2 of 3 figures have a record. Claims: 2 yes.",
+        "![us2000.fig2](../../results/us2000.fig2/smoke/figure.png)",
+        "`ritz run us2000.fig2 --preset smoke`",
+        "CPU thread",
+        "| **yes** | areas grow | Fig. 2 | 4 |",
+        "| us2000.fig3 | Alone | not run |  |",
+        '| scale | "the side is one" | 1.0 |  |',
+        "| sides | open | 1, 2 | any; 1, 2, 3, 4, 5, 6 at preset paper |",
+    ):
+        assert part in text, part
+    page.write_text(text.replace("# us2000", "# us2000, by hand"))
+    ritz("run", "us2000.fig2", "--preset", "paper")
+    ritz("pages", "us2000.*")
+    again = page.read_text()
+    assert again.startswith("# us2000, by hand") and "results/us2000.fig2/paper/figure.png" in again
+    assert again.count("## us2000.fig2") == 1
+
+
+def test_a_page_names_what_differs_from_the_preset(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "sides=2,4", "--set", "scale=3")
+    record = Record.load(next(folder.glob("results/us2000.fig2/smoke+*")))
+    assert command(record) == "ritz run us2000.fig2 --preset smoke --set sides=2,4 --set scale=3.0"
 
 
 def test_one_damaged_record_does_not_hide_the_others(folder):
@@ -57,7 +72,6 @@ def test_one_damaged_record_does_not_hide_the_others(folder):
 
 def test_without_records_the_ledger_says_how_to_get_some(folder):
     assert "ritz run" in ritz("claims", code=2).stderr
-    assert "ritz run" in ritz("claims", "--markdown", code=2).stderr
     assert "Near it: us2000.fig2" in ritz("claims", "us2000.fig22", code=2).stderr
 
 

@@ -28,8 +28,8 @@ STOP = Path("stop")
 
 @dataclass(frozen=True)
 class Config:
-    sides: tuple[int, ...] = (1, 2, 3, 4)
-    scale: float = 1.0
+    sides: tuple[int, ...] = (1, 2, 3, 4)  # open: any
+    scale: float = 1.0  # "the side is one"
     name: str = "squares"
 
 

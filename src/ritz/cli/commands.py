@@ -271,11 +271,10 @@ def show_claims(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only these figures, or globs.")] = None,
     out: Results = Path("results"),
     statements: Annotated[bool, typer.Option("--statements", help="Only what the papers say: no record.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="As a table for a document.")] = False,
-    brief: Annotated[bool, typer.Option("--brief", help="Such a table with a row for each figure.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="With numbers, rules, other readings and reasons.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Print what the papers say and what was measured: the claims of all records, with their verdicts.
+    """Print the claims of all records with their verdicts: a line for each, or with --full all that is known of it.
 
     With --statements what the papers say alone, where they say it, the rule by which it is judged, and known reasons
     why it may fail.
@@ -283,16 +282,35 @@ def show_claims(
     \b
     Examples:
       ritz claims
-      ritz claims 'linear2026.*'
+      ritz claims 'linear2026.*' --full
       ritz claims linear2026.fig1c --statements
-      ritz claims --brief
     """
     with report_errors(debug):
         from . import claims
 
         if statements:
             claims.show_statements(ids or ["*"])
-        elif markdown or brief:
-            claims.show_markdown(ids or ["*"], out, brief=brief)
         else:
-            claims.show_claims(ids or ["*"], out)
+            claims.show_claims(ids or ["*"], out, full=full)
+
+
+@app.command("pages")
+def make_pages(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only their papers; globs.")] = None,
+    out: Results = Path("results"),
+    to: Annotated[Path, typer.Option(help="The folder of the pages.")] = Path("docs/papers"),
+    debug: Debug = False,
+) -> None:
+    """Write a page for each paper from its figures' records: printed, ours and why; pictures; claims with verdicts.
+
+    What stands on a page above its mark is kept.
+
+    \b
+    Examples:
+      ritz pages
+      ritz pages 'linear2026.*'
+    """
+    with report_errors(debug):
+        from . import claims
+
+        claims.make_pages(ids or ["*"], out, to)

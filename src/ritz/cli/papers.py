@@ -13,10 +13,11 @@ from .. import progress
 from ..errors import ArgumentError, FileError, RitzError
 from ..lab.workers import WORKERS, Processes, Ray, Workers
 from ..papers.frame.figure import Context, Figure
+from ..papers.frame.pages import computing_time
 from ..papers.frame.registry import figures, relatives, selection
 from ..papers.frame.results import Order, finish, folders, order, usable_record
 from ..papers.frame.results import run as run_order
-from .claims import computing_time, headed_table, readable_record, verdict_counts
+from .claims import headed_table, readable_record, verdict_counts
 from .tables import show
 
 

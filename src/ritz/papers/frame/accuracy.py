@@ -43,7 +43,6 @@ def eigenvalue_statement(
         rule=each(EIGENVALUE),
         expected=0.0,
         why=reason,
-        name_against=True,
     )
 
 

@@ -29,6 +29,7 @@ import torch
 from ...lab.sweeps import unlocked_sweep
 from ...lab.workers import InProcess, Task, Workers, name_of
 from ...record import Claim, Picture, Record
+from .readings import Reading, check_readings
 from .statements import Statement
 
 
@@ -57,8 +58,8 @@ class Figure:
     """One numbered figure (or panel) of a paper.
 
     `presets` are frozen dataclasses of JSON values: "paper" (each value with its source), "laptop" (minutes on two
-    cores), "smoke" (seconds). Figures with the same `computation` share `run` and `presets`: the record of one serves
-    all, and each draws and judges its own.
+    cores), "smoke" (seconds). Where print leaves a choice open, `readings` has its ways. Figures with the same
+    `computation` share `run` and `presets`: the record of one serves all, and each draws and judges its own.
     """
 
     id: str
@@ -68,9 +69,14 @@ class Figure:
     draw: Callable[[Record], Picture]
     statements: Sequence[Statement]
     computation: str = ""
+    readings: Sequence[Reading] = ()  # of the fields of its configs that print leaves open
+    printed: Mapping[str, str] = field(default_factory=dict)  # of fields whose source is not the Config's comment
     paper_cost: str = (
         ""  # why "paper" is not run as a matter of course, and what it takes; kept in other presets' records
     )
+
+    def __post_init__(self) -> None:
+        check_readings(self.id, self.readings, dict(self.presets))
 
     def claims(self, record: Record) -> tuple[Claim, ...]:
         """The statements judged on a record, in the order of the table."""

@@ -62,6 +62,11 @@ def relatives(figure: Figure) -> list[Figure]:
     return [other for other in near_ones if other.shared == figure.shared and other.id != figure.id]
 
 
+def first_sentence(paper: str) -> str:
+    """What the folder of a paper says that it is."""
+    return (import_module(f"{PACKAGE}.{paper}").__doc__ or paper).partition("\n")[0]
+
+
 def counting_order(name: str) -> list[tuple[int, str]]:
     """A key that sorts names as one counts: fig2 before fig10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -14,7 +14,8 @@ figure, with `says` from the paper's module `paper`:
         ),
     )
 
-`ritz claims author2026.fig5 --statements` prints the table; `ritz run` and `ritz draw` judge a record by it.
+A sentence of ours has `paper=OURS`; it is counted apart. `ritz claims author2026.fig5 --statements` prints the table;
+`ritz run` and `ritz draw` judge a record by it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...record import Claim, Record, Verdict
+from ...record import OURS, Claim, Record, Verdict
+from .readings import ByReading
 
+__all__ = ["OURS", "Each", "Rule", "Statement", "at_least", "at_most", "each", "near", "within"]
+SHOWN = 3  # numbers that a reason names
 Reason = str | Mapping[str, str]  # what to say where the verdict is not "yes", or for each verdict that needs a word
 
 
@@ -52,6 +56,11 @@ class Rule:
             return "yes"
         return "partly" if self.partly[0] <= value <= self.partly[1] else "no"
 
+    def distance(self, measured: Any) -> float:
+        """How far a number is from yes; what is no number is farthest."""
+        value = float(measured)
+        return math.inf if math.isnan(value) else max(self.yes[0] - value, value - self.yes[1], 0.0)
+
     def __str__(self) -> str:
         if self.partly == self.yes:
             return f"yes if {_interval(self.yes)}, else no"
@@ -60,7 +69,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Each:
-    """A verdict on several numbers: yes or no where all say so, partly where they differ; no where there are none."""
+    """A verdict on several numbers: yes where all say yes, no where a number says no and none says yes, else partly.
+
+    So all that say partly make a partly, as one does alone. No numbers make a no.
+    """
 
     rule: Rule
 
@@ -68,14 +80,18 @@ class Each:
         """The verdict, from the measured numbers alone."""
         values = measured.values() if isinstance(measured, Mapping) else measured
         verdicts = {self.rule(value) for value in values}
-        return verdicts.pop() if len(verdicts) == 1 else "partly" if verdicts else "no"
+        if len(verdicts) == 1:
+            return verdicts.pop()
+        return "partly" if "yes" in verdicts else "no"
 
-    def against(self, measured: Mapping[str, Any]) -> list[str]:
-        """The names of those that do not say yes."""
-        return [name for name, value in measured.items() if self.rule(value) != "yes"]
+    def against(self, measured: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        """Those that do not say yes, by their names or numbers, the worst first."""
+        items = measured.items() if isinstance(measured, Mapping) else ((f"{n}", v) for n, v in enumerate(measured, 1))
+        against = {name: value for name, value in items if self.rule(value) != "yes"}
+        return dict(sorted(against.items(), key=lambda item: -self.rule.distance(item[1])))
 
     def __str__(self) -> str:
-        return f"each: {self.rule}; partly if they differ"
+        return f"each: {self.rule}; partly if some are yes"
 
 
 def at_least(bound: float, *, partly: float | None = None) -> Rule:
@@ -106,12 +122,13 @@ def each(rule: Rule) -> Each:
 
 @dataclass(frozen=True)
 class Statement:
-    """One sentence about a figure, where it stands, the number that decides it, and the rule by which it does.
+    """One sentence about a figure, who says it and where, the number that decides it, and the rule by which it does.
 
-    `measured` reads the number, or several by name, off a record; None leaves the statement out of that record, which
-    does not have what it is about. `why` may need the record, to say what is true of it. Where some of several numbers
-    make a "partly" and not all, `name_against` says first which. `error` is the relative error of the measured number
-    unless it is given.
+    `paper` is who says it: OURS where no paper does. `measured` reads the number, or several by name, off a record;
+    None leaves the statement out of that record, which does not have what it is about. Numbers `ByReading` are judged
+    by the first reading, and the others stand beside it. A verdict other than yes names the numbers that keep it from
+    yes, and `why`, which may need the record to say what is true of it. `error` is the relative error of the measured
+    number unless it is given.
     """
 
     statement: str
@@ -122,28 +139,53 @@ class Statement:
     expected: Any
     why: Reason | Callable[[Record], Reason] = ""
     error: Callable[[Record], float | None] | None = None
-    name_against: bool = False
 
     def claim(self, record: Record) -> Claim | None:
         """The statement judged on this record, by the rule from the measured number and from nothing else."""
         measured = self.measured(record)
         if measured is None:
             return None
+        reading, *others = measured.items() if isinstance(measured, ByReading) else (("", measured),)
+        name, measured = reading
         verdict = self.rule(measured)
-        error = _relative_error(measured, self.expected) if self.error is None else self.error(record)
-        reason = self._reason(record, verdict, measured)
         return Claim(
-            self.statement, self.paper, self.where, str(self.rule), self.expected, measured, error, verdict, reason
+            self.statement,
+            self.paper,
+            self.where,
+            str(self.rule),
+            self.expected,
+            measured,
+            error=_relative_error(measured, self.expected) if self.error is None else self.error(record),
+            verdict=verdict,
+            why=self._reason(record, verdict, measured),
+            reading=name,
+            beside={words: {"measured": value, "verdict": self.rule(value)} for words, value in others},
         )
 
     def _reason(self, record: Record, verdict: Verdict, measured: Any) -> str:
         why = self.why(record) if callable(self.why) else self.why
-        reason = why.get(verdict, "") if isinstance(why, Mapping) else why if verdict != "yes" else ""
-        if self.name_against and verdict == "partly" and isinstance(self.rule, Each) and isinstance(measured, Mapping):
-            against = self.rule.against(measured)
-            if len(against) < len(measured):
-                reason = f"Not so, or not wholly: {'; '.join(against)}. {reason}"
-        return reason.strip()
+        if verdict == "yes":
+            return why.get("yes", "") if isinstance(why, Mapping) else ""
+        reason = why.get(verdict, "") if isinstance(why, Mapping) else why
+        return f"{_what_keeps_it_from_yes(self.rule, measured)} {reason}".strip()
+
+
+def _what_keeps_it_from_yes(rule: Rule | Each, measured: Any) -> str:
+    """The numbers that do not say yes, three of them at most, and what yes takes."""
+    if isinstance(rule, Rule):
+        return f"It is {_number(measured)}, and yes takes {_interval(rule.yes)}."
+    against = rule.against(measured)
+    if not against:
+        return "There is no number to judge."
+    several = isinstance(measured, Mapping)
+    few = [f"{name} {_number(value)}" if several else _number(value) for name, value in list(against.items())[:SHOWN]]
+    more = f" and {len(against) - SHOWN} more" if len(against) > SHOWN else ""
+    return f"Not yes: {'; '.join(few)}{more} of {len(measured)}, where yes takes {_interval(rule.rule.yes)}."
+
+
+def _number(value: Any) -> str:
+    number = float(value)
+    return "no number" if math.isnan(number) else f"{number:.3g}"
 
 
 def _relative_error(measured: Any, expected: Any) -> float | None:

@@ -24,12 +24,12 @@ from ...theory import linear_trace
 from ..frame.accuracy import eigenvalue_statement
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
-from ..frame.statements import at_most, each
+from ..frame.statements import OURS, at_most, each
 from ..frame.statistics import spearman
 from . import data, pictures
 from .data import TITLES, White, Whitening
 from .networks import Chain, Start, WhiteDescent, initial_weights, printed_pairs, risk_of, top_eigenpairs
-from .paper import BEYOND, says
+from .paper import says
 from .setting import TO_A_PERCENT, Setting, by_data_set, by_title, distance_to_minimum, late, titles
 
 # Fixed before the runs at preset "paper": see docs/decisions.md.
@@ -221,7 +221,7 @@ TRACE = (  # Fig. 3
     says(
         "Eq. (7) is no approximation but the trace of the full Hessian at any loss (largest difference from "
         "Hutchinson's estimate, in standard errors; random signs where App. C has Gaussian vectors).",
-        paper=BEYOND,
+        paper=OURS,
         where="Fig. 3",
         measured=lambda record: by_title(record, _standard_errors(record).max(1)),
         rule=each(WITHIN_NOISE),
@@ -311,7 +311,7 @@ PAIRS = (  # Fig. 4
     ),
     eigenvalue_statement(
         _residuals,
-        paper=BEYOND,
+        paper=OURS,
         where="Fig. 4",
         why="The search ended before all pairs had converged.",
         what="are eigenvalues of the Hessian",

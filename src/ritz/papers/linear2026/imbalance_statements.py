@@ -14,7 +14,7 @@ import numpy as np
 
 from ...record import Record
 from ..frame.accuracy import eigenvalue_statement, largest_finite
-from ..frame.statements import Reason, Statement, at_least, at_most, each, within
+from ..frame.statements import OURS, Reason, Statement, at_least, at_most, each, within
 from .curves import (
     Array,
     Curve,
@@ -30,7 +30,7 @@ from .curves import (
     rank,
     variant_curves,
 )
-from .paper import BEYOND, says
+from .paper import says
 from .setting import TO_A_PERCENT, titles
 
 RISES = at_least(0.9, partly=0.5)
@@ -82,7 +82,7 @@ def eigenvalues(where: str) -> Statement:
     """The numerics of all others: networks that diverged have no sharpness."""
     return eigenvalue_statement(
         lambda record: largest_finite(dict(zip(titles(record), record.arrays["residual"], strict=True))),
-        paper=BEYOND,
+        paper=OURS,
         where=where,
         why=_searches_cut_short,
         when=" at the end of training",
@@ -170,7 +170,7 @@ BALANCED = (
     says(
         "(14) with σ_max(YᵀX)/(√N σₓ) in place of σ_max(Y) is the sharpness of the balanced minimum at any loss "
         "(largest error, relative to the measured sharpness).",
-        paper=BEYOND,
+        paper=OURS,
         where="Fig. 1c",
         measured=lambda record: {name: largest_error(c, "exact") for name, c in _all_inputs(record).items()},
         rule=each(TO_A_PERCENT),
@@ -179,7 +179,7 @@ BALANCED = (
     ),
     says(
         "(14) as printed bounds the sharpness of the balanced minimum from above (share of the networks, to 1 %).",
-        paper=BEYOND,
+        paper=OURS,
         where="Fig. 1c",
         measured=_share_below,
         rule=ALWAYS,
@@ -198,7 +198,7 @@ BALANCED = (
     says(
         "The columns that the QR decomposition invents do not change the sharpness (largest difference, relative to "
         "that without them; data sets that have such columns).",
-        paper=BEYOND,
+        paper=OURS,
         where="Fig. 1c",
         measured=_largest_change,
         rule=each(SAME),
@@ -211,7 +211,7 @@ BALANCED = (
     says(
         "They do change the least loss, as so many random inputs would (decrease, summed over α_max, in units of that "
         "of random inputs).",
-        paper=BEYOND,
+        paper=OURS,
         where="Fig. 1c",
         measured=_decrease_of_loss,
         rule=each(LIKE_RANDOM),

@@ -5,4 +5,4 @@ from functools import partial
 from ..frame.statements import Statement
 
 PAPER = "papyan2019"
-says = partial(Statement, paper=PAPER, name_against=True)
+says = partial(Statement, paper=PAPER)

@@ -167,7 +167,7 @@ def more_comparable(record: Record) -> float:
 
 def statements(paper: str, figure: str) -> tuple[Statement, ...]:
     """What both papers say, E being called H in that of 2019."""
-    says = partial(Statement, paper=paper, name_against=True)
+    says = partial(Statement, paper=paper)
     return (
         says(
             "The outliers of H are those of G, at about the same places (largest |λ_k(H)/λ_k(G) - 1|, k = 1 … C).",

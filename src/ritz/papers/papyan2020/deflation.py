@@ -82,7 +82,7 @@ def residual(record: Record, prefix: str) -> float:
 
 def statements(paper: str, where: str) -> tuple[Statement, ...]:
     """What both papers say about it, and what lies behind."""
-    says = partial(Statement, paper=paper, where=where, name_against=True)
+    says = partial(Statement, paper=paper, where=where)
     return (
         says(
             "The top eigenvalues align with the outliers of Lanczos alone (largest distance to a node, relative).",

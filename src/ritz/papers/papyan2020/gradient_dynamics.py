@@ -256,7 +256,7 @@ def statements(paper: str) -> tuple[Statement, ...]:
     first = paper == PAPER
     where, section = ("Fig. 6", "Sec. 6.2") if first else ("Fig. 7", "Sec. 4")
     cross, spread = ("G_cross", "G_within") if first else ("B₁", "B₂")
-    say = partial(Statement, name_against=True)
+    say = Statement
     both = (
         say(
             f"Increasing the number of epochs separates the bulks of {cross} and {spread} (Spearman's ρ of their "

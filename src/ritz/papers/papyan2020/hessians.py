@@ -192,7 +192,7 @@ FEW_PARAMETERS = "A network with few parameters has fewer directions that do not
 
 def deflated_statements(paper: str, where: str) -> tuple[Statement, ...]:
     """What is said of the deflated spectra, under their number in one of the papers."""
-    says = partial(Statement, paper=paper, where=where, name_against=True)
+    says = partial(Statement, paper=paper, where=where)
     return (
         says(
             "There are C outliers (the place of the largest gap among the eigenvalues behind the first).",
@@ -223,7 +223,7 @@ def deflated_statements(paper: str, where: str) -> tuple[Statement, ...]:
 
 def plain_statements(paper: str, where: str) -> tuple[Statement, ...]:
     """What is said of the spectra without deflation."""
-    says = partial(Statement, paper=paper, where=where, name_against=True)
+    says = partial(Statement, paper=paper, where=where)
     return (
         says(
             "Without deflation, the outliers are where it had them (largest distance to a node, relative).",
@@ -242,7 +242,7 @@ OURS = (
     Statement(
         "The networks are as good as is usual without augmentation (test error over the usual one).",
         BEYOND, "App. D.1", measured=excess_error, rule=each(at_most(1.25, partly=2.0)), expected=1.0,
-        why="Trained on less, for less long, or from a rate of a coarser choice.", name_against=True,
+        why="Trained on less, for less long, or from a rate of a coarser choice.",
     ),
     Statement(
         "Every outlier is an eigenvalue (largest residual ‖Hv - λv‖, relative to the largest).",
@@ -252,12 +252,12 @@ OURS = (
     Statement(
         "TF32 in the linear maps changes nothing that is seen (against float32, on fewer examples).",
         BEYOND, "Fig. 3", measured=partial(difference, first="check/tf32", second="check/float32"),
-        rule=each(at_most(0.01, partly=0.05)), expected=0.0, why="TF32 moves the spectrum.", name_against=True,
+        rule=each(at_most(0.01, partly=0.05)), expected=0.0, why="TF32 moves the spectrum.",
     ),
     Statement(
         "Ten thousand examples of fifty show the train Hessian (against all of them).",
         BEYOND, "Fig. 3", measured=change_of_sample, rule=each(at_most(0.01, partly=0.2)), expected=0.0,
-        why="So much do the outliers of a fifth of the examples differ from those of all.", name_against=True,
+        why="So much do the outliers of a fifth of the examples differ from those of all.",
     ),
 )  # fmt: skip
 

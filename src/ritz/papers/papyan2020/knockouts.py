@@ -232,7 +232,7 @@ def statements(paper: str) -> tuple[Statement, ...]:
     return (*_printed(paper, where, section, first), *_about_lanczos(where), *_about_eigenvectors(section))
 
 
-_say = partial(Statement, name_against=True)
+_say = Statement
 
 
 def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Statement, ...]:

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from ..frame.statements import Statement
+from ..frame.statements import OURS, Statement
 
 PAPER = "papyan2020"
-BEYOND = "ritz, beyond papyan2020"  # statements of this project about the same figure
-says = partial(Statement, paper=PAPER, name_against=True)
+BEYOND = OURS  # statements of this project about the same figure
+says = partial(Statement, paper=PAPER)

@@ -83,23 +83,22 @@ STATEMENTS = (
     Statement(
         "A single outlier is isolated, larger than all others (λ₁/λ₂).",
         PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(isolation), rule=each(at_least(2.0, partly=1.2)),
-        expected="well above 1", why="The largest is not far from the second.", name_against=True,
+        expected="well above 1", why="The largest is not far from the second.",
     ),
     Statement(
         "C - 1 more are separated from what follows (λ_C/λ_{C+1}).",
         PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(separation), rule=each(at_least(1.5, partly=1.1)),
-        expected="above 1", why="The C-th of them passes into what follows.", name_against=True,
+        expected="above 1", why="The C-th of them passes into what follows.",
     ),
     Statement(
         "With C(C - 1) of a mini-bulk they lie outside the main bulk (eigenvalues above the largest of G_within).",
         PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(above_bulk), rule=each(near(C**2, relative=0.2, partly=0.6)),
         expected=C**2, why="The mini-bulk lies inside the main bulk, or below it: so many are outside.",
-        name_against=True,
     ),
     Statement(
         "All others form the bulk (share of the eigenvalues that are not zero).",
         PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(in_bulk), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
-        why="Many lie above it.", name_against=True,
+        why="Many lie above it.",
     ),
 )  # fmt: skip
 FIGURES = {

@@ -218,7 +218,7 @@ def _draw_line(ax: Axes, law: PowerLaw, x: np.ndarray) -> None:
 
 def statements(paper: str, where: str) -> tuple[Statement, ...]:
     """What both papers say about it."""
-    says = partial(Statement, paper=paper, name_against=True)
+    says = partial(Statement, paper=paper)
     return (
         says(
             "The spectrum of E is almost perfectly symmetric (|∫λ³|/∫|λ|³).",

@@ -14,7 +14,7 @@ from ..frame.pictures import write_title
 from ..frame.statements import Statement, each
 from ..singh2026 import evolution, relu
 
-says = partial(Statement, paper="singh2024", name_against=True)
+says = partial(Statement, paper="singh2024")
 
 
 def draw_evolution(record: Record) -> Picture:

@@ -116,12 +116,12 @@ class Among(Each):
         """The verdict, from the measured numbers alone."""
         return super().__call__(_numbers(measured))
 
-    def against(self, measured: Mapping[str, Any]) -> list[str]:
-        """The names of those that have a number and do not say yes."""
+    def against(self, measured: Any) -> dict[str, Any]:
+        """Those that have a number and do not say yes."""
         return super().against(_numbers(measured))
 
     def __str__(self) -> str:
-        return f"each that has a number: {self.rule}; partly if they differ"
+        return f"each that has a number: {self.rule}; partly if some are yes"
 
 
 def _numbers(measured: Mapping[str, Any]) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from ..frame.statements import Statement
+from ..frame.statements import OURS, Statement
 
 PAPER = "singh2026"
-BEYOND = "beyond singh2026"  # statements of this project about the same figure
-says = partial(Statement, paper=PAPER, name_against=True)
+BEYOND = OURS  # statements of this project about the same figure
+says = partial(Statement, paper=PAPER)
