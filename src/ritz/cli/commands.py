@@ -6,6 +6,7 @@ Help, versions and wrong options are answered from here alone: what computes is 
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -25,8 +26,8 @@ app = typer.Typer(
 
     \b
     Try it:         ritz demo
-    Your own model: ritz spectrum train.py:risk
-    Its classes:    ritz classes train.py:risk
+    Your own model: ritz new mine.py, then ritz spectrum mine.py:risk
+    Its classes:    ritz classes mine.py:risk
     The theory:     ritz verify
     The papers:     ritz list, ritz run linear2026.fig1a, ritz claims
     """,
@@ -67,7 +68,28 @@ def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
         record, accuracy = demo.run(folder, seed=seed or 0)
         tables.show(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
         spectrum.show_record(record, folder)
-        typer.echo("Where such eigenvalues come from, for a model of yours: ritz classes examples/checkpoint.py:risk")
+        typer.echo("Your own model: ritz new mine.py, then ritz spectrum mine.py:risk, or ritz classes mine.py:risk")
+
+
+@app.command("new")
+def write_starter(
+    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file to write.")],
+    debug: Debug = False,
+) -> None:
+    """Write a file to put your own model into. It runs as it is.
+
+    It holds a function `risk` with three places: your data, your model, your loss.
+
+    \b
+    Example:
+      ritz new mine.py
+      ritz spectrum mine.py:risk
+    """
+    with report_errors(debug):
+        from .new import write
+
+        write(file)
+        typer.echo(f"Written: {file}. It runs as it is: ritz spectrum {quote(str(file))}:risk")
 
 
 @app.command("spectrum")
@@ -96,13 +118,14 @@ def analyse_spectrum(
 ) -> None:
     """Analyse your own model: its spectrum, its largest eigenvalues, what they sum up to.
 
-    FACTORY is a function of yours that returns a ritz.Risk or (model, loss, data). It is called with whichever of
-    device, dtype and seed its signature names. Written are record.json, arrays.npz and spectrum.png.
+    FACTORY is a function of yours that returns a ritz.Risk or (model, loss, data); `ritz new mine.py` writes one to
+    begin with. It is called with whichever of device, dtype and seed its signature names.
+    Written are record.json, arrays.npz and spectrum.png.
 
     \b
     Examples:
-      ritz spectrum examples/checkpoint.py:risk
-      ritz spectrum train.py:risk --operator gauss-newton -k 20 --per-layer --log
+      ritz spectrum mine.py:risk
+      ritz spectrum mine.py:risk --operator gauss-newton -k 20 --per-layer --log
       ritz spectrum my.package.models:resnet --layer 'layer4.*' --examples 1000 --dry-run
     """
     with report_errors(debug):
@@ -152,9 +175,9 @@ def analyse_classes(
 
     \b
     Examples:
-      ritz classes examples/checkpoint.py:risk
-      ritz classes examples/checkpoint.py:risk --examples 300 --dtype float64
-      ritz classes train.py:risk --decay 5e-4 --exact-rows 10000 --device cuda
+      ritz classes mine.py:risk
+      ritz classes mine.py:risk --examples 300 --dtype float64
+      ritz classes mine.py:risk --decay 5e-4 --exact-rows 10000 --device cuda
     """
     with report_errors(debug):
         from ..analysis.classes import ClassSettings

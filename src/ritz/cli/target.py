@@ -30,13 +30,13 @@ class Target:
 
     @classmethod
     def of(cls, text: str) -> Target:
-        """`examples/checkpoint.py:risk` as a target."""
+        """`mine.py:risk` as a target."""
         place, colon, factory = text.rpartition(":")
         if not colon or not place or not factory.isidentifier():
             raise ArgumentError(
                 f"{text!r} does not name a factory.",
                 "The command needs a function that returns the model to analyse.",
-                "Write FILE.py:FUNCTION, as in examples/checkpoint.py:risk.",
+                "Write FILE.py:FUNCTION, as in mine.py:risk; `ritz new mine.py` writes such a file.",
                 "Write package.module:function for a module that Python can import.",
             )
         return cls(place, factory)
@@ -168,6 +168,7 @@ def _from_file(path: Path) -> ModuleType:
             f"There is no file {path}.",
             "The factory is read from it.",
             "Check the path, which is relative to the folder you are in.",
+            "Write one to begin with: ritz new mine.py",
         )
     _make_importable(path.resolve().parent)
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -1,0 +1,24 @@
+"""`ritz new`: a file to put one's own model into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import ArgumentError, FileError
+from ..record import read_bytes, write_bytes
+
+_STARTER = Path(__file__).with_name("starter.py")
+
+
+def write(path: Path) -> None:
+    """Write the starter under this name; a file that is there stays."""
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise ArgumentError(
+            f"{path} is no name for a Python file.",
+            "ritz imports the file, so its name is letters, digits and underscores, and .py.",
+            "Write for example: ritz new mine.py",
+        )
+    if path.exists():
+        raise FileError(f"{path} is there already.", "It stays as it is.", "Take another name, or remove it first.")
+    text = read_bytes(_STARTER).decode()
+    write_bytes(path, text.replace("FILE.py", path.name).encode())
