@@ -179,3 +179,10 @@ def test_a_figure_of_another_paper_borrows_what_was_computed_for_the_first(tmp_p
         "papyan2020.fig15 smoke: computed in" in said
         and "papyan2019.fig8 smoke: computed with papyan2020.fig15" in said
     )
+
+
+def test_a_hessian_need_not_be_measured_in_two_precisions():
+    record, figure = hessian_record(True), FIGURES["papyan2020.fig3"]
+    without = replace(record, config={**record.config, "checked": None})
+    texts = {claim.statement for claim in figure.claims(without)}
+    assert len(texts) == len(figure.claims(record)) - 1 and not any("TF32" in text for text in texts)

@@ -1,11 +1,14 @@
 """The figures of G by class: computed at the smallest size, and their rules fed with what should pass or not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from ritz.checks.oracles import dense_hessian
 from ritz.factored import Gram
+from ritz.papers.frame.figure import Context
 from ritz.papers.papyan2020 import gradient_dynamics, gradients, knockouts, logistic
 from ritz.papers.papyan2020.networks import Place
 from ritz.papers.papyan2020.setting import NUM_CLASSES as C
@@ -155,3 +158,32 @@ def test_gauss_newton_of_logistic_regression_is_its_hessian():
     W = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).double()
     H = dense_hessian(lambda W: torch.nn.functional.cross_entropy(x @ W.T, y), W)
     torch.testing.assert_close(logistic.gauss_newton(x, (x @ W.T).softmax(1)), H)
+
+
+def test_cheap_products_find_outliers_that_the_matrix_itself_certifies(shelf, monkeypatch):
+    piece = gradient_dynamics.PRESETS["smoke"].piece
+    place, network = Place(torch.device("cpu"), None, shelf), gradients.Network(piece, piece.num_epochs)
+    exact = gradients.exact(gradients.Exact(network, ("G",)), place=place)["G/nodes"]
+    own = gradients.gauss_newton
+    monkeypatch.setattr(gradients, "gauss_newton", lambda risk: replace(G := own(risk), rough=1.01 * G))
+    cheap = gradients.quadrature(gradients.Quadrature(network, 60, precision="high"), place=place)
+    torch.testing.assert_close(cheap["outliers"], exact[:C], rtol=2e-3, atol=1e-9)
+    rest = float((cheap["G/counts"] * cheap["G/nodes"])[cheap["G/nodes"] < cheap["outliers"][-1]].sum())
+    assert rest > 0
+
+
+def test_at_one_size_both_ways_stand_side_by_side_also_beyond_where_all_is_exact(shelf, tmp_path):
+    config = replace(gradient_dynamics.PRESETS["smoke"], exact=4, compared=6)
+    result = gradient_dynamics.run(config, Context(folder=tmp_path, shelf=shelf))
+    last = config.piece.num_epochs
+    assert {f"0/6/{last}/G/nodes", f"0/6/{last}/lanczos/G/nodes", "0/6/1/lanczos/G/nodes"} <= set(result)
+    assert "0/6/1/G/nodes" not in result and f"0/6/{last}/parts/together/nodes" not in result
+    record = Record("papyan2020.fig6", "", plain(config), *split(result))
+    assert gradient_dynamics.beside(record) and gradient_dynamics.panel(record, 0, 6, last).exact
+    assert not gradient_dynamics.panel(record, 0, 6, 1).exact
+
+
+def split(result):
+    """Scalars and arrays of what a figure's run returns."""
+    arrays = {name: np.asarray(value) for name, value in result.items() if getattr(value, "ndim", 0)}
+    return {name: value for name, value in result.items() if name not in arrays}, arrays

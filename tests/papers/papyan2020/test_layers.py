@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ritz import gauss_newton, kfac
+from ritz import Operator, gauss_newton, kfac
 from ritz.papers.papyan2020 import attributions, class_structure, kronecker, layer_blocks, layers
 from ritz.papers.papyan2020.layer_results import PRESETS
 from ritz.papers.papyan2020.setting import NUM_CLASSES as C
@@ -136,3 +136,12 @@ def test_spectra_of_products_keep_their_trace():
     layer = kfac(risk).layers["0"]
     ours = layer_blocks._product_spectrum(layer)
     assert float((ours["nodes"] * ours["counts"]).sum()) == pytest.approx(float(layer.operator.dense().trace()))
+
+
+def test_a_mini_bulk_far_below_the_largest_line_is_found_as_exactly():
+    lines = layer_blocks.LINES
+    values = torch.cat([torch.ones(1), torch.logspace(-2.5, -3.5, lines - 1), torch.logspace(-3.6, -6, 1500)])
+    values = values[torch.randperm(len(values), generator=torch.Generator().manual_seed(0))]
+    A = Operator(lambda V: values[:, None] * V, len(values), values.dtype, values.device)
+    top = layer_blocks._spectrum(A, layer_blocks.Blocks(PRESETS["smoke"].piece, num_steps=20))["top"]
+    torch.testing.assert_close(top, values.double().sort(descending=True).values[:lines], rtol=1e-3, atol=0)

@@ -42,7 +42,7 @@ class Config:
     sizes: tuple[int, ...] = SIZES  # examples a class: five of the paper's 20
     seeds: tuple[int, ...] = (0, 1, 2)  # open
     exact: int = 365  # examples a class up to which there is a Gram matrix; beyond, Lanczos
-    compared: int = 365  # examples a class at which Lanczos stands beside it, at the last epoch
+    compared: int = 365  # examples a class at which both stand side by side, at the last epoch
     followed: int = 136  # examples a class at which the largest eigenvectors are taken apart, from the first seed
     num_steps: int = 256  # open beyond 365 a class: 2,048 in print, where a product takes a tenth of a second
     digits: gradients.Digits = "float64"
@@ -72,8 +72,9 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     place, context = Place.of(context), on_shelf(context)
     pieces = [replace(config.piece, per_class=size, seed=seed) for seed in config.seeds for size in config.sizes]
     cells = [Cell(piece, epoch) for piece in pieces for epoch in piece.epochs]
-    small, large = ([c for c in cells if (c.piece.per_class <= config.exact) == fits] for fits in (True, False))
-    beside = [c for c in small if c.piece.per_class == config.compared and c.epoch == c.piece.num_epochs]
+    beside = [c for c in cells if c.piece.per_class == config.compared and c.epoch == c.piece.num_epochs]
+    small = [c for c in cells if c.piece.per_class <= config.exact or c in beside]
+    large = [c for c in cells if c not in small]
     result: dict[str, Any] = {}
     _gather(result, context, gradients.exact, place, {c.name: Exact(c.network, SPECTRA, config.digits) for c in small})
     steps = {c.name: Quadrature(c.network, config.num_steps, precision=config.precision) for c in [*large, *beside]}

@@ -23,6 +23,8 @@ from .setting import NUM_CLASSES, Piece
 C = NUM_CLASSES
 LINES = C * (C - 1)  # outliers and mini-bulk
 KINDS = ("G", "KFAC", "CFAC")
+_TOLERANCE = 1e-5  # relative to the largest: the mini-bulk, which is compared too, lies decades below it
+_MAX_PRODUCTS = 1200
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,14 @@ def blocks(measurement: Blocks, *, place: Place) -> dict[str, Any]:
 def _spectrum(A: Operator, measurement: Blocks) -> dict[str, Any]:
     """The largest eigenvalues with certificates, and the quadrature of the rest in bins."""
     generator, count = torch.Generator().manual_seed(0), min(LINES, A.size // 2)
-    pairs = eigenpairs(A, count, tolerance=1e-3, block_size=min(C, count), generator=generator)
+    pairs = eigenpairs(
+        A,
+        count,
+        tolerance=_TOLERANCE,
+        max_products=_MAX_PRODUCTS,
+        block_size=min(C, count),
+        generator=generator,
+    )
     spectrum = spectral_density(
         A,
         num_steps=measurement.num_steps,

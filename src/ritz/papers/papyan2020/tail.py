@@ -23,11 +23,10 @@ from ..frame.statements import Statement, at_least, at_most, each, near, within
 from .networks import Place, on_shelf, training
 from .paper import PAPER
 from .setting import SMALL, TINY, Piece
-from .spectra import Measurement, Method, measured, of, printed_width
+from .spectra import LANCZOS, Measurement, Method, measured, of, printed_width
 
 EXPONENTS = {"density of λ": -2.7, "density of log |λ|": -2.2}  # as printed, of φ in |λ|
 PREFACTORS = {"density of λ": 1.2e-4, "density of log |λ|": 2.6e-4}
-FOUR_PROBES = Method(num_probes=4)  # one in print; four have a scatter
 PART = Piece(per_class=1351)
 SEMICIRCLE = 2.0  # its fourth moment over the square of its second
 _POINTS = 200  # of a fit, even in log |λ|
@@ -39,8 +38,9 @@ class Config:
 
     network: Piece = PART  # "MNIST sub-sampled to 1351 examples per class"
     seeds: tuple[int, ...] = (0, 1, 2)
-    method: Method = FOUR_PROBES
-    log_steps: int = 2048  # App. D.2, for logarithms; of the first seed, from one vector
+    method: Method = LANCZOS
+    log_steps: int = 2048  # App. D.2, for logarithms; of the first seed
+    log_examples: int | None = 2000  # open: of 10,000 test examples, for so many steps
     # open, "part of the spectrum": where each line is fitted, in max |λ|; below the first end 128 steps resolve nothing
     linear_part: tuple[float, float] = (0.05, 0.5)
     log_part: tuple[float, float] = (1e-3, 0.3)
@@ -57,7 +57,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     spectra = {
         f"seed {piece.seed}": Measurement(piece, piece.num_epochs, "test", "E", 0, config.method) for piece in pieces
     }
-    long = replace(config.method, num_steps=config.log_steps, num_probes=1)
+    long = replace(config.method, num_steps=config.log_steps, num_probes=1, num_examples=config.log_examples)
     spectra["long"] = replace(spectra[f"seed {config.seeds[0]}"], method=long)
     errors = np.array([record.scalars["last_test_error"] for record in records])
     return {"test_errors": errors, **measured(spectra, context)}
@@ -257,8 +257,8 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
 COMPUTATION = "papyan2020.tail"
 PRESETS = {
     "paper": Config(),
-    "laptop": Config(SMALL, (0, 1), Method(num_steps=64, num_probes=2, num_examples=200), log_steps=200),
-    "smoke": Config(TINY, (0,), Method(num_steps=6, num_probes=2, num_examples=20), log_steps=8),
+    "laptop": Config(SMALL, (0, 1), Method(num_steps=64, num_probes=2, num_examples=200), 200, 200),
+    "smoke": Config(TINY, (0,), Method(num_steps=6, num_probes=2, num_examples=20), 8, 20),
 }
 TITLE = "The tails of E on test, and their power law"
 FIGURES = {
