@@ -15,6 +15,7 @@ def seeded(seed):
 
 
 @pytest.mark.parametrize("num_probes, num_steps", [(8, 64), (1, 32)])
+@pytest.mark.usefixtures("unchecked")
 def test_intervals_cover_at_their_rate_on_every_kind_of_spectrum(num_probes, num_steps):
     runs = []
     for index, values in enumerate(kind(400) for kind in KINDS.values()):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from ritz.solvers import negative_mass
+from ritz.solvers import negative_mass, spectral_density
 
-from .spectra import INDEFINITE, coverage, linspace, with_eigenvalues
+from .spectra import INDEFINITE, coverage, linspace, rotated, runs, with_eigenvalues
 
 CROWDED = 0.1 * torch.randn(400, generator=torch.Generator().manual_seed(4), dtype=torch.float64) ** 3
 
@@ -14,6 +14,7 @@ CROWDED = 0.1 * torch.randn(400, generator=torch.Generator().manual_seed(4), dty
     "eigenvalues", [torch.cat([linspace(-2, -0.5, 90), linspace(0.5, 3, 210)]), INDEFINITE, CROWDED]
 )
 @pytest.mark.parametrize("num_steps", [10, 60])
+@pytest.mark.usefixtures("unchecked")
 def test_negative_mass_lies_within_its_error(eigenvalues, num_steps):
     A, truth = with_eigenvalues(eigenvalues), float((eigenvalues < 0).double().mean())
     estimate = lambda generator: negative_mass(A, num_steps=num_steps, num_probes=12, generator=generator)
@@ -32,3 +33,27 @@ def test_zeros_of_a_rank_deficient_operator_are_not_negative(dtype, generator):
     assert negative_mass(with_eigenvalues(eigenvalues, dtype=dtype), generator=generator).value == 0.0
     result = negative_mass(with_eigenvalues(-eigenvalues, dtype=dtype), num_probes=40, generator=generator)
     assert abs(result.value - 20 / 300) <= 4 * result.standard_error
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.3, 0.5])
+def test_the_error_of_a_mass_knows_what_lies_beyond_all_nodes(quantile):
+    eigenvalues = torch.arange(1, 601, dtype=torch.float64) ** -2  # most of them below every Ritz value
+    A, end = rotated(eigenvalues), float(torch.quantile(eigenvalues, quantile))
+    mass = lambda generator: spectral_density(A, num_steps=24, num_probes=4, generator=generator).mass(-1.0, end)
+    assert coverage(mass, quantile, 10) == 1.0
+
+
+def test_negative_eigenvalues_too_small_to_be_seen_are_in_doubt(generator):
+    eigenvalues = torch.arange(1, 601, dtype=torch.float64) ** -3
+    eigenvalues[300::2] *= -1
+    result = negative_mass(rotated(eigenvalues), num_steps=16, generator=generator)
+    assert abs(result.value - 0.25) <= 2 * result.standard_error
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_error_of_a_mass_is_not_far_too_large_in_a_smooth_spectrum():
+    A = rotated(linspace(-1, 2, 900))
+    values, errors = runs(lambda generator: negative_mass(A, num_steps=24, generator=generator), 24)
+    true = float((values - 1 / 3).square().mean().sqrt())
+    assert float(errors.square().mean().sqrt()) < 2.5 * true  # six times as large, if all of a node were in doubt
+    assert float(((values - 1 / 3).abs() <= 2 * errors).double().mean()) >= 0.9
