@@ -5,6 +5,7 @@ Every message says what was seen, why it is a problem, and the ways out.
 
 import math
 from numbers import Integral
+from typing import Any
 
 
 class RitzError(Exception):
@@ -68,18 +69,33 @@ def check_whole(**counts: int | None) -> None:
             raise ArgumentError(f"{name}={count!r} was given.", "It counts, so it is an integer.", "Pass an int.")
 
 
+def check_instance(kind: type, way_out: str, /, **values: Any) -> None:
+    """Refuse values that are not of this kind; the way out says how one is made."""
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+            raise ArgumentError(f"{name} is {what}.", f"It must be a {kind.__name__}.", way_out)
+
+
 def check_positive(why: str = "It is finite and positive.", /, **numbers: float | int | None) -> None:
     """Refuse NaN, infinity, zero and less; `why` says what the numbers are for."""
     for name, number in numbers.items():
-        if number is not None and not (math.isfinite(number) and number > 0):
+        if number is not None and not (_is_finite(number) and number > 0):
             way_out = f"Pass {name} > 0, or leave it out where it has a default."
-            raise ArgumentError(f"{name}={number} was given.", why, way_out)
+            raise ArgumentError(f"{name}={number!r} was given.", why, way_out)
+
+
+def check_number(**numbers: float) -> None:
+    """Refuse NaN and infinity, and what is no number."""
+    for name, number in numbers.items():
+        if not _is_finite(number):
+            raise ArgumentError(f"{name}={number!r} was given.", "It is a finite number.", "Pass an int or a float.")
 
 
 def check_tolerance(tolerance: float) -> None:
     """Refuse NaN, infinity and less than zero."""
-    if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise ArgumentError(f"tolerance={tolerance} was given.", "It is finite and not negative.", "Leave it out.")
+    if not (_is_finite(tolerance) and tolerance >= 0):
+        raise ArgumentError(f"tolerance={tolerance!r} was given.", "It is finite and not negative.", "Leave it out.")
 
 
 def check_finite(number: float) -> None:
@@ -90,3 +106,11 @@ def check_finite(number: float) -> None:
             "Every later number would be.",
             "Check the loss and the weights for NaN, or compute in float64.",
         )
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number at all, and a finite one."""
+    try:
+        return math.isfinite(value)
+    except TypeError:
+        return False

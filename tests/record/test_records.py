@@ -168,6 +168,7 @@ def test_a_damaged_or_foreign_record_is_refused(tmp_path, content):
         *[("id", 3), ("config", [1]), ("scalars", "none"), ("claims", {}), ("arrays", "arrays.npz"), ("arrays", {})],
         *[("claims", ["all true"]), ("claims", [{"statement": "half a claim"}])],
         ("claims", [{**asdict(CLAIM), "verdict": "perhaps"}]),
+        *[("claims", [{**asdict(CLAIM), **wrong}]) for wrong in ({"statement": 5}, {"why": None}, {"error": "a"})],
     ],
 )
 def test_a_record_with_a_missing_or_wrong_entry_is_refused_with_a_way_out(example, tmp_path, name, value):

@@ -195,7 +195,9 @@ def analyse_classes(
 @app.command("verify")
 def verify_theory(
     draws: Annotated[int | None, typer.Option(min=1, help="Random inputs per result.", show_default="40")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the inputs.", show_default="a new one each time")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of the inputs.", show_default="a new one each time")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Check every closed form of the papers against the dense Hessian by automatic differentiation, in float64.

@@ -41,4 +41,4 @@ Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Figures, or glo
 Results = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="out/NAME")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of all randomness.", show_default="0")]
+Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.", show_default="0")]

@@ -124,9 +124,20 @@ def subject(
     target = Target.of(text)
     folder = check_writable(out or Path("out") / f"{target.name}{suffix}")
     risk = risk_of(target, request)
-    risk = risk.first(examples) if examples is not None else risk
+    risk = _first(risk, examples) if examples is not None else risk
     risk = risk.restricted_to(layers) if layers else risk
     return Subject(target.name, risk, folder, {"factory": target.label, "examples": examples})
+
+
+def _first(risk: Risk, count: int) -> Risk:
+    """The risk on so many examples, which the record will say: there must be so many."""
+    if count > risk.num_examples:
+        raise ArgumentError(
+            f"--examples {count} was given, and the data have {risk.num_examples}.",
+            "The record would say that there were more.",
+            f"Ask for at most {risk.num_examples}, or leave it out for all of them.",
+        )
+    return risk.first(count)
 
 
 def device_of(name: str | None) -> torch.device | None:

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import OutOfMemoryError
 from ..risk import Risk
-from ..risk.batches import Batch, Batches
+from ..risk.batches import Batch, Batches, noted
 from ..risk.distributed import in_step
 from ..risk.memory import forget_unused, free_memory, is_out_of_memory
 from ..risk.precision import Precision
@@ -72,7 +72,8 @@ class LinearizedRisk:
         self._num_products += 1
         with quiet():
             for number, batch in enumerate(self._batches):
-                use(batch, self._maps.get(number) or self._map(number, batch, trial))
+                with noted("a product on", batch):
+                    use(batch, self._maps.get(number) or self._map(number, batch, trial))
         self._num_batches = number + 1
 
     def add(

@@ -20,6 +20,7 @@ from ..layers.capture import Layers
 from ..risk import Risk
 from ..risk.class_terms import ClassTerms
 from ..risk.losses import Classification
+from ..risk.risk import check_is_risk
 from ..spectrum import Spectrum
 from .gram_assembly import Assembly, assembly
 from .gram_parts import PARTS, Part, check_parts, directions, loss_of_root, projected
@@ -45,6 +46,7 @@ def gram_spectrum(
     >>> gram_spectrum(risk, subtract=("between_class",)).range
     (0.0, 0.125)
     """
+    check_is_risk(risk)
     return Gram.of(risk, dtype=dtype).spectrum(subtract=subtract, project=project)
 
 

@@ -8,7 +8,7 @@ folder when the function has changed: results are filed by their config alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +67,8 @@ def sweep(
     >>> [record.scalars["y"] for record in records]
     [1, 9]
     """
-    configs, workers = list(configs), _workers(workers)
+    configs, workers = _listed(configs), _workers(workers)
+    _check_task(task)
     for config in configs:
         key(_mapping(config))  # refuses what has no name before anything is written
     with lock(folder) as folder:
@@ -123,6 +124,25 @@ def _stored(folder: Path, config: Any, name: str) -> Record | None:
         warn(f"{folder} holds the result of another config. It is computed again.")
         return None
     return record
+
+
+def _listed(configs: Any) -> list[Any]:
+    if isinstance(configs, (str, bytes, Mapping)) or not isinstance(configs, Iterable):
+        raise ArgumentError(
+            f"The configs are a {type(configs).__name__}.",
+            "A sweep calls its function once for each of several configs.",
+            "Pass a list of them: [{'width': 10}, {'width': 20}].",
+        )
+    return list(configs)
+
+
+def _check_task(task: Any) -> None:
+    if not callable(task):
+        raise ArgumentError(
+            f"The task is a {type(task).__name__}.",
+            "It is called with each config.",
+            "Pass a function that takes a config and returns a Record or a mapping.",
+        )
 
 
 def _mapping(config: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_instance
 from ..spectrum import Eigenpairs
-from .operator import Operator, reciprocal
+from .operator import Operator, check_is_operator, reciprocal
 
 
 def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None) -> Operator:
@@ -23,6 +23,7 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
     tensor([[1., 2.],
             [2., 4.]])
     """
+    check_instance(Tensor, "Pass columns (n, r): torch.as_tensor(...).", U=U)
     if U.ndim != 2 or (values is not None and (values.shape != U.shape[1:] or values.dtype != U.dtype)):
         given = None if values is None else (tuple(values.shape), values.dtype)
         raise ArgumentError(
@@ -68,7 +69,9 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operato
 
 def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Float[Tensor, "n k"]:
     """The columns, once it is sure that they lie in the operator's space and are orthonormal there."""
+    check_is_operator(A)
     Q = vectors.vectors if isinstance(vectors, Eigenpairs) else vectors
+    check_instance(Tensor, "Pass columns (n, k), or the Eigenpairs themselves.", vectors=Q)
     if Q.ndim != 2 or (len(Q), Q.dtype, Q.device) != (A.size, A.dtype, A.device):
         raise ArgumentError(
             f"Vectors of shape {tuple(Q.shape)} in {Q.dtype} on {Q.device} were given for {A!r}.",
@@ -92,6 +95,8 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
     >>> preconditioned(A, torch.tensor([4.0, 1.0])) @ torch.ones(2)
     tensor([20.,  2.])
     """
+    check_is_operator(A)
+    check_instance(Tensor, "Pass one number for each coordinate: torch.as_tensor(...).", diagonal=diagonal)
     if (diagonal.shape, diagonal.dtype, diagonal.device) != ((A.size,), A.dtype, A.device):
         raise ArgumentError(
             f"A diagonal of shape {tuple(diagonal.shape)}, {diagonal.dtype}, {diagonal.device}, was given for {A!r}.",

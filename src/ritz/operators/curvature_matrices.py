@@ -15,6 +15,7 @@ from ..engine.curvatures import FISHER, FUNCTIONAL, GAUSS_NEWTON, HESSIAN, TANGE
 from ..engine.linearized_risk import BACK
 from ..errors import ArgumentError, check_whole
 from ..risk import Risk
+from ..risk.risk import check_is_risk
 from .algebra import low_rank
 from .operator import Operator
 
@@ -27,6 +28,7 @@ def curvature(risk: Risk, kind: Curvature) -> Operator:
     >>> curvature(risk, GAUSS_NEWTON) @ torch.ones(2)
     tensor([1., 1.])
     """
+    check_is_risk(risk)
     product = CurvatureProduct(risk, kind)
     A = Operator(product, risk.size, risk.dtype, risk.device, inform=lambda: product.info, room=lambda: product.room)
     rough = product.rough
@@ -138,6 +140,7 @@ def ntk(risk: Risk) -> Operator:
     tensor([[1., 0.],
             [0., 4.]])
     """
+    check_is_risk(risk)
     _check_one_rank(risk)
     product = _Kernel(risk)
     return Operator(

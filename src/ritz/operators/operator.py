@@ -14,7 +14,8 @@ from torch import Tensor
 
 from .. import progress
 from ..engine import Info
-from ..errors import ArgumentError
+from ..errors import ArgumentError, NumericalError, check_instance
+from ..spectrum.matrices import check_square, check_symmetric
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator  # importing it takes longer than all of ritz
@@ -142,35 +143,15 @@ class Operator:
     def from_matrix(matrix: Float[Tensor, "n n"] | np.ndarray) -> Operator:
         """Wrap an explicit symmetric matrix, a tensor or a NumPy array."""
         matrix = torch.from_numpy(np.ascontiguousarray(matrix)) if isinstance(matrix, np.ndarray) else matrix
-        _check_square(tuple(matrix.shape))
-        if matrix.dtype not in (torch.float32, torch.float64):
-            raise ArgumentError(
-                f"A matrix in {matrix.dtype} was given.",
-                "Operators are real, in float32 or float64.",
-                "Convert it: matrix.double().",
-            )
-        if not bool(matrix.isfinite().all()):
-            raise ArgumentError(
-                "The matrix has entries that are infinite or NaN.",
-                "Every product would have them.",
-                "Set them right first: (~matrix.isfinite()).nonzero() lists them.",
-            )
-        operator = Operator(
+        check_instance(Tensor, "Pass a tensor or a NumPy array.", matrix=matrix)
+        check_symmetric(matrix)
+        return Operator(
             lambda V: matrix @ V,
             len(matrix),
             matrix.dtype,
             matrix.device,
             inverse=lambda damping: _solved(matrix, damping),
         )
-        asymmetry = float((matrix - matrix.T).abs().max()) if len(matrix) else 0.0
-        scale = float(matrix.abs().max()) if len(matrix) else 0.0
-        if not asymmetry <= 100 * torch.finfo(matrix.dtype).eps * len(matrix) * scale:
-            raise ArgumentError(
-                f"The matrix is not symmetric: max |A - Aᵀ| = {asymmetry:.3g}, max |A| = {scale:.3g}.",
-                "Every algorithm here relies on real eigenvalues and orthogonal eigenvectors.",
-                "Pass (A + A.T) / 2 if the difference is rounding.",
-            )
-        return operator
 
     @staticmethod
     def from_scipy(linear_operator: Any) -> Operator:
@@ -180,8 +161,15 @@ class Operator:
         """
         from scipy.sparse.linalg import aslinearoperator
 
-        wrapped = aslinearoperator(linear_operator)
-        _check_square(wrapped.shape)
+        try:
+            wrapped = aslinearoperator(linear_operator)
+        except TypeError as error:
+            raise ArgumentError(
+                f"A {type(linear_operator).__name__} was to be wrapped.",
+                "SciPy can make no LinearOperator of it.",
+                "Pass a scipy.sparse.linalg.LinearOperator, a sparse matrix or a NumPy array.",
+            ) from error
+        check_square(wrapped.shape)
         if np.issubdtype(wrapped.dtype, np.complexfloating):
             raise ArgumentError(
                 f"A SciPy operator in {wrapped.dtype} was given.",
@@ -235,6 +223,12 @@ class Operator:
                 "A silent copy in every product would be slow.",
                 f"Move the tensor: V.to({str(self.device)!r}).",
             )
+        if V.numel() and not math.isfinite(torch.linalg.vector_norm(V, math.inf)):  # which takes no memory
+            raise NumericalError(
+                "An operator was multiplied with a tensor that has entries NaN or infinite.",
+                "Every entry of the product would be.",
+                "Look at what made it: (~V.isfinite()).nonzero() lists them.",
+            )
 
     def _check_same_space(self, other: Operator) -> None:
         if (self.size, self.dtype, self.device) != (other.size, other.dtype, other.device):
@@ -244,6 +238,11 @@ class Operator:
                 "A sum needs both in the same space, precision and place.",
                 "Build both from the same Risk, or from matrices of the same shape, dtype and device.",
             )
+
+
+def check_is_operator(A: Any) -> None:
+    """Refuse what cannot be multiplied with as an operator, such as a matrix that is not wrapped."""
+    check_instance(Operator, "Of a matrix: Operator.from_matrix(matrix). Of a risk: hessian(risk).", A=A)
 
 
 def _is_scalar(value: Any) -> bool:
@@ -289,15 +288,6 @@ def _check_symmetry(A: Operator) -> None:
             f"The operator is not symmetric: |uᵀAv - vᵀAu| = {asymmetry:.3g} for random u, v; ‖u‖‖Av‖ = {scale:.3g}.",
             "Every algorithm here relies on real eigenvalues and orthogonal eigenvectors.",
             "Wrap its symmetric part (A + A.T) / 2, or A.T @ A.",
-        )
-
-
-def _check_square(shape: tuple[int, ...]) -> None:
-    if len(shape) != 2 or shape[0] != shape[1]:
-        raise ArgumentError(
-            f"A matrix of shape {shape} was given.",
-            "An operator is symmetric, so its matrix is square.",
-            "For a rectangular J, study J.T @ J or J @ J.T.",
         )
 
 

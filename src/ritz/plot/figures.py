@@ -14,6 +14,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..errors import check_positive, check_whole
+
 # Blue, vermillion, green, orange, purple, sky, black: tell apart under every colour blindness. Okabe and Ito (2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
 _RC: Any = {
@@ -55,6 +57,8 @@ def panels(
     >>> len(axes), figure.get_size_inches().tolist()
     (2, [7.2, 2.8])
     """
+    check_whole(columns=columns, rows=rows)
+    check_positive("It is the size of a figure.", columns=columns, rows=rows, width=width, height=height)
     with matplotlib.rc_context(_RC):
         figure = ShownFigure(figsize=(width * columns, height * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)

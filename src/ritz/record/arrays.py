@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import ArgumentError
-from .files import check_writable, unreadable, write_whole
+from .files import check_writable, path_of, unreadable, write_whole
 from .json_values import json_text, json_value
 
 _HEADER = "header"  # the entry of an array file that holds its JSON header
@@ -34,14 +34,14 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any], header: Mapping[st
     >>> arrays["x"].tolist(), header
     ([0, 1, 2], {'size': 7})
     """
-    path = Path(path)
+    path = path_of(path)
     check_writable(path.parent)
     return write_npz(path, {**numpy_arrays(arrays), _HEADER: np.array(json_text(header or {}))})
 
 
 def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the header of a file that `write_arrays` wrote; any other `.npz` has an empty header."""
-    path = Path(path)
+    path = path_of(path)
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

@@ -14,12 +14,23 @@ from typing import Any, BinaryIO
 from ..errors import FileError
 
 
+def path_of(place: Any) -> Path:
+    """A path, whatever names it; refused where nothing does."""
+    if not isinstance(place, (str, os.PathLike)) or "\0" in os.fsdecode(place):
+        raise FileError(
+            f"{place!r} was given for a path.",
+            "A file or folder has a name.",
+            "Pass a string or a pathlib.Path.",
+        )
+    return Path(os.fsdecode(place))
+
+
 def read_bytes(path: str | Path, expected: str = "a file that can be read") -> bytes:
     """The whole of a file, whoever wrote it; `expected` says what should have been there."""
     try:
-        return Path(path).read_bytes()
+        return path_of(path).read_bytes()
     except OSError as error:
-        raise unreadable(Path(path), error, expected) from error
+        raise error if isinstance(error, FileError) else unreadable(Path(path), error, expected) from error
 
 
 def write_bytes(path: str | Path, content: bytes) -> Path:
@@ -58,10 +69,10 @@ def discard(path: str | Path) -> None:
 
 def check_writable(folder: str | Path) -> Path:
     """The folder as a path, known to be writable although it need not exist yet: a long run asks before it starts."""
-    folder = Path(folder)
-    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists() or parent.is_symlink())
-    part = nearest / f".{uuid.uuid4().hex}.tmp"
+    folder = path_of(folder)
     try:
+        nearest = next(at for at in (folder, *folder.absolute().parents) if at.exists() or at.is_symlink())
+        part = nearest / f".{uuid.uuid4().hex}.tmp"
         part.open("xb").close()
         part.unlink()
     except OSError as error:

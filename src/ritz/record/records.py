@@ -12,12 +12,14 @@ from typing import Any, get_args
 from ..errors import FileError
 from .arrays import numpy_arrays, read_arrays, write_npz
 from .claims import Claim, Verdict
-from .files import check_writable, checksum, discard, read_bytes, unwritable, write_bytes
+from .files import check_writable, checksum, discard, path_of, read_bytes, unwritable, write_bytes
 from .json_values import json_text, json_value, plain
 from .origin import provenance
 
 _FORMAT = 1  # of record.json; a reader refuses what it does not know
 _FIELDS = {"id": str, "preset": str, "config": dict, "scalars": dict, "provenance": dict}  # of a Record, as JSON
+
+_TEXTS = ("statement", "paper", "where", "rule", "why")  # of a claim
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class Record:
     @classmethod
     def load(cls, folder: str | Path) -> Record:
         """Read back what `save` wrote, and check that both files belong together."""
-        folder = Path(folder)
+        folder = path_of(folder)
         header = _header(folder / "record.json")
         if checksum(folder / "arrays.npz") != header["arrays"].get("sha256"):
             raise FileError(
@@ -134,7 +136,15 @@ def _claims(entries: Sequence[Any], path: Path) -> tuple[Claim, ...]:
         raise _no_record(path, "with a claim that has other fields") from error
     if any(claim.verdict not in get_args(Verdict) for claim in claims):
         raise _no_record(path, "with a claim whose verdict is none of yes, partly, no")
+    for claim in claims:
+        wrong = [name for name in _TEXTS if not isinstance(getattr(claim, name), str)]
+        if wrong or not (claim.error is None or _is_number(claim.error)):
+            raise _no_record(path, f"with a claim whose {', '.join([*wrong, 'error'][:1])} is of another type")
     return claims
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _no_record(path: Path, seen: str) -> FileError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, RitzError
 from .memory import forget_unused, is_out_of_memory
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
@@ -60,6 +61,13 @@ class Batch:
         """The batch with images stored channels-last; the same numbers in another order of memory."""
         move = lambda x: x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
         return replace(self, inputs=mapped(move, self.inputs))
+
+    @property
+    def name(self) -> str:
+        """Which examples these are, in the words of a note."""
+        if not len(self.keys):
+            return f"{len(self)} examples"
+        return f"a batch of {len(self)}: examples {int(self.keys.min())} to {int(self.keys.max())} of the data"
 
     def tensors(self) -> list[Tensor]:
         """Every tensor of the batch."""
@@ -151,6 +159,24 @@ def in_pieces(work: Callable[[Batch], Result], batch: Batch, *, divisible: bool)
         half = len(piece) // 2
         waiting += [piece.rows(slice(half, None)), piece.rows(slice(half))]
     return results
+
+
+@contextlib.contextmanager
+def noted(what: str, batch: Batch) -> Iterator[None]:
+    """Let an error of the user's own code say on which examples it came; it stays what it is."""
+    try:
+        yield
+    except RitzError:
+        raise
+    except Exception as error:
+        add_note(error, f"ritz was evaluating {what} {batch.name}.")
+        raise
+
+
+def add_note(error: Exception, note: str) -> None:
+    """Add a note, unless one of ours is there: the innermost says most."""
+    if not any(line.startswith("ritz was ") for line in getattr(error, "__notes__", ())):
+        error.add_note(note)
 
 
 def of_one(inputs: Inputs) -> Inputs:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ..errors import DataError
-from .batches import Batch, Batches, input_tensors, mapped
+from .batches import Batch, Batches, add_note, input_tensors, mapped
 from .fingerprints import check_second_pass, fingerprint, unchanged
 from .randomness import untouched_randomness
 
@@ -52,11 +52,23 @@ def _one_pass(
 ) -> Iterator[Batch]:
     """One pass; it begins with the first batch and not with this call, for to begin moves a loader's random state."""
     count = 0
-    for number, item in enumerate(source):
+    for number, item in enumerate(_read(source)):
         batch = _batch(item, number)
         if len(batch):
             yield replace(batch, keys=torch.arange(count, count + len(batch))).to(device, dtype, copy=copy)
         count += len(batch)
+
+
+def _read(source: Iterable[Any]) -> Iterator[Any]:
+    """What a pass delivers; an error of the user's own code says at which batch it came."""
+    number = 0
+    try:
+        for item in source:
+            yield item
+            number += 1
+    except Exception as error:
+        add_note(error, f"ritz was reading batch {number} of the data, counted from 0.")
+        raise
 
 
 def _undisturbed(batches: Iterator[Batch], device: torch.device, generator: torch.Generator | None) -> Iterator[Batch]:

@@ -10,7 +10,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import DataError, ModelError
+from ..errors import ArgumentError, DataError, ModelError
+
+
+def check_group(group: Any) -> None:
+    """Refuse what is no group of processes."""
+    if group is None:
+        return
+    known = torch.distributed.is_available()
+    if not known or not isinstance(group, torch.distributed.ProcessGroup):
+        raise ArgumentError(
+            f"group={group!r} was given.",
+            "It is the group of processes over whose ranks the data are divided.",
+            "Pass torch.distributed.group.WORLD after init_process_group, or another group of torch.distributed.",
+            "Leave it out for one process.",
+        )
 
 
 def sum_over_ranks(value: Tensor, group: Any) -> Tensor:

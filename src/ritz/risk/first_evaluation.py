@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import DataError, ModelError, NumericalError, OutOfMemoryError, first_line
-from .batches import Batch, Batches, in_pieces
+from .batches import Batch, Batches, in_pieces, noted
 from .distributed import sum_over_ranks
 from .losses import Loss
 from .memory import forget_unused, is_out_of_memory
@@ -75,7 +75,8 @@ def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.devic
 
     def own_sums(batch: Batch, number: int) -> Tensor:
         z = _checked_outputs(network, loss, batch, number)
-        values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
+        with noted("the loss on", batch):
+            values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
         sizes = sums.new_tensor([len(batch), len(values)])
         return torch.cat([sizes, torch.stack([values.double().sum(), weights.double().sum()])])
 
@@ -119,7 +120,8 @@ def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) ->
             "Integers are passed on as they are, for embeddings; convert images: x.float().",
         ) from error
     _check_outputs(z, batch, number)
-    loss.check(z, batch.targets)
+    with noted("the loss on", batch):
+        loss.check(z, batch.targets)
     return z
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import weakref
@@ -79,7 +80,8 @@ def memory_budget(memory: int | float | str | None, device: torch.device) -> flo
     """The bytes that a user allows, as a number or like "8G"; without a word, a share of what is free."""
     if memory is None:
         return SHARE.get(device.type, 0.5) * free_memory(device)
-    size = _parsed(memory) if isinstance(memory, str) else float(memory)
+    size = _parsed(memory) if isinstance(memory, str) else memory
+    size = float(size) if isinstance(size, (int, float)) else math.nan
     if not size >= 0:
         raise ArgumentError(
             f"memory={memory!r} was given.",

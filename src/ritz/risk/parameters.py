@@ -57,6 +57,7 @@ def flat_theta(
         _check_vector(theta, now)
         flat = theta.detach().to(now.device, now.dtype, copy=True)
     else:
+        _check_source(theta)
         named = named_parameters(theta) if isinstance(theta, nn.Module) else dict(theta)
         _check_names(named, shapes)
         pieces = zip(shapes.items(), now.split([shape.numel() for shape in shapes.values()]), strict=True)
@@ -64,6 +65,16 @@ def flat_theta(
     for name, piece in zip(shapes, flat.split([shape.numel() for shape in shapes.values()]), strict=True):
         _check_finite(name, piece)
     return flat
+
+
+def _check_source(theta: object) -> None:
+    named = isinstance(theta, Mapping) and all(isinstance(value, Tensor) for value in theta.values())
+    if not named and not isinstance(theta, nn.Module):
+        raise ArgumentError(
+            f"A {type(theta).__name__} was given as θ.",
+            "It is a vector, tensors by name, or a module of the same architecture.",
+            "Pass a vector like risk.theta, model.state_dict(), or the model.",
+        )
 
 
 def _check_vector(theta: Tensor, now: Tensor) -> None:

@@ -14,11 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .. import progress
-from ..errors import ArgumentError, DataError, PrecisionWarning
-from .batches import Batch, Batches, in_pieces
+from ..errors import ArgumentError, DataError, PrecisionWarning, check_instance, check_whole, first_line
+from .batches import Batch, Batches, in_pieces, noted
 from .caches import forget_caches
 from .data import batches_from
-from .distributed import in_step, sum_over_ranks
+from .distributed import check_group, in_step, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, evaluate, examine_in_memory, over_ranks
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
@@ -79,6 +79,7 @@ class Risk:
     ) -> None:
         check_model(model)
         check_precision(tangent_precision)
+        check_group(group)
         self.group, self.tangent_precision = group, tangent_precision
         names, original = matching_names(trainable(model), parameters), Original(model)
         self._select(tensors(model, names), names)
@@ -152,7 +153,7 @@ class Risk:
         leaves = self.leaves()
         with progress.bar("Gradient") as bar:
             for batch in self.batches:
-                with self.numerics():
+                with self.numerics(), noted("the gradient on", batch):
                     z = self.outputs(leaves, batch)
                     slope = self.loss.gradient(z.detach(), batch.targets)
                     if z.requires_grad:  # else no output depends on θ
@@ -206,8 +207,9 @@ class Risk:
         return risk
 
     def first(self, count: int) -> Risk:
-        """The risk on the first examples alone."""
-        if count < 1:
+        """The risk on the first examples alone; on all of them where there are no more."""
+        check_whole(count=count)
+        if count is None or count < 1:
             raise ArgumentError(
                 f"{count} examples were asked for.", "An average needs at least one.", "Ask for a positive number."
             )
@@ -217,14 +219,15 @@ class Risk:
         risk._evaluation = risk._first_evaluation()
         return risk
 
-    def to(self, dtype: torch.dtype, *, device: torch.device | None = None) -> Risk:
+    def to(self, dtype: torch.dtype, *, device: torch.device | str | None = None) -> Risk:
         """The same risk in another precision: parameters, buffers and data converted, float64 for exact results.
 
         Args:
             dtype: float32 or float64.
             device: Where all of it is to lie; there, memory has a budget of its own.
         """
-        device = self.device if device is None else device
+        _check_precision_of(dtype)
+        device = self.device if device is None else _device(device)
         if (dtype, device) == (self.dtype, self.device):
             return self
         risk = self._sibling()
@@ -244,7 +247,8 @@ class Risk:
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
-        return output_tensor(self._network(tensors, batch.inputs))
+        with noted("the model on", batch):
+            return output_tensor(self._network(tensors, batch.inputs))
 
     def leaves(self) -> list[Tensor]:
         """Views of θ, one for each parameter, that autograd can differentiate with respect to."""
@@ -354,3 +358,29 @@ class Risk:
         """Without gradients, and without moving the random state."""
         with self.numerics(), torch.no_grad(), untouched_randomness(self.device):
             yield
+
+
+def _check_precision_of(dtype: Any) -> None:
+    if dtype not in (torch.float32, torch.float64):
+        raise ArgumentError(
+            f"A risk was to be converted to {dtype!r}.",
+            "It is computed in float32 or float64, whose second derivatives are more than rounding.",
+            "Pass torch.float32 or torch.float64.",
+            "To move it, name both: risk.to(risk.dtype, device='cuda').",
+        )
+
+
+def _device(place: Any) -> torch.device:
+    try:
+        return torch.empty(0, device=place).device  # with its number, as tensors have it: "cuda" is the current one
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        raise ArgumentError(
+            f"device={place!r} was given: {first_line(error)}",
+            "All tensors of the risk would be moved there.",
+            "Pass 'cpu', or 'cuda' where torch.cuda.is_available().",
+        ) from error
+
+
+def check_is_risk(risk: Any) -> None:
+    """Refuse what has no curvature by itself, such as a model without data."""
+    check_instance(Risk, "Build one: ritz.Risk(model, loss, data).", risk=risk)

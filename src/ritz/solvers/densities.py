@@ -9,6 +9,7 @@ import torch
 
 from ..errors import ArgumentError, check_whole
 from ..operators import Operator
+from ..operators.operator import check_is_operator
 from ..spectrum import Eigenpairs, Spectrum
 from .assembly import spectrum_from
 from .lanczos_recursion import random_recursions, recursion
@@ -50,6 +51,7 @@ def spectral_density(
     >>> spectrum.wasserstein_bound() <= 0.1 * 300, spectrum.num_products
     (True, 64)
     """
+    check_is_operator(A)
     generator = source(generator)
     _check_alone(tolerance, max_products, num_steps, num_probes)
     if tolerance is not None:
@@ -82,6 +84,7 @@ def spectral_range(
     >>> low < 1 and 300 < high < 330
     True
     """
+    check_is_operator(A)
     _check_counts(A, num_steps, 1, 0)
     if not (math.isfinite(margin) and margin >= 0):
         raise ArgumentError(f"margin={margin} was given.", "It widens the interval.", "Pass 0 or more.")

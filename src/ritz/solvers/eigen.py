@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_tolerance, check_whole
+from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_instance, check_tolerance, check_whole
 from ..operators import Operator
+from ..operators.operator import check_is_operator
 from ..spectrum import Eigenpairs
 from .mixed_precision import mixed_lanczos
 from .probes import gaussian, source
@@ -79,6 +80,7 @@ def eigenpairs(
             of the rough operator's relative error. One that is not near A, on a random vector, is not used.
         copies: Whether the last products look for eigenvalues that were missed; without them, `doubts` is None.
     """
+    check_is_operator(A)
     check_whole(block_size=block_size, max_products=max_products, basis_size=basis_size, fresh_products=fresh_products)
     _check_count(A, k)
     check_tolerance(tolerance)
@@ -149,6 +151,7 @@ def subspace_iteration(
     >>> ritz.solvers.subspace_iteration(A, 1, 20).values.round(decimals=3)
     tensor([9.])
     """
+    check_is_operator(A)
     check_whole(num_iterations=num_iterations)
     _check_count(A, k)
     check_tolerance(tolerance)
@@ -183,6 +186,7 @@ def _exact(A: Operator, k: int, which: str, tolerance: float) -> Eigenpairs:
 def _start_rows(A: Operator, start: Float[Tensor, "n ..."] | Eigenpairs) -> Float[Tensor, "s n"]:
     """A vector, columns or the vectors of Eigenpairs as rows."""
     V = start.vectors if isinstance(start, Eigenpairs) else start
+    check_instance(Tensor, "Pass a vector (n,), columns (n, s) or Eigenpairs, or leave it out.", start=V)
     rows = (V[:, None] if V.ndim == 1 else V).detach().T
     usable = V.ndim <= 2 and rows.shape[1] == A.size and rows.shape[0] > 0
     if not usable or not all(0 < length < math.inf for length in norms(rows).tolist()):
@@ -215,7 +219,7 @@ def _rough_operator(A: Operator, precision: str) -> Operator | None:
 def _check_count(A: Operator, k: int) -> None:
     """Refuse more eigenpairs than there are, and none."""
     check_whole(k=k)
-    if not 1 <= k <= A.size:
+    if k is None or not 1 <= k <= A.size:
         raise ArgumentError(
             f"k={k} eigenpairs of an operator of size {A.size} were asked for.",
             "An n × n matrix has n of them.",

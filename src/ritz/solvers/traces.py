@@ -9,6 +9,7 @@ import torch
 from .. import progress
 from ..errors import ConvergenceWarning, check_finite, check_positive, check_whole
 from ..operators import Operator
+from ..operators.operator import check_is_operator
 from ..spectrum import Estimate
 from .probes import BLOCK, gaussian, mean_of, quadratic_forms, source, unit_products
 from .sketches import Sketch
@@ -40,6 +41,7 @@ def trace(
     >>> ritz.trace(A, num_products=300)
     45150 ± 0 (300 products)
     """
+    check_is_operator(A)
     check_positive(tolerance=tolerance, num_products=num_products)
     check_whole(num_products=num_products)
     generator = source(generator)
@@ -85,6 +87,7 @@ def hutchinson(A: Operator, *, num_products: int = 100, generator: torch.Generat
     >>> ritz.solvers.hutchinson(A, num_products=10)  # of a diagonal matrix, random signs see the trace itself
     45150 ± 0 (10 products)
     """
+    check_is_operator(A)
     check_positive(num_products=num_products)
     check_whole(num_products=num_products)
     samples = quadratic_forms(A, num_products, source(generator), lambda Z, AZ: inner(Z, AZ).diagonal())

@@ -9,12 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError, NumericalError, check_positive
+from ..errors import ArgumentError, NumericalError, check_instance, check_positive, check_whole
 
 EPS = torch.finfo(torch.float64).eps
 KAPPA = 3.0  # a Gaussian has fallen to 1/κ half a spacing away; Papyan (2020), Sec. D.2
 LOG_KAPPA = 1.04  # the paper takes "a different value" for logarithms and does not say which; curvlinops takes this one
 STEPS = 128  # resolution lent to exact spectra, which have none: that of Papyan (2020), Sec. D.2
+TENSOR = "Convert it: torch.as_tensor(...)."
 CHUNK = 2**22  # entries of a kernel matrix held at a time: 32 MB
 
 
@@ -32,6 +33,8 @@ class Measure:
     num_products: int = 0  # that it took; 0 where that is not known
 
     def __post_init__(self) -> None:
+        check_instance(Tensor, TENSOR, nodes=self.nodes, weights=self.weights)
+        check_whole(size=self.size)
         if self.reach is None:
             object.__setattr__(self, "reach", self._default_reach())
         for name in ("nodes", "weights", "reach"):
@@ -115,6 +118,7 @@ class Measure:
 
     def cdf(self, x: Float[Tensor, " g"]) -> Float[Tensor, " g"]:
         """F(x), the mass of (-∞, x]."""
+        check_instance(Tensor, TENSOR, points=x)
         nodes, order = self.nodes.flatten().sort()
         mass = self.weights.flatten()[order].cumsum(0) / self.num_probes
         below = torch.searchsorted(nodes, x.to(nodes), right=True)
@@ -122,6 +126,9 @@ class Measure:
 
     def moment(self, degree: int) -> float:
         """∫ λᵈ dμ = tr(Aᵈ)/n; exact for each probe's measure while d < 2m."""
+        check_whole(degree=degree)
+        if degree is None or degree < 0:
+            raise ArgumentError(f"degree={degree} was given.", "A moment has a degree from 0 on.", "Ask for 0 or more.")
         return float((self.weights * self.nodes**degree).sum(1).mean())
 
     def zero_mass(self, tolerance: float | None = None) -> float:
@@ -149,6 +156,7 @@ class Measure:
         return self.reach
 
     def _smoothed(self, x: Tensor, centres: Tensor, width: float) -> Tensor:
+        check_instance(Tensor, TENSOR, points=x)
         check_positive("A Gaussian needs a positive width.", width=width)
         centres, weights = centres.flatten() / width, self.weights.flatten()
         points = x.to(centres) / width

@@ -14,11 +14,12 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from .. import record
-from ..errors import ArgumentError, check_positive
+from ..errors import ArgumentError, check_instance, check_positive
 from .estimate import Estimate
 from .intervals import Sample, gaussian_extremes
 from .kinds import check_kind
-from .measure import CHUNK, Measure
+from .matrices import check_symmetric
+from .measure import CHUNK, TENSOR, Measure
 
 FACTS = ("size", "resolution", "num_atoms", "precision", "num_products")  # of a spectrum, beside its arrays
 
@@ -53,6 +54,8 @@ class Spectrum(Measure):
     @classmethod
     def of_matrix(cls, matrix: Float[Tensor, "n n"]) -> Spectrum:
         """The exact spectrum of a small symmetric matrix."""
+        check_instance(Tensor, TENSOR, matrix=matrix)
+        check_symmetric(matrix)
         return cls.of_eigenvalues(torch.linalg.eigvalsh(matrix.to(torch.float64)))
 
     def band(

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_positive, check_whole
 from .arguments import matrix, stacked
 from .bases import above_rounding
 from .layer_products import Weights
@@ -65,6 +65,7 @@ def whitened(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool
     (torch.Size([3, 1]), 0.0)
     """
     matrix("X", X)
+    check_positive("It is the standard deviation of an input.", sigma_x=sigma_x)
     U, S, Vt = torch.linalg.svd(X.detach().double(), full_matrices=False)
     rank = int(above_rounding(S, X).sum())
     return len(X) ** 0.5 * sigma_x * (U[:, :rank] @ Vt[:rank] if keep_inputs else U[:, :rank])
@@ -82,6 +83,9 @@ def balanced_weights(
     >>> (W2 @ W1).tolist(), float(balancedness([W1, W2]))
     ([[4.0]], 0.0)
     """
+    for width in hidden:
+        check_whole(hidden=width)
+        check_positive("It is the width of a hidden layer.", hidden=width)
     U, S, Vt = torch.linalg.svd(matrix("M", M), full_matrices=False)
     S = torch.where(above_rounding(S, M), S, 0.0)  # the L-th root of rounding is large
     rank = min([*M.shape, *hidden])

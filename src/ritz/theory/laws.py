@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError, check_positive
+from ..errors import ArgumentError, check_number, check_positive
 from ..spectrum import Spectrum
 
 NODES = 2000  # atoms that stand for a density
@@ -126,6 +126,7 @@ def wigner_spike(strength: float, variance: float = 1.0) -> Spike:
     Spike(strength=2.0, place=2.5, overlap=0.75)
     """
     check_positive(_POSITIVE, variance=variance)
+    check_number(strength=strength)
     if strength**2 <= variance:
         return Spike(strength, None, 0.0)
     return Spike(strength, strength + variance / strength, 1 - variance / strength**2)

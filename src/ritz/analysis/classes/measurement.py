@@ -14,6 +14,7 @@ from ...classes.lines.attributions import EXACT_ROWS, attribution
 from ...errors import ArgumentError, check_positive
 from ...record import Record, provenance
 from ...risk import Risk
+from ...risk.risk import check_is_risk
 from . import attribution_arrays, kronecker_spectra, layer_spectra
 from .layer_choice import linear_layers_of
 from .results import Results
@@ -58,6 +59,7 @@ def run(
     >>> run(risk, ClassSettings(num_lines=2)).scalars["counts"]
     {'outliers': 2, 'mini-bulk': 0, 'bulk': 0, 'zero': 2}
     """
+    check_is_risk(risk)
     settings = settings or ClassSettings()
     settings.check()
     start = time.perf_counter()

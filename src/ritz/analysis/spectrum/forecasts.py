@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...operators import Operator
 from ...risk import Risk
+from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs, memory_needed, spectral_density
 from .measurement import layers_of
 from .settings import Settings
@@ -44,6 +45,7 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     >>> forecast(risk, Settings(num_eigenpairs=1, num_probes=2, num_steps=2)).num_products
     6
     """
+    check_is_risk(risk)
     settings = (settings or Settings()).for_size(risk.size)
     start = time.perf_counter()
     A = settings.operator(risk)

@@ -17,6 +17,7 @@ from ...factored.gram_parts import PARTS
 from ...operators import Operator, gauss_newton, hessian
 from ...risk import Risk
 from ...risk.class_terms import terms
+from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs
 from ...solvers.eigen import SMALL, usual_basis
 from ...spectrum import Eigenpairs, Spectrum
@@ -136,6 +137,7 @@ def attribution(
     >>> result.findings[1]
     'The top 2 eigenvectors of G lie in the span of the class means: overlap 1.000.'
     """
+    check_is_risk(risk)
     classes = class_decomposition(risk)
     count = min(risk.size, num_lines if num_lines is not None else classes.num_classes + 2)
     _check_lines(count, num_lines)

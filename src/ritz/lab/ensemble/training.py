@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..training.batches import Data, shuffled, steps_per_epoch
+from ..training.batches import Data, check_tensors, shuffled, steps_per_epoch
 from ..training.loop import Pause, check_run, pauses
 from ..training.rates import factors, learning_rates
 from ..training.run_file import SAVE_SECONDS, Arrays, fingerprint, generator_fingerprint, sample
 from ..training.schedules import Constant, Pace, Schedule
-from ..training.scores import AnyLoss
+from ..training.scores import AnyLoss, check_loss
 from .networks import Ensemble, losses_at, on_device
 
 
@@ -56,6 +56,8 @@ def train(
     >>> [pause.loss.tolist() for pause in train(networks, torch.nn.MSELoss(), data, learning_rate=0.5, num_epochs=2)]
     [[1.0, 4.0], [0.0, 0.0]]
     """
+    check_loss(loss)
+    check_tensors(data)
     check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
     schedule = Constant() if schedule is None else schedule
     names = list(ensemble.parameters)

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from ...errors import DataError
+
 Data = tuple[Shaped[Tensor, "N ..."], Shaped[Tensor, "..."]]  # as many targets as inputs
 BatchSource = Callable[[torch.Generator], Data]
+
+
+def check_tensors(data: Any) -> None:
+    """Refuse what is no pair of tensors."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2 or not all(isinstance(part, Tensor) for part in data):
+        kinds = ", ".join(type(part).__name__ for part in data) if isinstance(data, (tuple, list)) else ""
+        raise DataError(
+            f"The data are a {type(data).__name__}{f' of {kinds}' if kinds else ''}.",
+            "Training passes over inputs and targets that lie in memory.",
+            "Pass a pair of tensors (x, y).",
+        )
 
 
 def steps_per_epoch(count: int, batch_size: int | None) -> int:

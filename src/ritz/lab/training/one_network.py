@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...errors import ArgumentError, DataError, check_positive
+from ...errors import ArgumentError, DataError, check_instance, check_positive
 from .arithmetic import Arithmetic, autocast, check_arithmetic, products
-from .batches import BatchSource, Data, shuffled, steps_per_epoch
+from .batches import BatchSource, Data, check_tensors, shuffled, steps_per_epoch
 from .captured import CapturedStep
 from .loop import Pause, check_run, pauses
 from .run_file import SAVE_SECONDS, Arrays, fingerprint, generator_fingerprint, sample
 from .schedules import Constant, Pace, Schedule
-from .scores import AnyLoss, hits, mean_loss
+from .scores import AnyLoss, check_loss, hits, mean_loss
 
 
 def train(
@@ -66,6 +66,8 @@ def train(
     """
     check_run(num_epochs=num_epochs, batch_size=batch_size, generator=generator)
     check_positive(clip=clip)
+    check_instance(nn.Module, "Pass the network itself.", model=model)
+    check_loss(loss)
     _check_optimizer(optimizer)
     _check_data(data, batch_size, generator)
     check_arithmetic(precision)
@@ -220,6 +222,9 @@ class _Network:
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    check_instance(
+        torch.optim.Optimizer, "Build one: torch.optim.SGD(model.parameters(), lr=0.1).", optimizer=optimizer
+    )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ArgumentError(
             "The optimiser is LBFGS.",
@@ -237,6 +242,7 @@ def _check_data(data: Data | BatchSource, batch_size: int | None, generator: tor
                 "Pass a generator and no batch_size.",
             )
         return
+    check_tensors(data)
     x, y = data
     if len(x) != len(y) or len(x) == 0:
         raise DataError(

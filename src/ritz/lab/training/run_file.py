@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ... import record
-from ...errors import FileError
+from ...errors import ArgumentError, FileError
 
 Arrays = dict[str, Any]
 SAVE_SECONDS = 30.0  # between two writings of the file: what a kill can cost
@@ -25,6 +26,12 @@ class RunFile:
     """The file of a run: written whole or not at all, at most every so many seconds and at the end."""
 
     def __init__(self, path: Path, identity: Mapping[str, str], seconds: float) -> None:
+        if not (isinstance(seconds, (int, float)) and 0 <= seconds < math.inf):
+            raise ArgumentError(
+                f"save_seconds={seconds!r} was given.",
+                "It is the least time between two writings of the file, and what a kill can cost.",
+                "Pass 30, or 0 to write after every epoch.",
+            )
         self.path, self.identity, self.seconds = path, dict(identity), seconds
         self.due = monotonic() + seconds
         record.check_writable(path.parent)

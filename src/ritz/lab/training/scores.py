@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ...errors import ArgumentError
 from ...risk.losses import Loss
 from .batches import Data
 
 AnyLoss = Loss | Callable[[Tensor, Tensor], Tensor]
 _ROWS = 1024  # examples whose accuracy is counted at a time
+
+
+def check_loss(loss: Any) -> None:
+    """Refuse what is no function of outputs and targets."""
+    if isinstance(loss, type) or not (isinstance(loss, Loss) or callable(loss)):
+        what = f"the class {loss.__name__}" if isinstance(loss, type) else f"a {type(loss).__name__}"
+        raise ArgumentError(
+            f"The loss is {what}.",
+            "It is called with outputs and targets, and what it returns is averaged over a batch.",
+            "Pass a ritz loss such as ritz.CrossEntropy(), a torch.nn loss module, or a function.",
+        )
 
 
 def mean_loss(loss: AnyLoss, z: Tensor, y: Tensor) -> Tensor:

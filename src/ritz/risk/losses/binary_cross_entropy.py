@@ -19,6 +19,8 @@ from .loss import (
     Targets,
     check_broadcasts,
     check_finite_weights,
+    check_reduction,
+    check_weight_tensors,
     misfit,
     not_convex,
     term_rows,
@@ -42,6 +44,10 @@ class BinaryCrossEntropy(Loss):
     weight: Float[Tensor, "..."] | None = None
     elementwise: bool = False
     reduction: Reduction = "mean"
+
+    def __post_init__(self) -> None:
+        check_reduction(self.reduction)
+        check_weight_tensors(pos_weight=self.pos_weight, weight=self.weight)
 
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         positive, negative = self._coefficients(z, y)

@@ -91,6 +91,13 @@ class Classification(Loss):
                 f"{type(self).__name__} takes outputs with a dimension for the examples and one for the classes.",
                 "For a single logit, use ritz.BinaryCrossEntropy() or torch.nn.BCEWithLogitsLoss().",
             )
+        if not (-z.ndim < self.class_dim < 0 or 0 < self.class_dim < z.ndim):
+            raise misfit(
+                z,
+                y,
+                f"The classes were to be in dimension {self.class_dim}; the first dimension counts the examples.",
+                f"Pass class_dim=-1, or one of 1 to {z.ndim - 1}.",
+            )
         if y.shape != (shape := expected()):
             raise misfit(
                 z,

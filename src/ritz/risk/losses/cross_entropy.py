@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, check_whole
 from .classification import Classification
-from .loss import Outputs, Reduction, Targets, check_finite_weights, restored
+from .loss import (
+    Outputs,
+    Reduction,
+    Targets,
+    check_finite_weights,
+    check_reduction,
+    check_weight_tensors,
+    restored,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +38,17 @@ class CrossEntropy(Classification):
     label_smoothing: float = 0.0
     class_dim: int = -1
     reduction: Reduction = "mean"
+
+    def __post_init__(self) -> None:
+        check_reduction(self.reduction)
+        check_weight_tensors(weight=self.weight)
+        check_whole(class_dim=self.class_dim, ignore_index=self.ignore_index)
+        if not (isinstance(self.label_smoothing, (int, float)) and 0 <= self.label_smoothing <= 1):
+            raise ArgumentError(
+                f"label_smoothing={self.label_smoothing!r} was given.",
+                "It is the share of a label that is spread over all classes.",
+                "Pass a number from 0 to 1.",
+            )
 
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         return -(self._coefficients(z, y) * self._rows(z).log_softmax(-1)).sum(-1)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from ...errors import ArgumentError, DataError, NumericalError
+from ...errors import ArgumentError, DataError, NumericalError, check_instance
 
 Reduction = Literal["mean", "sum"]
 Outputs = Float[Tensor, "*batch"]
@@ -136,6 +136,23 @@ def not_convex(eigenvalue: float) -> NumericalError:
         "Only a convex loss has a Hessian with a real square root.",
         "Use products with gauss_newton(risk), which need no square root.",
     )
+
+
+def check_reduction(reduction: Any) -> None:
+    """Refuse a reduction that a risk does not know: it adds up all terms, and divides or does not."""
+    if reduction not in get_args(Reduction):
+        raise ArgumentError(
+            f"reduction={reduction!r} was given.",
+            "A risk is one number: the mean of its terms, or their sum.",
+            "Pass 'mean' or 'sum'.",
+            "For the terms themselves, call loss.terms(outputs, targets).",
+        )
+
+
+def check_weight_tensors(**weights: Any) -> None:
+    """Refuse weights that are no tensors."""
+    given = {name: weight for name, weight in weights.items() if weight is not None}
+    check_instance(Tensor, "Convert it: torch.tensor([1.0, 2.0]), one number for each class or output.", **given)
 
 
 def check_finite_weights(name: str, weight: Tensor | None) -> None:

@@ -15,6 +15,7 @@ from .loss import (
     Outputs,
     Reduction,
     Targets,
+    check_reduction,
     misfit,
     term_rows,
     unit_weights,
@@ -35,6 +36,9 @@ class SquaredError(Loss):
 
     elementwise: bool = False
     reduction: Reduction = "mean"
+
+    def __post_init__(self) -> None:
+        check_reduction(self.reduction)
 
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         return self._factor / 2 * term_rows(z - y).square().sum(-1)
