@@ -1,6 +1,7 @@
 """Error against products: ritz, ARPACK, LOBPCG, curvlinops, PyHessian and hessian-eigenthings on known spectra.
 
 python -m benchmarks.solvers --out benchmarks/results/solvers-cpu.json            what the file lacks is measured
+python -m benchmarks.solvers --jobs 13 --out FILE                                 the same, many curves at once
 python -m benchmarks.solvers demo --work trace --again ritz --out FILE            these curves are measured anew
 python -m benchmarks.solvers --page benchmarks/results/solvers-*.json             docs/solvers.md, from the files
 """
@@ -9,20 +10,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..timing import commit, device_of, machine
-from . import densities, determinants, eigenpairs, traces
-from .matrices import MATRICES
-from .work import Point, Row, Work, measured
+import torch
 
-WORKS = {module.WORK.name: module.WORK for module in (eigenpairs, densities, traces, determinants)}
+from ..timing import commit, device_of, machine
+from .curves import WORKS, Task, curves
+from .matrices import MATRICES
+from .work import Point, Row, Work
+
 DEFAULTS = {"cpu": [name for name in MATRICES if name != "vgg"], "cuda": ["vgg"]}
 SEEDS = {"demo": 7, "small-vgg": 5, "vgg": 5}
-MOST_SEEDS = 11
+MOST_SEEDS = 15
 PAGE = Path("docs/solvers.md")
 
 
@@ -56,18 +57,21 @@ def write(out: Path | None, facts: dict[str, Any], rows: list[Row]) -> None:
 def measure(options: argparse.Namespace, rows: list[Row], facts: dict[str, Any]) -> None:
     """Every curve that is asked for and not known."""
     device = device_of(gpu=options.gpu)
-    for problem in options.problems or DEFAULTS[device.type]:
-        todo = [(work, name) for work in options.work for name in _missing(WORKS[work], problem, options, rows)]
-        if not todo:
-            continue
-        matrix, seeds = MATRICES[problem](device), options.seeds or SEEDS.get(problem, MOST_SEEDS)
-        for work, name in todo:
-            started = time.perf_counter()
-            row = measured(problem, matrix, WORKS[work], name, seeds, options.most, options.commit)
-            print(f"{problem}, {work}, {name}: {time.perf_counter() - started:.0f} s {row.failure}", flush=True)
-            kept = [old for old in rows if (old.problem, old.work, old.contestant) != (problem, work, name)]
-            rows[:] = [*kept, row]
-            write(options.out, facts, rows)
+    problems = options.problems or DEFAULTS[device.type]
+    todo = [task for problem in problems for task in _tasks(problem, device, options, rows)]
+    for row, text in curves(todo, options.jobs):
+        print(text, flush=True)
+        place = (row.problem, row.work, row.contestant)
+        rows[:] = [*(old for old in rows if (old.problem, old.work, old.contestant) != place), row]
+        write(options.out, facts, rows)
+
+
+def _tasks(problem: str, device: torch.device, options: argparse.Namespace, rows: list[Row]) -> list[Task]:
+    seeds = options.seeds or SEEDS.get(problem, MOST_SEEDS)
+    rest = (seeds, options.most, options.commit, device.type)
+    return [
+        (problem, work, name, *rest) for work in options.work for name in _missing(WORKS[work], problem, options, rows)
+    ]
 
 
 def _missing(work: Work, problem: str, options: argparse.Namespace, rows: list[Row]) -> list[str]:
@@ -83,8 +87,9 @@ def main() -> None:
     parser.add_argument("--work", nargs="*", choices=list(WORKS), default=list(WORKS))
     parser.add_argument("--only", nargs="*", default=[], help="contestants; all by default")
     parser.add_argument("--again", nargs="*", default=[], help="contestants whose curves are measured anew")
-    parser.add_argument("--seeds", type=int, help="by default 11 for made-up matrices, fewer for networks")
+    parser.add_argument("--seeds", type=int, help="by default 15 for made-up matrices, fewer for networks")
     parser.add_argument("--most", type=int, default=512, help="products beyond which no setting goes")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, on a CPU")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--out", type=Path, help="JSON to write; its curves are not measured again")
     parser.add_argument("--commit", default=commit(), help="what is measured, where git cannot tell")

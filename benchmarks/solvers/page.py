@@ -15,7 +15,7 @@ what each library returns against the truth. `python -m benchmarks.solvers --pag
 records: {records}; ritz at {commits}.
 
 All libraries multiply with the same float32 matrix: those that take only a model are given ½ θᵀAθ at θ = 0. Curves are
-medians over 5 seeds (3 for the demo, one for VGG11), shades their whole range. `--seeds` asks for more.
+medians over seeds ({seeds}), shades their whole range. `--seeds` asks for more.
 
 - **demo, H**: the dense Hessian of the network that `ritz demo` trains. **VGG11, G**: exact through its Gram matrix,
   which is that of the network in float64; on the GPU the eigenvalues of float32 products differ from those by 2e-4.
@@ -23,7 +23,7 @@ medians over 5 seeds (3 for the demo, one for VGG11), shades their whole range. 
 - Errors below what float32 products can tell (1e-6 for eigenpairs, 1e-7 elsewhere) count as equal.
 - A cell is the error of ritz over theirs at the same products, as a geometric mean over their points from 16 products
   on; below 1, ritz is better. *Worse at* names the products where ritz is above, beyond what chance does (p < 0.01),
-  for which three seeds are too few.
+  for which four seeds are too few.
 """
 NOTES = {
     "eigenpairs": "The five largest. The five products that certify them are counted for everybody: only ritz makes "
@@ -36,8 +36,7 @@ NOTES = {
     "trace": "Over Σ|λ|, the trace itself where no eigenvalue is negative. PyHessian's own rule, which stops where two "
     "means happen to agree, is switched off. Where the spectrum is flat (two bulks, the bulk under the clusters), half "
     "of XTrace's products go into a subspace that holds little, and plain signs (Hutchinson) have up to √2 less error: "
-    "ritz is above them there, and 20 to 200 times below where eigenvalues decay. Five seeds do not resolve less "
-    "than a factor of 2.",
+    "ritz is above them there, and 20 to 200 times below where eigenvalues decay.",
     "log-determinant": "log det(A + μ) with μ a thousandth of the largest eigenvalue, or 1.2 |λ_min| where that is "
     "negative. No peer has a log-determinant: theirs is the integral of the logarithm over their quadrature. With the "
     "same probes and steps it is the same quadrature; what differs is the luck of the probes.",
@@ -48,7 +47,7 @@ def write(works: list[Work], rows: list[Row], machines: dict[Path, str], page: P
     """The page and its pictures."""
     commits = ", ".join(dict.fromkeys(row.commit for row in rows if row.contestant == "ritz"))
     records = " and ".join(f"`{file}` ({machine})" for file, machine in machines.items())
-    parts = [HEAD.format(records=records, commits=commits)]
+    parts = [HEAD.format(records=records, commits=commits, seeds=_seeds(rows))]
     for work in works:
         own = [row for row in rows if row.work == work.name]
         if own:
@@ -56,6 +55,17 @@ def write(works: list[Work], rows: list[Row], machines: dict[Path, str], page: P
             draw(work, own, picture)
             parts += [_section(work, own, picture.name)]
     page.write_text("\n".join(parts))
+
+
+def _seeds(rows: list[Row]) -> str:
+    """How many each matrix has had, in words."""
+    counts: dict[str, set[int]] = {}
+    for row in rows:
+        sizes = [len(errors) for point in row.points for errors in point.errors.values()]
+        counts.setdefault(row.problem, set()).update(sizes)
+    texts = {name: "-".join(map(str, sorted({min(sizes), max(sizes)}))) for name, sizes in counts.items() if sizes}
+    names = {text: ", ".join(name for name in texts if texts[name] == text) for text in texts.values()}
+    return "; ".join(f"{text} for {of}" for text, of in names.items())
 
 
 def _section(work: Work, rows: list[Row], picture: str) -> str:
