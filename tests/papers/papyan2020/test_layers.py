@@ -8,7 +8,9 @@ from torch import nn
 from ritz import Operator, gauss_newton, kfac
 from ritz.papers.papyan2020 import attributions, class_structure, kronecker, layer_blocks, layers
 from ritz.papers.papyan2020.layer_results import PRESETS
+from ritz.papers.papyan2020.networks import Place
 from ritz.papers.papyan2020.setting import NUM_CLASSES as C
+from ritz.papers.papyan2020.setting import examples
 from ritz.record import Record, plain
 from ritz.risk import Risk
 
@@ -85,6 +87,8 @@ def layer_record(good):
                 arrays |= {f"{prefix}/{name}": value for name, value in curves(kind, layer, good).items()}
                 scalars[f"{prefix}/global_alignment"] = 0.99 if good else 0.01
                 scalars[f"{prefix}/residual"] = 0.01 if good else 0.99
+                scalars[f"{prefix}/linear_error"] = 0.5 / layer
+                scalars[f"{prefix}/mean_cosine"] = 0.5 / layer if good else 0.5 + 0.1 * (layer % 2)
             _blocks(arrays, scalars, f"{data}/0/blocks/{layer}", data, layer, good)
         _gram(arrays, data, good)
     return Record("", "smoke", config, scalars, arrays)
@@ -145,3 +149,14 @@ def test_a_mini_bulk_far_below_the_largest_line_is_found_as_exactly():
     A = Operator(lambda V: values[:, None] * V, len(values), values.dtype, values.device)
     top = layer_blocks._spectrum(A, layer_blocks.Blocks(PRESETS["smoke"].piece, num_steps=20))["top"]
     torch.testing.assert_close(top, values.double().sort(descending=True).values[:lines], rtol=1e-3, atol=0)
+
+
+def test_the_error_of_a_linear_classifier_is_that_of_least_squares(computed, shelf):
+    piece, place = PRESETS["smoke"].piece, Place(torch.device("cpu"), None, shelf)
+    risk, _ = layers.weights_risk(layers.Layers(piece), place)
+    errors = layers.linear_errors(layers.Layers(piece), risk.model, place)
+    train, test = (examples(piece, part, None, place.device) for part in ("train", "test"))
+    X, Z = (torch.cat([x.double(), torch.ones(len(x), 1)], 1) for x in (train.x, test.x))
+    W = torch.linalg.lstsq(X, torch.eye(C, dtype=torch.float64)[train.y], driver="gelsd", rcond=1e-9).solution
+    assert errors[0] == pytest.approx(float(((Z @ W).argmax(1) != test.y).float().mean()), abs=0.05)
+    assert len(errors) == piece.depth and not any(module._forward_pre_hooks for module in risk.model.modules())

@@ -13,6 +13,7 @@ from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Figure
 from ..frame.statements import Statement, at_least, at_most, each, near
+from ..frame.statistics import spearman
 from . import layer_results as results
 from .layer_results import COMPUTATION, PRESETS, C, at_layer, curve, data_sets, depth, number, run, with_depth
 from .paper import BEYOND, says
@@ -222,6 +223,55 @@ def _whitening(kind: str, figure: str, section: str) -> tuple[Statement, ...]:
     )  # fmt: skip
 
 
+def linear_error(record: Record, data: str, seed: int, layer: int) -> float:
+    """The test error of a linear classifier of what enters a layer; NaN where it was not measured."""
+    name = f"{data}/{seed}/structure/features/{layer}/linear_error"
+    return float(record.scalars.get(name, np.nan))
+
+
+def mean_cosine(record: Record, data: str, seed: int, layer: int) -> float:
+    """The mean |cos| between the class means; NaN where it was not measured."""
+    return float(record.scalars.get(f"{data}/{seed}/structure/features/{layer}/mean_cosine", np.nan))
+
+
+def spread_of_outliers(record: Record, data: str, seed: int, layer: int) -> float:
+    """The standard deviation of ln of the C eigenvalues of the class part."""
+    means = curve(record, data, seed, "features", layer, "class")[:C]
+    return float(np.log(np.maximum(means, 1e-30)).std())
+
+
+def together(first: results.Measure, second: results.Measure) -> Callable[[Record], dict[str, float] | None]:
+    """Spearman's ρ over the layers of two numbers; None where one was not measured."""
+
+    def measured(record: Record) -> dict[str, float] | None:
+        pairs = {d: [results.by_layer(record, d, number) for number in (first, second)] for d in data_sets(record)}
+        if any(np.isnan(values).any() for both in pairs.values() for values in both):
+            return None
+        return {TITLES[data]: spearman(*both) for data, both in pairs.items()}
+
+    return measured
+
+
+GENERALISATION = (
+    says(
+        "The ratio of outliers to bulk predicts layer-wise linear separability (Spearman's ρ over the layers of ln λ_C "
+        "of the class part over the largest of the within part, with the test error of a linear classifier there).",
+        where="Sec. 1.13", measured=together(separation("features"), linear_error),
+        rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0,
+        why="Where the class means separate further, a linear classifier does not gain from it.",
+    ),
+    says(
+        "Class means gradually become orthogonal with depth (Spearman's ρ of their mean |cos| with the layer).",
+        where="Sec. 1.13", measured=together(mean_cosine, lambda record, data, seed, layer: float(layer)),
+        rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0, why="Their angles do not grow from layer to layer.",
+    ),
+    says(
+        "The standard deviation of the outliers represents the orthogonality of the classes (Spearman's ρ over the "
+        "layers of that of ln λ with their mean |cos|).",
+        where="Sec. 1.13", measured=together(spread_of_outliers, mean_cosine), rule=each(at_least(0.8, partly=0.3)),
+        expected=1.0, why="The eigenvalues differ by the lengths of the class means, too.",
+    ),
+)  # fmt: skip
 ERROR_CROSS = (
     says(
         "Without the class means, C² outliers are left (how many lie above the largest of Δ_within, over C(C - 2); "
@@ -296,7 +346,7 @@ FIGURES = {
         "papyan2020.fig8",
         "The largest eigenvalues of features and of their class means, by layer",
         draw=draw_scree("features"),
-        statements=_whitening("features", "Fig. 8", "Sec. 7.6"),
+        statements=(*_whitening("features", "Fig. 8", "Sec. 7.6"), *GENERALISATION),
     ),
     "papyan2020.fig9": _figure(
         "papyan2020.fig9",

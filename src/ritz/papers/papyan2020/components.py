@@ -34,7 +34,7 @@ COLOUR = {"H": plot.COLOURS[1], "G": plot.COLOURS[2], "E": plot.COLOURS[0]}  # a
 class Config:
     """One network, and the three matrices over its training and test examples."""
 
-    network: Piece = WHOLE  # "MNIST sub-sampled to 5000 examples per class"
+    network: Piece = WHOLE
     method: Method = LANCZOS
 
 

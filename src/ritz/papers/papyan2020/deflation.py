@@ -31,8 +31,8 @@ KINDS = {"deflated": NUM_CLASSES, "plain": 0}
 class Config:
     """Networks trained on part of MNIST, and their train Hessian."""
 
-    network: Piece = RESNET  # "ResNet18 trained on MNIST with 136 examples per class"
-    seeds: tuple[int, ...] = (0, 1, 2)
+    network: Piece = RESNET
+    seeds: tuple[int, ...] = (0, 1, 2)  # open: how much a network differs from the next
     method: Method = LANCZOS
 
     def piece(self, seed: int) -> Piece:

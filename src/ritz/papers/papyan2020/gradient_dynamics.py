@@ -39,13 +39,13 @@ class Config:
     """VGG11 on CIFAR-10, kept at several epochs, at several sample sizes."""
 
     piece: Piece = PIECE  # of the first size and seed
-    sizes: tuple[int, ...] = SIZES  # examples a class: five of the paper's 20
-    seeds: tuple[int, ...] = (0, 1, 2)  # open
-    exact: int = 365  # examples a class up to which there is a Gram matrix; beyond, Lanczos
-    compared: int = 365  # examples a class at which both stand side by side, at the last epoch
-    followed: int = 136  # examples a class at which the largest eigenvectors are taken apart, from the first seed
-    num_steps: int = 256  # open beyond 365 a class: 2,048 in print, where a product takes a tenth of a second
-    digits: gradients.Digits = "float64"
+    sizes: tuple[int, ...] = SIZES  # "20 training sample sizes logarithmically spaced": five of them, a class
+    seeds: tuple[int, ...] = (0, 1, 2)  # open: how much a network differs from the next
+    exact: int = 365  # open: examples a class up to which there is a Gram matrix; beyond, Lanczos
+    compared: int = 365  # open: examples a class at which both stand side by side, at the last epoch
+    followed: int = 136  # open: examples a class at which the largest eigenvectors are taken apart, from one seed
+    num_steps: int = 256  # "we compute the log-spectrum, in which case we use M=2048 iterations": fewer for its cost
+    digits: gradients.Digits = "float64"  # open: of the Gram matrix
     precision: Precision = "high"  # open: of Lanczos on a GPU, TF32 in the linear maps
 
 

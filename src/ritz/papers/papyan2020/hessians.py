@@ -32,11 +32,11 @@ USUAL = {"mnist": 0.006, "fashion_mnist": 0.07, "cifar10": 0.16, "digits": 0.05}
 class Config:
     """VGG11 on whole data sets, and how its Hessians are measured."""
 
-    data: tuple[Data, ...] = ("mnist", "fashion_mnist", "cifar10")  # and CIFAR-100, where its files are given
-    network: Piece = WHOLE  # on "50 thousand" training examples
+    data: tuple[Data, ...] = ("mnist", "fashion_mnist", "cifar10")  # "Each row of panels documents a … dataset"
+    network: Piece = WHOLE
     method: Method = LANCZOS
-    checked: int | None = 5000  # examples on which TF32 is compared with float32, for the first data set
-    whole: bool = True  # the train Hessian of the first data set over all examples, too, to see what 10,000 change
+    checked: int | None = 5000  # open: examples on which TF32 is compared with float32, for the first data set
+    whole: bool = True  # open: the first train Hessian over all examples, too, to see what 10,000 change
 
     def piece(self, name: Data) -> Piece:
         """The network of a data set."""
@@ -256,7 +256,7 @@ OURS = (
     ),
     Statement(
         "TF32 in the linear maps changes nothing that is seen (against float32, on fewer examples).",
-BEYOND, "Fig. 3", measured=change_of_precision,
+        BEYOND, "Fig. 3", measured=change_of_precision,
         rule=each(at_most(0.01, partly=0.05)), expected=0.0, why="TF32 moves the spectrum.",
     ),
     Statement(

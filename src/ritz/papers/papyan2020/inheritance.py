@@ -39,8 +39,8 @@ _FEW = 1e-3  # tolerance of the eigenvectors, relative
 class Config:
     """An MLP at the end of its training, and the examples over which its means are taken."""
 
-    network: Piece = MLP  # Sec. 7
-    num_examples: int | None = 10_000
+    network: Piece = MLP
+    num_examples: int | None = 10_000  # open: of 50,000
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:

@@ -36,9 +36,9 @@ class Config:
     """VGG11 on 136 examples a class of CIFAR-10, at the end of its training."""
 
     piece: Piece = PIECE
-    seeds: tuple[int, ...] = (0, 1, 2)  # open
-    num_steps: int = 2048  # 2020, App. D.2; 2019, C.2
-    digits: gradients.Digits = "float64"  # of the Gram matrix
+    seeds: tuple[int, ...] = (0, 1, 2)  # open: how much a network differs from the next
+    num_steps: int = 2048  # "we compute the log-spectrum, in which case we use M=2048 iterations"; exact beside them
+    digits: gradients.Digits = "float64"  # open: of the Gram matrix
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:

@@ -31,10 +31,10 @@ class Config:
     """The eight-layer MLP of width 2048 on three data sets, from three seeds."""
 
     piece: Piece = MLP
-    sets: tuple[Data, ...] = SETS
-    seeds: tuple[int, ...] = (0, 1, 2)  # open
+    sets: tuple[Data, ...] = SETS  # "Each row of panels corresponds to a different dataset"
+    seeds: tuple[int, ...] = (0, 1, 2)  # open: how much a network differs from the next
     num_examples: int | None = 10_000  # open: of 50,000, for the blocks of G and their factors; all for Figs 7 to 10
-    num_steps: int = 128  # App. D.2
+    num_steps: int = 128  # "M ∈ {128, 256}"
     gram_examples: int = 1360  # open: for Table 1's parts of G and eigenvectors of H; 136 a class, as in Fig. 5
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ... import classes
 from ...classes import project
@@ -21,11 +22,12 @@ from ...operators import Operator, low_rank
 from ...risk import Risk
 from ...risk.class_terms import as_outputs
 from .networks import Place
-from .setting import NUM_CLASSES, Piece
+from .setting import NUM_CLASSES, Piece, examples
 from .spectra import risk_of
 
 C = NUM_CLASSES
 TOP, TOP_WEIGHTS = 750, 150  # captions of Figs 7, 9 and 13
+_BATCH, _RIDGE = 5000, 1e-6  # examples at a time, and what is added to the second moment, of its mean eigenvalue
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def structure(measurement: Layers, *, place: Place) -> dict[str, Any]:
         result |= {f"features/{layer}/{name}": values for name, values in _features(Phi).items()}
     for layer, D in enumerate(classes.backpropagated_errors(risk).values(), 1):
         result |= {f"errors/{layer}/{name}": values for name, values in _errors(D).items()}
+    for layer, error in enumerate(linear_errors(measurement, risk.model, place), 1):
+        result[f"features/{layer}/linear_error"] = error
     decay = measurement.piece.training.weight_decay
     for layer, W in enumerate(classes.weights(risk, decay).values(), 1):
         result |= {f"weights/{layer}/{name}": values for name, values in _weights(W).items()}
@@ -70,7 +74,48 @@ def _features(Phi: FeatureStructure) -> dict[str, Any]:
         "off_class": _eigenvalues(project(Phi.second_moment, Phi.between_class)),
         "global_alignment": float((vectors[:, -1] @ mean).square()),
         "global_size": float(Phi.global_mean.square().sum()),
+        "mean_cosine": _mean_cosine(Phi.class_means),
     }
+
+
+def _mean_cosine(means: Tensor) -> float:
+    """The mean |cos| of the angles between the means of two classes: 0 where they are orthogonal."""
+    unit = means / means.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    others = ~torch.eye(len(means), dtype=torch.bool, device=means.device)
+    return float((unit @ unit.T).abs()[others].mean())
+
+
+def linear_errors(measurement: Layers, model: nn.Module, place: Place) -> list[float]:
+    """The test error of the linear least-squares classifier of what enters each layer: how separable it is there."""
+    train, test = (
+        examples(measurement.piece, part, place.data_dir, place.device, num_examples=count)
+        for part, count in (("train", measurement.num_examples), ("test", None))
+    )
+    moments: list[tuple[Tensor, Tensor]] = []
+    for x, y in zip(train.x.split(_BATCH), train.y.split(_BATCH), strict=True):
+        hot = torch.eye(C, dtype=torch.float64, device=y.device)[y]
+        own = [(phi.T @ phi, phi.T @ hot) for phi in _entering(model, x)]
+        moments = own if not moments else [(A + a, B + b) for (A, B), (a, b) in zip(moments, own, strict=True)]
+    maps = [torch.linalg.solve(A + _RIDGE * A.trace() / len(A) * torch.eye(len(A)).to(A), B) for A, B in moments]
+    wrong = torch.zeros(len(maps))
+    for x, y in zip(test.x.split(_BATCH), test.y.split(_BATCH), strict=True):
+        guesses = [(phi @ W).argmax(1) for phi, W in zip(_entering(model, x), maps, strict=True)]
+        wrong += torch.stack([(guess != y).sum() for guess in guesses]).cpu()
+    return (wrong / len(test.y)).tolist()
+
+
+def _entering(model: nn.Module, x: Tensor) -> list[Tensor]:
+    """What enters every linear layer, with a one for the bias, in float64."""
+    seen: list[Tensor] = []
+    keep = lambda module, inputs: seen.append(F.pad(inputs[0].double(), (0, 1), value=1.0))
+    hooks = [m.register_forward_pre_hook(keep) for m in model.modules() if isinstance(m, nn.Linear)]
+    try:
+        with torch.no_grad():
+            model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen
 
 
 def _errors(D: ErrorStructure) -> dict[str, Any]:

@@ -24,12 +24,7 @@ NUM_CLASSES = 10  # C
 _EPOCHS = {"mnist": 200, "fashion_mnist": 200, "cifar10": 350, "digits": 200}  # App. D.1, of convolutional networks
 _MLP_EPOCHS = 350  # App. D.1: "for all datasets"
 SIZES = (13, 51, 136, 365, 1351)  # examples a class, of the 20 on a logarithmic scale from 10 to 5000
-PAUSES = (
-    1,
-    6,
-    30,
-    116,
-)  # open: epochs of 350 at which networks are measured beside the last; 117 is the first annealed
+PAUSES = (1, 6, 30, 116)  # open: epochs of 350 at which networks are measured beside the last; 117 is annealed first
 _IMAGE = 32  # pixels on a side for convolutional networks; smaller images have a black frame
 _SHAPES = {
     "mnist": (1, 28),
@@ -43,17 +38,15 @@ _SHAPES = {
 class Training:
     """SGD as both papers have it (2020: App. D.1; 2019: C.1), but for the choice of the initial rate."""
 
-    num_epochs: int | None = None  # None: 200 for MNIST and Fashion-MNIST, 350 for CIFAR-10 and for every MLP
-    batch_size: int = 128
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    # The paper trains at 100 rates from 1e-4 to 0.25, 25 for the MLP, and takes that of the least last test error. Here
-    # the choice is among these, each trained for a twentieth of the epochs, or 2,000 steps where these are more.
-    rates: tuple[float, ...] = (0.1, 0.03, 0.01)
-    sweep_fraction: float = 0.05
-    sweep_steps: int = 2000
-    precision: Arithmetic | None = "bfloat16"  # open; on a GPU alone
-    num_errors: int = 24  # epochs at which errors are counted, on a logarithmic scale
+    num_epochs: int | None = None  # "200 epochs in the case of MNIST and FashionMNIST and 350": none is as printed
+    batch_size: int = 128  # "128 batch size"
+    momentum: float = 0.9  # "0.9 momentum"
+    weight_decay: float = 5e-4  # "5 × 10⁻⁴ weight decay"
+    rates: tuple[float, ...] = (0.1, 0.03, 0.01)  # "100 logarithmically spaced initial learning rates"; 25 for the MLP
+    sweep_fraction: float = 0.05  # open: of the epochs, to try a rate; the paper trains to the end at each
+    sweep_steps: int = 2000  # open: at least so many steps to try a rate
+    precision: Arithmetic | None = "bfloat16"  # open: on a GPU alone
+    num_errors: int = 24  # open: epochs at which errors are counted, on a logarithmic scale
 
 
 AS_PRINTED = Training()
@@ -63,15 +56,15 @@ AS_PRINTED = Training()
 class Piece:
     """One trained network: what it is, on what, from which seed, and at which epochs it is kept beside the last."""
 
-    network: Network = "vgg11"
-    data: Data = "mnist"
-    per_class: int = 5000  # examples of each class: balanced, as Sec. 2 has it
-    seed: int = 0  # of the examples, the weights and the batches
-    pauses: tuple[int, ...] = ()
+    network: Network = "vgg11"  # "VGG11 and ResNet18", "an eight-layer multilayer perceptrons (MLP)"
+    data: Data = "mnist"  # "MNIST, FashionMNIST, CIFAR10 and CIFAR100"
+    per_class: int = 5000  # "logarithmically spaced in the range [10, 5000]": of each class, for Sec. 2 is balanced
+    seed: int = 0  # open: of the examples, the weights and the batches
+    pauses: tuple[int, ...] = ()  # open: epochs at which the network is kept beside the last
     training: Training = AS_PRINTED
-    narrow: int = 1  # of the convolutional networks: every width is divided by it
-    width: int = 2048  # of the MLP: App. D.1
-    depth: int = 8  # of the MLP: App. D.1
+    narrow: int = 1  # open: every width of a convolutional network is divided by it, for machines without a GPU
+    width: int = 2048  # "2048 neurons in each hidden layer"
+    depth: int = 8  # "eight-layer"
 
     def __post_init__(self) -> None:
         if any(not 0 <= pause <= self.num_epochs for pause in self.pauses) or self.num_epochs < 1:

@@ -32,15 +32,13 @@ ARRAYS = ("nodes", "weights", "values", "residuals")
 class Method:
     """How a spectrum is computed. 2020: App. D.2; 2019: C.2."""
 
-    num_steps: int = 128  # M; 2020: 128 or 256
-    num_probes: int = 1  # n_vec
-    # of the C outliers, of largest |λ|: thick-restart Lanczos with certified residuals, in place of 128 iterations on
-    # subspaces of C vectors; relative to the largest
-    tolerance: float = 1e-3
-    num_pairs: int = 2 * NUM_CLASSES  # certified, of which C are taken out: more than C show where outliers end
-    max_products: int = 500  # of a search
+    num_steps: int = 128  # "M ∈ {128, 256}"
+    num_probes: int = 1  # "n_vec = 1"
+    tolerance: float = 1e-3  # "SubspaceIteration(A, C, T=128)": thick-restart Lanczos with certified residuals instead
+    num_pairs: int = 2 * NUM_CLASSES  # "rank-C deflated": C are taken out; more show where outliers end
+    max_products: int = 500  # open: of a search
     precision: Precision = "high"  # open: TF32 in the linear maps on a GPU, but for what certifies an outlier
-    num_examples: int | None = 10_000  # of 50,000; None: all. The test sets have as many
+    num_examples: int | None = 10_000  # open: of 50,000; the test sets have as many
 
 
 LANCZOS = Method()

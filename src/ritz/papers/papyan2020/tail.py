@@ -36,14 +36,13 @@ _POINTS = 200  # of a fit, even in log |λ|
 class Config:
     """Networks trained on part of MNIST, and E over the test examples."""
 
-    network: Piece = PART  # "MNIST sub-sampled to 1351 examples per class"
-    seeds: tuple[int, ...] = (0, 1, 2)
+    network: Piece = PART
+    seeds: tuple[int, ...] = (0, 1, 2)  # open: the exponents have an error over networks
     method: Method = LANCZOS
-    log_steps: int = 2048  # App. D.2, for logarithms; of the first seed
+    log_steps: int = 2048  # "we compute the log-spectrum, in which case we use M=2048 iterations"; of the first seed
     log_examples: int | None = 2000  # open: of 10,000 test examples, for so many steps
-    # open, "part of the spectrum": where each line is fitted, in max |λ|; below the first end 128 steps resolve nothing
-    linear_part: tuple[float, float] = (0.05, 0.5)
-    log_part: tuple[float, float] = (1e-3, 0.3)
+    linear_part: tuple[float, float] = (0.05, 0.5)  # "on part of the spectrum": in max |λ|; 128 steps resolve no less
+    log_part: tuple[float, float] = (1e-3, 0.3)  # "Fitting a power law trend": in max |λ|
 
     def piece(self, seed: int) -> Piece:
         """The network from a seed."""
