@@ -44,6 +44,13 @@ def ended(names, points, finished=1.0):
     return {"finished": np.full((names, points), finished), "used": np.full((names, points, 2), 8)}
 
 
+def of_all_readings(figure, arrays):
+    """The same arrays for each reading of the preset; those of other widths have none."""
+    count = len(figure.presets["smoke"].readings)
+    rows = {name: array if name.startswith("width_") else np.stack([array] * count) for name, array in arrays.items()}
+    return record_of(figure, rows)
+
+
 STEPS = np.linspace(0.1, 0.9, 8)
 GRID = np.arange(5.0)
 

@@ -16,7 +16,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def point():
-    few = trained_networks.Training(networks=4, examples=30, batch_size=16, window=2, improvement=1e-2, epochs=3)
+    few = trained_networks.Training(
+        networks=4, examples=30, batch_size=16, window=2, improvement=1e-2, epochs=3, data_of="shared"
+    )
     return trained_networks.NetworkPoint("NTP", (2, 5, 2), "linear", few)
 
 
@@ -70,7 +72,8 @@ def test_the_bound_for_white_inputs_is_the_one_of_the_paper(generator):
 @pytest.mark.parametrize("activation", ["linear", "relu"])
 @pytest.mark.parametrize("name", trained_networks.NAMES)
 def test_training_lowers_the_loss_of_every_network(activation, name, point):
-    point = trained_as(replace(point, activation=activation, parametrization=name), epochs=60, window=30)
+    settings = {"epochs": 60, "window": 30, "data_of": "shared" if name == "NTP" else "own"}
+    point = trained_as(replace(point, activation=activation, parametrization=name), **settings)
     found = trained_networks.measurements(point, CPU)
     assert (found["losses"][1] < found["losses"][0]).all()
     assert found["sharpness"].shape == (2, 4) and found["norms"].shape == (2, 2, 3, 4)
@@ -105,18 +108,20 @@ def test_an_eigenvalue_that_was_not_found_is_none(point, monkeypatch):
 def test_products_of_two_layers_are_the_layers(point):
     found = trained_networks.measurements(point, CPU)
     generator = torch.Generator().manual_seed(0)
-    trained_networks.regression_examples(point, generator)
     weights = trained_networks.initial_networks(point, generator)[0].to(torch.float64).matrices
     expected = [trained_networks.norms(theory.product_without(weights, left)) for left in range(2)]
     torch.testing.assert_close(found["products"][0], torch.stack(expected))
 
 
-def test_sharpness_is_measured_on_all_examples_though_linear_networks_see_few(point):
+@pytest.mark.parametrize("data_of", ["own", "shared"])
+def test_sharpness_is_measured_on_all_examples_though_linear_networks_see_few(point, data_of):
+    point = trained_as(point, data_of=data_of)
     found = trained_networks.measurements(point, CPU)
     generator = torch.Generator().manual_seed(point.training.seed)
-    examples = trained_networks.regression_examples(point, generator)
     stack = trained_networks.initial_networks(point, generator)[0].to(torch.float64)
-    expected = ensemble.spectra(stack, SquaredError(), (examples.x.double(), examples.y.double()))
+    examples = trained_networks.regression_examples(point, generator)
+    both = examples.x.double(), examples.y.double()
+    expected = ensemble.spectra(stack, SquaredError(), both, each=point.training.each)
     torch.testing.assert_close(found["sharpness"][0], expected[:, -1])
 
 

@@ -16,6 +16,8 @@ What these are made of:
 
     paper                   the names under which statements stand
     trained_networks        networks in three parametrisations, before and after training: Fig. 4, 14-22, 26
+    network_readings        how D.1.3 and D.1.4 can be read: Fig. 4, 14-22, 26
+    correlation_statements  what the paper says of two layers: Fig. 4, 14-16, 26
     two_layer_coefficients  correlation coefficients of two-layer networks, compared: Fig. 4, 14-16, 26
     attention_descent       heads of self-attention under gradient descent: Fig. 27
     edge_of_stability       one training run in numbers, on its way to the edge and there: Fig. 27

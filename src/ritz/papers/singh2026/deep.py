@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -16,9 +17,10 @@ from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
-from ..frame.statements import Statement, at_least, each
-from . import trained_networks
-from .paper import says
+from ..frame.readings import Reading
+from ..frame.statements import OURS, Statement, at_least, each
+from . import network_readings, paper, trained_networks
+from .network_readings import by_reading, lead, lead_reasons, part
 from .trained_networks import (
     FROBENIUS,
     INITIAL,
@@ -32,8 +34,9 @@ from .trained_networks import (
     NetworkPoint,
     Training,
     coefficients,
-    reasons,
 )
+
+LINEAR = tuple(one for one in network_readings.LINEAR if one.value in ("own", "shared", "own-unit"))
 
 
 @dataclass(frozen=True)
@@ -41,29 +44,35 @@ class Config:
     """Networks of width 100 and two to six layers, with as many outputs as inputs."""
 
     activation: Literal["linear", "relu"] = "linear"
-    size: int = 1  # D = K; D.1.4: 1 (Fig. 17, 19, 21, 22) or 10 (Fig. 18, 20)
-    depths: tuple[int, ...] = (2, 3, 4, 5, 6)  # D.1.4
-    width: int = 100  # D.1.4
-    deep_rate: float = 1e-2  # of "deeper networks parametrized with SP and μP". D.1.4 has 1e-3 for them at D = 1, in a
-    # list of figures of linear networks; open elsewhere, and the 1e-2 of all others there
-    deep_from: int = 3  # layers from which they are "deeper"; open
+    size: int = 1  # "input/output size D ∈ {1, 10}", D.1.4: 1 in Fig. 17, 19, 21, 22, and 10 in Fig. 18, 20
+    depths: tuple[int, ...] = (2, 3, 4, 5, 6)  # "depth B ∈ {2, 3, 4, 5, 6}", D.1.4
+    width: int = 100  # "models of width m = 100", D.1.4
+    deep_rate: float = 1e-2  # "D = 1 … except for deeper networks parametrized with SP and μP, where we set η = 10⁻³",
+    # D.1.4; open at D = 10, where it is that of all others
+    deep_from: int = 3  # open: layers from which networks are "deeper"
+    readings: tuple[str, ...] = network_readings.names(LINEAR)  # open
     training: Training = TRAINING
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """Correlation coefficients, as arrays of parametrisation × depth × stage × layer × norm, NaN beyond the depth."""
-    points = [point_of(config, name, depth) for name in NAMES for depth in config.depths]
-    shape, label = (len(NAMES), len(config.depths)), f"deep {config.activation} networks"
-    return trained_networks.sweep_arrays(
-        points, partial(_summary, deepest=max(config.depths)), context, shape=shape, name=label
-    )
+    """Correlation coefficients: reading × parametrisation × depth × stage × layer × norm, NaN beyond the depth."""
+    points = [
+        point_of(config, reading, name, depth)
+        for reading in config.readings
+        for name in NAMES
+        for depth in config.depths
+    ]
+    shape = (len(config.readings), len(NAMES), len(config.depths))
+    summary, label = partial(_summary, deepest=max(config.depths)), f"deep {config.activation} networks"
+    return trained_networks.sweep_arrays(points, summary, context, shape=shape, name=label)
 
 
-def point_of(config: Config, name: Name, depth: int) -> NetworkPoint:
+def point_of(config: Config, reading: str, name: Name, depth: int) -> NetworkPoint:
     """The networks of a parametrisation and depth, with the learning rate that they are trained at."""
     slow = depth >= config.deep_from and name != "NTP"
     training = replace(config.training, learning_rate=config.deep_rate) if slow else config.training
-    return NetworkPoint(name, (config.size, *[config.width] * (depth - 1), config.size), config.activation, training)
+    widths = (config.size, *[config.width] * (depth - 1), config.size)
+    return network_readings.read(NetworkPoint(name, widths, config.activation, training), reading)
 
 
 def _summary(point: NetworkPoint, raw: trained_networks.Raw, *, deepest: int) -> dict[str, torch.Tensor]:
@@ -81,26 +90,41 @@ _NORMS = {SPECTRAL: "spectral", FROBENIUS: "Frobenius"}
 _LETTERS = {"weights": "W", "products": r"\hat{W}"}
 
 
-def _draw(record: Record, key: Literal["weights", "products"], norm: int) -> Picture:
-    """A heat map for each stage and parametrisation: depth downwards, layers to the right."""
-    figure, axes = plot.panels(len(NAMES), len(STAGES), width=3.0, height=2.4)
+def _draw(record: Record, key: Literal["weights", "products"], norm: int, readings: tuple[Reading, ...]) -> Picture:
+    """A heat map for each stage and parametrisation, depth downwards, layers to the right; below, all readings."""
+    rows, first = len(STAGES) + (len(record.config["readings"]) > 1), lead(record)
+    figure, axes = plot.panels(len(NAMES), rows, width=3.0, height=2.4)
     for row in range(len(STAGES)):
         for column, name in enumerate(NAMES):
-            ax = axes[row * len(NAMES) + column]
-            _heat_map(ax, record, record.arrays[key][column, :, row, :, norm], _LETTERS[key])
-            _numbers(
-                ax,
-                record.arrays[key][column, :, row, :, norm],
-                trained_networks.cut_off(record, name) & (row == TRAINED),
-            )
-            write_title(ax, trained_networks.stage_title(record, name, row, "(…)"), size=8)
-    for ax in axes[:: len(NAMES)]:
+            ax, values = axes[row * len(NAMES) + column], first.arrays[key][column, :, row, :, norm]
+            _heat_map(ax, record, values, _LETTERS[key])
+            _numbers(ax, values, trained_networks.cut_off(first, name) & (row == TRAINED))
+            write_title(ax, trained_networks.stage_title(first, name, row, "(…)"), size=8)
+    maps, below = axes[: len(STAGES) * len(NAMES)], axes[len(STAGES) * len(NAMES) :]
+    for ax in maps[:: len(NAMES)]:
         ax.set_ylabel("layers B")
     of = f"squared {_NORMS[norm]} norm, D = {record.config['size']}, {KINDS[record.config['activation']]}"
-    bar = figure.colorbar(axes[0].images[0], ax=axes, shrink=0.9)
+    bar = figure.colorbar(axes[0].images[0], ax=maps, shrink=0.9)
     bar.set_label(f"correlation of sharpness with\n{of}", fontsize=8)
     bar.ax.tick_params(labelsize=8)
+    for ax, name in zip(below, NAMES, strict=False):
+        _draw_readings(ax, record, name, key, norm, readings)
     return figure
+
+
+def _draw_readings(ax: Any, record: Record, name: Name, key: str, norm: int, readings: tuple[Reading, ...]) -> None:
+    """What each reading has after training: of products, that without the last matrix; of weights, the best one."""
+    words, depths = {reading.value: reading.words for reading in readings}, record.config["depths"]
+    for index, reading in enumerate(record.config["readings"]):
+        rows = _rows(part(record, index), key, name, TRAINED, norm)
+        values = [row[-1] if key == "products" else row.max() for row in rows]
+        style, wide = ("-o", 1.8) if index == 0 else ("--.", 1.0)
+        ax.plot(depths, values, style, ms=3, lw=wide, color=plot.COLOURS[index], label=words[reading])
+    ax.set(xlabel="layers B", ylim=(-0.3, 1.05))
+    ax.set_xticks(depths)
+    which = f"${_LETTERS[key]}_B$" if key == "products" else "best W"
+    write_title(ax, f"{name}, trained: {which} by reading", size=8)
+    ax.legend(frameon=False, fontsize=5.5)
 
 
 def _heat_map(ax: Any, record: Record, values: np.ndarray, letter: str) -> None:
@@ -126,9 +150,15 @@ WELL = at_least(0.7, partly=0.4)  # "correlate well", of the coefficient
 STRONGEST = at_least(0.75, partly=0.5)  # share of the depths at which one quantity is the highest
 HIGHER = at_least(0.05, partly=-0.05)  # by how much one coefficient beats the others
 SOME = at_least(0.4, partly=0.2)  # "partially persisting", of the coefficient
-BETTER = at_least(0.05, partly=0.0)  # by how much training raises a coefficient
+BETTER = at_least(0.1, partly=0.0)  # by how much training raises a coefficient, in Fisher's z, which has no ceiling
 
 _SPREAD = "The spread of sharpness comes from other layers as well."
+
+
+def says(statement: str, *, measured: Any, relu: bool = False, **rest: Any) -> Statement:
+    """A statement judged by every reading."""
+    readings = network_readings.RELU if relu else LINEAR
+    return paper.says(statement, measured=by_reading(measured, readings), **rest)
 
 
 def _rows(record: Record, key: str, name: Name, stage: int, norm: int) -> list[np.ndarray]:
@@ -173,9 +203,13 @@ def shares_most(record: Record) -> dict[str, float]:
 
 
 def gains(record: Record) -> dict[str, float]:
-    """By how much the coefficient of Ŵ_B is higher after training than before."""
-    rows = {name: last_left_out(record, name) - last_left_out(record, name, INITIAL) for name in NAMES}
+    """By how much the coefficient of Ŵ_B is higher after training than before, in Fisher's z."""
+    rows = {name: _z(last_left_out(record, name)) - _z(last_left_out(record, name, INITIAL)) for name in NAMES}
     return {f"{name}, median over B": float(np.median(row)) for name, row in rows.items()}
+
+
+def _z(r: np.ndarray) -> np.ndarray:
+    return np.arctanh(np.clip(r, -0.9999, 0.9999))
 
 
 def persistence(record: Record) -> dict[str, float]:
@@ -183,10 +217,10 @@ def persistence(record: Record) -> dict[str, float]:
     return {"μP, median over B > 2": float(np.median(last_left_out(record, "μP")[_deep(record)]))}
 
 
-def leads(record: Record) -> dict[str, float]:
-    """By how much Ŵ_B has a higher coefficient than any single matrix."""
-    rows = {name: last_left_out(record, name) - best_weight(record, name) for name in NAMES}
-    return {f"{name}, median over B > 2": float(np.median(row[_deep(record)])) for name, row in rows.items()}
+def shares_above_weights(record: Record, names: Sequence[Name]) -> dict[str, float]:
+    """The share of depths at which Ŵ_B has a higher coefficient than any single matrix."""
+    rows = {name: last_left_out(record, name) > best_weight(record, name) for name in names}
+    return {f"{name}, share of B > 2": float(np.mean(row[_deep(record)])) for name, row in rows.items()}
 
 
 def highest_of_all(record: Record) -> dict[str, float]:
@@ -198,47 +232,49 @@ def highest_of_all(record: Record) -> dict[str, float]:
 def well(where: str) -> Statement:
     """What the captions of Fig. 17 and 18 say."""
     return says(
-        "The squared norm of the product without the last matrix correlates well with sharpness, at all depths and in "
-        "all parametrisations (the lowest of all).",
-        where=where, measured=lowest, rule=WELL, expected="≈ 1", why=reasons(_SPREAD),
+        "Squared norm of the products of parameter matrices excluding the last one correlate well with the largest "
+        "Hessian eigenvalues across different depths and model parametrizations (the lowest of all).",
+        where=where, measured=lowest, rule=WELL, expected="≈ 1", why=lead_reasons(_SPREAD),
     )  # fmt: skip
 
 
-def single_weights(where: str) -> Statement:
-    """What is said of Fig. 19 and 20."""
+def single_weights(where: str, names: Sequence[Name]) -> Statement:
+    """What is said of Fig. 19 and 20: of larger inputs and outputs, under μP alone."""
     return says(
-        "Single weight matrices correlate less with sharpness than the product without the last one.",
-        where=where, measured=leads, rule=each(HIGHER), expected="> 0",
-        why=reasons("The norm of a single matrix follows sharpness as well as the product does."),
+        "Among these quantities, the squared spectral norm of Ŵ_B shows the strongest correlation with sharpness "
+        "(share of depths at which no single matrix has a stronger one).",
+        where=where, measured=partial(shares_above_weights, names=names), rule=each(STRONGEST), expected=1.0,
+        why=lead_reasons("The norm of a single matrix follows sharpness as well as the product does.", names=names),
     )  # fmt: skip
 
 
 PRODUCTS = (  # D = 1
     well("Fig. 17"),
     says(
-        "Among all weights and products, the product without the last matrix correlates most.",
-        where="Sec. 4.2, Fig. 17", measured=shares_most, rule=each(STRONGEST), expected="all depths",
-        why=reasons("Another weight or product correlates more."),
+        "Among these quantities [all weights and products], the squared spectral norm of Ŵ_B shows the strongest "
+        "correlation with sharpness (share of depths).",
+        where="Sec. 4.2, Fig. 17", measured=shares_most, rule=each(STRONGEST), expected=1.0,
+        why=lead_reasons("Another weight or product correlates more."),
     ),
     says(
-        "It does so especially near convergence.",
+        "… especially near convergence (by how much training raises its coefficient, in Fisher's z).",
         where="Sec. 4.2, Fig. 17", measured=gains, rule=each(BETTER), expected="> 0",
-        why=reasons("The coefficient is no higher after training than before."),
+        why=lead_reasons("The coefficient is no higher after training than before."),
     ),
 )  # fmt: skip
 PRODUCTS_AT_TEN = (  # D = 10: the caption of Fig. 18 says more than the text
     well("Fig. 18"),
     says(
-        "For larger inputs and outputs the effect persists partially, under μP.",
+        "… with the effect partially persisting for larger input/output size under μP.",
         where="Sec. 4.2, Fig. 18", measured=persistence, rule=each(SOME), expected="> 0",
-        why=reasons(_SPREAD, names=["μP"]),
+        why=lead_reasons(_SPREAD, names=["μP"]),
     ),
 )  # fmt: skip
-RELU_PRODUCTS = (
+RELU_PRODUCTS = (  # the paper shows Fig. 21 and 22 without a word on them
     says(
         "The spectral norm of certain weights or products correlates strongly at all depths, with ReLU too.",
-        where="Sec. 1, contribution 3, Fig. 21", measured=highest_of_all, rule=each(WELL), expected="≈ 1",
-        why=reasons("The products of the weights are not the network's derivatives where units are off."),
+        paper=OURS, where="Fig. 21", measured=highest_of_all, relu=True, rule=each(WELL), expected="≈ 1",
+        why=lead_reasons("The products of the weights are not the network's derivatives where units are off."),
     ),
 )  # fmt: skip
 
@@ -259,60 +295,69 @@ def hidden_gaps(record: Record) -> dict[str, float]:
 
 FROBENIUS_NORMS = (
     says(
-        "With ReLU the squared Frobenius norm of a matrix correlates more than its squared spectral norm.",
-        where="Sec. 4.2, Fig. 22", measured=hidden_gaps, rule=each(HIGHER), expected="> 0",
-        why=reasons("The spectral norm of a hidden matrix follows sharpness as well as its Frobenius norm does."),
+        "With ReLU the squared Frobenius norm of a hidden matrix correlates more than its squared spectral norm.",
+        paper=OURS, where="Fig. 22", measured=hidden_gaps, relu=True, rule=each(HIGHER), expected="> 0",
+        why=lead_reasons("The spectral norm of a hidden matrix follows sharpness as well as its Frobenius norm does."),
     ),
 )  # fmt: skip
 
 
-def _presets(paper: Config) -> dict[str, Config]:
-    small = replace(paper.training, networks=70, improvement=2e-3, epochs=1000)
-    laptop = replace(paper, width=50, deep_rate=1e-2, training=small)
-    if paper.activation == "relu":
+def _presets(config: Config) -> dict[str, Config]:
+    small = replace(config.training, networks=70, improvement=2e-3, epochs=1000)
+    laptop = replace(config, width=50, deep_rate=1e-2, readings=config.readings[:2], training=small)
+    if config.activation == "relu":
         small = replace(small, networks=50, examples=256, batch_size=32, epochs=300)
         laptop = replace(laptop, width=30, training=small)
-    tiny = replace(paper.training, networks=6, examples=32, batch_size=16, epochs=3, window=1)
-    smoke = replace(paper, width=4, depths=(2, 3), training=tiny)
-    return {"paper": paper, "laptop": laptop, "smoke": smoke}
+    tiny = replace(config.training, networks=6, examples=32, batch_size=16, epochs=3, window=1)
+    smoke = replace(config, width=4, depths=(2, 3), training=tiny)
+    return {"paper": config, "laptop": laptop, "smoke": smoke}
 
 
-_ONE = _presets(Config(deep_rate=1e-3))
+_ONE = _presets(Config(deep_rate=1e-3, readings=("own", "shared")))  # at D = 1 both variances of W are one
 _TEN = _presets(Config(size=10))
-_RELU = _presets(Config(activation="relu", training=Training(epochs=3000)))  # ten times what most take
+_RELU = _presets(
+    Config(
+        activation="relu", deep_rate=1e-3, readings=network_readings.names(network_readings.RELU),
+        training=Training(epochs=3000),  # ten times what most take
+    )
+)  # fmt: skip
 
 
-def _figure(number: int, title: str, presets: Any, key: Any, norm: int, statements: Any, computation: str) -> Figure:
-    draw = partial(_draw, key=key, norm=norm)
-    return Figure(f"singh2026.fig{number}", title, presets, run, draw, statements, f"singh2026.deep-{computation}")
+def _figure(number: int, title: str, key: Any, norm: int, statements: Any) -> Figure:
+    presets, computation = {
+        17: (_ONE, "linear-1"), 19: (_ONE, "linear-1"), 18: (_TEN, "linear-10"), 20: (_TEN, "linear-10"),
+    }.get(number, (_RELU, "relu-1"))  # fmt: skip
+    readings = network_readings.RELU if number > 20 else LINEAR
+    draw = partial(_draw, key=key, norm=norm, readings=readings)
+    shared = f"singh2026.deep-{computation}"
+    return Figure(f"singh2026.fig{number}", title, presets, run, draw, statements, shared, readings)
 
 
 FIGURES = {
     figure.id: figure
     for figure in (
         _figure(
-            17, "Deep linear networks, D = 1: sharpness against products of weights", _ONE, "products", SPECTRAL,
-            PRODUCTS, "linear-1",
+            17, "Deep linear networks, D = 1: sharpness against products of weights", "products", SPECTRAL, PRODUCTS,
         ),
         _figure(
-            18, "Deep linear networks, D = 10: sharpness against products of weights", _TEN, "products", SPECTRAL,
-            PRODUCTS_AT_TEN, "linear-10",
+            18, "Deep linear networks, D = 10: sharpness against products of weights", "products", SPECTRAL,
+            PRODUCTS_AT_TEN,
         ),
         _figure(
-            19, "Deep linear networks, D = 1: sharpness against single weights", _ONE, "weights", SPECTRAL,
-            (single_weights("Sec. 4.2, Fig. 17 and 19"),), "linear-1",
+            19, "Deep linear networks, D = 1: sharpness against single weights", "weights", SPECTRAL,
+            (single_weights("Sec. 4.2, Fig. 17 and 19", NAMES),),
         ),
         _figure(
-            20, "Deep linear networks, D = 10: sharpness against single weights", _TEN, "weights", SPECTRAL,
-            (single_weights("Sec. 4.2, Fig. 18 and 20"),), "linear-10",
+            20, "Deep linear networks, D = 10: sharpness against single weights", "weights", SPECTRAL,
+            (single_weights("Sec. 4.2, Fig. 18 and 20", ("μP",)),),
         ),
         _figure(
-            21, "Deep ReLU networks, D = 1: sharpness against products of weights", _RELU, "products", SPECTRAL,
-            RELU_PRODUCTS, "relu-1",
+            21, "Deep ReLU networks, D = 1: sharpness against products of weights", "products", SPECTRAL,
+            RELU_PRODUCTS,
         ),
         _figure(
-            22, "Deep ReLU networks, D = 1: sharpness against Frobenius norms of weights", _RELU, "weights", FROBENIUS,
-            FROBENIUS_NORMS, "relu-1",
+            22, "Deep ReLU networks, D = 1: sharpness against Frobenius norms of weights", "weights", FROBENIUS,
+            FROBENIUS_NORMS,
         ),
     )
 }  # fmt: skip

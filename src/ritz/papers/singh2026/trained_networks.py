@@ -38,20 +38,37 @@ FINISHED = 0.9  # share of networks whose training the schedule has ended: a poi
 
 @dataclass(frozen=True)
 class Training:
-    """How many networks a point has, what they are trained on, and how."""
+    """How many networks a point has, what they are trained on, and how; `network_readings` sets what is open in D.1.3.
 
-    networks: int = 200  # D.1.3, at each point
-    examples: int = 1024  # D.1.3
-    noise: float = 0.1  # D.1.3: variance 0.01
-    batch_size: int = 128  # D.1.3
-    learning_rate: float = 1e-2  # D.1.3, but for its η = 1 of large μP networks, which belongs to other layer rates:
-    # ours, η n_ℓ/n_{ℓ-1} (docs/errata.md), are n_ℓ times the printed η/n_{ℓ-1}. With width 100 and our η = 0.01, W₁ has
-    # the rate of the printed η = 1 at every D and W₂ its D/100: the same network at D = 100 only. Of the printed
-    # η = 0.01, for small D, W₁ has the hundredfold and W₂ the D-fold.
-    window: int = 20  # open, "until the loss stops improving": by less than 0.05 % in 20 epochs. 1 % would end deep
-    improvement: float = 5e-4  # networks on the plateau they start from, and large NTP ones 20 % above their least loss
-    epochs: int = 10_000  # at most; open
-    seed: int = 0
+    Of the printed rates η/n_{ℓ-1} of μP, ours are the n_ℓ-fold, by the spectral condition (docs/errata.md): with width
+    100 and η = 0.01, W₁ has the rate of the printed η = 1 at every D and W₂ its D/100; both agree at D = 100 only.
+    """
+
+    networks: int = 200  # "we sample and fit 200 neural networks", D.1.3
+    examples: int = 1024  # "on a sample of size 1024", D.1.3
+    noise: float = 0.1  # "with variance 0.01", D.1.3
+    batch_size: int = 128  # "batch size= 128", D.1.3
+    learning_rate: float = (
+        1e-2  # "a fixed base learning rate η = 10⁻²", D.1.3; its η = 1 of large μP networks belongs to
+    )
+    # the printed rates of the layers
+    window: int = (
+        20  # open: "until the loss stops improving", here by less than 0.05 % in 20 epochs. 1 % would end deep
+    )
+    improvement: float = (
+        5e-4  # open: networks on the plateau they start from, and large NTP ones 20 % above their least
+    )
+    epochs: int = 10_000  # open, at most
+    data_of: Literal["own", "shared"] = "own"  # open: whether a network has data of its own
+    target: Literal["1/D", "1"] = "1/D"  # open: the variance of the entries of W
+    teacher: Literal["single layer", "hidden layer"] = "single layer"  # "a single layer ReLU random teacher", D.1.3
+    rates: Literal["spectral condition", "as printed"] = "spectral condition"  # "η_ℓ = Θ(1/n_{ℓ-1})" of μP, D.1.3
+    seed: int = 0  # open
+
+    @property
+    def each(self) -> bool:
+        """Whether every network has its own data."""
+        return self.data_of == "own"
 
 
 TRAINING = Training()
@@ -85,8 +102,8 @@ def measurements(point: NetworkPoint, device: torch.device) -> dict[str, Any]:
     became NaN; a network that is neither was cut off at the last epoch.
     """
     generator = torch.Generator().manual_seed(point.training.seed)
-    examples = regression_examples(point, generator)
-    networks, recipe = initial_networks(point, generator)
+    networks, recipe = initial_networks(point, generator)  # first, so that all readings have the same
+    examples = Examples(*(part.to(device) for part in regression_examples(point, generator)))
     networks = networks.to(device)
     start = _measures(point, networks, examples, recipe)
     end = train(point, networks, examples, recipe, generator)
@@ -104,18 +121,28 @@ def initial_networks(point: NetworkPoint, generator: torch.Generator) -> tuple[E
 
 
 def regression_examples(point: NetworkPoint, generator: torch.Generator) -> Examples:
-    """y = Wx + ε for linear networks, y = teacher(x) + ε for ReLU; the same for all networks of a point.
+    """y = Wx + ε for linear networks, y = teacher(x) + ε for ReLU: one set, or a set for each network."""
+    if not point.training.each:
+        return _one_set(point, generator)
+    sets = [_one_set(point, generator) for _ in range(point.training.networks)]
+    return Examples(*(torch.stack(part) for part in zip(*sets, strict=True)))
 
-    Open in D.1.3: the fixed matrix W (here entries N(0, 1/D)), and the "single layer ReLU random teacher" (here one
-    hidden layer, as wide as that of the students, weights N(0, 2/n_{ℓ-1}) and no biases). Both have outputs of order
-    one, so that the noise is small beside them.
+
+def _one_set(point: NetworkPoint, generator: torch.Generator) -> Examples:
+    """A data set; its outputs are of order one unless W has entries N(0, 1), so that the noise is small beside them.
+
+    The teacher with a hidden layer is as wide as the students, with weights N(0, 2/n_{ℓ-1}) and no biases.
     """
-    D, K = point.widths[0], point.widths[-1]
+    training, D, K = point.training, point.widths[0], point.widths[-1]
+    settings: dict[str, Any] = {"noise": training.noise, "generator": generator}
+    W = torch.randn(K, D, generator=generator) * (1.0 if training.target == "1" else D**-0.5)
     if point.activation == "linear":
-        return data.gaussian_regression(point.training.examples, D, K, noise=point.training.noise, generator=generator)
+        return data.gaussian_regression(training.examples, D, K, W=W, **settings)
+    if training.teacher == "single layer":
+        return data.teacher(lambda x: (2**0.5 * x @ W.T).relu(), training.examples, D, **settings)
     loud = partial(init.standard, gain=2**0.5)
-    teacher = models.mlp((D, point.widths[1], K), generator=generator, bias=False, parametrization=loud)
-    return data.teacher(teacher, point.training.examples, D, noise=point.training.noise, generator=generator)
+    network = models.mlp((D, point.widths[1], K), generator=generator, bias=False, parametrization=loud)
+    return data.teacher(network, training.examples, D, **settings)
 
 
 def train(
@@ -125,19 +152,26 @@ def train(
     training = point.training
     settings: dict[str, Any] = {
         "learning_rate": training.learning_rate,
-        "layer_rates": recipe.learning_rates,
+        "layer_rates": layer_rates(point, recipe),
         "num_epochs": training.epochs,
         "schedule": schedule(training),
         "batch_size": training.batch_size,
         "generator": generator,
     }
     if point.activation == "relu":
-        return _last(ensemble.train(networks, SquaredError(), examples, **settings))
+        return _last(ensemble.train(networks, SquaredError(), examples, each=training.each, **settings))
     x, y = examples.x.to(networks.device), examples.y.to(networks.device)
     end = _last(linear_descent(networks.matrices, x, y, multipliers=recipe.multipliers, **settings))
     for W, trained in zip(networks.matrices, end.parameters, strict=True):
         W.copy_(trained)
     return end
+
+
+def layer_rates(point: NetworkPoint, recipe: Parametrization) -> list[float]:
+    """What multiplies the rate, layer by layer."""
+    if point.training.rates == "as printed":
+        return [1 / before for before in point.widths[:-1]]
+    return list(recipe.learning_rates)
 
 
 def schedule(training: Training) -> Plateau:
@@ -164,11 +198,11 @@ def _measures(
     NaN stands for the sharpness that was not found, and for what a diverged network has.
     """
     networks, x, y = networks.to(torch.float64), examples.x.double(), examples.y.double()
-    linear = point.activation == "linear"
+    linear, each = point.activation == "linear", point.training.each
     rows = compressed(x, y) if linear else (x, y)
-    top = ensemble.sharpness(networks, SquaredError(), rows, tolerance=TOLERANCE)
+    top = ensemble.sharpness(networks, SquaredError(), rows, tolerance=TOLERANCE, each=each)
     lost = torch.zeros_like(top.converged) if diverged is None else diverged
-    losses = ensemble.losses(networks, SquaredError(), rows)
+    losses = ensemble.losses(networks, SquaredError(), rows, each=each)
     weights = [W.cpu() for W in networks.matrices]  # a GPU decomposes many small matrices one by one
     result = {
         "sharpness": torch.where(top.converged & ~lost, top.values[:, 0], torch.nan).cpu(),
@@ -176,11 +210,28 @@ def _measures(
         **_of_weights(weights),
     }
     if linear:
-        traces = theory.linear_trace(weights, x, multipliers=recipe.multipliers)
-        result["trace"] = torch.where(lost.cpu(), torch.nan, traces)
+        traces = theory.linear_trace(networks.matrices, rows[0], multipliers=recipe.multipliers)
+        result["trace"] = torch.where(lost, torch.nan, traces).cpu()
         if len(weights) == 2:
-            result["bound"] = theory.sharpness_bound(weights, x, multipliers=recipe.multipliers)
+            result["difference"] = functional_norm(networks.matrices, *rows, multipliers=recipe.multipliers)
     return result
+
+
+def functional_norm(
+    weights: Sequence[Float[Tensor, "B _ _"]],
+    x: Float[Tensor, "*b N D"],
+    y: Float[Tensor, "*b N K"],
+    *,
+    multipliers: Sequence[float],
+) -> Float[Tensor, " B"]:
+    """‖H - G‖ of two linear layers: the largest singular value of m₁m₂ E[(f(x) - y)xᵀ]; NaN of one that diverged."""
+    scale = multipliers[0] * multipliers[1]
+    W = scale * weights[1] @ weights[0]
+    residuals = x @ W.mT - y
+    slope = (scale * residuals.mT @ x / x.shape[-2]).cpu()  # a GPU decomposes many small matrices one by one
+    sound = slope.isfinite().all(-1).all(-1)
+    largest = torch.linalg.matrix_norm(torch.where(sound[:, None, None], slope, 0.0), 2)
+    return torch.where(sound, largest, torch.nan)
 
 
 def _of_weights(weights: Sequence[Float[Tensor, "B _ _"]]) -> dict[str, Float[Tensor, "... B"]]:

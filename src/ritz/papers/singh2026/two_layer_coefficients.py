@@ -28,19 +28,31 @@ def best_of_all(record: Record, name: Name, stage: int) -> np.ndarray:
     return np.asarray(record.arrays["norms"][NAMES.index(name), :, stage]).max((-2, -1))
 
 
-def margin(record: Record, key: str, name: Name, norm: int, stage: int = TRAINED) -> float:
-    """By how much the best layer's coefficient for one norm beats those for the others: the median over D > 1."""
+def margins(record: Record, key: str, name: Name, norm: int, stage: int) -> np.ndarray:
+    """By how much the best layer's coefficient for one norm beats those for the others, for each D > 1.
+
+    At D = 1 the norms are one.
+    """
     own = best_layer(record, key, name, stage, norm)
     others = np.stack([best_layer(record, key, name, stage, other) for other in range(len(NORMS)) if other != norm])
-    return float(np.median((own - others.max(0))[sizes(record) > 1]))  # at D = 1 the norms are one
+    return np.asarray((own - others.max(0))[sizes(record) > 1])
 
 
-def margins(key: str, names: Sequence[Name], norm: int) -> Callable[[Record], dict[str, float]]:
-    """The same in each of these parametrisations."""
-    return lambda record: {f"{name}, median over D > 1": margin(record, key, name, norm) for name in names}
+def shares_most(key: str, names: Sequence[Name], norm: int) -> Callable[[Record], dict[str, float]]:
+    """The share of D > 1 at which this norm has the highest coefficient of all after training."""
+
+    def shares(record: Record) -> dict[str, float]:
+        return {f"{name}, share of D > 1": _share(margins(record, key, name, norm, TRAINED)) for name in names}
+
+    return shares
 
 
-def lead(record: Record, name: Name, stage: int, where: np.ndarray) -> float:
+def _share(values: np.ndarray) -> float:
+    """How many are positive; NaN where one is none."""
+    return float("nan") if np.isnan(values).any() else float((values > 0).mean())
+
+
+def matrix_lead(record: Record, name: Name, stage: int, where: np.ndarray) -> float:
     """r(W₁) - r(W₂) for the spectral norm: the median over those sizes."""
     values = record.arrays["norms"][NAMES.index(name), :, stage, :, SPECTRAL]
     return float(np.median((values[:, 0] - values[:, 1])[where]))
@@ -48,5 +60,5 @@ def lead(record: Record, name: Name, stage: int, where: np.ndarray) -> float:
 
 def disagreement(record: Record) -> float:
     """How far W₁ leads where it leads most, or W₂ where that does, the smaller of both: < 0 if one leads everywhere."""
-    leads = [lead(record, name, TRAINED, sizes(record) > 0) for name in NAMES]
+    leads = [matrix_lead(record, name, TRAINED, sizes(record) > 0) for name in NAMES]
     return float(min(max(leads), -min(leads)) if np.isfinite(leads).all() else np.nan)
