@@ -87,10 +87,9 @@ def _mean_cosine(means: Tensor) -> float:
 
 def linear_errors(measurement: Layers, model: nn.Module, place: Place) -> list[float]:
     """The test error of the linear least-squares classifier of what enters each layer: how separable it is there."""
-    train, test = (
-        examples(measurement.piece, part, place.data_dir, place.device, num_examples=count)
-        for part, count in (("train", measurement.num_examples), ("test", None))
-    )
+    piece, folder, device = measurement.piece, place.data_dir, place.device
+    train = examples(piece, "train", folder, device, num_examples=measurement.num_examples)
+    test = examples(piece, "test", folder, device)
     moments: list[tuple[Tensor, Tensor]] = []
     for x, y in zip(train.x.split(_BATCH), train.y.split(_BATCH), strict=True):
         hot = torch.eye(C, dtype=torch.float64, device=y.device)[y]
