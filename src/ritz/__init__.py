@@ -19,7 +19,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import analysis, classes, errors, lab, plot, solvers, theory
+    from . import analysis, classes, errors, lab, plot, report, solvers, theory
     from .classes import attribution, class_decomposition
     from .errors import RitzError
     from .factored import cfac, ekfac, gram_spectrum, kfac
@@ -70,7 +70,7 @@ __all__ = [
     # results
     "Spectrum", "Eigenpairs", "Estimate", "Record", "Claim", "RitzError",
     # modules
-    "analysis", "classes", "errors", "lab", "plot", "solvers", "theory",
+    "analysis", "classes", "errors", "lab", "plot", "report", "solvers", "theory",
 ]  # fmt: skip
 
 _HOMES = {

@@ -83,13 +83,16 @@ def ritz(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
+FILES = ["arrays.npz", "record.json", "report.html", "spectrum.png"]
+
+
 def spectrum(target, *options):
     result = ritz("spectrum", target, *FAST, *options)
     assert result.exit_code == 0, result.output
     return result
 
 
-def test_an_analysis_prints_a_table_and_writes_three_files(folder):
+def test_an_analysis_prints_a_table_and_writes_its_files(folder):
     result = spectrum("mine.py:risk")
     for part in (
         "n = 43",
@@ -104,7 +107,7 @@ def test_an_analysis_prints_a_table_and_writes_three_files(folder):
     ):
         assert part in result.stdout
     written = folder / "out" / "mine-risk"
-    assert sorted(path.name for path in written.iterdir()) == ["arrays.npz", "record.json", "spectrum.png"]
+    assert sorted(path.name for path in written.iterdir()) == FILES
     assert (written / "spectrum.png").read_bytes().startswith(b"\x89PNG")
     record = Record.load(written)
     assert f"{record.arrays['eigenvalues'][0]:.6g}" in result.stdout

@@ -17,6 +17,7 @@ from ..classes.lines.knockout_spectra import SYMBOLS
 from ..progress import duration
 from ..record import Record
 from ..risk import Risk
+from . import reports
 from .tables import plain_table, show
 
 SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}
@@ -34,7 +35,7 @@ def run(risk: Risk, settings: ClassSettings, folder: Path, *, name: str, source:
     record = analysis.run(risk, settings, name=name, source=source)
     files = analysis.write(record, folder)
     show(summary(record.detached()))
-    return files
+    return [*files, reports.write(folder)]
 
 
 def summary(record: Record) -> RenderableType:

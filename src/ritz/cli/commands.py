@@ -14,7 +14,21 @@ import typer
 import ritz
 
 from .failures import report_errors
-from .options import Debug, Device, Dtype, Examples, Factory, Ids, Layer, MatrixName, Out, Results, Seed, WorkerKind
+from .options import (
+    Debug,
+    Device,
+    Dtype,
+    Examples,
+    Factory,
+    Ids,
+    Layer,
+    MatrixName,
+    Out,
+    Places,
+    Results,
+    Seed,
+    WorkerKind,
+)
 
 app = typer.Typer(
     name="ritz",
@@ -28,6 +42,7 @@ app = typer.Typer(
     Try it:         ritz demo
     Your own model: ritz new mine.py, then ritz spectrum mine.py:risk
     Its classes:    ritz classes mine.py:risk
+    As a page:      ritz report out/demo
     The theory:     ritz verify
     The papers:     ritz list, ritz run linear2026.fig1a, ritz claims
     """,
@@ -120,7 +135,8 @@ def analyse_spectrum(
 
     FACTORY is a function of yours that returns a ritz.Risk or (model, loss, data); `ritz new mine.py` writes one to
     begin with. It is called with whichever of device, dtype and seed its signature names.
-    Written are record.json, arrays.npz and spectrum.png.
+    Written are record.json, arrays.npz, spectrum.png and
+    report.html, the page to look at.
 
     \b
     Examples:
@@ -169,8 +185,8 @@ def analyse_classes(
 ) -> None:
     """Say where the largest eigenvalues of a classifier come from: its classes, cross-classes, or the rest.
 
-    FACTORY is as for ritz spectrum. Written are record.json, arrays.npz, and pictures: the spectrum of G after each
-    part was knocked out, and the class structure of features, errors and weights, KFAC and CFAC, layer by layer.
+    FACTORY is as for ritz spectrum. Written are record.json, arrays.npz, report.html, and pictures: the spectrum of G
+    after each part was knocked out, and the class structure of features, errors and weights, KFAC and CFAC, by layer.
     Beyond --exact-rows, spectra are Lanczos quadratures, and wide layers are left out.
 
     \b
@@ -190,6 +206,28 @@ def analyse_classes(
         model = subject(target, out, request, examples=examples, layers=layer, suffix="-classes")
         files = classes.run(model.risk, settings, model.folder, name=model.name, source=model.source)
         typer.echo(f"Written to {model.folder}: {', '.join(files)}")
+
+
+@app.command("report")
+def write_report(
+    places: Places,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
+    debug: Debug = False,
+) -> None:
+    """Write a page of what was measured: one HTML file that explains itself and needs no network.
+
+    What was measured of one model stands together: the spectra of H, G and E, and where their lines come from. A folder
+    stands for all records in it.
+
+    \b
+    Examples:
+      ritz report out/demo
+      ritz report out/checkpoint-risk out/checkpoint-risk-classes -o checkpoint.html
+    """
+    with report_errors(debug):
+        from . import reports
+
+        typer.echo(f"Written: {reports.run(places, out)}")
 
 
 @app.command("verify")

@@ -12,6 +12,7 @@ from ..analysis import spectrum as analysis
 from ..analysis.spectrum import Settings
 from ..record import Record
 from ..risk import Risk
+from . import reports
 from .tables import cost, show, summary
 from .target import Subject
 
@@ -40,6 +41,6 @@ def run(subject: Subject, settings: Settings) -> None:
 
 
 def show_record(record: Record, folder: Path) -> None:
-    """Print a record, and where it is."""
+    """Print a record, write the page of all records in its folder, and say where everything is."""
     show(summary(record))
-    typer.echo(f"Written to {folder}: record.json, arrays.npz, spectrum.png")
+    typer.echo(f"Written to {folder}: record.json, arrays.npz, spectrum.png, {reports.write(folder)}")

@@ -13,15 +13,19 @@ import matplotlib
 import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from ..spectrum import Spectrum
+from .curves import Curve, common_log_options, density_curve, log_curve, one_eigenvalue, visible_width
 from .figures import COLOURS, limits
 
-_FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
 _HEADROOM = 3.0  # of a logarithmic axis above its highest curve
+_APART = 0.06  # of an axis: names of outliers that are nearer than this would cover each other
+_UNRESOLVED = "not resolved"  # the name of a grey range, which the measurement leaves open
 
 
 def density(
@@ -39,13 +43,10 @@ def density(
     >>> density(ax, spectrum, outliers=1).get_legend_handles_labels()[1]
     ['1 outlier']
     """
-    width = _visible_width(spectrum) if width is None else width
-    values, bulk = spectrum.split(outliers) if outliers else (torch.empty(0), spectrum)
-    x = bulk.grid(width=1.5 * width)  # six widths beyond the ends: four are still to be seen below a high peak
-    share, one = bulk.size / spectrum.size, _one_eigenvalue(spectrum, width)
-    ends = bulk.band(x, width) if band and not bulk.is_exact else None
-    base = _curve(ax, x, share * bulk.density(x, width), ends and (share * ends[0], share * ends[1]), one / 10, style)
-    _stems(ax, values, one, base)
+    width = visible_width(spectrum) if width is None else width
+    base = _curve(ax, density_curve(spectrum, outliers=outliers, width=width, band=band), style)
+    if outliers:
+        _stems(ax, spectrum.split(outliers)[0], one_eigenvalue(spectrum.size, width), base)
     ax.set(xlabel="eigenvalue λ", ylabel="density")
     return ax
 
@@ -61,20 +62,21 @@ def log_spectrum(
 ) -> Axes:
     """The density of log(|λ| + floor), over |λ| + floor on a logarithmic axis; exact zeros gather at the floor.
 
+    Where the band spans more than a factor of ten the probes leave everything open: that range is grey, and
+    the curve pale in it.
+
     >>> figure, (ax,) = ritz.plot.panels()
     >>> spectrum = ritz.Spectrum.of_eigenvalues(torch.tensor([0.1, 0.2, 0.3, 5.0]))
     >>> log_spectrum(ax, spectrum).get_xscale()
     'log'
     """
-    floor = spectrum.floor if floor is None else floor
-    width = spectrum.log_width(floor) if width is None else width
-    u = spectrum.log_grid(width=width, floor=floor)
-    q = spectrum.log_density(u, width=width, floor=floor)
-    ends = spectrum.log_band(u, width=width, floor=floor) if band and not spectrum.is_exact else None
-    base = _curve(ax, u.exp(), q, ends, _one_eigenvalue(spectrum, width) / 10, style)
-    seen = u[q > base].exp()
-    ax.set_xlim(*limits(ax, float(seen[0]), float(seen[-1]), axis="x"))
-    ax.set(xscale="log", xlabel="|λ|", ylabel="density of log |λ|")
+    curve = log_curve(spectrum, width=width, floor=floor, band=band)
+    shown = curve.x[curve.seen]
+    start = float(shown[0]) if curve.resolved_from is None else 0.5 * min(curve.resolved_from, curve.highest)
+    ends = limits(ax, start, float(shown[-1]), axis="x")
+    _curve(ax, curve, style)
+    ax.set(xscale="log", xlabel="|λ|", ylabel="density of log |λ|", xlim=ends)
+    _grey(ax, curve.resolved_from)
     return ax
 
 
@@ -134,41 +136,47 @@ def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style:
     return ax
 
 
-def _curve(
-    ax: Axes, x: Tensor, y: Tensor, band: tuple[Tensor, Tensor] | None, base: float, style: Mapping[str, Any]
-) -> float:
-    """A curve with its band, on a logarithmic axis from `base` up; returns where the axis begins."""
-    low, high = limits(ax, base, _HEADROOM * float(y.max()))
-    (line,) = ax.plot(x, y, **{"linewidth": 1.2, **style})
-    if band is not None:
-        lower, upper = (end.clamp(min=low) for end in band)
-        ax.fill_between(x, lower, upper, color=line.get_color(), alpha=0.25, linewidth=0)
+def _curve(ax: Axes, curve: Curve, style: Mapping[str, Any]) -> float:
+    """A curve with its band, on a logarithmic axis from its base up; returns where the axis begins."""
+    low, high = limits(ax, curve.base, _HEADROOM * float(curve.y.max()))
+    (line,) = ax.plot(curve.x, curve.y, **{"linewidth": 1.2, **style})
+    if curve.resolved_from is not None:
+        doubtful = torch.stack([curve.x, curve.y], 1)[curve.x < curve.resolved_from].numpy()
+        ax.add_collection(LineCollection([doubtful], colors="white", alpha=0.75, linewidths=2.0, zorder=2.1))
+    if curve.band is not None:
+        lower, upper = (end.clamp(min=low) for end in curve.band)
+        ax.fill_between(curve.x, lower, upper, where=curve.seen, color=line.get_color(), alpha=0.25, linewidth=0)
     ax.set(yscale="log", ylim=(low, high))
     return low
 
 
+def _grey(ax: Axes, end: float | None) -> None:
+    """What no curve so far resolves in grey: everything below the least of their ends, nothing if one has none."""
+    earlier = [patch for patch in ax.patches if isinstance(patch, Rectangle) and patch.get_gid() == _UNRESOLVED]
+    ends = [*([] if end is None else [end]), *(patch.get_width() for patch in earlier)]
+    for patch in earlier:
+        patch.remove()
+    if end is not None and (earlier or len(ax.lines) == 1):
+        look: dict[str, Any] = {"color": "0.88", "linewidth": 0, "zorder": 0, "gid": _UNRESOLVED}
+        ax.add_patch(Rectangle((0.0, 0.0), min(ends), 1.0, transform=ax.get_xaxis_transform(), **look))
+
+
 def _stems(ax: Axes, values: Float[Tensor, " k"], height: float, base: float) -> None:
-    """One stem for each eigenvalue, in the colour of the last curve."""
-    if len(values):
-        colour = ax.lines[-1].get_color()
-        ax.vlines(values, base, height, color=colour, linewidth=0.9)
-        name = f"{len(values)} outlier" + "s" * (len(values) > 1)
-        ax.plot(values, torch.full_like(values, height), "o", color=colour, markersize=3, label=name)
-
-
-def _one_eigenvalue(spectrum: Spectrum, width: float) -> float:
-    """The height of one eigenvalue under a Gaussian of this width: 1/(n σ √2π)."""
-    return 1 / (spectrum.size * width * math.sqrt(2 * math.pi))
+    """One stem for each eigenvalue, in the colour of the last curve, with its rank above it."""
+    colour = ax.lines[-1].get_color()
+    ax.vlines(values, base, height, color=colour, linewidth=0.9)
+    name = f"{len(values)} outlier" + "s" * (len(values) > 1)
+    ax.plot(values, torch.full_like(values, height), "o", color=colour, markersize=3, label=name)
+    ends = ax.dataLim.intervalx
+    named = list[float]()
+    look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small"}
+    for rank, value in enumerate(values.tolist(), start=1):
+        if all(abs(value - other) > _APART * (ends[1] - ends[0]) for other in named):
+            ax.annotate(f"$\\lambda_{{{rank}}}$", (value, height), (0, 4), **look)
+            named.append(value)
 
 
 def _common(spectra: list[Spectrum], log: bool, width: float | None) -> dict[str, float]:
     """The width, and the floor of logarithms, that all spectra are drawn with."""
-    if not log:
-        return {"width": max(map(_visible_width, spectra)) if width is None else width}
-    floor = max(spectrum.floor for spectrum in spectra)
-    return {"floor": floor, "width": max(s.log_width(floor) for s in spectra) if width is None else width}
-
-
-def _visible_width(spectrum: Spectrum) -> float:
-    low, high = spectrum.range
-    return max(spectrum.width, (high - low) / _FINENESS)
+    options = common_log_options(spectra) if log else {"width": max(map(visible_width, spectra))}
+    return options if width is None else options | {"width": width}

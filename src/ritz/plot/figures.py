@@ -81,5 +81,4 @@ def empty(ax: Axes) -> Axes:
 def limits(ax: Axes, low: float, high: float, axis: str = "y") -> tuple[float, float]:
     """The limits of a logarithmic axis, widened to what earlier curves on it needed."""
     before = ax.get_ylim() if axis == "y" else ax.get_xlim()
-    earlier = len(ax.lines) > (0 if axis == "y" else 1)
-    return (min(low, before[0]), max(high, before[1])) if earlier else (low, high)
+    return (min(low, before[0]), max(high, before[1])) if len(ax.lines) else (low, high)

@@ -15,6 +15,7 @@ from ...errors import ArgumentError, check_positive
 from ...record import Record, provenance
 from ...risk import Risk
 from ...risk.risk import check_is_risk
+from ..scores import accuracy
 from . import attribution_arrays, kronecker_spectra, layer_spectra
 from .layer_choice import linear_layers_of
 from .results import Results
@@ -65,7 +66,8 @@ def run(
     start = time.perf_counter()
     scalars, results = _results(risk, settings)
     layers = {name: numbers for name, numbers in results.layers.items() if numbers}
-    scalars |= {"layers": layers, "notes": results.notes, "seconds": time.perf_counter() - start}
+    scalars |= {"layers": layers, "notes": results.notes, "accuracy": accuracy(risk)}
+    scalars["seconds"] = time.perf_counter() - start
     config = {**_config(risk, settings), **(source or {})}
     return Record(name, "classes", config, scalars, results.arrays, (), provenance(risk.device))
 

@@ -22,6 +22,7 @@ from ...solvers.masses import mass_below, resolved_zero
 from ...solvers.probes import mean_of
 from ...solvers.ranks import rank_from
 from ...spectrum import Eigenpairs, Estimate, Spectrum
+from ..scores import accuracy
 from .settings import Settings
 
 
@@ -53,7 +54,7 @@ def run(
             scalars["layers"][layer], block_arrays = _results(block, settings.for_layer(block.size))
             arrays |= {f"{layer}/{key}": array for key, array in block_arrays.items()}
             bar.advance()
-    scalars["seconds"] = time.perf_counter() - start
+    scalars |= {"accuracy": accuracy(risk), "seconds": time.perf_counter() - start}
     config = {**_config(risk, settings), **(source or {})}
     return Record(name, "analysis", config, scalars, arrays, (), provenance(risk.device))
 

@@ -1,0 +1,30 @@
+"""How well a classifier does on the data that it is analysed on."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+
+from ..risk import Risk
+from ..risk.losses import Classification
+
+
+def accuracy(risk: Risk) -> float | None:
+    """The fraction of terms whose most likely class is their label; None where targets are no classes.
+
+    >>> data = torch.eye(2), torch.tensor([0, 1])
+    >>> accuracy(Risk(torch.nn.LayerNorm(2), torch.nn.CrossEntropyLoss(), data))
+    1.0
+    """
+    leaves, counts = [leaf.detach() for leaf in risk.leaves()], torch.zeros(2, dtype=torch.float64, device=risk.device)
+    for batch in risk.batches:
+        if not isinstance(risk.loss, Classification) or batch.targets.is_floating_point():
+            return None
+        loss = cast(Classification, risk.loss)
+        with risk.numerics(), torch.no_grad():
+            likely = loss.probabilities(risk.outputs(leaves, batch)).argmax(-1)
+        known = ~loss.ignored(batch.targets)
+        counts += torch.stack([((likely == loss.labels(batch.targets)) & known).sum(), known.sum()])
+    hits, terms = risk.sum_over_ranks(counts).tolist()
+    return hits / terms if terms else None

@@ -1,0 +1,160 @@
+"""What a page says of where lines come from: the record of a class analysis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..analysis.classes.attribution_arrays import spectra_of
+from ..classes.lines.knockout_spectra import SYMBOLS
+from ..record import Record
+from ..spectrum import Spectrum
+from .articles import Number, Section, Table
+from .charts import Axis, Chart, Series
+from .spectral_charts import POINTS
+
+LOWEST = 1e-8  # relative to the largest eigenvalue: below it float32 products say nothing
+FINENESS = 120  # widths in the logarithmic range
+SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}
+MATRICES = {"gauss_newton": "Gauss-Newton", "hessian": "Hessian"}
+COUNTS = {
+    "outliers": "Eigenvalues of G above everything that is left of it without G_class.",
+    "mini-bulk": "Eigenvalues of G above the largest of G_within, the outliers left out.",
+    "bulk": "The others that the examples can make.",
+    "zero": "Parameters beyond those.",
+}
+BY_LAYER: dict[str, tuple[tuple[str, ...], str]] = {
+    "class part of features": (("class_part_of_features",), ".1%"),
+    "class part of errors": (("class_part_of_errors",), ".1%"),
+    "largest λ of G": (("largest", "G"), ".4g"),
+    "of KFAC": (("largest", "KFAC"), ".4g"),
+    "of CFAC": (("largest", "CFAC"), ".4g"),
+    "W₁ to KFAC": (("distances", "KFAC"), ".3f"),
+    "W₁ to CFAC": (("distances", "CFAC"), ".3f"),
+}
+
+
+def finding(record: Record) -> str:
+    """One sentence, of what the numbers support; without its full stop."""
+    count, C = record.scalars["counts"]["outliers"], record.scalars["num_classes"]
+    stand = "stands" if count == 1 else "stand"
+    return f"{count} of the {C} largest eigenvalues of G {stand} above all that is left of it without the class means"
+
+
+def numbers(record: Record) -> list[Number]:
+    """The headline: the largest eigenvalue of each matrix, where its eigenvectors lie, how many lines there are."""
+    scalars, numbers = record.scalars, []
+    for name, title in MATRICES.items():
+        value, residual = (float(record.arrays[f"{name}/{key}"][0]) for key in ("values", "residuals"))
+        proof = f"Its residual, from a product of its own, is {residual:.1g}: the matrix has an eigenvalue that near."
+        numbers.append(Number(f"λ_max of {title}", f"{value:.6g} ± {residual:.1g}", proof, "λ_max"))
+    return numbers + counts(scalars)
+
+
+def counts(scalars: Mapping[str, Any]) -> list[Number]:
+    """How many lines of each kind there are, and where the eigenvectors of the largest lie."""
+    numbers = [Number(name, f"{scalars['counts'][name]:,}", proof) for name, proof in COUNTS.items()]
+    if scalars["class_overlap"] is None:
+        return numbers
+    proof = "The mean squared length of the top eigenvectors of G within the span of the class means."
+    return [Number("overlap with class means", f"{scalars['class_overlap']:.3f}", proof, "class mean"), *numbers]
+
+
+def analysed(record: Record) -> Section:
+    """What was analysed."""
+    scalars, config = record.scalars, record.config
+    facts = {
+        "model": config.get("factory") or record.id,
+        "parameters": f"{scalars['num_parameters']:,} in {len(config['parameters'])} tensors, {config['dtype']}",
+        "data": f"{config['num_examples']:,} examples, {scalars['num_terms']:,} terms of the loss",
+        "classes": f"{scalars['num_classes']:,}",
+        "loss": f"{scalars['loss']:.6g}, with a gradient of norm {scalars['gradient_norm']:.4g}",
+    }
+    if scalars.get("accuracy") is not None:
+        facts["accuracy"] = f"{scalars['accuracy']:.2%} on these data"
+    return Section("What was analysed", facts=facts, certificate="One pass over all data at the given parameters.")
+
+
+def sections(record: Record) -> list[Section]:
+    """What was found in words, the spectra after knockouts, and every line with its parts."""
+    scalars = record.scalars
+    facts = {number.label: number.text for number in counts(scalars)}
+    proof = (
+        "Counted among certified eigenvalues, or exact ones of the Gram matrix; what each count means is said above."
+    )
+    parts = [Section("Where the lines come from", scalars["findings"], facts, [_knockouts(record)], certificate=proof)]
+    parts += [_lines(record, name) for name in MATRICES]
+    return parts + ([Section("What was left out", scalars["notes"])] if scalars["notes"] else [])
+
+
+def _knockouts(record: Record) -> Chart:
+    """The spectrum of G and of G without each part, in eigenvalues per decade."""
+    spectra = spectra_of(record)
+    top = spectra["G"].range[1] or 1.0
+    low = LOWEST * top
+    width = math.log(top / low) / FINENESS
+    curves = [_counts(name, spectrum, low, top, width, rank) for rank, (name, spectrum) in enumerate(spectra.items())]
+    summary = "G, and G without each of its parts: what vanishes with a part is made by it."
+    across, up = Axis("eigenvalue λ", ("log",)), Axis("eigenvalues per decade", ("log", "linear"))
+    return Chart("The spectrum of G with each part taken away", summary, across, up, tuple(curves))
+
+
+def _counts(name: str, spectrum: Spectrum, low: float, top: float, width: float, rank: int) -> Series:
+    u = torch.linspace(math.log(low), math.log(top) + 4 * width, POINTS, dtype=torch.float64)
+    y = spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=1e-9 * low)
+    one = math.log(10) / (width * math.sqrt(2 * math.pi))
+    heights = torch.where(y >= one / 10, y, torch.tensor(math.nan, dtype=y.dtype))
+    return Series(name, "line", u.exp().tolist(), heights.tolist(), shown=name in ("G", "G - G_class"), colour=rank)
+
+
+def _lines(record: Record, name: str) -> Section:
+    """One row for each eigenvalue: how sure it is, what it is made of, where its eigenvector lies."""
+    of = {key.removeprefix(f"{name}/"): value for key, value in record.arrays.items() if key.startswith(f"{name}/")}
+    parts = record.scalars["shares"][: len(of["shares"])]
+    columns: dict[str, Sequence[str]] = {
+        "rank": [str(rank) for rank in range(1, len(of["values"]) + 1)],
+        "eigenvalue": [f"{value:.6g}" for value in of["values"]],
+        "residual": [f"{residual:.1e}" for residual in of["residuals"]],
+    }
+    columns |= {SHARES[part]: [f"{x:.1%}" for x in row] for part, row in zip(parts, of["shares"], strict=True)}
+    if "in_class_means" in of:
+        columns["in class means"] = [f"{x:.3f}" for x in of["in_class_means"]]
+    if not of["converged"].all():
+        columns[""] = ["" if good else "not converged" for good in of["converged"]]
+    caption = f"The largest eigenvalues of the {MATRICES[name]}, and the share of each part in them"
+    proof = "A true eigenvalue lies no farther away than the residual; shares are vᵀ(part)v / λ for its eigenvector v."
+    return Section(f"Lines of the {MATRICES[name]}", tables=[Table(caption, columns)], certificate=proof)
+
+
+def layers(record: Record) -> Section:
+    """What was measured of every layer; a dash where it was left out."""
+    own = record.scalars["layers"]
+    columns: dict[str, Sequence[str]] = {"layer": list(own)}
+    for heading, (path, digits) in BY_LAYER.items():
+        values = [_at(numbers, path) for numbers in own.values()]
+        if any(value is not None for value in values):
+            columns[heading] = ["-" if value is None else format(value, digits) for value in values]
+    proof = "Second moments over all data; spectra of blocks as far as they were decomposed, else by quadrature."
+    tables = [Table("Distances in units of the mean eigenvalue", columns)]
+    return Section("Classes in the layers", tables=tables, certificate=proof)
+
+
+def command(record: Record) -> str:
+    """What to type for this record again."""
+    config = record.config
+    if record.id.startswith("demo") and not config.get("factory"):
+        return f"ritz demo --seed {config['seed']}"
+    options = {"--lines": config["num_lines"], "--exact-rows": config["exact_rows"], "--decay": config["decay"]}
+    options |= {"--examples": config.get("examples"), "--seed": config["seed"], "--dtype": config["dtype"]}
+    words = [f"{option} {value}" for option, value in options.items() if value is not None]
+    return " ".join(["ritz classes", config.get("factory") or "FILE.py:FACTORY", *words])
+
+
+def _at(numbers: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
+    value: Any = numbers
+    for key in path:
+        value = None if value is None else value.get(key)
+    return value

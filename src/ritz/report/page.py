@@ -1,0 +1,182 @@
+"""One HTML file that needs nothing else: articles, their charts, and what draws them."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
+from itertools import count
+
+from .articles import Article, Number, Section, Table
+from .charts import Chart
+from .terms import TERMS
+
+SCALES = {"linear": "linear", "log": "logarithmic", "symlog": "logarithmic on both sides"}
+SCRIPTS = ("scales.js", "view.js", "page.js")
+BUTTONS = {"closer": "+", "farther": "−", "whole": "Whole range", "svg": "SVG", "csv": "CSV"}
+SPOKEN = {"closer": "Look closer", "farther": "Look from farther away"}  # what a sign alone does not say
+SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")
+
+
+def page(articles: Sequence[Article], *, title: str) -> str:
+    """The whole page as text; whatever names hold is text in it, never markup."""
+    charts = [chart for article in articles for section in article.sections for chart in section.charts]
+    numbers = count()
+    body = "".join(_article(article, index, numbers) for index, article in enumerate(articles, start=1))
+    words = sorted(term for term in TERMS if f'data-term="{_text(term)}"' in body)
+    scripts = "".join(f"<script>\n{_asset(name)}</script>\n" for name in SCRIPTS)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{_text(title)}</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n"
+        f"{_contents(articles)}<main>{body}{_glossary(words)}</main>\n"
+        "<noscript>The charts need JavaScript; the tables have the same numbers.</noscript>\n"
+        f'<script type="application/json" id="charts">{_json([chart.plain() for chart in charts])}</script>\n'
+        f"{scripts if charts else ''}</body>\n</html>\n"
+    )
+
+
+def _article(article: Article, index: int, charts: Iterator[int]) -> str:
+    prefix = f"a{index}"
+    numbers = "".join(_number(number, f"{prefix}-n{rank}") for rank, number in enumerate(article.numbers))
+    sections = "".join(_section(section, f"{prefix}-s{i}", charts) for i, section in enumerate(article.sections, 1))
+    return (
+        f'<article id="{prefix}"><h1>{_text(article.title)}</h1><p class="finding">{_typeset(article.finding)}</p>'
+        f"{_section(article.analysed, f'{prefix}-s0', charts)}"
+        f'<ul class="numbers">{numbers}</ul>{sections}{_certificates(article, prefix)}'
+        f"{_section(article.reproduction, f'{prefix}-end', charts)}</article>"
+    )
+
+
+def _number(number: Number, anchor: str) -> str:
+    label = _term(number.label, number.term)
+    return f'<li><span class="label">{label}</span><a class="value" href="#{anchor}">{_text(number.text)}</a></li>'
+
+
+def _certificates(article: Article, prefix: str) -> str:
+    """Where every number leads to: what it rests on."""
+    rows = [
+        (f"{prefix}-n{rank}", _term(number.label, number.term), number.text, number.certificate)
+        for rank, number in enumerate(article.numbers)
+    ]
+    rows += [
+        (f"{prefix}-s{rank}-proof", _term(section.title), "", section.certificate)
+        for rank, section in enumerate((article.analysed, *article.sections))
+        if section.certificate
+    ]
+    body = "".join(
+        f'<tr id="{anchor}"><th scope="row">{label}</th><td>{_text(value)}</td>'
+        f'<td class="words">{_typeset(proof)}</td></tr>'
+        for anchor, label, value, proof in rows
+    )
+    head = '<th scope="col">number</th><th scope="col">value</th><th scope="col" class="words">what it rests on</th>'
+    table = f'<table class="certificates"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<section><h2>Certificates</h2><div class="scroll" tabindex="0">{table}</div></section>'
+
+
+def _section(section: Section, anchor: str, charts: Iterator[int]) -> str:
+    proof = f"{anchor}-proof" if section.certificate else None
+    parts = [f"<p>{_typeset(sentence)}</p>" for sentence in section.sentences]
+    if section.facts:
+        rows = "".join(f"<dt>{_term(name)}</dt><dd>{_linked(fact, proof)}</dd>" for name, fact in section.facts.items())
+        parts.append(f'<dl class="facts">{rows}</dl>')
+    parts += [_figure(chart, next(charts)) for chart in section.charts]
+    parts += [_table(table, proof) for table in section.tables]
+    if section.picture:
+        data = base64.b64encode(section.picture).decode()
+        parts.append(f'<img alt="{_text(section.title)}" src="data:image/png;base64,{data}">')
+    if section.code:
+        parts.append(f'<pre tabindex="0"><code>{_text(section.code)}</code></pre>')
+    return f'<section id="{anchor}"><h2>{_term(section.title)}</h2>{"".join(parts)}</section>'
+
+
+def _figure(chart: Chart, index: int) -> str:
+    boxes = "".join(
+        f'<label><input type="checkbox" value="{rank}"{" checked" * series.shown}>'
+        f' <span class="swatch s{series.colour % 6}"></span> {_text(series.name)}</label>'
+        for rank, series in enumerate(chart.series)
+    )
+    selects = "".join(
+        f'<label>{name}: <select data-axis="{name}">'
+        + "".join(f'<option value="{scale}">{SCALES[scale]}</option>' for scale in axis.scales)
+        + "</select></label>"
+        for name, axis in (("x", chart.x), ("y", chart.y))
+        if len(axis.scales) > 1
+    )
+    buttons = "".join(
+        f'<button type="button" class="{name}" aria-label="{SPOKEN.get(name, label)}">{label}</button>'
+        for name, label in BUTTONS.items()
+    )
+    return (
+        f'<figure class="chart" data-chart="{index}"><figcaption>{_typeset(chart.title)}</figcaption>'
+        f'<p class="summary">{_typeset(chart.summary)}</p><div class="stage">'
+        f'<div class="plot" tabindex="0" role="img" aria-label="{_text(chart.title + ". " + chart.summary)}"></div>'
+        '<div class="tip" role="status" hidden></div></div>'
+        f'<div class="controls">{boxes}{selects}{buttons}</div></figure>'
+    )
+
+
+def _table(table: Table, proof: str | None) -> str:
+    head = "".join(f'<th scope="col">{_term(name)}</th>' for name in table.columns)
+    rows = "".join(
+        f'<tr><th scope="row">{_text(first)}</th>'
+        + "".join(f"<td>{_linked(cell, proof)}</td>" for cell in rest)
+        + "</tr>"
+        for first, *rest in zip(*table.columns.values(), strict=True)
+    )
+    return (
+        f'<div class="scroll" tabindex="0"><table><caption>{_typeset(table.caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _linked(text: str, proof: str | None) -> str:
+    """A cell; one with a number in it leads to what it rests on."""
+    is_number = proof is not None and any(character.isdigit() for character in text)
+    return f'<a class="quiet" href="#{proof}">{_text(text)}</a>' if is_number else _text(text)
+
+
+def _contents(articles: Sequence[Article]) -> str:
+    if len(articles) < 2:
+        return ""
+    links = "".join(
+        f'<li><a href="#a{index}">{_text(article.title)}</a></li>' for index, article in enumerate(articles, start=1)
+    )
+    return f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
+
+
+def _glossary(words: Sequence[str]) -> str:
+    rows = "".join(f"<dt>{_typeset(word)}</dt><dd>{_typeset(TERMS[word])}</dd>" for word in words)
+    return f'<section id="words"><h2>Words</h2><dl class="facts">{rows}</dl></section>' if words else ""
+
+
+def _term(label: str, term: str | None = None) -> str:
+    """A label, with its explanation on hover and focus where there is one."""
+    term = term or (label if label in TERMS else label[:1].lower() + label[1:])
+    if term not in TERMS:
+        return _typeset(label)
+    return f'<dfn tabindex="0" data-term="{_text(term)}" data-tip="{_text(TERMS[term])}">{_typeset(label)}</dfn>'
+
+
+def _typeset(content: str) -> str:
+    """Text of ours, in which λ_max and G_class have their subscripts."""
+    return SYMBOLS.sub(r"\1<sub>\2</sub>", _text(content))
+
+
+def _text(content: str) -> str:
+    return html.escape(content, quote=True)
+
+
+def _json(value: object) -> str:
+    """JSON that cannot end the script it stands in."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,218 @@
+"""What a page says of the spectra of one model: H, G and E, their eigenvalues, their layers, how sure all of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..analysis import spectrum as analysis
+from ..progress import duration
+from ..record import Record
+from ..spectrum import Estimate
+from .articles import Number, Section, Table
+from .spectral_charts import Lines, density, log_density
+
+LAYERS = 24  # whose curves a chart holds: those of the largest eigenvalues
+NEAR_ZERO = 0.01  # of the largest |λ|
+OPTIONS = {"functional_hessian": "functional", "gauss_newton": "gauss-newton"}  # of the command, where they differ
+
+
+def finding(record: Record) -> str:
+    """One sentence, of what the numbers support; without its full stop."""
+    scalars, count = record.scalars, analysis.num_outliers(record)
+    low, high = scalars["range"]
+    matrix, size = analysis.title_of(record), scalars["num_parameters"]
+    computed = len(analysis.array_of(record, "eigenvalues"))
+    apart = f"{count} of the {computed} largest stand{'s' * (count == 1)} apart from the rest"
+    known = apart if count else f"none of the {computed} largest stands apart from the rest" if computed else ""
+    reach = max(abs(low), abs(high)) * NEAR_ZERO
+    inside = analysis.spectrum_of(record).mass(-reach, reach)
+    near = f"{inside.value:.0%} of all are within {reach:.2g} of zero" if inside.standard_error < 0.02 else ""
+    start = f"The {matrix} has {size:,} eigenvalue{'s' * (size > 1)} from {low:.3g} to {high:.3g}"
+    return "; ".join(part for part in (start, known, near) if part)
+
+
+def numbers(record: Record) -> list[Number]:
+    """The headline, each number with what it rests on."""
+    probes = f"{record.config['num_probes']} random probes of {record.config['num_steps']} steps"
+    proof = f"The standard error is that of {probes}, with the rounding of products in {record.config['dtype']}."
+    labels = {"trace": "trace", "effective_rank": "effective rank", "negative_mass": "negative mass"}
+    return [
+        *_largest(record),
+        *(Number(label, estimate(record.scalars, key), proof, label) for key, label in labels.items()),
+    ]
+
+
+def _largest(record: Record) -> list[Number]:
+    """λ_max and, of a Hessian, the step size that belongs to it."""
+    values, residuals = (analysis.array_of(record, key) for key in ("eigenvalues", "residuals"))
+    if not len(values):
+        return []
+    top = int(values.argmax())
+    value, residual = float(values[top]), float(residuals[top])
+    proof = f"Its residual, from a product of its own, is {residual:.1g}: the matrix has an eigenvalue that near."
+    largest = Number("λ_max", f"{value:.6g} ± {residual:.1g}", proof, "λ_max")
+    if value <= 0 or record.config["operator"] != "hessian":
+        return [largest]
+    step = 2 / value
+    proof = "Two over λ_max, with its error. Above this step size plain gradient descent is unstable at this point."
+    return [largest, Number("2/λ_max", f"{step:.6g} ± {step * residual / value:.1g}", proof, "2/λ_max")]
+
+
+def estimate(scalars: Mapping[str, Any], key: str) -> str:
+    """A number to the digit that its error reaches."""
+    return (
+        repr(Estimate(scalars[key], scalars[f"{key}_error"], 0))
+        .replace(" (0 products)", "")
+        .replace("0 products, ", "")
+    )
+
+
+def analysed(record: Record) -> Section:
+    """What was analysed, and what it took."""
+    scalars, config = record.scalars, record.config
+    facts = {
+        "model": config.get("factory") or record.id,
+        "parameters": f"{scalars['num_parameters']:,} in {len(config['parameters'])} tensors, {config['dtype']}",
+        "data": f"{config['num_examples']:,} examples, {scalars['num_terms']:,} terms of the loss",
+        "loss": f"{scalars['loss']:.6g}, with a gradient of norm {scalars['gradient_norm']:.4g}",
+    }
+    if scalars.get("accuracy") is not None:
+        facts["accuracy"] = f"{scalars['accuracy']:.2%} on these data"
+    proof = "One pass over all data at the given parameters; the model is evaluated as it was handed over."
+    return Section("What was analysed", facts=facts, certificate=proof)
+
+
+def sections(records: Sequence[Record]) -> list[Section]:
+    """H, G and E side by side, on a linear and on a logarithmic axis, and their largest eigenvalues."""
+    lines = {analysis.title_of(record): lines_of(record) for record in records}
+    names = _listed(lines)
+    charts = [density(f"Spectrum of the {names}", lines)]
+    logs = [log_density(f"Log spectrum of the {names}", {name: own.spectrum for name, own in lines.items()})]
+    return [
+        Section("Density", charts=charts, certificate=_bounds(lines)),
+        Section("Log spectrum", charts=logs, certificate=_bounds(lines)),
+        *(_eigenvalues(record) for record in records if len(analysis.array_of(record, "eigenvalues"))),
+    ]
+
+
+def lines_of(record: Record) -> Lines:
+    """The spectrum of a record with its eigenpairs, each with what is said of it on hover."""
+    rows = zip(
+        *(analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged")), strict=True
+    )
+    notes = [
+        (v, f"λ{rank} = {v:.6g} ± {r:.1g}{'' if good else ', not converged'}")
+        for rank, (v, r, good) in enumerate(rows, 1)
+    ]
+    return Lines(analysis.spectrum_of(record), analysis.num_outliers(record), notes)
+
+
+def _bounds(lines: Mapping[str, Lines]) -> str:
+    """How far the true spectra can be."""
+    words = []
+    for name, own in lines.items():
+        far = 0.0 if own.spectrum.is_exact else own.spectrum.wasserstein_bound()
+        likely = f"with 95 % probability the true spectrum is no farther than W₁ = {far:.2g}"
+        words.append(f"{name}: all eigenvalues are known." if own.spectrum.is_exact else f"{name}: {likely}.")
+    return " ".join(words)
+
+
+def _eigenvalues(record: Record) -> Section:
+    values, residuals, converged = (
+        analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged")
+    )
+    columns = {
+        "rank": [str(rank) for rank in range(1, len(values) + 1)],
+        "eigenvalue": [f"{value:.6g}" for value in values],
+        "residual": [f"{residual:.1e}" for residual in residuals],
+    }
+    if not all(converged):
+        columns[""] = ["" if good else "not converged" for good in converged]
+    matrix, count = analysis.title_of(record), analysis.num_outliers(record)
+    words = (
+        [f"{count} of these {len(values)} stand apart from everything that was seen of the rest: outliers."]
+        if count
+        else []
+    )
+    proof = "Each from a product of its own: a true eigenvalue lies no farther away than the residual."
+    tables = [Table("Of largest magnitude", columns)]
+    return Section(f"Eigenvalues of the {matrix}", words, tables=tables, certificate=proof)
+
+
+def layers(record: Record) -> Section:
+    """The diagonal blocks of all layers side by side, by name."""
+    own = record.scalars["layers"]
+    columns = {
+        "layer": list(own),
+        "parameters": [f"{numbers['num_parameters']:,}" for numbers in own.values()],
+        "largest λ": [f"{numbers['range'][1]:.4g}" for numbers in own.values()],
+        "smallest λ": [f"{numbers['range'][0]:.4g}" for numbers in own.values()],
+        **{
+            key.replace("_", " "): [estimate(numbers, key) for numbers in own.values()]
+            for key in ("trace", "effective_rank", "negative_mass")
+        },
+    }
+    first = sorted(own, key=lambda layer: -own[layer]["range"][1])[:LAYERS]
+    spectra = {layer: analysis.spectrum_of(record, layer) for layer in first}
+    title = f"Log spectra of the layers, {analysis.title_of(record)}"
+    words = [f"The {LAYERS} layers with the largest eigenvalues have a curve."] if len(own) > LAYERS else []
+    proof = (
+        "Each layer by probes of its own; ± is the standard error. The largest and smallest λ are eigenvalues or nodes."
+    )
+    charts, tables = [log_density(title, spectra)], [Table("Diagonal blocks", columns)]
+    return Section("Layers side by side", words, charts=charts, tables=tables, certificate=proof)
+
+
+def work(records: Sequence[Record]) -> Section:
+    """What the numbers cost, and how products were computed."""
+    rows = [(record, record.scalars.get("products") or {}) for record in records]
+    columns = {
+        "matrix": [analysis.title_of(record) for record in records],
+        "products": [f"{analysis.num_products(record):,}" for record in records],
+        "time": [duration(record.scalars["seconds"]) for record in records],
+        "path": [str(products.get("path", "-")) for _, products in rows],
+        "agreement of paths": [_agreement(products.get("disagreement")) for _, products in rows],
+        "kept memory": [_megabytes(products.get("kept_bytes")) for _, products in rows],
+        "device": [str(record.provenance.get("device", "-")) for record in records],
+    }
+    proof = "Products are counted as they are made. A path is compared with the plain one on the first batch."
+    return Section("What it took", tables=[Table("", columns)], certificate=proof)
+
+
+def _agreement(gap: float | None) -> str:
+    return "-" if gap is None else f"{gap:.1g}"
+
+
+def _megabytes(count: float | None) -> str:
+    return "-" if count is None else f"{count / 1e6:.3g} MB"
+
+
+def command(record: Record) -> str:
+    """What to type for this record again."""
+    config = record.config
+    if record.id.startswith("demo") and not config.get("factory"):
+        return f"ritz demo --seed {config['seed']}"
+    options = {
+        "--operator": OPTIONS.get(config["operator"], config["operator"]),
+        "--eigenpairs": config["num_eigenpairs"],
+        "--probes": config["num_probes"],
+        "--steps": config["num_steps"],
+        "--examples": config.get("examples"),
+        "--seed": config["seed"],
+        "--dtype": config["dtype"],
+    }
+    words = [f"{option} {value}" for option, value in options.items() if value is not None]
+    return " ".join(
+        [
+            "ritz spectrum",
+            config.get("factory") or "FILE.py:FACTORY",
+            *words,
+            *["--per-layer"] * bool(config["per_layer"]),
+        ]
+    )
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

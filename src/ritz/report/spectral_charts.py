@@ -1,0 +1,78 @@
+"""Charts of spectra: densities on one width with their bands, the outliers as stems, densities of log |λ|."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..plot.curves import Curve, common_log_options, density_curve, log_curve, one_eigenvalue, visible_width
+from ..spectrum import Spectrum
+from .charts import Axis, Chart, Series
+
+POINTS = 1024  # of a curve: more than a screen shows
+SHOWN = 3  # curves at first; the others are a click away
+DECADES = 1e4  # of the largest eigenvalue: where a symmetric logarithm turns linear
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A spectrum, how many of its eigenvalues stand apart, and those that were computed, each with a note."""
+
+    spectrum: Spectrum
+    outliers: int = 0
+    eigenvalues: Sequence[tuple[float, str]] = ()
+
+
+def density(title: str, spectra: Mapping[str, Lines]) -> Chart:
+    """Densities on one width, their bands, and eigenvalues as stems as high as one eigenvalue."""
+    width = max(visible_width(lines.spectrum) for lines in spectra.values())
+    series = [part for index, (name, lines) in enumerate(spectra.items()) for part in _parts(name, lines, width, index)]
+    scale = max(max(map(abs, lines.spectrum.range)) for lines in spectra.values()) or 1.0
+    summary = (
+        f"Smoothed by a Gaussian of width {width:.2g}. A stem is one eigenvalue, a band holds the true density "
+        "at 95 % of the points."
+    )
+    across = Axis("eigenvalue λ", ("linear", "symlog"), linear_below=scale / DECADES)
+    return Chart(title, summary, across, Axis("density", ("log", "linear")), tuple(series))
+
+
+def _parts(name: str, lines: Lines, width: float, index: int) -> list[Series]:
+    """The curve of what is no outlier, and the stems, in one colour."""
+    curve = density_curve(lines.spectrum, outliers=lines.outliers, width=width, points=POINTS)
+    parts = [_line(name, curve, index)]
+    if lines.eigenvalues:
+        values, notes = zip(*lines.eigenvalues, strict=True)
+        heights = [one_eigenvalue(lines.spectrum.size, width)] * len(values)
+        parts.append(
+            Series(f"{name}: eigenvalues", "stems", values, heights, notes=notes, shown=index < SHOWN, colour=index)
+        )
+    return parts
+
+
+def log_density(title: str, spectra: Mapping[str, Spectrum]) -> Chart:
+    """Densities of log |λ| on one width and floor; what no curve resolves is left open."""
+    scale = common_log_options(spectra.values())
+    width, floor = scale["width"], scale["floor"]
+    curves = {name: log_curve(spectrum, points=POINTS, width=width, floor=floor) for name, spectrum in spectra.items()}
+    series = tuple(_line(name, curve, index) for index, (name, curve) in enumerate(curves.items()))
+    ends = [curve.resolved_from for curve in curves.values()]
+    least = min((end for end in ends if end is not None), default=None)
+    unknown = ((0.1 * least, least),) if least is not None and None not in ends else ()
+    summary = "Each curve is drawn where its band spans less than a factor of ten; below that, the probes say little."
+    up = Axis("density of log |λ|", ("log", "linear"))
+    return Chart(title, summary, Axis("|λ|", ("log",)), up, series, unknown)
+
+
+def _line(name: str, curve: Curve, index: int) -> Series:
+    """A curve where there is something to see, with gaps between."""
+    inside = curve.seen.nonzero()
+    ends = slice(int(inside.min()), int(inside.max()) + 1) if len(inside) else slice(0)
+    gap = torch.tensor(math.nan, dtype=curve.y.dtype)
+    masked = lambda values: torch.where(curve.seen, values, gap)[ends].tolist()
+    lower, upper = (None, None) if curve.band is None else map(masked, curve.band)
+    return Series(
+        name, "line", curve.x[ends].tolist(), masked(curve.y), lower, upper, shown=index < SHOWN, colour=index
+    )

@@ -1,0 +1,98 @@
+"""From records to articles: what was measured of one model stands together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import ArgumentError
+from ..record import Record
+from . import class_structure, paper_figures, spectra
+from .articles import Article, Section
+
+ORDER = ("hessian", "gauss_newton", "functional_hessian")  # H, G, E
+
+
+@dataclass
+class Subject:
+    """The records of one model: at most one spectrum of each matrix, at most one class analysis."""
+
+    spectra: dict[str, Record] = field(default_factory=dict)
+    classes: Record | None = None
+
+    def takes(self, record: Record) -> bool:
+        """Whether the record is of this model, and adds something to what is there."""
+        mine = [*self.spectra.values(), *([self.classes] if self.classes else [])]
+        free = self.classes is None if record.preset == "classes" else record.config["operator"] not in self.spectra
+        return free and all(_model(own) == _model(record) for own in mine)
+
+    def add(self, record: Record) -> None:
+        """Add a record that fits."""
+        if record.preset == "classes":
+            self.classes = record
+        else:
+            self.spectra[record.config["operator"]] = record
+
+
+def articles(records: Sequence[Record]) -> list[Article]:
+    """An article for each model, in the order of their first records, and one for each figure of a paper."""
+    parts: list[Subject | Record] = []
+    for record in (record.detached() for record in records):
+        if record.preset not in ("analysis", "classes"):
+            parts.append(record)
+            continue
+        own = next((part for part in parts if isinstance(part, Subject) and part.takes(record)), None)
+        if own is None:
+            parts.append(own := Subject())
+        own.add(record)
+    return [_article(part) if isinstance(part, Subject) else paper_figures.article(part) for part in parts]
+
+
+def _model(record: Record) -> tuple[object, ...]:
+    """What two records of one model have in common."""
+    config, scalars = record.config, record.scalars
+    facts = (config.get(name) for name in ("factory", "examples", "num_examples", "dtype"))
+    return (*facts, tuple(config["parameters"]), scalars["num_terms"], f"{scalars['loss']:.5g}")
+
+
+def _article(subject: Subject) -> Article:
+    measured = [subject.spectra[name] for name in sorted(subject.spectra, key=_rank)]
+    classes, every = subject.classes, [*measured, *([subject.classes] if subject.classes else [])]
+    first = every[0]
+    about = spectra if measured else class_structure
+    sentences = [spectra.finding(record) for record in measured[:1]]
+    sentences += [class_structure.finding(classes)] if classes else []
+    sections = spectra.sections(measured) if measured else []
+    sections += class_structure.sections(classes) if classes else []
+    sections += [spectra.layers(record) for record in measured if record.scalars["layers"]]
+    sections += [class_structure.layers(classes)] if classes and classes.scalars["layers"] else []
+    sections += [spectra.work(measured)] if measured else []
+    return Article(
+        first.config.get("factory") or first.id,
+        "; ".join(sentences) + ".",
+        about.analysed(first),
+        about.numbers(first),
+        sections,
+        _reproduction(every),
+    )
+
+
+def _rank(operator: str) -> int:
+    return ORDER.index(operator) if operator in ORDER else len(ORDER)
+
+
+def _reproduction(records: Sequence[Record]) -> Section:
+    """The commands, and everything else that decides the numbers."""
+    facts = {name: str(value) for name, value in records[0].provenance.items() if value is not None}
+    commands = [(class_structure if record.preset == "classes" else spectra).command(record) for record in records]
+    return Section("How to reproduce it", facts=facts, code="\n".join(dict.fromkeys(commands)))
+
+
+def check(records: Sequence[Record]) -> None:
+    """Refuse to write a page about nothing."""
+    if not records:
+        raise ArgumentError(
+            "No record was given.",
+            "A page is made of what was measured.",
+            "Analyse a model first: ritz.analysis.spectrum.run(risk), or ritz demo.",
+        )

@@ -1,0 +1,195 @@
+// One chart as SVG: its axes, bands, lines, stems and points, within a window that can be moved.
+"use strict";
+
+const COLOURS = 6; // --s0 to --s5 of the style sheet
+const DASHES = ["", "7 4", "2 3", "8 3 2 3"]; // a second sign beside the colour, for print and for who sees no colours
+const MARGIN = { left: 62, right: 14, top: 10, bottom: 46 };
+
+function element(name, attributes, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+
+const colourOf = (index) => `var(--s${index % COLOURS})`;
+const dashOf = (index) => DASHES[Math.floor(index / COLOURS) % DASHES.length];
+
+class View {
+  constructor(chart) {
+    this.chart = chart;
+    this.names = { x: chart.x.scales[0], y: chart.y.scales[0] };
+    this.shown = chart.series.map((series) => series.shown);
+    this.reset();
+  }
+
+  scale(axis) {
+    return SCALES[this.names[axis]](this.chart[axis].linear_below);
+  }
+
+  use(axis, name) {
+    this.names[axis] = name;
+    this.reset();
+  }
+
+  // The window that shows all: low and high places of either axis.
+  reset() {
+    this.window = { x: this.whole("x"), y: this.whole("y") };
+  }
+
+  whole(axis) {
+    const scale = this.scale(axis);
+    const values = this.chart.series.flatMap((series, i) => (this.shown[i] ? extent(series, axis) : [])).filter((v) => v !== null && scale.shows(v));
+    if (axis === "x") values.push(...this.chart.unknown.flat());
+    if (axis === "y" && this.names.y === "linear") values.push(0);
+    let low = Infinity, high = -Infinity;
+    for (const v of values) { const t = scale.place(v); if (t < low) low = t; if (t > high) high = t; }
+    if (!(low < high)) [low, high] = low === high ? [low - 0.5, high + 0.5] : [0, 1];
+    const room = 0.03 * (high - low);
+    return [low - (axis === "y" && this.names.y === "linear" && low === 0 ? 0 : room), high + 2 * room];
+  }
+
+  // Zoom by a factor about a place (the middle unless given), along both axes or one.
+  zoom(factor, axes = ["x"], about = {}) {
+    for (const axis of axes) {
+      const [low, high] = this.window[axis];
+      const middle = about[axis] ?? (low + high) / 2;
+      this.window[axis] = [middle + (low - middle) * factor, middle + (high - middle) * factor];
+    }
+  }
+
+  // From values to pixels and back, for a picture of this size.
+  frame(width, height) {
+    const size = { x: width - MARGIN.left - MARGIN.right, y: height - MARGIN.top - MARGIN.bottom };
+    const [x, y] = [this.scale("x"), this.scale("y")];
+    const { x: [left, right], y: [bottom, top] } = this.window;
+    const column = (t) => MARGIN.left + ((t - left) / (right - left)) * size.x;
+    const row = (t) => MARGIN.top + ((top - t) / (top - bottom)) * size.y;
+    const floor = MARGIN.top + size.y;
+    return {
+      width, height, size, floor,
+      x: (v) => (v === null || !x.shows(v) ? null : column(x.place(v))),
+      y: (v) => (v === null || !y.shows(v) ? null : Math.max(-1e4, Math.min(1e4, row(y.place(v))))),
+      placeX: (pixel) => left + ((pixel - MARGIN.left) / size.x) * (right - left),
+      placeY: (pixel) => top - ((pixel - MARGIN.top) / size.y) * (top - bottom),
+      inside: (px) => px !== null && px >= MARGIN.left - 1 && px <= width - MARGIN.right + 1,
+    };
+  }
+
+  drawing(width, height) {
+    const frame = this.frame(width, height);
+    const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 12, "aria-hidden": true });
+    const clip = `clip${View.clips++}`;
+    const area = { x: MARGIN.left, y: MARGIN.top, width: Math.max(1, frame.size.x), height: Math.max(1, frame.size.y) };
+    svg.append(element("defs", {}, element("clipPath", { id: clip }, element("rect", area))));
+    const inner = element("g", { "clip-path": `url(#${clip})` });
+    inner.append(...this.unknown(frame));
+    this.chart.series.forEach((series, i) => { if (this.shown[i]) inner.append(...this.marks(series, i, frame)); });
+    svg.append(...this.axis("x", frame), ...this.axis("y", frame), inner, element("g", { class: "cursor" }));
+    return svg;
+  }
+
+  // Ranges of which the measurement leaves everything open.
+  unknown(frame) {
+    return this.chart.unknown.flatMap(([low, high]) => {
+      const from = frame.x(low) ?? MARGIN.left, to = frame.x(high) ?? MARGIN.left;
+      return to <= from ? [] : [
+        element("rect", { x: from, y: MARGIN.top, width: to - from, height: frame.size.y, style: "fill: var(--line)", opacity: 0.45 }),
+        ...(to - Math.max(from, MARGIN.left) < 90 ? [] : [element("text", { x: Math.max(from, MARGIN.left) + 6, y: MARGIN.top + 14, style: "fill: var(--quiet)" }, "not resolved")]),
+      ];
+    });
+  }
+
+  axis(name, frame) {
+    const across = name === "x", scale = this.scale(name), right = frame.width - MARGIN.right;
+    const parts = scale.marks(...this.window[name]).flatMap((value) => {
+      const at = frame[name](value);
+      if (at === null || (across ? !frame.inside(at) : at < MARGIN.top - 1 || at > frame.floor + 1)) return [];
+      const line = across ? { x1: at, x2: at, y1: MARGIN.top, y2: frame.floor } : { x1: MARGIN.left, x2: right, y1: at, y2: at };
+      const place = across ? { x: at, y: frame.floor + 16, "text-anchor": "middle" } : { x: MARGIN.left - 6, y: at + 4, "text-anchor": "end" };
+      return [element("line", { ...line, style: "stroke: var(--line)", opacity: 0.7 }), element("text", { ...place, style: "fill: var(--quiet)" }, written(value))];
+    });
+    const middle = MARGIN.top + frame.size.y / 2;
+    const place = across ? { x: MARGIN.left + frame.size.x / 2, y: frame.height - 8 } : { transform: `translate(13 ${middle}) rotate(-90)` };
+    const edge = across ? { x1: MARGIN.left, x2: right, y1: frame.floor, y2: frame.floor } : { x1: MARGIN.left, x2: MARGIN.left, y1: MARGIN.top, y2: frame.floor };
+    return [...parts, element("line", { ...edge, style: "stroke: var(--quiet)" }), element("text", { ...place, "text-anchor": "middle", style: "fill: var(--ink)" }, this.chart[name].label)];
+  }
+
+  marks(series, index, frame) {
+    const stroke = `stroke: ${colourOf(series.colour)}`;
+    if (series.kind === "line") {
+      const line = element("path", { d: outline(series.x.map(frame.x), series.y.map(frame.y)), fill: "none", "stroke-width": 1.8, "stroke-dasharray": dashOf(series.colour), style: stroke });
+      return series.lower ? [this.band(series, index, frame), line] : [line];
+    }
+    const seen = series.x.flatMap((v, i) => { const x = frame.x(v), y = frame.y(series.y[i]); return frame.inside(x) && y !== null ? [[x, y]] : []; });
+    const dots = element("path", { d: seen.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join(""), fill: "none", "stroke-width": 7, "stroke-linecap": "round", style: stroke });
+    if (series.kind === "points") return [...this.whiskers(series, index, frame), dots];
+    return [element("path", { d: seen.map(([x, y]) => `M${x.toFixed(1)} ${frame.floor}V${y.toFixed(1)}`).join(""), fill: "none", "stroke-width": 1.2, style: stroke }), dots];
+  }
+
+  // The errors of points, as far as they are to be seen.
+  whiskers(series, index, frame) {
+    if (!series.lower) return [];
+    const d = series.x.map((v, i) => {
+      const x = frame.x(v), low = frame.y(series.lower[i]) ?? frame.floor, high = frame.y(series.upper[i]);
+      return x === null || high === null ? "" : `M${x.toFixed(1)} ${low.toFixed(1)}V${high.toFixed(1)}`;
+    }).join("");
+    return [element("path", { d, fill: "none", "stroke-width": 1.5, style: `stroke: ${colourOf(series.colour)}` })];
+  }
+
+  // One closed outline for each stretch of the curve; where a band reaches down to zero it ends at the floor.
+  band(series, index, frame) {
+    const x = series.x.map(frame.x), high = series.upper.map(frame.y);
+    const low = series.lower.map((v) => (v === null ? null : frame.y(v) ?? frame.floor));
+    let d = "", stretch = [];
+    const close = () => {
+      if (stretch.length > 1) d += `M${stretch.map((i) => `${x[i].toFixed(1)} ${high[i].toFixed(1)}`).join("L")}L${stretch.reverse().map((i) => `${x[i].toFixed(1)} ${low[i].toFixed(1)}`).join("L")}Z`;
+      stretch = [];
+    };
+    x.forEach((at, i) => { if (at !== null && high[i] !== null && low[i] !== null) stretch.push(i); else close(); });
+    close();
+    return element("path", { d, stroke: "none", opacity: 0.22, style: `fill: ${colourOf(series.colour)}` });
+  }
+
+  // The point that is nearest to a pixel: of a curve by its height there, of stems and points by their ends.
+  nearest(px, py, frame) {
+    let best = null, least = 40;
+    this.chart.series.forEach((series, s) => {
+      if (!this.shown[s]) return;
+      const across = series.kind === "line" ? 0.5 : 1, bonus = series.kind === "line" ? 4 : 0;
+      series.x.forEach((v, i) => {
+        const x = frame.x(v);
+        if (x === null || Math.abs(x - px) > 40 || !frame.inside(x)) return;
+        const y = frame.y(series.y[i]);
+        const away = y === null ? Infinity : Math.hypot((x - px) / across, y - py) + bonus;
+        if (away < least) { least = away; best = { series: s, point: i }; }
+      });
+    });
+    return best;
+  }
+
+  // What a point says of itself, line by line: its place, its height, and what holds the truth.
+  words({ series: s, point: i }) {
+    const series = this.chart.series[s];
+    if (series.notes) return [series.name, series.notes[i]];
+    const band = series.lower ? ` (${written(series.lower[i])} to ${written(series.upper[i])})` : "";
+    return [series.name, `${this.chart.x.label} = ${written(series.x[i], 4)}`, `${this.chart.y.label} = ${written(series.y[i])}${band}`];
+  }
+}
+View.clips = 0;
+
+// The values along an axis of all points that are drawn, with their bands.
+function extent(series, axis) {
+  const seen = (values) => values.filter((_, i) => series.y[i] !== null);
+  return axis === "y" && series.upper ? [...seen(series.y), ...seen(series.upper)] : seen(series[axis]);
+}
+
+function outline(xs, ys) {
+  let d = "", pen = "M";
+  for (let i = 0; i < xs.length; i++) {
+    if (xs[i] === null || ys[i] === null) { pen = "M"; continue; }
+    d += `${pen}${xs[i].toFixed(1)} ${ys[i].toFixed(1)}`;
+    pen = "L";
+  }
+  return d;
+}

@@ -1,0 +1,175 @@
+"""The page in a real browser: what it shows, what its controls do, that names in it are text."""
+
+import pytest
+
+from ritz import report
+from tests.report.conftest import HOSTILE
+
+SIZES = {"desktop": (1440, 1000), "phone": (390, 844)}
+
+
+@pytest.fixture(scope="module")
+def address(records, tmp_path_factory):
+    return report.write(records, tmp_path_factory.mktemp("page") / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def open_page(browser, address):
+    """A page that is ready; `complaints` has everything that it said or asked for."""
+    contexts = []
+
+    def opened(size="desktop", **options):
+        width, height = SIZES[size]
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.complaints = complaints = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: complaints.append(request.url) if request.url != address else None)
+        page.goto(address)
+        page.wait_for_function("document.documentElement.dataset.ready && document.querySelector('.plot svg')")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(open_page, shared=[]):
+    """One page on a desktop, as it is after loading."""
+    if not shared:
+        shared.append(open_page())
+    shared[0].reload()
+    shared[0].wait_for_function("document.querySelector('.plot svg')")
+    return shared[0]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_page_opens_without_a_complaint_and_fits_the_window(open_page, size, scheme):
+    page = open_page(size, color_scheme=scheme)
+    assert page.complaints == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert page.locator("figure.chart .plot svg").count() == page.locator("figure.chart").count() == 4
+    colour = "name => getComputedStyle(document.querySelector(name[0]))[name[1]]"
+    paper = page.evaluate(colour, ["body", "backgroundColor"])
+    assert (_luminance(paper) > 0.9) == (scheme == "light")
+    assert _contrast(page.evaluate(colour, ["body", "color"]), paper) >= 7
+    assert all(
+        _contrast(page.evaluate(colour, [name, "color"]), paper) >= 4.5 for name in ("caption", ".label", "nav a, a")
+    )
+
+
+def _luminance(colour):
+    """Of "rgb(r, g, b)", as the guidelines for accessible pages define it."""
+    channels = [int(part) / 255 for part in colour[4:-1].split(",")]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(share * c for share, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def _contrast(first, second):
+    low, high = sorted(map(_luminance, (first, second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_hostile_names_are_text(page, records):
+    assert page.locator("article h1").inner_text() == records[0].config["factory"]
+    assert page.get_by_text(f"body{HOSTILE}", exact=True).count() >= 2  # in a table, and beside a curve
+    assert page.locator("article img").count() == 0
+    assert page.locator("article b").count() == 0
+    assert page.complaints == []
+
+
+def test_hovering_over_an_eigenvalue_shows_the_value_of_the_record(page, records):
+    value, residual = (float(records[0].arrays[key][0]) for key in ("eigenvalues", "residuals"))
+    x, y = page.evaluate(
+        """value => { const { frame, plot, view } = ritzPanels[0], box = plot.getBoundingClientRect();
+        const stems = view.chart.series[1]; return [box.left + frame.x(value), box.top + frame.y(stems.y[0])]; }""",
+        value,
+    )
+    page.mouse.move(x + 2, y + 2)
+    assert f"λ1 = {value:.6g} ± {residual:.1g}" in page.locator(".tip").first.inner_text()
+    page.mouse.move(5, 5)
+    assert page.locator(".tip").first.is_hidden()
+
+
+def test_a_box_zooms_in_and_a_double_click_shows_all(page):
+    plot = page.locator(".plot").first
+    plot.scroll_into_view_if_needed()
+    box, whole = plot.bounding_box(), page.evaluate("ritzPanels[0].view.window")
+    page.mouse.move(box["x"] + 300, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 200, steps=3)
+    page.mouse.up()
+    inside = page.evaluate("ritzPanels[0].view.window")
+    for axis in "xy":
+        assert whole[axis][0] < inside[axis][0] < inside[axis][1] < whole[axis][1]
+    plot.dblclick()
+    assert page.evaluate("ritzPanels[0].view.window") == whole
+
+
+def test_axes_switch_and_parts_hide(page):
+    figure, marks = (
+        page.locator("figure.chart").first,
+        page.locator("figure.chart").first.locator("svg g[clip-path] path"),
+    )
+    before, many = marks.first.get_attribute("d"), marks.count()
+    figure.locator("select[data-axis=y]").select_option("linear")
+    linear = marks.first.get_attribute("d")
+    assert linear != before
+    ticks = figure.locator("svg > text").all_text_contents()
+    figure.locator("select[data-axis=x]").select_option("symlog")
+    assert marks.first.get_attribute("d") != linear
+    assert figure.locator("svg > text").all_text_contents() != ticks
+    figure.get_by_label("Gauss-Newton", exact=True).uncheck()
+    assert marks.count() < many
+    figure.get_by_label("Gauss-Newton", exact=True).check()
+    assert marks.count() == many
+
+
+def test_everything_is_reached_by_the_keyboard(page, records):
+    page.locator(".plot").first.focus()
+    page.keyboard.press("ArrowDown")  # from the curve to its eigenvalues
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    value = float(records[0].arrays["eigenvalues"].max())
+    assert f"{value:.6g}" in page.locator(".tip").first.inner_text()
+    span = "ritzPanels[0].view.window.x[1] - ritzPanels[0].view.window.x[0]"
+    whole = page.evaluate(span)
+    page.keyboard.press("+")
+    assert page.evaluate(span) == pytest.approx(whole / 2)
+    page.keyboard.press("0")
+    assert page.evaluate(span) == pytest.approx(whole)
+    page.locator("dfn").first.focus()
+    assert page.evaluate("getComputedStyle(document.querySelector('dfn'), '::after').content") not in ("none", "")
+
+
+def test_every_number_leads_to_its_certificate(page):
+    links = page.locator("a[href^='#']")
+    targets = {link.get_attribute("href") for link in links.all()[:40]}
+    assert len(targets) > 5 and all(page.locator(target).count() == 1 for target in targets)
+    page.locator(".numbers a").first.click()
+    assert page.locator(page.evaluate("location.hash")).is_visible()
+
+
+def test_numbers_and_pictures_can_be_saved(page, records):
+    with page.expect_download() as download:
+        page.locator("figure.chart .csv").first.click()
+    rows = download.value.path().read_text().splitlines()
+    assert rows[0] == "series,x,y,lower,upper,note" and len(rows) > 1000
+    assert sum("λ1 = " in row for row in rows) == 3  # of H, G and E
+    with page.expect_download() as download:
+        page.locator("figure.chart .svg").first.click()
+    text = download.value.path().read_text()
+    assert text.startswith("<svg") and "Hessian" in text and "var(" not in text
+
+
+def test_it_prints_in_the_colours_of_paper(open_page):
+    page = open_page(color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("figure.chart button").first.is_hidden()
+    assert page.pdf()[:4] == b"%PDF"

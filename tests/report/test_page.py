@@ -1,0 +1,98 @@
+"""The page as a file: whole, small, in order, and without anything from elsewhere."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from ritz import report
+from ritz.errors import ArgumentError
+from ritz.record import Claim, Record
+
+VOID = {"meta", "input", "img", "br", "link"}
+ORDER = [
+    "What was analysed", "Density", "Log spectrum", "Eigenvalues of the Hessian", "Where the lines come from",
+    "Layers side by side", "Certificates", "How to reproduce it", "Words",
+]  # fmt: skip
+
+
+class Structure(HTMLParser):
+    """The open elements, which must close in turn; headings, targets, links."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.headings, self.targets, self.links = [], [], [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.targets += [attributes["id"]] if "id" in attributes else []
+        self.links |= {attributes["href"]} if "href" in attributes else set()
+        self.headings += [""] if tag == "h2" else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "h2" in self.open:
+            self.headings[-1] += data
+
+
+@pytest.fixture(scope="module")
+def text(records, tmp_path_factory):
+    return report.write(records, tmp_path_factory.mktemp("page") / "report.html").read_text(encoding="utf-8")
+
+
+def test_every_element_closes_and_every_link_leads_somewhere(text):
+    structure = Structure(text)
+    assert structure.open == []
+    assert len(structure.targets) == len({*structure.targets})
+    assert {link.removeprefix("#") for link in structure.links} <= {*structure.targets}
+
+
+def test_what_was_measured_of_one_model_is_one_article_in_this_order(text):
+    headings = [heading for heading in Structure(text).headings if heading in ORDER]
+    assert headings == ORDER
+    assert text.count("<article") == 1
+
+
+def test_nothing_is_fetched_from_elsewhere(text):
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//|@import|url\(\s*[\"']?http", text)
+
+
+def test_headline_numbers_are_those_of_the_record(text, records):
+    value = float(records[0].arrays["eigenvalues"].max())
+    assert f"{value:.6g} ±" in text and f"{2 / value:.6g} ±" in text
+    assert "plain gradient descent is unstable" in text
+    assert f"{records[0].scalars['accuracy']:.2%} on these data" in text
+
+
+def test_it_is_small(records, tmp_path):
+    one, two = (report.write(records * n, tmp_path / f"{n}.html").stat().st_size for n in (1, 2))
+    assert one < 3e6 and one + 19 * (two - one) < 10e6
+
+
+def test_other_models_and_repetitions_are_articles_of_their_own(records, tmp_path):
+    other = replace(records[0], config={**records[0].config, "factory": "other.py:risk"})
+    page = report.write([records[0], records[0], other], tmp_path / "page.html").read_text()
+    assert page.count("<article") == 3 and page.count("<nav") == 1
+
+
+def test_the_figure_of_a_paper_shows_its_claims(tmp_path):
+    claim = Claim("Lines are <b>straight</b>", "Nobody 2000", "Fig. 1", "equal", 1.0, 1.0, None, "yes")
+    record = Record("nobody2000.fig1", "smoke", {"width": 3}, {}, {}, (claim,))
+    page = report.write([record], tmp_path / "page.html").read_text()
+    assert "Of 1 statements of the paper, 1 hold" in page and "Lines are &lt;b&gt;straight" in page
+
+
+def test_the_same_records_give_the_same_page(records, tmp_path):
+    first, second = (report.write(records, tmp_path / f"{name}.html").read_bytes() for name in "ab")
+    assert first == second
+
+
+def test_a_page_about_nothing_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="No record"):
+        report.write([], tmp_path / "page.html")
