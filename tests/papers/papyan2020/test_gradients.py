@@ -187,3 +187,8 @@ def split(result):
     """Scalars and arrays of what a figure's run returns."""
     arrays = {name: np.asarray(value) for name, value in result.items() if getattr(value, "ndim", 0)}
     return {name: value for name, value in result.items() if name not in arrays}, arrays
+
+
+def test_a_matrix_of_zeros_is_gathered_too():
+    nodes, counts = gradients.gathered(torch.zeros(5000, dtype=torch.float64))
+    assert float(nodes.abs().max()) == 0 and float(counts.sum()) == 5000

@@ -13,15 +13,15 @@ _FIGURES = [
     ),
     Figure(
         "papyan2019.fig3", components.TITLE, components.PRESETS, components.run, components.draw,
-        components.statements(PAPER, "Fig. 3"), components.COMPUTATION,
+        components.statements(PAPER, "Fig. 3"), components.COMPUTATION, printed=components.PRINTED,
     ),
     Figure(
         "papyan2019.fig4", tail.TITLE, tail.PRESETS, tail.run, tail.draw, tail.statements(PAPER, "Fig. 4"),
-        tail.COMPUTATION,
+        tail.COMPUTATION, printed=tail.PRINTED,
     ),
     Figure(
         "papyan2019.fig5", deflation.TITLE, deflation.PRESETS, deflation.run, deflation.draw,
-        deflation.statements(PAPER, "Fig. 5"), deflation.COMPUTATION,
+        deflation.statements(PAPER, "Fig. 5"), deflation.COMPUTATION, printed=deflation.PRINTED,
     ),
     Figure(
         "papyan2019.fig8", synthetic.TITLE, synthetic.PRESETS, synthetic.run, synthetic.draw,

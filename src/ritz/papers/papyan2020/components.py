@@ -213,6 +213,11 @@ def statements(paper: str, figure: str) -> tuple[Statement, ...]:
 
 
 COMPUTATION = "papyan2020.components"
+PRINTED = {
+    "network.network": '"The network is VGG11"',
+    "network.data": '"it was trained on MNIST sub-sampled to 5000 examples per class"',
+    "network.per_class": '"sub-sampled to 5000 examples per class"',
+}
 PRESETS = {
     "paper": Config(),
     "laptop": Config(SMALL, Method(num_steps=64, num_examples=300)),
@@ -221,6 +226,13 @@ PRESETS = {
 TITLE = "The Hessian of VGG11 on MNIST and its summands G and E"
 FIGURES = {
     "papyan2020.fig4": Figure(
-        "papyan2020.fig4", TITLE, PRESETS, run, draw, statements(PAPER, "Sec. 5.1, Fig. 4"), COMPUTATION
+        "papyan2020.fig4",
+        TITLE,
+        PRESETS,
+        run,
+        draw,
+        statements(PAPER, "Sec. 5.1, Fig. 4"),
+        COMPUTATION,
+        printed=PRINTED,
     )
 }

@@ -111,6 +111,10 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
 
 
 COMPUTATION = "papyan2020.deflation"
+PRINTED = {
+    f"network.{name}": '"ResNet18 trained on MNIST with 136 examples per class"'
+    for name in ("network", "data", "per_class")
+}
 PRESETS = {
     "paper": Config(),
     "laptop": Config(replace(SMALL, network="resnet18", per_class=30), (0, 1), Method(num_steps=64)),
@@ -118,5 +122,7 @@ PRESETS = {
 }
 TITLE = "The train Hessian of ResNet-18 with and without deflation"
 FIGURES = {
-    "papyan2020.fig17": Figure("papyan2020.fig17", TITLE, PRESETS, run, draw, statements(PAPER, "Fig. 17"), COMPUTATION)
+    "papyan2020.fig17": Figure(
+        "papyan2020.fig17", TITLE, PRESETS, run, draw, statements(PAPER, "Fig. 17"), COMPUTATION, printed=PRINTED
+    )
 }

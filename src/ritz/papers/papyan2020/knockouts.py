@@ -332,4 +332,12 @@ PRESETS = {
     ),
     "smoke": Config(Piece("mlp", "digits", 4, pauses=(1,), training=BRIEF, width=16, depth=3), (0,), 60),
 }
-FIGURES = {"papyan2020.fig5": Figure("papyan2020.fig5", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION)}
+PRINTED = {
+    f"piece.{name}": '"VGG11 and it was trained on CIFAR10 subsampled to 136 examples per class"'
+    for name in ("network", "data", "per_class")
+}
+FIGURES = {
+    "papyan2020.fig5": Figure(
+        "papyan2020.fig5", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION, printed=PRINTED
+    )
+}

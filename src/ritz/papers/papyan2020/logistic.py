@@ -40,11 +40,11 @@ class Config:
     num_inputs: int = 50  # open: D
     num_classes: int = 10  # open: C, that of the data sets
     per_class: int = 2000  # open: N
-    test_per_class: int = 2000  # open
+    test_per_class: int = 2000  # open: as many
     signals: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0)  # open: t, with s = t²
     sizes: tuple[int, ...] = (100, 400, 1600, 6400)  # open: N at which the expectation is approached, at the middle t
-    decay: float = 5e-4  # App. D.1, of the trained classifier: without it separable classes have no minimum
-    seeds: int = 3  # open
+    decay: float = 5e-4  # "5 × 10⁻⁴ weight decay": App. D.1; without it separable classes have no minimum
+    seeds: int = 3  # open: how much a draw differs from the next
 
 
 @dataclass(frozen=True)

@@ -110,5 +110,6 @@ FIGURES = {
         draw,
         STATEMENTS,
         knockouts.COMPUTATION,
+        printed=knockouts.PRINTED,
     )
 }

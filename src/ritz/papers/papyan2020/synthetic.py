@@ -30,15 +30,15 @@ _GRID = 4000  # points of an integral over λ or log λ
 class Config:
     """Two random matrices and the steps of Lanczos on them."""
 
-    size: int = 2000  # a: Y ∈ R^{2000×2000}
-    spikes: tuple[float, ...] = (5.0, 4.0, 3.0)  # a: X₁₁ = 5, X₂₂ = 4, X₃₃ = 3
-    num_steps: int = 128  # open for this figure; C.2 has it for the networks
-    rows: int = 500  # b: Z ∈ R^{500×1000}, so that Y is 500 × 500, and not 1000 × 1000
-    columns: int = 1000
-    index: float = 1.0  # b: Pareto with α = 1
-    log_steps: int = 2048  # open for this figure; C.2 has it for logarithms: more than there are rows, without a basis
+    size: int = 2000  # a: "Y ∈ R^{2000×2000}"
+    spikes: tuple[float, ...] = (5.0, 4.0, 3.0)  # a: "X₁₁ = 5, X₂₂ = 4, X₃₃ = 3"
+    num_steps: int = 128  # open: for this figure; App. D.2 has it for the networks
+    rows: int = 500  # b: "Z ∈ R^{500×1000}", so that Y is 500 × 500, and not 1000 × 1000
+    columns: int = 1000  # b: "Z ∈ R^{500×1000}"
+    index: float = 1.0  # b: "Pareto distribution with index α = 1"
+    log_steps: int = 2048  # open: for this figure; App. D.2 has it for logarithms: more than rows, without a basis
     num_probes: int = 10  # "we average over n_vec = 10 initial vectors"
-    seed: int = 0  # open
+    seed: int = 0  # open: one draw of each matrix
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:

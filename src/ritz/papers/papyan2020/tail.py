@@ -254,6 +254,10 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
 
 
 COMPUTATION = "papyan2020.tail"
+PRINTED = {
+    f"network.{name}": '"VGG11 trained on MNIST sub-sampled to 1351 examples per class"'
+    for name in ("network", "data", "per_class")
+}
 PRESETS = {
     "paper": Config(),
     "laptop": Config(SMALL, (0, 1), Method(num_steps=64, num_probes=2, num_examples=200), 200, 200),
@@ -261,5 +265,7 @@ PRESETS = {
 }
 TITLE = "The tails of E on test, and their power law"
 FIGURES = {
-    "papyan2020.fig16": Figure("papyan2020.fig16", TITLE, PRESETS, run, draw, statements(PAPER, "Fig. 16"), COMPUTATION)
+    "papyan2020.fig16": Figure(
+        "papyan2020.fig16", TITLE, PRESETS, run, draw, statements(PAPER, "Fig. 16"), COMPUTATION, printed=PRINTED
+    )
 }
