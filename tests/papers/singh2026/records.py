@@ -55,16 +55,15 @@ STEPS = np.linspace(0.1, 0.9, 8)
 GRID = np.arange(5.0)
 
 
-def heads(varied, **arrays):
-    """A record of Fig. 2 with the same rows for three draws."""
+def heads(varied, *, copies=7, **arrays):
+    """A record of Fig. 2 with the same rows for three draws, whose measured bulk repeats so often at the last point."""
     rows = {name: np.tile(np.asarray(row, dtype=float), (3, *[1] * np.ndim(row))) for name, row in arrays.items()}
-    measured = {"measured_copies": np.array([7, 7]), "measured_error": np.array([1e-14, 1e-13])}
+    measured = {"measured_copies": np.array([7, copies]), "measured_error": np.array([1e-14, 1e-13]), "shown": 0}
     return record_with(attention.Config(varied, (0.0,), key_size=8), {"grid": GRID, **rows, **measured})
 
 
 def norms(bulk, top, kappa, bound, copies=7):
-    record = heads("query and key", bulk=bulk, sharpness=top, condition=kappa, condition_bound=bound)
-    return replace(record, arrays={**record.arrays, "measured_copies": np.array([7, copies])})
+    return heads("query and key", copies=copies, bulk=bulk, sharpness=top, condition=kappa, condition_bound=bound)
 
 
 def sunk(bulk, top, kappa, moments):
@@ -107,7 +106,7 @@ def tiled(series, inside=True):
 
 def edge_record(*readings):
     """The record of as many readings as series are given, at η = 2."""
-    names = tuple(attention_descent.READINGS)[: len(readings)]
+    names = tuple(one.value for one in attention_descent.SOURCES)[: len(readings)]
     config = attention_edge.Config(learning_rate=2.0, factors=(1.0,), readings=names, num_draws=30)
     kept = [attention_edge.summary(series, np.array([2.0]), 2.0) for series in readings]
     stacked = {name: np.stack([one[name] for one in kept]) for name in kept[0]}

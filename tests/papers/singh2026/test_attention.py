@@ -35,7 +35,11 @@ def test_the_measured_spectrum_of_the_head_is_that_of_the_closed_form(computed):
     assert record.arrays["measured_error"].max() < 1e-12
     assert (record.arrays["measured_copies"] == record.config["key_size"] - 1).all()
     at = np.searchsorted(record.arrays["grid"], record.arrays["measured_at"])
-    assert np.allclose(record.arrays["measured_outliers"], record.arrays["outliers"][0, at], atol=1e-12)
+    assert np.allclose(
+        record.arrays["measured_outliers"], record.arrays["outliers"][record.scalars["shown"], at], atol=1e-12
+    )
+    kappa = record.arrays["condition"][record.scalars["shown"], at]
+    assert np.allclose(record.arrays["measured_condition"], kappa, rtol=1e-6)
 
 
 def test_the_bulk_of_a_head_of_vectors_is_the_slope_of_the_loss_in_the_product_of_query_and_key():
@@ -55,3 +59,8 @@ def test_the_bulk_of_a_head_of_vectors_is_the_slope_of_the_loss_in_the_product_o
 
     slopes = torch.linalg.svdvals(grad(loss)((head.w_q @ head.w_k.mT).detach()))
     assert torch.allclose(found["bulk"], slopes.detach().repeat_interleave(2), atol=1e-12)
+
+
+def test_the_draw_that_is_shown_is_neither_the_calmest_nor_the_wildest():
+    bulk = np.array([[1.0, 200.0], [1.0, 1.1], [1.0, 1.7], [2.0, 2.2], [1.0, 9.0]])
+    assert attention.median_draw(bulk) == 2

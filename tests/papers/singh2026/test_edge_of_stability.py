@@ -28,7 +28,7 @@ def test_what_became_of_a_head_is_told():
 
 def test_a_head_that_reaches_the_edge_at_the_end_has_risen_to_it():
     found = edge_of_stability.measures(climbing(sharpness=np.arange(400) / 390), 1.0)
-    assert found["reached"] == found["rising"] == 1 and math.isnan(found["level"])
+    assert found["reached"] == found["growth_sharpness"] == 1 and math.isnan(found["level"])
 
 
 def test_the_level_of_a_cycle_of_two_does_not_depend_on_when_one_stops():

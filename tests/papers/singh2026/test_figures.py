@@ -12,7 +12,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning"
 
 def test_every_figure_is_listed():
     numbers = ("1", "2a", "2b", "2c", "3a", "3b", *map(str, range(4, 28)))
-    assert set(FIGURES) == {f"singh2026.fig{number}" for number in numbers} | {"singh2024.evolution", "singh2024.relu"}
+    poster = {f"singh2024.{name}" for name in ("evolution", "relu", "bulk")}
+    assert set(FIGURES) == {f"singh2026.fig{number}" for number in numbers} | poster | {"singh2026.theorems"}
     assert set(NETWORKS) | set(ATTENTION) == set(FIGURES)
 
 

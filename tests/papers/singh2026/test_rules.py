@@ -38,7 +38,7 @@ AGREE = {
 }
 CONTRADICT = {
     "fig2a": norms(UP, FLAT, DOWN, 2 * DOWN, copies=5),
-    "fig2b": heads("value", bulk=FLAT, sharpness=FLAT, condition=UP),
+    "fig2b": heads("value", bulk=DOWN, sharpness=DOWN, condition=UP, copies=5),
     "fig2c": sunk(UP, DOWN, DOWN, 1 / MOMENTS),
     "fig9": vectors(UP, DOWN),
     "fig27": edge_record(trained_heads(False)),

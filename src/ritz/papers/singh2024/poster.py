@@ -1,4 +1,4 @@
-"""The poster's plots: the outlier pair along training, and bulk against outliers of a ReLU network of width 10."""
+"""The poster's three plots: the outlier pair along training, and a ReLU network of width 10 by cells and by bulk."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ def draw_evolution(record: Record) -> Picture:
     """Both outliers and what they sum up to, for the linear network and the positive cell of the ReLU network."""
     figure, axes = plot.panels(2, width=3.8, height=2.9)
     for ax, kind in zip(axes, evolution.KINDS, strict=True):
-        first, second, trace = (record.arrays[f"{kind}_{name}"] for name in ("first", "second", "trace"))
+        trace = record.arrays[f"{kind}_trace"]
         ax.plot(trace, color="0.8", lw=4, label="trace" if kind == "linear" else "trace of the cell")
-        ax.plot(first, color=plot.COLOURS[1], label="outlier 1")
-        ax.plot(second, color=plot.COLOURS[0], label="outlier 2")
+        evolution.draw_lines(ax, record, kind)
         ax.axhline(0, color="0.85", lw=0.8, zorder=0)
         ax.set_xlabel("epoch")
         write_title(ax, "linear" if kind == "linear" else "ReLU, positive cell")
@@ -33,12 +32,21 @@ def draw_evolution(record: Record) -> Picture:
     return figure
 
 
-def draw_relu(record: Record) -> Picture:
-    """All eigenvalues in their order, bulk and outliers in colour."""
+def draw_cells(record: Record) -> Picture:
+    """All eigenvalues in their order, in the colour of their cell."""
+    return _draw_stems(record, dict(zip(relu.CELLS, (1, 0), strict=True)))
+
+
+def draw_bulk(record: Record) -> Picture:
+    """The same, bulk and outliers in colour."""
+    return _draw_stems(record, {"bulk": 0, "outlier": 1})
+
+
+def _draw_stems(record: Record, colours: dict[str, int]) -> Picture:
     figure, (ax,) = plot.panels(width=5.2, height=3.2)
     values, names = relu.order(record)
     places = np.arange(1, len(values) + 1)
-    for colour, kind in ((0, "bulk"), (1, "outlier")):
+    for kind, colour in colours.items():
         own = np.array([kind in name for name in names])
         ax.vlines(places[own], 0, values[own], color=plot.COLOURS[colour], lw=1)
         ax.plot(places[own], values[own], "o", ms=4, color=plot.COLOURS[colour], label=kind)
@@ -98,17 +106,19 @@ EVOLUTION = (
     ),
 )
 
-RELU = (
+CELLS = (
     says(
-        "The Hessian undergoes a cell-wise decomposition, fully decoupled.",
+        "The Hessian undergoes a cell-wise decomposition, which here is fully decoupled.",
         where="Key result, ReLU",
         measured=relu.largest("coupling"),
         rule=CLOSED_FORM,
         expected=0.0,
         why=relu.COUPLED,
     ),
+)
+BULK = (
     says(
-        "Each cell is like the linear case.",
+        "ReLU leads to cell-wise decomposition, but each cell like linear case.",
         where="Insights",
         measured=relu.largest("errors"),
         rule=CLOSED_FORM,
@@ -125,8 +135,12 @@ FIGURES = {
             draw_evolution, EVOLUTION, evolution.COMPUTATION,
         ),
         Figure(
-            "singh2024.relu", "Bulk and outliers of a ReLU network of width 10", relu.PRESETS, relu.run, draw_relu,
-            RELU, relu.COMPUTATION,
+            "singh2024.relu", "Hessian spectrum of a ReLU network of width 10", relu.PRESETS, relu.run, draw_cells,
+            CELLS, relu.COMPUTATION,
+        ),
+        Figure(
+            "singh2024.bulk", "Bulk and outliers of a ReLU network of width 10", relu.PRESETS, relu.run, draw_bulk,
+            BULK, relu.COMPUTATION,
         ),
     )
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """Cracking the Hessian: closed-form Hessian spectra for fundamental neural networks (Singh et al. 2026), its figures.
 
+    theorems         -                   theorems that no figure shows, as printed
     relu             Fig. 1              the spectrum of a ReLU network by its cells
     evolution        Fig. 8              the pair of outliers along training
     scale            Fig. 7              the spectrum against the variance of the inputs
@@ -19,6 +20,7 @@ What these are made of:
     network_readings        how D.1.3 and D.1.4 can be read: Fig. 4, 14-22, 26
     correlation_statements  what the paper says of two layers: Fig. 4, 14-16, 26
     two_layer_coefficients  correlation coefficients of two-layer networks, compared: Fig. 4, 14-16, 26
+    attention_statements    what the paper says of one head: Fig. 2
     attention_descent       heads of self-attention under gradient descent: Fig. 27
     edge_of_stability       one training run in numbers, on its way to the edge and there: Fig. 27
     edge_by_reading         those numbers for each reading of the paper: Fig. 27

@@ -16,6 +16,7 @@ from torch import Tensor
 from ...lab import ensemble
 from ...risk.losses import SquaredError
 from ...theory import attention_bounds, attention_moments
+from ..frame.readings import Reading
 from .edge_of_stability import NORMS, blown_up
 
 WEIGHTS = ("w_q", "w_k", "w_v")
@@ -23,8 +24,8 @@ SERIES = ("losses", "sharpness", "trace", "residual", *NORMS)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What is meant by the sequences, and by the MSE: the paper gives neither."""
+class Sequences:
+    """What is meant by the sequences, and by the MSE: a reading of the paper, which gives neither."""
 
     label: str
     count: int  # of sequences
@@ -44,18 +45,27 @@ _INPUTS: dict[str, tuple[str, int, float | None]] = {
     "gaussians": ("10 Gaussian sequences", 10, None),
 }
 READINGS = {
-    f"{name}-{short}": Reading(f"{inputs}, {words}", count, size, loss)
+    f"{name}-{short}": Sequences(f"{inputs}, {words}", count, size, loss)
     for name, (inputs, count, size) in _INPUTS.items()
     for short, words, loss in (("half", "½MSE", SquaredError()), ("mse", "MSELoss", SquaredError(elementwise=True)))
 }
-OURS = "standardised-mse"  # by trying all of them at η = 2.3: the one that shows what the paper describes
+_SINGLE = (
+    "Sec. 3.3, to which D.2 refers: “x is a single sequence”; its numbers are open, and the loss has Sec. 3's 1/2n"
+)
+_SOURCES = {  # of those that are run, the one that leads first
+    "gaussian-half": _SINGLE,
+    "gaussians-half": "D.1.1: “batch size and sequence length equal to 10”, there for Fig. 2",
+    "signs-half": "open: what two numbers are once they are standardised",
+    "standardised-mse": "not printed: found by trying all at η = 2.3, the one that shows what the paper describes",
+}
+SOURCES = tuple(Reading("readings", name, READINGS[name].label, source) for name, source in _SOURCES.items())
 
 
 def descent(
     heads: ensemble.Ensemble,
     x: Float[Tensor, "B b n"],
     y: Float[Tensor, "B b n 1"],
-    reading: Reading,
+    reading: Sequences,
     *,
     rates: Float[Tensor, " B"],
     num_steps: int,
@@ -115,7 +125,7 @@ def divergence(losses: np.ndarray, num_steps: int) -> np.ndarray:
     return lost[..., [0, *checked_steps(num_steps)]]
 
 
-def within_bounds(networks: ensemble.Ensemble, x: Tensor, y: Tensor, reading: Reading) -> Float[np.ndarray, " B"]:
+def within_bounds(networks: ensemble.Ensemble, x: Tensor, y: Tensor, reading: Sequences) -> Float[np.ndarray, " B"]:
     """Whether tr/3 + ξ/2 ≤ λ_max ≤ tr/3 + ξ, up to rounding, of each head; NaN of one that is NaN."""
     result = list[float]()
     for i, top in enumerate(ensemble.sharpness(networks, reading.loss, (x, y), each=True).values[:, 0].tolist()):

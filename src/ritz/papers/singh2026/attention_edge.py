@@ -24,37 +24,38 @@ from ...lab.models import self_attention
 from ...record import Picture, Record
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
-from ..frame.statements import at_least, at_most, within
-from .attention_descent import OURS, READINGS, SERIES, Reading, descent
+from ..frame.statements import at_least, at_most, each, within
+from .attention_descent import READINGS, SERIES, SOURCES, Sequences, descent
 from .edge_by_reading import (
-    medians,
-    of_each_reading,
+    fate,
+    growths,
+    median,
+    of_each,
     paper_rate,
-    shares_of_rates,
-    shares_reached,
-    shares_within_bounds,
+    share_of_rates,
+    share_reached,
+    share_within_bounds,
+    why,
     why_not_at_all_rates,
-    why_not_reached,
 )
 from .edge_of_stability import NORMS, first_at_edge, measures
+from .paper import says
 
 
 @dataclass(frozen=True)
 class Config:
     """Full-batch gradient descent of a head that is to reverse sequences of two numbers."""
 
-    key_size: int = 2  # d_K: App. D.2
-    deviation: float = 0.1  # of the initial weights: App. D.2
-    learning_rate: float = 2.3  # η: App. D.2
-    factors: tuple[float, ...] = (0.9, 0.95, 1.0, 1.05, 1.1)  # of η: "a range around" it, App. D.2, which is not given
-    num_steps: int = 1000  # not given
-    # Not given: what x is, and whether the MSE has the ½ of Sec. 3, as torch.nn.MSELoss has not. The second reading is
-    # one that we found by trying all of READINGS, and no setting of the paper. Of 20 draws of those left out,
-    # standardised-half never reaches 2/η, signs-mse always diverges, and gaussian-mse and gaussians-mse do what is said
-    # in one or two draws, most of the others being above 2/η from the start, or never there.
-    readings: tuple[str, ...] = ("signs-half", "standardised-mse", "gaussian-half", "gaussians-half")
-    num_draws: int = 100  # of initial weights; not given, the paper shows one
-    seed: int = 0
+    key_size: int = 2  # "with d_K = 2", D.2
+    deviation: float = 0.1  # "from a zero-centered normal distribution with standard deviation 0.1", D.2
+    learning_rate: float = 2.3  # "learning rate set to η = 2.3", D.2
+    factors: tuple[float, ...] = (0.9, 0.95, 1.0, 1.05, 1.1)  # "for a range of learning rates around the chosen η", D.2
+    num_steps: int = 1000  # open
+    # Of 20 draws of the readings left out, standardised-half never reaches 2/η, signs-mse always diverges, and
+    # gaussian-mse and gaussians-mse do what is said in one or two, most others being above 2/η from the start.
+    readings: tuple[str, ...] = tuple(one.value for one in SOURCES)  # open
+    num_draws: int = 100  # open: of initial weights; the paper shows one
+    seed: int = 0  # open
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def _series(config: Config, name: str, context: Context) -> dict[str, np.ndarray
     return {entry: values.reshape(shape) for entry, values in series.items()}
 
 
-def _heads(config: Config, reading: Reading, device: torch.device) -> tuple[Ensemble, Tensor, Tensor]:
+def _heads(config: Config, reading: Sequences, device: torch.device) -> tuple[Ensemble, Tensor, Tensor]:
     """The same draws for each rate, with their sequences."""
     heads, data = [], list[tuple[Tensor, Tensor]]()
     for draw in range(config.num_draws):
@@ -141,7 +142,8 @@ def draw(record: Record) -> Picture:
         own = axes[column :: len(names)]
         _draw_column(own[:-1], {entry: arrays[f"shown_{entry}"][column] for entry in SERIES}, edge)
         _draw_rates(own[-1], arrays["drawn_sharpness"][column], arrays["rates"])
-        write_title(own[0], f"{READINGS[name].label}{' [found by trying]' * (name == OURS)}\n{_choice(record, column)}")
+        tried = " [found by trying]" if name == "standardised-mse" else ""
+        write_title(own[0], f"{READINGS[name].label}{tried}\n{_choice(record, column)}")
         for ax in own:
             ax.set_xscale("symlog", linthresh=_FEW, linscale=1.0)
             ax.set_xlim(0, arrays["drawn_sharpness"].shape[-1] - 1)
@@ -188,83 +190,84 @@ def _draw_rates(ax: Axes, sharpness: np.ndarray, rates: np.ndarray) -> None:
     ax.set_xlabel("step of gradient descent")
 
 
+_WHERE = "D.5, Fig. 27"
+_GROWS = at_least(0.9, partly=0.7)  # a rank correlation
 STATEMENTS = (
-    of_each_reading(
-        "The sharpness reaches 2/η, without diverging (fraction of the draws that start below it).",
-        where="App. D.5, Fig. 27", measured=shares_reached, rule=at_least(0.5, partly=0.05), expected=1.0,
-        why=why_not_reached,
+    says(
+        "The EoS is the … regime where the sharpness reaches … the critical threshold of 2/η (fraction of the draws "
+        "that start below it, without diverging).",
+        where=_WHERE, measured=of_each(share_reached), rule=at_least(0.5, partly=0.05), expected=1.0, why=fate,
     ),
-    of_each_reading(
-        "Both phenomena can be observed for a range of learning rates around 2.3 (fraction of rates).",
-        where="App. D.2, Fig. 27", measured=shares_of_rates, rule=at_least(1.0, partly=0.5), expected=1.0,
+    says(
+        "Both progressive sharpening and EoS can be observed for a range of learning rates around the chosen η "
+        "(fraction of rates).",
+        where="D.2, Fig. 27", measured=of_each(share_of_rates), rule=at_least(1.0, partly=0.5), expected=1.0,
         why=why_not_at_all_rates,
     ),
     # progressive sharpening, and what grows with it
-    of_each_reading(
-        "The sharpness consistently increases during the initial stages (fraction of steps before 2/η).",
-        where="App. D.5, Fig. 27", measured=medians("rising"), rule=at_least(0.95, partly=0.8), expected=1.0,
-        why="It falls at first, while the weights leave the saddle at zero.",
+    says(
+        "Progressive sharpening: the sharpness … increases during the initial stages of training (rank correlation "
+        "with the step, up to 2/η).",
+        where=_WHERE, measured=of_each(median("growth_sharpness")), rule=_GROWS, expected=1.0,
+        why=why("It falls at first, while the weights leave the saddle at zero."),
     ),
-    of_each_reading(
-        "Progressive sharpening coincides with a growing trace of the Hessian (rank correlation).",
-        where="App. D.5, Fig. 27", measured=medians("trace_follows"), rule=at_least(0.9, partly=0.7), expected=1.0,
-        why="Trace and sharpness do not rise together all the way.",
+    says(
+        "The progressive sharpening phase coincides with growing trace of the Hessian (rank correlation).",
+        where=_WHERE, measured=of_each(median("trace_follows")), rule=_GROWS, expected=1.0,
+        why=why("Trace and sharpness do not rise together all the way."),
     ),
-    of_each_reading(
-        "So do the norms of the parameters grow (rank correlation with the step).",
-        where="App. D.5, Fig. 27", measured=medians("growth_value", "growth_query", "growth_key"),
-        rule=at_least(0.9, partly=0.7), expected=1.0,
-        why="Not all of them grow on the way to the edge.",
+    says(
+        "Similar progressive growth can be observed in the norms of the parameter vectors (rank correlations).",
+        where=_WHERE, measured=of_each(growths("value", "query", "key")), rule=each(_GROWS), expected=1.0,
+        why=why("Not all of them grow on the way to the edge."),
     ),
-    of_each_reading(
-        "So do the norms of the moments of the attention grow (rank correlation with the step).",
-        where="App. D.5, Fig. 27", measured=medians("growth_m1", "growth_m2", "growth_m3"),
-        rule=at_least(0.9, partly=0.7), expected=1.0,
-        why="A central moment falls on the way where the attention concentrates on one of the two numbers.",
+    says(
+        "… and self-attention moment vectors (rank correlations).",
+        where=_WHERE, measured=of_each(growths("m1", "m2", "m3")), rule=each(_GROWS), expected=1.0,
+        why=why("A central moment falls on the way where the attention concentrates on one of the two numbers."),
     ),
     # sharpness and trace once the edge is reached
-    of_each_reading(
-        "Having reached 2/η, the sharpness stays around it (mean of η λ_max/2).",
-        where="App. D.5, Fig. 27", measured=medians("level"), rule=within(0.95, 1.05, partly=(0.8, 1.2)), expected=1.0,
-        why="It leaves the edge.",
+    says(
+        "… reaches and then oscillates around the critical threshold of 2/η (mean of η λ_max/2).",
+        where=_WHERE, measured=of_each(median("level")), rule=within(0.95, 1.05, partly=(0.8, 1.2)), expected=1.0,
+        why=why("It leaves the edge."),
     ),
-    of_each_reading(
-        "The sharpness oscillates around 2/η (crossings).",
-        where="App. D.5, Fig. 27", measured=medians("crossings"), rule=at_least(4, partly=2), expected="many",
-        why="It crosses the threshold and does not come back often.",
+    says(
+        "… oscillates around the critical threshold of 2/η (crossings).",
+        where=_WHERE, measured=of_each(median("crossings")), rule=at_least(4, partly=2), expected="many",
+        why=why("It crosses the threshold and does not come back often."),
     ),
-    of_each_reading(
-        "At the edge of stability sharpness and trace oscillate in completely opposite phases (correlation).",
-        where="App. D.5, Fig. 27", measured=medians("phase"), rule=at_most(-0.9, partly=-0.5), expected=-1.0,
-        why="They are in step, or have no fixed phase.",
+    says(
+        "During the EoS the oscillations of sharpness and trace are in a completely opposite phases (correlation).",
+        where=_WHERE, measured=of_each(median("phase")), rule=at_most(-0.9, partly=-0.5), expected=-1.0,
+        why=why("They are in step, or have no fixed phase."),
     ),
     # the loss there
-    of_each_reading(
-        "At the edge of stability the loss goes on decreasing over long times (last over first ten steps there).",
-        where="App. D.5, Fig. 27", measured=medians("loss_ratio"), rule=at_most(0.1, partly=0.5), expected="decreases",
-        why="The loss stays about where it was when the edge was reached, as on a cycle of two steps.",
+    says(
+        "The loss … continues decreasing over long timescales (last over first ten steps at the edge).",
+        where=_WHERE, measured=of_each(median("loss_ratio")), rule=at_most(0.1, partly=0.5), expected="decreases",
+        why=why("The loss stays about where it was when the edge was reached, as on a cycle of two steps."),
     ),
-    of_each_reading(
-        "It does so despite local non-monotonic behaviour (fraction of steps at which the loss rises).",
-        where="App. D.5, Fig. 27", measured=medians("rising_losses"),
-        rule=at_least(0.1, partly=0.01), expected="above 0",
-        why="The loss falls at nearly every step.",
+    says(
+        "… despite local non-monotonic behavior (fraction of steps at which the loss rises).",
+        where=_WHERE, measured=of_each(median("rising_losses")), rule=at_least(0.1, partly=0.01), expected="above 0",
+        why=why("The loss falls at nearly every step."),
     ),
     # what becomes of the oscillation
-    of_each_reading(
-        "The amplitude of the oscillations decreases (last over first ten steps at the edge).",
-        where="App. D.5, Fig. 27", measured=medians("shrinking"), rule=at_most(0.1, partly=0.5), expected="decreases",
-        why="The oscillation goes on, as on a cycle of two steps.",
+    says(
+        "The amplitude of the oscillations seems to be decreasing (last over first ten steps at the edge).",
+        where=_WHERE, measured=of_each(median("shrinking")), rule=at_most(0.1, partly=0.5), expected="decreases",
+        why=why("The oscillation goes on, as on a cycle of two steps."),
     ),
-    of_each_reading(
-        "It decreases like the norm of the residual (rank correlation; of amplitude and time, if that is less).",
-        where="App. D.5, Fig. 27", measured=medians("damping"), rule=at_least(0.9, partly=0.7), expected=1.0,
-        why="The residual and the amplitude do not both fall.",
+    says(
+        "… similarly to the norm of the loss residual (rank correlation; of amplitude and time, if that is less).",
+        where=_WHERE, measured=of_each(median("damping")), rule=_GROWS, expected=1.0,
+        why=why("The residual and the amplitude do not both fall."),
     ),
-    of_each_reading(
-        "The largest eigenvalue is between tr/3 + ξ/2 and tr/3 + ξ (fraction of heads, before, in and after training).",
-        where="Remark B.4, Fig. 27", measured=shares_within_bounds, rule=at_least(1.0, partly=0.9), expected=1.0,
-        why="Where ζ < 0 the bulk ±γ may be on top, of which the remark does not speak.",
+    says(
+        "tr/3 + ξ/2 ≤ λ_max ≤ tr/3 + ξ (fraction of heads, before, in and after training).",
+        where="Remark B.4, Fig. 27", measured=of_each(share_within_bounds), rule=at_least(1.0, partly=0.9),
+        expected=1.0, why="Where ζ < 0 the bulk ±γ may be on top, of which the remark does not speak.",
     ),
 )  # fmt: skip
 
@@ -273,9 +276,7 @@ _PAPER = Config()
 _PRESETS = {
     "paper": _PAPER,
     "laptop": replace(_PAPER, num_draws=20),
-    "smoke": replace(
-        _PAPER, factors=(1.0,), readings=("standardised-mse", "gaussians-half"), num_draws=3, num_steps=45
-    ),
+    "smoke": replace(_PAPER, factors=(1.0,), readings=("gaussian-half", "standardised-mse"), num_draws=3, num_steps=45),
 }
 _TITLE = "Progressive sharpening and the edge of stability in self-attention"
-FIGURES = {"singh2026.fig27": Figure("singh2026.fig27", _TITLE, _PRESETS, run, draw, STATEMENTS)}
+FIGURES = {"singh2026.fig27": Figure("singh2026.fig27", _TITLE, _PRESETS, run, draw, STATEMENTS, readings=SOURCES)}

@@ -16,7 +16,8 @@ from ..frame.figure import Context, Figure
 from ..frame.pictures import draw_band, legend_below, write_title
 from ..frame.statements import each
 from ..frame.statistics import median_spearman
-from .attention import FOLLOWS, GROWS, bulk_and_rest, full_spectrum
+from .attention import bulk_and_rest, full_spectrum
+from .attention_statements import FOLLOWS, GROWS
 from .paper import says
 
 BIASES = tuple(k / 2 for k in range(17))  # up to 8, with which a first token of ten gets 0.997 of the attention

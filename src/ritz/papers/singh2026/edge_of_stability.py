@@ -16,7 +16,7 @@ STEADY = 1e-6  # relative difference below which an amplitude is that of the las
 BLOWN_UP = 1e3  # a loss so many times its first value has diverged
 NORMS = {"value": "|w_V|", "query": "‖w_Q‖", "key": "‖w_K‖", "m1": "‖m₁‖", "m2": "‖m₂‖", "m3": "‖m₃‖"}
 FATE = ("first_step", "started_above", "diverged", "final_loss", "reached")
-BEFORE = ("rising", "trace_follows", *(f"growth_{name}" for name in NORMS))
+BEFORE = ("trace_follows", *(f"growth_{name}" for name in ("sharpness", *NORMS)))
 AFTER = ("level", "crossings", "loss_ratio", "rising_losses", "phase", "shrinking", "damping")
 
 
@@ -32,8 +32,8 @@ def measures(series: Mapping[str, np.ndarray], edge: float) -> dict[str, float]:
     at = int(result["first_step"])
     if at >= 2:
         rise = Rise({name: values[: at + 1] for name, values in series.items()})
-        result |= {"rising": rise.rising(), "trace_follows": rise.trace_follows()}
-        result |= {f"growth_{name}": rise.growth(name) for name in NORMS}
+        result |= {"trace_follows": rise.trace_follows()}
+        result |= {f"growth_{name}": rise.growth(name) for name in ("sharpness", *NORMS)}
     if len(series["sharpness"]) - at >= 2 * WINDOW:
         stay = Stay({name: values[at:] for name, values in series.items()}, edge)
         result |= {name: getattr(stay, name)() for name in AFTER}
@@ -68,10 +68,6 @@ class Rise:
     """Progressive sharpening: one head up to the first step at the edge, which is included."""
 
     series: dict[str, np.ndarray]
-
-    def rising(self) -> float:
-        """The fraction of steps at which the sharpness rises."""
-        return float(np.mean(np.diff(self.series["sharpness"]) > 0))
 
     def trace_follows(self) -> float:
         """Rank correlation of trace and sharpness."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from torch import Tensor
 
 from ... import plot, theory
@@ -34,9 +35,9 @@ SMALL = 1e-5  # |δx|/λ₁ below which the rounding of λ₂ is seen in the sec
 class Config:
     """Gradient descent of networks ⟨w, φ(vx)⟩ on the wedge."""
 
-    width: int = 10  # Fig. 8
-    learning_rate: float = 0.18  # Fig. 8
-    momentum: float = 0.9  # Fig. 8
+    width: int = 10  # "a single hidden layer network of width 10", Fig. 8
+    learning_rate: float = 0.18  # "using a learning rate of 0.18 and momentum 0.9", Fig. 8
+    momentum: float = 0.9  # "using a learning rate of 0.18 and momentum 0.9", Fig. 8
     epochs: int = 200  # open
     examples: int = 100  # open, as is the "wedge dataset": here y = |x| at equally spaced x in [-1, 1]
     seed: int = 2  # open
@@ -86,7 +87,20 @@ def _state(network: ScalarNetwork, examples: Examples, bulk: Tensor) -> dict[str
         "error": (closed.eigenvalues() - torch.linalg.eigvalsh(H)).abs().max() / closed.scale,
         "outside": (bulk.T @ theta).norm() / theta.norm(),
         "late": theory.phase(w[inside], v[inside], x[seen], y[seen]) is Phase.LATE,
+        **_measured(H, inside),
         **printed,
+    }
+
+
+def _measured(H: Tensor, inside: Tensor) -> dict[str, float]:
+    """The eigenvalues of a cell's units, told apart by their rank: -|δx| ≤ λ₂ ≤ |δx| ≤ λ₁, where δx is the bulk."""
+    both, q = inside.repeat(2), int(inside.sum())
+    values = torch.linalg.eigvalsh(H[both][:, both])
+    rest = torch.cat([values[: q - 1], values[q:-1]])
+    return {
+        "measured_first": float(values[-1]),
+        "measured_second": float(values[q - 1]),
+        "measured_bulk": float(rest.abs().mean()) if len(rest) else float("nan"),
     }
 
 
@@ -124,23 +138,38 @@ def printed_residual(H: Tensor, w: Tensor, v: Tensor, delta: float, value: float
 # ---------------------------------------------------------------------------------------------------- what is drawn
 
 
+LINES = {"first": (1, "λ₁"), "second": (0, "λ₂"), "bulk": (2, "|bulk|")}
+
+
 def draw(record: Record) -> Picture:
-    """The pair, its mean tr/2 and the bulk for each network; the loss below."""
+    """The pair, its mean tr/2 and the bulk for each network, theory as lines and measurements as rings; the loss."""
     figure, axes = plot.panels(2, 2, width=3.9, height=2.5)
     for column, kind in enumerate(KINDS):
-        get = {name: record.arrays[f"{kind}_{name}"] for name in ("first", "second", "bulk", "trace", "loss")}
         top, bottom = axes[column], axes[column + 2]
-        top.plot(get["first"], color=plot.COLOURS[1], label="λ₁")
-        top.plot(get["second"], color=plot.COLOURS[0], label="λ₂")
-        top.plot(get["trace"] / 2, color="0.4", ls="--", lw=1, label="half of the trace")
-        top.plot(np.abs(get["bulk"]), color=plot.COLOURS[2], lw=1, label="|bulk|")
+        draw_lines(top, record, kind)
+        top.plot(record.arrays[f"{kind}_trace"] / 2, color="0.4", ls="--", lw=1, label="half of the trace")
         write_title(top, "linear" if kind == "linear" else "ReLU, positive cell")
-        bottom.semilogy(np.maximum(get["loss"], 1e-32), color=plot.COLOURS[6], lw=1)
+        bottom.semilogy(np.maximum(record.arrays[f"{kind}_loss"], 1e-32), color=plot.COLOURS[6], lw=1)
         bottom.set(xlabel="epoch")
     axes[0].set_ylabel("eigenvalue")
     axes[2].set_ylabel("loss")
-    legend_above(figure, axes[0], columns=4)
+    legend_above(figure, axes[0], columns=5)
     return figure
+
+
+def draw_lines(ax: Axes, record: Record, kind: Activation) -> None:
+    """The lines of the closed form along training, and what is measured every tenth epoch."""
+    epochs = np.arange(len(record.arrays[f"{kind}_first"]))
+    some = slice(None, None, max(1, len(epochs) // 20))
+    for name, (colour, label) in LINES.items():
+        closed, measured = (np.abs(v) if name == "bulk" else v for v in _both(record, kind, name))
+        ax.plot(epochs, closed, color=plot.COLOURS[colour], lw=1 if name == "bulk" else 1.5, label=label)
+        ax.plot(epochs[some], measured[some], "o", ms=3.5, mfc="none", mew=0.8, color="0.2")
+    ax.plot([], [], "o", ms=3.5, mfc="none", mew=0.8, color="0.2", label="measured")
+
+
+def _both(record: Record, kind: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+    return record.arrays[f"{kind}_{name}"], record.arrays[f"{kind}_measured_{name}"]
 
 
 # --------------------------------------------------------------------------------------------------- what is claimed
@@ -163,8 +192,9 @@ NOT_REACHED = {
 
 
 def pair_errors(record: Record) -> dict[str, float]:
-    """|λ₁ + λ₂ - tr|, relative to the trace: the worst epoch of each network."""
-    parts = {kind: [record.arrays[f"{kind}_{name}"] for name in ("first", "second", "trace")] for kind in KINDS}
+    """|λ₁ + λ₂ - tr|, all measured, relative to the trace: the worst epoch of each network."""
+    names = ("measured_first", "measured_second", "trace")
+    parts = {kind: [record.arrays[f"{kind}_{name}"] for name in names] for kind in KINDS}
     return {kind: float(np.abs((first + second) / trace - 1).max()) for kind, (first, second, trace) in parts.items()}
 
 
