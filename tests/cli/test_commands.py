@@ -60,6 +60,13 @@ def marked():
 def bad_data():
     return MODEL, nn.CrossEntropyLoss(), (X, Y + 7)
 
+class Rigid(nn.Linear):
+    def _apply(self, *_, **__):
+        raise RuntimeError
+
+def rigid():
+    return Rigid(4, 3), nn.CrossEntropyLoss(), (X, Y)
+
 VALUE = 3
 """
 )
@@ -198,6 +205,7 @@ def test_a_dry_run_forecasts_and_writes_nothing(folder):
         (["builtins:range"], "range failed"),
         (["mine.py:unreadable"], "no such data"),
         (["mine.py:bad_data"], "there are 3 outputs"),
+        (["mine.py:rigid", "--dtype", "float64"], "cannot be converted: RuntimeError"),
         (["mine.py:risk", "--layer", "conv*"], "matches none"),
         (["mine.py:risk", "-k", "44"], "44"),
         (["mine.py:risk", "--layer", "2.bias", "-k", "10"], "10"),
@@ -217,6 +225,15 @@ def test_bad_input_ends_with_its_message_and_code_two(folder, arguments, message
     assert result.exit_code == 2
     assert message in result.stderr and "Traceback" not in result.output
     assert not (folder / "out").exists()
+
+
+def test_a_device_that_fails_without_a_word_is_named(folder, monkeypatch):
+    def fail(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "empty", fail)
+    result = ritz("spectrum", "mine.py:risk", "--device", "cuda")
+    assert result.exit_code == 2 and "--device cuda cannot be used: AssertionError" in result.stderr
 
 
 def test_a_file_that_does_not_run_says_so(folder):

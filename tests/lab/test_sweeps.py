@@ -229,7 +229,17 @@ def test_a_worker_that_is_killed_or_raises_or_gets_what_cannot_travel_costs_only
     assert_same(found, sweep(tasks.measured, done, tmp_path / "reference", name="dangerous"))
 
 
-@pytest.mark.parametrize("task", [lambda config: {}, partial(lambda config: {})])
+class Wordless:
+    """A task that refuses to be pickled without saying why."""
+
+    def __call__(self, config):
+        return {}
+
+    def __reduce__(self):
+        raise TypeError
+
+
+@pytest.mark.parametrize("task", [lambda config: {}, partial(lambda config: {}), Wordless()])
 def test_a_function_that_no_other_process_can_import_is_refused(tmp_path, task):
     with pytest.raises(ArgumentError, match="cannot be called in another process"):
         sweep(task, configs(), tmp_path, workers="processes")

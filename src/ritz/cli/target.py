@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError
+from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError, first_line
 from ..record import check_writable
 from ..risk import Risk
 
@@ -149,7 +149,7 @@ def device_of(name: str | None) -> torch.device | None:
         return torch.empty(0, device=name, dtype=torch.float64).device
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise ArgumentError(
-            f"--device {name} cannot be used: {str(error).splitlines()[0]}",
+            f"--device {name} cannot be used: {first_line(error)}",
             "The model would be moved there.",
             "Use cpu, or cuda where torch.cuda.is_available().",
         ) from error
@@ -254,7 +254,7 @@ def _fitting_model(model: nn.Module, request: Request) -> nn.Module:
         return copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
     except (RuntimeError, TypeError) as error:
         raise ModelError(
-            f"The model cannot be converted: {str(error).splitlines()[0]}",
+            f"The model cannot be converted: {first_line(error)}",
             f"It was to be moved to {request.device or 'its device'} in {request.dtype or 'its dtype'}.",
             "Let the factory do it: name `device` and `dtype` among its arguments.",
         ) from error

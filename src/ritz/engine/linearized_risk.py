@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..errors import OutOfMemoryError
+from ..errors import OutOfMemoryError, first_line
 from ..risk import Risk
 from ..risk.batches import Batch, Batches, noted
 from ..risk.distributed import in_step
@@ -100,7 +100,7 @@ class LinearizedRisk:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                message = str(error).splitlines()[0]
+                message = first_line(error)
             self._relent(message)  # outside of the handler, whose traceback holds what filled the memory
 
     def drop(self) -> None:

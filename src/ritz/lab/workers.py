@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from .. import progress
-from ..errors import ArgumentError
+from ..errors import ArgumentError, first_line
 from ..record import Record, provenance
 
 __all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepWarning", "Workers"]
@@ -317,7 +317,7 @@ def _check_starts(worker: _Worker, task: Task) -> None:
 
 def _not_importable(task: Task, error: Exception) -> ArgumentError:
     return ArgumentError(
-        f"{name_of(task)} cannot be called in another process: {str(error).splitlines()[0]}",
+        f"{name_of(task)} cannot be called in another process: {first_line(error)}",
         "Other processes import the function by its name, and a script once more from its top.",
         "Define it at the top level of a file, not in a notebook, and not as a lambda or inside a function.",
         "In a script, put what starts the sweep under: if __name__ == '__main__':",
