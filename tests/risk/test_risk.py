@@ -164,3 +164,22 @@ def test_another_precision_gives_the_same_risk_and_leaves_the_first_as_it_was():
     again = single.to(torch.float64)
     torch.testing.assert_close(again.gradient(), risk.gradient(), rtol=1e-5, atol=1e-7)
     assert risk.to(torch.float64) is risk
+
+
+META = torch.device("meta")  # which computes nothing, but tells where tensors lie
+
+
+@pytest.fixture
+def on_another_device(monkeypatch):
+    """A risk of images with its labels looked at, moved."""
+    built = case("cnn")
+    risk = Risk(built.model, nn.CrossEntropyLoss(), unequal_batches(built.inputs, torch.arange(11) % 3))
+    assert len(risk.labels) == 11
+    monkeypatch.setattr(Risk, "_first_evaluation", lambda self: risk._evaluation)
+    return risk.to(torch.float32, device=META)
+
+
+def test_all_of_a_risk_lies_on_its_new_device(on_another_device):
+    risk = on_another_device
+    tensors = [risk.theta, risk.labels, *risk.leaves(), *(t for batch in risk.batches for t in batch.tensors())]
+    assert {t.device for t in (*tensors, *risk.model.state_dict().values())} == {META} == {risk.device}

@@ -214,7 +214,6 @@ class Risk:
                 f"{count} examples were asked for.", "An average needs at least one.", "Ask for a positive number."
             )
         risk = self._sibling()
-        risk.__dict__.pop("labels", None)  # cached for all examples
         risk.batches = self.batches.first(count)
         risk._evaluation = risk._first_evaluation()
         return risk
@@ -282,9 +281,10 @@ class Risk:
         return Numerics(self.device, precision, recurrent=recurrent, search=search)
 
     def _sibling(self) -> Risk:
-        """A copy that is about to differ: it shares the budget, but nothing was chosen for it yet."""
+        """A copy that is about to differ: it shares the budget, but nothing was chosen or looked up for it yet."""
         risk = copy.copy(self)
         risk.choices = {}
+        risk.__dict__.pop("labels", None)  # of all examples, on the device of this one
         return risk
 
     def _select(self, tensors: dict[str, Tensor], names: list[str]) -> None:
