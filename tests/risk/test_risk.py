@@ -174,6 +174,7 @@ def on_another_device(monkeypatch):
     """A risk of images with its labels looked at, moved."""
     built = case("cnn")
     risk = Risk(built.model, nn.CrossEntropyLoss(), unequal_batches(built.inputs, torch.arange(11) % 3))
+    assert next(iter(risk.batches)).inputs.is_contiguous(memory_format=torch.channels_last)  # as a CPU likes it
     assert len(risk.labels) == 11
     monkeypatch.setattr(Risk, "_first_evaluation", lambda self: risk._evaluation)
     return risk.to(torch.float32, device=META)
@@ -183,3 +184,7 @@ def test_all_of_a_risk_lies_on_its_new_device(on_another_device):
     risk = on_another_device
     tensors = [risk.theta, risk.labels, *risk.leaves(), *(t for batch in risk.batches for t in batch.tensors())]
     assert {t.device for t in (*tensors, *risk.model.state_dict().values())} == {META} == {risk.device}
+
+
+def test_images_are_laid_out_as_the_new_device_likes_them(on_another_device):
+    assert all(batch.inputs.is_contiguous() for batch in on_another_device.batches)

@@ -69,6 +69,10 @@ class Batch:
             return f"{len(self)} examples"
         return f"a batch of {len(self)}: examples {int(self.keys.min())} to {int(self.keys.max())} of the data"
 
+    def contiguous(self) -> Batch:
+        """The batch with inputs in PyTorch's usual order of memory."""
+        return replace(self, inputs=mapped(Tensor.contiguous, self.inputs))
+
     def tensors(self) -> list[Tensor]:
         """Every tensor of the batch."""
         return [*input_tensors(self.inputs), self.targets]
@@ -104,6 +108,10 @@ class Batches:
     def channels_last(self) -> Batches:
         """The same data with images stored channels-last."""
         return self._mapped(Batch.channels_last)
+
+    def contiguous(self) -> Batches:
+        """The same data in PyTorch's usual order of memory."""
+        return self._mapped(Batch.contiguous)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batches:
         """The same data on another device, floating-point numbers in another precision."""

@@ -237,6 +237,7 @@ class Risk:
         risk.dtype, risk.device, risk.loss = dtype, device, on_device(self.loss, device)
         risk.batches = self.batches.to(device, dtype)
         if device != self.device:
+            risk.batches = risk.batches.contiguous()  # the layout was chosen for the other device
             risk.batches = risk._in_best_layout()
             risk.budget = Budget(memory_budget(None, device) - risk.batches.held_bytes())
         risk._evaluation = risk._first_evaluation()
