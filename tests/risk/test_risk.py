@@ -188,3 +188,9 @@ def test_all_of_a_risk_lies_on_its_new_device(on_another_device):
 
 def test_images_are_laid_out_as_the_new_device_likes_them(on_another_device):
     assert all(batch.inputs.is_contiguous() for batch in on_another_device.batches)
+
+
+def test_a_device_is_the_same_under_its_other_name(x, y):
+    risk = Risk(network(), CE, (x, y))
+    assert risk.to(risk.dtype, device=torch.device("cpu:0")) is risk
+    assert risk.to(torch.float32, device=torch.device("cpu:0")).device == risk.device
