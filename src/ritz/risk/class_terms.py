@@ -68,18 +68,25 @@ def cross_weights(risk: Risk) -> Float[Tensor, "C C"]:
 
     What is too small for a normal number of float64 is zero. Papyan (2020), Sec. 6.2, for any balance of classes.
     """
+    return cross_weights_and_count(risk)[0]
+
+
+def cross_weights_and_count(risk: Risk) -> tuple[Float[Tensor, "C C"], int]:
+    """The same, with the number of terms, of all ranks, that are neither ignored nor of a class of weight zero."""
     _check_classes(risk)
     total = torch.zeros(risk.num_classes, risk.num_classes, dtype=torch.float64, device=risk.device)
+    count = total.new_zeros(())
     leaves = [leaf.detach() for leaf in risk.leaves()]
     with progress.bar("Class weights") as bar:
         for batch in risk.batches:
             with risk.numerics(), torch.no_grad():
                 batch_terms = terms(risk, risk.outputs(leaves, batch), batch.targets)
             total.index_add_(0, batch_terms.labels, batch_terms.weights)
+            count += (batch_terms.masses > 0).sum()
             bar.advance()
-    total = risk.sum_over_ranks(total)
+    total, count = risk.sum_over_ranks(total), risk.sum_over_ranks(count)
     _check_several(total)
-    return total.masked_fill(total < torch.finfo(total.dtype).tiny, 0.0)
+    return total.masked_fill(total < torch.finfo(total.dtype).tiny, 0.0), int(count)
 
 
 def _check_classes(risk: Risk) -> None:

@@ -482,12 +482,14 @@ def test_the_model_and_the_random_state_stay_as_they_are():
 
 def group_problem():
     built, y = wide(C=4, count=13)
+    y[[1, 10]] = -100
     return built, y, [unequal_batches(built.inputs[:9], y[:9]), [(built.inputs[9:], y[9:])]]
 
 
 def measured(found):
     V = torch.linspace(-1.0, 1.0, found.risk.size, dtype=torch.float64)[:, None].cos()
-    return [found.cross_weights, found.within_traces, *found.traces.values(), *(getattr(found, p) @ V for p in PARTS)]
+    numbers = [torch.tensor(found.num_weighted), found.cross_weights, found.within_traces, *found.traces.values()]
+    return [*numbers, *(getattr(found, part) @ V for part in PARTS)]
 
 
 def one_rank(rank, folder):
@@ -506,6 +508,7 @@ def test_two_processes_with_unequal_parts_give_the_same_as_one(tmp_path):
     torch.multiprocessing.spawn(one_rank, (str(tmp_path),), nprocs=2)
     built, y, _ = group_problem()
     expected = measured(class_decomposition(ritz.Risk(built.model, nn.CrossEntropyLoss(), (built.inputs, y))))
+    assert int(expected[0]) == 11
     saved = sorted(tmp_path.glob("*.pt"))
     assert len(saved) == 6
     for path in saved:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...errors import ArgumentError
 from ...operators import Operator, gauss_newton, low_rank
 from ...risk import Risk
-from ...risk.class_terms import cross_weights
+from ...risk.class_terms import cross_weights_and_count
 from ...risk.risk import check_is_risk
 from ...solvers.vectors import norms, rounding
 from .means import class_means, cross_class_means, diagonal, means_of_class, off_diagonal, own_and_class_means
@@ -44,6 +44,7 @@ class ClassDecomposition:
     """
 
     risk: Risk
+    num_weighted: int  # terms that are neither ignored nor of a class of weight zero
     cross_weights: Float[Tensor, "C C"]  # w_{c,c'}, in float64: they may be 1e-60
     class_means: Float[Tensor, "C n"] | None  # g_c
     own_means: Float[Tensor, "C n"] | None  # g_{c,c}
@@ -202,14 +203,14 @@ def class_decomposition(risk: Risk) -> ClassDecomposition:
     {'between_class': 2, 'cross_class': 0, 'own_class': 2, 'together': 2}
     """
     check_is_risk(risk)
-    weights, memory = cross_weights(risk), common_memory(risk)
+    (weights, count), memory = cross_weights_and_count(risk), common_memory(risk)
     if _needed(risk, weights.numel()) <= memory:
         means = cross_class_means(risk, weights)
-        return ClassDecomposition(risk, weights, class_means(means, weights), diagonal(means), means)
+        return ClassDecomposition(risk, count, weights, class_means(means, weights), diagonal(means), means)
     if _needed(risk, 2 * len(weights)) <= memory:
         own, centres = own_and_class_means(risk, weights)
-        return ClassDecomposition(risk, weights, centres, own, None)
-    return ClassDecomposition(risk, weights, None, None, None)
+        return ClassDecomposition(risk, count, weights, centres, own, None)
+    return ClassDecomposition(risk, count, weights, None, None, None)
 
 
 def common_memory(risk: Risk) -> float:

@@ -16,7 +16,6 @@ from ...factored.gram_assembly import pullback
 from ...factored.gram_parts import PARTS
 from ...operators import Operator, gauss_newton, hessian
 from ...risk import Risk
-from ...risk.class_terms import terms
 from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs
 from ...solvers.eigen import SMALL, usual_basis
@@ -83,7 +82,7 @@ class Attribution:
         counted with the bulk where the means are not held.
         """
         n, C, values = self.classes.risk.size, self.num_classes, self.gauss_newton.pairs.values
-        rank = min(n, _num_weighted(self.classes.risk) * (C - 1))
+        rank = min(n, self.classes.num_weighted * (C - 1))
         edge, floor = self.spectra["G - G_class"].range[1], self.floor
         outliers = int((values > max(edge * (1 + 1e-9), floor)).sum())
         means = self.part_eigenvalues.get("together", values[:outliers])
@@ -197,15 +196,6 @@ def _basis_size(risk: Risk, count: int) -> int | None:
     """
     held = int(risk.memory / 3 / (risk.size * risk.theta.element_size()))
     return None if risk.size <= SMALL or held >= usual_basis(count) else max(held, 2 * count + 10)
-
-
-def _num_weighted(risk: Risk) -> int:
-    """How many terms have a weight: those that are neither ignored nor of a class of weight zero."""
-    leaves, total = [leaf.detach() for leaf in risk.leaves()], 0
-    for batch in risk.batches:
-        with risk.numerics(), torch.no_grad():
-            total += int((terms(risk, risk.outputs(leaves, batch), batch.targets).masses > 0).sum())
-    return total
 
 
 def _check_lines(count: int, requested: int | None) -> None:
