@@ -32,3 +32,14 @@ def test_set_up_takes_few_passes_over_the_data(operator):
     for _ in range(3):
         A @ torch.ones(A.size)
     assert Counted.examples == 0  # what is kept is not computed again
+
+
+def test_other_samples_of_the_curvature_need_no_other_trial():
+    x, y = torch.randn(N, 3), torch.arange(N) % 4
+    risk = ritz.Risk(Counted(), ritz.CrossEntropy(), [(x, y)])
+    sampled = lambda *count, seed: ritz.monte_carlo_fisher(risk, *count, generator=torch.Generator().manual_seed(seed))
+    sampled(seed=0) @ torch.ones(risk.size)
+    Counted.examples = 0
+    for A in (sampled(seed=1), sampled(3, seed=1)):
+        A @ torch.ones(risk.size)
+    assert Counted.examples <= 2 * (N + 1)  # one pass each, and one example to see what a pass takes

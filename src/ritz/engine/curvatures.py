@@ -40,7 +40,7 @@ class Contribution:
 class Curvature:
     """A curvature matrix, by the contribution of one batch."""
 
-    name: str
+    name: str  # what was chosen for one matrix of a risk holds for all of this name
     order: int  # of the derivatives of the network that it takes
     contribution: Callable[[Linearized], Product]
 
@@ -102,7 +102,7 @@ def monte_carlo(num_samples: int, seed: int) -> Curvature:
         moments = [_second_moment(batch.risk, u, mean) for u in samples]
         return through_outputs(batch, lambda v: sum((moment(v) for moment in moments), torch.zeros_like(v)))
 
-    return Curvature(f"monte_carlo({num_samples}, {seed})", 1, contribution)
+    return Curvature("monte_carlo", 1, contribution)
 
 
 def _second_moment(risk: Risk, gradient: Tensor, factors: Tensor) -> Middle:
