@@ -112,6 +112,37 @@ def test_a_loss_without_second_derivative_is_blamed_itself(x, y):
     assert bool((ritz.hessian(Risk(risk.model, margins, (x, y))) @ v).any())
 
 
+def test_what_takes_no_second_derivative_of_the_loss_blames_none_of_it(x, y):
+    model = nn.Sequential(nn.Linear(x.shape[1], 4), CubeByNumPy(), nn.Linear(4, C)).double()
+    risk = Risk(model, nn.MultiMarginLoss(), (x, y))
+    for operator in (ritz.empirical_fisher, ritz.functional_hessian):
+        with pytest.raises(ModelError, match="The network cannot be differentiated"):
+            operator(risk) @ torch.ones(risk.size, dtype=risk.dtype)
+    with pytest.raises(ModelError, match="The network cannot be differentiated"):
+        ritz.ntk(risk).dense()
+
+
+def test_memory_that_runs_out_in_the_loss_is_no_lack_of_a_derivative(x, y, monkeypatch):
+    curvature, errors = ritz.CrossEntropy.curvature, [torch.OutOfMemoryError("CUDA out of memory.")]
+
+    def short_of_memory(self, z, targets):
+        product = curvature(self, z, targets)
+
+        def fail(v):
+            if errors and torch.equal(v, torch.ones_like(v)):  # as it is asked what the loss has
+                raise errors.pop()
+            return product(v)
+
+        return fail
+
+    monkeypatch.setattr(ritz.CrossEntropy, "curvature", short_of_memory)
+    model = nn.Sequential(nn.Linear(x.shape[1], 4), CubeByNumPy(), nn.Linear(4, C)).double()
+    risk = Risk(model, ritz.CrossEntropy(), (x, y))
+    with pytest.raises(ModelError, match="The network cannot be differentiated"):
+        ritz.hessian(risk) @ risk.theta
+    assert not errors
+
+
 def test_a_rule_that_disagrees_is_not_used(monkeypatch):
     built = case("cnn")
     data = (built.inputs, class_targets(built.shape))

@@ -43,9 +43,10 @@ class Curvature:
     name: str  # what was chosen for one matrix of a risk holds for all of this name
     order: int  # of the derivatives of the network that it takes
     contribution: Callable[[Linearized], Product]
+    of_loss: bool = False  # whether it takes second derivatives of the loss
 
 
-HESSIAN = Curvature("hessian", 2, lambda batch: batch.hessian)
+HESSIAN = Curvature("hessian", 2, lambda batch: batch.hessian, of_loss=True)
 FUNCTIONAL = Curvature("functional", 2, lambda batch: batch.functional)
 
 
@@ -71,7 +72,7 @@ def _fisher(batch: Linearized) -> Product:
     return through_outputs(batch, _second_moment(batch.risk, loss.gradient(z, y), _inverse(weights)))
 
 
-GAUSS_NEWTON = Curvature("gauss_newton", 1, _gauss_newton)
+GAUSS_NEWTON = Curvature("gauss_newton", 1, _gauss_newton, of_loss=True)
 FISHER = Curvature("fisher", 1, _fisher)
 
 

@@ -20,4 +20,4 @@ class Info:
     num_batches: int  # the data are multiplied with in so many pieces
     columns: int | None  # how many vectors one pass takes together; None until several were multiplied
     kept_bytes: float  # held between products
-    seconds: float  # of one pass over the first batch, with one vector
+    seconds: float  # of a product in the trial, which is on 16 examples at most where they are independent

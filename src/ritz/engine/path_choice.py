@@ -30,7 +30,7 @@ class Trial:
     path: Path
     disagreement: float | None  # relative, with the reference; None where there was no other path to compare
     tangent_error: float | None  # relative, of tangent_precision="high" against "highest"
-    seconds: float  # of one product with the first batch
+    seconds: float  # of one product with what the trial has of the first batch
     example_bytes: float  # kept by a linearisation for each of its examples
 
 
@@ -49,7 +49,8 @@ def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Pa
             result = attempts.run(path)
             if result is not None:
                 return result
-    _check_loss(risk, batch)
+    if curvature.of_loss:
+        _check_loss(risk, batch)
     raise ModelError(
         "The network cannot be differentiated as asked. " + "; ".join(attempts.failures),
         "Some operation in it has no second derivative in PyTorch.",
@@ -66,9 +67,11 @@ def _check_loss(risk: Risk, batch: Batch) -> None:
         with risk.numerics():
             risk.loss.curvature(z, batch.targets)(torch.ones_like(z))
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise ModelError(
             f"The loss has no second derivative: {first_line(error)}",
-            "H, G and E are made of it; the network itself may have all of its derivatives.",
+            "H and G are made of it; the network itself may have all of its derivatives.",
             "Write the loss as a function of operations that PyTorch differentiates twice.",
             "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
         ) from error
