@@ -58,3 +58,53 @@ def test_a_table_filled_before_hides_no_parameter(kind, grad):
         result = H.dense()
     assert {name: id(value) for name, value in vars(model).items()} == {n: id(v) for n, v in before.items()}
     assert_close(result, ritz.hessian(ritz.Risk(plain, nn.CrossEntropyLoss(), (x, y))).dense())
+
+
+class Short(Table):
+    """With room for a few examples at a time."""
+
+    most = 4
+
+    def forward(self, x):
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().forward(x)
+
+
+class Rigid(Table):
+    """Which takes batches of one size."""
+
+    def forward(self, x):
+        return super().forward(x.view(40, 3))
+
+
+@pytest.mark.parametrize("kind", [Short, Rigid])
+def test_a_table_is_emptied_where_some_sizes_of_a_batch_fail(kind):
+    x, y = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(40) % 3
+    model, plain = kind().double().eval(), Plain().double().eval()
+    plain.load_state_dict(model.state_dict())
+    model(x[: kind.most] if kind is Short else x)
+    result = ritz.hessian(ritz.Risk(model, nn.CrossEntropyLoss(), [(x, y)])).dense()
+    assert_close(result, ritz.hessian(ritz.Risk(plain, nn.CrossEntropyLoss(), (x, y))).dense())
+
+
+class Read(list):
+    """Batches that are counted as they are read."""
+
+    count = 0
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            Read.count += 1
+            yield batch
+
+
+def test_nothing_is_read_for_a_model_without_tables(monkeypatch):
+    x, y = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(8) % 3
+    counts = []
+    for look in (ritz.Risk._forget_caches, lambda *_: None):
+        monkeypatch.setattr(ritz.Risk, "_forget_caches", look)
+        Read.count = 0
+        ritz.Risk(nn.Linear(3, 3).double(), nn.CrossEntropyLoss(), Read([(x, y)]), memory=0)
+        counts.append(Read.count)
+    assert counts[0] == counts[1] > 0

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .memory import is_out_of_memory
 from .original import CONTAINERS, Original
 
 INTERNAL = frozenset(vars(nn.Module()))
@@ -21,19 +22,19 @@ def forget_caches(original: Original, forward: Callable[[], Tensor]) -> bool:
     or without which the model does not run, is no such table, and stays.
     """
     places = list(_candidates(original))
-    if not places:
-        return False
-    try:
-        with original.untouched():
-            expected = forward().detach()
-    except Exception:  # which is said where the risk is evaluated
-        return False
+    with original.untouched():
+        expected = forward().detach()
     caches = _filled_again(original, places, forward, expected)
     if caches is None:
         found = (_filled_again(original, [place], forward, expected) for place in places)
         caches = [place for own in found for place in own or ()]
     original.empty(caches)
     return bool(caches)
+
+
+def may_have_caches(original: Original) -> bool:
+    """Whether a module holds anything that could be such a table."""
+    return any(True for _ in _candidates(original))
 
 
 def _candidates(original: Original) -> Iterator[Place]:
@@ -54,7 +55,9 @@ def _filled_again(
         with original.emptied(places).untouched():
             z = forward().detach()
             now = [original.live(number)[name] for number, name in places]
-    except Exception:  # whatever a user's model raises
+    except Exception as error:  # whatever a user's model raises
+        if is_out_of_memory(error):
+            raise
         return None
     if not _alike(z, expected):
         return None

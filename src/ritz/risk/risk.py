@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .. import progress
 from ..errors import ArgumentError, DataError, PrecisionWarning, check_instance, check_whole, first_line
 from .batches import Batch, Batches, in_pieces, noted
-from .caches import forget_caches
+from .caches import forget_caches, may_have_caches
 from .data import batches_from
 from .distributed import check_group, in_step, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, evaluate, examine_in_memory, over_ranks
@@ -326,10 +326,16 @@ class Risk:
 
     def _forget_caches(self, original: Original) -> None:
         """Leave behind what the model has looked up of its parameters before."""
-        inputs = next(iter(self.batches)).inputs
-        with self._one_pass():
-            if forget_caches(original, lambda: output_tensor(called(original.model, inputs))):
-                self._network = Network.of(original, self._all_tensors(), list(self.shapes))
+        if not may_have_caches(original):
+            return
+        whole = next(iter(self.batches))
+        few = [whole.first(COMPARED_EXAMPLES), whole.first(1)] if whole.countable() else []
+        for batch in (*few, whole):  # what memory holds; all of it for a model that takes nothing else
+            forward = lambda inputs=batch.inputs: output_tensor(called(original.model, inputs))
+            with contextlib.suppress(Exception), self._one_pass():  # which is said where the risk is evaluated
+                if forget_caches(original, forward):
+                    self._network = Network.of(original, self._all_tensors(), list(self.shapes))
+                return
 
     def _examined(self) -> Batches:
         """The batches with what is known of the independence of their examples."""
