@@ -227,6 +227,19 @@ def test_a_network_for_single_examples_is_taken_one_by_one():
     assert ritz.kfac(risk) is not None
 
 
+def test_what_filled_the_memory_is_given_back_before_fewer_rows_are_joined(monkeypatch):
+    class Limited(Mixed):
+        def forward(self, x):
+            if len(x) > 2 * ROWS - 2:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return self.inner(x)
+
+    devices = []
+    monkeypatch.setattr(separability, "forget_unused", devices.append)
+    risk = ritz.Risk(Limited(PLAIN).double(), per_example, some(2))
+    assert risk.separable and risk.batches.joinable and devices == [risk.device]
+
+
 @pytest.mark.parametrize("count", [2, 3, 5, 16, 35, 64, 70])
 def test_any_example_is_tried_without_any_other(count):
     batch = Batch(torch.zeros(count, 1), torch.zeros(count))

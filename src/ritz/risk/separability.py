@@ -15,7 +15,7 @@ from torch import Tensor
 from ..errors import DataError
 from .batches import Batch, Batches, joined
 from .losses import Loss
-from .memory import is_out_of_memory
+from .memory import forget_unused, is_out_of_memory
 
 Outputs = Callable[[Sequence[Tensor], Batch], Tensor]  # f(θ, x) for parameters as a list
 SLACK = 100.0  # kernels that depend on the batch's size may round as often as this many times differently
@@ -66,6 +66,7 @@ class Separability:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
+            forget_unused(first.targets.device)  # outside of the handler, whose traceback holds what filled the memory
             edge = min(edge, max(len(first), len(other))) // 2
         return False
 
