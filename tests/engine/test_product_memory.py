@@ -8,6 +8,7 @@ from torch import nn
 
 import ritz
 from ritz.engine import linearized_risk
+from ritz.engine.graph_bytes import graph_bytes
 from ritz.errors import OutOfMemoryError
 from tests.solvers.memory import peak_vectors
 
@@ -110,6 +111,48 @@ def test_a_batch_that_cannot_be_cut_and_has_no_room_is_refused(network, why):
     few = 8 if isinstance(network, Coupled) else 1  # the way out
     risk = ritz.Risk(network, ritz.CrossEntropy(), list(zip(x.split(few), y.split(few), strict=True)))
     ritz.hessian(risk) @ risk.theta
+
+
+def test_one_example_without_room_is_refused():
+    with pytest.raises(OutOfMemoryError, match=r"(?s)batch of 1 example: CUDA out of memory.*smallest batch") as caught:
+        ritz.Risk(Limited(0, 0), ritz.CrossEntropy(), [(torch.randn(1, 3), torch.tensor([0]))])
+    assert "smaller batches" not in str(caught.value)  # there are none
+
+
+class Neighbours(nn.Module):
+    """A network on a graph, whose edges are a sparse matrix."""
+
+    def __init__(self, edges):
+        super().__init__()
+        self.layer, self.head = nn.Linear(3, 4), nn.Linear(4, 3)
+        self.register_buffer("edges", edges)
+
+    def forward(self, x):
+        return self.head(self.edges @ self.layer(x).tanh())
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse")  # that both are new to PyTorch
+def test_a_sparse_matrix_in_a_network_is_one_like_any_other(layout, generator):
+    edges = (torch.rand(6, 6, generator=generator) < 0.4).double()
+    plain, model = (Neighbours(m).double() for m in (edges, edges.to_sparse(layout=layout)))
+    model.load_state_dict(plain.state_dict() | {"edges": model.edges})
+    data = [(torch.randn(6, 3, generator=generator, dtype=torch.float64), torch.arange(6) % 3)]
+    A, B = (ritz.hessian(ritz.Risk(m, ritz.CrossEntropy(), data)) for m in (model, plain))
+    torch.testing.assert_close(A.dense(), B.dense())
+    assert A.info.path == B.info.path
+
+
+@pytest.mark.parametrize("layout, parts", [(torch.sparse_coo, 3 * 8), (torch.sparse_csr, 2 * 8)])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_the_bytes_of_a_sparse_matrix_are_those_of_its_entries(layout, parts):
+    entries, w = torch.arange(50), torch.ones(50, 1, dtype=torch.float64, requires_grad=True)
+    if layout == torch.sparse_coo:
+        A = torch.sparse_coo_tensor(entries.repeat(2, 1), w.detach()[:, 0].clone(), (50, 50))
+    else:
+        A = torch.sparse_csr_tensor(torch.arange(51), entries, w.detach()[:, 0].clone(), (50, 50))
+    rows = 0 if layout == torch.sparse_coo else 51 * 8
+    assert graph_bytes([(A @ w).grad_fn], [w]) == 50 * parts + rows
 
 
 def test_a_hundred_kronecker_factorisations_leave_memory_flat():

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from ..risk.sparse import dense_parts
 
 
 def graph_bytes(roots: Iterable[Any], present: Iterable[Tensor]) -> int:
@@ -42,9 +43,6 @@ def _saved(node: Any) -> Iterator[Tensor]:
 
 
 def _storages(tensor: Tensor) -> dict[int, int]:
-    """Address and size of the memory behind a tensor; a sparse one has two such pieces."""
-    if tensor.layout != torch.strided:
-        dense = [tensor._indices(), tensor._values()] if tensor.layout == torch.sparse_coo else []
-        return {pointer: size for part in dense for pointer, size in _storages(part).items()}
-    storage = tensor.untyped_storage()
-    return {storage.data_ptr(): storage.nbytes()}
+    """Address and size of the memory behind a tensor; a sparse one has several such pieces."""
+    storages = [part.untyped_storage() for part in dense_parts(tensor)]
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}

@@ -165,7 +165,7 @@ class ReverseMode(Linearized):
         )
         for target, piece in zip(pieces_of(self.risk, into), pieces, strict=True):
             if piece is not None:
-                target += piece.to_dense()  # the gradient of an embedding may be sparse
+                target += piece
 
 
 class ForwardMode(ReverseMode):

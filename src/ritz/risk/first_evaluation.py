@@ -48,10 +48,12 @@ def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batche
             result = examine(outputs, leaves, loss, tried)
             break
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or given < 2:
+            if not is_out_of_memory(error):
                 raise
             message, size = first_line(error), size // 2
         forget_unused(leaves[0].device)  # outside of the handler, whose traceback holds what filled the memory
+        if given == 1:
+            raise _no_room(given, message, "It is the smallest batch that there is.")
         if size < 2 or not all(batch.countable() for batch in batches):
             raise _no_room(given, message, "Two at a time do not fit, so that nothing shows whether it may be cut.")
         tried = replace(batches.regrouped(size), ours=False)
@@ -61,10 +63,11 @@ def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batche
 
 
 def _no_room(size: int, message: str, why: str) -> OutOfMemoryError:
+    smaller = ("Pass smaller batches, if the risk is to be that of these.",) if size > 1 else ()
     return OutOfMemoryError(
-        f"The model has no room for a batch of {size} examples: {message}",
+        f"The model has no room for a batch of {size} example{'s' if size > 1 else ''}: {message}",
         why,
-        "Pass smaller batches, if the risk is to be that of these.",
+        *smaller,
         "Free memory that other objects hold, or take a larger device.",
     )
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .model import named_buffers, named_modules, named_parameters, unwrapped, without_backward_hooks
+from .sparse import equal
 from .undo import LOCK, surely
 
 TENSORS = ("_buffers", "_parameters")
@@ -92,7 +93,7 @@ class Original:
                 if own_hooks is not None:
                     parameter._backward_hooks = own_hooks
             for name, own in self.buffers.items():  # one that is reached on another way than through its module
-                if not torch.equal(own, values[name]):
+                if not equal(own, values[name]):
                     write(own, values[name])
 
         with self.as_it_was({id(own): own.detach().clone() for own in self.buffers.values()}):

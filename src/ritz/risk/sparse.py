@@ -1,0 +1,25 @@
+"""Sparse tensors as the dense ones that they are made of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+INDICES = {
+    torch.sparse_csr: ("crow_indices", "col_indices"),
+    torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}
+
+
+def dense_parts(tensor: Tensor) -> list[Tensor]:
+    """The tensor itself; of a sparse one its indices and values."""
+    if tensor.layout in INDICES:
+        return [*(getattr(tensor, name)() for name in INDICES[tensor.layout]), tensor.values()]
+    return [tensor._indices(), tensor._values()] if tensor.layout == torch.sparse_coo else [tensor]
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one layout hold the same, entry by entry; PyTorch's own `equal` takes no sparse ones."""
+    return all(map(torch.equal, dense_parts(a), dense_parts(b)))
