@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import ritz
 from ritz import Risk
-from ritz.errors import DataError, ModelError, NumericalError
+from ritz.errors import DataError, ModelError, NumericalError, OutOfMemoryError
 from tests.risk.problem import (
     CE,
     INF,
@@ -177,22 +177,50 @@ class Graph(nn.Module):
         return self.head(h.new_zeros(int(graph.max()) + 1, 5).index_add(0, graph, h))
 
 
-def test_inputs_that_are_not_counted_by_examples_stay_in_their_batch(generator):
-    model, batches = Graph().double(), []
-    for graphs in (3, 3, 1):
+def graphs_in_batches(generator, counts):
+    batches = []
+    for graphs in counts:
         nodes = 4 * graphs
         edges = torch.randint(nodes, (2, 9), generator=generator)
         x = torch.randn(nodes, D, generator=generator, dtype=torch.float64)
         inputs = {"x": x, "edge_index": edges, "graph": torch.arange(nodes) // 4}
         batches.append((inputs, torch.randint(C, (graphs,), generator=generator)))
+    return batches
+
+
+@pytest.mark.parametrize("counts", [(3, 3, 1), (1, 1, 1)])
+def test_inputs_that_are_not_counted_by_examples_stay_in_their_batch(generator, counts):
+    model, batches = Graph().double(), graphs_in_batches(generator, counts)
     risk = Risk(model, ritz.CrossEntropy(), batches)
     assert not risk.separable and len(list(risk.batches.joined(3))) == 3
     parameters, v = list(model.parameters()), torch.ones(risk.size, dtype=torch.float64)
-    value = lambda: sum(F.cross_entropy(model(**inputs), y, reduction="sum") for inputs, y in batches) / 7
+    value = lambda: sum(F.cross_entropy(model(**inputs), y, reduction="sum") for inputs, y in batches) / sum(counts)
     check_against_pytorch(risk, model, value())
     slope = torch.cat([g.flatten() for g in torch.autograd.grad(value(), parameters, create_graph=True)])
     product = torch.cat([g.flatten() for g in torch.autograd.grad(slope.sum(), parameters)])
     assert_close(ritz.hessian(risk) @ v, product)
+
+
+def test_graphs_without_room_are_not_cut(generator):
+    class Short(Graph):
+        def forward(self, x, edge_index, graph):
+            if len(x) > 8:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return super().forward(x, edge_index, graph)
+
+    with pytest.raises(OutOfMemoryError, match="no room for a batch of 4 examples"):
+        Risk(Short().double(), CE, graphs_in_batches(generator, (4,)))
+    assert Risk(Short().double(), CE, graphs_in_batches(generator, (2, 2))).num_terms == 4  # the way out
+
+
+def test_the_first_graphs_are_whole_batches(generator):
+    model, batches = Graph().double(), graphs_in_batches(generator, (3, 3, 1))
+    risk = Risk(model, CE, batches)
+    assert_close(risk.first(6).gradient(), Risk(model, CE, batches[:2]).gradient())
+    for count, left in ((2, 2), (4, 1)):
+        with pytest.raises(DataError, match=f"{left} of the 3 examples") as caught:
+            risk.first(count)
+        check_refusal(caught, DataError)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
