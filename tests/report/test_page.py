@@ -12,7 +12,7 @@ from ritz.record import Claim, Record
 
 VOID = {"meta", "input", "img", "br", "link"}
 ORDER = [
-    "What was analysed", "Density", "Log spectrum", "Eigenvalues of the Hessian", "Where the lines come from",
+    "What was analysed", "Density", "Log spectrum", "Eigenvalues", "Where the lines come from",
     "Layers side by side", "Certificates", "How to reproduce it", "Words",
 ]  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""One model in, one Record out: its spectrum, or where the lines of that come from."""
+"""One model in, one Record out: its spectrum, or where the lines of that come from; and two of them side by side."""
 
-from . import classes, spectrum
+from . import classes, comparison, spectrum
 
-__all__ = ["classes", "spectrum"]
+__all__ = ["classes", "comparison", "spectrum"]

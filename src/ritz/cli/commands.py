@@ -42,7 +42,7 @@ app = typer.Typer(
     Try it:         ritz demo
     Your own model: ritz new mine.py, then ritz spectrum mine.py:risk
     Its classes:    ritz classes mine.py:risk
-    As a page:      ritz report out/demo
+    As a page:      ritz report out/demo, ritz compare out/before out/after
     The theory:     ritz verify
     The papers:     ritz list, ritz run linear2026.fig1a, ritz claims
     """,
@@ -228,6 +228,29 @@ def write_report(
         from . import reports
 
         typer.echo(f"Written: {reports.run(places, out)}")
+
+
+@app.command("compare")
+def compare_spectra(
+    places: Annotated[list[str], typer.Argument(metavar="A B...", help="Records, FOLDER:LAYER, or .npz files.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("compare.html"),
+    debug: Debug = False,
+) -> None:
+    """Hold spectra against the first: what changed, and whether it is more than noise.
+
+    Two checkpoints, two layers, train and test, or ours and those of another tool: an .npz file with `nodes` and
+    `weights`, one row for each probe, and the `size` of the matrix.
+
+    \b
+    Examples:
+      ritz compare out/before out/after
+      ritz compare out/mine-risk:first out/mine-risk:last
+      ritz compare out/mine-risk theirs.npz -o both.html
+    """
+    with report_errors(debug):
+        from . import comparisons
+
+        typer.echo(f"Written: {comparisons.run(places, out)}")
 
 
 @app.command("verify")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..analysis.comparison import Entry
 from ..record import Record, write_bytes
-from . import page, subjects
+from . import differences, page, subjects
 
-__all__ = ["write"]
+__all__ = ["compare", "write"]
 
 
 def write(records: Sequence[Record], path: str | Path) -> Path:
@@ -30,3 +31,18 @@ def write(records: Sequence[Record], path: str | Path) -> Path:
     parts = subjects.articles(records)
     title = parts[0].title if len(parts) == 1 else f"{len(parts)} analyses"
     return write_bytes(path, page.page(parts, title=f"{title} · ritz").encode())
+
+
+def compare(entries: Sequence[Entry], path: str | Path) -> Path:
+    """Write the page that holds spectra against the first of them; returns its path.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from ritz.analysis.comparison import Entry
+    >>> spectra = {name: ritz.Spectrum.of_eigenvalues(torch.tensor([0.0, x])) for name, x in (("a", 1.0), ("b", 2.0))}
+    >>> entries = [Entry.of_spectrum(name, spectrum) for name, spectrum in spectra.items()]
+    >>> with TemporaryDirectory() as folder:
+    ...     "W₁ = 0.5 apart" in compare(entries, f"{folder}/compare.html").read_text()
+    True
+    """
+    part = differences.article(entries)
+    return write_bytes(path, page.page([part], title=f"{part.title} · ritz").encode())

@@ -124,7 +124,7 @@ def _figure(chart: Chart, index: int) -> str:
 def _table(table: Table, proof: str | None) -> str:
     head = "".join(f'<th scope="col">{_term(name)}</th>' for name in table.columns)
     rows = "".join(
-        f'<tr><th scope="row">{_text(first)}</th>'
+        f'<tr><th scope="row">{_typeset(first)}</th>'
         + "".join(f"<td>{_linked(cell, proof)}</td>" for cell in rest)
         + "</tr>"
         for first, *rest in zip(*table.columns.values(), strict=True)

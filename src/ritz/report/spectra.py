@@ -23,7 +23,8 @@ def finding(record: Record) -> str:
     low, high = scalars["range"]
     matrix, size = analysis.title_of(record), scalars["num_parameters"]
     computed = len(analysis.array_of(record, "eigenvalues"))
-    apart = f"{count} of the {computed} largest stand{'s' * (count == 1)} apart from the rest"
+    share = f"all {count} that were computed" if count == computed > 1 else f"{count} of the {computed} largest"
+    apart = f"{share} stand{'s' * (count == 1)} apart from the rest"
     known = apart if count else f"none of the {computed} largest stands apart from the rest" if computed else ""
     reach = max(abs(low), abs(high)) * NEAR_ZERO
     inside = analysis.spectrum_of(record).mass(-reach, reach)
@@ -86,13 +87,13 @@ def analysed(record: Record) -> Section:
 def sections(records: Sequence[Record]) -> list[Section]:
     """H, G and E side by side, on a linear and on a logarithmic axis, and their largest eigenvalues."""
     lines = {analysis.title_of(record): lines_of(record) for record in records}
-    names = _listed(lines)
+    names, known = _listed(lines), [record for record in records if len(analysis.array_of(record, "eigenvalues"))]
     charts = [density(f"Spectrum of the {names}", lines)]
     logs = [log_density(f"Log spectrum of the {names}", {name: own.spectrum for name, own in lines.items()})]
     return [
         Section("Density", charts=charts, certificate=_bounds(lines)),
         Section("Log spectrum", charts=logs, certificate=_bounds(lines)),
-        *(_eigenvalues(record) for record in records if len(analysis.array_of(record, "eigenvalues"))),
+        *([_eigenvalues(known)] if known else []),
     ]
 
 
@@ -118,26 +119,23 @@ def _bounds(lines: Mapping[str, Lines]) -> str:
     return " ".join(words)
 
 
-def _eigenvalues(record: Record) -> Section:
-    values, residuals, converged = (
-        analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged")
-    )
-    columns = {
-        "rank": [str(rank) for rank in range(1, len(values) + 1)],
-        "eigenvalue": [f"{value:.6g}" for value in values],
-        "residual": [f"{residual:.1e}" for residual in residuals],
-    }
-    if not all(converged):
-        columns[""] = ["" if good else "not converged" for good in converged]
-    matrix, count = analysis.title_of(record), analysis.num_outliers(record)
-    words = (
-        [f"{count} of these {len(values)} stand apart from everything that was seen of the rest: outliers."]
-        if count
-        else []
-    )
-    proof = "Each from a product of its own: a true eigenvalue lies no farther away than the residual."
-    tables = [Table("Of largest magnitude", columns)]
-    return Section(f"Eigenvalues of the {matrix}", words, tables=tables, certificate=proof)
+def _eigenvalues(records: Sequence[Record]) -> Section:
+    """The largest eigenvalues of each matrix, by rank."""
+    columns = {analysis.title_of(record): _with_residuals(record) for record in records}
+    longest = max(map(len, columns.values()))
+    ranks = {"rank": [str(rank) for rank in range(1, longest + 1)]}
+    rows = {title: [*cells, *["-"] * (longest - len(cells))] for title, cells in columns.items()}
+    words = [
+        f"{title}: {analysis.num_outliers(record)} of {len(cells)} stand apart from all that was seen of the rest."
+        for (title, cells), record in zip(columns.items(), records, strict=True)
+    ]
+    proof = "± is the residual, from a product of its own: a true eigenvalue lies no farther away."
+    return Section("Eigenvalues", words, tables=[Table("Of largest magnitude", ranks | rows)], certificate=proof)
+
+
+def _with_residuals(record: Record) -> list[str]:
+    arrays = (analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged"))
+    return [f"{v:.6g} ± {r:.1g}{'' if good else ', not converged'}" for v, r, good in zip(*arrays, strict=True)]
 
 
 def layers(record: Record) -> Section:

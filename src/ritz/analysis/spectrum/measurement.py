@@ -96,7 +96,7 @@ def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str, 
         **{name: fact for name, fact in facts.items() if name not in ("size", "num_products")},  # of the density alone
         "range": list(spectrum.range),
         "resolved_zero": resolved_zero(spectrum),
-        **_statistics(spectrum, A.dtype),
+        **statistics(spectrum, A.dtype),
     }
     arrays |= {"eigenvalues": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
     return scalars, arrays | ({"eigenvectors": pairs.vectors} if settings.vectors else {})
@@ -119,7 +119,7 @@ def _pairs(A: Operator, settings: Settings, generator: torch.Generator) -> Eigen
     return Eigenpairs(none, torch.zeros(A.size, 0, dtype=A.dtype), none, none.bool())
 
 
-def _statistics(spectrum: Spectrum, dtype: torch.dtype) -> dict[str, float | None]:
+def statistics(spectrum: Spectrum, dtype: torch.dtype) -> dict[str, float | None]:
     """What the probes give without another product, each with its standard error; None with one probe.
 
     An error covers the scatter over the probes, the rounding of products in `dtype` (‖A‖_F eps in A, so √n ‖A‖_F eps

@@ -1,0 +1,165 @@
+"""Two measurements side by side: what changed between them, and whether it is more than noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..record import Record
+from ..spectrum import Spectrum
+from . import spectrum as analysis
+from .spectrum.measurement import statistics
+
+RATE = 0.95  # at which noise alone stays below what is called so
+ESTIMATES = {"trace": "trace", "effective_rank": "effective rank", "negative_mass": "negative mass"}
+EXACT = {"loss": "loss", "gradient_norm": "gradient norm", "accuracy": "accuracy"}  # from all data, but for rounding
+ROUNDING = 1e-5  # of a float32 sum over all data, relative to it
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number and how far the truth may be: a bound, or a standard error; None where nobody knows."""
+
+    value: float
+    error: float | None
+    is_bound: bool = False
+
+    @property
+    def reach(self) -> float | None:
+        """How far away the truth is, in 95 of 100 cases."""
+        return self.error if self.error is None or self.is_bound else 2 * self.error
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is compared: a spectrum with a name, and the numbers that are known of it.
+
+    >>> entry = Entry.of_spectrum("ours", Spectrum.of_eigenvalues(torch.tensor([1.0, 3.0])))
+    >>> entry.numbers["trace"].value, entry.numbers["λ_max"].value
+    (4.0, 3.0)
+    """
+
+    name: str
+    spectrum: Spectrum
+    numbers: Mapping[str, Measured] = field(default_factory=dict)
+    outliers: int = 0
+    record: Record | None = None
+
+    @classmethod
+    def of(cls, record: Record, *, layer: str | None = None, name: str | None = None) -> Entry:
+        """A record of `analysis.spectrum`, or one layer of it."""
+        scalars = record.scalars if layer is None else record.scalars["layers"][layer]
+        values, residuals = (analysis.array_of(record, key, layer) for key in ("eigenvalues", "residuals"))
+        numbers = {} if not len(values) else {"λ_max": _largest(values, residuals)}
+        numbers |= {label: Measured(scalars[key], scalars[f"{key}_error"]) for key, label in ESTIMATES.items()}
+        known = {label: scalars[key] for key, label in EXACT.items() if scalars.get(key) is not None}
+        numbers |= {label: Measured(value, ROUNDING * abs(value), True) for label, value in known.items()}
+        outliers = analysis.num_outliers(record) if layer is None else 0
+        return cls(name or record.id, analysis.spectrum_of(record, layer), numbers, outliers, record)
+
+    @classmethod
+    def of_spectrum(cls, name: str, spectrum: Spectrum) -> Entry:
+        """A spectrum by itself, of whoever computed it."""
+        scalars = statistics(spectrum, torch.float64)
+        exact = spectrum.is_exact
+        errors = {key: 0.0 if exact else scalars[f"{key}_error"] for key in ESTIMATES}
+        numbers = {label: Measured(scalars[key] or 0.0, errors[key], exact) for key, label in ESTIMATES.items()}
+        largest = Measured(spectrum.range[1], 0.0 if exact else None, exact)
+        return cls(name, spectrum, {"λ_max": largest, **numbers})
+
+
+@dataclass(frozen=True)
+class Change:
+    """A number before and after, and how large a difference noise alone may make.
+
+    >>> Change("trace", Measured(4.0, 0.1), Measured(4.1, 0.1)).verdict
+    'within noise'
+    """
+
+    quantity: str
+    before: Measured
+    after: Measured
+
+    @property
+    def difference(self) -> float:
+        """After less before."""
+        return self.after.value - self.before.value
+
+    @property
+    def noise(self) -> float | None:
+        """What the difference may be without any change, in 95 of 100 cases; None where an error is not known."""
+        first, second = self.before.reach, self.after.reach
+        if first is None or second is None:
+            return None
+        return first + second if self.before.is_bound else math.hypot(first, second)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it changed."""
+        if self.noise is None:
+            return "error unknown"
+        return "changed" if abs(self.difference) > self.noise else "within noise"
+
+
+@dataclass(frozen=True)
+class Distance:
+    """W₁ of two spectra, how far that of the true ones may be from it, and what that is not less than.
+
+    >>> Distance(3.0, 0.5, 2.5).verdict
+    'different'
+    """
+
+    value: float
+    error: float
+    at_least: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether the spectra differ."""
+        return "different" if self.at_least > 0 else "within noise"
+
+
+def changes(before: Entry, after: Entry) -> list[Change]:
+    """Every number that both have.
+
+    >>> first, second = (Entry.of_spectrum("", Spectrum.of_eigenvalues(torch.tensor([1.0, x]))) for x in (3.0, 4.0))
+    >>> [change.quantity for change in changes(first, second) if change.verdict == "changed"]
+    ['λ_max', 'trace', 'effective rank']
+    """
+    shared = (name for name in before.numbers if name in after.numbers)
+    return [Change(name, before.numbers[name], after.numbers[name]) for name in shared]
+
+
+def distance(before: Entry, after: Entry) -> Distance:
+    """W₁ of the measured spectra; by the triangle inequality the true ones are as far apart, but for both bounds.
+
+    They are also at least as far apart as their means, which are known better.
+
+    >>> first, second = (Entry.of_spectrum("", Spectrum.of_eigenvalues(torch.tensor([1.0, x]))) for x in (3.0, 4.0))
+    >>> distance(first, second)
+    Distance(value=0.5, error=0.0, at_least=0.5)
+    """
+    each = (1 + RATE) / 2  # both bounds hold at the stated rate
+    spectra = (before.spectrum, after.spectrum)
+    bounds = [0.0 if spectrum.is_exact else spectrum.wasserstein_bound(rate=each) for spectrum in spectra]
+    value, error = before.spectrum.wasserstein(after.spectrum), sum(bounds)
+    return Distance(value, error, max(0.0, value - error, _apart(before, after)))
+
+
+def _apart(before: Entry, after: Entry) -> float:
+    """How far apart the means are, beyond noise."""
+    first, second = before.numbers["trace"], after.numbers["trace"]
+    reach = [
+        math.inf if trace.reach is None else trace.reach / entry.spectrum.size
+        for trace, entry in ((first, before), (second, after))
+    ]
+    return abs(first.value / before.spectrum.size - second.value / after.spectrum.size) - math.hypot(*reach)
+
+
+def _largest(values: Any, residuals: Any) -> Measured:
+    top = int(values.argmax())
+    return Measured(float(values[top]), float(residuals[top]), True)

@@ -1,0 +1,80 @@
+"""`ritz compare`: spectra side by side, what changed, and whether it is more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.table import Table
+
+from .. import report
+from ..analysis.comparison import Entry, changes, distance
+from ..errors import FileError
+from ..record import Record, read_arrays
+from ..report.differences import check, columns_of
+from ..spectrum import Spectrum
+from ..spectrum.measure import lent_width
+from .tables import show
+
+
+def run(places: Sequence[str], out: Path) -> Path:
+    """Print what changed from the first to each other, and write the page."""
+    entries = [entry(place) for place in places]
+    check(entries)
+    first, *others = entries
+    for other in others:
+        show(_table(first, other))
+        gap = distance(first, other)
+        sure = f"at least {gap.at_least:.2g}" if gap.at_least > 0 else "within noise"
+        show(f"W₁ = {gap.value:.4g}, which may be off by {gap.error:.2g}: {sure}\n")
+    return report.compare(entries, out)
+
+
+def entry(place: str) -> Entry:
+    """FOLDER, FOLDER:LAYER, or an .npz file of nodes and weights."""
+    path = Path(place)
+    if path.suffix == ".npz" and path.is_file():
+        return Entry.of_spectrum(place, _spectrum(path))
+    folder, _, layer = (place, "", "") if path.exists() else place.rpartition(":")
+    record = Record.load(Path(folder).parent if folder.endswith("record.json") else Path(folder or place))
+    if record.preset != "analysis":
+        raise FileError(
+            f"{place} is a record of another kind: {record.id}, {record.preset}.",
+            "Spectra are compared, and it has none of its own.",
+            "Name records of ritz spectrum, or of analysis.spectrum.run.",
+        )
+    layers = record.scalars["layers"]
+    if layer and layer not in layers:
+        raise FileError(
+            f"{folder} has no layer {layer!r}.",
+            "A layer is compared if it was measured.",
+            f"Its layers are: {', '.join(layers)}." if layers else "Measure them: ritz spectrum ... --per-layer",
+        )
+    return Entry.of(record, layer=layer or None, name=place)
+
+
+def _spectrum(path: Path) -> Spectrum:
+    """What ritz saved, or nodes and weights of another tool: one row a probe, `size` the number of parameters."""
+    arrays, header = read_arrays(path)
+    if header.get("kind") == "Spectrum":
+        return Spectrum.load(path)
+    if not {"nodes", "weights", "size"} <= {*arrays}:
+        raise FileError(
+            f"{path} holds {', '.join(arrays) or 'nothing'}.",
+            "A spectrum of another tool is given by its nodes and weights, one row for each probe, and by its size.",
+            "numpy.savez(path, nodes=nodes, weights=weights, size=num_parameters)",
+        )
+    nodes, weights = (torch.atleast_2d(torch.as_tensor(arrays[name]).double()) for name in ("nodes", "weights"))
+    width = lent_width(float(nodes.max() - nodes.min()) or 1.0, nodes.shape[1])
+    return Spectrum(nodes, weights / weights.sum(1, keepdim=True), int(arrays["size"]), width)
+
+
+def _table(first: Entry, other: Entry) -> Table:
+    columns = columns_of(changes(first, other))
+    table = Table(box=None, padding=(0, 2, 0, 0), title=f"From {first.name} to {other.name}", title_justify="left")
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading in ("number", "verdict") else "right")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    return table

@@ -1,0 +1,126 @@
+"""The article of a comparison: spectra on common axes and widths, how far apart they are, what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..analysis.comparison import Change, Distance, Entry, Measured, changes, distance
+from ..errors import ArgumentError
+from ..spectrum import Estimate
+from .articles import Article, Number, Section, Table
+from .spectra import lines_of
+from .spectral_charts import Lines, density, log_density
+
+
+def article(entries: Sequence[Entry]) -> Article:
+    """All entries against the first."""
+    check(entries)
+    first, *others = entries
+    found = [(other, changes(first, other), distance(first, other)) for other in others]
+    return Article(
+        " and ".join(entry.name for entry in entries) if len(entries) < 4 else f"{first.name} and {len(others)} others",
+        "; ".join(_finding(first, *one) for one in found) + ".",
+        _analysed(entries),
+        [_number(first, other, gap, len(others) > 1) for other, _, gap in found],
+        [_spectra(entries), _log_spectra(entries), _changes(first, found), _distances(entries)],
+        Section("How to reproduce it", code=f"ritz compare {' '.join(entry.name for entry in entries)}"),
+    )
+
+
+def check(entries: Sequence[Entry]) -> None:
+    """Refuse less than two, and two of one name."""
+    names = [entry.name for entry in entries]
+    if len(entries) < 2 or len({*names}) < len(names):
+        raise ArgumentError(
+            f"These were to be compared: {', '.join(names) or 'nothing'}.",
+            "A comparison is of two or more, each with a name of its own.",
+            "Name two records: ritz compare out/before out/after",
+        )
+
+
+def _finding(first: Entry, other: Entry, found: Sequence[Change], gap: Distance) -> str:
+    real = [_moved(change) for change in found if change.verdict == "changed"]
+    how = f"the spectra are W₁ = {gap.value:.3g} apart"
+    sure = f"at least {gap.at_least:.2g}" if gap.at_least > 0 else "which noise could explain"
+    moved = ", ".join(real) if real else "no number changed by more than noise"
+    return f"From {first.name} to {other.name} {moved}; {how}, {sure}"
+
+
+def _moved(change: Change) -> str:
+    return f"{change.quantity} went from {change.before.value:.4g} to {change.after.value:.4g}"
+
+
+def _number(first: Entry, other: Entry, gap: Distance, several: bool) -> Number:
+    text = f"{gap.value:.3g} ± {gap.error:.1g}"
+    proof = "The distance of the measured spectra; ± bounds how far the true one is from it, with 95 % probability."
+    return Number(f"W₁ to {other.name}" if several else "W₁", text, proof, "W₁")
+
+
+def _analysed(entries: Sequence[Entry]) -> Section:
+    facts = {entry.name: _fact(entry) for entry in entries}
+    return Section("What was analysed", facts=facts, certificate="Read from the records, or from the files named.")
+
+
+def _fact(entry: Entry) -> str:
+    size = f"{entry.spectrum.size:,} eigenvalues"
+    if entry.record is None:
+        return size
+    config = entry.record.config
+    return f"{size}, {config['operator'].replace('_', ' ')}, {config['num_examples']:,} examples"
+
+
+def _spectra(entries: Sequence[Entry]) -> Section:
+    lines = {entry.name: _lines(entry) for entry in entries}
+    words = ["One width and one axis for all: no curve is smoother than another for its width alone."]
+    return Section("Density", words, charts=[density("Spectra on common axes", lines)])
+
+
+def _lines(entry: Entry) -> Lines:
+    """With its eigenvalues where the whole of a record is compared."""
+    whole = entry.record is not None and entry.record.scalars["num_parameters"] == entry.spectrum.size
+    return lines_of(entry.record) if whole and entry.record is not None else Lines(entry.spectrum)
+
+
+def _log_spectra(entries: Sequence[Entry]) -> Section:
+    spectra = {entry.name: entry.spectrum for entry in entries}
+    return Section("Log spectrum", charts=[log_density("Log spectra on common axes", spectra)])
+
+
+def _changes(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]]) -> Section:
+    tables = [Table(f"From {first.name} to {other.name}", columns_of(own)) for other, own, _ in found]
+    proof = "Noise: the residuals together for eigenvalues, twice the standard errors' root of squares for estimates."
+    return Section("What changed", tables=tables, certificate=proof)
+
+
+def columns_of(found: Sequence[Change]) -> dict[str, list[str]]:
+    """What changed as columns of text, for a page or a terminal."""
+    return {
+        "number": [change.quantity for change in found],
+        "before": [_text(change.before) for change in found],
+        "after": [_text(change.after) for change in found],
+        "difference": [f"{change.difference:+.4g}" for change in found],
+        "noise": ["unknown" if change.noise is None else f"{change.noise:.1g}" for change in found],
+        "verdict": [change.verdict for change in found],
+    }
+
+
+def _text(measured: Measured) -> str:
+    """To the digit that a standard error reaches; a bound at its end, and none where it is rounding alone."""
+    if measured.error is not None and not measured.is_bound:
+        return repr(Estimate(measured.value, measured.error, 0)).partition(" (0")[0]
+    rounding = measured.error is None or measured.error <= 2e-5 * abs(measured.value)
+    return f"{measured.value:.6g}" if rounding else f"{measured.value:.6g} ± {measured.error:.1g}"
+
+
+def _distances(entries: Sequence[Entry]) -> Section:
+    pairs = [(a, b) for i, a in enumerate(entries) for b in entries[i + 1 :]]
+    gaps = [distance(a, b) for a, b in pairs]
+    columns = {
+        "pair": [f"{a.name}, {b.name}" for a, b in pairs],
+        "W₁": [f"{gap.value:.4g}" for gap in gaps],
+        "may be off by": [f"{gap.error:.2g}" for gap in gaps],
+        "at least": [f"{gap.at_least:.2g}" for gap in gaps],
+        "verdict": [gap.verdict for gap in gaps],
+    }
+    proof = "The true distance differs by no more than both bounds together, and is at least that of the means."
+    return Section("Distances", tables=[Table("How far eigenvalues move on average", columns)], certificate=proof)

@@ -1,0 +1,50 @@
+"""What changed between two spectra, against spectra of which everything is known."""
+
+import pytest
+import torch
+
+from ritz import Operator, spectral_density
+from ritz.analysis.comparison import Change, Entry, Measured, changes, distance
+from ritz.spectrum import Spectrum
+
+
+def matrix(values):
+    return Operator.from_matrix(torch.diag(values))
+
+
+def measured(values, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return spectral_density(matrix(values), num_steps=24, num_probes=4, generator=generator)
+
+
+VALUES = torch.linspace(0, 1, 400, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_matrix_measured_twice_did_not_change(seed):
+    first, second = (Entry.of_spectrum(str(s), measured(VALUES, s)) for s in (2 * seed, 2 * seed + 1))
+    assert {change.verdict for change in changes(first, second)} <= {"within noise", "error unknown"}
+    gap = distance(first, second)
+    assert gap.verdict == "within noise" and 0 < gap.value <= gap.error
+
+
+def test_a_matrix_that_was_moved_is_as_far_away_as_it_was_moved():
+    first, second = (Entry.of_spectrum(name, measured(VALUES + move, 3)) for name, move in (("a", 0.0), ("b", 2.0)))
+    gap = distance(first, second)
+    assert gap.verdict == "different" and gap.at_least <= 2.0 <= gap.value + gap.error
+    assert gap.at_least > 1.5
+    verdicts = {change.quantity: change.verdict for change in changes(first, second)}
+    assert verdicts["trace"] == "changed"
+
+
+def test_bounds_add_up_and_standard_errors_add_in_squares():
+    bounds, errors = (Change("x", Measured(0.0, 3.0, kind), Measured(7.0, 4.0, kind)) for kind in (True, False))
+    assert bounds.noise == 7.0 and errors.noise == 10.0
+    assert bounds.verdict == errors.verdict == "within noise"
+
+
+def test_without_an_error_there_is_no_verdict():
+    one = Entry.of_spectrum("one", Spectrum(VALUES[None, :20], torch.full((1, 20), 0.05), 400, 0.1))
+    found = {change.quantity: change.verdict for change in changes(one, one)}
+    assert found["trace"] == "error unknown"
+    assert distance(one, one).at_least == 0.0
