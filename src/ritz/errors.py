@@ -58,6 +58,10 @@ class PrecisionWarning(UserWarning):
     """The model computes in less precision inside than its parameters have, and results are no better than that."""
 
 
+class VersionWarning(UserWarning):
+    """A computation goes on from a file that other versions have written."""
+
+
 class ConvergenceWarning(UserWarning):
     """A result is less accurate than was asked for; its own residuals or errors say how accurate it is."""
 

@@ -406,9 +406,10 @@ def test_a_measurement_that_draws_from_pytorch_draws_the_same_after_a_break(tmp_
     assert drawn(tmp_path / "broken.npz") == drawn(tmp_path / "whole.npz")
 
 
-def run_with_file(path, *, num_epochs=6, until=None, seed=0, rate=0.1, loss=CROSS_ENTROPY):
+def run_with_file(path, *, num_epochs=6, until=None, seed=0, rate=0.1, loss=CROSS_ENTROPY, data=None, change=None):
     """The losses of a run with a file, abandoned after `until` epochs."""
-    model, data, found = network(3, 5, 2, seed=seed), classes(), []
+    model, data, found = network(3, 5, 2, seed=seed), data or classes(), []
+    model = model if change is None else change(model)
     options = {"num_epochs": num_epochs, "batch_size": 32, "generator": seeded(), "save_seconds": 0.0}
     for pause in lab.train(model, loss, data, sgd(model, rate), checkpoint=path, **options):
         found.append((pause.epoch, pause.loss))

@@ -1,6 +1,7 @@
 """Array files come back as they were, and a damaged or foreign one is refused."""
 
 import math
+import resource
 import zipfile
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from ritz import record
 from ritz.errors import ArgumentError, FileError
+from ritz.record import read_arrays, write_arrays
 
 
 @pytest.mark.parametrize("arrays", [{"objects": np.array([None])}, {"header": np.zeros(2)}])
@@ -96,3 +98,50 @@ def test_numbers_that_numpy_has_no_type_for_are_kept_exactly_in_a_wider_one(tmp_
     record.write_arrays(tmp_path / "x.npz", {"a": values})
     values_read = record.read_arrays(tmp_path / "x.npz")[0]["a"]
     assert values_read.dtype == np.float32 and torch.equal(torch.from_numpy(values_read).bfloat16(), values)
+
+
+def test_names_that_differ_by_their_ending_stay_apart(tmp_path):
+    arrays = {"a": np.zeros(1), "a.npy": np.ones(2), "a.npy.npy": np.full(3, 2.0)}
+    back, _ = read_arrays(write_arrays(tmp_path / "x.npz", arrays))
+    assert {name: array.tolist() for name, array in back.items()} == {n: a.tolist() for n, a in arrays.items()}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", ["a\0b", "", 5, 70_000 * "x"])
+def test_names_that_a_file_would_not_keep_are_refused(tmp_path, name):
+    with pytest.raises(ArgumentError, match="Give it another name"):
+        write_arrays(tmp_path / "x.npz", {name: np.zeros(1)})
+    assert not list(tmp_path.iterdir())
+
+
+def bomb(path):
+    """A few bytes that are said to unpack to a gigabyte."""
+    with zipfile.ZipFile(path, "w") as archive:
+        with archive.open("x.npy", "w") as entry:
+            np.lib.format.write_array(entry, np.zeros(2))
+        archive.filelist[0].file_size = 2**30
+
+
+def liar(path, shape=(10**12,)):
+    """A header that speaks of more than follows."""
+    with zipfile.ZipFile(path, "w") as archive, archive.open("x.npy", "w") as entry:
+        np.lib.format.write_array_header_1_0(entry, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        entry.write(bytes(80))
+
+
+def twins(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("x.npy", "x"):
+            with archive.open(name, "w") as entry:
+                np.lib.format.write_array(entry, np.zeros(2))
+
+
+@pytest.mark.parametrize("hostile", [bomb, liar, twins])
+def test_an_archive_is_refused_before_it_takes_memory(tmp_path, hostile):
+    hostile(tmp_path / "x.npz")
+    before = (tmp_path / "x.npz").read_bytes()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(FileError, match="cannot be read"):
+        read_arrays(tmp_path / "x.npz")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100_000  # kB
+    assert (tmp_path / "x.npz").read_bytes() == before

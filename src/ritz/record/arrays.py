@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tokenize
 import zipfile
 import zlib
@@ -17,9 +18,11 @@ from .files import check_writable, path_of, unreadable, write_whole
 from .json_values import json_text, json_value
 
 _HEADER = "header"  # the entry of an array file that holds its JSON header
+_RATIO, _MODEST = 100, 2**28  # how often its own size a file may unpack to; the bytes that any may
+_LONGEST = 60_000  # bytes of a name; a zip file has 16 bits for them
 _DAMAGED = (  # what numpy and zipfile raise at a file that is cut short, foreign, packed otherwise or full of nonsense
     *(OSError, ValueError, TypeError, AttributeError, EOFError, MemoryError, RuntimeError, SyntaxError),
-    *(OverflowError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+    *(OverflowError, KeyError, NotImplementedError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 
 
@@ -36,15 +39,16 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any], header: Mapping[st
     """
     path = path_of(path)
     check_writable(path.parent)
-    return write_npz(path, {**numpy_arrays(arrays), _HEADER: np.array(json_text(header or {}))})
+    contents = {**numpy_arrays(arrays), _HEADER: np.array(json_text(header or {}))}
+    return write_whole(path, lambda stream: write_npz(stream, contents))
 
 
 def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the header of a file that `write_arrays` wrote; any other `.npz` has an empty header."""
     path = path_of(path)
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+            arrays = _members(archive, path.stat().st_size)
     except _DAMAGED as error:
         raise unreadable(path, error, "an .npz file of numbers, without pickled objects") from error
     header = json_value(str(arrays.pop(_HEADER, "{}")), path)
@@ -53,16 +57,36 @@ def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
     return arrays, header
 
 
-def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, np.ndarray]:
+    """All arrays of an archive, whose names and sizes are looked at before anything is read."""
+    entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+    unpacked = sum(entry.file_size for entry in archive.infolist())
+    if len(entries) < len(archive.infolist()):
+        raise ValueError("two of its arrays have one name")
+    if unpacked > max(_MODEST, _RATIO * size):
+        raise ValueError(f"its {size:,} bytes would become {unpacked:,}, which is more than {_RATIO} times as many")
+    return {name: _member(archive, entry) for name, entry in entries.items()}
+
+
+def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    """One array; its header must speak of as many bytes as follow it."""
+    with archive.open(entry) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        bytes_left, header = entry.file_size - stream.tell(), math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or version not in ((1, 0), (2, 0)) or bytes_left != header:
+        raise ValueError(f"{entry.filename!r} holds {bytes_left:,} bytes where its header speaks of {header:,}")
+    with archive.open(entry) as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def write_npz(stream: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an `.npz` file; `np.savez` would not take an array called `file`."""
-
-    def write(stream: BinaryIO) -> None:
-        with zipfile.ZipFile(stream, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, array, allow_pickle=False)
-
-    return write_whole(path, write)
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
 
 
 def numpy_arrays(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -75,6 +99,12 @@ def _array(name: str, value: Any) -> np.ndarray:
         value = value.detach().cpu()
         value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     array = np.asarray(value)
+    if not isinstance(name, str) or not name or "\0" in name or len(name.encode("utf-8", "replace")) > _LONGEST:
+        raise ArgumentError(
+            f"An array called {name!r:.80} was to be saved.",
+            "A file keeps an array under a text without zeros, which may be so long as names in a zip file are.",
+            "Give it another name.",
+        )
     if name == _HEADER or array.dtype.hasobject:
         raise ArgumentError(
             f"The array {name!r} of dtype {array.dtype} was to be saved.",

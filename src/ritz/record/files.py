@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import FileError
+from .parts import part_of
 
 
 def path_of(place: Any) -> Path:
@@ -40,20 +39,22 @@ def write_bytes(path: str | Path, content: bytes) -> Path:
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> Path:
     """Write to a neighbour, flush it to the disk, then rename it over the path, which is atomic."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
+        with part_of(path) as part:
+            flush(part, write)
+            os.replace(part, path)
     except OSError as error:
-        raise unwritable(path, error) from error
-    finally:
-        with suppress(OSError):  # nothing to do after the rename; and a parent that is a file was reported above
-            part.unlink(missing_ok=True)
+        raise error if isinstance(error, FileError) else unwritable(path, error) from error
     return path
+
+
+def flush(part: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write a file that is there, to the disk itself."""
+    with part.open("wb") as stream:
+        write(stream)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def discard(path: str | Path) -> None:
@@ -72,9 +73,8 @@ def check_writable(folder: str | Path) -> Path:
     folder = path_of(folder)
     try:
         nearest = next(at for at in (folder, *folder.absolute().parents) if at.exists() or at.is_symlink())
-        part = nearest / f".{uuid.uuid4().hex}.tmp"
-        part.open("xb").close()
-        part.unlink()
+        with part_of(nearest / "writable"):
+            pass
     except OSError as error:
         raise unwritable(folder, error) from error
     return folder
@@ -103,7 +103,7 @@ def unwritable(path: Path, error: OSError) -> FileError:
     """What to raise where a file cannot be written."""
     return FileError(
         f"{path} cannot be written: {error.strerror or error}.",
-        "The result would be lost, so nothing was written.",
+        "It is as it was before: a file appears whole or not at all.",
         "Name another folder (--out on the command line).",
         "Check that the folder is yours, that it is no file, and that the disk has room.",
     )

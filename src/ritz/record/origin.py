@@ -23,7 +23,7 @@ def provenance(device: torch.device | str = "cpu", *, seconds: float | None = No
     """
     place = torch.device(device)
     return {
-        **{package: _version(package) for package in ("ritz", "torch", "numpy")},
+        **{package: version_of(package) for package in ("ritz", "torch", "numpy")},
         "commit": _commit(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -34,7 +34,8 @@ def provenance(device: torch.device | str = "cpu", *, seconds: float | None = No
     }
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """The version of a package, as it was installed."""
     try:
         return version(package)
     except PackageNotFoundError:  # run from the source tree, not installed

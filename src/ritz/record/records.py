@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any, get_args
 from ..errors import FileError
 from .arrays import numpy_arrays, read_arrays, write_npz
 from .claims import Claim, Verdict
-from .files import check_writable, checksum, discard, path_of, read_bytes, unwritable, write_bytes
+from .files import check_writable, checksum, discard, flush, path_of, read_bytes, unwritable
 from .json_values import json_text, json_value, plain
 from .origin import provenance
+from .parts import part_of
 
 _FORMAT = 1  # of record.json; a reader refuses what it does not know
 _FIELDS = {"id": str, "preset": str, "config": dict, "scalars": dict, "provenance": dict}  # of a Record, as JSON
@@ -54,8 +54,8 @@ class Record:
     def save(self, folder: str | Path) -> Path:
         """Write `record.json` and `arrays.npz` into the folder, made if need be; returns the folder.
 
-        The arrays come first and the JSON carries their checksum, so a run killed in between cannot
-        leave a record whose numbers and arrays disagree unnoticed.
+        Both are on the disk before either takes its name, so that a full disk leaves what was there. The JSON carries
+        the checksum of the arrays: a run killed between the two names cannot leave a record that disagrees unnoticed.
         """
         folder = check_writable(folder)
         header = plain(  # before anything is written: it may refuse a value
@@ -65,9 +65,17 @@ class Record:
                 "claims": [asdict(claim) for claim in self.claims],
             }
         )
-        arrays = write_npz(folder / "arrays.npz", numpy_arrays(self.arrays))
-        header["arrays"] = {"file": arrays.name, "sha256": checksum(arrays)}
-        write_bytes(folder / "record.json", (json_text(header, indent=2) + "\n").encode())
+        arrays = numpy_arrays(self.arrays)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with part_of(folder / "arrays.npz") as numbers, part_of(folder / "record.json") as text:
+                flush(numbers, lambda stream: write_npz(stream, arrays))
+                header["arrays"] = {"file": "arrays.npz", "sha256": checksum(numbers)}
+                flush(text, lambda stream: stream.write((json_text(header, indent=2) + "\n").encode()))
+                os.replace(numbers, folder / "arrays.npz")
+                os.replace(text, folder / "record.json")
+        except OSError as error:
+            raise error if isinstance(error, FileError) else unwritable(folder, error) from error
         return folder
 
     @classmethod
@@ -98,18 +106,18 @@ class Record:
     def place(self, folder: str | Path) -> Path:
         """Let the folder appear with the whole record in it, in place of what was there; returns the folder.
 
-        Unlike `save`, it never leaves one file of two: a run killed on the way leaves a hidden neighbour `.*.tmp`.
+        Unlike `save`, it never leaves one file of two: a run killed on the way leaves a hidden neighbour `.*.tmp`,
+        which the next one removes.
         """
         folder = Path(folder)
-        part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
         try:
-            self.save(part)
-            discard(folder)
-            os.replace(part, folder)
+            check_writable(folder.parent).mkdir(parents=True, exist_ok=True)
+            with part_of(folder, folder=True) as part:
+                self.save(part)
+                discard(folder)
+                os.replace(part, folder)
         except OSError as error:
             raise error if isinstance(error, FileError) else unwritable(folder, error) from error
-        finally:
-            discard(part)  # nothing to do after the rename
         return folder
 
 

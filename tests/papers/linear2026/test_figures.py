@@ -56,7 +56,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, smoke_run, tmp
 
     monkeypatch.setattr(module, "top_eigenpairs", stopped)
     ticks = counting(0, 1000)  # seconds: the file is written at every pause
-    monkeypatch.setattr("ritz.lab.training.run_file.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("ritz.record.checkpoints.monotonic", lambda: next(ticks))
     with pytest.raises(KeyboardInterrupt):
         figure.run(config, Context(folder=tmp_path / "parts"))
     assert list((tmp_path / "parts" / "training").glob("*.npz"))

@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ...record import SAVE_SECONDS, digest, identity_of, model_identity
+from ...record.checkpoints import Arrays
 from ..training.batches import Data, check_tensors, shuffled, steps_per_epoch
 from ..training.loop import Pause, check_run, pauses
 from ..training.rates import factors, learning_rates
-from ..training.run_file import SAVE_SECONDS, Arrays, fingerprint, generator_fingerprint, sample
 from ..training.schedules import Constant, Pace, Schedule
 from ..training.scores import AnyLoss, check_loss
 from .networks import Ensemble, losses_at, on_device
@@ -133,10 +134,11 @@ class _Stack:
 
     def identity(self) -> dict[str, str]:
         """What tells this run from another, before it starts."""
-        axis = 1 if self.each else 0
         return {
-            "initial weights": fingerprint(*self.ensemble.parameters.values(), *self.ensemble.buffers.values()),
-            "data": fingerprint(*(sample(part, axis) for part in self.data)),
-            "learning_rate": fingerprint(self.learning_rate),
-            "generator": generator_fingerprint(self.generator),
+            "initial weights": digest(*self.ensemble.parameters.values(), *self.ensemble.buffers.values()),
+            **model_identity("model", self.ensemble.model),
+            **identity_of("each", self.each),
+            "data": digest(*self.data),
+            "learning_rate": digest(self.learning_rate),
+            **identity_of("generator", self.generator),
         }

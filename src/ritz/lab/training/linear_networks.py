@@ -19,11 +19,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import DataError
+from ...record import SAVE_SECONDS, digest, identity_of
+from ...record.checkpoints import Arrays
 from ...theory import products_after
 from .batches import shuffled, steps_per_epoch
 from .loop import Pause, check_run, pauses
 from .rates import factors, learning_rates
-from .run_file import SAVE_SECONDS, Arrays, fingerprint, generator_fingerprint, sample
 from .schedules import Constant, Pace, Schedule
 
 Weights = Sequence[Float[Tensor, "*B _ _"]]
@@ -218,10 +219,10 @@ class _Linear:
     def identity(self) -> dict[str, str]:
         """What tells this run from another, before it starts."""
         return {
-            "initial weights": fingerprint(*self.initial),
-            "data": fingerprint(sample(self.X, -2), sample(self.Y, -2)),
-            "learning_rate": fingerprint(self.learning_rate),
-            "generator": generator_fingerprint(self.generator),
+            "initial weights": digest(*self.initial),
+            "data": digest(self.X, self.Y),
+            "learning_rate": digest(self.learning_rate),
+            **identity_of("generator", self.generator),
         }
 
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ... import progress
 from ...errors import ArgumentError, check_whole
-from .run_file import Arrays, RunFile, description, random_states, set_random_states
+from ...record import Checkpoint, identity_of
+from ...record.checkpoints import Arrays, check_arrays, random_states, set_random_states
 from .schedules import Pace, Schedule
 from .series import Series, curve, numbers
 
@@ -122,15 +123,17 @@ def pauses(
     run = _Run(trainee, schedule, num_epochs, start)
     if checkpoint is None:
         return _epochs(run, None, label)
-    settings = {"num_epochs": num_epochs, "schedule": schedule, **settings}
-    identity = trainee.identity() | {name: description(value) for name, value in settings.items()}
-    return _epochs(run, RunFile(Path(checkpoint), identity, save_seconds), label)
+    identity = trainee.identity()
+    for name, value in {"num_epochs": num_epochs, "schedule": schedule, **settings}.items():
+        identity |= identity_of(name, value)
+    return _epochs(run, Checkpoint(checkpoint, identity, save_seconds), label)
 
 
-def _epochs(run: _Run[Parameters], file: RunFile | None, label: str) -> Iterator[Pause[Any, Parameters]]:
+def _epochs(run: _Run[Parameters], file: Checkpoint | None, label: str) -> Iterator[Pause[Any, Parameters]]:
     with progress.bar(label, total=run.num_epochs) as bar:
         if file is not None and (state := file.state()) is not None:
-            run.restore(*state)
+            with file.reading():
+                run.restore(*state)
             bar.advance(run.epoch)
             yield run.pause()
         while not run.over:
@@ -202,6 +205,7 @@ class _Run(Generic[Parameters]):
         return arrays, {"trainee": header, "epoch": self.epoch, "over": self.over, "accuracy": self.accuracy}
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+        self._check(arrays, header)
         own = {name: torch.from_numpy(value) for name, value in _under("run/", arrays).items()}
         place = self.pace.factor.device
         factor, reference, done, self.loss, self.rate, self.diverged = (
@@ -210,11 +214,30 @@ class _Run(Generic[Parameters]):
         self.pace, self.accuracy = Pace(factor, reference, done), header["accuracy"]
         self.epoch, self.over = header["epoch"], header["over"]
         curves = _under("notes/", arrays)
+        self.notes.clear()
         for name in {key.removesuffix("/epochs") for key in curves if key.endswith("/epochs")}:
             pairs = zip(curves[f"{name}/epochs"], curves[f"{name}/values"], strict=True)
             self.notes[name] = {int(epoch): value for epoch, value in pairs}
         self.trainee.restore(_under("trainee/", arrays), header["trainee"])
         set_random_states(_under("random/", arrays), self.trainee.generator)
+
+    def _check(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+        """Refuse a state that no epoch of this run leaves, before anything is taken from it."""
+        own, _ = self.state()
+        fresh = {name: value for name, value in own.items() if not name.startswith(("notes/", "random/cuda"))}
+        check_arrays(arrays, {name: value for name, value in fresh.items() if name.startswith("run/")}, finite=False)
+        sound = not bool(arrays["run/diverged"].any())
+        check_arrays(arrays, {n: v for n, v in fresh.items() if n.startswith(("trainee/", "random/"))}, finite=sound)
+        epoch, over, accuracy = (header[name] for name in ("epoch", "over", "accuracy"))
+        if type(epoch) is not int or not 1 <= epoch <= self.num_epochs or type(over) is not bool:
+            raise ValueError(f"it is after epoch {epoch!r} of {self.num_epochs}, and its end is {over!r}")
+        if not (accuracy is None or (isinstance(accuracy, float) and 0 <= accuracy <= 1)):
+            raise ValueError(f"its accuracy is {accuracy!r}")
+        for name, curve_of in _under("notes/", arrays).items():
+            if name.endswith("/epochs") and (
+                curve_of.ndim != 1 or not set(curve_of.tolist()) <= {*range(1, epoch + 1)}
+            ):
+                raise ValueError(f"it has notes of epochs that were not, under {name}")
 
 
 def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Generator | None) -> None:

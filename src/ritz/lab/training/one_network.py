@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ArgumentError, DataError, check_instance, check_positive
+from ...record import SAVE_SECONDS, digest, identity_of, model_identity
+from ...record.checkpoints import Arrays
 from .arithmetic import Arithmetic, autocast, check_arithmetic, products
 from .batches import BatchSource, Data, check_tensors, shuffled, steps_per_epoch
 from .captured import CapturedStep
 from .loop import Pause, check_run, pauses
-from .run_file import SAVE_SECONDS, Arrays, fingerprint, generator_fingerprint, sample
 from .schedules import Constant, Pace, Schedule
 from .scores import AnyLoss, check_loss, hits, mean_loss
 
@@ -200,6 +201,7 @@ class _Network:
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        _check_moments(tensors, self.optimizer)
         self.model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model/")})
         states = dict[int, dict[str, Any]]()
         for name, value in (*tensors.items(), *header["plain"].items()):
@@ -210,15 +212,37 @@ class _Network:
         self.model.eval()
 
     def identity(self) -> dict[str, str]:
-        """What tells this run from another, before it starts."""
+        """What tells this run from another, before it starts; the data are read whole, once."""
         groups = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
-        data = "drawn" if callable(self.data) else fingerprint(*(sample(part) for part in self.data))
+        state = self.model.state_dict()
         return {
-            "initial weights": fingerprint(*self.model.state_dict().values()),
-            "data": data,
-            "optimizer": f"{type(self.optimizer).__name__} {groups}",
-            "generator": generator_fingerprint(self.generator),
+            "initial weights": digest(*state.values()),
+            **model_identity("model", self.model),
+            **({} if not callable(self.data) else identity_of("data", self.data)),
+            **({} if callable(self.data) else {"data": digest(*self.data)}),
+            **identity_of("optimizer", type(self.optimizer)),
+            **identity_of(
+                "optimizer settings", {f"{i}.{k}": v for i, group in enumerate(groups) for k, v in group.items()}
+            ),
+            **identity_of("optimizer state", self.optimizer.state_dict()["state"]),
+            **identity_of("trained parameters", self._trained()),
+            **identity_of("generator", self.generator),
         }
+
+    def _trained(self) -> list[list[str]]:
+        """The names of the parameters in each group of the optimiser."""
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        return [[names.get(id(one), "") for one in group["params"]] for group in self.optimizer.param_groups]
+
+
+def _check_moments(tensors: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    """Refuse a state of an optimiser whose tensors are of no parameter, or not finite."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for name, value in tensors.items():
+        if name.startswith("optimizer/"):
+            owner = parameters[int(name.split("/")[1])]
+            if value.ndim and value.shape != owner.shape:
+                raise ValueError(f"{name} is {tuple(value.shape)}, its parameter {tuple(owner.shape)}")
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:

@@ -28,8 +28,7 @@ from ...errors import FileError, NumericalError
 from ...lab.data import Examples
 from ...lab.training import Annealing, accuracy, train
 from ...lab.training.arithmetic import products
-from ...lab.training.run_file import fingerprint
-from ...record import Record, discard, key, lock, plain, read_arrays, write_arrays
+from ...record import Record, digest, discard, key, lock, plain, read_arrays, write_arrays
 from ..frame.figure import Context
 from .setting import Piece, network, split
 
@@ -77,7 +76,7 @@ def trained_network(piece: Piece, epoch: int | None, place: Place) -> nn.Sequent
 
 def identity(model: nn.Module) -> str:
     """A fingerprint of all parameters: measurements of one network are of one and the same training."""
-    return fingerprint(*model.parameters())
+    return digest(*model.parameters())
 
 
 def best_rate(piece: Piece, place: Place) -> tuple[float, dict[str, float]]:

@@ -1,0 +1,186 @@
+"""The file from which a computation that was killed goes on, and what it belongs to.
+
+A checkpoint is one `.npz` file: arrays, and a header with its format, the versions that wrote it and the identity of
+its computation. It is written whole or not at all, at most every so many seconds. One of another computation is refused
+with what differs, a damaged one with what is wrong, and both stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import random
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError, FileError, VersionWarning
+from .arrays import read_arrays, write_arrays
+from .files import check_writable, discard, path_of
+from .origin import version_of
+from .parts import remove_dead_parts
+
+Arrays = dict[str, Any]
+State = tuple[Arrays, dict[str, Any]]
+FORMAT = 2  # of the file; a reader refuses what it does not know
+SAVE_SECONDS = 30.0  # between two writings of the file: what a kill can cost
+SHARE = 20  # times as long as a writing took passes before the next: at most a twentieth of the time is spent on it
+_PYTHON, _NUMPY = "python", "numpy"  # sources of randomness
+
+
+class Checkpoint:
+    """The file of one computation."""
+
+    def __init__(self, path: str | Path, identity: Mapping[str, str], seconds: float = SAVE_SECONDS) -> None:
+        if not (isinstance(seconds, (int, float)) and 0 <= seconds < math.inf):
+            raise ArgumentError(
+                f"save_seconds={seconds!r} was given.",
+                "It is the least time between two writings of the file, and what a kill can cost.",
+                "Pass 30, or 0 to write as often as there is something to write.",
+            )
+        self.path, self.identity, self.seconds = path_of(path), dict(identity), seconds
+        self.due = monotonic() + seconds
+        check_writable(self.path.parent)
+        remove_dead_parts(self.path)
+
+    def save(self, state: Callable[[], State], *, last: bool = False) -> None:
+        """Write the state, if it is time to."""
+        if last or (started := monotonic()) >= self.due:
+            arrays, header = state()
+            facts = {"format": FORMAT, "versions": versions(), "identity": self.identity}
+            write_arrays(self.path, arrays, {**header, **facts})
+            if not last:
+                self.due = monotonic() + max(self.seconds, SHARE * (monotonic() - started) * (self.seconds > 0))
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """What was saved last; None where there is no file, and refused where it is of another computation."""
+        if not self.path.exists():
+            return None
+        arrays, header = read_arrays(self.path)
+        if header.get("format") != FORMAT:
+            raise self._refusal(
+                f"has format {header.get('format')!r}", f"This version of ritz goes on from files of format {FORMAT}."
+            )
+        self._check_identity(header.get("identity"))
+        self._note_versions(header.get("versions"))
+        return arrays, header
+
+    def damaged(self, what: str) -> FileError:
+        """What to raise where the file is one of this computation by its name, but not by what is in it."""
+        return self._refusal(f"is damaged: {what}", "Nothing was taken from it, and it is as it was.")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Whatever cannot be made of the file's contents is damage."""
+        try:
+            yield
+        except FileError:
+            raise
+        except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
+            what = str(error).splitlines()[0] if str(error) else ""
+            raise self.damaged(f"{type(error).__name__} {what}".rstrip()) from error
+
+    def remove(self) -> None:
+        """The computation is over, and its result elsewhere."""
+        discard(self.path)
+
+    def _check_identity(self, identity: Any) -> None:
+        then = identity if isinstance(identity, dict) else {}
+        differing = sorted(name for name in {*self.identity, *then} if then.get(name) != self.identity.get(name))
+        if differing:
+            raise self._refusal(
+                f"is of another computation: different {', '.join(differing)}",
+                "To go on from it would give neither the old result nor this one.",
+                "To go on with the old one, give the same model, data and settings as then.",
+            )
+
+    def _note_versions(self, then: Any) -> None:
+        now, before = versions(), then if isinstance(then, dict) else {}
+        changes = [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]
+        if changes:
+            warnings.warn(
+                f"{self.path} was written with other versions ({'; '.join(changes)}): "
+                "the result may differ in its last digits from one that was computed in one go.",
+                VersionWarning,
+                stacklevel=4,
+            )
+
+    def _refusal(self, seen: str, why: str, *ways_out: str) -> FileError:
+        return FileError(
+            f"{self.path} {seen}.", why, "Name another file, or remove this one to start afresh.", *ways_out
+        )
+
+
+def versions() -> dict[str, str]:
+    """Of what computes: with others, the last digits of a result may be others."""
+    return {**{name: version_of(name) for name in ("ritz", "torch", "numpy")}, "python": platform.python_version()}
+
+
+def random_states(generator: torch.Generator | None = None) -> dict[str, Any]:
+    """Of all sources that a computation may draw from: dropout, for one, has PyTorch's own."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), **_python_state(), **_numpy_state()}
+    if generator is not None:
+        states["generator"] = generator.get_state()
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def set_random_states(states: Mapping[str, np.ndarray], generator: torch.Generator | None = None) -> None:
+    """Let all of them go on where they were."""
+    has_spare, spare = states[f"{_PYTHON} spare"].tolist()
+    random.setstate((3, tuple(states[_PYTHON].tolist()), spare if has_spare else None))
+    if _NUMPY in states:
+        place, has_spare = (int(number) for number in states[f"{_NUMPY} place"])
+        np.random.set_state(("MT19937", states[_NUMPY], place, has_spare, float(states[f"{_NUMPY} spare"])))  # noqa: NPY002
+    torch.set_rng_state(torch.from_numpy(states["torch"]))
+    if generator is not None:
+        generator.set_state(torch.from_numpy(states["generator"]))
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(torch.from_numpy(states["cuda"]))
+
+
+def _python_state() -> dict[str, Any]:
+    _, numbers, spare = random.getstate()
+    return {
+        _PYTHON: np.array(numbers, dtype=np.uint64),
+        f"{_PYTHON} spare": np.array([spare is not None, spare or 0.0], dtype=np.float64),
+    }
+
+
+def _numpy_state() -> dict[str, Any]:
+    """That of numpy's own functions, such as `numpy.random.rand`, unless somebody has changed what is behind them."""
+    kind, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    if kind != "MT19937":
+        return {}
+    numbers, place, has_spare, spare = rest
+    return {
+        _NUMPY: np.array(numbers),
+        f"{_NUMPY} place": np.array([place, has_spare]),
+        f"{_NUMPY} spare": np.array(spare),
+    }
+
+
+def check_arrays(arrays: Mapping[str, np.ndarray], expected: Mapping[str, Any], *, finite: bool = True) -> None:
+    """Refuse arrays that are missing, of another shape or type, or hold NaN: compared with those of a fresh start."""
+    for name, like in expected.items():
+        if name not in arrays:
+            raise ValueError(f"there is no {name}")
+        array, kind = arrays[name], like if isinstance(like, np.ndarray) else numpy_like(like)
+        if array.shape != kind.shape or array.dtype != kind.dtype:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, not {kind.dtype} {kind.shape}")
+        if finite and array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
+            raise ValueError(f"{name} holds NaN or infinity")
+
+
+def numpy_like(tensor: Tensor) -> np.ndarray:
+    """An array of the type and shape that a tensor has in a file, without its values."""
+    kind = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+    return np.broadcast_to(torch.empty((), dtype=kind).numpy(), tuple(tensor.shape))

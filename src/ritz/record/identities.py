@@ -1,0 +1,211 @@
+"""What tells one computation from another: its values, its code and its data, as short texts.
+
+They are the same in every process: no address of an object and no order of a set enters. Where they differ, the
+computations do; a helper in another file that a user's function calls is not followed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+DIGITS = 16  # of a digest, hexadecimal
+PIECE = 2**24  # entries of a tensor that are hashed at a time
+OTHERS = ("torch", "numpy", "builtins", "ritz", "functools", "math")  # whose code has a version, which is kept beside
+
+
+def digest(*tensors: Tensor | None) -> str:
+    """A checksum of shapes, types and all values.
+
+    >>> digest(torch.zeros(2)) == digest(torch.zeros(2)) != digest(torch.zeros(3))
+    True
+    """
+    state = hashlib.sha256()
+    for tensor in tensors:
+        if tensor is None:
+            state.update(b"none")
+            continue
+        state.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+        for piece in _pieces(tensor.detach()):
+            state.update(piece)
+    return state.hexdigest()[:DIGITS]
+
+
+def identity_of(name: str, value: Any) -> dict[str, str]:
+    """A setting under its name; what it is made of, each under a name of its own, so that a difference can be named.
+
+    >>> list(identity_of("rule", slice(1, 2))), list(identity_of("rates", {"first": 1, "last": 2}))
+    (['rule'], ['rates', 'rates.first', 'rates.last'])
+    """
+    parts = _parts(value)
+    if isinstance(value, nn.Module):
+        return model_identity(name, value) | {f"{name} tensors": digest(*value.state_dict().values())}
+    named = {f"{name}.{key}": text_digest(_described(part, ())) for key, part in parts.items()}
+    return {name: text_digest(_described(value, ()) if not parts else _kind(value)), **named}
+
+
+def model_identity(name: str, model: nn.Module) -> dict[str, str]:
+    """The structure of a module and its code; parameters and buffers are no part of it."""
+    modules = dict(model.named_modules())
+    structure = [f"{place}: {_kind(one)} {_described(_settings(one), ())}" for place, one in modules.items()]
+    code = sorted({_code(kind) for kind in {type(one) for one in modules.values()}})
+    code += [_own_forward(one) for one in modules.values()]
+    tensors = [f"{key} {tuple(t.shape)} {t.dtype}" for key, t in model.state_dict(keep_vars=True).items()]
+    return {
+        f"{name} structure": text_digest("\n".join([*structure, *tensors])),
+        f"{name} code": text_digest("\n".join(code)),
+    }
+
+
+def text_digest(text: str) -> str:
+    """A checksum of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
+
+
+def _pieces(tensor: Tensor) -> Iterator[bytes | memoryview]:
+    """The bytes of a tensor in the order of its entries, so many at a time that nothing is copied whole."""
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    flat = tensor.reshape(-1) if tensor.is_contiguous() else None
+    if flat is None and tensor.ndim > 1 and tensor.numel() > PIECE:
+        for row in tensor:
+            yield from _pieces(row)
+        return
+    for piece in (tensor.reshape(-1) if flat is None else flat).split(PIECE):
+        plain = piece.cpu().contiguous()
+        yield memoryview(plain.view(torch.uint8).numpy()) if plain.numel() else b""
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    """What a mapping or an object of plain attributes is made of."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return dict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {}
+
+
+def _described(value: Any, seen: tuple[int, ...]) -> str:
+    """A value as a text that says all of it; what leads back to itself is cut."""
+    if id(value) in seen:
+        return "..."
+    inner = (*seen, id(value))
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device)):
+        return repr(value)
+    if isinstance(value, Tensor):
+        return f"tensor {digest(value)}"
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"array {value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
+    if isinstance(value, np.generic):
+        return f"{value.dtype} {value!r}"
+    if isinstance(value, torch.Generator):
+        return f"generator {digest(value.get_state())}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_described(k, inner)}: {_described(v, inner)}" for k, v in value.items()) + "}"
+    if isinstance(value, (set, frozenset)):
+        return "{" + ", ".join(sorted(_described(one, inner) for one in value)) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}(" + ", ".join(_described(one, inner) for one in value) + ")"
+    return _described_object(value, inner)
+
+
+def _described_object(value: Any, seen: tuple[int, ...]) -> str:
+    """A function with all that it holds on to, a class by its code, an object by its attributes."""
+    if isinstance(value, functools.partial):
+        return f"partial {_described([value.func, value.args, value.keywords], seen)}"
+    if isinstance(value, types.MethodType):
+        return f"method {_described([value.__func__, value.__self__], seen)}"
+    if isinstance(value, types.FunctionType):
+        return _described_function(value, seen)
+    if isinstance(value, type):
+        return _code(value)
+    if isinstance(value, nn.Module):
+        weights = {name: digest(one) for name, one in value.state_dict().items()}
+        return f"{_described(model_identity('module', value), seen)} {weights}"
+    if isinstance(value, (types.BuiltinFunctionType, types.ModuleType)):
+        return f"{getattr(value, '__module__', '')}.{value.__name__}"
+    attributes = _parts(value) or getattr(value, "__dict__", {})
+    return f"{_kind(value)} {_code(type(value))} {_described(dict(attributes), seen)}"
+
+
+def _described_function(function: types.FunctionType, seen: tuple[int, ...]) -> str:
+    """Its code, its defaults, what it closes over, and what of its own module it names."""
+    cells = [_cell(cell) for cell in function.__closure__ or ()]
+    own = {
+        name: function.__globals__[name]
+        for name in _names(function.__code__)
+        if _is_own(function.__globals__.get(name), function.__module__)
+    }
+    held = [function.__defaults__, function.__kwdefaults__, cells, own]
+    return f"{function.__module__}.{function.__qualname__} {_code(function)} {_described(held, seen)}"
+
+
+def _cell(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _names(code: types.CodeType) -> list[str]:
+    inside = [name for const in code.co_consts if isinstance(const, types.CodeType) for name in _names(const)]
+    return sorted({*code.co_names, *inside})
+
+
+def _is_own(value: Any, module: str) -> bool:
+    """Whether a global of a function's module is one that its result may depend on: a number, a tensor, a function."""
+    if isinstance(value, (bool, int, float, str, Tensor)):
+        return True
+    return isinstance(value, types.FunctionType) and value.__module__ == module
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """The attributes of a module but for tensors, parts, hooks and whether it trains."""
+    inside = ("_parameters", "_buffers", "_modules", "training")
+    return {
+        key: value
+        for key, value in vars(module).items()
+        if key not in inside and "hook" not in key and not isinstance(value, (Tensor, nn.Module))
+    }
+
+
+def _own_forward(module: nn.Module) -> str:
+    """The code of a forward that was set on the module itself."""
+    forward = vars(module).get("forward")
+    return "" if forward is None else _described(forward, ())
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _code(what: Any) -> str:
+    """The source of a class or function of the user's; its compiled code where there is no source."""
+    name = f"{what.__module__}.{what.__qualname__}"
+    if (what.__module__ or "").partition(".")[0] in OTHERS:
+        return name
+    try:
+        return f"{name} {text_digest(inspect.getsource(what))}"
+    except (OSError, TypeError, IndentationError):  # typed in by hand
+        return f"{name} {text_digest(_compiled(what))}"
+
+
+def _compiled(what: Any) -> str:
+    if isinstance(what, type):
+        functions = {key: one for key, one in vars(what).items() if isinstance(one, types.FunctionType)}
+        return "\n".join(f"{key} {_compiled(functions[key])}" for key in sorted(functions))
+    return _compiled_text(what.__code__) if hasattr(what, "__code__") else ""
+
+
+def _compiled_text(code: types.CodeType) -> str:
+    consts = [_compiled_text(one) if isinstance(one, types.CodeType) else repr(one) for one in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {consts}"

@@ -1,0 +1,74 @@
+"""Files and folders on their way: each is locked by its writer, so that those of the dead can be told and removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: there, nobody can tell whose writer is dead
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def part_of(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """A hidden neighbour of the path to write to, gone afterwards unless it was renamed; those of the dead go first."""
+    remove_dead_parts(path)
+    part, held = _new_part(path, folder)
+    try:
+        yield part
+    finally:
+        with suppress(OSError):  # nothing to do after the rename
+            shutil.rmtree(part) if folder else part.unlink(missing_ok=True)
+        os.close(held)
+
+
+def remove_dead_parts(path: Path) -> None:
+    """Remove what writers of this path left behind when they were killed; what a living one holds stays."""
+    with suppress(OSError):  # a folder that is gone or not ours holds up nobody
+        for part in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
+            if _is_dead(part):
+                shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
+
+
+def _new_part(path: Path, folder: bool) -> tuple[Path, int]:
+    """One of our own, locked before anybody could take it for dead; and what holds the lock."""
+    while True:
+        part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        part.mkdir() if folder else part.open("xb").close()
+        try:
+            held = os.open(part, os.O_RDONLY)
+        except FileNotFoundError:  # somebody cleaned up at this very moment
+            continue
+        if fcntl is not None:
+            fcntl.flock(held, fcntl.LOCK_EX)
+        if part.exists():
+            return part, held
+        os.close(held)
+
+
+def _is_dead(part: Path) -> bool:
+    """Whether nobody holds the lock of a part."""
+    if fcntl is None:
+        return False
+    try:
+        held = os.open(part, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(held)
+    return True
+
+
+def _literal(name: str) -> str:
+    """A name as a pattern that matches itself alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
