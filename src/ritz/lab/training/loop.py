@@ -18,7 +18,8 @@ from torch import Tensor
 from ... import progress
 from ...errors import ArgumentError, check_whole
 from ...record import Checkpoint, identity_of
-from ...record.checkpoints import Arrays, check_arrays, random_states, set_random_states
+from ...record.checkpoints import Arrays, check_arrays
+from .randomness import random_states, set_random_states
 from .schedules import Pace, Schedule
 from .series import Series, curve, numbers
 
