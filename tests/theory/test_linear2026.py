@@ -11,13 +11,13 @@ from torch.func import grad
 from torch.testing import assert_close
 
 from ritz import theory
-from ritz.checks import deviation, linear2026
+from ritz.checks import deviation, linear2026, linear2026_aligned
 from ritz.checks.draws import normal
 from ritz.checks.oracles import dense_gauss_newton, dense_hessian, squared_error
 from ritz.errors import ArgumentError, RitzError
 from tests.shapes import unchecked
 
-CHECKS = {check.result: check for check in linear2026.CHECKS}
+CHECKS = {check.result: check for check in (*linear2026.CHECKS, *linear2026_aligned.CHECKS)}
 seeds = st.integers(0, 2**32 - 1)
 patient = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 small = st.integers(-2, 2).map(float)
@@ -99,6 +99,34 @@ def test_small_whole_numbers_hit_every_degeneracy(result, inputs):
 def test_aligned_networks_of_whole_numbers_hit_every_degeneracy(inputs):
     with unchecked():
         assert deviation(CHECKS["aligned layers"], inputs).small
+
+
+def test_balanced_networks_are_known_from_the_start_of_training_to_convergence():
+    X = theory.whitened(normal(seeded(), 20, 4))
+    Y = normal(seeded(1), 20, 5)  # more outputs than the hidden layer passes
+    M = Y.T @ X / len(X)
+    U, S, Vt = torch.linalg.svd(M, full_matrices=False)
+    goal = theory.balanced_weights((U[:, :3] * S[:3]) @ Vt[:3], [3, 6])
+    Y = Y - (U[:, 3:] * S[3:] @ Vt[3:] @ X.T).T  # what no such network can fit is not asked of it
+    for share in 10.0 ** -torch.arange(0, 17, 0.5, dtype=torch.float64):  # of the residual that is left
+        weights = [(1 - share) ** (1 / 3) * W for W in goal]
+        form, H = theory.aligned_linear(weights, X, Y), hessian(weights, X, Y)
+        assert_close(form.eigenvalues(), torch.linalg.eigvalsh(H), atol=1e-10 * form.scale, rtol=0)
+
+
+def test_the_vectors_of_the_kernel_have_an_index_set_as_large_as_inputs_and_outputs():
+    W1, W2 = normal(seeded(), 2, 4), normal(seeded(1), 3, 2)  # a hidden layer narrower than both
+    X = theory.whitened(normal(seeded(2), 9, 4), 1.5)
+    form = theory.tangent_kernel([W1, W2], X)
+    s1, s2 = (torch.cat([torch.linalg.svdvals(W), real(0, 0)]) for W in (W1, W2))
+    assert form["q 4, 3"].value == approx(0, abs=1e-12) and form["q 1, 3"].value == approx(1.5**2 * float(s1[0] ** 2))
+    assert form["q 3, 1"].value == approx(1.5**2 * float(s2[0] ** 2))  # printed: i ≤ 2, j ≤ 2
+    J = torch.func.jacrev(lambda A, B: network([A, B], X), argnums=(0, 1))(W1, W2)
+    kernel = sum(torch.einsum("nkab,mlab->nkml", part, part).reshape(27, 27) for part in J) / 9
+    q = torch.kron(X @ torch.linalg.svd(W1).Vh[0] / 3, torch.linalg.svd(W2).U[:, 1])  # (16), as printed
+    assert_close(kernel @ q, 1.5**2 * (s1[0] ** 2 + s2[1] ** 2) * q)
+    with pytest.raises(ArgumentError, match="balanced"):
+        theory.tangent_kernel([normal(seeded(), 4, 4)] * 2 + [normal(seeded(3), 4, 4)], X)
 
 
 def test_a_hidden_width_of_a_hundred_thousand_never_forms_a_matrix():

@@ -28,19 +28,23 @@ def network_outputs(weights: Sequence[Tensor], X: Tensor, slope: float = 1.0) ->
     return X @ weights[-1].T
 
 
-def _hessian(weights: Sequence[Tensor], X: Tensor, Y: Tensor, slope: float = 1.0) -> Tensor:
+def hessian(weights: Sequence[Tensor], X: Tensor, Y: Tensor, slope: float = 1.0) -> Tensor:
+    """The dense Hessian of the squared loss, by autograd."""
     return dense_hessian(lambda *Ws: squared_error(network_outputs(Ws, X, slope), Y), *weights)
 
 
-def _gauss_newton(weights: Sequence[Tensor], X: Tensor, *_: Any) -> Tensor:
+def gauss_newton(weights: Sequence[Tensor], X: Tensor, *_: Any) -> Tensor:
+    """Its dense Gauss-Newton matrix."""
     return dense_gauss_newton(lambda *Ws: network_outputs(Ws, X), *weights)
 
 
-def _orthogonal(generator: Generator, n: int) -> Tensor:
+def orthogonal(generator: Generator, n: int) -> Tensor:
+    """A random orthogonal matrix."""
     return torch.linalg.qr(normal(generator, n, n)).Q
 
 
-def _white(generator: Generator, D: int, decades: float = 3.0) -> Tensor:
+def white(generator: Generator, D: int, decades: float = 3.0) -> Tensor:
+    """White inputs of any scale."""
     return theory.whitened(normal(generator, D + whole(generator, 0, 20), D), scale(generator, decades))
 
 
@@ -74,11 +78,11 @@ def _two_layers_degenerate(generator: Generator) -> Mapping[str, Inputs]:
 
 
 def _linear(W1: Tensor, W2: Tensor, X: Tensor, Y: Tensor) -> Tensor:
-    return _hessian([W1, W2], X, Y)
+    return hessian([W1, W2], X, Y)
 
 
 def _linear_ggn(W1: Tensor, W2: Tensor, X: Tensor, Y: Tensor) -> Tensor:
-    return _gauss_newton([W1, W2], X)
+    return gauss_newton([W1, W2], X)
 
 
 def relu_layers(generator: Generator, width: int = 12) -> Inputs:
@@ -103,7 +107,7 @@ def _relu_degenerate(generator: Generator) -> Mapping[str, Inputs]:
 
 
 def _relu(W1: Tensor, W2: Tensor, X: Tensor, Y: Tensor, slope: float = 0.0) -> Tensor:
-    return _hessian([W1, W2], X, Y, slope)
+    return hessian([W1, W2], X, Y, slope)
 
 
 def classification(generator: Generator, shape: tuple[int, int, int] | None = None) -> Inputs:
@@ -145,13 +149,14 @@ def _relu_pair_oracle(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor) -> Tens
     return dense_hessian(lambda A, B: _smoothed(labels, network_outputs([A, B], X, 0.2)), W1, W2)
 
 
-def _widths(generator: Generator, deepest: int = 4, widest: int = 5) -> list[int]:
+def any_widths(generator: Generator, deepest: int = 4, widest: int = 5) -> list[int]:
+    """Of inputs, hidden layers and outputs."""
     return [whole(generator, 1, widest) for _ in range(whole(generator, 2, deepest + 1))]
 
 
 def deep(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
     """Any weights of any scales, any data."""
-    widths = widths or _widths(generator)
+    widths = widths or any_widths(generator)
     weights = [normal(generator, b, a, scale=scale(generator)) for a, b in pairwise(widths)]
     return weights, normal(generator, whole(generator, 1, 20), widths[0], scale=scale(generator))
 
@@ -165,7 +170,7 @@ def _deep_degenerate(generator: Generator) -> Mapping[str, Inputs]:
         "widths up": deep(generator, (1, 2, 3, 4)),
         "widths down": deep(generator, (4, 3, 2, 1)),
         "a layer that is zero": ([weights[0], 0 * weights[1], weights[2]], X),
-        "orthogonal layers": ([_orthogonal(generator, 3) for _ in range(3)], X),
+        "orthogonal layers": ([orthogonal(generator, 3) for _ in range(3)], X),
         "rank deficient data": (weights, X[:, [0, 0, 0]]),
         "zero inputs": (weights, 0 * X),
     }
@@ -173,18 +178,18 @@ def _deep_degenerate(generator: Generator) -> Mapping[str, Inputs]:
 
 def balanced(generator: Generator, widths: Sequence[int] | None = None, rank: int | None = None) -> Inputs:
     """Singular values, widths, σₓ, and weights and white data that have them."""
-    widths = widths or _widths(generator)
+    widths = widths or any_widths(generator)
     top = min(widths) if rank is None else rank
     sigma = scale(generator, 1.5) * (0.05 + torch.rand(top, generator=generator, dtype=torch.float64))
-    X = _white(generator, widths[0], 1.5)
-    frames = [_orthogonal(generator, d)[:, :top] for d in widths]
+    X = white(generator, widths[0], 1.5)
+    frames = [orthogonal(generator, d)[:, :top] for d in widths]
     weights = [U * sigma @ V.T for V, U in pairwise(frames)]
     return sigma, widths, theory.input_scale(X), weights, X
 
 
 def _balanced_degenerate(generator: Generator) -> Mapping[str, Inputs]:
     sigma, widths, sigma_x, _, X = balanced(generator, (3, 4, 3))
-    frames = [_orthogonal(generator, d)[:, :3] for d in widths]
+    frames = [orthogonal(generator, d)[:, :3] for d in widths]
     equal = [2.0 * U @ V.T for V, U in pairwise(frames)]
     return {
         "L = 1, one singular value": (sigma[:1], (3, 1), sigma_x, [sigma[0] * torch.eye(1, 3).double()], X),
@@ -205,13 +210,13 @@ def _balanced_closed(sigma: Tensor, widths: Sequence[int], sigma_x: float, *_: A
 
 
 def _balanced_oracle(sigma: Tensor, widths: Sequence[int], sigma_x: float, weights: Any, X: Tensor) -> Tensor:
-    return _hessian(weights, X, network_outputs(weights, X))
+    return hessian(weights, X, network_outputs(weights, X))
 
 
 def solution(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
     """White inputs X, labels Y, and the widths of the hidden layers that are to fit them."""
-    widths = widths or _widths(generator)
-    X = _white(generator, widths[0])
+    widths = widths or any_widths(generator)
+    X = white(generator, widths[0])
     return X, normal(generator, len(X), widths[-1], scale=scale(generator)), list(widths[1:-1])
 
 
@@ -240,17 +245,17 @@ def solution_weights(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> list[Tensor
 
 
 def _solution_oracle(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> Tensor:
-    return _hessian(solution_weights(X, Y, hidden), X, Y)
+    return hessian(solution_weights(X, Y, hidden), X, Y)
 
 
 def shallow(generator: Generator) -> Inputs:
     """W₁, W₂ of any scales, and white inputs X."""
     W1, W2, _, _ = two_layers(generator, width=12, most=5)
-    return W1, W2, _white(generator, W1.shape[1])
+    return W1, W2, white(generator, W1.shape[1])
 
 
 def _shallow_degenerate(generator: Generator) -> Mapping[str, Inputs]:
-    X = _white(generator, 3)
+    X = white(generator, 3)
     W1, W2 = normal(generator, 5, 3), normal(generator, 4, 5)
     return {
         "m = 1": (W1[:1], W2[:, :1], X),
@@ -268,56 +273,33 @@ def _shallow_closed(W1: Tensor, W2: Tensor, X: Tensor) -> theory.ClosedForm:
 
 
 def _shallow_oracle(W1: Tensor, W2: Tensor, X: Tensor) -> Tensor:
-    return _hessian([W1, W2], X, X @ W1.T @ W2.T)
+    return hessian([W1, W2], X, X @ W1.T @ W2.T)
 
 
-def aligned(generator: Generator, widths: Sequence[int] | None = None, kind: str | None = None) -> Inputs:
-    """Layers with common singular vectors and a residual that has them too; `kind` is one of KINDS."""
-    widths = widths or _widths(generator, widest=4)
-    kind = kind or KINDS[whole(generator, 0, len(KINDS) - 1)]
-    depth, q = len(widths) - 1, max(widths)
-    s, rho = 0.05 + torch.rand(depth, q, generator=generator, dtype=torch.float64), normal(generator, q)
-    s = s * torch.tensor([scale(generator) for _ in range(depth)]).to(s)[:, None]
-    if kind == "balanced":
-        s = s[:1].expand(depth, q)
-    if kind == "equal":
-        s, rho = torch.ones_like(s), rho.sign()
-    if kind == "some zero":
-        gone = torch.rand(depth + 1, q, generator=generator) < 0.4
-        gone[:, 0] = False  # or all may vanish, and nothing is left to measure rounding by
-        s, rho = s * ~gone[1:], rho * ~gone[0]
-    if kind == "minimum":
-        rho = 0 * rho
-    U = [_orthogonal(generator, d) for d in widths]
-    weights = [U[k + 1] @ torch.diag(s[k])[: widths[k + 1], : widths[k]] @ U[k].T for k in range(depth)]
-    X = _white(generator, widths[0], 1.5)
-    size = float(s.max(1).values.prod()) or 1.0  # R is known to rounding of the product of the norms
-    R = size * U[-1] @ torch.diag(rho)[: widths[-1], : widths[0]] @ U[0].T
-    return weights, X, network_outputs(weights, X) - X @ R.T
+def _tangent_kernel(weights: Sequence[Tensor], X: Tensor) -> Tensor:
+    """JJᵀ/N, the outputs stacked example by example."""
+    shapes = [W.shape for W in weights]
+
+    def outputs(theta: Tensor) -> Tensor:
+        parts = theta.split([W.numel() for W in weights])
+        return network_outputs([part.view(s) for part, s in zip(parts, shapes, strict=True)], X).flatten()
+
+    J = torch.func.jacrev(outputs)(torch.cat([W.flatten() for W in weights]))
+    return J @ J.T / len(X)
 
 
-KINDS = ("unbalanced", "balanced", "equal", "some zero", "minimum")
+def _shallow_kernel(W1: Tensor, W2: Tensor, X: Tensor) -> theory.ClosedForm:
+    return theory.tangent_kernel([W1, W2], X)
 
 
-def _aligned_degenerate(generator: Generator) -> Mapping[str, Inputs]:
-    weights, X, Y = aligned(generator, (3, 4, 2, 3), "balanced")
-    return {
-        "L = 1": aligned(generator, (3, 2)),
-        "L = 6": aligned(generator, (2,) * 7, "balanced"),
-        **{kind: aligned(generator, (3, 4, 3, 5), kind) for kind in KINDS},
-        "bottleneck": aligned(generator, (4, 1, 4), "unbalanced"),
-        "widths up": aligned(generator, (1, 2, 3, 4), "unbalanced"),
-        "widths down": aligned(generator, (4, 3, 2, 1), "unbalanced"),
-        "all weights zero": ([0 * W for W in weights], X, Y),
-        "two layers, all weights zero": ([0 * normal(generator, 4, 3), 0 * normal(generator, 2, 4)], X, Y[:, :2]),
-        "zero inputs": (weights, 0 * X, Y),
-    }
+def _balanced_kernel(sigma: Tensor, widths: Any, sigma_x: float, weights: Any, X: Tensor) -> theory.ClosedForm:
+    return theory.tangent_kernel(weights, X)
 
 
 def balanced_with_residual(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
     """A balanced network away from its minimum."""
     sigma, widths, sigma_x, _, X = balanced(generator, widths)
-    U = [_orthogonal(generator, d) for d in widths]
+    U = [orthogonal(generator, d) for d in widths]
     weights = [B[:, : len(sigma)] * sigma @ A[:, : len(sigma)].T for A, B in pairwise(U)]
     q, size = min(widths[0], widths[-1]), float(sigma.max()) ** (len(widths) - 1)
     rho = normal(generator, q, scale=size * sigma_x**2)
@@ -330,7 +312,7 @@ def _residual_closed(sigma: Tensor, widths: Any, sigma_x: float, rho: Tensor, *_
 
 
 def _residual_oracle(sigma: Tensor, widths: Any, sigma_x: float, rho: Tensor, weights: Any, X: Any, Y: Any) -> Tensor:
-    return _hessian(weights, X, Y)
+    return hessian(weights, X, Y)
 
 
 def regression(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
@@ -344,12 +326,11 @@ def _trace(weights: Any, X: Tensor, Y: Tensor) -> theory.ClosedForm:
 
 
 def _trace_oracle(weights: Any, X: Tensor, Y: Tensor) -> Tensor:
-    return _hessian(weights, X, Y).trace().view(1, 1)
+    return hessian(weights, X, Y).trace().view(1, 1)
 
 
 _leaky = partial(theory.two_layer_relu, slope=0.2)
 _two_layers_g = partial(theory.two_layer_linear, gauss_newton=True)
-_aligned_g = partial(theory.aligned_linear, gauss_newton=True)
 CHECKS = (
     Check("two layers", PAPER, "new", two_layers, theory.two_layer_linear, _linear, _two_layers_degenerate),
     Check(
@@ -366,7 +347,7 @@ CHECKS = (
     Check("two layers, leaky ReLU", PAPER, "new", relu_layers, _leaky, partial(_relu, slope=0.2), _relu_degenerate),
     Check("two layers, ReLU, any loss", PAPER, "new", relu_classification, _relu_pair, _relu_pair_oracle),
     Check(
-        "any layers, G", PAPER, "eq. (4), (5), new", deep, theory.linear_gauss_newton, _gauss_newton, _deep_degenerate
+        "any layers, G", PAPER, "eq. (4), (5), new", deep, theory.linear_gauss_newton, gauss_newton, _deep_degenerate
     ),
     Check("trace", PAPER, "eq. (7)", regression, _trace, _trace_oracle),
     Check("balanced layers", PAPER, "eq. (8), (9)", balanced, _balanced_closed, _balanced_oracle, _balanced_degenerate),
@@ -383,14 +364,22 @@ CHECKS = (
         _shallow_oracle,
         _shallow_degenerate,
     ),
-    Check("aligned layers", PAPER, "new", aligned, theory.aligned_linear, _hessian, _aligned_degenerate),
     Check(
-        "aligned layers, G",
+        "shallow network, vectors of the kernel",
         PAPER,
-        "new",
-        aligned,
-        _aligned_g,
-        _gauss_newton,
-        _aligned_degenerate,
+        "eq. (15), (16)",
+        shallow,
+        _shallow_kernel,
+        lambda W1, W2, X: _tangent_kernel([W1, W2], X),
+        _shallow_degenerate,
+    ),
+    Check(
+        "balanced layers, vectors of the kernel",
+        PAPER,
+        "Sec. 3, eq. (5), (8), (9)",
+        balanced,
+        _balanced_kernel,
+        lambda sigma, widths, sigma_x, weights, X: _tangent_kernel(weights, X),
+        _balanced_degenerate,
     ),
 )

@@ -12,7 +12,15 @@ from torch import Generator
 from .. import progress
 from .check import Check, Deviation, deviation
 
-PAPERS = ("singh2026", "singh2026_attention", "linear2026", "papyan2020", "papyan2020_classes", "papyan2020_algorithms")
+PAPERS = (
+    "singh2026",
+    "singh2026_attention",
+    "linear2026",
+    "linear2026_aligned",
+    "papyan2020",
+    "papyan2020_classes",
+    "papyan2020_algorithms",
+)
 DRAWS = 40  # fresh inputs per result; with the degenerate cases about half a minute on one core
 
 

@@ -14,7 +14,14 @@ from .attention import (
 )
 from .closed_form import ClosedForm, Group, NoEigenvectorsError, shifted
 from .comparison import Comparison, GroupError, compare
-from .deep_linear import linear_gauss_newton, linear_trace, shallow_linear, sharpness_bound, spectral_norm_bound
+from .deep_linear import (
+    linear_gauss_newton,
+    linear_trace,
+    shallow_linear,
+    sharpness_bound,
+    spectral_norm_bound,
+    tangent_kernel,
+)
 from .layer_products import product_without, products_after, products_before
 from .logistic_regression import Gaps, ccm_error_rate, ccm_gaps, logistic_ccm
 from .outlier_pairs import bias_network, paired_outliers
@@ -50,7 +57,7 @@ __all__ = [
     # deep linear networks: linear2026
     "aligned_linear", "balanced_linear", "balanced_solution", "balanced_weights", "balancedness", "input_scale",
     "linear_gauss_newton", "linear_trace", "product_without", "products_after", "products_before", "shallow_linear",
-    "sharpness_bound", "spectral_norm_bound", "whitened", "whiteness",
+    "sharpness_bound", "spectral_norm_bound", "tangent_kernel", "whitened", "whiteness",
     # logistic regression on class means: Papyan (2020), Sec. 8
     "Gaps", "ccm_error_rate", "ccm_gaps", "logistic_ccm",
     # random matrices

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
+from math import prod, sqrt
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,6 +24,10 @@ from .closed_form import ClosedForm, Group
 from .layer_products import product
 
 LINKED = 1e-10  # a factor below this times the norm ends a direction: above what rounding grows to on the way round
+ROUNDED = 1e-12  # a residual below this times what it is a difference of is taken for zero
+SAME = 1e-7  # of the largest, between eigenvalues of one eigenspace: rounding turns vectors by less across a larger gap
+Spaces = tuple[Float[Tensor, "p p"], Float[Tensor, " p"]]
+Inputs = tuple[Float[Tensor, "p p"], Float[Tensor, " p"], Float[Tensor, "p t"]]  # and what is taken of them
 GOLDEN = 0.6180339887498949  # multiples of it, modulo one, are spread as evenly as can be
 
 
@@ -211,13 +215,17 @@ def _directions(weights: Sequence[Tensor], R: Tensor, norms: Sequence[float]) ->
     inputs through Rᵀ, until a factor is zero; what is left at the inputs begins there. `norms` are those of the
     layers, and what R is small or large against.
     """
-    R = R if float(R.norm()) > LINKED * norms[-1] else torch.zeros_like(R)
-    maps = [C / (norm or 1.0) for C, norm in zip([*weights, R.T], [*norms[:-1], float(R.norm())], strict=True)]
+    R = R if float(R.norm()) > ROUNDED * norms[-1] else torch.zeros_like(R)
+    between = sqrt(float(R.norm()) * norms[-1])  # R splits what the layers leave equal; its rounding stays small
+    maps = [C / (norm or 1.0) for C, norm in zip([*weights, R.T], [*norms[:-1], between], strict=True)]
+    least = [*[LINKED] * len(weights), ROUNDED * norms[-1] / (between or 1.0)]
     depth, pieces, at_input = len(weights), [], [R.new_zeros(R.shape[1], 0)]
+    spaces = _input_spaces(maps[:-1])
     for level in [*range(1, depth + 1), 0]:
         reached = _range(maps[level - 1]) if level else torch.cat(at_input, 1)
         free = complement(reached, max(len(reached) - reached.shape[1], 0))
-        pieces.append(_unit_vectors(maps, level, free @ _common_eigenvectors(maps, level, free)))
+        inputs = (*spaces, torch.cat(at_input, 1))
+        pieces.append(_unit_vectors(maps, least, level, free @ _common_eigenvectors(maps, level, free), inputs))
         at_input.append(pieces[-1][0][:, pieces[-1][0].any(0)])
     bases = [torch.cat([piece[level] for piece in pieces], 1) for level in range(depth + 1)]
     factors = torch.stack([((U.T @ W).T * V).sum(0) for W, V, U in zip(weights, bases, bases[1:], strict=False)])
@@ -244,16 +252,43 @@ def _common_eigenvectors(maps: Sequence[Tensor], level: int, free: Float[Tensor,
     return torch.linalg.eigh(total + GOLDEN * (loop + loop.T)).eigenvectors
 
 
-def _unit_vectors(maps: Sequence[Tensor], start: int, V: Float[Tensor, "d q"]) -> dict[int, Tensor]:
+def _input_spaces(layers: Sequence[Tensor]) -> Spaces:
+    """Eigenvectors at the inputs that all layers share, and for each the number of its eigenspace."""
+    identity = torch.eye(layers[0].shape[1]).to(layers[0])
+    T, total = identity, torch.zeros_like(identity)
+    for step, W in enumerate(layers):
+        T = W @ T
+        total = total + (1 + (step * GOLDEN) % 1) * T.T @ T
+    values, vectors = torch.linalg.eigh(total)
+    return vectors, torch.cat([values.new_zeros(1), (values.diff() > SAME * values.abs().max()).to(values)]).cumsum(0)
+
+
+def _in_their_spaces(V: Float[Tensor, "d q"], inputs: Inputs) -> Float[Tensor, "d q"]:
+    """Each column without what is not in the space that has most of it, or belongs to a direction that is there.
+
+    A small residual is a difference of large numbers, and so turns the directions that pass through it: what rounding
+    puts into another eigenspace of the layers would go on through them as a direction of its own.
+    """
+    vectors, number, taken = inputs
+    C = vectors.T @ (V - taken @ (taken.T @ V))
+    shares = torch.stack([C[number == n].square().sum(0) for n in range(int(number[-1]) + 1)])
+    return vectors @ torch.where(number[:, None] == shares.argmax(0), C, 0.0)
+
+
+def _unit_vectors(
+    maps: Sequence[Tensor], least: Sequence[float], start: int, V: Float[Tensor, "d q"], inputs: Inputs
+) -> dict[int, Tensor]:
     """The unit vectors u_{ℓ,i} ∝ C u_{ℓ-1,i} of directions that begin with V, at every level; zero once they end.
 
-    Orthogonalised from the largest factor down, so that rounding in the large ones does not grow in the small.
+    They end where a map leaves less of them than its `least`. Orthogonalised from the largest factor down, so that
+    rounding in the large ones does not grow in the small.
     """
     vectors = {start: V}
     for step in range(len(maps) - 1):
         level = (start + step) % len(maps)
         image = maps[level] @ vectors[level]
-        alive = image.norm(dim=0) > LINKED
+        image = _in_their_spaces(image, inputs) if level + 1 == len(maps) else image
+        alive = image.norm(dim=0) > least[level]
         order = image.norm(dim=0).argsort(descending=True)[: min(int(alive.sum()), len(image))]
         Q, triangle = torch.linalg.qr(image[:, order])
         following = torch.zeros_like(image)

@@ -107,6 +107,18 @@ def white_scale(X: Float[Tensor, "N d"]) -> float:
     return input_scale(X)
 
 
+def check_balance(weights: Sequence[Tensor]) -> None:
+    """Refuse layers that are not strongly balanced."""
+    deviation = float(balancedness(weights))
+    if not deviation <= TOLERANCE:
+        raise ArgumentError(
+            f"The layers are not balanced: they differ by {deviation:.2g} of ‖W‖² (balancedness(weights)).",
+            "The closed form needs W_ℓW_ℓᵀ = W_{ℓ+1}ᵀW_{ℓ+1} for more than two layers (linear2026, Assumption 3).",
+            "balanced_weights(M, hidden) makes such layers.",
+            "linear_gauss_newton takes any.",
+        )
+
+
 def spectral_norm(A: Float[Tensor, "*B a b"]) -> Float[Tensor, "*B"]:
     """‖A‖₂; NaN for a network with entries that are NaN or infinite, which LAPACK would refuse for all."""
     finite = A.isfinite().all(-1).all(-1)

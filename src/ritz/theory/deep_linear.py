@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .arguments import layers, stacked_on, weights_and_inputs
-from .assumptions import spectral_norm
+from .assumptions import check_balance, spectral_norm, white_scale
 from .bases import EPS, above_rounding, complement
 from .closed_form import ClosedForm, Group
 from .layer_products import Weights, products_after, products_before
@@ -94,7 +94,7 @@ def shallow_linear(W1: Float[Tensor, "m d"], W2: Float[Tensor, "k m"], sigma_x: 
     """λᵢⱼ = σₓ²(σᵢ²(W₁) + σⱼ²(W₂)), i ≤ d₀, j ≤ d₂, singular values continued by zeros; all others vanish.
 
     G of two layers on white data: the Hessian wherever (f(X) - Y)ᵀX = 0, as at every least-squares minimum
-    (`two_layer_linear` has it everywhere). linear2026, eq. (10), (11), (15), (16); the printed index set
+    (`two_layer_linear` has it everywhere). linear2026, eq. (10), (11), (15); the printed index set
     i ≤ min(d₀, d₁), j ≤ min(d₁, d₂) loses lines where d₁ < max(d₀, d₂).
 
     >>> shallow_linear(torch.tensor([[2.0]]), torch.tensor([[1.0]]), 1.0)
@@ -120,6 +120,41 @@ def shallow_linear(W1: Float[Tensor, "m d"], W2: Float[Tensor, "k m"], sigma_x: 
         return Group(f"singular values {i + 1}, {j + 1}", value, 1, lambda count: vectors([(i, j)][:count]))
 
     zeros = Group("zero", 0.0, m * (d + k) - len(pairs), lambda count: complement(vectors(pairs), count))
+    return ClosedForm([*(line(i, j) for i, j in pairs), zeros])
+
+
+def tangent_kernel(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> ClosedForm:
+    """qᵢⱼ = (Xvᵢ/√N) ⊗ uⱼ/σₓ, λᵢⱼ = σₓ² Σ_ℓ ‖P_ℓvᵢ‖²‖S_ℓᵀuⱼ‖²: the kernel JJᵀ/N of the N d_L outputs, line by line.
+
+    vᵢ, i ≤ d₀, are the right singular vectors of W₁ and uⱼ, j ≤ d_L, the left ones of W_L, all of them: singular values
+    are continued by zeros. It shares its non-zero eigenvalues with G. X is white; there are two layers of any kind, or
+    more that are strongly balanced. linear2026, Sec. 3 "Eigenvectors" with (8), (9), and (15), (16), whose index set is
+    smaller. Outputs are stacked example by example.
+
+    >>> tangent_kernel([torch.tensor([[2.0]]), torch.tensor([[1.0]])], torch.ones(2, 1))
+    ClosedForm(2 eigenvalues, 2 lines)
+      q 1, 1  5  × 1
+      zero    0  × 1
+    """
+    Ws, X = weights_and_inputs(weights, X)
+    sigma_x = white_scale(X)
+    if len(Ws) > 2:
+        check_balance(Ws)
+    V, U = _outer_svd(Ws[0].T)[0], _outer_svd(Ws[-1])[0]
+    before = torch.stack([(P @ V).square().sum(0) for P in products_before(Ws)])
+    after = torch.stack([(S.T @ U).square().sum(0) for S in products_after(Ws)])
+    values = (sigma_x**2 * before.T @ after).tolist()
+    columns = X @ V / (len(X) ** 0.5 * (sigma_x or 1.0))  # orthonormal
+
+    def vectors(pairs: Sequence[tuple[int, int]]) -> Tensor:
+        i, j = (list(part) for part in zip(*pairs, strict=True)) if pairs else ([], [])
+        return torch.einsum("nc,kc->nkc", columns[:, i], U[:, j]).flatten(0, 1)
+
+    def line(i: int, j: int) -> Group:
+        return Group(f"q {i + 1}, {j + 1}", values[i][j], 1, lambda count: vectors([(i, j)][:count]))
+
+    pairs = [(i, j) for i in range(len(V)) for j in range(len(U)) if sigma_x]
+    zeros = Group("zero", 0.0, len(X) * len(U) - len(pairs), lambda count: complement(vectors(pairs), count))
     return ClosedForm([*(line(i, j) for i, j in pairs), zeros])
 
 
