@@ -40,13 +40,13 @@ def dense_eigenvalues(outputs: Callable[..., Tensor], targets: Tensor, *weights:
 
 def linear_network(width: int, samples: int) -> tuple[float, float | None]:
     """Seconds of the closed form and of the dense route for f = ⟨w, v⟩x."""
-    w, v, x, y = (torch.randn(n, dtype=torch.float64) for n in (width, width, samples, samples))
+    v, w, x, y = (torch.randn(n, dtype=torch.float64) for n in (width, width, samples, samples))
 
     def dense() -> Tensor:
         return dense_eigenvalues(lambda v, w: (w @ v) * x, y, v, w)
 
     fits = 2 * width <= DENSE and 2 * width * samples <= ENTRIES
-    return seconds(lambda: theory.linear_network(w, v, x, y)), seconds(dense, 1) if fits else None
+    return seconds(lambda: theory.linear_network(v, w, x, y)), seconds(dense, 1) if fits else None
 
 
 def two_layer_linear(width: int, samples: int, size: int = 10) -> tuple[float, float | None]:
@@ -63,13 +63,13 @@ def two_layer_linear(width: int, samples: int, size: int = 10) -> tuple[float, f
 
 def relu_network(width: int, samples: int) -> tuple[float, float | None]:
     """The same for f = Σⱼ wⱼ max(0, vⱼx)."""
-    w, v, x, y = (torch.randn(n, dtype=torch.float64) for n in (width, width, samples, samples))
+    v, w, x, y = (torch.randn(n, dtype=torch.float64) for n in (width, width, samples, samples))
 
     def dense() -> Tensor:
         return dense_eigenvalues(lambda v, w: torch.outer(x, v).relu() @ w, y, v, w)
 
     fits = 2 * width <= DENSE and 2 * width * width * samples <= ENTRIES
-    return seconds(lambda: theory.relu_network(w, v, x, y)), seconds(dense, 1) if fits else None
+    return seconds(lambda: theory.relu_network(v, w, x, y)), seconds(dense, 1) if fits else None
 
 
 def self_attention(width: int, samples: int) -> tuple[float, float | None]:
@@ -84,7 +84,7 @@ def self_attention(width: int, samples: int) -> tuple[float, float | None]:
         return dense_eigenvalues(outputs, y, torch.tensor(0.7, dtype=torch.float64), w_q, w_k)
 
     fits = 2 * width + 1 <= DENSE and (2 * width + 1) * samples**2 <= ENTRIES
-    return seconds(lambda: theory.self_attention(w_q, w_k, 0.7, x, y)), seconds(dense, 1) if fits else None
+    return seconds(lambda: theory.self_attention(0.7, w_q, w_k, x, y)), seconds(dense, 1) if fits else None
 
 
 CASES: Sequence[tuple[str, Callable[[int, int], tuple[float, float | None]], Sequence[tuple[int, int]], int]] = (

@@ -38,10 +38,10 @@ def test_two_layer_linear_networks_match_their_operator(regression, matrix, weig
 @pytest.mark.parametrize("weights_on", WEIGHTS)
 def test_closed_forms_agree(regression, weights_on):
     place = WEIGHTS[weights_on]
-    w, v, x, y = (normal(5, seed=seed) for seed in range(4))
+    v, w, x, y = (normal(5, seed=seed) for seed in range(4))
     for form, arguments in (
-        (theory.linear_network, (w, v, x, y)),
-        (theory.relu_network, (w, v, x, y)),
+        (theory.linear_network, (v, w, x, y)),
+        (theory.relu_network, (v, w, x, y)),
         (theory.two_layer_linear, regression),
     ):
         here, there = form(*arguments), form(*(tensor.to(place) for tensor in arguments))
@@ -52,8 +52,8 @@ def test_closed_forms_agree(regression, weights_on):
 def test_attention_and_traces_agree(regression, weights_on):
     place = WEIGHTS[weights_on]
     q, k, x, y = (normal(5, seed=seed) for seed in range(4))
-    here = theory.self_attention(q, k, 0.7, x, y)
-    there = theory.self_attention(*(t.to(place) for t in (q, k)), 0.7, *(t.to(place) for t in (x, y)))
+    here = theory.self_attention(0.7, q, k, x, y)
+    there = theory.self_attention(0.7, *(t.to(place) for t in (q, k, x, y)))
     assert_same(there.spectrum().nodes, here.spectrum().nodes)
 
 

@@ -18,7 +18,7 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def long_double_scalars(w_q, w_k, w_v, x, y):
+def long_double_scalars(w_v, w_q, w_k, x, y):
     """α, β, γ, ζ in extended precision."""
     w_q, w_k, x, y = (given.numpy().astype(np.longdouble) for given in (w_q, w_k, x, y))
     w_v, root, n = np.longdouble(w_v), np.sqrt(np.longdouble(len(w_q))), len(x)
@@ -40,13 +40,13 @@ def test_attention_stays_exact_where_the_softmax_saturates_and_autograd_does_not
     d, n = whole(generator, 1, 20), whole(generator, 1, 12)
     w_q, w_k, x, y = (normal(generator, size, scale=scale(generator)) for size in (d, d, n, n))
     w_v = float(normal(generator, 1, scale=scale(generator)))
-    alpha, beta, gamma, zeta = long_double_scalars(w_q, w_k, w_v, x, y)
+    alpha, beta, gamma, zeta = long_double_scalars(w_v, w_q, w_k, x, y)
     g = torch.cat([w_k, w_q])
     H = torch.zeros(2 * d + 1, 2 * d + 1, dtype=torch.float64)
     H[0, 0], H[0, 1:], H[1:, 0] = alpha, beta * g, beta * g
     swap = torch.eye(2 * d, dtype=torch.float64).roll(d, 0)
     H[1:, 1:] = zeta * torch.outer(g, g) + gamma * swap
-    found = theory.compare(theory.self_attention(w_q, w_k, w_v, x, y), H)
+    found = theory.compare(theory.self_attention(w_v, w_q, w_k, x, y), H)
     assert found.value <= 1e-10 and found.residual <= 1e-9
 
 
@@ -79,8 +79,8 @@ def test_a_batch_of_equal_lengths_is_the_mean_of_its_sequences():
     w_q, w_k = normal(seeded(), 5), normal(seeded(1), 5)
     X, Y = normal(seeded(2), 3, 6), normal(seeded(3), 3, 6)
     causal = torch.ones(6, 6).tril().bool()
-    together = theory.attention_scalars(w_q, w_k, 0.7, X, Y, mask=causal)
-    single = [theory.attention_scalars(w_q, w_k, 0.7, x, y, mask=causal) for x, y in zip(X, Y)]
+    together = theory.attention_scalars(0.7, w_q, w_k, X, Y, mask=causal)
+    single = [theory.attention_scalars(0.7, w_q, w_k, x, y, mask=causal) for x, y in zip(X, Y)]
     assert_close(together.zeta, sum(each.zeta for each in single) / 3)
-    as_list = theory.attention_scalars(w_q, w_k, 0.7, list(X), list(Y), mask=[causal] * 3)
+    as_list = theory.attention_scalars(0.7, w_q, w_k, list(X), list(Y), mask=[causal] * 3)
     assert as_list == together

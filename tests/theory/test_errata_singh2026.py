@@ -87,7 +87,7 @@ def test_eq_34_needs_absolute_values():
 
 def test_thm_3_2_gives_no_vector_at_the_solution_and_none_of_unit_length():
     H = linear_hessian(3 * X)  # δx = 0
-    delta, solution = moments(3 * X)[1], theory.linear_network(W, V, X, 3 * X)
+    delta, solution = moments(3 * X)[1], theory.linear_network(V, W, X, 3 * X)
     assert (
         float((solution["outlier 2"].value * torch.cat([W, V]) + delta * torch.cat([V, W])).norm()) == 0
     )  # printed z₂
@@ -95,7 +95,7 @@ def test_thm_3_2_gives_no_vector_at_the_solution_and_none_of_unit_length():
     assert residual(H, second) < 1e-13
     found = solution.eigenvectors("outlier 2")[:, 0]
     assert abs(float(found @ second) / float(second.norm())) == approx(1.0)
-    delta, first = moments(ABOVE)[1], theory.linear_network(W, V, X, ABOVE)["outlier 1"].value
+    delta, first = moments(ABOVE)[1], theory.linear_network(V, W, X, ABOVE)["outlier 1"].value
     printed = first * torch.cat([W, V]) + delta * torch.cat([V, W])
     assert residual(linear_hessian(ABOVE), printed) < 1e-12  # right, but not normalised:
     assert float(printed @ printed) == approx((first**2 + delta**2) * 9.25 + 4 * first * delta * 3)
@@ -131,15 +131,34 @@ def test_app_c_phases_are_reversed_for_negative_targets():
     x = real(1.0, -1.0)
     w, v, target = real(-1.0), real(1.0), -2.0  # c/θ* = 1/2
     printed = "early" if target / 3 >= -1.0 else "late"
-    assert printed == "early" and theory.linear_network(w, v, x, target * x)["outlier 2"].value > 0
-    assert theory.phase(w, v, x, target * x) == "late"
+    assert printed == "early" and theory.linear_network(v, w, x, target * x)["outlier 2"].value > 0
+    assert theory.phase(v, w, x, target * x) == "late"
+
+
+def test_eigenvalues_are_proportional_to_the_variance_only_where_the_covariance_is():
+    values = []
+    for x in (1.0, 2.0):
+        found = theory.linear_network(real(1.0, 0.0), real(1.0, 0.0), real(x), real(3.0))
+        values.append([found[name].value for name in ("bulk +", "outlier 1")])
+    assert values == [approx([-2.0, 2.0]), approx([-2.0, 6.0])]  # printed: four times as large
+    found = theory.linear_network(real(1.0, 0.0), real(1.0, 0.0), real(2.0), real(6.0))  # targets that scale with x
+    assert [found[name].value for name in ("bulk +", "outlier 1")] == approx([-8.0, 8.0])
+
+
+def test_sec_4_1_pairs_need_their_assumptions():
+    inputs, w, y = real([1.0, 0.0], [0.0, 1.0], [1.0, 1.0]), real(1.0, 1.0), real(1.0, 0.0, 2.0)
+    H = dense_hessian(lambda A, w: squared_error(inputs @ (A.T @ w), y), real([1.0, 0.0], [1.0, 2.0]), w)
+    values = torch.linalg.eigvalsh(H)
+    first, second = torch.triu_indices(len(values), len(values), 1)
+    gaps = (values[first] + values[second] - values.sum() / 2).abs()
+    assert float(values.sum()) / 2 == approx(4.0) and float(gaps.min()) == approx(1.479, abs=1e-3)
 
 
 # ReLU network
 
 
 def relu_hessian(w, v, x, y):
-    return singh2026.relu_hessian(w, v, x, y)
+    return singh2026.relu_hessian(v, w, x, y)
 
 
 RELU = (real(1, -1, 2, 0.5), real(1, 2, -1, -3), real(1, 2, -1, -3, 2), real(1, 0, 2, -1, 1))
@@ -156,16 +175,16 @@ def cell(w, v, x, y, sign):
 def test_thm_3_4_puts_units_without_input_weight_in_no_cell():
     w, v, x, y = RELU
     v = v * real(1, 1, 1, 0)  # the last unit has v = 0
-    found = theory.relu_network(w, v, x, y)
+    found = theory.relu_network(v, w, x, y)
     assert found["v = 0"].multiplicity == 2
     assert theory.compare(found, relu_hessian(w, v, x, y)).value < 1e-14
-    printed = theory.relu_network(w, v - 1e-30 * (v == 0), x, y)  # printed: cell -, 1{v ≤ 0}
+    printed = theory.relu_network(v - 1e-30 * (v == 0), w, x, y)  # printed: cell -, 1{v ≤ 0}
     assert theory.compare(printed, relu_hessian(w, v, x, y)).value > 0.1
 
 
 def test_thm_3_4_empty_cells_add_no_lines():
     w, v, x, y = RELU
-    found = theory.relu_network(w, v.abs(), x, y)
+    found = theory.relu_network(v.abs(), w, x, y)
     assert found.size == 8 and not any(
         "cell -" in group.name for group in found.groups
     )  # printed: m - q - 1 = -1 pairs
@@ -174,7 +193,7 @@ def test_thm_3_4_empty_cells_add_no_lines():
 def test_eq_62_mixes_two_scalings():
     w, v, x, y = RELU
     H, (members, _, D, share) = relu_hessian(w, v, x, y), cell(w, v, x, y, 1)
-    lam = theory.relu_network(w, v, x, y)["cell +, outlier 1"].value
+    lam = theory.relu_network(v, w, x, y)["cell +, outlier 1"].value
     a, b = w * members, v * members
     printed = torch.cat([lam * a + share * D * b, share * D * a + lam * b])
     corrected = torch.cat([lam * a + D * b, D * a + lam * b])
@@ -204,7 +223,7 @@ def assumed(m=5):
 
 
 def bias_hessian(w, v, b, x, y):
-    return singh2026.bias_hessian(w, v, b, x, y)
+    return singh2026.bias_hessian(v, b, w, x, y)
 
 
 def test_eq_82_transposes_two_blocks():
@@ -219,7 +238,7 @@ def test_eq_82_transposes_two_blocks():
 
 def test_eq_92_lacks_a_square():
     w, v, b, x, y = assumed()
-    found = theory.bias_network(w, v, b, x, y)
+    found = theory.bias_network(v, b, w, x, y)
     outliers = [found[name].value for name in ("pair 1", "pair 2", "triple 1", "triple 2", "triple 3")]
     second = (sum(outliers) ** 2 - sum(value**2 for value in outliers)) / 2  # the coefficient of λ⁴
     rho2, ww, vv, bb = found["bulk +"].value ** 2, float(w @ w), float(v @ v), float(b @ b)
@@ -246,7 +265,7 @@ def test_thm_b1_needs_every_assumption(breach):
     rho2 = float((delta * x).mean() ** 2 + delta.mean() ** 2)
     largest = (ww + vv + math.sqrt((ww + vv) ** 2 + 12 * rho2)) / 2  # eq (68)
     assert float((torch.linalg.eigvalsh(H) - largest).abs().min()) > 0.05
-    assert theory.compare(theory.bias_network(w, v, b, x, y), H).value < 1e-13
+    assert theory.compare(theory.bias_network(v, b, w, x, y), H).value < 1e-13
 
 
 def test_arccos_loses_half_the_digits_at_double_roots():
@@ -266,15 +285,15 @@ def test_arccos_loses_half_the_digits_at_double_roots():
 # Self-attention
 
 
-HEAD = (real(0.9, 0.7, 0.9), real(1.8, -0.1, 0.1), -0.9, real(-1.6, 0.2, 2.2, 0.8), real(3.6, -1.2, -4.2, 2.7))
-IMAGINARY = (real(0.2, -1.1, 1.4), real(0.1, -0.1, 0.4), -0.6, real(1, -2.2, -0.7, 0.5), real(3, 1.8, 3.3, -1.5))
-BULK_ON_TOP = (real(0.2, 0.5, -0.6), real(-0.1, -0.2, 0.3), 1.0, real(-0.3, -1.3, -0.9, 1.5), real(-1, 4, 7, 18))
-FALLING = (real(-0.4, 0.3, 1.2), real(0.6, 0.4, 0), 1.0, real(-1, 0, -1.2, 2.4), real(3.6, 2.4, 2.7, 2.7))
+HEAD = (-0.9, real(0.9, 0.7, 0.9), real(1.8, -0.1, 0.1), real(-1.6, 0.2, 2.2, 0.8), real(3.6, -1.2, -4.2, 2.7))
+IMAGINARY = (-0.6, real(0.2, -1.1, 1.4), real(0.1, -0.1, 0.4), real(1, -2.2, -0.7, 0.5), real(3, 1.8, 3.3, -1.5))
+BULK_ON_TOP = (1.0, real(0.2, 0.5, -0.6), real(-0.1, -0.2, 0.3), real(-0.3, -1.3, -0.9, 1.5), real(-1, 4, 7, 18))
+FALLING = (1.0, real(-0.4, 0.3, 1.2), real(0.6, 0.4, 0), real(-1, 0, -1.2, 2.4), real(3.6, 2.4, 2.7, 2.7))
 
 
 def cubic(inputs):
     """a, b, e, N, c and the scalars: λ³ - aλ² - bλ - e = 0."""
-    w_q, w_k, *_ = inputs
+    _, w_q, w_k, *_ = inputs
     s = theory.attention_scalars(*inputs)
     N, c = float(w_q @ w_q + w_k @ w_k), float(w_q @ w_k)
     extra = s.beta**2 - s.alpha * s.zeta
@@ -284,13 +303,13 @@ def cubic(inputs):
 
 def xi_squared(inputs, *, squared):
     _, b, _, N, _, s = cubic(inputs)
-    norms = N if squared else float(inputs[0].norm() + inputs[1].norm())
+    norms = N if squared else float(inputs[1].norm() + inputs[2].norm())
     return 4 / 9 * (3 * b + (s.zeta * norms + s.alpha) ** 2)
 
 
 def test_attention_hessian_columns_are_query_then_key():
     H, s = singh2026_attention.attention_hessian(*HEAD), theory.attention_scalars(*HEAD)
-    w_q, w_k = HEAD[:2]
+    w_q, w_k = HEAD[1:3]
     assert_close(H[0, 1:], s.beta * torch.cat([w_k, w_q]))  # columns (w_q, w_k)
     assert float((H[0, 1:] - s.beta * torch.cat([w_q, w_k])).abs().max()) > 0.1  # columns (w_k, w_q), as printed
 
@@ -347,7 +366,7 @@ def test_a_growing_sink_shrinks_the_bulk_only_in_the_end():
     w_q, w_k = real(-0.6, 0.2, -0.9), real(1.1, -1.1, 0.1)
     x, y = real(1.5, -0.3, -2.2, 0.6, -1.1), real(-1.4, 0.4, 0.8, -0.7, -0.4)
     sink = real(1, 0, 0, 0, 0)[None]
-    gammas = [abs(theory.attention_scalars(w_q, w_k, 1.0, x, y, scores_bias=b * sink).gamma) for b in (0.0, 4.0, 20.0)]
+    gammas = [abs(theory.attention_scalars(1.0, w_q, w_k, x, y, scores_bias=b * sink).gamma) for b in (0.0, 4.0, 20.0)]
     assert gammas == approx([0.181, 0.826, 0.0], abs=1e-3)
 
 
@@ -379,3 +398,10 @@ def test_d13_mup_variance_as_printed_breaks_the_spectral_condition():
     printed = [ratio(n, n, 1.0) for n in (32, 128, 512)]
     corrected = [ratio(n, n, 1.0 / n) for n in (32, 128, 512)]
     assert printed[2] > 3 * printed[0] and max(corrected) < 1.2 * min(corrected)
+
+
+def test_d33_the_lower_bound_is_that_of_white_inputs():
+    W1, W2, x = real(2.0), real(1.0), real(0.5)
+    found = theory.linear_network(W1, W2, x, real(1.0))  # at the solution
+    assert found["outlier 1"].value == approx(1.25)  # printed: at least 4
+    assert float(theory.sharpness_bound([W1[:, None], W2[None]], x[:, None])) == approx(1.0)

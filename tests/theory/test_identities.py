@@ -21,7 +21,7 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def moments(w, v, x, y):
+def moments(v, w, x, y):
     """σ², δx, ‖w‖² + ‖v‖², ⟨w,v⟩."""
     return [float(s) for s in (x.square().mean(), (((w @ v) * x - y) * x).mean(), w @ w + v @ v, w @ v)]
 
@@ -47,7 +47,7 @@ def test_eq_1_and_122_give_the_outliers(seed):
 @patient
 @given(seeds)
 def test_thm_3_2_and_eq_12_span_gradient_and_weights(seed):
-    w, v, *_ = inputs = moderate(seeded(seed))
+    v, w, *_ = inputs = moderate(seeded(seed))
     sigma2, delta, N, _ = moments(*inputs)
     H, theta, swapped = singh2026.linear_hessian(*inputs), torch.cat([v, w]), torch.cat([w, v])
     gradient = delta * swapped
@@ -60,8 +60,8 @@ def test_thm_3_2_and_eq_12_span_gradient_and_weights(seed):
 
 
 def test_a_step_that_solves_one_layer_frees_one_more_direction():
-    w, v = normal(seeded(), 5), normal(seeded(1), 5)
-    assert [space.shape[1] for space in theory.invariant_bulk(w, v)] == [4, 4]
+    v, w = normal(seeded(), 5), normal(seeded(1), 5)
+    assert [space.shape[1] for space in theory.invariant_bulk(v, w)] == [4, 4]
     assert [space.shape[1] for space in theory.invariant_bulk(w - v, v - w)] == [5, 4]  # one step with η δx = 1
 
 
@@ -72,8 +72,8 @@ def test_the_sharper_cell_sets_the_sharpness():
 
 
 def test_a_single_unit_has_no_bulk_below_its_small_outlier():
-    w, v, x, y = (normal(seeded(i), size) for i, size in enumerate((1, 1, 6, 6)))
-    found = theory.linear_network(w, v, x, y)
+    v, w, x, y = (normal(seeded(i), size) for i, size in enumerate((1, 1, 6, 6)))
+    found = theory.linear_network(v, w, x, y)
     assert found.size == 2 and found.eigenvalues()[0] == found["outlier 2"].value
 
 
@@ -105,7 +105,7 @@ def test_pair_and_triple_of_the_bias_network_are_centred_at_fractions_of_the_tra
 @patient
 @given(seeds)
 def test_the_cubic_and_the_eigenvectors_of_attention(seed):
-    w_q, w_k, *_ = inputs = singh2026_attention.head(seeded(seed))
+    _, w_q, w_k, *_ = inputs = singh2026_attention.head(seeded(seed))
     s, found = theory.attention_scalars(*inputs), theory.self_attention(*inputs)
     N, c, extra = float(w_q @ w_q + w_k @ w_k), float(w_q @ w_k), s.beta**2 - s.alpha * s.zeta
     a, b = s.alpha + s.zeta * N, extra * N + 2 * s.gamma * s.zeta * c + s.gamma**2
@@ -121,7 +121,7 @@ def test_the_cubic_and_the_eigenvectors_of_attention(seed):
 
 
 def test_the_query_key_block_is_a_linear_network():
-    w_q, w_k, *_ = inputs = singh2026_attention.head(seeded(2))
+    _, w_q, w_k, *_ = inputs = singh2026_attention.head(seeded(2))
     s, at = theory.attention_scalars(*inputs), w_q @ w_k
     block = theory.product_network(w_k, w_q, lambda c: s.gamma * (c - at) + s.zeta / 2 * (c - at) ** 2)  # Remark B.2
     assert theory.compare(block, singh2026_attention.attention_hessian(*inputs)[1:, 1:]).value <= 1e-10
@@ -129,11 +129,11 @@ def test_the_query_key_block_is_a_linear_network():
 
 @pytest.mark.parametrize("gauss_newton", [False, True])
 def test_without_residual_the_cubic_is_a_quadratic(gauss_newton):
-    w_q, w_k, w_v, x, y = singh2026_attention.head(seeded(2))
-    y = y if gauss_newton else singh2026_attention.head_outputs(w_q, w_k, torch.tensor(w_v, dtype=torch.float64), x)
-    s = theory.attention_scalars(w_q, w_k, w_v, x, y, gauss_newton=gauss_newton)
+    w_v, w_q, w_k, x, y = singh2026_attention.head(seeded(2))
+    y = y if gauss_newton else singh2026_attention.head_outputs(torch.tensor(w_v, dtype=torch.float64), w_q, w_k, x)
+    s = theory.attention_scalars(w_v, w_q, w_k, x, y, gauss_newton=gauss_newton)
     N = float(w_q @ w_q + w_k @ w_k)
     half, product = (s.alpha + s.zeta * N) / 2, (s.beta**2 - s.alpha * s.zeta) * N
-    found = theory.self_attention(w_q, w_k, w_v, x, y, gauss_newton=gauss_newton)
+    found = theory.self_attention(w_v, w_q, w_k, x, y, gauss_newton=gauss_newton)
     assert abs(found["outlier 1"].value - half - math.sqrt(half**2 + product)) <= 1e-12 * found.scale  # Remark B.3
     assert int((found.eigenvalues().abs() <= 1e-12 * found.scale).sum()) >= 2 * len(w_q) - 1

@@ -172,7 +172,7 @@ GAUSS_NEWTON = {  # the variants that are no check of their own: closed form, ho
     "bias network": (
         theory.bias_network,
         DRAWS[SINGH, "bias network, any weights"],
-        lambda w, v, b, x, y: GaussNewton(lambda v, b, w: (w @ v) * x + w @ b, v, b, w),
+        lambda v, b, w, x, y: GaussNewton(lambda v, b, w: (w @ v) * x + w @ b, v, b, w),
     ),
     "correlated inputs": (
         theory.multi_input_network,
@@ -210,7 +210,7 @@ def test_three_thousand_parameters_of_other_gauss_newton_matrices(result, seed):
 
 def test_large_operators_are_compared_by_products():
     inputs = scalar(seeded())
-    w, v, x, y = inputs
+    v, w, x, y = inputs
     H = Hessian(lambda v, w: 0.5 * ((w @ v) * x - y).square().mean(), v, w)
     found = theory.compare(theory.linear_network(*inputs), H)
     assert found.value <= 1e-12 and found.residual <= 1e-12

@@ -140,9 +140,9 @@ def test_a_hidden_width_of_a_hundred_thousand_never_forms_a_matrix():
 
 def test_one_input_and_one_output_is_the_scalar_theorem():
     w, v, x, y = (normal(seeded(), size) for size in (7, 7, 9, 9))
-    scalar = theory.linear_network(w, v, x, y).eigenvalues()
+    scalar = theory.linear_network(v, w, x, y).eigenvalues()
     assert_close(theory.two_layer_linear(v[:, None], w[None], x[:, None], y[:, None]).eigenvalues(), scalar)
-    relu = theory.relu_network(w, v, x, y).eigenvalues()
+    relu = theory.relu_network(v, w, x, y).eigenvalues()
     assert_close(theory.two_layer_relu(v[:, None], w[None], x[:, None], y[:, None]).eigenvalues(), relu)
 
 

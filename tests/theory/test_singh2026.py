@@ -38,7 +38,7 @@ def vectors(size):
 
 @st.composite
 def small_regressions(draw):
-    """w, v, x, y of small integers: parallel, equal, opposite and zero weights turn up by themselves."""
+    """v, w, x, y of small integers: parallel, equal, opposite and zero weights turn up by themselves."""
     m, N = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     return tuple(draw(vectors(size)) for size in (m, m, N, N))
 
@@ -73,8 +73,8 @@ def test_small_whole_numbers_hit_every_degeneracy(result, inputs):
 
 
 def test_a_million_units_and_samples_never_form_a_matrix():
-    w, v, x, y = (normal(seeded(), 10**6) for _ in range(4))
-    found = theory.linear_network(w, v, x, y)
+    v, w, x, y = (normal(seeded(), 10**6) for _ in range(4))
+    found = theory.linear_network(v, w, x, y)
     assert found.size == 2 * 10**6
     z = found.eigenvectors("bulk -", 2)
     assert_close(z.T @ z, torch.eye(2, dtype=torch.float64))
@@ -82,12 +82,12 @@ def test_a_million_units_and_samples_never_form_a_matrix():
 
 def test_the_small_outlier_keeps_its_digits():
     # exact: λ₂ = -δ(δ + 2σ²c)/λ₁; eq (1) gives -2.91e-11
-    w, v, x, y = real(3.0, 1e3), real(1e3, -3.0 + 1e-9), real(1.0), real(0.0)
+    v, w, x, y = real(3.0, 1e3), real(1e3, -3.0 + 1e-9), real(1.0), real(0.0)
     c = float(w @ v)
-    found = theory.product_network(w, v, lambda c: 0.5 * c**2)
+    found = theory.product_network(v, w, lambda c: 0.5 * c**2)
     total = float(w @ w + v @ v)
     assert_close(found["outlier 2"].value, -3 * c**2 / total, rtol=1e-6, atol=0.0)
-    assert theory.linear_network(w, v, x, y)["outlier 2"].value == found["outlier 2"].value
+    assert theory.linear_network(v, w, x, y)["outlier 2"].value == found["outlier 2"].value
 
 
 @patient
@@ -110,9 +110,9 @@ def test_sharpness_terms_say_what_they_mean():
 @patient
 @given(seeds)
 def test_the_late_phase_is_where_the_small_outlier_is_not_negative(seed):
-    w, v, x, y = CHECKS["linear network"].draw(seeded(seed))
-    small_outlier = theory.linear_network(w, v, x, y)["outlier 2"].value
-    assert (theory.phase(w, v, x, y) == "late") == (small_outlier >= 0)
+    v, w, x, y = CHECKS["linear network"].draw(seeded(seed))
+    small_outlier = theory.linear_network(v, w, x, y)["outlier 2"].value
+    assert (theory.phase(v, w, x, y) == "late") == (small_outlier >= 0)
 
 
 @pytest.mark.parametrize("target", [2.0, -2.0])
@@ -141,21 +141,21 @@ def test_outliers_and_bulk_interlace(seed):
     assert -abs(delta) - margin <= second <= abs(delta) + margin <= first + 2 * margin
 
 
-def _residual_covariance(w, v, x, y):
+def _residual_covariance(v, w, x, y):
     return float((((w @ v) * x - y) * x).mean())
 
 
 @pytest.mark.parametrize("momentum, decay", [(0.0, 0.0), (0.9, 0.0), (0.5, 0.1)])
 def test_the_bulk_is_invariant_under_descent(momentum, decay):
-    w, v, x, y = (normal(seeded(1), size) for size in (6, 6, 9, 9))
+    v, w, x, y = (normal(seeded(1), size) for size in (6, 6, 9, 9))
     v = v + 0.1 * w
-    plus, minus = theory.invariant_bulk(w, v)
+    plus, minus = theory.invariant_bulk(v, w)
     velocity = [0 * v, 0 * w]
     for _ in range(50):
-        delta = _residual_covariance(w, v, x, y)
+        delta = _residual_covariance(v, w, x, y)
         velocity = [momentum * u - 0.02 * g for u, g in zip(velocity, (delta * w + decay * v, delta * v + decay * w))]
         v, w = v + velocity[0], w + velocity[1]
-        theta, delta = torch.cat([v, w]), _residual_covariance(w, v, x, y)
+        theta, delta = torch.cat([v, w]), _residual_covariance(v, w, x, y)
         H = dense_hessian(lambda v, w: 0.5 * ((w @ v) * x - y).square().mean(), v, w)
         assert_close(H @ plus, delta * plus, atol=1e-12, rtol=0.0)
         assert_close(H @ minus, -delta * minus, atol=1e-12, rtol=0.0)
@@ -164,8 +164,8 @@ def test_the_bulk_is_invariant_under_descent(momentum, decay):
 
 
 def test_the_bulk_turns_under_adam():
-    w, v, x, y = (normal(seeded(1), size) for size in (6, 6, 9, 9))
-    bulk = torch.cat(theory.invariant_bulk(w, v), 1)
+    v, w, x, y = (normal(seeded(1), size) for size in (6, 6, 9, 9))
+    bulk = torch.cat(theory.invariant_bulk(v, w), 1)
     theta = torch.nn.Parameter(torch.cat([v, w]))
     optimiser = torch.optim.Adam([theta], lr=0.05)
     for _ in range(10):
@@ -182,16 +182,16 @@ def test_equal_or_opposite_layers_leave_one_more_invariant_direction():
 
 
 def test_weight_decay_shifts_every_line():
-    w, v, x, y = CHECKS["linear network"].degenerate(seeded())["negative residual"]
+    v, w, x, y = CHECKS["linear network"].degenerate(seeded())["negative residual"]
     H = dense_hessian(lambda v, w: 0.5 * ((w @ v) * x - y).square().mean() + 0.15 * (v @ v + w @ w), v, w)
-    assert theory.compare(theory.shifted(theory.linear_network(w, v, x, y), 0.3), H).value <= 1e-14
+    assert theory.compare(theory.shifted(theory.linear_network(v, w, x, y), 0.3), H).value <= 1e-14
 
 
 @patient
 @given(seeds)
 def test_the_pair_sums_to_a_fraction_of_the_trace(seed):
-    w, V, X, y = singh2026.outlier_pairs(seeded(seed))
-    found, D = theory.paired_outliers(w, V, X, y), V.shape[1]
+    V, w, X, y = singh2026.outlier_pairs(seeded(seed))
+    found, D = theory.paired_outliers(V, w, X, y), V.shape[1]
     share = float(found.eigenvalues().sum()) / D
     assert_close(found["pair 1"].value + found["pair 2"].value, share, rtol=1e-9, atol=1e-9 * found.scale)
     if D > 1:
@@ -200,25 +200,25 @@ def test_the_pair_sums_to_a_fraction_of_the_trace(seed):
 
 
 def test_the_bias_network_names_its_lines_where_the_theorem_holds():
-    w, v, b, x, y = singh2026.theorem_b1_inputs(seeded(5))
-    named = theory.bias_network(w, v, b, x, y)
+    v, b, w, x, y = singh2026.theorem_b1_inputs(seeded(5))
+    named = theory.bias_network(v, b, w, x, y)
     m = len(w)
     assert {group.name: group.multiplicity for group in named.groups} == {
         "pair 1": 1, "pair 2": 1, "triple 1": 1, "triple 2": 1, "triple 3": 1, "bulk +": m - 2, "bulk -": m - 2,
         "zero": m - 1,
     }  # fmt: skip
-    general = theory.bias_network(w, 1.1 * v, b, x, y)
+    general = theory.bias_network(1.1 * v, b, w, x, y)
     assert "pair 1" not in {group.name for group in general.groups}
 
 
 @pytest.mark.parametrize("gauss_newton", [True, False])
 def test_gauss_newton_of_the_other_networks(gauss_newton):
-    W, V, X, y = (normal(seeded(), *shape) for shape in ((3, 4), (3, 4), (8, 3), (8,)))
+    V, W, X, y = (normal(seeded(), *shape) for shape in ((3, 4), (3, 4), (8, 3), (8,)))
     solved = X @ (W * V).sum(1)  # where nothing is left to fit, G = H
     for function, inputs, target in [
-        (theory.multi_input_network, (W, V, X), (y, solved)),
+        (theory.multi_input_network, (V, W, X), (y, solved)),
         (theory.diagonal_network, (W[:, 0], V[:, 0], X), (y, X @ (W * V)[:, 0])),
-        (theory.multi_output_network, (W, V, y), (X, torch.outer(y, (W * V).sum(1)))),
+        (theory.multi_output_network, (V, W, y), (X, torch.outer(y, (W * V).sum(1)))),
         (theory.bias_network, (W[0], V[0], W[1], y), (X[:, 0], (W[0] @ V[0]) * y + W[0] @ W[1])),
     ]:
         G = function(*inputs, target[0], gauss_newton=True).eigenvalues()
@@ -226,9 +226,9 @@ def test_gauss_newton_of_the_other_networks(gauss_newton):
 
 
 def test_closed_forms_measure_and_print():
-    w, v, x, y = (normal(seeded(seed), size) for seed, size in enumerate((4, 4, 5, 5)))
-    found = theory.linear_network(w, v, x, y)
-    H = CHECKS["linear network"].oracle(w, v, x, y)
+    v, w, x, y = (normal(seeded(seed), size) for seed, size in enumerate((4, 4, 5, 5)))
+    found = theory.linear_network(v, w, x, y)
+    H = CHECKS["linear network"].oracle(v, w, x, y)
     assert found.spectrum().wasserstein(Spectrum.of_matrix(H)) <= 1e-14
     assert theory.compare(found, Spectrum.of_matrix(H)).residual is None
     assert theory.compare(found, Operator.from_matrix(H)).residual <= 1e-14
@@ -240,7 +240,7 @@ def test_closed_forms_measure_and_print():
 class Perceptron(torch.nn.Module):
     """f(x) = ⟨w, relu(v x)⟩, its parameters in the order of the closed form."""
 
-    def __init__(self, w, v):
+    def __init__(self, v, w):
         super().__init__()
         self.v, self.w = torch.nn.Parameter(v), torch.nn.Parameter(w)
 
@@ -249,28 +249,28 @@ class Perceptron(torch.nn.Module):
 
 
 def test_theory_meets_what_is_measured():
-    w, v, x, y = (normal(seeded(seed), size) for seed, size in enumerate((8, 8, 9, 9)))
+    v, w, x, y = (normal(seeded(seed), size) for seed, size in enumerate((8, 8, 9, 9)))
     batches = [(x[:4, None], y[:4, None]), (x[4:, None], y[4:, None])]
-    risk = Risk(Perceptron(w, v), SquaredError(), batches)
-    assert theory.compare(theory.relu_network(w, v, x, y), hessian(risk)).residual <= 1e-13
-    assert theory.compare(theory.relu_network(w, v, x, y, gauss_newton=True), gauss_newton(risk)).residual <= 1e-13
+    risk = Risk(Perceptron(v, w), SquaredError(), batches)
+    assert theory.compare(theory.relu_network(v, w, x, y), hessian(risk)).residual <= 1e-13
+    assert theory.compare(theory.relu_network(v, w, x, y, gauss_newton=True), gauss_newton(risk)).residual <= 1e-13
 
 
 NINE, FOUR = normal(seeded(), 9), normal(seeded(1), 4)
 WRONG = {
-    "unequal layers": lambda: theory.linear_network(NINE, FOUR, NINE, NINE),
+    "unequal layers": lambda: theory.linear_network(FOUR, NINE, NINE, NINE),
     "unequal data": lambda: theory.relu_network(FOUR, FOUR, NINE, FOUR),
     "a matrix for a vector": lambda: theory.linear_network(FOUR[None], FOUR, NINE, NINE),
     "not finite": lambda: theory.linear_network(FOUR / 0, FOUR, NINE, NINE),
     "empty": lambda: theory.linear_network(FOUR[:0], FOUR[:0], NINE, NINE),
     "unequal rows": lambda: theory.multi_input_network(FOUR[None], FOUR[:2, None], NINE[:, None], NINE),
     "too few inputs": lambda: theory.multi_input_network(FOUR[:, None], FOUR[:, None], NINE[:, None], NINE),
-    "unwhitened": lambda: theory.paired_outliers(FOUR, torch.eye(4)[:, :2].double(), NINE[:8].reshape(4, 2), FOUR),
-    "narrow": lambda: theory.paired_outliers(FOUR[:1], FOUR[None, :2], NINE[:8].reshape(4, 2), FOUR),
-    "no sequence": lambda: theory.self_attention(FOUR, FOUR, 1.0, [], []),
-    "unequal sequences": lambda: theory.self_attention(FOUR, FOUR, 1.0, NINE, FOUR),
-    "a mask that hides all": lambda: theory.self_attention(FOUR, FOUR, 1.0, NINE, NINE, mask=torch.zeros(9, 9)),
-    "a bias of another length": lambda: theory.self_attention(FOUR, FOUR, 1.0, NINE, NINE, scores_bias=FOUR),
+    "unwhitened": lambda: theory.paired_outliers(torch.eye(4)[:, :2].double(), FOUR, NINE[:8].reshape(4, 2), FOUR),
+    "narrow": lambda: theory.paired_outliers(FOUR[None, :2], FOUR[:1], NINE[:8].reshape(4, 2), FOUR),
+    "no sequence": lambda: theory.self_attention(1.0, FOUR, FOUR, [], []),
+    "unequal sequences": lambda: theory.self_attention(1.0, FOUR, FOUR, NINE, FOUR),
+    "a mask that hides all": lambda: theory.self_attention(1.0, FOUR, FOUR, NINE, NINE, mask=torch.zeros(9, 9)),
+    "a bias of another length": lambda: theory.self_attention(1.0, FOUR, FOUR, NINE, NINE, scores_bias=FOUR),
     "an attention matrix of another length": lambda: theory.attention_moments(torch.eye(4), NINE),
     "an estimated spectrum": lambda: theory.compare(
         theory.linear_network(FOUR, FOUR, NINE, NINE), Spectrum(FOUR[None], torch.full((1, 4), 0.25), 8, resolution=0.1)

@@ -19,35 +19,35 @@ Inputs = tuple[Any, ...]
 
 
 def head(generator: Generator, d: int | None = None) -> Inputs:
-    """w_q, w_k, w_v, x, y, with scores up to about ten: far beyond, it is autograd that loses its digits."""
+    """w_v, w_q, w_k, x, y, with scores up to about ten: far beyond, it is autograd that loses its digits."""
     d, n = d or width(generator, 1, 140), whole(generator, 1, 12)
     x, y = normal(generator, n, scale=scale(generator, 1)), normal(generator, n, scale=scale(generator))
     size = scale(generator, 0.5) * d**0.25 / float(x.abs().max())
     w_q, w_k = (normal(generator, d) * size / d**0.25 for _ in range(2))
-    return w_q, w_k, float(normal(generator, 1, scale=scale(generator))), x, y
+    return float(normal(generator, 1, scale=scale(generator))), w_q, w_k, x, y
 
 
 def degenerate_heads(generator: Generator) -> Mapping[str, Inputs]:
-    """w_q, w_k, w_v, x, y where eigenvalues coincide, change their sign or vanish, by name."""
+    """w_v, w_q, w_k, x, y where eigenvalues coincide, change their sign or vanish, by name."""
     w_q, w_k, x, y = (normal(generator, size) for size in (4, 4, 6, 6))
-    solved = head_outputs(w_q, w_k, torch.tensor(0.7, dtype=torch.float64), x)
+    solved = head_outputs(torch.tensor(0.7, dtype=torch.float64), w_q, w_k, x)
     return {
-        "d = 1": (w_q[:1], w_k[:1], 0.7, x, y),
-        "w_q = w_k": (w_q, w_q, 0.7, x, y),
-        "w_q = -w_k": (w_q, -w_q, 0.7, x, y),
-        "w_q = 0": (0 * w_q, w_k, 0.7, x, y),
-        "w_v = 0, so γ = ζ = 0": (w_q, w_k, 0.0, x, y),
-        "zero residual, γ = 0": (w_q, w_k, 0.7, x, solved),
-        "ζ < 0": (w_q, w_k, 0.7, x, solved + 30 * x),
-        "ζ > 0": (w_q, w_k, 0.7, x, solved - 30 * x),
-        "one position": (w_q, w_k, 0.7, x[:1], y[:1]),
-        "equal positions": (w_q, w_k, 0.7, x[:1].expand(5), y[:5]),
-        "x = 0": (w_q, w_k, 0.7, 0 * x, y),
+        "d = 1": (0.7, w_q[:1], w_k[:1], x, y),
+        "w_q = w_k": (0.7, w_q, w_q, x, y),
+        "w_q = -w_k": (0.7, w_q, -w_q, x, y),
+        "w_q = 0": (0.7, 0 * w_q, w_k, x, y),
+        "w_v = 0, so γ = ζ = 0": (0.0, w_q, w_k, x, y),
+        "zero residual, γ = 0": (0.7, w_q, w_k, x, solved),
+        "ζ < 0": (0.7, w_q, w_k, x, solved + 30 * x),
+        "ζ > 0": (0.7, w_q, w_k, x, solved - 30 * x),
+        "one position": (0.7, w_q, w_k, x[:1], y[:1]),
+        "equal positions": (0.7, w_q, w_k, x[:1].expand(5), y[:5]),
+        "x = 0": (0.7, w_q, w_k, 0 * x, y),
     }
 
 
 def head_outputs(
-    w_q: Tensor, w_k: Tensor, w_v: Tensor, x: Tensor, bias: Tensor | float = 0.0, mask: Tensor | None = None
+    w_v: Tensor, w_q: Tensor, w_k: Tensor, x: Tensor, bias: Tensor | float = 0.0, mask: Tensor | None = None
 ) -> Tensor:
     """What one head gives for a sequence of scalars."""
     scores = torch.outer(x, x) * (w_q @ w_k) / len(w_q) ** 0.5 + bias
@@ -55,34 +55,34 @@ def head_outputs(
     return w_v * (scores.softmax(1) @ x)
 
 
-def attention_hessian(w_q: Tensor, w_k: Tensor, w_v: float, x: Tensor, y: Tensor) -> Tensor:
+def attention_hessian(w_v: float, w_q: Tensor, w_k: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """H of one head of self-attention, θ = (w_v, w_q, w_k)."""
     value = torch.tensor(w_v, dtype=torch.float64)
-    return dense_hessian(lambda w_v, w_q, w_k: squared_error(head_outputs(w_q, w_k, w_v, x), y), value, w_q, w_k)
+    return dense_hessian(lambda w_v, w_q, w_k: squared_error(head_outputs(w_v, w_q, w_k, x), y), value, w_q, w_k)
 
 
-def _attention_ggn(w_q: Tensor, w_k: Tensor, w_v: float, x: Tensor, y: Tensor) -> Tensor:
+def _attention_ggn(w_v: float, w_q: Tensor, w_k: Tensor, x: Tensor, y: Tensor) -> Tensor:
     value = torch.tensor(w_v, dtype=torch.float64)
-    return dense_gauss_newton(lambda w_v, w_q, w_k: head_outputs(w_q, w_k, w_v, x), value, w_q, w_k)
+    return dense_gauss_newton(lambda w_v, w_q, w_k: head_outputs(w_v, w_q, w_k, x), value, w_q, w_k)
 
 
 def heads(generator: Generator, d: int | None = None) -> Inputs:
     """Sequences of several lengths, with score biases (a sink on the first position) and causal masks."""
-    w_q, w_k, w_v, _, _ = head(generator, d)
+    w_v, w_q, w_k, _, _ = head(generator, d)
     size = 1 / max(1.0, float((w_q @ w_k).abs()) ** 0.5)
     lengths = [whole(generator, 1, 8) for _ in range(whole(generator, 1, 4))]
     xs, ys = ([normal(generator, n, scale=3 * size) for n in lengths] for _ in range(2))
     biases = [normal(generator, n, n) + 3.0 * torch.eye(n)[:1].double() for n in lengths]
-    return w_q, w_k, w_v, xs, ys, biases, [torch.ones(n, n).tril().bool() for n in lengths]
+    return w_v, w_q, w_k, xs, ys, biases, [torch.ones(n, n).tril().bool() for n in lengths]
 
 
-def _batch(w_q: Tensor, w_k: Tensor, w_v: float, xs: Any, ys: Any, biases: Any, masks: Any) -> theory.ClosedForm:
-    return theory.self_attention(w_q, w_k, w_v, xs, ys, scores_bias=biases, mask=masks)
+def _batch(w_v: float, w_q: Tensor, w_k: Tensor, xs: Any, ys: Any, biases: Any, masks: Any) -> theory.ClosedForm:
+    return theory.self_attention(w_v, w_q, w_k, xs, ys, scores_bias=biases, mask=masks)
 
 
-def _batch_oracle(w_q: Tensor, w_k: Tensor, w_v: float, xs: Any, ys: Any, biases: Any, masks: Any) -> Tensor:
+def _batch_oracle(w_v: float, w_q: Tensor, w_k: Tensor, xs: Any, ys: Any, biases: Any, masks: Any) -> Tensor:
     def loss(w_v: Tensor, w_q: Tensor, w_k: Tensor) -> Tensor:
-        outputs = [head_outputs(w_q, w_k, w_v, *each) for each in zip(xs, biases, masks, strict=True)]
+        outputs = [head_outputs(w_v, w_q, w_k, *each) for each in zip(xs, biases, masks, strict=True)]
         return squared_error(torch.cat(outputs), torch.cat(list(ys)))
 
     return dense_hessian(loss, torch.tensor(w_v, dtype=torch.float64), w_q, w_k)
@@ -94,16 +94,17 @@ def _smooth(w_v: Tensor, s: Tensor) -> Tensor:
 
 
 def any_head(generator: Generator, d: int | None = None) -> Inputs:
-    """w_q, w_k, w_v alone: their loss has no data."""
+    """w_v, w_q, w_k alone: their loss has no data."""
     d = d or width(generator, 1, 140)
-    return normal(generator, d), normal(generator, d), float(normal(generator, 1))
+    w_q, w_k = normal(generator, d), normal(generator, d)
+    return float(normal(generator, 1)), w_q, w_k
 
 
-def _any_head_closed(w_q: Tensor, w_k: Tensor, w_v: float) -> theory.ClosedForm:
-    return theory.attention_product(w_q, w_k, w_v, _smooth)
+def _any_head_closed(w_v: float, w_q: Tensor, w_k: Tensor) -> theory.ClosedForm:
+    return theory.attention_product(w_v, w_q, w_k, _smooth)
 
 
-def _any_head_oracle(w_q: Tensor, w_k: Tensor, w_v: float) -> Tensor:
+def _any_head_oracle(w_v: float, w_q: Tensor, w_k: Tensor) -> Tensor:
     value = torch.tensor(w_v, dtype=torch.float64)
     return dense_hessian(lambda w_v, w_q, w_k: _smooth(w_v, (w_q @ w_k) / len(w_q) ** 0.5), value, w_q, w_k)
 

@@ -27,7 +27,7 @@ class AttentionScalars:
     """The four numbers that make the Hessian. Singh et al. (2026), Sec. 3.3.
 
     >>> w, x = torch.ones(1), torch.tensor([1.0, -1.0])
-    >>> attention_scalars(0 * w, w, 1.0, x, x)
+    >>> attention_scalars(1.0, 0 * w, w, x, x)
     AttentionScalars(alpha=0.0, beta=-1.0, gamma=-1.0, zeta=1.0)
     """
 
@@ -78,9 +78,9 @@ class AttentionBounds:
 
 
 def self_attention(
+    w_v: float | Float[Tensor, ""],
     w_q: Float[Tensor, " d"],
     w_k: Float[Tensor, " d"],
-    w_v: float | Float[Tensor, ""],
     x: Float[Tensor, "... n"] | Sequence[Float[Tensor, " _"]],
     y: Float[Tensor, "... n"] | Sequence[Float[Tensor, " _"]],
     *,
@@ -97,17 +97,17 @@ def self_attention(
     q and ξ corrected and with eigenvectors; Remark B.2 is the block of w_q and w_k, Remark B.3 the case γ = 0.
 
     >>> w, x = torch.ones(2), torch.tensor([1.0, -1.0])
-    >>> self_attention(w, w, 0.0, x, x).size
+    >>> self_attention(0.0, w, w, x, x).size
     5
     """
-    scalars = attention_scalars(w_q, w_k, w_v, x, y, scores_bias=scores_bias, mask=mask, gauss_newton=gauss_newton)
+    scalars = attention_scalars(w_v, w_q, w_k, x, y, scores_bias=scores_bias, mask=mask, gauss_newton=gauss_newton)
     return _closed_form(scalars, vector("w_q", w_q), vector("w_k", w_k))
 
 
 def attention_product(
+    w_v: float | Float[Tensor, ""],
     w_q: Float[Tensor, " d"],
     w_k: Float[Tensor, " d"],
-    w_v: float | Float[Tensor, ""],
     loss: Callable[[Tensor, Tensor], Tensor],
 ) -> ClosedForm:
     """H of F(w_v, s), s = ⟨w_q,w_k⟩/√d, for any twice smooth F: any activation in place of the softmax, any loss.
@@ -115,7 +115,7 @@ def attention_product(
     Not in the papers in this generality.
 
     >>> w = torch.ones(2)
-    >>> attention_product(w, w, 1.0, lambda w_v, s: w_v**2 + s**2).size
+    >>> attention_product(1.0, w, w, lambda w_v, s: w_v**2 + s**2).size
     5
     """
     w_q, w_k = vector("w_q", w_q), vector("w_k", w_k)
@@ -133,9 +133,9 @@ def attention_product(
 
 
 def attention_bounds(
+    w_v: float | Float[Tensor, ""],
     w_q: Float[Tensor, " d"],
     w_k: Float[Tensor, " d"],
-    w_v: float | Float[Tensor, ""],
     x: Float[Tensor, "... n"] | Sequence[Float[Tensor, " _"]],
     y: Float[Tensor, "... n"] | Sequence[Float[Tensor, " _"]],
     *,
@@ -148,11 +148,11 @@ def attention_bounds(
     (2026), Thm 3.5, Remark 3.1 and Remark B.4, with their true conditions.
 
     >>> w, x = torch.ones(2), torch.tensor([1.0, -1.0])
-    >>> low, high = attention_bounds(w, w, 0.5, x, x).outliers
-    >>> low <= self_attention(w, w, 0.5, x, x)["outlier 1"].value <= high
+    >>> low, high = attention_bounds(0.5, w, w, x, x).outliers
+    >>> low <= self_attention(0.5, w, w, x, x)["outlier 1"].value <= high
     True
     """
-    scalars = attention_scalars(w_q, w_k, w_v, x, y, scores_bias=scores_bias, mask=mask)
+    scalars = attention_scalars(w_v, w_q, w_k, x, y, scores_bias=scores_bias, mask=mask)
     M = _reduced(scalars, _pair(vector("w_q", w_q), vector("w_k", w_k)))
     centre = float(M.trace()) / 3
     traceless = M - centre * torch.eye(3, dtype=M.dtype)
@@ -185,9 +185,9 @@ def attention_moments(
 
 
 def attention_scalars(
+    w_v: float | Float[Tensor, ""],
     w_q: Float[Tensor, " d"],
     w_k: Float[Tensor, " d"],
-    w_v: float | Float[Tensor, ""],
     x: Float[Tensor, "... n"] | Sequence[Float[Tensor, " _"]],
     y: Float[Tensor, "... n"] | Sequence[Float[Tensor, " _"]],
     *,
@@ -200,7 +200,7 @@ def attention_scalars(
     Averages over all positions of all sequences. Singh et al. (2026), Sec. 3.3; for G and for batches not in the paper.
 
     >>> w, x = torch.ones(2), torch.tensor([1.0, -1.0])
-    >>> attention_scalars(0 * w, w, 1.0, x, x).alpha
+    >>> attention_scalars(1.0, 0 * w, w, x, x).alpha
     0.0
     """
     w_q, w_k = vector("w_q", w_q), vector("w_k", w_k)

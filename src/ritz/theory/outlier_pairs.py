@@ -20,9 +20,9 @@ TOLERANCE = 1e-12  # how well an assumption must hold, relative: ten times less 
 
 
 def bias_network(
-    w: Float[Tensor, " m"],
     v: Float[Tensor, " m"],
     b: Float[Tensor, " m"],
+    w: Float[Tensor, " m"],
     x: Float[Tensor, " N"],
     y: Float[Tensor, " N"],
     *,
@@ -35,25 +35,25 @@ def bias_network(
     breaks them. Otherwise the spectrum is that of the compressed network, named as in `two_layer_linear`: exact for any
     weights and data.
 
-    >>> w, v, b = torch.eye(3)
-    >>> bias_network(w, v, b, torch.tensor([1.0, -1.0]), torch.zeros(2)).size
+    >>> v, b, w = torch.eye(3)
+    >>> bias_network(v, b, w, torch.tensor([1.0, -1.0]), torch.zeros(2)).size
     9
     """
-    w, v, b, x, y = (vector(name, given) for name, given in (("w", w), ("v", v), ("b", b), ("x", x), ("y", y)))
-    check_lengths(w=w, v=v, b=b)
+    v, b, w, x, y = (vector(name, given) for name, given in (("v", v), ("b", b), ("w", w), ("x", x), ("y", y)))
+    check_lengths(v=v, b=b, w=w)
     check_lengths(x=x, y=y)
     V, X = torch.stack([v, b], 1), torch.stack([x, torch.ones_like(x)], 1)
     columns = torch.arange(3 * len(w)).reshape(3, -1)
     rows = torch.cat([columns[:2].T.flatten(), columns[2]])  # of v and b interleaved, then of w
-    if not gauss_newton and len(w) > 1 and not any(_violations(w, V, X, y, uncorrelated=True)):
-        form = paired_outliers(w, V, X, y)
+    if not gauss_newton and len(w) > 1 and not any(_violations(V, w, X, y, uncorrelated=True)):
+        form = paired_outliers(V, w, X, y)
     else:
         form = two_layer_linear(V, w[None], X, y[:, None], gauss_newton=gauss_newton)
     return ClosedForm(embedded(line, rows, len(rows)) for line in form.groups)
 
 
 def paired_outliers(
-    w: Float[Tensor, " m"], V: Float[Tensor, "m d"], X: Float[Tensor, "N d"], y: Float[Tensor, " N"]
+    V: Float[Tensor, "m d"], w: Float[Tensor, " m"], X: Float[Tensor, "N d"], y: Float[Tensor, " N"]
 ) -> ClosedForm:
     """H of f(x) = ⟨w, V x⟩ for orthogonal V, white inputs and E[yx] ∥ Vᵀw: a pair with λ₁ + λ₂ = tr H / D, exactly.
 
@@ -62,17 +62,17 @@ def paired_outliers(
     (m - 1)(D - 1). Coordinates (V, w). This proves the hypothesis of Singh et al. (2026), Sec. 4.1, under these
     assumptions; Thm B.1 is D = 2 with κ = 0. Not in the papers for D > 2.
 
-    >>> w, V, X = torch.tensor([1.0, 0.0, 0.0]), torch.eye(3, 2), torch.tensor([[1.0, 1.0], [1.0, -1.0]])
-    >>> form = paired_outliers(w, V, X, torch.zeros(2))
+    >>> V, w, X = torch.eye(3, 2), torch.tensor([1.0, 0.0, 0.0]), torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    >>> form = paired_outliers(V, w, X, torch.zeros(2))
     >>> round(form["pair 1"].value + form["pair 2"].value, 9), round(float(form.eigenvalues().sum()) / 2, 9)
     (2.0, 2.0)
     """
-    w, V, X, y = vector("w", w), matrix("V", V), matrix("X", X), vector("y", y)
-    check_lengths(w=w, V=V)
+    V, w, X, y = matrix("V", V), vector("w", w), matrix("X", X), vector("y", y)
+    check_lengths(V=V, w=w)
     check_lengths(X=X, y=y)
     check_sizes(f"V of shape {tuple(V.shape)} is applied to X of shape {tuple(X.shape)}", X.shape[1], V.shape[1])
-    _check_assumptions(w, V, X, y)
-    sector = _Sector.of(w, V, X, y)
+    _check_assumptions(V, w, X, y)
+    sector = _Sector.of(V, w, X, y)
     return ClosedForm([*sector.scalar(), *sector.triples(), sector.zeros()])
 
 
@@ -92,7 +92,7 @@ class _Sector:
     d: float
 
     @classmethod
-    def of(cls, w: Tensor, V: Tensor, X: Tensor, y: Tensor) -> _Sector:
+    def of(cls, V: Tensor, w: Tensor, X: Tensor, y: Tensor) -> _Sector:
         D, nu = V.shape[1], float(V.square().sum()) / V.shape[1]
         c = V.T @ w
         first = unit(c)[:, None]
@@ -152,7 +152,7 @@ class _Sector:
         return torch.cat([torch.einsum("mc,d->mdc", A, self.E[:, k]).flatten(0, 1), dw])
 
 
-def _violations(w: Tensor, V: Tensor, X: Tensor, y: Tensor, *, uncorrelated: bool = False) -> list[str]:
+def _violations(V: Tensor, w: Tensor, X: Tensor, y: Tensor, *, uncorrelated: bool = False) -> list[str]:
     """Which assumptions of the paired outliers do not hold, with what was measured."""
     gram, S, c, moment = V.T @ V, X.T @ X / len(X), V.T @ w, y @ X / len(X)
     first = unit(c)
@@ -172,8 +172,8 @@ def _unevenness(A: Tensor) -> float:
     return float((A - mean * torch.eye(len(A)).to(A)).abs().max() / (A.abs().max() or 1.0))
 
 
-def _check_assumptions(w: Tensor, V: Tensor, X: Tensor, y: Tensor) -> None:
-    broken = _violations(w, V, X, y)
+def _check_assumptions(V: Tensor, w: Tensor, X: Tensor, y: Tensor) -> None:
+    broken = _violations(V, w, X, y)
     if V.shape[0] < V.shape[1]:
         broken.append(f"the width {V.shape[0]} is below the number of inputs {V.shape[1]}")
     if broken:

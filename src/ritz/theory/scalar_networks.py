@@ -30,8 +30,8 @@ MEANINGS = {
 
 
 def linear_network(
-    w: Float[Tensor, " m"],
     v: Float[Tensor, " m"],
+    w: Float[Tensor, " m"],
     x: Float[Tensor, " N"],
     y: Float[Tensor, " N"],
     *,
@@ -43,35 +43,35 @@ def linear_network(
     the same when δx changes sign. Singh et al. (2026), Thm 3.1 and eq. (1); Thm 3.2, completed for z = 0; Thm 3.3 with
     s = λ_bulk/δx in place of sgn(λ_bulk). For G the residual is taken as zero.
 
-    >>> w, v, x, y = (torch.tensor(entries) for entries in ([1.0, 2.0], [2.0, 1.0], [1.0], [1.0]))
-    >>> linear_network(w, v, x, y)
+    >>> v, w, x, y = (torch.tensor(entries) for entries in ([1.0, 2.0], [2.0, 1.0], [1.0], [1.0]))
+    >>> linear_network(v, w, x, y)
     ClosedForm(4 eigenvalues, 4 lines)
       bulk +            3  × 1
       bulk -           -3  × 1
       outlier 1   12.6158  × 1
       outlier 2  -2.61577  × 1
     """
-    w, v, x, y = _scalar_regression(w, v, x, y)
+    v, w, x, y = _scalar_regression(v, w, x, y)
     sigma2, delta = _moments(x, (w @ v) * x - y)
-    return _one_pair(w, v, 0.0 * delta if gauss_newton else delta, sigma2)
+    return _one_pair(v, w, 0.0 * delta if gauss_newton else delta, sigma2)
 
 
 def product_network(
-    w: Float[Tensor, " m"], v: Float[Tensor, " m"], loss: Callable[[Tensor], Tensor], *, gauss_newton: bool = False
+    v: Float[Tensor, " m"], w: Float[Tensor, " m"], loss: Callable[[Tensor], Tensor], *, gauss_newton: bool = False
 ) -> ClosedForm:
     """H of F(⟨w,v⟩) for any scalar loss F: Thm 3.1-3.3 with δx = F'(c) and σ² = F''(c), c = ⟨w,v⟩.
 
     Where F'' < 0 the outliers lie below the bulk. Not in the papers beyond the squared error.
 
-    >>> w, v = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])
-    >>> product_network(w, v, lambda c: (c - 1) ** 2 / 2)["bulk +"].value
+    >>> v, w = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])
+    >>> product_network(v, w, lambda c: (c - 1) ** 2 / 2)["bulk +"].value
     3.0
     """
-    w, v = vector("w", w), vector("v", v)
-    check_lengths(w=w, v=v)
+    v, w = vector("v", v), vector("w", w)
+    check_lengths(v=v, w=w)
     c = w @ v
     slope, curvature = grad(loss)(c), grad(grad(loss))(c)
-    return _one_pair(w, v, 0.0 * slope if gauss_newton else slope, curvature)
+    return _one_pair(v, w, 0.0 * slope if gauss_newton else slope, curvature)
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,7 +101,7 @@ class SharpnessTerms:
 
 
 def sharpness_terms(
-    w: Float[Tensor, " m"], v: Float[Tensor, " m"], x: Float[Tensor, " N"], y: Float[Tensor, " N"]
+    v: Float[Tensor, " m"], w: Float[Tensor, " m"], x: Float[Tensor, " N"], y: Float[Tensor, " N"]
 ) -> SharpnessTerms:
     """What sharpness is made of: layer imbalance, non-collinearity, deviation from the target, and norm.
 
@@ -115,9 +115,9 @@ def sharpness_terms(
       deviation                   36  the network is off its target
       norm                         5  the overall size of the weights, tr H
     """
-    w, v, x, y = _scalar_regression(w, v, x, y)
+    v, w, x, y = _scalar_regression(v, w, x, y)
     sigma2, c = float(x.square().mean()), float(w @ v)
-    short, long = sorted((w, v), key=lambda u: float(u.norm()))
+    short, long = sorted((v, w), key=lambda u: float(u.norm()))
     square = float(long @ long)
     rest = short - (c / square if square else 0.0) * long  # ‖w‖²‖v‖² - c² without its cancellation
     return SharpnessTerms(
@@ -141,7 +141,7 @@ class Phase(StrEnum):
     DIVERGENT = "divergent"
 
 
-def phase(w: Float[Tensor, " m"], v: Float[Tensor, " m"], x: Float[Tensor, " N"], y: Float[Tensor, " N"]) -> Phase:
+def phase(v: Float[Tensor, " m"], w: Float[Tensor, " m"], x: Float[Tensor, " N"], y: Float[Tensor, " N"]) -> Phase:
     """Early, late or divergent: c/θ* below 1/3, from 1/3 to 1, above 1, with c = ⟨w,v⟩ and θ* = yx/σ².
 
     Late is where (c - θ*)(3c - θ*) ≤ 0, so that λ₂ ≥ 0. Singh et al. (2026), App. C and eq. (122), whose inequalities
@@ -151,7 +151,7 @@ def phase(w: Float[Tensor, " m"], v: Float[Tensor, " m"], x: Float[Tensor, " N"]
     >>> str(phase(one, one, one, 2 * one))
     'late'
     """
-    w, v, x, y = _scalar_regression(w, v, x, y)
+    v, w, x, y = _scalar_regression(v, w, x, y)
     sigma2, c = float(x.square().mean()), float(w @ v)
     if not sigma2:
         raise ArgumentError(
@@ -165,7 +165,7 @@ def phase(w: Float[Tensor, " m"], v: Float[Tensor, " m"], x: Float[Tensor, " N"]
     return Phase.EARLY if target and c / target < 1 / 3 else Phase.DIVERGENT
 
 
-def invariant_bulk(w: Float[Tensor, " m"], v: Float[Tensor, " m"]) -> tuple[Float[Tensor, "n a"], Float[Tensor, "n b"]]:
+def invariant_bulk(v: Float[Tensor, " m"], w: Float[Tensor, " m"]) -> tuple[Float[Tensor, "n a"], Float[Tensor, "n b"]]:
     """The subspaces (u; u), u ⟂ w + v, and (u; -u), u ⟂ w - v, that gradient descent never enters nor turns.
 
     Orthonormal columns, in coordinates (v, w). θ and its gradient are orthogonal to both, with momentum and weight
@@ -176,15 +176,15 @@ def invariant_bulk(w: Float[Tensor, " m"], v: Float[Tensor, " m"]) -> tuple[Floa
     >>> plus.shape, minus.shape
     (torch.Size([6, 2]), torch.Size([6, 2]))
     """
-    w, v = vector("w", w), vector("v", v)
-    check_lengths(w=w, v=v)
+    v, w = vector("v", v), vector("w", w)
+    check_lengths(v=v, w=w)
     spaces = [complement(u[:, None] if u.any() else u[:, None][:, :0], len(u) - bool(u.any())) for u in (w + v, w - v)]
     return ROOT * torch.cat([spaces[0], spaces[0]]), ROOT * torch.cat([spaces[1], -spaces[1]])
 
 
 def relu_network(
-    w: Float[Tensor, " m"],
     v: Float[Tensor, " m"],
+    w: Float[Tensor, " m"],
     x: Float[Tensor, " N"],
     y: Float[Tensor, " N"],
     *,
@@ -198,16 +198,16 @@ def relu_network(
     takes φ'(0) = slope, and where that is zero they add two zeros each ("v = 0"). Singh et al. (2026), eq. (3) and Thm
     3.4, with the scaling of eq. (62)-(67) corrected; not in the papers for slope ≠ 0.
 
-    >>> w, v = torch.tensor([1.0, 2.0, 1.0]), torch.tensor([2.0, 1.0, -1.0])
-    >>> relu_network(w, v, torch.tensor([1.0, -1.0]), torch.zeros(2))["cell +, bulk +"].value
+    >>> v, w = torch.tensor([2.0, 1.0, -1.0]), torch.tensor([1.0, 2.0, 1.0])
+    >>> relu_network(v, w, torch.tensor([1.0, -1.0]), torch.zeros(2))["cell +, bulk +"].value
     2.0
     """
-    w, v, x, y = _scalar_regression(w, v, x, y)
-    residuals = _outputs(w, v, x, slope) - y
+    v, w, x, y = _scalar_regression(v, w, x, y)
+    residuals = _outputs(v, w, x, slope) - y
     sides = [_moments(x * side, residuals) for side in (x > 0, x < 0)]
     cells = {"cell +": (v > 0, (1.0, slope)), "cell -": (v < 0, (slope, 1.0)), "v = 0": (v == 0, (slope, slope))}
     occupied = {name: cell for name, cell in cells.items() if cell[0].any() and any(cell[1])}
-    pairs = [_pair(w, v, f"{name}, ", members) for name, (members, _) in occupied.items()]
+    pairs = [_pair(v, w, f"{name}, ", members) for name, (members, _) in occupied.items()]
     slopes = torch.tensor([pattern for _, pattern in occupied.values()], dtype=torch.float64).reshape(-1, 2)
     S, D = (torch.tensor(moment, dtype=torch.float64) for moment in zip(*sides, strict=True))
     lines = (
@@ -219,18 +219,18 @@ def relu_network(
     return ClosedForm([*lines, coordinates("v = 0", torch.cat([dead, dead + len(v)]), 2 * len(v))])
 
 
-def _outputs(w: Tensor, v: Tensor, x: Tensor, slope: float) -> Tensor:
+def _outputs(v: Tensor, w: Tensor, x: Tensor, slope: float) -> Tensor:
     """f(x) by its two slopes, ⟨w₊,v₊⟩ + slope·⟨w₋,v₋⟩ right of zero: no N × m matrix is formed."""
     plus, minus = (w @ v.clamp(min=0)), (w @ v.clamp(max=0))
     return torch.where(x > 0, (plus + slope * minus) * x, (slope * plus + minus) * x)
 
 
-def _one_pair(w: Tensor, v: Tensor, slope: Tensor, curvature: Tensor) -> ClosedForm:
+def _one_pair(v: Tensor, w: Tensor, slope: Tensor, curvature: Tensor) -> ClosedForm:
     pair = Pair("", w, v, torch.arange(2 * len(w)))
     return ClosedForm(pair_lines([pair], slope.reshape(1), curvature.reshape(1, 1), 2 * len(w)))
 
 
-def _pair(w: Tensor, v: Tensor, name: str, members: Tensor) -> Pair:
+def _pair(v: Tensor, w: Tensor, name: str, members: Tensor) -> Pair:
     rows = members.nonzero()[:, 0]
     return Pair(name, w[rows], v[rows], torch.cat([rows, rows + len(v)]))
 
@@ -240,8 +240,8 @@ def _moments(x: Tensor, residuals: Tensor) -> tuple[Tensor, Tensor]:
     return x.square().mean(), (residuals * x).mean()
 
 
-def _scalar_regression(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    w, v, x, y = vector("w", w), vector("v", v), vector("x", x), vector("y", y)
-    check_lengths(w=w, v=v)
+def _scalar_regression(v: Tensor, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    v, w, x, y = vector("v", v), vector("w", w), vector("x", x), vector("y", y)
+    check_lengths(v=v, w=w)
     check_lengths(x=x, y=y)
-    return w, v, x, y
+    return v, w, x, y

@@ -13,8 +13,8 @@ from .inner_products import Pair, pair_lines
 
 
 def multi_input_network(
-    W: Float[Tensor, "d m"],
     V: Float[Tensor, "d m"],
+    W: Float[Tensor, "d m"],
     X: Float[Tensor, "N d"],
     y: Float[Tensor, " N"],
     *,
@@ -30,18 +30,18 @@ def multi_input_network(
     >>> multi_input_network(W, W, X, torch.zeros(2))["input 1, bulk +"].value
     1.0
     """
-    W, V, X, y = matrix("W", W), matrix("V", V), matrix("X", X), vector("y", y)
-    _check_rows(W, V)
+    V, W, X, y = matrix("V", V), matrix("W", W), matrix("X", X), vector("y", y)
+    _check_rows(V, W)
     check_sizes(f"W of shape {tuple(W.shape)} is applied to X of shape {tuple(X.shape)}", X.shape[1], len(W))
     check_lengths(X=X, y=y)
     delta = (X @ (W * V).sum(1) - y) @ X / len(X)
     slopes = 0.0 * delta if gauss_newton else delta
-    return ClosedForm(pair_lines(_row_pairs(W, V, "input"), slopes, X.T @ X / len(X), 2 * W.numel()))
+    return ClosedForm(pair_lines(_row_pairs(V, W, "input"), slopes, X.T @ X / len(X), 2 * W.numel()))
 
 
 def diagonal_network(
-    w: Float[Tensor, " d"],
     v: Float[Tensor, " d"],
+    w: Float[Tensor, " d"],
     X: Float[Tensor, "N d"],
     y: Float[Tensor, " N"],
     *,
@@ -55,13 +55,13 @@ def diagonal_network(
     >>> round(diagonal_network(one, one, X, torch.zeros(2))["input 1, outlier 1"].value, 9)
     3.0
     """
-    w, v = vector("w", w), vector("v", v)
-    return multi_input_network(w[:, None], v[:, None], X, y, gauss_newton=gauss_newton)
+    v, w = vector("v", v), vector("w", w)
+    return multi_input_network(v[:, None], w[:, None], X, y, gauss_newton=gauss_newton)
 
 
 def multi_output_network(
-    W: Float[Tensor, "k m"],
     V: Float[Tensor, "k m"],
+    W: Float[Tensor, "k m"],
     x: Float[Tensor, " N"],
     Y: Float[Tensor, "N k"],
     *,
@@ -75,23 +75,23 @@ def multi_output_network(
     >>> multi_output_network(W, W, torch.ones(1), torch.zeros(1, 2))["output 2, bulk -"].value
     -1.0
     """
-    W, V, x, Y = matrix("W", W), matrix("V", V), vector("x", x), matrix("Y", Y)
-    _check_rows(W, V)
+    V, W, x, Y = matrix("V", V), matrix("W", W), vector("x", x), matrix("Y", Y)
+    _check_rows(V, W)
     check_sizes(f"W of shape {tuple(W.shape)} is compared with Y of shape {tuple(Y.shape)}", Y.shape[1], len(W))
     check_lengths(x=x, Y=Y)
     delta = x @ (torch.outer(x, (W * V).sum(1)) - Y) / len(x)
     curvature = x.square().mean() * torch.eye(len(W), dtype=x.dtype, device=x.device)
     return ClosedForm(
-        pair_lines(_row_pairs(W, V, "output"), 0.0 * delta if gauss_newton else delta, curvature, 2 * W.numel())
+        pair_lines(_row_pairs(V, W, "output"), 0.0 * delta if gauss_newton else delta, curvature, 2 * W.numel())
     )
 
 
-def _row_pairs(W: Tensor, V: Tensor, what: str) -> list[Pair]:
+def _row_pairs(V: Tensor, W: Tensor, what: str) -> list[Pair]:
     rows = torch.arange(2 * W.numel()).reshape(2, *W.shape)
     return [Pair(f"{what} {i + 1}, ", W[i], V[i], rows[:, i].flatten()) for i in range(len(W))]
 
 
-def _check_rows(W: Tensor, V: Tensor) -> None:
+def _check_rows(V: Tensor, W: Tensor) -> None:
     if W.shape != V.shape:
         raise ArgumentError(
             f"W has shape {tuple(W.shape)} and V has shape {tuple(V.shape)}.",

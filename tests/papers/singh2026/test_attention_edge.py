@@ -24,7 +24,7 @@ def test_what_is_observed_of_a_head_agrees_with_its_closed_form(name):
     found = attention_descent.observables(ensemble.Ensemble.of(heads), x, y, reading.loss)
     for i, head in enumerate(heads):
         w_v, w_q, w_k = (parameter.detach() for parameter in head.parameters())
-        values = reading.scale * closed_form(w_q[0], w_k[0], w_v[0, 0], x[i], y[i, ..., 0]).eigenvalues()
+        values = reading.scale * closed_form(w_v[0, 0], w_q[0], w_k[0], x[i], y[i, ..., 0]).eigenvalues()
         assert float(found["sharpness"][i]) == pytest.approx(float(values.max()))
         assert float(found["trace"][i]) == pytest.approx(float(values.sum()))
         apart = (head(x[i]) - y[i]).detach()
@@ -32,7 +32,7 @@ def test_what_is_observed_of_a_head_agrees_with_its_closed_form(name):
         assert float(found["losses"][i]) == pytest.approx(reading.scale * float(apart.square().mean()) / 2)
     inside = attention_descent.within_bounds(ensemble.Ensemble.of(heads), x, y, reading)
     bounds = [
-        attention_bounds(head.w_q.detach()[0], head.w_k.detach()[0], head.w_v.item(), x[i], y[i, ..., 0])
+        attention_bounds(head.w_v.item(), head.w_q.detach()[0], head.w_k.detach()[0], x[i], y[i, ..., 0])
         for i, head in enumerate(heads)
     ]
     tops = found["sharpness"] / reading.scale

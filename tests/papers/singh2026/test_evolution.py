@@ -34,7 +34,7 @@ def test_the_late_phase_is_judged_on_the_cell_that_has_one(computed):
 
 def test_a_printed_eigenvector_is_one_for_its_own_eigenvalue_alone(generator):
     w, v, x, y = (torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(4))
-    closed, delta = theory.linear_network(w, v, x, y), float((((w @ v) * x - y) * x).mean())
+    closed, delta = theory.linear_network(v, w, x, y), float((((w @ v) * x - y) * x).mean())
     loss = lambda theta: (((theta[:6] @ theta[6:]) * x - y) ** 2).mean() / 2
     H = torch.func.jacfwd(torch.func.grad(loss))(torch.cat([v, w]))
     for name in ("outlier 1", "outlier 2"):
@@ -67,7 +67,7 @@ def test_claims_about_training_are_refused_where_there_is_no_pair(computed):
 def test_the_posters_formula_is_right_for_unit_variance_and_wrong_otherwise(generator):
     w, v, x, y = (torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(4))
     white = x / x.square().mean().sqrt()
-    exact = theory.linear_network(w, v, white, y)["outlier 1"].value
+    exact = theory.linear_network(v, w, white, y)["outlier 1"].value
     assert evolution.poster_outlier(w, v, white, y) == pytest.approx(exact)
-    exact = theory.linear_network(w, v, 2 * white, y)["outlier 1"].value
+    exact = theory.linear_network(v, w, 2 * white, y)["outlier 1"].value
     assert abs(evolution.poster_outlier(w, v, 2 * white, y) / exact - 1) > 1e-3

@@ -14,7 +14,7 @@ from .records import FIGURES, record_of, verdicts
 def test_orthogonal_weights_and_decorrelated_data_have_the_pair_of_theory(generator):
     examples = data.decorrelated(20, 4, generator=generator, dtype=torch.float64)
     V, w = pairs.initial_weights("orthogonal", (4, 7, 1), generator)
-    closed = theory.paired_outliers(w[0], V, examples.x, examples.y[:, 0])
+    closed = theory.paired_outliers(V, w[0], examples.x, examples.y[:, 0])
     spectra = theory.linear_spectra([V[None], w[None]], examples.x[None], examples.y[None])
     found = pairs.gaps(spectra, 4, torch.ones(1, dtype=torch.float64))
     assert float(found["best"]) < 1e-12 * float(found["fraction"])

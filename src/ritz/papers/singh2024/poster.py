@@ -10,7 +10,7 @@ from ... import plot
 from ...record import Picture, Record
 from ..frame.accuracy import CLOSED_FORM, DISAGREE
 from ..frame.figure import Figure
-from ..frame.pictures import write_title
+from ..frame.pictures import legend_above, write_title
 from ..frame.statements import Statement, each
 from ..singh2026 import evolution, relu
 
@@ -22,13 +22,13 @@ def draw_evolution(record: Record) -> Picture:
     figure, axes = plot.panels(2, width=3.8, height=2.9)
     for ax, kind in zip(axes, evolution.KINDS, strict=True):
         trace = record.arrays[f"{kind}_trace"]
-        ax.plot(trace, color="0.8", lw=4, label="trace" if kind == "linear" else "trace of the cell")
+        ax.plot(trace, color="0.8", lw=4, label="trace (of the cell)")
         evolution.draw_lines(ax, record, kind)
         ax.axhline(0, color="0.85", lw=0.8, zorder=0)
         ax.set_xlabel("epoch")
         write_title(ax, "linear" if kind == "linear" else "ReLU, positive cell")
-        ax.legend(frameon=False, fontsize=8)
     axes[0].set_ylabel("eigenvalue")
+    legend_above(figure, axes[0], columns=5)
     return figure
 
 

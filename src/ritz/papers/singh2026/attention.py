@@ -102,8 +102,8 @@ def _draw(config: Config, number: int) -> tuple[SelfAttention, Tensor, Tensor]:
 
 
 def _weights(head: SelfAttention) -> tuple[Tensor, Tensor, Tensor]:
-    """w_Q, w_K, w_V, as theory takes them."""
-    return head.w_q.detach()[0], head.w_k.detach()[0], head.w_v.detach()[0, 0]
+    """w_V, w_Q, w_K, as theory takes them."""
+    return head.w_v.detach()[0, 0], head.w_q.detach()[0], head.w_k.detach()[0]
 
 
 def _theory(head: SelfAttention, x: Tensor, y: Tensor) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def within_bounds(networks: ensemble.Ensemble, x: Tensor, y: Tensor, reading: Se
             result.append(float("nan"))
             continue
         w_q, w_k, w_v = (networks.parameters[name][i].cpu() for name in WEIGHTS)
-        bounds = attention_bounds(w_q[0], w_k[0], w_v[0, 0], x[i].cpu(), y[i, ..., 0].cpu())
+        bounds = attention_bounds(w_v[0, 0], w_q[0], w_k[0], x[i].cpu(), y[i, ..., 0].cpu())
         low, high = (reading.scale * bound for bound in bounds.largest_outlier)
         result.append(float(low - 1e-9 * abs(high) <= top <= high + 1e-9 * abs(high)))
     return np.array(result)

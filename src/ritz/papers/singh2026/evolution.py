@@ -59,7 +59,7 @@ def _trajectory(config: Config, kind: Activation, device: torch.device) -> Itera
     examples = Examples(*(part.to(device) for part in data.wedge(config.examples, dtype=torch.float64)))
     draw = models.scalar_network
     network = draw(config.width, activation=kind, generator=generator, dtype=torch.float64, device=device)
-    bulk = torch.cat(theory.invariant_bulk(network.w, network.v), 1)
+    bulk = torch.cat(theory.invariant_bulk(network.v, network.w), 1)
     yield _state(network, examples, bulk)
     optimizer = torch.optim.SGD(network.parameters(), lr=config.learning_rate, momentum=config.momentum)
     for _ in train(network, LOSS, examples, optimizer, num_epochs=config.epochs):
@@ -70,7 +70,7 @@ def _state(network: ScalarNetwork, examples: Examples, bulk: Tensor) -> dict[str
     """What is measured at one epoch; of a ReLU network, the pair of the positive cell."""
     w, v, x, y = (part.detach().cpu().flatten() for part in (network.w, network.v, *examples))
     linear = network.activation == "linear"
-    closed = (theory.linear_network if linear else theory.relu_network)(w, v, x, y)
+    closed = (theory.linear_network if linear else theory.relu_network)(v, w, x, y)
     stack = Ensemble.of([network])
     H = ensemble.hessians(stack, LOSS, examples)[0].cpu()
     inside = torch.ones_like(v, dtype=torch.bool) if linear else v > 0
@@ -86,7 +86,7 @@ def _state(network: ScalarNetwork, examples: Examples, bulk: Tensor) -> dict[str
         "loss": float(ensemble.losses(stack, LOSS, examples)[0]),
         "error": (closed.eigenvalues() - torch.linalg.eigvalsh(H)).abs().max() / closed.scale,
         "outside": (bulk.T @ theta).norm() / theta.norm(),
-        "late": theory.phase(w[inside], v[inside], x[seen], y[seen]) is Phase.LATE,
+        "late": theory.phase(v[inside], w[inside], x[seen], y[seen]) is Phase.LATE,
         **_measured(H, inside),
         **printed,
     }

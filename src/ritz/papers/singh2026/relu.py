@@ -62,7 +62,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 def closed_form(networks: Ensemble, index: int, examples: Examples) -> ClosedForm:
     """The lines of one network of the stack by Thm 3.4."""
     w, v = (networks.parameters[name][index] for name in ("w", "v"))
-    return theory.relu_network(w, v, examples.x[:, 0], examples.y[:, 0])
+    return theory.relu_network(v, w, examples.x[:, 0], examples.y[:, 0])
 
 
 def lines(closed: ClosedForm) -> dict[str, Any]:

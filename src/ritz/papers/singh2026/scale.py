@@ -65,7 +65,7 @@ def _regression(config: Config, sigma: float, generator: torch.Generator) -> Exa
 
 
 def _lines(network: ScalarNetwork, examples: Examples) -> Tensor:
-    closed = theory.linear_network(network.w, network.v, examples.x[:, 0], examples.y[:, 0])
+    closed = theory.linear_network(network.v, network.w, examples.x[:, 0], examples.y[:, 0])
     return torch.tensor([closed[name].value for name in LINES], dtype=torch.float64)
 
 
