@@ -178,8 +178,8 @@ def _panel(ax: Any, record: Record, name: Name, key: str, stage: int) -> None:
 def _presets(paper: Config) -> dict[str, Config]:
     coarse = replace(paper.training, improvement=2e-3)
     laptop = replace(
-        paper, sizes=(1, 10, 20, 40), readings=paper.readings[:2], other_widths=(50,),
-        training=replace(coarse, networks=100, epochs=1500),
+        paper, sizes=(1, 10, 30), readings=paper.readings[:2], other_widths=(50,),
+        training=replace(coarse, networks=60, epochs=1000),
     )  # fmt: skip
     if paper.activation == "relu":
         small = replace(coarse, networks=60, examples=256, batch_size=64, epochs=700)
