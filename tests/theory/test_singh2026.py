@@ -217,9 +217,9 @@ def test_gauss_newton_of_the_other_networks(gauss_newton):
     solved = X @ (W * V).sum(1)  # where nothing is left to fit, G = H
     for function, inputs, target in [
         (theory.multi_input_network, (V, W, X), (y, solved)),
-        (theory.diagonal_network, (W[:, 0], V[:, 0], X), (y, X @ (W * V)[:, 0])),
+        (theory.diagonal_network, (V[:, 0], W[:, 0], X), (y, X @ (W * V)[:, 0])),
         (theory.multi_output_network, (V, W, y), (X, torch.outer(y, (W * V).sum(1)))),
-        (theory.bias_network, (W[0], V[0], W[1], y), (X[:, 0], (W[0] @ V[0]) * y + W[0] @ W[1])),
+        (theory.bias_network, (V[0], W[1], W[0], y), (X[:, 0], (W[0] @ V[0]) * y + W[0] @ W[1])),
     ]:
         G = function(*inputs, target[0], gauss_newton=True).eigenvalues()
         assert_close(G, function(*inputs, target[1], gauss_newton=gauss_newton).eigenvalues(), atol=1e-12, rtol=0.0)
