@@ -4,9 +4,11 @@ PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
 READY_ZOO := .venv/.ready-zoo
+READY_DOCS := .venv/.ready-docs
+READY_RELEASE := .venv/.ready-release
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test test-gpu lint zoo bench bench-gpu clean
+.PHONY: demo test test-gpu test-matrix lint docs zoo bench bench-gpu wheel release clean
 
 demo: $(READY)
 	$(BIN)/ritz demo
@@ -18,6 +20,24 @@ test: lint
 # On a machine with a GPU and its own PyTorch: the same results as on its CPU (RITZ_TEST_DEVICE=cpu rehearses).
 test-gpu:
 	PYTHONPATH=src:. $(PYTHON) -m tests_gpu --out out/test-gpu.json
+
+# The suite with the lowest, the pinned and the newest PyTorch, one throw-away environment after the other.
+test-matrix: $(READY)
+	$(BIN)/python -m tests.matrix
+
+# The site: every example, page and notebook runs anew. It is docs/_build/html/index.html.
+docs: $(READY_DOCS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html
+
+# What goes to PyPI, checked: a wheel and the sources.
+wheel: $(READY_RELEASE)
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+
+# make release VERSION=0.2.0: the version and the changelog are changed, docs and wheel built, the commit tagged.
+release: $(READY_RELEASE)
+	$(BIN)/python -m release $(VERSION)
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -55,13 +75,21 @@ bench-gpu:
 		curvlinops-for-pytorch backpack-for-pytorch einconv einops linear_operator opt_einsum unfoldNd tqdm packaging
 
 clean:
-	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv out build dist docs/_build docs/auto_gallery docs/reference .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # The stamp: the environment is made once, and again only when what it should hold has changed.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit('ritz needs Python 3.11 or newer, this is ' + sys.version) if sys.version_info < (3, 11) else None"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(READY_DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+$(READY_RELEASE): $(READY_DOCS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[release]'
 	touch $@
 
 $(READY_ZOO): $(READY) constraints-zoo.txt

@@ -4,7 +4,6 @@ import ast
 import importlib
 import inspect
 import pkgutil
-import re
 import subprocess
 import sys
 
@@ -64,15 +63,6 @@ def test_parts_come_on_demand_and_unknown_names_are_refused():
         "assert not hasattr(ritz, 'labs') and not hasattr(ritz.lab, 'dates')"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-DOCUMENTS = [*ROOT.glob("*.md"), *(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)]
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_documents_point_to_files_that_exist(document):
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text()) if "://" not in link]
-    assert not [link for link in links if not (document.parent / link).exists()]
 
 
 def test_the_readme_is_one_screen():

@@ -17,6 +17,7 @@ from ..papers.frame.registry import counting_order, selection
 from ..papers.frame.results import folders
 from ..papers.frame.statements import Statement
 from ..record import Claim, Record
+from .records import source
 from .tables import show
 
 _MEASURE = re.compile(r"(?: \((?:[^()]|\([^()]*\))*\))?\.$")  # behind a sentence: how it is measured
@@ -86,7 +87,7 @@ def headed_table(*headings: str) -> Table:
 
 
 def _folders(ids: Sequence[str], out: Path) -> list[Path]:
-    in_order = sorted(folders(out), key=lambda folder: (counting_order(folder.parent.name), folder.name))
+    in_order = sorted(folders(source(out)), key=lambda folder: (counting_order(folder.parent.name), folder.name))
     return [folder for folder in in_order if any(fnmatchcase(folder.parent.name, pattern) for pattern in ids)]
 
 

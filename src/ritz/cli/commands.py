@@ -33,7 +33,6 @@ from .options import (
 app = typer.Typer(
     name="ritz",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="""Spectroscopy for neural networks: the spectrum of a model's curvature, every number with its error.

@@ -18,14 +18,16 @@ from ..papers.frame.registry import figures, relatives, selection
 from ..papers.frame.results import Order, finish, folders, order, usable_record
 from ..papers.frame.results import run as run_order
 from .claims import headed_table, readable_record, verdict_counts
+from .records import source
 from .tables import show
 
 
 def show_list(out: Path) -> None:
     """Print a table of all figures."""
     table = headed_table("id", "title", "presets", "records")
+    place = source(out)
     for figure in figures().values():
-        records = [folder.name for folder in folders(out, figure.id)]
+        records = [folder.name for folder in folders(place, figure.id)]
         table.add_row(figure.id, figure.title, ", ".join(figure.presets), ", ".join(records) or "-")
     show(table)
 
@@ -70,7 +72,8 @@ def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
     chosen = selection(ids)
     if preset is not None:
         order(chosen[0], preset, [], out)  # refuses a preset that nobody has
-    places = [(figure, folder) for figure in chosen for folder in folders(out, figure.id, preset or "*")]
+    place = source(out)
+    places = [(figure, folder) for figure in chosen for folder in folders(place, figure.id, preset or "*")]
     if not places:
         of_preset = "" if preset is None else f" of preset {preset}"
         raise FileError(
@@ -79,7 +82,7 @@ def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
             f"Compute it: ritz run {chosen[0].id} --preset {preset or 'laptop'}",
             "Name the folder of the records with --out.",
         )
-    outcomes = [_draw(figure, folder) for figure, folder in places]
+    outcomes = [_draw(figure, folder, out / figure.id / folder.name) for figure, folder in places]
     return all(outcomes)
 
 
@@ -127,13 +130,13 @@ def _say_failure(one: Order, error: Exception, *, debug: bool) -> None:
     typer.secho(f"{_title(one)} failed: {traceback.format_exc() if debug else message}", err=True)
 
 
-def _draw(figure: Figure, folder: Path) -> bool:
+def _draw(figure: Figure, folder: Path, to: Path) -> bool:
     """Whether it could be: one damaged record must not hide the others."""
     record = readable_record(folder)
     if record is not None:
-        record = finish(figure, record, folder)
+        record = finish(figure, record, to)
         counts = verdict_counts(record.claims)
-        typer.echo(f"{figure.id} {folder.name}: drawn again{counts} · {folder / 'figure.png'}")
+        typer.echo(f"{figure.id} {folder.name}: drawn again{counts} · {to / 'figure.png'}")
     return record is not None
 
 

@@ -34,8 +34,8 @@ def risk(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32)
 
 def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
     """A plain training loop, in place of your own."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    for _ in range(100):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    for _ in range(40):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()

@@ -1,0 +1,130 @@
+"""The reference: a page for every module that offers names, from their docstrings."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ritz
+
+LEFT_OUT = (
+    "ritz.cli",
+    "ritz.papers",
+    "ritz.checks",
+    "ritz.__main__",
+    "ritz.engine",
+    "ritz.progress",
+)  # commands, and what they run
+SECTIONS = re.compile(r"(Args|Returns|Raises|Yields):$")
+CODE = re.compile(r"(`[^`]*`)")
+
+
+def faces() -> dict[str, list[str]]:
+    """Every module that offers names, with these: `ritz` first, then by name."""
+    modules = [ritz, *(importlib.import_module(name) for name in _module_names())]
+    offers = {module.__name__: _offer(module) for module in modules}
+    return {name: names for name, names in offers.items() if names}
+
+
+@cache
+def pages() -> dict[str, str]:
+    """The text of every page by its name; a name that several modules offer is described on the first of them."""
+    homes = dict[int, str]()
+    texts = {}
+    for module, names in faces().items():
+        texts[module] = _page(module, names, homes)
+    texts["index"] = _index(list(texts))
+    return texts
+
+
+def write(folder: Path) -> None:
+    """Write all pages anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, text in pages().items():
+        (folder / f"{name}.md").write_text(text)
+
+
+def as_text(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Make a docstring readable by Sphinx: it is plain text, in which only `code` is marked."""
+    lines[:] = list(_readable(lines))
+
+
+def _module_names() -> list[str]:
+    found = pkgutil.walk_packages(ritz.__path__, "ritz.")
+    names = [module.name for module in found if module.ispkg or module.name.count(".") == 1]
+    names += [f"ritz.lab.{name}" for name in ("init", "sweeps", "workers")] + ["ritz.theory.laws"]
+    return sorted({n for n in names if not n.startswith(LEFT_OUT) and not any(p.startswith("_") for p in n.split("."))})
+
+
+def _offer(module: Any) -> list[str]:
+    """`__all__`, or what is defined in the module."""
+    own = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+    return [*getattr(module, "__all__", [name for name in own if not name.startswith("_")])]
+
+
+def _page(module: str, names: list[str], homes: dict[int, str]) -> str:
+    doc = (importlib.import_module(module).__doc__ or "").strip()
+    text = [
+        f"# {module}",
+        "",
+        doc.split("\n\n")[0].replace("\n", " "),
+        "",
+        f"```{{eval-rst}}\n.. currentmodule:: {module}\n```",
+        "",
+    ]
+    for name in names:
+        value = getattr(importlib.import_module(module), name)
+        home = homes.setdefault(id(value), module)
+        if inspect.ismodule(value):
+            text += [
+                f"**{name}**: [{value.__name__}]({value.__name__}.md)"
+                if _offer(value)
+                else f"**{name}**: its parts are in the list on the left.",
+                "",
+            ]
+        elif home != module:
+            text += [f"**{name}** is described in [{home}]({home}.md).", ""]
+        else:
+            text += ["```{eval-rst}", *_directive(module, name, value), "```", ""]
+    return "\n".join(text)
+
+
+def _directive(module: str, name: str, value: object) -> list[str]:
+    if inspect.isclass(value):
+        return [f".. autoclass:: {module}.{name}", "   :members:"]
+    if inspect.isroutine(value) or (callable(value) and hasattr(value, "__wrapped__")):
+        return [f".. autofunction:: {module}.{name}"]
+    return [f".. py:data:: {module}.{name}", "", f"   ``{str(value)[:200]}``"]
+
+
+def _index(modules: list[str]) -> str:
+    first = "Every public name, from its docstring. The names that most people need are in [ritz](ritz.md)."
+    return "\n".join(["# Reference", "", first, "", "```{toctree}", ":maxdepth: 1", "", *modules, "```", ""])
+
+
+def _readable(lines: list[str]):
+    in_doctest = in_section = in_block = False
+    for i, line in enumerate(lines):
+        blank, indented = not line.strip(), line.startswith("    ")
+        if blank:
+            in_doctest = False
+        elif line.lstrip().startswith(">>>"):
+            in_doctest = True
+        if SECTIONS.match(line):
+            in_section = True
+        elif not blank and not indented:
+            in_section = in_block = False
+        if indented and not in_section and not in_doctest and not in_block and i and not lines[i - 1].strip():
+            in_block = True
+            yield from ("::", "")
+        yield line if in_doctest or in_block else _escaped(line)
+
+
+def _escaped(line: str) -> str:
+    parts = CODE.split(line)
+    return "".join(p if i % 2 else re.sub(r"([\\*|]|_(?=\W|$))", r"\\\1", p) for i, p in enumerate(parts))

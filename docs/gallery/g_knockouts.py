@@ -1,0 +1,22 @@
+"""
+Knocking a part out
+===================
+
+Take one part out of G and look at what is left. If the outliers vanish, they came from that part.
+"""
+
+from mine import risk
+
+import ritz
+
+answer = ritz.attribution(risk().first(100), num_lines=12)
+curves = {name: spectrum.nodes.flatten().flip(0)[:300] for name, spectrum in answer.spectra.items()}
+
+figure, (ax,) = ritz.plot.panels(width=6, height=3.2)
+ritz.plot.screes(ax, curves, zero=1e-6)
+figure
+
+# %%
+
+for name, values in curves.items():
+    print(f"{name:20s} largest eigenvalue {float(values[0]):.3f}")

@@ -1,0 +1,40 @@
+"""
+A small transformer
+===================
+
+A causal transformer that learns to reverse sequences: attention, layer norms, embeddings. Nothing special is
+to be done. Blocks differ by orders of magnitude.
+"""
+
+import torch
+from torch import nn
+
+import ritz
+from ritz.lab.models import GPTConfig, gpt
+
+generator = torch.Generator().manual_seed(0)
+tokens = torch.randint(1, 20, (64, 17), generator=generator)
+tokens[:, 9:] = tokens[:, :8].flip(1)  # the second half mirrors the first
+x, y = tokens[:, :-1], tokens[:, 1:]
+model = gpt(GPTConfig(vocabulary=20, context=16, depth=2, width=32, num_heads=2), generator=generator)
+loss = ritz.CrossEntropy()  # over all tokens
+optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+for _ in range(150):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
+    optimizer.step()
+
+record = ritz.analysis.spectrum.run(
+    ritz.Risk(model.eval(), loss, (x, y)),
+    ritz.analysis.spectrum.Settings(num_eigenpairs=5, num_probes=2, num_steps=24, per_layer=True),
+)
+
+# %%
+
+layers = record.scalars["layers"]
+names = [name for name in layers if layers[name]["num_parameters"] > 500]
+figure, (ax,) = ritz.plot.panels(width=6, height=3)
+ax.barh(range(len(names)), [layers[name]["range"][1] for name in names])
+ax.set(yticks=range(len(names)), yticklabels=names, xscale="log", xlabel="largest eigenvalue of the layer's block")
+ax.invert_yaxis()
+figure

@@ -1,0 +1,21 @@
+"""Which records a command reads: those in the folder of results, or where there are none those that came with ritz."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from ..papers import __file__ as _papers
+from ..papers.frame.results import folders
+
+RESULTS = Path("results")  # the folder of records, unless another is named
+SHIPPED = Path(_papers).with_name("records")  # which the wheel has; in a clone they are in its folder of results
+
+
+def source(out: Path) -> Path:
+    """The folder to read from. One that was named is taken as it is."""
+    if out != RESULTS or not SHIPPED.is_dir() or folders(out):
+        return out
+    typer.secho("Note: there are no results in this folder: these are the records that came with ritz.", err=True)
+    return SHIPPED
