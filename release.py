@@ -1,6 +1,6 @@
 """A release in one command: `make release VERSION=0.2.0`.
 
-The version goes into pyproject.toml, the package and CITATION.cff, the date into the changelog; tests, documentation, wheel
+The version goes into pyproject.toml, the package and CITATION.cff, the date into the changelog; tests, site, wheel
 and sources are built and checked; then the commit is made and tagged. Nothing is pushed or uploaded.
 """
 

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import subprocess
 import sys
 
@@ -180,9 +181,22 @@ def test_parameters_of_the_model_itself_are_a_layer(risk):
     assert layers == {"(model)": ["scale"], "linear": ["linear.weight", "linear.bias"]}
 
 
+@pytest.mark.parametrize("widths", [(2, 3), (4, 5, 3), (10, 20, 5), (30, 20, 5)])
+def test_a_forecast_is_within_a_factor_of_two_at_every_size(widths):
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(widths)))
+    data = torch.randn(60, widths[0]), torch.randint(widths[-1], (60,))
+    risk, settings = (
+        Risk(model, nn.CrossEntropyLoss(), data),
+        Settings(num_eigenpairs=3, num_probes=2, num_steps=12, per_layer=True),
+    )
+    made = analysis.num_products(analysis.run(risk, settings))
+    assert 0.5 <= analysis.forecast(risk, settings).num_products / made <= 2
+
+
 def test_a_forecast_counts_what_the_analysis_then_makes(risk, record):
     forecast = analysis.forecast(risk, Settings(num_eigenpairs=4, num_probes=20, num_steps=20))
-    assert 0.3 < forecast.num_products / record.scalars["num_products"] < 3
+    assert 0.5 < forecast.num_products / record.scalars["num_products"] < 2
     assert forecast.seconds > 0 and forecast.bytes > 0 and forecast.path == "rules"
 
 

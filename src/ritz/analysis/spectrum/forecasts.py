@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import dataclass
 
@@ -12,13 +13,14 @@ from ...operators import Operator
 from ...risk import Risk
 from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs, memory_needed, spectral_density
+from ...solvers.eigen import SMALL
 from .measurement import layers_of
 from .settings import Settings
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What an analysis will cost, from one product that was made.
+    """What an analysis will cost, from a few products that were made.
 
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
@@ -34,31 +36,66 @@ class Forecast:
     path: str  # how products are computed
 
 
-_PRODUCTS_PER_PAIR = 5  # seen on trained classifiers, whose largest eigenvalues are well separated
+_PRODUCTS_PER_PAIR = 8  # five where the largest eigenvalues are well separated, ten in a bulk
+_LARGEST_OVERHEAD = 600  # the size of the matrix on which what solvers do beside the products is timed
 
 
 def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
-    """Set the products up, time one, and say what the whole analysis will take. Nothing else is computed.
+    """Set the products up, time some, and say what the whole analysis will take. Nothing else is computed.
 
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
     >>> forecast(risk, Settings(num_eigenpairs=1, num_probes=2, num_steps=2)).num_products
-    6
+    4
     """
     check_is_risk(risk)
     settings = (settings or Settings()).for_size(risk.size)
     start = time.perf_counter()
     A = settings.operator(risk)
-    V = torch.randn(risk.size, 1, generator=torch.Generator().manual_seed(settings.seed), dtype=risk.dtype)
-    V = V.to(risk.device)
-    _synchronised(A @ V)
-    set_up = time.perf_counter() - start
-    _synchronised(A @ V)
-    product_seconds = time.perf_counter() - start - set_up
-    blocks = 1 + (len(layers_of(risk)) if settings.per_layer else 0)
-    pairs = min(risk.size, _PRODUCTS_PER_PAIR * (settings.num_eigenpairs or 0))
-    count = blocks * (pairs + settings.num_probes * settings.num_steps)
-    return Forecast(blocks * set_up + count * product_seconds, count, product_seconds, *_footprint(A, risk, settings))
+    _product_seconds(A, settings, 1, repeats=1)
+    set_up = time.perf_counter() - start + _overhead_seconds(risk, settings)
+    one, step = _product_seconds(A, settings, 1), _product_seconds(A, settings, settings.num_probes)
+    counts = [_counts(size, settings.for_layer(size)) for size in _sizes(risk, settings)]
+    seconds = sum(set_up + pairs * one + steps * step for pairs, steps in counts)
+    products = sum(pairs + settings.num_probes * steps for pairs, steps in counts)
+    return Forecast(seconds, products, one, *_footprint(A, risk, settings))
+
+
+def _sizes(risk: Risk, settings: Settings) -> list[int]:
+    """The sizes of all matrices: of the whole, and of every layer where these are measured."""
+    layers = layers_of(risk).values() if settings.per_layer else ()
+    return [risk.size, *(sum(risk.shapes[name].numel() for name in names) for names in layers)]
+
+
+def _counts(size: int, settings: Settings) -> tuple[int, int]:
+    """Products of the search for eigenpairs, and steps of the density; small matrices are solved exactly."""
+    pairs = settings.num_eigenpairs or 0
+    search = size if pairs and size <= SMALL else min(size, _PRODUCTS_PER_PAIR * pairs)
+    return search, min(settings.num_steps, size - pairs)
+
+
+def _product_seconds(A: Operator, settings: Settings, columns: int, repeats: int = 5) -> float:
+    """The median time of a product with so many columns."""
+    V = torch.randn(A.size, columns, generator=torch.Generator().manual_seed(settings.seed), dtype=A.dtype).to(A.device)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        _synchronised(A @ V)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _overhead_seconds(risk: Risk, settings: Settings) -> float:
+    """What solvers take beside the products: they are run on a small matrix, whose products cost next to nothing."""
+    size = min(risk.size, _LARGEST_OVERHEAD)
+    small = settings.for_layer(size)
+    D = Operator.from_matrix(torch.diag(1 / torch.arange(1, size + 1).to(risk.dtype)))
+    start = time.perf_counter()
+    pairs = (
+        eigenpairs(D, small.num_eigenpairs, which="magnitude", tolerance=small.tolerance) if small.num_eigenpairs else 0
+    )
+    spectral_density(D, num_steps=small.num_steps, num_probes=small.num_probes, outliers=pairs)
+    return time.perf_counter() - start
 
 
 def _footprint(A: Operator, risk: Risk, settings: Settings) -> tuple[float, str]:
