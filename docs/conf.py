@@ -21,7 +21,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_tools", "gallery", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_tools", "gallery", "auto_gallery/*.ipynb", "auto_gallery/*.py", "**/.ipynb_checkpoints"]
 html_theme, html_title, html_static_path = "furo", "ritz", ["_static"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
