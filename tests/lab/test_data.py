@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import inspect
 import io
 import lzma
 import os
@@ -755,3 +756,23 @@ def test_channels_are_standardised_by_the_training_part():
     with pytest.raises(DataError, match="deviation"):
         data.standardized(blank)
     assert data.flattened(split.train).x.shape == (6, 48)
+
+
+def test_data_come_by_https_alone_and_not_without_end(monkeypatch, server):
+    written = inspect.getsource(sources)
+    assert "https://" in written and "http://" not in written
+    with pytest.raises(OSError, match="not an address of https"):
+        sources._receive("http://example.org/x")
+    monkeypatch.setattr(sources, "MOST_BYTES", -1)
+    with pytest.raises(OSError, match="bytes came"):
+        sources._receive(f"{server.address}train-images-idx3-ubyte.gz")
+
+
+def test_what_unpacks_to_more_than_any_file_of_ours_is_refused(monkeypatch, tmp_path):
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(bytes(1000)))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert archives._unpack(path) == bytes(1000)
+    monkeypatch.setattr(archives, "MOST_BYTES", 999)
+    with pytest.raises(FileError, match="more than 999 bytes"):
+        archives._unpack(path)

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +19,7 @@ import torch
 
 from ritz import record
 from ritz.errors import ArgumentError, FileError
+from ritz.lab import workers
 from ritz.lab.sweeps import InProcess, Processes, Ray, SweepError, SweepWarning, sweep
 from ritz.record import Record, key
 from tests.lab import sweep_tasks as tasks
@@ -468,3 +471,23 @@ def test_the_example_is_a_whole_experiment(tmp_path, monkeypatch):
     narrow, wide = sweep(example.measurement, given, tmp_path)
     assert wide.scalars["accuracy"] > narrow.scalars["accuracy"] > 0.2
     assert wide.scalars["sharpness"] == wide.arrays["eigenvalues"].max() > 0
+
+
+def test_a_worker_that_dies_while_it_starts_is_followed_by_another(tmp_path, monkeypatch):
+    submit, deaths = workers._Worker.submit, []
+
+    def dying(self, function, *arguments):
+        if function is workers._ready and len(deaths) < 2:
+            deaths.append(self)
+            failed = Future()
+            failed.set_exception(BrokenProcessPool("killed"))
+            return failed
+        return submit(self, function, *arguments)
+
+    monkeypatch.setattr(workers._Worker, "submit", dying)
+    with pytest.warns(SweepWarning, match="died while it started"):
+        records = sweep(tasks.measured, configs(count=1), tmp_path, workers=Processes(1))
+    assert records[0].scalars["index"] == 0 and len(deaths) == 2
+    deaths.clear()
+    with pytest.raises(ArgumentError, match="cannot be called in another process"), pytest.warns(SweepWarning):
+        sweep(tasks.measured, configs(count=2), tmp_path, workers=Processes(1, retries=1))

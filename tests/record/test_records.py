@@ -191,3 +191,16 @@ def test_a_record_cut_short_anywhere_is_refused(example, tmp_path):
                 Record.load(folder)
         path.write_bytes(whole)
     assert Record.load(folder).id == "demo"
+
+
+def test_what_would_steer_a_terminal_is_spelled_out(tmp_path):
+    evil = "\x1b]0;mine\x07\x1b[31m \u202e \x9b \r"
+    claim = replace(CLAIM, statement=evil, why=evil)
+    back = Record.load(Record(evil, "smoke", {evil: evil}, {}, {}, (claim,), {}).save(tmp_path))
+    for text in (back.id, back.claims[0].statement, back.claims[0].why, *back.config, *back.config.values()):
+        assert text.isprintable() and "\\x1b]0;mine" in text
+
+
+def test_texts_of_all_languages_and_lines_stay(tmp_path):
+    texts = "λ₁ ≤ ‖A‖\n\tStraße 中文 é"
+    assert Record.load(Record(texts, "smoke", {}, {}, {}, (), {}).save(tmp_path)).id == texts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,8 +47,16 @@ class Curvature:
     of_loss: bool = False  # whether it takes second derivatives of the loss
 
 
-HESSIAN = Curvature("hessian", 2, lambda batch: batch.hessian, of_loss=True)
-FUNCTIONAL = Curvature("functional", 2, lambda batch: batch.functional)
+def _hessian(batch: Linearized) -> Product:
+    return batch.hessian
+
+
+def _functional(batch: Linearized) -> Product:
+    return batch.functional
+
+
+HESSIAN = Curvature("hessian", 2, _hessian, of_loss=True)
+FUNCTIONAL = Curvature("functional", 2, _functional)
 
 
 def through_outputs(batch: Linearized, middle: Middle) -> Product:
@@ -91,19 +100,19 @@ TANGENT_MAPS = Curvature("tangent_maps", 1, TangentMaps)
 
 def monte_carlo(num_samples: int, seed: int) -> Curvature:
     """Σᵢ Jᵢᵀ uᵢuᵢᵀ Jᵢ with random uᵢ whose second moment is the curvature of the loss: the same in every product."""
+    return Curvature("monte_carlo", 1, partial(_sampled, num_samples, seed))
 
-    def contribution(batch: Linearized) -> Product:
-        loss, z, y = batch.risk.loss, batch.z, batch.batch.targets
-        rows = z.numel() // (z.shape[loss.class_dim] if z.ndim > 1 else 1)
-        samples = [
-            loss.sampled_gradient(z, y, noise(batch.batch.keys, seed + k, (loss.num_uniforms(z) // len(z),)))
-            for k in range(num_samples)
-        ]
-        mean = z.new_full((rows,), 1 / num_samples)
-        moments = [_second_moment(batch.risk, u, mean) for u in samples]
-        return through_outputs(batch, lambda v: sum((moment(v) for moment in moments), torch.zeros_like(v)))
 
-    return Curvature("monte_carlo", 1, contribution)
+def _sampled(num_samples: int, seed: int, batch: Linearized) -> Product:
+    loss, z, y = batch.risk.loss, batch.z, batch.batch.targets
+    rows = z.numel() // (z.shape[loss.class_dim] if z.ndim > 1 else 1)
+    samples = [
+        loss.sampled_gradient(z, y, noise(batch.batch.keys, seed + k, (loss.num_uniforms(z) // len(z),)))
+        for k in range(num_samples)
+    ]
+    mean = z.new_full((rows,), 1 / num_samples)
+    moments = [_second_moment(batch.risk, u, mean) for u in samples]
+    return through_outputs(batch, lambda v: sum((moment(v) for moment in moments), torch.zeros_like(v)))
 
 
 def _second_moment(risk: Risk, gradient: Tensor, factors: Tensor) -> Middle:

@@ -44,6 +44,10 @@ class LinearizedRisk:
         self._maps: dict[int, Contribution] = {}
         self._most: int | None = None  # examples in one pass, where memory sets a limit
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the graphs, which are built anew where they are needed."""
+        return self.__dict__ | {"_maps": {}}
+
     @property
     def info(self) -> Info:
         """What the trial saw; asking before the first product makes the trial."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ..risk import Risk
 from ..risk.batches import Batch
@@ -20,9 +21,18 @@ class Path:
     keeps: bool = True  # whether its linearisation is worth keeping between products; else it is a last resort
     reference: bool = False  # whether the others are held against it: PyTorch's own derivatives
 
+    def __reduce__(self) -> Any:
+        """Another process has the same paths: they travel by name."""
+        return (path_named, (self.name,)) if self in PATHS else super().__reduce__()
+
 
 PATHS = (
     Path("rules", partial(ReverseMode, rules=True)),
     Path("plain", ReverseMode, reference=True),
     Path("forward", ForwardMode, keeps=False),
 )  # in the order of preference
+
+
+def path_named(name: str) -> Path:
+    """The path of this name."""
+    return next(path for path in PATHS if path.name == name)

@@ -107,7 +107,7 @@ class Processes:
         busy = dict[Future[Record | Failure], tuple[str, _Worker]]()
         queue, deaths = deque(configs), Counter[str]()
         try:
-            _check_starts(idle[0], task)
+            idle[0] = _started(idle[0], task, self.retries)
             while queue or busy:
                 while queue and idle:
                     name, worker = queue.popleft(), idle.pop()
@@ -148,6 +148,7 @@ class _Worker:
     """
 
     def __init__(self, threads: int) -> None:
+        self.threads = threads
         context = get_context("spawn")  # CUDA and threads do not survive a fork
         self._held, self._leash = context.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start, initargs=(self._held, threads))
@@ -307,12 +308,24 @@ def _check_importable(task: Task) -> None:
         raise _not_importable(task, error) from error
 
 
-def _check_starts(worker: _Worker, task: Task) -> None:
-    """Once, before the work: a worker that cannot even import the task would look like one that was killed."""
-    try:
-        worker.submit(_ready, task).result()
-    except Exception as error:
-        raise _not_importable(task, error) from error
+def _started(worker: _Worker, task: Task, retries: int) -> _Worker:
+    """Once, before the work: a worker that cannot even import the task would look like one that was killed.
+
+    One that was killed while it started is followed by another; where all of them die, the script itself is to blame.
+    """
+    for left in reversed(range(retries + 1)):
+        try:
+            worker.submit(_ready, task).result()
+            return worker
+        except BrokenProcessPool as error:
+            if not left:
+                raise _not_importable(task, error) from error
+            warn("A process died while it started. Another one is started.")
+            worker.close()
+            worker = _Worker(worker.threads)
+        except Exception as error:
+            raise _not_importable(task, error) from error
+    raise AssertionError("a worker starts or is given up")
 
 
 def _not_importable(task: Task, error: Exception) -> ArgumentError:

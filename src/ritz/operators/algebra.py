@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -36,15 +37,21 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
     if values is not None:
         factor = U * values.sqrt() if bool((values >= 0).all()) else None
 
-    def inverse(damping: float) -> Operator:
-        Q, R = torch.linalg.qr(U)
-        s, W = torch.linalg.eigh(R @ (R if values is None else R * values).T)
-        if len(s) == len(U):  # nothing is orthogonal to all columns
-            return low_rank(Q @ W, reciprocal(s, damping))
-        outside = float(reciprocal(torch.cat([s, s.new_zeros(1)]), damping)[-1])
-        return low_rank(Q @ W, -s * outside / (s + damping)) + outside
+    product, inverse = partial(_low_rank_product, scaled, U), partial(_low_rank_inverse, U, values)
+    return Operator(product, len(U), U.dtype, U.device, factor, inverse)
 
-    return Operator(lambda V: scaled @ (U.T @ V), len(U), U.dtype, U.device, factor, inverse)
+
+def _low_rank_product(scaled: Tensor, U: Tensor, V: Tensor) -> Tensor:
+    return scaled @ (U.T @ V)
+
+
+def _low_rank_inverse(U: Tensor, values: Tensor | None, damping: float) -> Operator:
+    Q, R = torch.linalg.qr(U)
+    s, W = torch.linalg.eigh(R @ (R if values is None else R * values).T)
+    if len(s) == len(U):  # nothing is orthogonal to all columns
+        return low_rank(Q @ W, reciprocal(s, damping))
+    outside = float(reciprocal(torch.cat([s, s.new_zeros(1)]), damping)[-1])
+    return low_rank(Q @ W, -s * outside / (s + damping)) + outside
 
 
 def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operator:
@@ -59,12 +66,13 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operato
             [0., 2.]])
     """
     Q = orthonormal_columns(A, vectors)
-
-    def project(V: Tensor) -> Tensor:
-        return V - Q @ (Q.T @ V)
-
     rough = None if A.rough is None else deflated(A.rough, Q)
-    return replace(A, matmat=lambda V: project(A @ project(V)), factor=None, inverse=None, rough=rough)
+    return replace(A, matmat=partial(_deflated_product, A, Q), factor=None, inverse=None, rough=rough)
+
+
+def _deflated_product(A: Operator, Q: Tensor, V: Tensor) -> Tensor:
+    AV = A @ (V - Q @ (Q.T @ V))
+    return AV - Q @ (Q.T @ AV)
 
 
 def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Float[Tensor, "n k"]:
@@ -112,4 +120,8 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
         )
     root = diagonal.sqrt()[:, None]
     rough = None if A.rough is None else preconditioned(A.rough, diagonal)
-    return replace(A, matmat=lambda V: root * (A @ (root * V)), factor=None, inverse=None, rough=rough)
+    return replace(A, matmat=partial(_scaled_product, A, root), factor=None, inverse=None, rough=rough)
+
+
+def _scaled_product(A: Operator, root: Tensor, V: Tensor) -> Tensor:
+    return root * (A @ (root * V))

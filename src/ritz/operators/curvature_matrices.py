@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,9 +31,16 @@ def curvature(risk: Risk, kind: Curvature) -> Operator:
     """
     check_is_risk(risk)
     product = CurvatureProduct(risk, kind)
-    A = Operator(product, risk.size, risk.dtype, risk.device, inform=lambda: product.info, room=lambda: product.room)
+    A = Operator(
+        product, risk.size, risk.dtype, risk.device, inform=_asked(product, "info"), room=_asked(product, "room")
+    )
     rough = product.rough
     return A if rough is None else replace(A, rough=replace(A, matmat=rough))
+
+
+def _asked(thing: Any, name: str) -> Callable[[], Any]:
+    """What asks for an attribute when it is needed; unlike a lambda, it can go to another process."""
+    return partial(getattr, thing, name)
 
 
 def hessian(risk: Risk) -> Operator:
@@ -144,7 +152,12 @@ def ntk(risk: Risk) -> Operator:
     _check_one_rank(risk)
     product = _Kernel(risk)
     return Operator(
-        product, product.size, risk.dtype, risk.device, inform=lambda: product.linearized.info, room=lambda: risk.memory
+        product,
+        product.size,
+        risk.dtype,
+        risk.device,
+        inform=_asked(product.linearized, "info"),
+        room=_asked(risk, "memory"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,9 +77,9 @@ class Operator:
         if not _is_scalar(other):
             return NotImplemented
         shift, solve = _finite(other), self.inverse
-        inverse = None if solve is None else lambda damping: solve(damping + shift)
+        inverse = None if solve is None else partial(_inverse_of_shifted, solve, shift)
         rough = None if self.rough is None else self.rough + shift
-        return self._changed(lambda V: self @ V + shift * V, inverse=inverse, rough=rough)
+        return self._changed(partial(_shifted, self, shift), inverse=inverse, rough=rough)
 
     __radd__ = __add__
 
@@ -96,9 +97,9 @@ class Operator:
             return NotImplemented
         scale, known = _finite(scalar), self.inverse
         factor = self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None
-        inverse = None if known is None or not scale else lambda damping: known(damping / scale) / scale
+        inverse = None if known is None or not scale else partial(_inverse_of_scaled, known, scale)
         rough = None if self.rough is None else self.rough * scale
-        return self._changed(lambda V: scale * (self @ V), factor, inverse, rough)
+        return self._changed(partial(_scaled, self, scale), factor, inverse, rough)
 
     __rmul__ = __mul__
 
@@ -146,11 +147,11 @@ class Operator:
         check_instance(Tensor, "Pass a tensor or a NumPy array.", matrix=matrix)
         check_symmetric(matrix)
         return Operator(
-            lambda V: matrix @ V,
+            partial(torch.matmul, matrix),
             len(matrix),
             matrix.dtype,
             matrix.device,
-            inverse=lambda damping: _solved(matrix, damping),
+            inverse=partial(_solved, matrix),
         )
 
     @staticmethod
@@ -178,10 +179,7 @@ class Operator:
             )
         dtype = torch.float32 if wrapped.dtype == np.float32 else torch.float64
 
-        def product(V: Tensor) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(wrapped.matmat(V.cpu().numpy()))).to(V)
-
-        operator = Operator(product, wrapped.shape[0], dtype, torch.device("cpu"))
+        operator = Operator(partial(_scipy_product, wrapped), wrapped.shape[0], dtype, torch.device("cpu"))
         _check_symmetry(operator)
         return operator
 
@@ -196,7 +194,7 @@ class Operator:
         return replace(self, matmat=matmat, factor=factor, inverse=inverse, rough=rough)
 
     def _sum(self, other: Operator) -> Operator:
-        return self._changed(lambda V: self @ V + other @ V)
+        return self._changed(partial(_added, self, other))
 
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):
@@ -238,6 +236,31 @@ class Operator:
                 "A sum needs both in the same space, precision and place.",
                 "Build both from the same Risk, or from matrices of the same shape, dtype and device.",
             )
+
+
+def _shifted(A: Operator, shift: float, V: Tensor) -> Tensor:
+    """(A + μ) V; what operators are made of are functions with a name, so that they can go to another process."""
+    return A @ V + shift * V
+
+
+def _scaled(A: Operator, scale: float, V: Tensor) -> Tensor:
+    return scale * (A @ V)
+
+
+def _added(A: Operator, B: Operator, V: Tensor) -> Tensor:
+    return A @ V + B @ V
+
+
+def _inverse_of_shifted(inverse: Callable[[float], Operator], shift: float, damping: float) -> Operator:
+    return inverse(damping + shift)
+
+
+def _inverse_of_scaled(inverse: Callable[[float], Operator], scale: float, damping: float) -> Operator:
+    return inverse(damping / scale) / scale
+
+
+def _scipy_product(wrapped: Any, V: Tensor) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(wrapped.matmat(V.cpu().numpy()))).to(V)
 
 
 def check_is_operator(A: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -79,3 +80,20 @@ def json_value(text: str | bytes, path: Path) -> Any:
         return json.loads(text, object_hook=restore)
     except (ValueError, RecursionError) as error:
         raise unreadable(path, error, "a JSON file that ritz wrote") from error
+
+
+def printable(value: Any) -> Any:
+    r"""The value with every text safe to print: what would steer a terminal, or turn text round, is spelled out.
+
+    >>> printable({"title": "red \x1b[31m"})
+    {'title': 'red \\x1b[31m'}
+    """
+    if isinstance(value, str):
+        return "".join(letter if _is_plain(letter) else letter.encode("unicode_escape").decode() for letter in value)
+    if isinstance(value, dict):
+        return {printable(name): printable(entry) for name, entry in value.items()}
+    return [printable(entry) for entry in value] if isinstance(value, list) else value
+
+
+def _is_plain(letter: str) -> bool:
+    return letter in "\n\t" or unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")

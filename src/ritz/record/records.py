@@ -12,14 +12,14 @@ from ..errors import FileError
 from .arrays import numpy_arrays, read_arrays, write_npz
 from .claims import Claim, Verdict
 from .files import check_writable, checksum, discard, flush, path_of, read_bytes, unwritable
-from .json_values import json_text, json_value, plain
+from .json_values import json_text, json_value, plain, printable
 from .origin import provenance
 from .parts import part_of
 
 _FORMAT = 1  # of record.json; a reader refuses what it does not know
 _FIELDS = {"id": str, "preset": str, "config": dict, "scalars": dict, "provenance": dict}  # of a Record, as JSON
 
-_TEXTS = ("statement", "paper", "where", "rule", "why")  # of a claim
+_TEXTS = ("statement", "paper", "where", "rule", "why", "reading")  # of a claim
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class Record:
 
 
 def _header(path: Path) -> dict[str, Any]:
-    header = json_value(read_bytes(path, "a file that ritz wrote"), path)
+    header = printable(json_value(read_bytes(path, "a file that ritz wrote"), path))
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         seen = header.get("format") if isinstance(header, dict) else None
         raise FileError(
@@ -146,8 +146,10 @@ def _claims(entries: Sequence[Any], path: Path) -> tuple[Claim, ...]:
         raise _no_record(path, "with a claim whose verdict is none of yes, partly, no")
     for claim in claims:
         wrong = [name for name in _TEXTS if not isinstance(getattr(claim, name), str)]
-        if wrong or not (claim.error is None or _is_number(claim.error)):
-            raise _no_record(path, f"with a claim whose {', '.join([*wrong, 'error'][:1])} is of another type")
+        wrong += ["error"] * (not (claim.error is None or _is_number(claim.error)))
+        wrong += ["beside"] * (not isinstance(claim.beside, Mapping))
+        if wrong:
+            raise _no_record(path, f"with a claim whose {', '.join(wrong)} is of another type")
     return claims
 
 

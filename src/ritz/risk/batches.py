@@ -97,6 +97,19 @@ class Batches:
     separable: bool = True  # whether each term depends on its own example alone
     joinable: bool = True  # and would do so among the examples of other batches
 
+    def __reduce__(self) -> Any:
+        if self.held is None:
+            raise DataError(
+                "The data of the risk do not lie in memory; they are read anew for every product.",
+                "A copy, or another process, could not read them from here.",
+                "Raise Risk(..., memory=...) above the size of the data.",
+                "Build the risk where it is needed: send a function that returns it.",
+            )
+        return _held_again, (self.held, self.ours, self.separable, self.joinable)
+
+    def __deepcopy__(self, memo: Any) -> Batches:
+        return self  # nobody changes them
+
     @staticmethod
     def of(batches: list[Batch]) -> Batches:
         """Batches held in memory."""
@@ -150,6 +163,10 @@ class Batches:
 
     def _holding(self, batches: list[Batch]) -> Batches:
         return replace(self, source=lambda: iter(batches), held=batches, whole=None)
+
+
+def _held_again(held: list[Batch], ours: bool, separable: bool, joinable: bool) -> Batches:
+    return replace(Batches.of(held), ours=ours, separable=separable, joinable=joinable)
 
 
 def in_pieces(work: Callable[[Batch], Result], batch: Batch, *, divisible: bool) -> list[Result]:

@@ -38,6 +38,13 @@ class Budget:
         self._used: weakref.WeakKeyDictionary[Holder, int] = weakref.WeakKeyDictionary()
         self._clock = 0
 
+    def __getstate__(self) -> float:
+        """What it allows; what was taken of it is taken here."""
+        return self.total
+
+    def __setstate__(self, total: float) -> None:
+        self.__init__(total)  # type: ignore[misc]
+
     @property
     def left(self) -> float:
         """What nobody has taken."""

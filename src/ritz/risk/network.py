@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
+import pickle
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
+from ..errors import ModelError, first_line
 from .batches import Inputs
 from .model import copy_with, named_buffers, named_parameters
 from .original import Original
@@ -41,6 +44,20 @@ class Network:
         self._dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
         self._buffers = list(named_buffers(module))  # those that a forward pass may write to
         self._written: set[str] = set()  # those that it did write to
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._original is not None or self._names:
+            raise ModelError(
+                "The model reaches its parameters on ways that a copy of its modules does not have.",
+                "In another process there would be nothing at their end: a lambda, a hook or a table of functions.",
+                "Let the forward pass take its parameters from the modules themselves.",
+                "Build the risk where it is needed: send a function that returns it.",
+            )
+        check_importable("model", self.module)
+        return self.__dict__
+
+    def __deepcopy__(self, memo: Any) -> Network:
+        return self  # it is a function: nobody changes it, and nothing of it depends on the user's module
 
     @classmethod
     def of(cls, original: Original, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:
@@ -104,6 +121,26 @@ class Network:
             finally:
                 self._reached |= mode.reached
                 self.lowest = mode.lowest or self.lowest
+
+
+class _Skeleton(pickle.Pickler):
+    """Writes all of an object but its tensors."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return (int, ()) if isinstance(value, Tensor) else NotImplemented
+
+
+def check_importable(what: str, value: Any) -> None:
+    """Refuse what another process could not import, or what holds something that cannot be sent."""
+    try:
+        _Skeleton(io.BytesIO()).dump(value)
+    except Exception as error:  # pickle raises whatever it likes
+        raise ModelError(
+            f"The {what} cannot be sent to another process: {first_line(error)}",
+            "Python sends classes and functions by the name under which they can be imported, and no code.",
+            f"Define the {what}'s class or function at the top level of a file, without lambdas among its attributes.",
+            "Build the risk where it is needed: send a function that returns it.",
+        ) from error
 
 
 def called(model: nn.Module, inputs: Any) -> Any:

@@ -23,7 +23,7 @@ from .first_evaluation import Evaluation, agreed, evaluate, examine_in_memory, o
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
 from .model import check_model, output_tensor, prefers_channels_last
-from .network import Network, called
+from .network import Network, called, check_importable
 from .original import Original
 from .own_gradient import check_own_gradient
 from .parameters import flat_theta, matching_names, tensors, trainable
@@ -102,6 +102,27 @@ class Risk:
     def __repr__(self) -> str:
         counts = f"n = {self.size:,} parameters, N = {self.num_terms:,} terms"
         return f"Risk({type(self.model).__name__}, {type(self.loss).__name__}: {counts}, R = {self.loss_value():.6g})"
+
+    def __copy__(self) -> Risk:
+        risk = object.__new__(type(self))
+        risk.__dict__.update(self.__dict__)
+        return risk
+
+    def __deepcopy__(self, memo: Any) -> Risk:
+        """One of its own, with a budget of its own; the data and the network, which nobody changes, are the same."""
+        risk = copy.copy(self)
+        risk.theta, risk.choices, risk.budget = self.theta.clone(), dict(self.choices), Budget(self.budget.total)
+        return risk
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.group is not None:
+            raise ArgumentError(
+                "The risk is divided over the ranks of a group.",
+                "A process outside of the group cannot take part in it.",
+                "Build the risk without a group: Risk(..., group=None).",
+            )
+        check_importable("loss", self.loss)
+        return self.__dict__
 
     @property
     def model(self) -> nn.Module:

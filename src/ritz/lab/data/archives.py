@@ -11,13 +11,15 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ... import progress, record
 from ...errors import FileError
 from . import sources
 from .sources import Source
 
-_PACKED: dict[bytes, Callable[[bytes], bytes]] = {b"\x1f\x8b": gzip.decompress, b"\xfd7zXZ": lzma.decompress}
+MOST_BYTES = 2**31  # of a file when it is unpacked: no data set of ours has so many
+_PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open}
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError)
 
 
@@ -77,10 +79,11 @@ def _unpack(path: Path) -> bytes:
     if unpack is None:
         return packed
     try:
-        content = unpack(packed)
+        with unpack(io.BytesIO(packed)) as stream:
+            content = _bounded(stream)
     except _DAMAGED as error:
         raise _damaged(path, error) from error
-    if unpack is lzma.decompress:
+    if unpack is lzma.open:
         _keep(copy, content)
     return content
 
@@ -104,12 +107,20 @@ def _members(archive: bytes, names: Sequence[str], path: Path | str) -> dict[str
             for member in members:
                 name = Path(member.name).name
                 if name in names and (stream := members.extractfile(member)) is not None:
-                    contents[name] = stream.read()
+                    contents[name] = _bounded(stream)
     except _DAMAGED as error:
         raise _damaged(path, error) from error
     if missing := [name for name in names if name not in contents]:
         raise _damaged(path, f"it lacks {', '.join(missing)}")
     return contents
+
+
+def _bounded(stream: Any) -> bytes:
+    """All of a stream, which may not be longer than any file of ours."""
+    content: bytes = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise EOFError(f"it holds more than {MOST_BYTES:,} bytes")
+    return content
 
 
 def _copy(path: Path, name: str) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from ... import progress, record
@@ -19,6 +20,7 @@ from ...errors import FileError
 
 FOLDER = "RITZ_DATA"  # the environment variable that names the user's folder
 TIMEOUT = 30.0  # seconds without an answer
+MOST_BYTES = 2**30  # of a download: no data set of ours has so many
 _CHUNK = 2**20
 
 
@@ -49,10 +51,7 @@ MNIST = Source(
 FASHION_MNIST = Source(
     "Fashion-MNIST",
     ("fashion-mnist", "FashionMNIST/raw"),
-    (
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-    ),
+    ("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",),
     {
         "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
         "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
@@ -150,15 +149,27 @@ def fetch(source: Source, name: str) -> Path:
 
 
 def _receive(address: str) -> bytes:
+    _check_private(address)
     with urlopen(address, timeout=TIMEOUT) as response:
+        _check_private(response.url)  # after all that it was sent on to
         length = response.headers.get("Content-Length")
         total = -(-int(length) // _CHUNK) if length else None
         parts = []
         with progress.bar(f"Downloading {address.rsplit('/', 1)[-1]} (MiB)", total=total) as bar:
             while part := response.read(_CHUNK):
                 parts.append(part)
+                if len(parts) * _CHUNK > MOST_BYTES:
+                    raise OSError(f"more than {MOST_BYTES:,} bytes came")
                 bar.advance()
     return b"".join(parts)
+
+
+def _check_private(address: str) -> None:
+    """Refuse what others on the way could read or change; what comes from this very machine has no way."""
+    parts = urlsplit(address)
+    here = parts.scheme == "file" or parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if parts.scheme != "https" and not here:
+        raise OSError(f"{address} is not an address of https")
 
 
 def _missing(source: Source, name: str, failures: list[str]) -> FileError:

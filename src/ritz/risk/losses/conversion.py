@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -55,10 +56,14 @@ def _elementwise_module(module: Any, reduction: Reduction) -> Loss:
     values = copy.copy(module)
     values.reduction = "none"
     if isinstance(module, nn.NLLLoss):
-        return Autodiff(values, lambda z, y: _label_weights(module, z, y), reduction, _class_dim(module))
+        return Autodiff(values, partial(_label_weights, module), reduction, _class_dim(module))
     if module.reduction == "batchmean":  # divides by the batch alone
-        return Autodiff(lambda z, y: values(z, y).flatten(1).sum(1), None, reduction)
+        return Autodiff(partial(_summed, values), None, reduction)
     return Autodiff(values, None, reduction)
+
+
+def _summed(values: Any, z: Tensor, y: Tensor) -> Tensor:
+    return values(z, y).flatten(1).sum(1)
 
 
 def _class_dim(module: Any) -> int:
