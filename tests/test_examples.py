@@ -73,3 +73,12 @@ def test_the_python_of_the_readme_runs(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
     assert "products" in capsys.readouterr().out
+
+
+def test_the_training_loop_of_the_examples_follows_the_sharpness(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    import train
+
+    with torch.random.fork_rng():
+        sharpness = train.main(num_epochs=3)
+    assert len(sharpness) == 3 and min(sharpness) > 0 and "epoch  3" in capsys.readouterr().out

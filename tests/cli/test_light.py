@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from ritz.cli import app
 
@@ -50,3 +51,9 @@ def answers():
 def test_the_answer_comes_without_pytorch(answers, case):
     code, text, heavy = answers[case]
     assert code == CASES[case][1] and text.strip() and not heavy
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_the_commands(shell):
+    result = CliRunner().invoke(app, [], prog_name="ritz", env={"_RITZ_COMPLETE": f"source_{shell}"})
+    assert result.exit_code == 0 and "_RITZ_COMPLETE" in result.stdout
