@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from ritz import plot
+from ritz import Operator, plot, spectral_density
 from ritz.errors import ArgumentError
+from ritz.plot.curves import log_curve
 from ritz.spectrum import Spectrum
 from tests.plot.curves import OUTLIERS, curve
 
@@ -120,3 +121,36 @@ def test_counts_per_decade_add_up_to_the_eigenvalues_above_the_floor(ax):
     x, y = curve(ax.lines[0])
     assert_close(float(torch.trapezoid(y, x.log10())), 40.0, atol=0.1, rtol=0)
     assert ax.get_xlim()[0] == 1e-4 and ax.get_xlim()[1] > 1
+
+
+def test_a_log_spectrum_has_stems_at_its_outliers_and_is_grey_where_it_is_open(ax):
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.diag(torch.cat([torch.rand(400, generator=generator) * 1e-3, torch.tensor([1.0, 2.0])]).double())
+    spectrum = spectral_density(
+        Operator.from_matrix(matrix), num_steps=12, num_probes=4, outliers=2, generator=generator
+    )
+    plot.log_spectrum(ax, spectrum, outliers=2)
+    (grey,) = ax.patches
+    resolved = log_curve(spectrum, outliers=2).resolved_from
+    assert grey.get_width() == resolved
+    lower, upper = spectrum.split(2)[1].log_band(torch.tensor([0.5 * resolved]).log().double())
+    assert float(upper) > 10 * float(lower)
+    assert ax.lines[-1].get_xdata().tolist() == pytest.approx([2.0, 1.0])
+    plot.log_spectrum(ax, Spectrum.of_eigenvalues(torch.logspace(-6, 0, 50)))
+    assert not ax.patches  # one of them is resolved everywhere
+
+
+def test_the_band_ends_where_the_curve_does(ax):
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.diag(torch.linspace(0, 1, 300).double())
+    spectrum = spectral_density(Operator.from_matrix(matrix), num_steps=12, num_probes=4, generator=generator)
+    plot.density(ax, spectrum)
+    x, y = curve(ax.lines[0])
+    seen = x[y >= ax.get_ylim()[0]]
+    band = torch.as_tensor(ax.collections[0].get_paths()[0].vertices)
+    assert float(band[:, 0].min()) >= float(seen.min()) and float(band[:, 0].max()) <= float(seen.max())
+
+
+def test_names_of_outliers_do_not_cover_each_other(ax):
+    plot.stems(ax, torch.tensor([10.0, 9.99, 5.0]), 1.0, 0.1)
+    assert [text.get_text() for text in ax.texts] == [r"$\lambda_{1}$", r"$\lambda_{3}$"]

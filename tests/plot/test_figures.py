@@ -35,3 +35,32 @@ def test_a_figure_shows_itself_in_a_notebook(spectrum):
     figure, (ax,) = plot.panels()
     plot.density(ax, spectrum)
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_symbols_are_typeset_while_a_figure_is_drawn_and_names_are_not(tmp_path):
+    figure, (ax,) = plot.panels()
+    seen = []
+    ax.set_ylabel("sharpness λ_max(H)")
+    name = ax.set_title("G_class", parse_math=False)  # a name of the user's
+    name.draw = lambda renderer: seen.extend([ax.yaxis.label.get_text(), name.get_text()])
+    figure.savefig(tmp_path / "figure.png")
+    assert seen[-2:] == [r"sharpness $\mathregular{λ_{max}}$(H)", "G_class"]
+    assert ax.get_ylabel() == "sharpness λ_max(H)"
+
+
+@pytest.mark.parametrize("columns, width", [(1, 3.25), (2, 6.75)])
+def test_the_style_is_for_figures_of_ones_own_and_ends_with_its_block(columns, width):
+    before = dict(matplotlib.rcParams)
+    with plot.style(columns):
+        figure = matplotlib.figure.Figure()
+        lines = [figure.subplots().plot([0, 1], [0, i])[0].get_color() for i in range(1)]
+    assert figure.get_size_inches()[0] == width and lines == [plot.COLOURS[0]]
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_small_multiples_have_numbers_at_the_edges_alone():
+    figure, axes = plot.small_multiples(28, columns=7)
+    assert len(axes) == 28
+    figure.draw_without_rendering()
+    labelled = [ax for ax in axes if any(label.get_text() and label.get_visible() for label in ax.get_xticklabels())]
+    assert labelled == axes[-7:]

@@ -16,6 +16,7 @@ from torch import Tensor
 from .. import progress
 from ..engine import Info
 from ..errors import ArgumentError, NumericalError, check_instance
+from ..record.cards import card
 from ..spectrum.matrices import check_square, check_symmetric
 
 if TYPE_CHECKING:
@@ -63,6 +64,15 @@ class Operator:
 
     def __repr__(self) -> str:
         return f"Operator(n = {self.size:,}, {str(self.dtype).removeprefix('torch.')}, {self.device})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: its size, and how products are computed where that is known."""
+        facts: dict[str, object] = {
+            "size": f"{self.size:,} × {self.size:,}",
+            "dtype": self.dtype,
+            "device": self.device,
+        }
+        return card("Operator", facts | ({} if self.inform is None else {"products": "known by A.info, once made"}))
 
     def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         self._check(V)

@@ -1,11 +1,11 @@
 """Pictures: axes in, axes out. They compute nothing heavy and save nothing."""
 
-from .density_plots import comparison, counts, density, log_spectrum
-from .figures import COLOURS, ShownFigure, empty, panels
+from .density_plots import comparison, counts, density, log_spectrum, stems
+from .figures import COLOURS, ShownFigure, empty, panels, small_multiples, style
 from .scatter_plots import eigenvalues, knockout
 from .scree_plots import scree, screes
 
 __all__ = [
     "COLOURS", "ShownFigure", "comparison", "counts", "density", "eigenvalues", "empty", "knockout", "log_spectrum",
-    "panels", "scree", "screes",
+    "panels", "scree", "screes", "small_multiples", "stems", "style",
 ]  # fmt: skip

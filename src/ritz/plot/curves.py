@@ -65,17 +65,21 @@ def density_curve(
 def log_curve(
     spectrum: Spectrum,
     *,
+    outliers: int = 0,
     width: float | None = None,
     floor: float | None = None,
     points: int = 2000,
     band: bool = True,
 ) -> Curve:
-    """The density of log(|λ| + floor) over |λ| + floor, and from where on it is resolved."""
+    """The density of log(|λ| + floor) over |λ| + floor without the outliers, and from where on it is resolved."""
     floor = spectrum.floor if floor is None else floor
     width = log_width(spectrum, floor) if width is None else width
-    u = spectrum.log_grid(points, width=width, floor=floor)
-    y = spectrum.log_density(u, width=width, floor=floor)
-    ends = None if spectrum.is_exact else spectrum.log_band(u, width=width, floor=floor)
+    bulk = spectrum.split(outliers)[1] if outliers else spectrum
+    share = bulk.size / spectrum.size
+    u = bulk.log_grid(points, width=width, floor=floor)
+    y = share * bulk.log_density(u, width=width, floor=floor)
+    band_ends = None if bulk.is_exact else bulk.log_band(u, width=width, floor=floor)
+    ends = None if band_ends is None else (share * band_ends[0], share * band_ends[1])
     base = one_eigenvalue(spectrum.size, width) / BELOW_ONE
     return Curve(u.exp(), y, ends if band else None, base, None if ends is None else _resolved_from(u, y, ends, base))
 

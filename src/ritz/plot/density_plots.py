@@ -20,7 +20,7 @@ from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from ..spectrum import Spectrum
-from .curves import Curve, common_log_options, density_curve, log_curve, one_eigenvalue, visible_width
+from .curves import Curve, common_log_options, density_curve, log_curve, log_width, one_eigenvalue, visible_width
 from .figures import COLOURS, limits
 
 _HEADROOM = 3.0  # of a logarithmic axis above its highest curve
@@ -44,9 +44,10 @@ def density(
     ['1 outlier']
     """
     width = visible_width(spectrum) if width is None else width
-    base = _curve(ax, density_curve(spectrum, outliers=outliers, width=width, band=band), style)
+    curve = density_curve(spectrum, outliers=outliers, width=width, band=band)
+    base = _curve(ax, curve, style)
     if outliers:
-        _stems(ax, spectrum.split(outliers)[0], one_eigenvalue(spectrum.size, width), base)
+        stems(ax, spectrum.split(outliers)[0], one_eigenvalue(spectrum.size, width), base, beside=curve.x[curve.seen])
     ax.set(xlabel="eigenvalue λ", ylabel="density")
     return ax
 
@@ -55,6 +56,7 @@ def log_spectrum(
     ax: Axes,
     spectrum: Spectrum,
     *,
+    outliers: int = 0,
     width: float | None = None,
     floor: float | None = None,
     band: bool = True,
@@ -62,21 +64,27 @@ def log_spectrum(
 ) -> Axes:
     """The density of log(|λ| + floor), over |λ| + floor on a logarithmic axis; exact zeros gather at the floor.
 
-    Where the band spans more than a factor of ten the probes leave everything open: that range is grey, and
-    the curve pale in it.
+    The `outliers` largest in magnitude are stems as high as one eigenvalue, as in `density`. Where the band spans more
+    than a factor of ten the probes leave everything open: that range is grey, and the curve pale in it.
 
     >>> figure, (ax,) = ritz.plot.panels()
     >>> spectrum = ritz.Spectrum.of_eigenvalues(torch.tensor([0.1, 0.2, 0.3, 5.0]))
     >>> log_spectrum(ax, spectrum).get_xscale()
     'log'
     """
-    curve = log_curve(spectrum, width=width, floor=floor, band=band)
+    width = log_width(spectrum, floor) if width is None else width
+    curve = log_curve(spectrum, outliers=outliers, width=width, floor=floor, band=band)
     shown = curve.x[curve.seen]
     start = float(shown[0]) if curve.resolved_from is None else 0.5 * min(curve.resolved_from, curve.highest)
-    ends = limits(ax, start, float(shown[-1]), axis="x")
-    _curve(ax, curve, style)
-    ax.set(xscale="log", xlabel="|λ|", ylabel="density of log |λ|", xlim=ends)
+    values = spectrum.split(outliers)[0].abs() if outliers else shown[:0]
+    last = float(torch.cat([shown[-1:], 1.5 * values]).max())
+    ends = limits(ax, start, last, axis="x")
+    base = _curve(ax, curve, style)
+    ax.set_xscale("log")
     _grey(ax, curve.resolved_from)
+    if outliers:
+        stems(ax, values, one_eigenvalue(spectrum.size, width), base, beside=shown)
+    ax.set(xscale="log", xlabel="|λ|", ylabel="density of log |λ|", xlim=ends)
     return ax
 
 
@@ -136,6 +144,32 @@ def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style:
     return ax
 
 
+def stems(
+    ax: Axes, values: Float[Tensor, " k"], height: float, base: float, *, beside: Float[Tensor, " g"] | None = None
+) -> Axes:
+    """One stem from the base for each eigenvalue, largest first, with its rank above it where there is room.
+
+    They have the colour of the last line. There is no room next to what the axis shows `beside` them.
+
+    >>> figure, (ax,) = ritz.plot.panels()
+    >>> stems(ax, torch.tensor([5.0, 2.0]), 1.0, 0.1).get_legend_handles_labels()[1]
+    ['2 outliers']
+    """
+    look: dict[str, Any] = {"color": ax.lines[-1].get_color() if ax.lines else COLOURS[0]}
+    ax.vlines(values, base, height, linewidth=0.9, **look)
+    name = f"{len(values)} outlier" + "s" * (len(values) > 1)
+    ax.plot(values, torch.full_like(values, height), "o", markersize=3, label=name, **look)
+    place = torch.log10 if ax.get_xscale() == "log" else torch.as_tensor
+    ends = place(torch.as_tensor(ax.dataLim.intervalx))
+    named = [] if beside is None else place(beside[[0, -1]]).tolist()
+    place_of_name: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small"}
+    for rank, (value, at) in enumerate(zip(values.tolist(), place(values).tolist(), strict=True), start=1):
+        if all(abs(at - other) > _APART * float(ends[1] - ends[0]) for other in named):
+            ax.annotate(f"$\\lambda_{{{rank}}}$", (value, height), (0, 4), **place_of_name)
+            named.append(at)
+    return ax
+
+
 def _curve(ax: Axes, curve: Curve, style: Mapping[str, Any]) -> float:
     """A curve with its band, on a logarithmic axis from its base up; returns where the axis begins."""
     low, high = limits(ax, curve.base, _HEADROOM * float(curve.y.max()))
@@ -159,21 +193,6 @@ def _grey(ax: Axes, end: float | None) -> None:
     if end is not None and (earlier or len(ax.lines) == 1):
         look: dict[str, Any] = {"color": "0.88", "linewidth": 0, "zorder": 0, "gid": _UNRESOLVED}
         ax.add_patch(Rectangle((0.0, 0.0), min(ends), 1.0, transform=ax.get_xaxis_transform(), **look))
-
-
-def _stems(ax: Axes, values: Float[Tensor, " k"], height: float, base: float) -> None:
-    """One stem for each eigenvalue, in the colour of the last curve, with its rank above it."""
-    colour = ax.lines[-1].get_color()
-    ax.vlines(values, base, height, color=colour, linewidth=0.9)
-    name = f"{len(values)} outlier" + "s" * (len(values) > 1)
-    ax.plot(values, torch.full_like(values, height), "o", color=colour, markersize=3, label=name)
-    ends = ax.dataLim.intervalx
-    named = list[float]()
-    look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small"}
-    for rank, value in enumerate(values.tolist(), start=1):
-        if all(abs(value - other) > _APART * (ends[1] - ends[0]) for other in named):
-            ax.annotate(f"$\\lambda_{{{rank}}}$", (value, height), (0, 4), **look)
-            named.append(value)
 
 
 def _common(spectra: list[Spectrum], log: bool, width: float | None) -> dict[str, float]:

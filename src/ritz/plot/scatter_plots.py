@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -60,6 +61,9 @@ def knockout(
         return ax
     low, high = float(torch.cat([x, y]).min()), float(torch.cat([x, y]).max())
     x, y = ((values - low) / max(high - low, 1e-12) for values in (x, y))
+    ends = [f"{math.exp(end):.0e}" for end in (low, high)]
+    ax.set_xticks((0, 1), ends, fontsize="x-small")
+    ax.set_yticks((0, 1), ends, fontsize="x-small")
     ax.plot((0, 1), (0, 1), color="black", linewidth=0.8, zorder=0)
     look: dict[str, Any] = {"markersize": 3.5, "alpha": 0.7, "markeredgewidth": 0} | style
     ax.plot(x[top:], y[top:], "o", color=COLOURS[3], **look)

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from ..errors import FileError
 from .arrays import numpy_arrays, read_arrays, write_npz
+from .cards import card
 from .claims import Claim, Verdict
 from .files import check_writable, checksum, discard, flush, path_of, read_bytes, unwritable
 from .json_values import json_text, json_value, plain, printable
@@ -50,6 +51,15 @@ class Record:
     arrays: Mapping[str, Any]
     claims: Sequence[Claim] = ()
     provenance: Mapping[str, Any] = field(default_factory=provenance)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: its numbers, and what they say."""
+        numbers = {name: value for name, value in self.scalars.items() if isinstance(value, int | float | str)}
+        claims: dict[str, list[str]] = {
+            "verdict": [str(claim.verdict) for claim in self.claims],
+            "statement": [claim.statement for claim in self.claims],
+        }
+        return card(f"{self.id}, {self.preset}", numbers, claims if self.claims else None)
 
     def save(self, folder: str | Path) -> Path:
         """Write `record.json` and `arrays.npz` into the folder, made if need be; returns the folder.

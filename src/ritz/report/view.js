@@ -118,13 +118,24 @@ class View {
   marks(series, index, frame) {
     const stroke = `stroke: ${colourOf(series.colour)}`;
     if (series.kind === "line") {
+      series = within(series, frame);
       const line = element("path", { d: outline(series.x.map(frame.x), series.y.map(frame.y)), fill: "none", "stroke-width": 1.8, "stroke-dasharray": dashOf(series.colour), style: stroke });
       return series.lower ? [this.band(series, index, frame), line] : [line];
     }
-    const seen = series.x.flatMap((v, i) => { const x = frame.x(v), y = frame.y(series.y[i]); return frame.inside(x) && y !== null ? [[x, y]] : []; });
+    const seen = this.places(series, frame);
     const dots = element("path", { d: seen.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join(""), fill: "none", "stroke-width": 7, "stroke-linecap": "round", style: stroke });
     if (series.kind === "points") return [...this.whiskers(series, index, frame), dots];
     return [element("path", { d: seen.map(([x, y]) => `M${x.toFixed(1)} ${frame.floor}V${y.toFixed(1)}`).join(""), fill: "none", "stroke-width": 1.2, style: stroke }), dots];
+  }
+
+  // Where the points of a series are, those on the same half pixel once.
+  places(series, frame) {
+    const taken = new Set(), places = [];
+    series.x.forEach((v, i) => {
+      const x = frame.x(v), y = frame.inside(x) ? frame.y(series.y[i]) : null, key = Math.round(2 * x) * 65536 + Math.round(y);
+      if (y !== null && !taken.has(key)) { taken.add(key); places.push([x, y]); }
+    });
+    return places;
   }
 
   // The errors of points, as far as they are to be seen.
@@ -177,6 +188,22 @@ class View {
   }
 }
 View.clips = 0;
+
+// The stretch of a curve that is in the window, with one point on either side.
+function within(series, frame) {
+  const inside = (v) => frame.inside(frame.x(v));
+  const first = series.x.findIndex(inside), last = series.x.findLastIndex(inside);
+  const cut = (values) => (values ? values.slice(Math.max(0, first - 1), last + 2) : values);
+  if (first < 0) return straddling(series, frame);
+  return { ...series, x: cut(series.x), y: cut(series.y), lower: cut(series.lower), upper: cut(series.upper) };
+}
+
+// A curve without a point in the window may still cross it.
+function straddling(series, frame) {
+  const next = series.x.findIndex((v) => (frame.x(v) ?? -1) > frame.width - MARGIN.right);
+  const cut = (values) => (values && next > 0 ? values.slice(next - 1, next + 1) : values ? [] : values);
+  return { ...series, x: cut(series.x), y: cut(series.y), lower: cut(series.lower), upper: cut(series.upper) };
+}
 
 // The values along an axis of all points that are drawn, with their bands.
 function extent(series, axis) {

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .. import progress
 from ..errors import ArgumentError, DataError, PrecisionWarning, check_instance, check_whole, first_line
+from ..record.cards import card
 from .batches import Batch, Batches, in_pieces, noted
 from .caches import forget_caches, may_have_caches
 from .data import batches_from
@@ -102,6 +103,11 @@ class Risk:
     def __repr__(self) -> str:
         counts = f"n = {self.size:,} parameters, N = {self.num_terms:,} terms"
         return f"Risk({type(self.model).__name__}, {type(self.loss).__name__}: {counts}, R = {self.loss_value():.6g})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what is differentiated, and where it is."""
+        facts = {"parameters": f"{self.size:,}", "terms": f"{self.num_terms:,}", "loss": f"{self.loss_value():.6g}"}
+        return card(f"Risk: {type(self.model).__name__}, {type(self.loss).__name__}", facts)
 
     def __copy__(self) -> Risk:
         risk = object.__new__(type(self))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .. import record
 from .kinds import check_kind
+from .lines_shown import lines_card
 
 DOUBT = 0.01  # the chance of having missed an eigenvalue, below which it is ruled out
 
@@ -58,6 +59,16 @@ class Eigenpairs:
         tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         products, rough = header["num_products"], header.get("num_rough_products", 0)
         return cls(**tensors, num_products=products, basis_size=header.get("basis_size"), num_rough_products=rough)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: a row for each, with its residual."""
+        columns: dict[str, list[str]] = {
+            "rank": [str(rank) for rank in range(1, len(self) + 1)],
+            "eigenvalue": [f"{value:.6g}" for value in self.values.tolist()],
+            "residual": [f"{residual:.1e}" for residual in self.residuals.tolist()],
+            "": ["" if good else "not converged" for good in self.converged.tolist()],
+        }
+        return lines_card(f"{len(self)} of {len(self.vectors):,} eigenpairs, {self.num_products:,} products", columns)
 
     def __repr__(self) -> str:
         rows = zip(self.values.tolist(), self.residuals.tolist(), self.converged.tolist(), strict=True)

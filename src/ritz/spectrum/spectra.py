@@ -18,6 +18,7 @@ from ..errors import ArgumentError, check_instance, check_positive
 from .estimate import Estimate
 from .intervals import Sample, gaussian_extremes
 from .kinds import check_kind
+from .lines_shown import density_card
 from .matrices import check_symmetric
 from .measure import CHUNK, TENSOR, Measure
 
@@ -202,6 +203,13 @@ class Spectrum(Measure):
         facts = {"num_atoms": _num_alike(arrays["nodes"])} | {name: header[name] for name in names if name in header}
         tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return cls(**tensors, **facts)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: its density, and what it knows of its error."""
+        x, (low, high) = self.grid(300), self.range
+        facts = {"eigenvalues": f"{self.size:,} from {low:.4g} to {high:.4g}", "mean": f"{self.moment(1):.4g}"}
+        sure = "all are known" if self.is_exact else f"W₁ to the truth below {self.wasserstein_bound():.2g} (95 %)"
+        return density_card("Spectrum", {**facts, "error": sure}, x, self.density(x))
 
     def __repr__(self) -> str:
         low, high = self.range

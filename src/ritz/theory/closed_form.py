@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError, RitzError
 from ..spectrum import Spectrum
+from ..spectrum.lines_shown import lines_card
 
 ROWS_SHOWN = 40  # groups that a table prints before it says how many more there are
 
@@ -110,6 +111,15 @@ class ClosedForm:
     def spectrum(self) -> Spectrum:
         """The same as a measure, to draw and to compare with what was measured."""
         return Spectrum.of_eigenvalues(*columns(self.groups))
+
+    def _repr_html_(self) -> str:
+        """In a notebook: a row for each line."""
+        columns = {
+            "line": [group.name for group in self.groups],
+            "eigenvalue": [f"{group.value + 0.0:.6g}" for group in self.groups],
+            "multiplicity": [f"{group.multiplicity:,}" for group in self.groups],
+        }
+        return lines_card(f"{self.size:,} eigenvalues in closed form, {len(self.groups)} lines", columns)
 
     def __repr__(self) -> str:
         rows = [(group.name, f"{group.value + 0.0:.6g}", f"× {group.multiplicity}") for group in self.groups]

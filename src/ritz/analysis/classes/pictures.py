@@ -64,10 +64,12 @@ def knockouts(record: Record) -> Figure:
         ax.set_title(name, fontsize="small", loc="left", pad=2)
         heights.append(ax.get_ylim())
         ax.label_outer()
+        ax.set_ylabel("")
+    figure.supylabel("eigenvalues per decade", fontsize="small")
     axes[0].set(xlim=(floor, top), ylim=(heights[0][0], max(high for _, high in heights)))
     marked = _array(record, "gauss_newton/values")[: record.scalars["num_classes"]]
-    _mark(axes[0], marked)
-    legend = f"▲ the {len(marked)} largest; shaded: above all of G - G_class"
+    plot.stems(axes[0], marked, math.log(10) / (width * math.sqrt(2 * math.pi)), heights[0][0])
+    legend = f"stems: the {len(marked)} largest; shaded: above all of G - G_class"
     axes[0].set_title(legend, fontsize="x-small", loc="right", pad=2)
     if any(spectrum.resolution is not None for spectrum in spectra.values()):
         axes[-1].set_xlabel("eigenvalue λ, as far down as the quadratures resolve")
@@ -189,12 +191,6 @@ def _panels(axes: list[Axes], layers: list[str]) -> Iterable[tuple[Axes, str]]:
     for ax, layer in zip(axes, layers, strict=False):
         ax.set_title(f"layer {layer}" if layer.isdigit() else layer, fontsize="small", loc="left", parse_math=False)
         yield ax, layer
-
-
-def _mark(ax: Axes, values: Tensor) -> None:
-    """Triangles under the largest eigenvalues."""
-    low = ax.get_ylim()[0]
-    ax.plot(values, torch.full_like(values, 1.6 * low), "^", color=plot.COLOURS[1], markersize=4, markeredgewidth=0)
 
 
 def _scale(spectra: Iterable[Spectrum], record: Record) -> tuple[float, float]:

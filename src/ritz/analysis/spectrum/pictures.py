@@ -10,7 +10,10 @@ from ...record import Record, write_picture
 from .contents import num_outliers, spectrum_of, title_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+CURVES = 3  # of layers, that a panel shows
 
 
 def draw(record: Record) -> Figure:
@@ -22,21 +25,44 @@ def draw(record: Record) -> Figure:
     >>> draw(record).axes[0].get_title(loc="left")
     'Hessian: n = 2, N = 2'
     """
-    spectrum, layers, outliers = spectrum_of(record), record.scalars["layers"], num_outliers(record)
+    spectrum, outliers = spectrum_of(record), num_outliers(record)
+    layers = _sharpest(record)
     figure, axes = plot.panels(2 + bool(layers))
     plot.density(axes[0], spectrum, outliers=outliers)
-    if outliers:
-        axes[0].legend(frameon=False, fontsize="small")
-    if record.config["log_spectrum"]:
-        plot.log_spectrum(axes[1], spectrum)
-    else:
-        plot.density(axes[1], spectrum.split(outliers)[1])
-        axes[1].set_xlabel("eigenvalue λ" + f", without the {outliers} outliers" * bool(outliers))
-    if layers:
-        plot.comparison(axes[2], {layer: spectrum_of(record, layer) for layer in layers}, log=True)
     sizes = f"n = {record.scalars['num_parameters']:,}, N = {record.scalars['num_terms']:,}"
     axes[0].set_title(f"{title_of(record)}: {sizes}", fontsize="medium", loc="left")
+    if outliers:
+        axes[0].legend(frameon=False, fontsize="small", loc="upper right")
+    if record.config["log_spectrum"]:
+        plot.log_spectrum(axes[1], spectrum, outliers=outliers)
+        axes[1].set_title("Log density; grey: not resolved", fontsize="medium", loc="left")
+    else:
+        plot.density(axes[1], spectrum.split(outliers)[1])
+        axes[1].set_title("Bulk alone" if outliers else "The same", fontsize="medium", loc="left")
+        axes[1].set_xlabel("eigenvalue λ" + f", without the {outliers} outliers" * bool(outliers))
+    if layers:
+        _draw_layers(axes[2], record, layers)
     return figure
+
+
+def _sharpest(record: Record) -> list[str]:
+    """The layers with the largest eigenvalues, at most three, in the order of the network."""
+    layers = record.scalars["layers"]
+    top = sorted(layers, key=lambda layer: -layers[layer]["range"][1])[:CURVES]
+    return [layer for layer in layers if layer in top]
+
+
+def _draw_layers(ax: Axes, record: Record, layers: list[str]) -> None:
+    names = {layer: f"layer {layer}" if layer.isdigit() else layer for layer in layers}
+    spectra = {names[layer]: spectrum_of(record, layer) for layer in layers}
+    plot.comparison(ax, spectra, log=True)
+    total = len(record.scalars["layers"])
+    title = "Layers" if total == len(layers) else f"The {len(layers)} sharpest of {total} layers"
+    legend = ax.get_legend()
+    if legend is not None:
+        legend.set(loc="best", ncols=1)
+        legend.set_bbox_to_anchor((0.0, 0.0, 1.0, 1.0), transform=ax.transAxes)
+    ax.set_title(title, fontsize="medium", loc="left")
 
 
 def write(record: Record, folder: str | Path) -> Path:

@@ -15,6 +15,7 @@ from ...factored.gram import Gram
 from ...factored.gram_assembly import pullback
 from ...factored.gram_parts import PARTS
 from ...operators import Operator, gauss_newton, hessian
+from ...record.cards import card
 from ...risk import Risk
 from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs
@@ -46,6 +47,11 @@ class Attribution:
     spectra: Mapping[str, Spectrum]  # "G", and "G - G_class" ... by part
     part_eigenvalues: Mapping[str, Float[Tensor, " r"]]  # of the low-rank parts and their sum, exact, descending
     within_edge: float  # the largest eigenvalue of G_within
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the findings in words, and how many lines of each kind there are."""
+        counts = {name: f"{count:,}" for name, count in self.counts.items()}
+        return card(f"Where the lines come from: {self.num_classes} classes", counts, sentences=self.findings)
 
     @property
     def num_classes(self) -> int:

@@ -1,0 +1,67 @@
+"""What notebooks show: every result has a card, its numbers are the result's, and names are text."""
+
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from torch import nn
+
+import ritz
+from ritz.record import Claim, Record
+from ritz.record.cards import card
+from ritz.theory.closed_form import ClosedForm, Group
+
+HOSTILE = "<script>alert(1)</script>&"
+
+
+class Whole(HTMLParser):
+    """Elements that close in turn, and the text in them."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.words = [], []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        assert tag != "script"
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def results():
+    torch.manual_seed(0)
+    data = torch.randn(12, 3), torch.arange(12) % 3
+    risk = ritz.Risk(nn.Sequential(nn.Linear(3, 3)), nn.CrossEntropyLoss(), data)
+    H = ritz.hessian(risk)
+    claim = Claim(HOSTILE, "Nobody", "Fig. 1", "equal", 1, 1, None, "yes")
+    return {
+        "Risk": (risk, f"{risk.loss_value():.6g}"),
+        "Operator": (H, "12 × 12"),
+        "Eigenpairs": (pairs := ritz.eigenpairs(H, 2), f"{float(pairs.values[1]):.6g}"),
+        "Spectrum": (spectrum := ritz.spectral_density(H, num_steps=4), f"{spectrum.moment(1):.4g}"),
+        "ClosedForm": (ClosedForm([Group(HOSTILE, 9.0), Group("bulk", 0.5, 3)]), HOSTILE),
+        "Attribution": (found := ritz.attribution(risk), found.findings[0]),
+        "Record": (Record(HOSTILE, "smoke", {}, {"loss": 0.25}, {}, (claim,)), "0.25"),
+    }
+
+
+@pytest.mark.parametrize("name", ["Risk", "Operator", "Eigenpairs", "Spectrum", "ClosedForm", "Attribution", "Record"])
+def test_a_result_shows_its_numbers_in_a_notebook(results, name):
+    result, expected = results[name]
+    assert type(result).__name__ == name
+    assert expected in Whole(result._repr_html_()).words
+
+
+def test_a_long_table_says_how_much_more_there_is():
+    words = Whole(card("title", columns={"rank": range(50), "value": range(50)})).words
+    assert "… and 30 more" in words and "19" in words and "20" not in words
