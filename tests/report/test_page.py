@@ -1,14 +1,19 @@
 """The page as a file: whole, small, in order, and without anything from elsewhere."""
 
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+import torch
+from torch import nn
 
-from ritz import report
+from ritz import Risk, hessian, report
+from ritz.analysis import spectrum
 from ritz.errors import ArgumentError
 from ritz.record import Claim, Record
+from ritz.theory import ClosedForm, Group
 
 VOID = {"meta", "input", "img", "br", "link"}
 ORDER = [
@@ -96,3 +101,23 @@ def test_the_same_records_give_the_same_page(records, tmp_path):
 def test_a_page_about_nothing_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="No record"):
         report.write([], tmp_path / "page.html")
+
+
+def test_a_closed_form_is_held_against_the_spectrum(tmp_path):
+    weights = [torch.tensor([[2.0, 0.0], [0.0, 1.0]]).double(), torch.eye(2).double()]
+    model = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in weights)).double()
+    for layer, weight in zip(model, weights, strict=True):
+        layer.weight.data = weight
+    x = math.sqrt(2) * torch.eye(2).double()
+    risk = Risk(model, nn.MSELoss(reduction="sum"), (x, x @ (weights[1] @ weights[0]).T))
+    exact = ClosedForm(
+        [Group(f"line {i}", float(v)) for i, v in enumerate(torch.linalg.eigvalsh(hessian(risk).dense()))]
+    )
+    record = spectrum.run(risk)
+    page = report.write([record], tmp_path / "page.html", theory=exact).read_text()
+    assert "Theory against measurement" in page and "less than the error of the measurement" in page
+    wrong = ClosedForm([Group("all", 1.0, 8)])
+    page = report.write([record], tmp_path / "page.html", theory=wrong).read_text()
+    assert "more than the measurement may be off" in page
+    with pytest.raises(ArgumentError, match="no record has a spectrum of as many"):
+        report.write([record], tmp_path / "page.html", theory=ClosedForm([Group("all", 1.0, 3)]))

@@ -11,13 +11,16 @@ from pathlib import Path
 
 from ..analysis.comparison import Entry
 from ..record import Record, write_bytes
+from ..theory import ClosedForm
 from . import differences, page, subjects
 
 __all__ = ["compare", "write"]
 
 
-def write(records: Sequence[Record], path: str | Path) -> Path:
+def write(records: Sequence[Record], path: str | Path, *, theory: ClosedForm | None = None) -> Path:
     """Write the page of these records; returns its path. What was measured of one model stands together.
+
+    Where `theory` has the spectrum in closed form, the page holds it against what was measured.
 
     >>> from tempfile import TemporaryDirectory
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
@@ -27,8 +30,8 @@ def write(records: Sequence[Record], path: str | Path) -> Path:
     ...     write([record], f"{folder}/report.html").read_text()[:15]
     '<!doctype html>'
     """
-    subjects.check(records)
-    parts = subjects.articles(records)
+    subjects.check(records, theory)
+    parts = subjects.articles(records, theory)
     title = parts[0].title if len(parts) == 1 else f"{len(parts)} analyses"
     return write_bytes(path, page.page(parts, title=f"{title} · ritz").encode())
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ..errors import ArgumentError
 from ..record import Record
-from . import class_structure, paper_figures, spectra
+from ..theory import ClosedForm
+from . import class_structure, closed_forms, paper_figures, spectra
 from .articles import Article, Section
 
 ORDER = ("hessian", "gauss_newton", "functional_hessian")  # H, G, E
@@ -34,8 +35,11 @@ class Subject:
             self.spectra[record.config["operator"]] = record
 
 
-def articles(records: Sequence[Record]) -> list[Article]:
-    """An article for each model, in the order of their first records, and one for each figure of a paper."""
+def articles(records: Sequence[Record], theory: ClosedForm | None = None) -> list[Article]:
+    """An article for each model, in the order of their first records, and one for each figure of a paper.
+
+    A closed form is held against the first spectrum of every model that has its size.
+    """
     parts: list[Subject | Record] = []
     for record in (record.detached() for record in records):
         if record.preset not in ("analysis", "classes"):
@@ -45,7 +49,7 @@ def articles(records: Sequence[Record]) -> list[Article]:
         if own is None:
             parts.append(own := Subject())
         own.add(record)
-    return [_article(part) if isinstance(part, Subject) else paper_figures.article(part) for part in parts]
+    return [_article(part, theory) if isinstance(part, Subject) else paper_figures.article(part) for part in parts]
 
 
 def _model(record: Record) -> tuple[object, ...]:
@@ -55,7 +59,7 @@ def _model(record: Record) -> tuple[object, ...]:
     return (*facts, tuple(config["parameters"]), scalars["num_terms"], f"{scalars['loss']:.5g}")
 
 
-def _article(subject: Subject) -> Article:
+def _article(subject: Subject, theory: ClosedForm | None) -> Article:
     measured = [subject.spectra[name] for name in sorted(subject.spectra, key=_rank)]
     classes, every = subject.classes, [*measured, *([subject.classes] if subject.classes else [])]
     first = every[0]
@@ -66,6 +70,7 @@ def _article(subject: Subject) -> Article:
     sections += class_structure.sections(classes) if classes else []
     sections += [spectra.layers(record) for record in measured if record.scalars["layers"]]
     sections += [class_structure.layers(classes)] if classes and classes.scalars["layers"] else []
+    sections += [closed_forms.section(record, theory) for record in measured[:1] if theory and _fits(theory, record)]
     sections += [spectra.work(measured)] if measured else []
     return Article(
         first.config.get("factory") or first.id,
@@ -88,8 +93,18 @@ def _reproduction(records: Sequence[Record]) -> Section:
     return Section("How to reproduce it", facts=facts, code="\n".join(dict.fromkeys(commands)))
 
 
-def check(records: Sequence[Record]) -> None:
-    """Refuse to write a page about nothing."""
+def _fits(theory: ClosedForm, record: Record) -> bool:
+    return theory.size == record.scalars.get("num_parameters")
+
+
+def check(records: Sequence[Record], theory: ClosedForm | None = None) -> None:
+    """Refuse to write a page about nothing, or with a theory of something else."""
+    if theory is not None and not any(_fits(theory, record) for record in records if record.preset == "analysis"):
+        raise ArgumentError(
+            f"A closed form of {theory.size:,} eigenvalues was given, and no record has a spectrum of as many.",
+            "Theory is held against the spectrum of the same matrix.",
+            "Restrict the risk to the parameters that the closed form is about: risk.restricted_to(names).",
+        )
     if not records:
         raise ArgumentError(
             "No record was given.",

@@ -1,0 +1,57 @@
+"""What a page says of theory: a closed form beside the spectrum that was measured."""
+
+from __future__ import annotations
+
+from ..analysis import spectrum as analysis
+from ..analysis.comparison import Entry, distance
+from ..record import Record
+from ..theory import ClosedForm
+from .articles import Section, Table
+from .charts import Axis, Chart, Series
+
+ROWS = 40  # lines of a table
+
+
+def section(record: Record, form: ClosedForm) -> Section:
+    """How far the measured spectrum is from the closed form, and line by line."""
+    theory, measured = Entry.of_spectrum("closed form", form.spectrum()), Entry.of(record)
+    gap = distance(theory, measured)
+    explained = (
+        "less than the error of the measurement" if gap.at_least == 0 else "more than the measurement may be off"
+    )
+    words = [
+        f"The closed form has {form.size:,} eigenvalues in {len(form.groups):,} lines. The measured spectrum is "
+        f"W₁ = {gap.value:.3g} from it; the measurement may be off by {gap.error:.2g}: {explained}."
+    ]
+    proof = (
+        "The closed form is exact where its assumptions hold; the other side is as sure as its spectrum and residuals."
+    )
+    charts = [_chart(record, form)] if len(analysis.array_of(record, "eigenvalues")) else []
+    return Section("Theory against measurement", words, charts=charts, tables=[_table(form)], certificate=proof)
+
+
+def _chart(record: Record, form: ClosedForm) -> Chart:
+    """The largest eigenvalues in magnitude, paired by rank: on the diagonal, theory and measurement agree."""
+    values, residuals = (analysis.array_of(record, key).double() for key in ("eigenvalues", "residuals"))
+    predicted = form.eigenvalues()
+    predicted = predicted[predicted.abs().argsort(descending=True, stable=True)][: len(values)]
+    x, y = predicted.sort().values, values.sort().values
+    errors = residuals[values.argsort()]
+    notes = [f"{b:.6g} ± {e:.1g}, closed form {a:.6g}" for a, b, e in zip(x, y, errors, strict=True)]
+    ends = [float(x.min()), float(x.max())]
+    series = (
+        Series("eigenvalues", "points", x.tolist(), y.tolist(), (y - errors).tolist(), (y + errors).tolist(), notes),
+        Series("equal", "line", ends, ends, colour=1),
+    )
+    axes = Axis("eigenvalue, closed form", ("linear", "symlog")), Axis("eigenvalue, measured", ("linear", "symlog"))
+    return Chart("Eigenvalues, theory and measurement", "What lies on the line agrees.", *axes, series)
+
+
+def _table(form: ClosedForm) -> Table:
+    groups = sorted(form.groups, key=lambda group: -abs(group.value))[:ROWS]
+    columns = {
+        "line": [group.name for group in groups],
+        "eigenvalue": [f"{group.value + 0.0:.6g}" for group in groups],
+        "multiplicity": [f"{group.multiplicity:,}" for group in groups],
+    }
+    return Table("Lines of the closed form, largest first", columns)
