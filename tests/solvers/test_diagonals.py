@@ -75,3 +75,11 @@ def test_the_diagonal_keeps_to_its_room(vectors, num_products):
     size = 200_000
     A = with_room(diagonal_matrix(linspace(0, 1, size)), vectors)
     assert peak_vectors(lambda: diagonal(A, num_products=num_products), size) <= vectors + 2.1  # and the product's own
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("vectors", [math.inf, 8.0])
+def test_entries_whose_squares_are_no_float32_have_errors(scale, vectors):
+    A = with_room(with_eigenvalues(kinds(150)["uniform"], dtype=torch.float32), vectors)
+    result, scaled = (diagonal(B, num_products=20) for B in (A, scale * A))
+    assert scaled.total_error == pytest.approx(scale * result.total_error, rel=1e-3)

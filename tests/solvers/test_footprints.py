@@ -66,6 +66,30 @@ def test_no_solver_takes_more_than_it_says(solver, arguments, options, vectors):
         assert stated <= vectors + 2 * max(options.get("block_size", 1), 1) + 1
 
 
+@pytest.mark.parametrize("n", [60, 400, 1200])
+@pytest.mark.parametrize(
+    "solver, arguments, options",
+    [
+        (eigenpairs, (3,), {}),
+        (log_determinant, (), {}),  # of the whole matrix
+        (log_determinant, (), {"num_steps": 10, "num_probes": 4}),
+        (norm, ("nuc",), {"num_products": 2000}),
+        (norm, ("fro",), {}),
+        (spectral_density, (), {}),
+        (spectral_density, (), {"tolerance": 1e-3}),
+        (diagonal_of, (), {"num_products": 1200}),
+        (trace, (), {}),
+        (subspace_iteration, (3, 2), {}),
+        (condition_number, (), {}),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_small_matrices_are_counted_where_vectors_are_short(solver, arguments, options, n):
+    A = diagonal(linspace(1, 2, n))
+    stated = memory_needed(solver, A, *arguments, **options) / (4 * n)
+    assert peak_vectors(lambda: solver(A, *arguments, **options), n) <= stated + 0.5
+
+
 @pytest.mark.parametrize("k, vectors", [(1, 12.0), (3, 12.0), (10, 32.0)])
 def test_eigenpairs_live_with_two_vectors_a_pair_and_twelve(k, vectors):
     A = with_room(diagonal(LARGE), 2 * k + 6)

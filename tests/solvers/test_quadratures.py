@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from ritz.errors import ArgumentError, ConvergenceWarning
+from ritz.operators import Operator
 from ritz.solvers import LanczosQuadrature, eigenpairs, spectral_density
 from ritz.solvers.lanczos_recursion import random_recursions
 from ritz.spectrum import Spectrum
@@ -227,3 +228,12 @@ def test_a_tolerance_and_numbers_exclude_each_other(wish):
 def test_a_spectrum_keeps_what_it_took(tmp_path):
     spectrum = spectral_density(rotated(KINDS["network"]), num_steps=3, num_probes=2)
     assert Spectrum.load(spectrum.save(tmp_path / "spectrum.npz")).num_products == 6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_spectrum_of_nothing_is_known_exactly(dtype):
+    A = Operator(torch.zeros_like, 600, dtype, torch.device("cpu"))
+    for spectrum in (spectral_density(A), spectral_density(A, tolerance=0.01)):
+        assert spectrum.wasserstein_bound() == 0.0 and spectrum.zero_mass() == 1.0
+        assert spectrum.mass(-1.0, -1e-300).value == spectrum.mass(-1.0, -1e-300).standard_error == 0.0
+        assert spectrum.mass(-1.0, 0.0).value == pytest.approx(1.0)

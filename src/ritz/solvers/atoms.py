@@ -16,6 +16,7 @@ GAP = 30.0  # residuals between an eigenvalue and its neighbour: its place is ri
 GHOSTS = 64.0  # eps·‖A‖ within which copies of one eigenvalue lie
 NEGLIGIBLE = 1e-3  # of an eigenvalue's mass 1/n: a node with less is no neighbour
 NOTHING = 1e-20  # mass that a node may lose
+TINY = 1e-300  # of a distance, where all eigenvalues are zero
 MOST = 8  # copies of an eigenvalue that masses can count
 SURE = 0.5, 0.99  # posterior probability from which one eigenvalue, or several, are taken for certain
 SIMPLE = 0.99  # of eigenvalues, before any mass was seen
@@ -101,7 +102,7 @@ def rows_of(T: Tridiagonal, size: int, eps: float, scale: float = 0.0) -> list[R
     weights = S[:, 0] ** 2
     weights = weights / weights.sum(1, keepdim=True)
     residuals = T.residual[:, None] * S[:, -1].abs()
-    rounding = GHOSTS * eps * (max(scale, float(nodes.abs().max())) or 1.0)
+    rounding = GHOSTS * eps * max(scale, float(nodes.abs().max()))
     rules = zip(nodes.numpy(), weights.numpy(), residuals.numpy(), strict=True)
     return [Row.of(*rule, size, rounding) for rule in rules]
 
@@ -168,7 +169,7 @@ def _gaps(nodes: np.ndarray, counted: np.ndarray, starts: np.ndarray, alone: flo
     above = np.minimum.accumulate(np.where(counted, nodes, np.inf)[::-1])[::-1][(last + 1) % len(nodes)]
     below[0], above[-1] = -np.inf, np.inf
     gaps = np.minimum(nodes[starts] - below, above - nodes[last])
-    return np.where(np.isinf(gaps), alone, gaps)
+    return np.maximum(np.where(np.isinf(gaps), alone, gaps), TINY)
 
 
 def _matches(rows: list[Row]) -> tuple[Tensor, Tensor, Tensor]:

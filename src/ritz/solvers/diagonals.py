@@ -86,21 +86,22 @@ def _exact(A: Operator) -> Diagonal:
 def _of_signs(A: Operator, count: int, generator: torch.Generator) -> Diagonal:
     """Mean and scatter of z ⊙ A z, updated entry by entry. Welford (1962)."""
     mean = torch.zeros(A.size, dtype=A.dtype, device=A.device)
-    squares, made = torch.zeros_like(mean), 0
+    squares, made, unit = torch.zeros_like(mean), 0, 0.0
     most = int(min(BLOCK, max(1, (room(A) - 2) / 4)))
     with progress.bar("Diagonal", total=count) as bar:
         while made < count:
             Z = signs(A, min(most, count - made), generator)
             Z.mul_((A @ Z.T).T)
-            for sample in Z:
+            unit = unit or float(Z.abs().max()) or 1.0  # squares of entries may be out of the range of float32
+            for sample in Z.div_(unit):
                 made += 1
                 change = sample.sub_(mean)
                 mean.add_(change, alpha=1 / made)
                 squares.addcmul_(change, change, value=(made - 1) / made)
             bar.advance(len(Z))
     check_finite(float(squares.double().sum()))
-    errors = squares.div_((count - 1) * count).sqrt_().mul_(student_factor(count))
-    return Diagonal(mean, errors, count)
+    errors = squares.div_((count - 1) * count).sqrt_().mul_(student_factor(count) * unit)
+    return Diagonal(mean.mul_(unit), errors, count)
 
 
 def _of_sketch(sketch: Sketch) -> Diagonal:
@@ -109,16 +110,16 @@ def _of_sketch(sketch: Sketch) -> Diagonal:
     What is left of A beside the projection on all A ωⱼ but A ωᵢ maps ωᵢ to γᵢ Q sᵢ.
     """
     m, mean = len(sketch.omega), torch.empty_like(sketch.Q[0])
-    variance, common = torch.empty_like(mean), 0.0
+    errors, own, common = torch.empty_like(mean), 0.0, 0.0
     for span, pieces in _pieces(sketch):
         samples = pieces.samples()
         mean[span] = (pieces.inside + samples.mean(0)).to(mean)
-        variance[span] = (samples.var(0) / m).to(mean)
-        common += pieces.shared()
-    own = float(variance.double().sum())
+        variance = samples.var(0) / m
+        errors[span] = variance.sqrt().to(mean)  # its square may be out of the range of float32
+        own, common = own + float(variance.sum()), common + pieces.shared()
     check_finite(own + float(mean.double().sum()))
     factor = student_factor(m) * math.sqrt(1 + max(0.0, common) / own) if own else 0.0
-    return Diagonal(mean, variance.sqrt_().mul_(factor), 2 * m)
+    return Diagonal(mean, errors.mul_(factor), 2 * m)
 
 
 @dataclass(frozen=True)

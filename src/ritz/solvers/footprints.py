@@ -15,13 +15,14 @@ from . import diagonals, eigen, linear_systems, operator_functions, operator_nor
 from .conditioning import condition_number
 from .corrections import near_capacity
 from .densities import spectral_density
-from .determinants import log_determinant
+from .determinants import DENSE, SEARCH, log_determinant
 from .lanczos_recursion import VECTORS, lanczos
 from .masses import negative_mass
 from .probes import BLOCK
 from .vectors import room
 
 EXACT = 10  # copies of a small matrix, some in float64
+COPIES = {"probe": 3, "basis": 12, "sketch": 24}  # in float64, of the matrix that each of these has in its own space
 
 
 def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **options: Any) -> float:
@@ -54,6 +55,11 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
     return _VECTORS[solver](A, *arguments, **options) * A.size * torch.finfo(A.dtype).bits / 8
 
 
+def _beside(A: Operator, kind: str, rows: float, count: float = 1) -> float:
+    """In vectors of A, the small matrices that have so many rows."""
+    return COPIES[kind] * count * min(rows, A.size) ** 2 / A.size * 64 / torch.finfo(A.dtype).bits
+
+
 def _of_eigenpairs(
     A: Operator, k: int, *, block_size: int = 1, basis_size: int | None = None, precision: str = "own", **_: Any
 ) -> float:
@@ -63,11 +69,11 @@ def _of_eigenpairs(
     own = 2 * max(block_size, eigen.columns_for(A, k, basis))
     near = 2 * near_capacity(k, basis, room(A)) if precision == "mixed" else 0.0
     search = basis * 17 / 16 + 2 + near  # with the pieces in which vectors are mixed
-    return (search if basis_size else max(basis, min(search, max(room(A), near)))) + own
+    return (search if basis_size else max(basis, min(search, max(room(A), near)))) + own + _beside(A, "basis", basis)
 
 
 def _of_iteration(A: Operator, k: int, num_iterations: int = 1, **_: Any) -> float:
-    return 6 * k
+    return 6 * k + _beside(A, "basis", k)
 
 
 def _of_density(
@@ -87,7 +93,7 @@ def _of_density(
     least = quadratures.FIRST[1]
     dense = quadratures.COPIES * A.size if A.size <= min(limit, quadratures.DENSE) else 0
     probes = _of_probes(A, num_probes=max(1, limit // least), num_steps=least, outliers=outliers)
-    return max(probes, dense if dense <= room(A) else 0)
+    return (dense if dense <= room(A) else 0) + probes + _beside(A, "probe", limit / 2, 2)
 
 
 def _of_probes(
@@ -98,19 +104,30 @@ def _of_probes(
     small = A.size if A.size <= eigen.SMALL or num_steps >= A.size else 0
     most = min(num_probes, max(1, int((room(A) - count) / VECTORS)) if room(A) < float("inf") else num_probes)
     probes = most * VECTORS + (most * small if most * (small + VECTORS) <= room(A) else 0) + count
+    probes += _beside(A, "probe", num_steps, num_probes)
     search = _of_eigenpairs(A, count) if count and not isinstance(outliers, Eigenpairs) else 0.0
     return max(probes, search)
+
+
+def _of_determinant(A: Operator, *, num_probes: int = 8, num_steps: int = 128, **options: Any) -> float:
+    """The matrix itself, where n products are allowed, or prove that it has a determinant; a search beyond that."""
+    probes = _of_probes(A, num_probes=num_probes, num_steps=num_steps)
+    if A.size <= max(SEARCH, min(num_probes * num_steps, DENSE)) and 3 * A.size <= room(A):
+        return probes + EXACT * A.size
+    return max(probes, _of_eigenpairs(A, 1))
 
 
 def _of_trace(A: Operator, *, num_products: int | None = None, **_: Any) -> float:
     budget = num_products or traces.DEFAULT_PRODUCTS
     sketch = traces.KEPT * (budget // 2)
-    return sketch if budget >= 2 and sketch <= room(A) else _of_signs(A, num_products=budget)
+    small = _beside(A, "sketch", budget // 2)
+    return sketch + small if budget >= 2 and sketch <= room(A) else _of_signs(A, num_products=budget)
 
 
 def _of_rank(A: Operator, *, num_products: int = 100, **_: Any) -> float:
     sketch = ranks.KEPT * (num_products // 2)
-    return sketch if num_products >= 4 and sketch <= room(A) else _of_signs(A, num_products=num_products)
+    small = _beside(A, "sketch", num_products // 2)
+    return sketch + small if num_products >= 4 and sketch <= room(A) else _of_signs(A, num_products=num_products)
 
 
 def _of_signs(A: Operator, *, num_products: int = 100, **_: Any) -> float:
@@ -133,15 +150,18 @@ def _of_solve(A: Operator, b: Any, **_: Any) -> float:
 def _of_diagonal(A: Operator, *, num_products: int = 100, **_: Any) -> float:
     sketch = diagonals.KEPT * (num_products // 2)
     if num_products < A.size and num_products >= 4 and sketch <= room(A):
-        return sketch
-    return 2 + _of_signs(A, num_products=num_products)
+        return sketch + _beside(A, "sketch", num_products // 2)
+    return 3 + _of_signs(A, num_products=num_products)
 
 
 def _of_norm(A: Operator, ord: str | int = "fro", *, num_products: int | None = None, **_: Any) -> float:
     if ord == 2:
         return _of_eigenpairs(A, 1)
     if ord == "nuc":
-        return _of_probes(A, num_probes=operator_norms.PROBES)
+        budget = num_products or operator_norms.NUCLEAR
+        if A.size <= min(max(budget, eigen.SMALL), DENSE) and 3 * A.size <= room(A):
+            return EXACT * A.size
+        return _of_probes(A, num_probes=operator_norms.PROBES, num_steps=budget // operator_norms.PROBES)
     return _of_rank(A, num_products=num_products or 100)
 
 
@@ -161,7 +181,7 @@ _VECTORS: dict[Callable[..., Any], Callable[..., float]] = {
     eigen.subspace_iteration: _of_iteration,
     spectral_density: _of_density,
     negative_mass: _of_probes,
-    log_determinant: _of_probes,
+    log_determinant: _of_determinant,
     traces.trace: _of_trace,
     traces.hutchinson: _of_signs,
     ranks.effective_rank: _of_rank,

@@ -19,6 +19,7 @@ from .sketches import Sketch
 from .vectors import norms, room
 
 PROBES = 8  # of a nuclear norm
+NUCLEAR = 1024  # products that it may take
 
 
 def norm(
@@ -53,7 +54,7 @@ def norm(
     if ord == "fro":
         return _frobenius(A, num_products or 100, generator)
     if ord == "nuc":
-        return _nuclear(A, num_products or 1024, generator)
+        return _nuclear(A, num_products or NUCLEAR, generator)
     if ord == 2:
         pair = eigenpairs(A, 1, which="magnitude", tolerance=tolerance, generator=generator, max_products=num_products)
         size, residual = abs(float(pair.values[0])), float(pair.residuals[0])
