@@ -218,8 +218,8 @@ def main() -> None:
     if options.page is not None:
         PAGE.write_text(page(json.loads(options.page.read_text())))
         return
-    facts = {"rate": RATE, "seeds": options.seeds, "commit": options.commit, "rows": [], "numbers": []}
-    facts |= json.loads(options.out.read_text()) if options.out.exists() else {}
+    facts = {"rate": RATE, "seeds": options.seeds, "rows": [], "numbers": []}
+    facts |= (json.loads(options.out.read_text()) if options.out.exists() else {}) | {"commit": options.commit}
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         for table, (settings, _, _) in TABLES.items():
             known = {_setting(row) for row in facts[table]}
@@ -239,7 +239,7 @@ def _measure(
               for one in todo}  # fmt: skip
     jobs = {one: [pool.submit(_block, table, one, block) for block in blocks[one]] for one in todo}
     for one in todo:
-        result = summary(one, [run for job in jobs[one] for run in job.result()])
+        result = summary(one, [run for job in jobs[one] for run in job.result()]) | {"commit": facts["commit"]}
         others = [row for row in facts[table] if _setting(row) != one]
         facts[table] = sorted([*others, result], key=lambda row: settings.index(_setting(row)))
         print(result, flush=True)
@@ -291,7 +291,7 @@ a `Spectrum`, with a stated rate of {facts["rate"]}, hold the truth: `band` of a
 smoothed by the default width, and `cdf_band`, at points across the spectrum; `interval(1)` and `interval(2)`; and
 `wasserstein_bound`. Beside each rate stands its standard error over the seeds. The last column is the median of the
 bound over the true distance. `python -m benchmarks.coverage --page benchmarks/results/coverage.json` writes this page.
-Measured at {facts["commit"]}; a row with a rate that seemed to be below was given {MORE * facts["seeds"]} seeds.
+Measured at {_commits(facts)}; a row with a rate that seemed to be below was given {MORE * facts["seeds"]} seeds.
 
 Where n is below the number of steps, all is exact but the masses of multiple eigenvalues.
 {count - len(below)} of {count} rates are not below the stated one by more than two of their standard
@@ -312,6 +312,13 @@ one (root mean squares over the seeds), for matrices with n = {SIZE:,}. {_number
 |{"---|" * (len(KINDS) + 1)}
 {chr(10).join(_number_line(name, facts["numbers"]) for name in NUMBERS)}
 """
+
+
+def _commits(facts: dict[str, Any]) -> str:
+    """What the rows were measured at, where it differs with their number."""
+    of = [row.get("commit", facts["commit"]) for table in TABLES for row in facts[table]]
+    counts = {commit: of.count(commit) for commit in dict.fromkeys(of)}
+    return ", ".join(commit if len(counts) == 1 else f"{commit} ({count} rows)" for commit, count in counts.items())
 
 
 def _number_line(name: str, numbers: list[dict[str, Any]]) -> str:

@@ -69,3 +69,14 @@ def test_other_norms_are_refused():
 def test_a_zero_operator_has_norm_zero():
     A = rotated(torch.zeros(600, dtype=torch.float64))
     assert all(norm(A, ord).value == 0.0 for ord in TRUTH)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_error_of_a_nuclear_norm_knows_its_kink():
+    eigenvalues = torch.randn(1000, generator=torch.Generator().manual_seed(1234), dtype=torch.float64)
+    A = rotated(eigenvalues)
+    values, errors = runs(lambda generator: norm(A, "nuc", num_products=160, generator=generator), 16)
+    misses = values - TRUTH["nuc"](eigenvalues)
+    assert abs(float(misses.mean())) > 5  # all rules of so few steps are wrong in the same direction
+    assert float((misses.abs() <= 2 * errors).double().mean()) >= 0.93
+    assert float(errors.mean()) < 2 * float(misses.square().mean().sqrt())

@@ -104,9 +104,9 @@ def _of_probes(
     small = A.size if A.size <= eigen.SMALL or num_steps >= A.size else 0
     most = min(num_probes, max(1, int((room(A) - count) / VECTORS)) if room(A) < float("inf") else num_probes)
     probes = most * VECTORS + (most * small if most * (small + VECTORS) <= room(A) else 0) + count
-    probes += _beside(A, "probe", num_steps, num_probes)
+    small_matrices = _beside(A, "probe", num_steps, num_probes)
     search = _of_eigenpairs(A, count) if count and not isinstance(outliers, Eigenpairs) else 0.0
-    return max(probes, search)
+    return max(probes + small_matrices, search)
 
 
 def _of_determinant(A: Operator, *, num_probes: int = 8, num_steps: int = 128, **options: Any) -> float:

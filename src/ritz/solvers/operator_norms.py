@@ -12,7 +12,7 @@ from ..operators.operator import check_is_operator
 from ..spectrum import Estimate
 from .determinants import DENSE, monte_carlo_error
 from .eigen import SMALL, eigenpairs
-from .lanczos_recursion import random_recursions
+from .lanczos_recursion import Tridiagonal, random_recursions
 from .probes import gaussian, mean_of, quadratic_forms, source, unit_products
 from .ranks import KEPT
 from .sketches import Sketch
@@ -35,8 +35,8 @@ def norm(
     "fro" is exact where n products are allowed; else it is estimated on a sketch, as `effective_rank` does, with the
     Monte Carlo error, two of which cover 95 %. 2 is |λ| of a certified eigenpair; its error is the residual, and not
     less than `tolerance` relative, for others of its cluster may be that much larger. "nuc" is exact for n ≤ 500, or
-    n ≤ 2000 where n products are allowed; else a Lanczos quadrature with eight probes, whose error is that of
-    `log_determinant`: Monte Carlo, and a guess of what more steps would change. Each keeps to the operator's `room`:
+    n ≤ 2000 where n products are allowed; else a Lanczos quadrature with eight probes, whose error is Monte Carlo and
+    what the nodes next to zero leave open. Each keeps to the operator's `room`:
     eight vectors a probe of the sketch or none, the basis of `eigenpairs`, four vectors a probe of the quadrature.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([3.0, -4.0])))
@@ -93,6 +93,18 @@ def _nuclear(A: Operator, num_products: int, generator: torch.Generator) -> Esti
         return Estimate(float(torch.linalg.eigvalsh((matrix + matrix.T) / 2).abs().sum()), 0.0, A.size)
     steps = max(1, min(num_products // PROBES, A.size))
     T = random_recursions(A, PROBES, steps, generator)
-    doubt = A.size * T.truncation_error(torch.abs) if steps < A.size else 0.0
+    doubt = A.size * _doubt_at_zero(T) if steps < A.size else 0.0
     error = math.hypot(monte_carlo_error(T, torch.abs, A.size), doubt)
     return Estimate(A.size * float(T.integral(torch.abs).mean()), error, T.diagonal.numel())
+
+
+def _doubt_at_zero(T: Tridiagonal) -> float:
+    """What ∫ |λ| leaves open: but for its kink it is linear, where a Gauss rule is exact.
+
+    The mass of a node reaches half-way to its neighbours. Moved apart by that, it has a larger mean of |λ| where zero
+    lies between: anything up to that is taken for as likely.
+    """
+    nodes, weights = T.quadrature()
+    apart = torch.cat([T.residual[:, None], nodes.diff(dim=1), T.residual[:, None]], dim=1)
+    reach = (apart[:, 1:] + apart[:, :-1]) / 4
+    return float((weights * (reach - nodes.abs()).clamp(min=0)).sum(1).mean()) / math.sqrt(3)
