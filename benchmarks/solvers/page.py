@@ -12,10 +12,12 @@ HEAD = """# Solvers: error against products
 
 `python -m benchmarks.solvers` multiplies with matrices whose spectrum is known exactly, counts every product, and holds
 what each library returns against the truth. `python -m benchmarks.solvers --page FILES` draws this page from its
-records: {records}; ritz at {commits}.
+records: {records};
+ritz at {commits}.
 
 All libraries multiply with the same float32 matrix: those that take only a model are given ½ θᵀAθ at θ = 0. Curves are
-medians over seeds ({seeds}), shades their whole range. `--seeds` asks for more.
+medians over seeds, shades their whole range; `--seeds` asks for more than these:
+{seeds}.
 
 - **demo, H**: the dense Hessian of the network that `ritz demo` trains. **VGG11, G**: exact through its Gram matrix,
   which is that of the network in float64; on the GPU the eigenvalues of float32 products differ from those by 2e-4.
@@ -29,14 +31,15 @@ NOTES = {
     "eigenpairs": "The five largest. The five products that certify them are counted for everybody: only ritz makes "
     "them by itself. ARPACK is run to tolerances, for without convergence it returns nothing; hessian-eigenthings is "
     "told to reorthogonalise, which it leaves away beyond 50 steps. curvlinops has no eigensolver of its own and "
-    "exports to ARPACK.",
+    "exports to ARPACK. Where no eigenvalue stands apart (two bulks), the luck of restarts decides between ritz and "
+    "ARPACK from 78 products on.",
     "density": "Lanczos quadratures with the same probes and steps: up to 64 steps one probe, then 64 steps each. "
     "curvlinops' search for the range (some 100 products) is not counted, and nobody's smoothing is. PyHessian calls "
     "`torch.eig`, which PyTorch has removed: it is lent a symmetric one.",
     "trace": "Over Σ|λ|, the trace itself where no eigenvalue is negative. PyHessian's own rule, which stops where two "
     "means happen to agree, is switched off. Where the spectrum is flat (two bulks, the bulk under the clusters), half "
-    "of XTrace's products go into a subspace that holds little, and plain signs (Hutchinson) have up to √2 less error: "
-    "ritz is above them there, and 20 to 200 times below where eigenvalues decay.",
+    "of XTrace's products go into a subspace that holds little, and plain signs (Hutchinson) have √2 less error in "
+    "theory: ritz is above them there, and 30 to 300 times below where eigenvalues decay.",
     "log-determinant": "log det(A + μ) with μ a thousandth of the largest eigenvalue, or 1.2 |λ_min| where that is "
     "negative. No peer has a log-determinant: theirs is the integral of the logarithm over their quadrature. With the "
     "same probes and steps it is the same quadrature; what differs is the luck of the probes.",
