@@ -80,3 +80,13 @@ def test_the_error_of_a_nuclear_norm_knows_its_kink():
     assert abs(float(misses.mean())) > 5  # all rules of so few steps are wrong in the same direction
     assert float((misses.abs() <= 2 * errors).double().mean()) >= 0.93
     assert float(errors.mean()) < 2 * float(misses.square().mean().sqrt())
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("kind", ["1/k²", "many zeros"])
+def test_eigenvalues_that_end_at_zero_have_no_kink_there(kind):
+    eigenvalues = kinds(1000)[kind]
+    A = rotated(eigenvalues)
+    values, errors = runs(lambda generator: norm(A, "nuc", num_products=160, generator=generator), 12)
+    misses = values - TRUTH["nuc"](eigenvalues)
+    assert float(errors.mean()) < 2.5 * float(misses.square().mean().sqrt())

@@ -105,6 +105,7 @@ def _doubt_at_zero(T: Tridiagonal) -> float:
     lies between: anything up to that is taken for as likely.
     """
     nodes, weights = T.quadrature()
-    apart = torch.cat([T.residual[:, None], nodes.diff(dim=1), T.residual[:, None]], dim=1)
+    gaps = nodes.diff(dim=1) if nodes.shape[1] > 1 else T.residual[:, None]
+    apart = torch.cat([gaps[:, :1], gaps, gaps[:, -1:]], dim=1)[:, -nodes.shape[1] - 1 :]
     reach = (apart[:, 1:] + apart[:, :-1]) / 4
     return float((weights * (reach - nodes.abs()).clamp(min=0)).sum(1).mean()) / math.sqrt(3)
