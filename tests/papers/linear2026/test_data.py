@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ritz.errors import ArgumentError
+from ritz.lab.training import compressed
 from ritz.papers.linear2026 import data
 from ritz.papers.linear2026.data import White
 from tests.papers.linear2026.problems import dense_hessian, gaussian_weights, loss_of, problem
@@ -60,3 +61,13 @@ def test_subsets_have_the_share_asked_for_and_are_nested():
     assert [data.largest_share(small), data.largest_share(large)] == [0.28, 0.55]
     of_zero = [{tuple(row) for row in part.x[part.y == 0].tolist()} for part in (small, large)]
     assert of_zero[0] < of_zero[1]
+
+
+def test_principal_examples_have_the_loss_of_the_data_they_stand_for(generator):
+    scales = torch.tensor([9, 3, 1, 0.1, 0.01, 0], dtype=torch.float64)
+    X = torch.randn(30, 6, generator=generator, dtype=torch.float64) * scales
+    Y, W = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((30, 2), (2, 6)))
+    V, (x, y) = data.principal_examples(compressed(X, Y))
+    assert torch.count_nonzero(x) == 5 and x.shape == (7, 6)
+    few, many = ((a @ w.T - b).square().sum() / len(a) for a, b, w in ((x, y, W @ V), (X, Y, W)))
+    torch.testing.assert_close(few, many)

@@ -240,12 +240,20 @@ def _rows(X: Tensor, Y: Tensor) -> RowLoss:
 def _diagonal(X: Tensor, Y: Tensor) -> tuple[Float[Tensor, "*b D r"], DiagonalLoss]:
     """X/√N = U diag(s) Vᵀ: returns V, and the loss in its basis."""
     rows = _rows(X, Y)
+    if _is_diagonal(rows.R):
+        s = rows.R.diagonal(dim1=-2, dim2=-1)
+        identity = torch.eye(s.shape[-1]).to(s).expand(*s.shape, -1)
+        return identity, DiagonalLoss(s, rows.T.mT, rows.rest)
     factors = torch.linalg.svd(rows.R.double().cpu(), full_matrices=False)  # once; on a GPU it would take far longer
     U, s, Vh = (factor.to(rows.R.device) for factor in factors)
     T = (U.mT @ rows.T.double()).mT
     inside = rows.T.double() - U @ T.mT  # nothing, unless there are fewer inputs than examples kept
     rest = rows.rest.double() + inside.square().sum((-2, -1)) / 2
     return Vh.mT.to(X), DiagonalLoss(s.to(X), T.to(X), rest.to(X))
+
+
+def _is_diagonal(R: Tensor) -> bool:
+    return R.shape[-2] == R.shape[-1] and int(R.count_nonzero()) == int(R.diagonal(dim1=-2, dim2=-1).count_nonzero())
 
 
 def _stack(weights: Sequence[Tensor], X: Tensor, Y: Tensor) -> torch.Size:

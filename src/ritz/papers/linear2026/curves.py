@@ -3,63 +3,110 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ...record import Record
+from ..frame.readings import ByReading
 from ..frame.statistics import spearman
 from .setting import distance_to_minimum, titles
+from .variants import DRAWS, RATES, SCALES, STARTS, Variant, variants
 
 Array = np.ndarray
-Curve = Mapping[str, Array]
+Curve = Mapping[str, Array]  # seed × α, or α for what is of the labels
 Curves = dict[str, Curve]
-_OF_LABELS = ("shares", "printed", "epochs")  # the same for every variant
+ENDED = 0.01  # of the least loss above it, or of the loss in the last tenth of the epochs: training has ended
+FROZEN = 1e-3  # of the first rate, below which a rate moves nothing
+_OF_LABELS = ("shares", "printed", "epochs", "by_size")  # the same for every variant
+_WORDS = {(one.field, one.value): one.words for one in (*DRAWS, *RATES, *SCALES, *STARTS)}
 
 
-def variant_curves(record: Record, inputs: str, start: str | None = None) -> Curves:
-    """The curves of one variant, by the title of the data set; none where the record does not have it."""
-    kinds, starts = record.config["inputs"], record.config["starts"]
-    if inputs not in kinds or start not in (None, *starts):
-        return {}
-    variant = kinds.index(inputs) * len(starts) + (0 if start is None else starts.index(start))
+def variant_curves(record: Record, **changed: Any) -> Curves:
+    """The curves of the leading variant, or of one with some choices changed, by data set; none where it is missing."""
+    known = variants(record.config)
+    variant = replace(known[0], **changed)
+    return _curves(record, known.index(variant)) if variant in known else {}
+
+
+def _curves(record: Record, number: int) -> Curves:
     arrays = {key: np.asarray(array) for key, array in record.arrays.items()}
     return {
-        name: {key: array[index] if key in _OF_LABELS else array[index, variant] for key, array in arrays.items()}
+        name: {key: array[index] if key in _OF_LABELS else array[index, number] for key, array in arrays.items()}
         for index, name in enumerate(titles(record))
     }
 
 
-def by_curve(
-    value: Callable[[Curve], float], inputs: str = "qr", start: str | None = None
-) -> Callable[[Record], dict[str, float] | None]:
-    """A number for each data set, off its curve of one variant."""
+def words(variant: Variant, leading: Variant) -> str:
+    """How a variant differs from the leading one; of that one what it is."""
+    fields = {"draws": "draws", "rate": "rates", "scale": "scales", "start": "starts"}
+    named = {field: _WORDS[plural, getattr(variant, field)] for field, plural in fields.items()}
+    different = [text for field, text in named.items() if getattr(variant, field) != getattr(leading, field)]
+    return different[0] if different else named["draws"]
 
-    def values(record: Record) -> dict[str, float] | None:
-        return {name: value(curve) for name, curve in variant_curves(record, inputs, start).items()} or None
+
+def by_reading(value: Callable[[Curve], float]) -> Callable[[Record], Any]:
+    """A number for each data set by the leading variant, and by those that change one choice other than the inputs."""
+
+    def values(record: Record) -> ByReading:
+        known = variants(record.config)
+        same = [one for one in known if one.inputs == known[0].inputs]
+        return ByReading({words(one, known[0]): _values(record, known.index(one), value) for one in same})
 
     return values
 
 
-def rank(curve: Curve) -> float:
-    """The rank correlation of the sharpness with the share of the largest class."""
-    return spearman(curve["shares"], curve["sharpness"])
+def _values(record: Record, number: int, value: Callable[[Curve], float]) -> dict[str, float]:
+    return {name: value(curve) for name, curve in _curves(record, number).items()}
+
+
+def over_seeds(value: Callable[[Array, Array], float], key: str = "sharpness") -> Callable[[Curve], float]:
+    """The median over seeds of a number of the shares and a curve."""
+    return lambda curve: median([value(curve["shares"], row) for row in curve[key]])
+
+
+rank = over_seeds(spearman)
 
 
 def largest_error(curve: Curve, prediction: str = "printed") -> float:
-    """Relative to the measured sharpness; NaN if there is one: a network that diverged was not predicted."""
-    return largest(np.abs(curve[prediction] - curve["sharpness"]) / curve["sharpness"])
+    """At any share, relative to the measured sharpness, of the median seed; NaN if half of them diverged."""
+    errors = np.abs(curve[prediction] - curve["sharpness"]) / curve["sharpness"]
+    return median(errors.max(-1))
+
+
+def ended(curve: Curve, learning_rate: float) -> Array:
+    """Which trainings have come to their end, seed × α: near the least loss where it is known, else at rest."""
+    near = curve["loss"] <= (1 + ENDED) * curve["rest"]
+    resting = (np.abs(curve["late_change"]) < ENDED) & (curve["learning_rate"] > FROZEN * learning_rate)
+    return np.where(np.isnan(curve["rest"]), resting, near)
+
+
+def num_ended(of: Iterable[Curve], learning_rate: float) -> str:
+    """How many of all, in words."""
+    flags = np.concatenate([ended(curve, learning_rate).ravel() for curve in of])
+    return f"{int(flags.sum())} of {flags.size} trainings have ended"
 
 
 def falling_steps(of: Iterable[tuple[str, Curve]]) -> str:
-    """How often a curve goes down."""
-    counts = [f"{name} {np.sum(~(np.diff(c['sharpness']) > 0))} of {len(c['shares']) - 1}" for name, c in of]
-    return f"Steps from one share to the next that do not go up: {', '.join(counts)}."
+    """How often the median curve goes down."""
+    middles = [(name, np.nanmedian(curve["sharpness"], 0)) for name, curve in of]
+    counts = [f"{name} {np.sum(~(np.diff(middle) > 0))} of {len(middle) - 1}" for name, middle in middles]
+    return f"Steps of the median from one share to the next that do not go up: {', '.join(counts)}."
+
+
+def range_of_ranks(of: Iterable[tuple[str, Curve]], key: str = "sharpness") -> str:
+    """The spread of the rank correlation over seeds."""
+    rows = [(name, [spearman(curve["shares"], row) for row in curve[key]]) for name, curve in of]
+    texts = [f"{name} {min(ranks):.2f} to {max(ranks):.2f}" for name, ranks in rows]
+    return f"Over seeds it runs from: {', '.join(texts)}."
 
 
 def distance_of_curves(of: Iterable[Curve]) -> str:
     """How far from the least loss the trainings of all curves have ended."""
     of = list(of)
-    return distance_to_minimum(*(np.concatenate([c[key] for c in of]) for key in ("loss", "rest", "learning_rate")))
+    parts = (np.concatenate([c[key].ravel() for c in of]) for key in ("loss", "rest", "learning_rate"))
+    return distance_to_minimum(*parts)
 
 
 def factor(a: Array, b: Array) -> Array:
@@ -67,9 +114,11 @@ def factor(a: Array, b: Array) -> Array:
     return np.maximum(a / b, b / a)
 
 
-def medians(values: Mapping[str, Array]) -> dict[str, float]:
-    """Of the networks that did not diverge."""
-    return {name: float(np.nanmedian(value)) for name, value in values.items()}
+def median(values: Any) -> float:
+    """Of all; NaN if half of them are."""
+    array = np.asarray(values, dtype=float)
+    lost = 2 * np.isnan(array).sum() >= array.size
+    return float("nan") if lost else float(np.nanmedian(array))
 
 
 def interval(values: Iterable[Array]) -> str:
@@ -77,8 +126,3 @@ def interval(values: Iterable[Array]) -> str:
     finite = [value[np.isfinite(value)] for value in values]
     joined = np.concatenate(finite) if finite else np.array([])
     return f"{joined.min():.3g} to {joined.max():.3g}" if joined.size else "(no network)"
-
-
-def largest(values: Array) -> float:
-    """NaN if there is one: a network that diverged was not predicted."""
-    return float(np.max(values))

@@ -28,6 +28,7 @@ Inputs = Whitening | Literal["raw"]
 TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits 8 × 8"}
 NUM_CLASSES = 10
 FULL_RANK = 100 * torch.finfo(torch.float64).eps  # σ²_min/‖X‖²_F of data that need no SVD: above a Cholesky's rounding
+PRINCIPAL = 1e-14  # of the largest eigenvalue of XᵀX: smaller ones are those of rounding
 WHITE = 1e-8  # of σₓ²: far above what float64 leaves, far below one input of thousands that is not white
 
 
@@ -84,6 +85,22 @@ def regression(examples: Examples, device: torch.device) -> tuple[Float[Tensor, 
     """Inputs and one-hot targets in float64."""
     Y = data.one_hot(examples.y, NUM_CLASSES, dtype=torch.float64)
     return examples.x.to(device, torch.float64), Y.to(device)
+
+
+def principal_examples(moments: EquivalentExamples) -> tuple[Float[Tensor, "D D"], EquivalentExamples]:
+    """V, and examples with the same loss of Wᵀ = V W̃ᵀ, whose inputs are the axes: those of XᵀX = V diag(s²) Vᵀ.
+
+    Directions with less than 1e-7 of the largest s count as what cannot be fitted: descent never reaches them.
+    """
+    x, y = moments
+    values, V = torch.linalg.eigh(x.T @ x)
+    s = torch.where(values > PRINCIPAL * values.max(), values, 0.0).sqrt()
+    T = (x @ V / torch.where(s > 0, s, 1.0)).T @ y * (s > 0)[:, None]
+    rest = y.new_zeros(1, y.shape[1])
+    rest[0, 0] = (y.square().sum() - T.square().sum()).clamp_min(0).sqrt()
+    scale = math.sqrt((len(s) + 1) / len(x))
+    inputs = torch.cat([torch.diag(s), s.new_zeros(1, len(s))])
+    return V, EquivalentExamples(scale * inputs, scale * torch.cat([T, rest]))
 
 
 def largest_share(examples: Examples) -> float:

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from ...errors import NumericalError
 from ...lab import init
-from ...lab.training import HALVING, Pause, linear_descent
+from ...lab.training import HALVING, Pause, Schedule, linear_descent
 from ...operators import hessian
 from ...risk import Risk, SquaredError
 from ...solvers import eigenpairs
 from ...spectrum import Eigenpairs
+from ...theory.bases import span
 from .data import White
 
 Start = Literal["balanced", "kaiming"]
@@ -55,6 +56,40 @@ def initial_weights(
     return init.balanced(widths, low + (high - low) * draws, generator=generator)
 
 
+class HiddenUnits:
+    """Of several networks: the hidden directions that their layers use, in which they descend as in all of them.
+
+    The gradient of a layer maps what the layer before it gives to what the one after it takes, so that hidden units
+    stay in the span of both. Strongly balanced layers use as many as they have singular values, 10 of 64.
+    """
+
+    def __init__(self, starts: Sequence[Sequence[Tensor]]) -> None:
+        pairs = [list(pairwise(weights)) for weights in starts]
+        self.bases = [_stacked([span(torch.cat([W, V.T], 1)) for W, V in level]) for level in zip(*pairs, strict=True)]
+
+    def compressed(self, stacks: Sequence[Float[Tensor, "b _ _"]]) -> list[Tensor]:
+        """The layers of all networks in these directions."""
+        ends = zip([None, *self.bases], stacks, [*self.bases, None], strict=True)
+        return [_turned(after, W, before) for before, W, after in ends]
+
+    def whole(self, stacks: Sequence[Float[Tensor, "b _ _"]], index: int) -> list[Tensor]:
+        """The layers of one network, as it was given."""
+        bases = [None, *(B[index].mT for B in self.bases), None]
+        return [_turned(after, W[index], before) for before, W, after in zip(bases, stacks, bases[1:], strict=False)]
+
+
+def _turned(after: Tensor | None, W: Tensor, before: Tensor | None) -> Tensor:
+    """BᵀWC, for bases B of what comes after and C of what comes before."""
+    W = W if after is None else after.mT @ W
+    return W if before is None else W @ before
+
+
+def _stacked(bases: Sequence[Float[Tensor, "d _"]]) -> Float[Tensor, "b d r"]:
+    """As many columns as the largest has, zeros among them."""
+    most = max(B.shape[1] for B in bases)
+    return torch.stack([nn.functional.pad(B, (0, most - B.shape[1])) for B in bases])
+
+
 class WhiteDescent:
     """Descent of several linear networks on white inputs, each in the few inputs that its weights and labels use.
 
@@ -65,15 +100,18 @@ class WhiteDescent:
 
     def __init__(self, starts: Sequence[Sequence[Tensor]], problems: Sequence[White]) -> None:
         self.problems = problems
+        self.hidden = HiddenUnits(starts)
         self.bases = [
             _basis_of_used_inputs(weights[0], white.T) for weights, white in zip(starts, problems, strict=True)
         ]
         firsts = [weights[0] @ B for weights, B in zip(starts, self.bases, strict=True)]
         others = [torch.stack(layer) for layer in zip(*(weights[1:] for weights in starts), strict=True)]
-        self.start = [torch.stack(firsts), *others]
+        self.start = self.hidden.compressed([torch.stack(firsts), *others])
 
-    def pauses(self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None) -> Pauses:
-        """The pauses of all networks; the rate is halved as the paper has it (App. C)."""
+    def pauses(
+        self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None, schedule: Schedule = HALVING
+    ) -> Pauses:
+        """The pauses of all networks; unless told otherwise, the rate is halved as the paper has it (App. C)."""
         pairs = zip(self.problems, self.bases, strict=True)
         small = [White(white.T @ B, white.rest, white.sigma_x).examples() for white, B in pairs]
         return linear_descent(
@@ -82,13 +120,14 @@ class WhiteDescent:
             torch.stack([examples.y for examples in small]),
             learning_rate=learning_rate,
             num_epochs=num_epochs,
-            schedule=HALVING,
+            schedule=schedule,
             checkpoint=checkpoint,
         )
 
     def weights(self, parameters: Sequence[Tensor], index: int) -> list[Tensor]:
         """The weights of one network, for all inputs."""
-        return [parameters[0][index] @ self.bases[index].T, *(W[index] for W in parameters[1:])]
+        first, *others = self.hidden.whole(parameters, index)
+        return [first @ self.bases[index].T, *others]
 
     def reduction(self, parameters: Sequence[Tensor], index: int, k: int = 1) -> tuple[list[Tensor], White]:
         """The weights of one network and its problem, in the inputs that it uses and k others: the same top k of H.
@@ -99,8 +138,9 @@ class WhiteDescent:
         white, B = self.problems[index], self.bases[index]
         D, q = B.shape
         used, spare = min(D, q), min(D, q + k) - min(D, q)
-        first, T = (nn.functional.pad(W[:, :used], (0, spare)) for W in (parameters[0][index], white.T @ B))
-        return [first, *(W[index] for W in parameters[1:])], White(T, white.rest, white.sigma_x)
+        first, *others = self.hidden.whole(parameters, index)
+        first, T = (nn.functional.pad(W[:, :used], (0, spare)) for W in (first, white.T @ B))
+        return [first, *others], White(T, white.rest, white.sigma_x)
 
 
 def _basis_of_used_inputs(W1: Float[Tensor, "m D"], T: Float[Tensor, "K D"]) -> Float[Tensor, "D q"]:

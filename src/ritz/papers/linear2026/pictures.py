@@ -9,68 +9,105 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from ... import plot
 from ...record import Record
 from ..frame.pictures import write_title
+from .curves import Curve, ended, variant_curves, words
 from .data import TITLES
+from .variants import Variant
 
 SHARE = "share of the largest class, α_max"
 MARKERS = ("o", "s", "^", "D")
 _ANY = "0.4"  # the colour of what a legend says of all data sets
-_ENTRY = 1.75  # inches that an entry of a legend takes
-_WORDS = {"qr": "QR", "rank": "rank-revealing", "raw": "raw"}
+_ENTRY = 2.1  # inches that an entry of a legend takes
+_INPUTS = {"qr": "white inputs", "rank": "white inputs, rank-revealing", "raw": "raw inputs"}
+_STARTS = {"balanced": "balanced weights", "kaiming": "Kaiming uniform weights"}
 
 
 def by_data_set(record: Record) -> Figure:
-    """A column for each data set: sharpness, and below it the loss, measured and at the minimum, for each whitening."""
-    names, arrays = record.config["data"], record.arrays
-    figure, axes = plot.panels(len(names), 2, width=2.9, height=2.4)
-    upper, lower = axes[: len(names)], axes[len(names) :]
-    for index, name in enumerate(names):
-        shares = arrays["shares"][index]
-        upper[index].plot(shares, arrays["printed"][index], color="black", linewidth=1.0, label="eq. (14)")
-        for variant, kind in enumerate(record.config["inputs"]):
-            theory, measured = _styles(variant, kind)
-            for ax, exact, end in ((upper[index], "exact", "sharpness"), (lower[index], "rest", "loss")):
-                ax.plot(shares, arrays[exact][index, variant], **theory, label=f"minimum, {_WORDS[kind]}")
-                ax.plot(shares, arrays[end][index, variant], **measured, label=f"measured, {_WORDS[kind]}")
-        write_title(upper[index], TITLES[name])
+    """A column for each data set: sharpness, and below it the loss; then the size of the data, and learning rates."""
+    names = record.config["data"]
+    figure, axes = plot.panels(len(names) + 1, 2, width=2.7, height=2.4)
+    upper, lower = axes[: len(names) + 1], axes[len(names) + 1 :]
+    revealing = variant_curves(record, inputs="rank")
+    for index, (name, curve) in enumerate(variant_curves(record).items()):
+        shares = curve["shares"]
+        upper[index].plot(shares, curve["printed"], color="black", linewidth=1.0, label="eq. (14)")
+        for ax, exact, end in ((upper[index], "exact", "sharpness"), (lower[index], "rest", "loss")):
+            ax.plot(shares, np.median(curve[exact], 0), "--", color=plot.COLOURS[0], linewidth=1.2, label="minimum, QR")
+            _seeds(ax, record, curve, end, colour=plot.COLOURS[0], label="measured, QR")
+            if revealing:
+                ax.plot(shares, np.median(revealing[name][end], 0), "s", color=plot.COLOURS[1], markersize=7,
+                        markerfacecolor="none", label="measured, rank-revealing")  # fmt: skip
+        write_title(upper[index], name)
         lower[index].set_xlabel(SHARE)
-    _same_height(upper)
-    _same_height(lower)
+    _same_height(upper[:-1])
+    _same_height(lower[:-1])
+    _draw_sizes(upper[-1], record)
+    _draw_rates(lower[-1], record)
     upper[0].set_ylabel("sharpness λ_max(H)")
     lower[0].set_ylabel("loss")
     _legend_below(figure)
     return figure
 
 
-def _styles(variant: int, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of what is predicted and what is measured on some inputs."""
-    colour = plot.COLOURS[variant]
-    line = {"color": colour, "linewidth": 1.2, "linestyle": "--" if kind == "qr" else ":"}
-    face = colour if kind == "qr" else "none"
-    dots = {"color": colour, "linestyle": "", "marker": MARKERS[variant], "markerfacecolor": face}
-    return line, {**dots, "markersize": 4.5 + 2.5 * variant}
+def _draw_sizes(ax: Axes, record: Record) -> None:
+    """The balanced minimum against the number of images, at one share."""
+    config = record.config
+    for index, (name, row) in enumerate(zip(config["data"], np.asarray(record.arrays["by_size"]), strict=True)):
+        style: dict[str, Any] = {"color": plot.COLOURS[index], "markersize": 4, "linewidth": 1.0}
+        ax.plot(config["sizes"], row, f"{MARKERS[index]}-", label=TITLES[name], **style)
+    L, alpha = config["depth"], config["size_alpha"]
+    ax.axhline(L * config["sigma_x"] ** (2 / L) * alpha ** (1 - 1 / L), color="black", linewidth=1.0)
+    ax.set(xscale="log", xlabel="images n", ylim=(0, None))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    write_title(ax, f"balanced minimum, α_max = {alpha:g}")
 
 
-def by_variant(record: Record, variants: Sequence[Any]) -> Figure:
-    """A panel for each way to treat the data: measured sharpness of every data set beside (14)."""
-    figure, axes = plot.panels(len(variants), width=3.6, height=3.2)
-    for variant, (kind, ax) in enumerate(zip(variants, axes, strict=True)):
-        shares, printed = record.arrays["shares"][0], record.arrays["printed"][0]
+def _draw_rates(ax: Axes, record: Record) -> None:
+    """How far above the least loss training ends, with the rate halved and kept."""
+    for variant, line in (({}, "-"), ({"rate": "constant"}, ":")):
+        for index, curve in enumerate(variant_curves(record, **variant).values()):
+            excess = np.median(curve["loss"] / curve["rest"] - 1, 0)
+            ax.plot(curve["shares"], excess, line, color=plot.COLOURS[index], linewidth=1.2)
+    ax.plot([], [], ":", color=_ANY, label="rate kept")
+    ax.plot([], [], "-", color=_ANY, label="rate halved as printed")
+    ax.set(yscale="log", xlabel=SHARE)
+    write_title(ax, "loss over least loss - 1")
+
+
+def by_variant(record: Record, several: Sequence[Variant]) -> Figure:
+    """A panel for each way to treat the data, the leading one first: sharpness of every data set beside (14)."""
+    figure, axes = plot.panels(len(several), width=2.9, height=3.0)
+    for variant, ax in zip(several, axes, strict=True):
+        changed = {"inputs": variant.inputs, "start": variant.start, "scale": variant.scale, "rate": variant.rate}
+        curves = variant_curves(record, **changed, draws=variant.draws)
+        any_curve = next(iter(curves.values()))
+        shares, printed = any_curve["shares"], any_curve["printed"]
         ax.plot(shares, printed, "--", color="black", linewidth=1.0, label="eq. (14)")
-        gone = [_curve(ax, record, index, variant) for index in range(len(record.config["data"]))]
-        if np.nanmax([*printed, *_values(record, variant)]) > 5 * printed.max():
+        gone = [_curve(ax, record, index, name, curve) for index, (name, curve) in enumerate(curves.items())]
+        highest = np.nanmax([*printed, *(value for curve in curves.values() for value in curve["sharpness"].ravel())])
+        if highest > 5 * printed.max():
             ax.set_yscale("log")
-        start = {"balanced": "balanced weights", "kaiming": "Kaiming uniform weights"}[kind.start]
-        write_title(ax, f"{record.config['activation']}, {'raw' if kind.inputs == 'raw' else 'white'} inputs, {start}")
+        write_title(ax, _title(record, variant, several[0]), size=8)
         ax.text(0.98, 0.02, "\n".join(filter(None, gone)), transform=ax.transAxes, fontsize=7, ha="right")
-        ax.set_xlabel(SHARE)
+        ax.set_xlabel(SHARE, fontsize=8)
     axes[0].set_ylabel("sharpness λ_max(H)")
-    _same_height([ax for ax in axes if ax.get_yscale() == "linear"])
+    for scale in ("linear", "log"):
+        _same_height([ax for ax in axes if ax.get_yscale() == scale])
     _legend_below(figure)
     return figure
+
+
+def _title(record: Record, variant: Variant, first: Variant) -> str:
+    """Of the leading variant what it is, of the others what is different."""
+    if variant == first:
+        return f"{record.config['activation']}, {_INPUTS[variant.inputs]},\n{_STARTS[variant.start]}"
+    if variant.inputs != first.inputs:
+        return f"the same on\n{_INPUTS[variant.inputs]}"
+    return f"another reading:\n{words(variant, first)}"
 
 
 def series(ax: Axes, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:
@@ -79,29 +116,46 @@ def series(ax: Axes, epochs: np.ndarray, values: np.ndarray, **style: Any) -> No
     ax.set(xscale="log", xlabel="epoch")
 
 
-def _curve(ax: Axes, record: Record, index: int, variant: int) -> str:
-    """Filled at the end of training, hollow the peak along it where it was looked for; says who has diverged.
+def _seeds(ax: Axes, record: Record, curve: Curve, key: str, *, colour: str, label: str, marker: str = "o") -> None:
+    """The median seed with the range of all; hollow where the training of most has not ended."""
+    values, shares = np.asarray(curve[key]), curve["shares"]
+    done = np.mean(ended(curve, record.config["learning_rate"]), 0) >= 0.5
+    known = np.isfinite(values).any(0)
+    middle = np.full(len(shares), np.nan)
+    middle[known] = np.nanmedian(values[:, known], 0)
+    low, high = np.fmin.reduce(values), np.fmax.reduce(values)
+    ax.fill_between(shares, low, high, color=colour, alpha=0.2, linewidth=0)
+    ax.plot(shares, middle, color=colour, linewidth=1.0)
+    dots: dict[str, Any] = {"marker": marker, "linestyle": "", "color": colour, "markersize": 4.5}
+    ax.plot(shares[done], middle[done], **dots)
+    ax.plot(shares[~done], middle[~done], markerfacecolor="white", **dots)
+    ax.plot([], [], **dots, label=label)
+    if not done.all():
+        ax.plot([], [], marker="o", linestyle="", color=_ANY, markerfacecolor="white", label="training has not ended")
+    if len(values) > 1:
+        ax.fill_between([], [], [], color=_ANY, alpha=0.3, linewidth=0, label="range of all seeds")
 
-    A dotted line is the minimum that balanced layers would have, where it is known.
-    """
-    name, arrays = TITLES[record.config["data"][index]], record.arrays
-    shares, colour = arrays["shares"][index], plot.COLOURS[index]
-    diverged = int(np.sum(arrays["diverged"][index, variant]))
-    if diverged < len(shares):
-        ax.plot(shares, arrays["sharpness"][index, variant], f"{MARKERS[index]}-", color=colour, markersize=4.5,
-                linewidth=1.0, label=name)  # fmt: skip
-        if np.isfinite(arrays["exact"][index, variant]).any():
-            ax.plot(shares, arrays["exact"][index, variant], ":", color=colour, linewidth=1.2)
+
+def _curve(ax: Axes, record: Record, index: int, name: str, curve: Curve) -> str:
+    """One data set; says who has diverged. A dotted line is the balanced minimum, crosses are peaks along training."""
+    shares, colour = curve["shares"], plot.COLOURS[index]
+    diverged = int(np.sum(curve["diverged"]))
+    if diverged < curve["diverged"].size:
+        _seeds(ax, record, curve, "sharpness", colour=colour, label=name, marker=MARKERS[index])
+        if np.isfinite(curve["exact"]).any():
+            ax.plot(shares, np.median(curve["exact"], 0), ":", color=colour, linewidth=1.2)
             ax.plot([], [], ":", color=_ANY, linewidth=1.2, label="balanced minimum")
-        if record.config["num_pauses"] > 1:
-            hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 6.5}
-            ax.plot(shares, arrays["peak"][index, variant], MARKERS[index], color=colour, **hollow)
-            ax.plot([], [], "h", color=_ANY, **hollow, label="peak along training")
-    return f"{name}: {diverged} of {len(shares)} networks diverged" if diverged else ""
+        if np.isfinite(curve["along"][..., :-1]).any():
+            ax.plot(shares, _middle(curve["peak"]), "x", color=colour, markersize=5)
+            ax.plot([], [], "x", color=_ANY, markersize=5, label="peak along training")
+    return f"{name}: {diverged} of {curve['diverged'].size} diverged" if diverged else ""
 
 
-def _values(record: Record, variant: int) -> list[float]:
-    return [float(value) for key in ("sharpness", "peak") for value in record.arrays[key][:, variant].ravel()]
+def _middle(values: np.ndarray) -> np.ndarray:
+    known = np.isfinite(values).any(0)
+    middle = np.full(values.shape[1], np.nan)
+    middle[known] = np.nanmedian(values[:, known], 0)
+    return middle
 
 
 def _legend_below(figure: Figure) -> None:
@@ -115,6 +169,7 @@ def _legend_below(figure: Figure) -> None:
 
 
 def _same_height(axes: Sequence[Axes]) -> None:
-    top = max((ax.get_ylim()[1] for ax in axes), default=1.0)
+    limits = [ax.get_ylim() for ax in axes]
+    low, high = min((one[0] for one in limits), default=0.0), max((one[1] for one in limits), default=1.0)
     for ax in axes:
-        ax.set_ylim(0, top)
+        ax.set_ylim(0 if ax.get_yscale() == "linear" else low, high)

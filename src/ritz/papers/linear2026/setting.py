@@ -24,15 +24,15 @@ TO_A_PERCENT = at_most(0.01, partly=0.05)  # what is exact at the minimum, where
 class Setting:
     """Data, network and training; sources: linear2026, App. C, unless another is named."""
 
-    data: tuple[Name, ...] = ("mnist", "fashion_mnist", "cifar10")
+    data: tuple[Name, ...] = ("mnist", "fashion_mnist", "cifar10")  # "MNIST, FashionMNIST and CIFAR10"
     num_examples: int = 5000  # "subsets of n = 5,000 samples"
     depth: int = 4  # "4-layer Linear-MLP"
     width: int = 64  # "with width 64"
     sigma_x: float = 1.0  # "orthogonalized with σ_x = 1"
     learning_rate: float = 0.01  # "trained with η_max = 0.01", halved by the rule of "Training"
     num_epochs: int = 10_000  # "full-batch gradient descent for 10,000 epochs"
-    singular_values: tuple[float, float] = (0.0, 1.0)  # open; of balanced layers: uniform in [0, 1], as in Fig. 1 left
-    num_pauses: int = 1  # measurements along training, the last at its end
+    singular_values: tuple[float, float] = (0.0, 1.0)  # open: of balanced layers uniform in [0, 1], as in Fig. 1 left
+    num_pauses: int = 1  # open: measurements along training, the last at its end
     seed: int = 0  # open: which images, which weights
 
     def __post_init__(self) -> None:
@@ -43,11 +43,17 @@ class Setting:
                 "Give at least one of each; num_pauses=1 measures at the end of training.",
             )
 
-    def weights(self, start: Start, num_inputs: int, like: Tensor) -> list[Tensor]:
-        """The initial weights in float64, the same ones for every data set with so many inputs."""
+    def weights(
+        self, start: Start, num_inputs: int, like: Tensor, *, seed: int | None = None, scale: float = 1.0
+    ) -> list[Tensor]:
+        """The initial weights in float64, the same ones for every data set with so many inputs; of this seed.
+
+        `scale` multiplies the singular values of balanced layers.
+        """
         widths = [num_inputs, *[self.width] * (self.depth - 1), NUM_CLASSES]
-        generator = Generator().manual_seed(self.seed)
-        weights = initial_weights(start, widths, singular_values=self.singular_values, generator=generator)
+        generator = Generator().manual_seed(self.seed if seed is None else seed)
+        low, high = self.singular_values
+        weights = initial_weights(start, widths, singular_values=(scale * low, scale * high), generator=generator)
         return [W.to(like.device) for W in weights]
 
 
