@@ -9,6 +9,7 @@ from ritz.papers.frame.results import order, run
 from ritz.papers.linear2026 import along_training, networks
 from ritz.papers.linear2026.data import White
 from ritz.record import Record, plain
+from tests.papers.both_ways import missing_verdicts
 from tests.papers.linear2026.problems import gaussian_weights, paper_figures, problem, verdicts
 
 TWO = ("mnist", "cifar10")  # names alone: nothing is read
@@ -24,7 +25,7 @@ def test_probes_differ_between_epochs_and_data_sets(generator, monkeypatch):
     values = set()
     for name, epoch, seed in [("mnist", 1, 0), ("mnist", 2, 0), ("cifar10", 1, 0), ("mnist", 1, 7), ("mnist", 1, 0)]:
         config = along_training.Config(data=(name,), depth=2, num_probes=3, seed=seed)
-        values.add(along_training.traces(descent, descent.start, epoch, config)["measured"])
+        values.add(along_training.traces(descent, descent.start, epoch, config)["measured"][0])
     assert len(values) == 4  # and the same where nothing differs
 
 
@@ -48,21 +49,29 @@ def along(name, **changed):
     epochs = np.tile([1.0, 10, 100, 1000, 10_000], (2, 1))
     arrays = {"epochs": epochs, "loss": 0.1 + 1 / epochs, "rest": 0 * epochs + 0.1, "learning_rate": 0 * epochs + 0.01}
     if name == "fig3":
-        arrays |= {"measured": 300 + epochs**0, "printed": 300 * epochs**0, "error": epochs**0}
+        arrays |= {"measured": np.full((2, 5, 2), 301.0), "printed": 300 * epochs**0, "error": np.ones((2, 5, 2))}
     else:
         top = np.tile(np.linspace(10, 9, 10), (2, 5, 1))
         arrays |= {"printed": top, "measured": top * (1 + 0.1 / epochs[..., None]), "num_nonzero": np.array([15])}
-        arrays |= {"norms": np.full((2, 5, 2), 5**0.5), "error": 0 * top}
+        arrays |= {"norms": np.full((2, 5, 2), 5**0.5), "error": 0 * top, "size": 20 - epochs**0.1}
     return Record("", "", plain(config), {}, arrays | changed)
 
 
 def test_figure_3_can_be_refuted_in_every_point():
-    assert verdicts("fig3", along("fig3")) == ["yes"] * 3
-    assert verdicts("fig3", along("fig3", measured=np.full((2, 5), 400.0))) == ["no"] * 3
+    wrong = {"measured": np.full((2, 5, 2), 400.0), "loss": np.tile(np.arange(5.0), (2, 1))}
+    records = [along("fig3"), along("fig3", **wrong)]
+    assert missing_verdicts(paper_figures()["linear2026.fig3"], records) == []
+    assert [verdicts("fig3", record) for record in records] == [["yes"] * 4, ["no"] * 4]
+
+
+def test_gaussian_probes_lead_and_signs_stand_beside():
+    claim = paper_figures()["linear2026.fig3"].claims(along("fig3"))[0]
+    assert claim.reading == "Gaussian vectors" and set(claim.beside) == {"random signs"}
 
 
 def test_figure_4_can_be_refuted_in_every_point():
-    assert verdicts("fig4", along("fig4")) == ["yes"] * 5
+    assert verdicts("fig4", along("fig4")) == ["yes"] * 6
     rising = np.linspace(10, 9, 10) * (1 + 0.1 * np.arange(1, 6)[:, None])
-    bad = along("fig4", measured=np.tile(rising, (2, 1, 1)), num_nonzero=np.array([36]), error=np.full((2, 5, 10), 0.5))
-    assert verdicts("fig4", bad) == ["no"] * 5
+    bad = along("fig4", measured=np.tile(rising, (2, 1, 1)), num_nonzero=np.array([36]), error=np.full((2, 5, 10), 0.5),
+                size=np.tile(np.arange(1.0, 6.0), (2, 1)))  # fmt: skip
+    assert verdicts("fig4", bad) == ["partly", *["no"] * 5]  # a norm that never falls is least at the start

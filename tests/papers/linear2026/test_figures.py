@@ -10,7 +10,7 @@ import pytest
 from ritz.errors import ArgumentError
 from ritz.papers.frame.figure import Context
 from ritz.papers.frame.results import order, run
-from ritz.papers.linear2026 import along_training, data, imbalance
+from ritz.papers.linear2026 import along_training, data, imbalance, training
 from tests.papers.linear2026.problems import IDS, paper_figures
 
 
@@ -45,7 +45,7 @@ def test_a_smoke_run_leaves_a_record_a_picture_and_verdicts(name, smoke_run):
 def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, smoke_run, tmp_path, monkeypatch):
     figure, whole = paper_figures()[f"linear2026.{name}"], smoke_run(name)[0].arrays
     config = figure.presets["smoke"]
-    module, count = (imbalance, [0]) if name == "fig2a" else (along_training, [0])
+    module, count = (training, [0]) if name == "fig2a" else (along_training, [0])
     real = module.top_eigenpairs
 
     def stopped(*arguments, **options):

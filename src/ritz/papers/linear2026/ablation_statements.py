@@ -20,6 +20,7 @@ from .curves import (
     falling_steps,
     interval,
     median,
+    middle,
     over_seeds,
     range_of_ranks,
     rank,
@@ -122,9 +123,10 @@ def _where_it_rises(record: Record) -> dict[str, str]:
 def _spread_of_seeds(of: Curves) -> str:
     """Between seeds at one share against the median's range over all shares."""
     texts = [
-        f"{name} {np.nanmedian(np.ptp(curve['sharpness'], axis=0)):.3g} against "
-        f"{np.ptp(np.nanmedian(curve['sharpness'], 0)):.3g}"
+        f"{name} {np.nanmedian(np.ptp(curve['sharpness'], axis=0)[known]):.3g} against "
+        f"{np.ptp(middle(curve['sharpness'])[known]):.3g}"
         for name, curve in of.items()
+        if (known := np.isfinite(curve["sharpness"]).all(0)).any()
     ]
     return f"Spread of seeds at one share against the range of the median over all shares: {'; '.join(texts)}."
 

@@ -90,8 +90,8 @@ def num_ended(of: Iterable[Curve], learning_rate: float) -> str:
 
 def falling_steps(of: Iterable[tuple[str, Curve]]) -> str:
     """How often the median curve goes down."""
-    middles = [(name, np.nanmedian(curve["sharpness"], 0)) for name, curve in of]
-    counts = [f"{name} {np.sum(~(np.diff(middle) > 0))} of {len(middle) - 1}" for name, middle in middles]
+    medians = [(name, middle(curve["sharpness"])) for name, curve in of]
+    counts = [f"{name} {np.sum(~(np.diff(line) > 0))} of {len(line) - 1}" for name, line in medians]
     return f"Steps of the median from one share to the next that do not go up: {', '.join(counts)}."
 
 
@@ -119,6 +119,14 @@ def median(values: Any) -> float:
     array = np.asarray(values, dtype=float)
     lost = 2 * np.isnan(array).sum() >= array.size
     return float("nan") if lost else float(np.nanmedian(array))
+
+
+def middle(values: Array) -> Array:
+    """The median seed at each share, of those that did not diverge; NaN where all did."""
+    known = np.isfinite(values).any(0)
+    medians = np.full(values.shape[1], np.nan)
+    medians[known] = np.nanmedian(values[:, known], 0)
+    return medians
 
 
 def interval(values: Iterable[Array]) -> str:

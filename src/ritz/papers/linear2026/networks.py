@@ -70,7 +70,7 @@ class HiddenUnits:
     def compressed(self, stacks: Sequence[Float[Tensor, "b _ _"]]) -> list[Tensor]:
         """The layers of all networks in these directions."""
         ends = zip([None, *self.bases], stacks, [*self.bases, None], strict=True)
-        return [_turned(after, W, before) for before, W, after in ends]
+        return [_turned(after, W, before).contiguous() for before, W, after in ends]
 
     def whole(self, stacks: Sequence[Float[Tensor, "b _ _"]], index: int) -> list[Tensor]:
         """The layers of one network, as it was given."""

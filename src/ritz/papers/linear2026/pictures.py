@@ -14,7 +14,7 @@ from matplotlib.ticker import NullFormatter
 from ... import plot
 from ...record import Record
 from ..frame.pictures import write_title
-from .curves import Curve, ended, variant_curves, words
+from .curves import Curve, ended, middle, variant_curves, words
 from .data import TITLES
 from .variants import Variant
 
@@ -36,10 +36,10 @@ def by_data_set(record: Record) -> Figure:
         shares = curve["shares"]
         upper[index].plot(shares, curve["printed"], color="black", linewidth=1.0, label="eq. (14)")
         for ax, exact, end in ((upper[index], "exact", "sharpness"), (lower[index], "rest", "loss")):
-            ax.plot(shares, np.median(curve[exact], 0), "--", color=plot.COLOURS[0], linewidth=1.2, label="minimum, QR")
+            ax.plot(shares, middle(curve[exact]), "--", color=plot.COLOURS[0], linewidth=1.2, label="minimum, QR")
             _seeds(ax, record, curve, end, colour=plot.COLOURS[0], label="measured, QR")
             if revealing:
-                ax.plot(shares, np.median(revealing[name][end], 0), "s", color=plot.COLOURS[1], markersize=7,
+                ax.plot(shares, middle(revealing[name][end]), "s", color=plot.COLOURS[1], markersize=7,
                         markerfacecolor="none", label="measured, rank-revealing")  # fmt: skip
         write_title(upper[index], name)
         lower[index].set_xlabel(SHARE)
@@ -70,7 +70,7 @@ def _draw_rates(ax: Axes, record: Record) -> None:
     """How far above the least loss training ends, with the rate halved and kept."""
     for variant, line in (({}, "-"), ({"rate": "constant"}, ":")):
         for index, curve in enumerate(variant_curves(record, **variant).values()):
-            excess = np.median(curve["loss"] / curve["rest"] - 1, 0)
+            excess = middle(curve["loss"] / curve["rest"] - 1)
             ax.plot(curve["shares"], excess, line, color=plot.COLOURS[index], linewidth=1.2)
     ax.plot([], [], ":", color=_ANY, label="rate kept")
     ax.plot([], [], "-", color=_ANY, label="rate halved as printed")
@@ -120,15 +120,13 @@ def _seeds(ax: Axes, record: Record, curve: Curve, key: str, *, colour: str, lab
     """The median seed with the range of all; hollow where the training of most has not ended."""
     values, shares = np.asarray(curve[key]), curve["shares"]
     done = np.mean(ended(curve, record.config["learning_rate"]), 0) >= 0.5
-    known = np.isfinite(values).any(0)
-    middle = np.full(len(shares), np.nan)
-    middle[known] = np.nanmedian(values[:, known], 0)
+    line = middle(values)
     low, high = np.fmin.reduce(values), np.fmax.reduce(values)
     ax.fill_between(shares, low, high, color=colour, alpha=0.2, linewidth=0)
-    ax.plot(shares, middle, color=colour, linewidth=1.0)
+    ax.plot(shares, line, color=colour, linewidth=1.0)
     dots: dict[str, Any] = {"marker": marker, "linestyle": "", "color": colour, "markersize": 4.5}
-    ax.plot(shares[done], middle[done], **dots)
-    ax.plot(shares[~done], middle[~done], markerfacecolor="white", **dots)
+    ax.plot(shares[done], line[done], **dots)
+    ax.plot(shares[~done], line[~done], markerfacecolor="white", **dots)
     ax.plot([], [], **dots, label=label)
     if not done.all():
         ax.plot([], [], marker="o", linestyle="", color=_ANY, markerfacecolor="white", label="training has not ended")
@@ -143,19 +141,12 @@ def _curve(ax: Axes, record: Record, index: int, name: str, curve: Curve) -> str
     if diverged < curve["diverged"].size:
         _seeds(ax, record, curve, "sharpness", colour=colour, label=name, marker=MARKERS[index])
         if np.isfinite(curve["exact"]).any():
-            ax.plot(shares, np.median(curve["exact"], 0), ":", color=colour, linewidth=1.2)
+            ax.plot(shares, middle(curve["exact"]), ":", color=colour, linewidth=1.2)
             ax.plot([], [], ":", color=_ANY, linewidth=1.2, label="balanced minimum")
         if np.isfinite(curve["along"][..., :-1]).any():
-            ax.plot(shares, _middle(curve["peak"]), "x", color=colour, markersize=5)
+            ax.plot(shares, middle(curve["peak"]), "x", color=colour, markersize=5)
             ax.plot([], [], "x", color=_ANY, markersize=5, label="peak along training")
     return f"{name}: {diverged} of {curve['diverged'].size} diverged" if diverged else ""
-
-
-def _middle(values: np.ndarray) -> np.ndarray:
-    known = np.isfinite(values).any(0)
-    middle = np.full(values.shape[1], np.nan)
-    middle[known] = np.nanmedian(values[:, known], 0)
-    return middle
 
 
 def _legend_below(figure: Figure) -> None:

@@ -55,8 +55,8 @@ def train_white(config: Any, group: list[Variant], sets: Sets, file: Path | None
         small = [descent.reduction(pause.parameters, index) for index in which]
         tops = _top_eigenvalues([Chain(Ws) for Ws, _ in small], [white.examples() for _, white in small])
         return tops | {
-            "balance": torch.stack([balancedness(Ws) for Ws, _ in small]),
-            "bound": torch.stack([spectral_norm_bound(Ws, config.sigma_x) for Ws, _ in small]),
+            "balance": torch.cat([balancedness([W[None] for W in Ws]) for Ws, _ in small]),  # a stack may have NaN
+            "bound": torch.cat([spectral_norm_bound([W[None] for W in Ws], config.sigma_x) for Ws, _ in small]),
         }
 
     rate, epochs = config.learning_rate, config.num_epochs
@@ -94,7 +94,7 @@ def train_raw(config: Any, group: list[Variant], sets: Sets, file: Path | None) 
         layers = [[Ws[0] @ turned[n][0].T, *Ws[1:]] for Ws, n in zip(layers, numbers, strict=True)]
         sets_of = [moments[n] for n in numbers]
         tops = _top_eigenvalues([Chain(Ws) for Ws in layers], sets_of)
-        balance = torch.stack([balancedness(Ws) for Ws in layers])
+        balance = torch.cat([balancedness([W[None] for W in Ws]) for Ws in layers])
         return tops | {"balance": balance, "bound": torch.full_like(balance, torch.nan)}
 
     arrays = _measurements(pauses, measure, config, len(cases), along=range(len(sets.seeds)))
