@@ -15,7 +15,7 @@ from ..lab.workers import WORKERS, Processes, Ray, Workers
 from ..papers.frame.figure import Context, Figure
 from ..papers.frame.pages import computing_time
 from ..papers.frame.registry import figures, relatives, selection
-from ..papers.frame.results import Order, finish, folders, order, usable_record
+from ..papers.frame.results import Order, finish, fits, folders, order, usable_record
 from ..papers.frame.results import run as run_order
 from .claims import headed_table, readable_record, verdict_counts
 from .records import source
@@ -133,6 +133,9 @@ def _say_failure(one: Order, error: Exception, *, debug: bool) -> None:
 def _draw(figure: Figure, folder: Path, to: Path) -> bool:
     """Whether it could be: one damaged record must not hide the others."""
     record = readable_record(folder)
+    if record is not None and not fits(figure, record):
+        typer.secho(f"{figure.id} {folder.name}: its config has other fields than today's; run it again", err=True)
+        return False
     if record is not None:
         record = finish(figure, record, to)
         counts = verdict_counts(record.claims)

@@ -82,6 +82,8 @@ def _pieces(tensor: Tensor) -> Iterator[bytes | memoryview]:
         return
     for piece in (tensor.reshape(-1) if flat is None else flat).split(PIECE):
         plain = piece.cpu().contiguous()
+        if plain.stride(-1) != 1:  # one entry that was expanded is contiguous, too
+            plain = plain.clone(memory_format=torch.contiguous_format)
         yield memoryview(plain.view(torch.uint8).numpy()) if plain.numel() else b""
 
 

@@ -17,7 +17,7 @@ from ...record import Claim, Record, write_bytes
 from .figure import Figure
 from .overrides import differences
 from .registry import figures, first_sentence
-from .results import folders
+from .results import fits, folders
 from .sources import sources
 
 MARK = "<!-- from here on made by `ritz pages` -->"
@@ -79,8 +79,9 @@ def _write_page(paper: str, out: Path, path: Path) -> Path:
 def _record(figure: Figure, out: Path) -> tuple[Record, Path] | None:
     """The record at the preset nearest to the paper."""
     for preset in _BEST:
-        if (out / figure.id / preset) in folders(out, figure.id, preset):
-            return Record.load(out / figure.id / preset), out / figure.id / preset
+        folder = out / figure.id / preset
+        if folder in folders(out, figure.id, preset) and fits(figure, record := Record.load(folder)):
+            return record, folder
     return None
 
 

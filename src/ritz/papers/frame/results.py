@@ -109,6 +109,12 @@ def finish(figure: Figure, record: Record, folder: Path) -> Record:
     return _draw(figure, record, folder)
 
 
+def fits(figure: Figure, record: Record) -> bool:
+    """Whether a record has the fields that the figure's configs have: else its rules and its picture do not know it."""
+    preset = figure.presets.get(record.preset, next(iter(figure.presets.values())))
+    return set(record.config) == set(plain(preset))
+
+
 def folders(out: str | Path, figure: str = "*", preset: str = "*") -> list[Path]:
     """The folders under `out` that hold a record, of one figure, of one preset and what was set beside it."""
     files = (file for name in (preset, f"{preset}+*") for file in Path(out).glob(f"{figure}/{name}/record.json"))
