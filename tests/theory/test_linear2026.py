@@ -15,6 +15,9 @@ from ritz.checks import deviation, linear2026, linear2026_aligned
 from ritz.checks.draws import normal
 from ritz.checks.oracles import dense_gauss_newton, dense_hessian, squared_error
 from ritz.errors import ArgumentError, RitzError
+from ritz.lab import data as lab_data
+from ritz.lab import init as lab_init
+from ritz.lab.training import HALVING, linear_descent
 from tests.shapes import unchecked
 
 CHECKS = {check.result: check for check in (*linear2026.CHECKS, *linear2026_aligned.CHECKS)}
@@ -413,3 +416,35 @@ def test_a_sliding_window_halves_the_learning_rate_at_every_step_of_a_plateau():
     halved = [t for t in range(100, 1500) if losses[t - 100] - losses[t] < 1e-3 * losses[t - 100]]
     assert 0.01 * 0.5 ** len(halved) == 0  # underflow
     assert len([t for t in halved if t % 100 == 0]) == 14  # disjoint windows
+
+
+def test_the_sharpness_of_the_balanced_minimum_depends_on_the_number_of_images():
+    digits = lab_data.digits(generator=seeded()).train
+    values = []
+    for n in (100, 200, 400):
+        cut = lab_data.imbalanced(digits, alpha_max=0.28, total=n, generator=seeded())
+        Y = lab_data.one_hot(cut.y, 10, dtype=torch.float64)
+        X = theory.whitened(cut.x.double())
+        values.append(theory.balanced_solution(X, Y, 4, 10).scale)
+    share = float(Y.sum(0).max()) / len(Y)
+    assert values == approx([1.517, 1.485, 1.457], abs=1e-3)  # eq. (14) has one number for all
+    assert 4 * share**0.75 == approx(1.540, abs=1e-3)
+
+
+def test_halving_the_rate_on_a_plateau_freezes_training_far_from_its_minimum():
+    M = torch.diag(real(1.0, 0.3))
+    start = [torch.diag(real(0.5, 0.05))] * 3  # the second direction waits on a plateau
+    X = 2**0.5 * torch.eye(2).double()
+    ends = {}
+    for name, schedule in {"printed": HALVING, "constant": None}.items():
+        *_, pause = linear_descent(start, X, X @ M.T, learning_rate=0.01, num_epochs=10_000, schedule=schedule)
+        ends[name] = float(pause.loss), float(pause.learning_rate)
+    assert ends["printed"][0] == approx(0.0450, abs=2e-4) and ends["printed"][1] < 1e-20
+    assert ends["constant"][0] < 1e-9
+
+
+def test_the_caption_of_figure_2_and_its_appendix_start_from_different_weights():
+    widths = (12, 8, 8, 3)
+    balanced = lab_init.balanced(widths, torch.rand(3, generator=seeded(), dtype=torch.float64), generator=seeded())
+    kaiming = [lab_init.kaiming_uniform(b, a, generator=seeded()) for a, b in pairwise(widths)]
+    assert float(theory.balancedness(balanced)) < 1e-12 and float(theory.balancedness(kaiming)) > 0.4
