@@ -128,7 +128,7 @@ def tangent_kernel(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> Closed
 
     vᵢ, i ≤ d₀, are the right singular vectors of W₁ and uⱼ, j ≤ d_L, the left ones of W_L, all of them: singular values
     are continued by zeros. It shares its non-zero eigenvalues with G. X is white; there are two layers of any kind, or
-    more that are strongly balanced. linear2026, Sec. 3 "Eigenvectors" with (8), (9), and (15), (16), whose index set is
+    more that are strongly balanced. linear2026, Sec. 3, Eigenvectors, and eq. (8), (9), (15), (16), whose index set is
     smaller. Outputs are stacked example by example.
 
     >>> tangent_kernel([torch.tensor([[2.0]]), torch.tensor([[1.0]])], torch.ones(2, 1))
