@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import ritz
 from ritz import Risk
 from tests.risk.problem import CE, C, D, network
 from tests.risk.unchanged import everything, nothing_changes
+from tests.shapes import unchecked
 from tests.zoo import unequal_batches
 
 
@@ -292,3 +294,22 @@ def test_hooks_that_change_gradients_are_not_part_of_the_function(x, y):
     model.second.register_full_backward_hook(lambda module, inputs, outputs: tuple(2 * g for g in inputs))
     with nothing_changes(model):
         assert_close(Risk(model, CE, (x, y)).gradient(), expected)
+
+
+def test_a_signature_is_read_once_for_all_passes(x, y, monkeypatch):
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, a, b):
+            return self.inner(a + b)
+
+    risk = Risk(Sum(), CE, [((x[:6], x[:6]), y[:6]), ((x[6:], x[6:]), y[6:])])
+    counts, signature = [], inspect.signature
+    monkeypatch.setattr(inspect, "signature", lambda *args, **kw: counts.append(1) or signature(*args, **kw))
+    with unchecked():
+        for _ in range(3):
+            risk.gradient()
+        risk.at(2 * risk.theta)
+    assert not counts

@@ -44,6 +44,7 @@ class Network:
         self._dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
         self._buffers = list(named_buffers(module))  # those that a forward pass may write to
         self._written: set[str] = set()  # those that it did write to
+        self._takes: dict[int, bool] = {}  # whether the model takes a tuple of so many inputs as its arguments
 
     def __getstate__(self) -> dict[str, Any]:
         if self._original is not None or self._names:
@@ -72,7 +73,7 @@ class Network:
         new = Network(module, self._original, names if self._original is not None else {})
         new._buffers, new._reached, new._settled = self._buffers, self._reached, self._settled
         new._start, new._left = new._start if self._start else None, self._left
-        new.lowest = self.lowest
+        new.lowest, new._takes = self.lowest, self._takes
         return new
 
     def unsettled(self) -> Network:
@@ -93,7 +94,7 @@ class Network:
         spare = {name: tensors[name].clone() for name in self._buffers}
         try:
             with LOCK, _eagerly(), self._from_the_start():
-                return self._call({**tensors, **spare}, *_arguments(self.module, inputs))
+                return self._call({**tensors, **spare}, *_arguments(self.module, inputs, self._takes))
         finally:
             self._written |= {name for name, buffer in spare.items() if buffer._version}
 
@@ -145,16 +146,20 @@ def check_importable(what: str, value: Any) -> None:
 
 def called(model: nn.Module, inputs: Any) -> Any:
     """What a module returns as it is, run eagerly."""
-    args, options = _arguments(model, inputs)
+    args, options = _arguments(model, inputs, {})
     with _eagerly():
         return model(*args, **options)
 
 
-def _arguments(model: nn.Module, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(model: nn.Module, inputs: Inputs, known: dict[int, bool]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """How a model is called: with a dict by name, with a tuple as its several arguments, if it has so many."""
     if isinstance(inputs, dict):
         return (), inputs
-    return (inputs, {}) if isinstance(inputs, tuple) and _takes(model, inputs) else ((inputs,), {})
+    if not isinstance(inputs, tuple):
+        return (inputs,), {}
+    if len(inputs) not in known:  # asked once: signatures are slow
+        known[len(inputs)] = _takes(model, inputs)
+    return (inputs, {}) if known[len(inputs)] else ((inputs,), {})
 
 
 def _takes(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
