@@ -14,6 +14,7 @@ from ritz.checks import singh2026
 from ritz.checks.check import Check
 from ritz.checks.draws import normal, scale, whole, width
 from ritz.checks.oracles import dense_gauss_newton, dense_hessian
+from ritz.checks.papyan2020_oracles import any_labels
 from ritz.cli import app
 from ritz.cli.verification import table
 
@@ -42,6 +43,14 @@ def test_every_result_holds():
     assert len(found) == len(verify.all_checks()) >= 17
     assert [row.result for row in found if not row.passed] == []
     assert all(row.draws >= 5 and row.paper and row.equation for row in found)
+
+
+def test_a_run_checks_the_same_whatever_ran_before():
+    first, second = (seeded(7), seeded(7))
+    runs = [[any_labels(generator)[0] for _ in range(count)] for generator, count in ((first, 3), (second, 7))]
+    assert [id(one) for one in runs[0]] == [id(one) for one in runs[1][:3]]
+    assert runs[1][5] is runs[1][0] and len(set(map(id, runs[1]))) == 5
+    assert any_labels(first)[0] is runs[1][3]  # and it goes on where it was
 
 
 def test_no_two_results_have_the_same_name():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import cycle
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +18,7 @@ from ..risk import Risk
 from .draws import normal, whole
 
 POOL = 5  # classifiers of one run
+_TURNS: WeakKeyDictionary[Generator, dict[bool, int]] = WeakKeyDictionary()  # how many each run has had, by kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,20 +155,27 @@ def classifier(generator: Generator, *, classes: int | None = None, one_each: bo
 
 
 @lru_cache(2)
-def _pool(seed: int, one_each: bool) -> Iterator[Classifier]:
-    """Classifiers that the checks of one run share, in turn: a risk takes longer than what is checked of it."""
+def _pool(seed: int, one_each: bool) -> tuple[Classifier, ...]:
+    """Classifiers that the checks of one run share: a risk takes longer than what is checked of it."""
     generator = torch.Generator().manual_seed(seed)
-    return cycle([classifier(generator, one_each=one_each) for _ in range(POOL)])
+    return tuple(classifier(generator, one_each=one_each) for _ in range(POOL))
 
 
 def any_labels(generator: Generator) -> tuple[Classifier]:
     """The next classifier of any labels."""
-    return (next(_pool(generator.initial_seed(), False)),)
+    return (_next(generator, one_each=False),)
 
 
 def one_of_each(generator: Generator) -> tuple[Classifier]:
     """The next classifier with one example a class."""
-    return (next(_pool(generator.initial_seed(), True)),)
+    return (_next(generator, one_each=True),)
+
+
+def _next(generator: Generator, *, one_each: bool) -> Classifier:
+    """In turn for as long as a run draws from its generator; another run begins at the first."""
+    turns = _TURNS.setdefault(generator, {})
+    turns[one_each] = turns.get(one_each, -1) + 1
+    return _pool(generator.initial_seed(), one_each)[turns[one_each] % POOL]
 
 
 def unusual(generator: Generator) -> dict[str, tuple[Classifier]]:
