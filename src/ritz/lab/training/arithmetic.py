@@ -32,7 +32,7 @@ def autocast(precision: Arithmetic | None, device: torch.device) -> torch.autoca
 
 
 @contextmanager
-def products(precision: Arithmetic | None, device: torch.device) -> Iterator[None]:
+def multiply_in(precision: Arithmetic | None, device: torch.device) -> Iterator[None]:
     """TF32 in products and convolutions on a GPU, where that is the precision; all is as before afterwards."""
     with ExitStack() as stack:
         for kind, name, value in _tf32() if precision == "tf32" and device.type == "cuda" else ():

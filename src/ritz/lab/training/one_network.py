@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...errors import ArgumentError, DataError, check_instance, check_positive
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
 from ...record.checkpoints import Arrays
-from .arithmetic import Arithmetic, autocast, check_arithmetic, products
+from .arithmetic import Arithmetic, autocast, check_arithmetic, multiply_in
 from .batches import BatchSource, Data, check_tensors, shuffled, steps_per_epoch
 from .captured import CapturedStep
 from .loop import Pause, check_run, pauses
@@ -129,7 +129,7 @@ class _Network:
     def epoch(self, pace: Pace) -> tuple[Tensor, float | None]:
         self._set_rates(float(pace.factor))
         self.model.train()
-        with products(self.precision, self.device):
+        with multiply_in(self.precision, self.device):
             results = list(self._steps())
         self.model.eval()
         losses, right, counts, labels = zip(*results, strict=True)

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from ...errors import FileError, NumericalError
 from ...lab.data import Examples
 from ...lab.training import Annealing, accuracy, train
-from ...lab.training.arithmetic import products
+from ...lab.training.arithmetic import multiply_in
 from ...record import Record, digest, discard, key, lock, plain, read_arrays, write_arrays
 from ..frame.figure import Context
 from .setting import Piece, network, split
@@ -187,7 +187,7 @@ def error_epochs(piece: Piece) -> list[int]:
 
 def _error(model: nn.Module, examples: Examples) -> float:
     """The share of examples that are misclassified; TF32 changes it by an example in thousands at most."""
-    with products("tf32", examples.x.device):
+    with multiply_in("tf32", examples.x.device):
         return 1 - accuracy(model.eval(), examples)
 
 
