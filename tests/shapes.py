@@ -27,27 +27,38 @@ def checked(thing):
 
 
 def _checked_function(function):
-    check_arguments, check_result, has_axes = _checks(function)
+    checks = _checks(function)
+    bound = _bound(function, checks)
+    bound.of_annotations = True
+    return bound
+
+
+def _bound(function, checks):
+    config = jaxtyping.config
+    if checks.arguments is checks.result is None:
+        return function
 
     @functools.wraps(function)
     def within_annotations(*args, **kwargs):
         __tracebackhide__ = True
-        if jaxtyping.config.jaxtyping_disable:
+        if config.jaxtyping_disable:
             return function(*args, **kwargs)
-        check_arguments(*args, **kwargs)
+        if checks.arguments is not None:
+            checks.arguments(*args, **kwargs)
         result = function(*args, **kwargs)
-        check_result(result)
+        if checks.result is not None:
+            checks.result(result)
         return result
 
     @functools.wraps(function)
     def within_axes(*args, **kwargs):
         __tracebackhide__ = True
+        if config.jaxtyping_disable:
+            return function(*args, **kwargs)
         with AXES:
             return within_annotations(*args, **kwargs)
 
-    bound = within_axes if has_axes else within_annotations
-    bound.of_annotations = True
-    return bound
+    return within_axes if checks.has_axes else within_annotations
 
 
 def as_the_hook_asks(*, typechecker):
@@ -59,26 +70,49 @@ CHECKS = {}
 
 
 def _checks(function):
-    """Of the arguments and of the result, and whether they name axes; once for all definitions of an inner function."""
+    """Once for all definitions of an inner function."""
     key = (function.__code__, *function.__annotations__.items())
     if key not in CHECKS:
-        hints = {name: _hint(hint, function.__globals__) for name, hint in function.__annotations__.items()}
-        has_axes, result = any(map(_has_axes, hints.values())), {"result": hints.pop("return", Any)}
-        CHECKS[key] = _check(function, hints), _check(lambda result: None, result, function.__qualname__), has_axes
+        CHECKS[key] = _Checks(function)
     return CHECKS[key]
 
 
-def _check(function, hints, name=None):
-    """A function of the same arguments that does nothing but refuse those that do not fit."""
+class _Checks:
+    """Of the arguments and of the result, None where anything goes, and whether they name axes.
+
+    Each is made when it is first called: to make one takes longer than a hundred calls.
+    """
+
+    def __init__(self, function):
+        hints = {name: _hint(hint, function.__globals__) for name, hint in function.__annotations__.items()}
+        self.has_axes = any(map(_has_axes, hints.values()))
+        result = {"result": hints.pop("return", Any)}
+        self.arguments = self._made_at_first("arguments", _bare(function, function.__qualname__), hints)
+        self.result = self._made_at_first("result", _bare(lambda result: None, function.__qualname__), result)
+
+    def _made_at_first(self, name, check, hints):
+        if all(hint is Any for hint in hints.values()):
+            return None
+        check.__annotations__ = hints
+
+        def first(*args, **kwargs):
+            __tracebackhide__ = True
+            setattr(self, name, beartype(check, conf=CONF))
+            getattr(self, name)(*args, **kwargs)
+
+        return first
+
+
+def _bare(function, name):
+    """A function of the same arguments that does nothing, and holds nothing else of the first."""
     parameters = inspect.signature(function).parameters.values()
     bare = [p.replace(annotation=p.empty, default=p.empty if p.default is p.empty else None) for p in parameters]
     names = {}
     exec(f"def check{inspect.Signature(bare)}: pass", names)
     check = names["check"]
     check.__defaults__, check.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    check.__annotations__, check.__module__ = hints, function.__module__
-    check.__qualname__ = name or function.__qualname__
-    return beartype(check, conf=CONF)
+    check.__module__, check.__qualname__ = function.__module__, name
+    return check
 
 
 def _hint(annotation, names):
