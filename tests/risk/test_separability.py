@@ -136,7 +136,7 @@ def check_hessian(risk, model, loss, batches, columns=None):
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_rows_are_right_in_the_batches_of_the_user(name):
     model, loss = problem(name)
-    batches = some(40)
+    batches = some(12)
     for seed in range(3):  # that no verdict is drawn
         torch.manual_seed(seed)
         risk = ritz.Risk(model, loss, batches)
@@ -189,9 +189,9 @@ def test_independent_examples_are_recognised(dtype, rows):
 def test_what_a_zero_hides_is_seen_at_other_parameters():
     model = TimeMajor().double()
     nn.init.zeros_(model.head.weight)
-    risk = ritz.Risk(model, nn.MSELoss(), some(40))
+    risk = ritz.Risk(model, nn.MSELoss(), some(12))
     assert not risk.separable
-    check_hessian(risk, model, nn.MSELoss(), some(40), columns=3)
+    check_hessian(risk, model, nn.MSELoss(), some(12), columns=3)
 
 
 def test_rows_that_meet_only_in_joined_batches_keep_these_apart():
@@ -205,11 +205,11 @@ def test_rows_that_meet_only_in_joined_batches_keep_these_apart():
 
     torch.manual_seed(0)
     model = Grouped(PLAIN).double()
-    batches = [({"x": x, "group": torch.arange(ROWS)}, y) for x, y in some(40)]
+    batches = [({"x": x, "group": torch.arange(ROWS)}, y) for x, y in some(12)]
     risk = ritz.Risk(model, per_example, batches)
     assert risk.separable and not risk.batches.joinable
-    assert len(list(risk.batches.joined(4))) == 40
-    check_hessian(risk, model.inner, per_example, some(40))
+    assert len(list(risk.batches.joined(4))) == 12
+    check_hessian(risk, model.inner, per_example, some(12))
 
 
 def test_a_network_for_single_examples_is_taken_one_by_one():

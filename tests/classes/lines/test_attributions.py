@@ -119,8 +119,9 @@ def test_a_linear_classifier_has_no_functional_part_and_the_same_lines_in_h_and_
     assert found.matches.tolist()[:4] == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("unchecked")  # all that it calls has its annotations checked above
 def test_means_that_do_not_fit_into_memory_leave_out_what_needs_them():
-    _, risk = risk_of()
+    risk = separated(1.0, classes=3)
     risk.budget.total = 2.0 * 8 * risk.size  # one mean
     found = attribution(risk, exact_rows=0)
     assert found.class_overlap is None
