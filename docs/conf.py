@@ -10,7 +10,6 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src"), str(HERE.parent)]
 
 import ritz
 from _tools import reference_pages, starter_file
-from _tools.gallery_pictures import scrape
 
 project, author, copyright = "ritz", "the ritz authors", "2026, the ritz authors"
 release = version = ritz.__version__
@@ -45,7 +44,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "auto_gallery",
     "filename_pattern": ".",
-    "image_scrapers": (scrape,),
+    "image_scrapers": ("_tools.gallery_pictures.scrape",),
     "reset_modules": (),
     "abort_on_example_error": True,
     "download_all_examples": False,

@@ -25,8 +25,10 @@ CODE = re.compile(r"(`[^`]*`)")
 
 def faces() -> dict[str, list[str]]:
     """Every module that offers names, with these: `ritz` first, then by name."""
-    modules = [ritz, *(importlib.import_module(name) for name in _module_names())]
-    offers = {module.__name__: _offer(module) for module in modules}
+    modules = {name: importlib.import_module(name) for name in ["ritz", *_module_names()]}
+    inside = [getattr(module, name) for module in modules.values() for name in _offer(module)]
+    modules |= {value.__name__: value for value in inside if inspect.ismodule(value)}
+    offers = {name: _offer(module) for name, module in modules.items()}
     return {name: names for name, names in offers.items() if names}
 
 

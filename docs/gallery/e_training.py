@@ -2,8 +2,8 @@
 Sharpness along training
 ========================
 
-Full-batch gradient descent with step size η: the largest eigenvalue rises to about 2/η, above which a quadratic would
-diverge, and stays there. This is the edge of stability.
+Gradient descent with step size η on a quadratic diverges where the largest eigenvalue is above 2/η. Here it climbs to
+that line, turns back and falls: with cross-entropy the curvature vanishes as the network gets sure of its labels.
 """
 
 import torch
