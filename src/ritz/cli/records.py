@@ -6,11 +6,10 @@ from pathlib import Path
 
 import typer
 
-from ..papers import __file__ as _papers
 from ..papers.frame.results import folders
 
 RESULTS = Path("results")  # the folder of records, unless another is named
-SHIPPED = Path(_papers).with_name("records")  # which the wheel has; in a clone they are in its folder of results
+SHIPPED = Path(__file__).parents[1] / "papers" / "records"  # which the wheel has; in a clone they are in its folder of results
 
 
 def source(out: Path) -> Path:
