@@ -9,7 +9,7 @@ import typer
 from ..papers.frame.results import folders
 
 RESULTS = Path("results")  # the folder of records, unless another is named
-SHIPPED = Path(__file__).parents[1] / "papers" / "records"  # which the wheel has; in a clone they are in its folder of results
+SHIPPED = Path(__file__).parents[1] / "papers" / "records"  # in the wheel; a clone has them in results
 
 
 def source(out: Path) -> Path:
