@@ -754,3 +754,17 @@ def test_a_precision_that_is_none_is_refused(unchecked):
     model, data = nn.Linear(1, 1), (torch.ones(2, 1), torch.ones(2, 1))
     with pytest.raises(ArgumentError, match="bfloat16"):
         lab.train(model, nn.MSELoss(), data, sgd(model), num_epochs=1, precision="half")
+
+
+@pytest.mark.parametrize(
+    ("count", "least", "seen"), [(10, 1, [4, 4, 2]), (10, 3, [4, 4]), (11, 3, [4, 4, 3]), (2, 3, [2])]
+)
+def test_too_small_a_rest_is_left_out_of_an_epoch(count, least, seen):
+    sizes = []
+    model = nn.Sequential(nn.Linear(3, 2))
+    model.register_forward_pre_hook(lambda module, inputs: sizes.append(len(inputs[0])) if module.training else None)
+    data = (torch.randn(count, 3), torch.zeros(count, dtype=torch.long))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = {"num_epochs": 1, "batch_size": 4, "generator": torch.Generator().manual_seed(0), "least_batch": least}
+    (pause,) = lab.train(model, nn.CrossEntropyLoss(), data, optimizer, **options)
+    assert sizes == seen and pause.step == len(seen)

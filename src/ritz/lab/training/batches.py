@@ -26,14 +26,18 @@ def check_tensors(data: Any) -> None:
         )
 
 
-def steps_per_epoch(count: int, batch_size: int | None) -> int:
-    """The batches that hold so many examples."""
-    return 1 if batch_size is None else -(-count // batch_size)
+def steps_per_epoch(count: int, batch_size: int | None, least_batch: int = 1) -> int:
+    """The batches that hold so many examples, without a last one that is too small."""
+    if batch_size is None:
+        return 1
+    whole, rest = divmod(count, batch_size)
+    return whole + ((rest >= least_batch and rest > 0) or not whole)
 
 
 def shuffled(
-    count: int, batch_size: int, generator: torch.Generator | None, device: torch.device
+    count: int, batch_size: int, generator: torch.Generator | None, device: torch.device, least_batch: int = 1
 ) -> Sequence[Int[Tensor, " rows"]]:
     """The rows of each batch of an epoch, in an order drawn from the generator."""
     assert generator is not None
-    return torch.randperm(count, generator=generator, device=generator.device).to(device).split(batch_size)
+    rows = torch.randperm(count, generator=generator, device=generator.device).to(device).split(batch_size)
+    return rows[: steps_per_epoch(count, batch_size, least_batch)]

@@ -36,6 +36,7 @@ def train(
     save_seconds: float = SAVE_SECONDS,
     precision: Arithmetic | None = None,
     capture: bool = False,
+    least_batch: int = 1,
 ) -> Iterator[Pause[float, dict[str, Tensor]]]:
     """Train the model in place, pausing after every epoch.
 
@@ -59,6 +60,8 @@ def train(
             parameters, their gradients and the loss stay as they are.
         capture: Take the steps of one batch size as one CUDA graph, where data and parameters are on a GPU and the
             step can be captured; elsewhere it changes nothing.
+        least_batch: What an epoch leaves over, if it is less than that, waits for another epoch. Batch norm has no
+            business with two examples.
 
     >>> model, data = nn.Linear(1, 1), (torch.ones(2, 1), torch.ones(2, 1))
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -73,7 +76,7 @@ def train(
     _check_data(data, batch_size, generator)
     check_arithmetic(precision)
     schedule = Constant() if schedule is None else schedule
-    trainee = _Network(model, loss, data, optimizer, batch_size, generator, clip, precision, capture)
+    trainee = _Network(model, loss, data, optimizer, batch_size, generator, clip, precision, capture, least_batch)
     return pauses(
         trainee,
         schedule,
@@ -82,7 +85,13 @@ def train(
         label="Training",
         checkpoint=checkpoint,
         save_seconds=save_seconds,
-        settings={"loss": loss, "batch_size": batch_size, "clip": clip, "precision": precision},
+        settings={
+            "loss": loss,
+            "batch_size": batch_size,
+            "clip": clip,
+            "precision": precision,
+            "least_batch": least_batch,
+        },
     )
 
 
@@ -118,12 +127,14 @@ class _Network:
         clip: float | None,
         precision: Arithmetic | None,
         capture: bool,
+        least_batch: int,
     ) -> None:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.batch_size, self.generator, self.clip, self.precision = batch_size, generator, clip, precision
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.device = optimizer.param_groups[0]["params"][0].device
-        self.steps_per_epoch = 1 if callable(data) else steps_per_epoch(len(data[0]), batch_size)
+        self.least_batch = least_batch
+        self.steps_per_epoch = 1 if callable(data) else steps_per_epoch(len(data[0]), batch_size, least_batch)
         self.captured = CapturedStep(self._step_of_rows) if capture and self._can_capture() else None
 
     def epoch(self, pace: Pace) -> tuple[Tensor, float | None]:
@@ -166,7 +177,7 @@ class _Network:
         if self.batch_size is None:
             yield *self._step(x, y), len(x), labels
             return
-        for rows in shuffled(len(x), self.batch_size, self.generator, x.device):
+        for rows in shuffled(len(x), self.batch_size, self.generator, x.device, self.least_batch):
             loss, *right = self._step_of_rows(rows) if self.captured is None else self.captured(rows)
             yield loss, right[0] if right else None, len(rows), max(y[:1].numel(), 1) * len(rows)
 

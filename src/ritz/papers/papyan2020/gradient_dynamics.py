@@ -107,6 +107,11 @@ def cells_of(record: Record) -> list[tuple[int, int, int]]:
     return sorted((int(seed), int(size), int(epoch)) for seed, size, epoch in names)
 
 
+def seen_cells(record: Record) -> list[tuple[int, int, int]]:
+    """Those where G is not zero: a network in test mode after two steps may be sure of everything."""
+    return [cell for cell in cells_of(record) if panel(record, *cell).top[0] > 0]
+
+
 @dataclass(frozen=True)
 class Panel:
     """What a panel shows: the eigenvalues of G, those of its class and cross-class means, and G_within's averages."""
@@ -146,7 +151,7 @@ def alignment(one: Panel) -> float:
 
 def along(record: Record, axis: str, measure: Callable[[Panel], float]) -> dict[str, float]:
     """Spearman's ρ of a number of a panel with the epoch or the sample size, the other fixed: medians over seeds."""
-    cells, result = cells_of(record), dict[str, list[float]]()
+    cells, result = seen_cells(record), dict[str, list[float]]()
     seeds, sizes, epochs = (sorted({cell[i] for cell in cells}) for i in range(3))
     fixed, moving = (sizes, epochs) if axis == "epoch" else (epochs, sizes)
     for seed, still in product(seeds, fixed):
@@ -165,7 +170,7 @@ def separation(axis: str) -> Callable[[Record], dict[str, float]]:
 
 def class_change(record: Record) -> dict[str, float]:
     """The range of log₁₀ of G_class over G_within, over all epochs and over all sizes, the larger of the two."""
-    cells = cells_of(record)
+    cells = seen_cells(record)
     values = {cell: class_distance(panel(record, *cell)) for cell in cells}
     over = {
         "epochs, a size fixed": [[v for c, v in values.items() if c[:2] == key] for key in {c[:2] for c in cells}],
@@ -178,7 +183,7 @@ def class_change(record: Record) -> dict[str, float]:
 
 def largest_alignment(record: Record) -> dict[str, float]:
     """The median over seeds and epochs of the distance between the C largest of G and of its means, by size."""
-    cells = cells_of(record)
+    cells = seen_cells(record)
     sizes = sorted({size for _, size, _ in cells})
     return {
         f"{size} a class": float(np.median([alignment(panel(record, *cell)) for cell in cells if cell[1] == size]))
@@ -189,8 +194,8 @@ def largest_alignment(record: Record) -> dict[str, float]:
 def variation(record: Record) -> dict[str, float]:
     """The largest tr G over the least along training, by size: medians over seeds."""
     result: dict[str, list[float]] = {}
-    for seed, size in sorted({cell[:2] for cell in cells_of(record)}):
-        epochs = [cell for cell in cells_of(record) if cell[:2] == (seed, size)]
+    for seed, size in sorted({cell[:2] for cell in seen_cells(record)}):
+        epochs = [cell for cell in seen_cells(record) if cell[:2] == (seed, size)]
         totals = [one.means.sum() + one.within.sum() * size for one in (panel(record, *cell) for cell in epochs)]
         result.setdefault(f"{size} a class", []).append(max(totals) / min(totals))
     return {name: float(np.median(values)) for name, values in result.items()}
@@ -225,9 +230,11 @@ def draw(record: Record) -> Picture:
     sizes, epochs = (sorted({cell[i] for cell in cells}) for i in (1, 2))
     figure, axes = plot.panels(len(sizes), len(epochs), width=2.3, height=1.5, shared=True)
     for ax, (epoch, size) in zip(axes, product(epochs, sizes), strict=True):
-        if (cells[0][0], size, epoch) in cells:
+        drawn = (cells[0][0], size, epoch) in seen_cells(record)
+        if drawn:
             _draw_panel(ax, record, (cells[0][0], size, epoch))
-        ax.set_title(f"{size} a class, epoch {epoch}", fontsize=7, loc="left", pad=2)
+        title = f"{size} a class, epoch {epoch}" + ("" if drawn else ": G = 0")
+        ax.set_title(title, fontsize=7, loc="left", pad=2)
         ax.label_outer()
     figure.supxlabel(
         "λ of G (blue); dots from below: its C largest, class means, cross-class means, mean of G_within",

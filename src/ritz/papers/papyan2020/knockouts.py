@@ -28,6 +28,7 @@ COMPUTATION = "papyan2020.knockouts"
 TITLE = "The log spectrum of G, and of G without each of its parts"
 LOWEST = 1e-8  # of the largest eigenvalue: the logarithmic axis begins there
 WIDTH = 0.15  # of a Gaussian in log λ
+PROMINENCE = 0.3  # of a maximum of log₁₀ of the count, above what separates it from a higher one
 PIECE = dynamics_piece(136, 0)  # the caption
 
 
@@ -127,7 +128,14 @@ def modes(record: Record, seed: int) -> float:
     """How many bulks the log spectrum of G has: maxima of log₁₀ of its smoothed count with a prominence of 0.3."""
     _, y = _curve(exact_spectrum(record, seed, "G"))
     heights = np.concatenate([[-9.0], np.log10(np.maximum(y, 1e-9)), [-9.0]])
-    return float(len(find_peaks(heights, prominence=0.3)[0]))
+    return float(len(find_peaks(heights, prominence=PROMINENCE)[0]))
+
+
+def place_of_main(record: Record, seed: int) -> float:
+    """Which of these maxima is the highest, counted from the left."""
+    _, y = _curve(exact_spectrum(record, seed, "G"))
+    heights = np.concatenate([[-9.0], np.log10(np.maximum(y, 1e-9)), [-9.0]])
+    return float(np.argmax(heights[find_peaks(heights, prominence=PROMINENCE)[0]]) + 1)
 
 
 def own_effect(record: Record, seed: int) -> float:
@@ -218,10 +226,10 @@ def draw(record: Record) -> Picture:
         color=plot.COLOURS[1],
         linewidth=0.8,
     )
-    axes[0].set_title(
-        f"G: exact (blue), and {record.config['num_steps']:,} Lanczos steps (red)", fontsize="small", loc="left", pad=2
-    )
-    axes[-1].set_xlabel("λ")
+    title = f"G: exact (blue), and {record.config['num_steps']:,} Lanczos steps (orange)"
+    axes[0].set_title(title, fontsize="small", loc="left", pad=2)
+    axes[0].label_outer()
+    axes[-1].set_xlabel("eigenvalue λ")
     return figure
 
 
@@ -244,6 +252,11 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
             paper, where, measured=_per_seed(modes), rule=each(within(3, 3, partly=(2, 4))), expected=3,
             why="Neighbouring bulks overlap, or one of them is spread over decades with maxima of its own.",
         ),
+        *([_say(
+            "The one in the middle is the main bulk (which of the maxima, from the left, is the highest).",
+            paper, section, measured=_per_seed(place_of_main), rule=each(within(2, 2)), expected=2,
+            why="The main bulk is the lowest: nothing stands apart on its left.",
+        )] if first else []),
         _say(
             "C eigenvalues of G are outliers (how many lie above the largest of the within part).",
             paper, section, measured=outliers("G"), rule=each(near(C, relative=0.0, partly=0.3)), expected=C,
@@ -284,7 +297,7 @@ def _about_lanczos(where: str) -> tuple[Statement, ...]:
         _say(
             "2,048 Lanczos steps give the log spectrum (∫ |q - q̂| d log λ per eigenvalue, of 2 at most).",
             BEYOND, where, measured=_per_seed(lanczos_error), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
-            why="One probe gives each eigenvalue a random weight, and small eigenvalues share few nodes.",
+            why="Below about 1e-6 of the largest, float32 and few nodes gather in one bulk what spreads over decades.",
         ),
         _say(
             "And they miss none of its decades (share of decades where they count less than half or more than twice).",

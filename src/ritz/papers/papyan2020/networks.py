@@ -32,6 +32,7 @@ from ...record import Record, digest, discard, key, lock, plain, read_arrays, wr
 from ..frame.figure import Context
 from .setting import Piece, network, split
 
+_LEAST = 4  # of a batch is the least: of 13 examples a class two are left over, which batch norm cannot bear
 _WAIT = 2.0  # seconds between two looks whether another process has trained the piece
 
 
@@ -136,6 +137,7 @@ def _pauses(piece: Piece, model: nn.Module, examples: Examples, rate: float, fil
         checkpoint=file,
         precision=settings.precision if examples.x.is_cuda else None,
         capture=True,
+        least_batch=settings.batch_size // _LEAST,
     )
 
 

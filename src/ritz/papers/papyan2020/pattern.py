@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from ... import plot
 from ...record import Picture, Record
@@ -14,12 +15,11 @@ from ..frame.statements import Statement, at_least, each, near
 from . import knockouts
 from .gradients import eigenvalues
 from .paper import PAPER
-from .setting import NUM_CLASSES
+from .setting import NETWORKS, NUM_CLASSES, TITLES
 
 C = NUM_CLASSES
 LABELS = {"only_class": "G_class", "only_cross": "G_cross", "only_within": "G_within"}
 LOWEST = 1e-8  # of the largest: where the axis begins
-_BINS = 60
 
 
 def values(record: Record, seed: int, name: str = "G") -> np.ndarray:
@@ -28,20 +28,41 @@ def values(record: Record, seed: int, name: str = "G") -> np.ndarray:
 
 
 def draw(record: Record) -> Picture:
-    """How many eigenvalues of G there are by log λ, the largest named, with those of its parts as curves."""
+    """How many eigenvalues of G there are per decade, with those of its parts as curves, and the pattern's names."""
     figure, (ax,) = plot.panels(width=7.0, height=3.2)
-    G = values(record, 0)
-    edges = np.geomspace(LOWEST * G[0], 2 * G[0], _BINS + 1)
-    ax.hist(G, edges.tolist(), color="0.85", label="G")
+    seed = knockouts.seeds(record)[0]
+    G = values(record, seed)
+    floor = LOWEST * G[0]
+    plot.counts(
+        ax, knockouts.exact_spectrum(record, seed, "G"), floor=floor, width=knockouts.WIDTH, color="0.45", label="G"
+    )
     for colour, (name, label) in zip(plot.COLOURS, LABELS.items(), strict=False):
-        ax.hist(values(record, 0, name), edges.tolist(), histtype="step", color=colour, lw=1.3, label=label)
-    top = ax.get_ylim()[1] * 3
-    for value, name in ((G[0], "1"), (np.sqrt(G[1] * G[C - 1]), "C - 1"), (np.median(_mini_bulk(record, 0)), "≈ C²")):
-        ax.annotate(name, (value, top / 2), ha="center", fontsize=8)
-    ax.set(xscale="log", yscale="log", xlabel="λ", ylabel="eigenvalues", ylim=(0.5, top))
-    ax.legend(frameon=False, fontsize=7, loc="upper left")
-    write_title(ax, "G of VGG11, 136 examples a class: how many eigenvalues, and whose")
+        part = knockouts.exact_spectrum(record, seed, name)
+        plot.counts(ax, part, floor=floor, width=knockouts.WIDTH, color=colour, label=label)
+    low, high = ax.get_ylim()
+    ax.set(ylim=(low, 20 * high), xlabel="eigenvalue λ of G")
+    _name_groups(ax, record, seed, 3 * high)
+    ax.legend(frameon=False, fontsize=7, loc="upper left", ncols=4)
+    write_title(ax, f"G of {_network(record)}: its eigenvalues, and whose they are")
     return figure
+
+
+def _network(record: Record) -> str:
+    """The network in words, without its seed."""
+    piece = record.config["piece"]
+    return f"{NETWORKS[piece['network']]} on {TITLES[piece['data']]}, {piece['per_class']} examples a class"
+
+
+def _name_groups(ax: Axes, record: Record, seed: int, height: float) -> None:
+    """The groups of the schematic: the first eigenvalue, the next C - 1, those of the cross-class means, the rest."""
+    G, mini, bulk = values(record, seed), _mini_bulk(record, seed), values(record, seed, "only_within")
+    bulk = bulk[bulk > LOWEST * G[0]]
+    groups = ((G[:1], "1"), (G[1:C], "C - 1"), (mini, "C²"), (bulk, "main bulk"))
+    for row, (group, name) in enumerate(groups):
+        ends = np.quantile(group, (0.05, 0.95)) if len(group) > C else (group.min(), group.max())
+        y = height * (0.6 if row % 2 else 2.0)
+        ax.plot(ends, [y, y], color="black", lw=1.0, marker="|", ms=5)
+        ax.annotate(name, (np.sqrt(ends[0] * ends[1]), 1.3 * y), ha="center", fontsize=8)
 
 
 def _mini_bulk(record: Record, seed: int) -> np.ndarray:
