@@ -79,9 +79,9 @@ def _write_page(paper: str, out: Path, path: Path) -> Path:
 def _record(figure: Figure, out: Path) -> tuple[Record, Path] | None:
     """The record at the preset nearest to the paper."""
     for preset in _BEST:
-        folder = out / figure.id / preset
-        if folder in folders(out, figure.id, preset) and fits(figure, record := Record.load(folder)):
-            return record, folder
+        for folder in folders(out, figure.id, preset):  # the preset itself comes before what was set beside it
+            if fits(figure, record := Record.load(folder)):
+                return record, folder
     return None
 
 
@@ -101,7 +101,13 @@ def _row(name: str, entry: tuple[Record, Path] | None) -> list[str]:
     figure = figures([name])[name]
     if entry is None:
         return [name, figure.title, "not run", ""]
-    return [f"[{name}](#{name.replace('.', '')})", figure.title, entry[0].preset, counts(entry[0].claims)]
+    return [f"[{name}](#{name.replace('.', '')})", figure.title, _preset(figure, entry[0]), counts(entry[0].claims)]
+
+
+def _preset(figure: Figure, record: Record) -> str:
+    """The preset of a record, with what was set beside it."""
+    preset = figure.presets.get(record.preset)
+    return ", ".join([record.preset, *([] if preset is None else differences(record.config, preset))])
 
 
 def _figure(figure: Figure, record: Record, folder: Path, here: Path) -> Iterator[str]:

@@ -28,8 +28,8 @@ _FIGURES = [
         synthetic.statements(PAPER, "Fig. 8", "eq. (7)"), synthetic.COMPUTATION,
     ),
     Figure(
-        "papyan2019.fig9", hessians.PLAIN_TITLE, hessians.PRESETS, hessians.run, hessians.draw_plain,
-        hessians.plain_statements(PAPER, "Fig. 9"), hessians.COMPUTATION,
+        "papyan2019.fig9", hessians.PLAIN_TITLE, hessians.PRESETS, hessians.run_plain, hessians.draw_plain,
+        hessians.plain_statements(PAPER, "Fig. 9"), hessians.PLAIN_COMPUTATION,
     ),
 ]  # fmt: skip
 FIGURES = {figure.id: figure for figure in _FIGURES}

@@ -112,7 +112,7 @@ STATEMENTS = tuple(_statement(*entry) for entry in ENTRIES)
 
 def draw(record: Record) -> Picture:
     """The table as printed, with the measured numbers of every data set under each entry."""
-    figure, (ax,) = plot.panels(1, width=10.0, height=5.2)
+    figure, (ax,) = plot.panels(1, width=10.0, height=3.6)
     ax.axis("off")
     quantities = list(dict.fromkeys(entry[0] for entry in ENTRIES))
     cells = [["–"] * len(COLUMNS) for _ in quantities]
@@ -124,7 +124,7 @@ def draw(record: Record) -> Picture:
     table = ax.table(cells, rowLabels=quantities, colLabels=COLUMNS, loc="center", cellLoc="left")
     table.auto_set_font_size(False)
     table.set_fontsize(7)
-    table.scale(1.0, 3.4)
+    table.scale(1.0, 2.6)
     ax.set_title(f"numbers: {', '.join(titled(record, lambda _: 0.0))}; [verdict]", fontsize=8, loc="left")
     return figure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +13,23 @@ from matplotlib.axes import Axes
 from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Figure
+from ..frame.pictures import legend_above
+from ..frame.readings import ByReading
 from ..frame.statements import Statement, at_least, at_most, each, near
 from ..frame.statistics import spearman
 from . import layer_results as results
-from .layer_results import COMPUTATION, PRESETS, C, at_layer, curve, data_sets, depth, number, run, with_depth
+from .layer_results import (
+    STRUCTURE,
+    STRUCTURES,
+    C,
+    at_layer,
+    curve,
+    data_sets,
+    depth,
+    number,
+    run_structure,
+    with_depth,
+)
 from .paper import BEYOND, says
 from .setting import TITLES
 
@@ -57,17 +71,31 @@ def whisker(kind: str) -> results.Measure:
     return measure
 
 
-def bulk_change(kind: str, before: str = "whole", after: str = "off_class", first: int = C) -> results.Measure:
+def bulk_change(
+    kind: str, before: str = "whole", after: str = "off_class", first: int = C, last: int | None = results.KEPT
+) -> results.Measure:
     """The median |ln λ/λ'| of eigenvalues beyond the outliers, paired by rank, before and after a knockout."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
-        a, b = (curve(record, data, seed, kind, layer, name)[first : results.KEPT] for name in (before, after))
+        a, b = (curve(record, data, seed, kind, layer, name)[first:last] for name in (before, after))
         both = (
             (a > 1e-12 * a.max(initial=1e-300)) & (b > 1e-12 * a.max(initial=1e-300)) if len(a) else np.zeros(0, bool)
         )
         return float(np.median(np.abs(np.log(a[both] / b[both])))) if both.any() else float("nan")
 
     return measure
+
+
+def both_bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading]:
+    """The change of the bulk at a layer: of its first hundred, where the outliers were, and of all that is drawn."""
+    kept = {"the first hundred": results.KEPT, "all that is drawn": None}
+
+    def measured(record: Record) -> ByReading:
+        return ByReading(
+            (words, at_layer(bulk_change(kind, last=last, **names), layer)(record)) for words, last in kept.items()
+        )
+
+    return measured
 
 
 def relative_fall(kind: str, count: int = C, before: str = "whole", after: str = "off_class") -> results.Measure:
@@ -111,13 +139,15 @@ def draw_knockouts(kind: str, *rows: tuple[str, str, int]) -> Callable[[Record],
         names, count = data_sets(record), depth(record)
         figure, axes = plot.panels(count, len(names) * len(rows), width=WIDTH, height=WIDTH + 0.25)
         panels = iter(axes)
-        for before, after, top in rows:
+        for letter, (before, after, top) in zip("ab", rows, strict=False):
             for data in names:
                 for layer in range(1, count + 1):
-                    _knockout_panel(next(panels), record, kind, data, layer, (before, after, top))
+                    _knockout_panel(ax := next(panels), record, kind, data, layer, (before, after, top))
+                    if len(rows) > 1 and layer == 1:
+                        ax.set_title(f"({letter}) {ax.get_title(loc='left')}", fontsize=6, loc="left", pad=2)
         noun = "singular values" if kind == "weights" else "eigenvalues"
-        figure.supxlabel(f"log {noun} after the knockout", fontsize=8)
-        figure.supylabel("before it; blue: the outliers", fontsize=8)
+        figure.supxlabel(f"log {noun} after the knockout, scaled to [0, 1]", fontsize=8)
+        figure.supylabel("before it, scaled to [0, 1]; blue: the outliers", fontsize=8)
         return figure
 
     return draw
@@ -139,7 +169,10 @@ def draw_scree(kind: str) -> Callable[[Record], Picture]:
         figure, axes = plot.panels(count, len(names), width=WIDTH + 0.15, height=WIDTH + 0.3)
         for i, ax in enumerate(axes):
             _scree_panel(ax, record, kind, names[i // count], i % count + 1)
-            ax.label_outer()
+            ax.set(xlabel="rank" if i // count == len(names) - 1 else "", ylabel="")
+            ax.tick_params(labelsize=5)
+        figure.supylabel(f"eigenvalue over the median of those of {SYMBOLS[kind]}_class", fontsize=8)
+        legend_above(figure, axes[0], columns=3)
         return figure
 
     return draw
@@ -182,7 +215,7 @@ def _structure_statements(kind: str, figure: str, section: str) -> tuple[Stateme
         ),
         says(
             "The bulk is unaffected by the knockout (median |ln| of the change of an eigenvalue; the same layer).",
-            where=figure, measured=at_layer(bulk_change(kind), LAST[kind]),
+            where=figure, measured=both_bulks(kind, LAST[kind]),
             rule=each(at_most(0.1, partly=0.3)), expected=0.0,
             why="C directions less shift the ranks of the eigenvalues beyond.",
         ),
@@ -292,7 +325,7 @@ ERROR_CROSS = (
     says(
         "And the bulk is unaffected (median |ln| of the change of an eigenvalue; last layer but one).",
         where="Fig. 9b",
-        measured=at_layer(bulk_change("errors", "off_class", "off_class_and_cross", CROSS), -2),
+        measured=both_bulks("errors", -2, before="off_class", after="off_class_and_cross", first=CROSS),
         rule=each(at_most(0.1, partly=0.5)), expected=0.0,
         why="As many directions less shift the ranks of the eigenvalues beyond.",
     ),
@@ -315,7 +348,7 @@ WEIGHTS = (
     ),
     says(
         "The bulk is unaffected by the knockout (median |ln| of the change; last layer but one).",
-        where="Fig. 13", measured=at_layer(bulk_change("weights"), -2), rule=each(at_most(0.1, partly=0.3)),
+        where="Fig. 13", measured=both_bulks("weights", -2), rule=each(at_most(0.1, partly=0.3)),
         expected=0.0, why="C directions less shift the ranks of the singular values beyond.",
     ),
     says(
@@ -334,7 +367,7 @@ WEIGHTS = (
 )  # fmt: skip
 
 
-_figure = partial(Figure, presets=PRESETS, run=run, computation=COMPUTATION)
+_figure = partial(Figure, presets=STRUCTURES, run=run_structure, computation=STRUCTURE)
 FIGURES = {
     "papyan2020.fig7": _figure(
         "papyan2020.fig7",

@@ -40,7 +40,7 @@ class Config:
 
     piece: Piece = PIECE  # of the first size and seed
     sizes: tuple[int, ...] = SIZES  # "20 training sample sizes logarithmically spaced": five of them, a class
-    seeds: tuple[int, ...] = (0, 1, 2)  # open: how much a network differs from the next
+    seeds: tuple[int, ...] = (0,)  # open: print shows one network; more of them say how much it differs from the next
     exact: int = 365  # open: examples a class up to which there is a Gram matrix; beyond, Lanczos
     compared: int = 365  # open: examples a class at which both stand side by side, at the last epoch
     followed: int = 136  # open: examples a class at which the largest eigenvectors are taken apart, from one seed
@@ -163,9 +163,9 @@ def along(record: Record, axis: str, measure: Callable[[Panel], float]) -> dict[
     return medians
 
 
-def separation(axis: str) -> Callable[[Record], dict[str, float]]:
-    """How |log₁₀| of G_cross over G_within moves with epochs or sample sizes."""
-    return lambda record: along(record, axis, lambda one: abs(cross_distance(one)))
+def separation(axis: str) -> Callable[[Record], dict[str, float] | None]:
+    """How |log₁₀| of G_cross over G_within moves with epochs or sample sizes; None for fewer than three of these."""
+    return lambda record: along(record, axis, lambda one: abs(cross_distance(one))) or None
 
 
 def class_change(record: Record) -> dict[str, float]:
@@ -236,8 +236,11 @@ def draw(record: Record) -> Picture:
         title = f"{size} a class, epoch {epoch}" + ("" if drawn else ": G = 0")
         ax.set_title(title, fontsize=7, loc="left", pad=2)
         ax.label_outer()
+    right = max(panel(record, *cell).top[0] for cell in cells)
+    for ax in axes:
+        ax.set_xlim(FLOOR, 2 * right)
     figure.supxlabel(
-        "λ of G (blue); dots from below: its C largest, class means, cross-class means, mean of G_within",
+        "eigenvalue λ of G (blue); dots from below:\nits C largest, class means, cross-class means, mean of G_within",
         fontsize=7,
     )
     return figure

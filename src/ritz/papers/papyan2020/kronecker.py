@@ -18,6 +18,7 @@ from . import layer_results as results
 from .layer_blocks import LINES
 from .layer_results import COMPUTATION, PRESETS, C, data_sets, depth, run, titled
 from .paper import BEYOND, says
+from .pictures import resolved_from
 from .setting import TITLES
 
 LOWEST = 1e-6  # of the largest eigenvalue: where axes begin
@@ -58,9 +59,9 @@ def widest_gap(record: Record) -> dict[str, float]:
     return titled(record, rank)
 
 
-def last_layer(kind: str) -> Callable[[Record], dict[str, float] | None]:
-    """The distance of the outliers in the last layer on MNIST; None where there is no MNIST."""
-    return lambda record: _only(record, "mnist", [depth(record)], distance(kind, 0, C))
+def last_layer(kind: str) -> Callable[[Record], dict[str, float]]:
+    """The distance of the outliers in the last layer, on every data set: the caption's is MNIST, where it is there."""
+    return results.at_layer(distance(kind, 0, C))
 
 
 def _only(record: Record, data: str, which: list[int], measure: results.Measure) -> dict[str, float] | None:
@@ -127,6 +128,7 @@ def draw_all(record: Record) -> Picture:
         layer, column = divmod(i, 2 * len(names))
         data, kind = names[column // 2], list(PAIRS)[column % 2]
         _panel(ax, record, data, layer + 1, kind)
+        ax.set(xlabel="eigenvalue λ" if layer == count - 1 else "", ylabel="" if column else "per decade")
         ax.set_title(f"{TITLES[data]}, l = {layer + 1}: {kind}", fontsize=6, loc="left", pad=2)
     return figure
 
@@ -137,6 +139,7 @@ def _panel(ax: Axes, record: Record, data: str, layer: int, kind: str) -> None:
         for name in ("G", kind)
     }
     floor = LOWEST * max(spectrum.range[1] for spectrum in spectra.values())
+    floor = max(floor, *(resolved_from(s, WIDTH) for s in spectra.values() if s.resolution is not None))
     for name, colour in (("G", plot.COLOURS[0]), (kind, PAIRS[kind])):
         plot.counts(ax, spectra[name], floor=floor, width=WIDTH, color=colour, linewidth=0.9)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,36 +21,74 @@ from .setting import NUM_CLASSES, TITLES, Data, Piece, Training
 
 C = NUM_CLASSES
 KEPT = 110  # values of a curve that are kept of seeds after the first: the outliers, the mini-bulk, some of the bulk
-COMPUTATION = "papyan2020.layers"
+COMPUTATION, STRUCTURE = "papyan2020.layers", "papyan2020.structure"
 MLP = Piece("mlp")  # App. D.1
 SETS: tuple[Data, ...] = ("mnist", "fashion_mnist", "cifar10")
 
 
 @dataclass(frozen=True)
-class Config:
-    """The eight-layer MLP of width 2048 on three data sets, from three seeds."""
+class Structure:
+    """The eight-layer MLP of width 2048 on three data sets."""
 
     piece: Piece = MLP
     sets: tuple[Data, ...] = SETS  # "Each row of panels corresponds to a different dataset"
-    seeds: tuple[int, ...] = (0, 1, 2)  # open: how much a network differs from the next
-    num_examples: int | None = 10_000  # open: of 50,000, for the blocks of G and their factors; all for Figs 7 to 10
+    seeds: tuple[int, ...] = (0,)  # open: print shows one network; more of them say how much it differs from the next
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All networks."""
+        return [replace(self.piece, data=name, seed=seed) for seed in self.seeds for name in self.sets]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The same networks, with the blocks of G and what approximates them."""
+
+    piece: Piece = MLP
+    sets: tuple[Data, ...] = SETS  # "Each subfigure corresponds to one specific dataset"
+    seeds: tuple[int, ...] = (0,)  # open: print shows one network; more of them say how much it differs from the next
+    num_examples: int | None = 10_000  # open: of 50,000, for the blocks of G and their factors
     num_steps: int = 128  # "M ∈ {128, 256}"
     gram_examples: int = 1360  # open: for Table 1's parts of G and eigenvectors of H; 136 a class, as in Fig. 5
+
+    @property
+    def structure(self) -> Structure:
+        """What Figs 7 to 10 and 13 show of these networks."""
+        return Structure(self.piece, self.sets, self.seeds)
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Features, errors, weights and blocks of all networks; parts of G, and of H, of those from the first seed."""
-    place, context = Place.of(context), on_shelf(context)
-    pieces = [replace(config.piece, data=name, seed=seed) for seed in config.seeds for name in config.sets]
+    return run_structure(config.structure, context) | _blocks(config, context) | _origins(config, context)
+
+
+def run_structure(config: Structure, context: Context) -> dict[str, Any]:
+    """Features, errors and weights of all networks."""
+    measurements = {piece: Layers(piece) for piece in config.pieces}
+    return _gathered("structure", layers.structure, measurements, config.seeds[0], context)
+
+
+def _blocks(config: Config, context: Context) -> dict[str, Any]:
+    measurements = {piece: Blocks(piece, config.num_examples, config.num_steps) for piece in config.structure.pieces}
+    return _gathered("blocks", layer_blocks.blocks, measurements, config.seeds[0], context)
+
+
+def _gathered(
+    kind: str, task: Callable[..., Any], measurements: Mapping[Piece, Any], first: int, context: Context
+) -> dict[str, Any]:
+    """The results of a task for every network, whole curves of the first seed alone."""
     result: dict[str, Any] = {}
-    jobs: dict[str, tuple[Callable[..., Any], list[Any]]] = {
-        "structure": (layers.structure, [Layers(piece) for piece in pieces]),
-        "blocks": (layer_blocks.blocks, [Blocks(p, config.num_examples, config.num_steps) for p in pieces]),
-    }
-    for kind, (task, measurements) in jobs.items():
-        for piece, record in zip(pieces, context.sweep(partial(task, place=place), measurements), strict=True):
-            _add(result, f"{piece.data}/{piece.seed}/{kind}", record, None if piece.seed == config.seeds[0] else KEPT)
-    ends = {p.data: Network(p, p.num_epochs, config.gram_examples) for p in pieces if p.seed == config.seeds[0]}
+    records = on_shelf(context).sweep(partial(task, place=Place.of(context)), measurements.values())
+    for piece, record in zip(measurements, records, strict=True):
+        _add(result, f"{piece.data}/{piece.seed}/{kind}", record, None if piece.seed == first else KEPT)
+    return result
+
+
+def _origins(config: Config, context: Context) -> dict[str, Any]:
+    """The parts of G, and what the largest eigenvectors of G and H are made of, of the first seed's networks."""
+    place, context, result = Place.of(context), on_shelf(context), dict[str, Any]()
+    pieces = [piece for piece in config.structure.pieces if piece.seed == config.seeds[0]]
+    ends = {piece.data: Network(piece, piece.num_epochs, config.gram_examples) for piece in pieces}
     spectra = ("G", "class", "cross", "only_within", "only_cross")
     grams = context.sweep(partial(gradients.exact, place=place), [Exact(end, spectra) for end in ends.values()])
     origins = context.sweep(partial(gradients.origins, place=place), ends.values())
@@ -134,3 +172,4 @@ PRESETS = {
     "laptop": Config(Piece("mlp", "mnist", 300, training=LAPTOP, width=128, depth=5), SETS, (0,), 1000, 64, 200),
     "smoke": Config(Piece("mlp", "digits", 12, training=BRIEF, width=24, depth=3), ("digits",), (0,), None, 20, 60),
 }
+STRUCTURES = {name: preset.structure for name, preset in PRESETS.items()}

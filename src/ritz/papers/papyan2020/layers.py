@@ -133,14 +133,18 @@ def _errors(D: ErrorStructure) -> dict[str, Any]:
 
 
 def _weights(W: WeightStructure) -> dict[str, Any]:
-    values = torch.linalg.svdvals(W.weight)
-    left = torch.linalg.svdvals(project(W.weight, W.between_class))
     return {
-        "whole": values[:TOP_WEIGHTS].cpu(),
-        "off_class": left[:TOP_WEIGHTS].cpu(),
-        "class": torch.linalg.svdvals(W.between_class)[:C].cpu(),
+        "whole": _singular_values(W.weight)[:TOP_WEIGHTS],
+        "off_class": _singular_values(project(W.weight, W.between_class))[:TOP_WEIGHTS],
+        "class": _singular_values(W.between_class)[:C],
         "residual": W.residual,
     }
+
+
+def _singular_values(A: Tensor) -> Tensor:
+    """By the eigenvalues of the smaller Gram matrix: the largest are wanted, and CUDA's SVD may take minutes."""
+    A = (A if A.shape[0] <= A.shape[1] else A.T).double()
+    return torch.linalg.eigvalsh(A @ A.T).flip(0).clamp(min=0).sqrt().cpu()
 
 
 def _top(values: Tensor) -> Tensor:

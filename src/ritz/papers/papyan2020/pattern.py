@@ -18,7 +18,11 @@ from .paper import PAPER
 from .setting import NETWORKS, NUM_CLASSES, TITLES
 
 C = NUM_CLASSES
-LABELS = {"only_class": "G_class", "only_cross": "G_cross", "only_within": "G_within"}
+LABELS = {
+    "only_class": r"$G_\mathrm{class}$",
+    "only_cross": r"$G_\mathrm{cross}$",
+    "only_within": r"$G_\mathrm{within}$",
+}
 LOWEST = 1e-8  # of the largest: where the axis begins
 
 

@@ -31,6 +31,19 @@ def draw_spectrum(ax: Axes, record: Record, prefix: str, *, scale: float = 1.0, 
     ax.plot(values, np.full(count, one), "o", color=colour, markersize=3)
 
 
+def resolved_from(spectrum: Spectrum, width: float) -> float:
+    """The |λ| below which a density of log |λ| falls to nothing between any two nodes, a tenth of the largest at most.
+
+    There, gaps of more than two widths follow one another: three of nine. One alone is a gap of the spectrum.
+    """
+    u = spectrum.nodes.abs().flatten()
+    u = u[u > 0].log().sort().values
+    wide = u.diff() > 2 * width
+    near = [bool(wide[i]) and int(wide[max(0, i - 4) : i + 5].sum()) >= 3 for i in range(len(wide))]
+    below = [i for i, sparse in enumerate(near) if sparse and u[i] < u[-1] - math.log(10)]
+    return float(u[below[-1] + 1 if below else 0].exp())
+
+
 def rescaled(spectrum: Spectrum, scale: float) -> Spectrum:
     """The spectrum of A/scale."""
     resolution = spectrum.resolution if spectrum.resolution is None else spectrum.resolution / scale
