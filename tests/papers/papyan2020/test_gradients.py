@@ -22,7 +22,9 @@ FIGURES = {**knockouts.FIGURES, **gradient_dynamics.FIGURES, **logistic.FIGURES}
 def test_a_figure_is_computed_judged_and_drawn(figure, computed):
     record = computed(figure)
     claims = figure.claims(record)
-    assert len(claims) == len(figure.statements) and {claim.verdict for claim in claims} <= {"yes", "partly", "no"}
+    trends = [s for s in figure.statements if s.statement.startswith("Increasing the")]  # of three epochs or sizes at least
+    assert len(claims) == len(figure.statements) - len(trends)
+    assert {claim.verdict for claim in claims} <= {"yes", "partly", "no"}
     assert figure.draw(record).axes
 
 
