@@ -22,7 +22,7 @@ FIGURES = {**knockouts.FIGURES, **gradient_dynamics.FIGURES, **logistic.FIGURES}
 def test_a_figure_is_computed_judged_and_drawn(figure, computed):
     record = computed(figure)
     claims = figure.claims(record)
-    trends = [s for s in figure.statements if s.statement.startswith("Increasing the")]  # of three epochs or sizes at least
+    trends = [s for s in figure.statements if s.statement.startswith("Increasing the")]  # they take three points
     assert len(claims) == len(figure.statements) - len(trends)
     assert {claim.verdict for claim in claims} <= {"yes", "partly", "no"}
     assert figure.draw(record).axes
