@@ -49,16 +49,16 @@ class RandomConfig:
 class ContourConfig:
     """The setting of Fig. 1 middle, of which the paper prints eq. (14) and nothing else: all of it is open."""
 
-    depths: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9, 10)
-    norms: tuple[float, float] = (0.1, 1.2)  # σ_max(Y)/√n: one-hot labels of ten classes have √0.1 to 1
-    grid: int = 111  # norms that the contours are drawn from
-    alphas: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)  # where networks are built and measured
-    sizes: tuple[int, ...] = (100, 200, 500, 1000, 2000, 5000)  # n, for "independent of the dataset size"
-    num_classes: int = 10
-    num_inputs: int = 12
-    num_examples: int = 100
-    sigma_x: float = 1.0
-    seed: int = 0
+    depths: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9, 10)  # open
+    norms: tuple[float, float] = (0.1, 1.2)  # open: σ_max(Y)/√n: one-hot labels of ten classes have √0.1 to 1
+    grid: int = 111  # open: norms that the contours are drawn from
+    alphas: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)  # open: where networks are built and measured
+    sizes: tuple[int, ...] = (100, 200, 500, 1000, 2000, 5000)  # open: n, for "independent of the dataset size"
+    num_classes: int = 10  # open
+    num_inputs: int = 12  # open
+    num_examples: int = 100  # open
+    sigma_x: float = 1.0  # open
+    seed: int = 0  # open
 
 
 def run_random(config: RandomConfig, context: Context) -> dict[str, Any]:
