@@ -134,6 +134,7 @@ def draw(record: Record) -> Picture:
         _table(ax, table, title, -1.0)
     _table(axes[-1], record.arrays["overlap"], "eigenvectors, H with G", 0.0)
     axes[-1].set(xlabel="of G", ylabel="of H")
+    axes[0].set(xlabel="cosines of class means,\nfrom -1 (blue) to 1 (red)")
     return figure
 
 
