@@ -291,7 +291,8 @@ a `Spectrum`, with a stated rate of {facts["rate"]}, hold the truth: `band` of a
 smoothed by the default width, and `cdf_band`, at points across the spectrum; `interval(1)` and `interval(2)`; and
 `wasserstein_bound`. Beside each rate stands its standard error over the seeds. The last column is the median of the
 bound over the true distance. `python -m benchmarks.coverage --page benchmarks/results/coverage.json` writes this page.
-Measured at {_commits(facts)}; a row with a rate that seemed to be below was given {MORE * facts["seeds"]} seeds.
+Measured at {_commits(facts)}.
+A row with a rate that seemed to be below was given {MORE * facts["seeds"]} seeds.
 
 Where n is below the number of steps, all is exact but the masses of multiple eigenvalues.
 {count - len(below)} of {count} rates are not below the stated one by more than two of their standard

@@ -290,7 +290,7 @@ def test_a_singular_matrix_is_not_inverted_and_the_way_out_works(dtype, generato
 # In and out -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", ["rectangular", "vector", "asymmetric", "nan", "integers", "half"])
+@pytest.mark.parametrize("bad", ["rectangular", "vector", "asymmetric", "nan", "infinite", "integers", "half"])
 def test_matrices_that_are_no_operators_are_refused(bad, symmetric, generator, unchecked):
     M = symmetric()
     matrix = {
@@ -298,6 +298,7 @@ def test_matrices_that_are_no_operators_are_refused(bad, symmetric, generator, u
         "vector": M[0],
         "asymmetric": M.triu(),
         "nan": M * float("nan"),
+        "infinite": M * float("inf"),
         "integers": torch.eye(N, dtype=torch.int64),
         "half": M.half(),
     }[bad]
