@@ -9,6 +9,7 @@ import torch
 
 from ritz import CrossEntropy, Risk
 from ritz.errors import ArgumentError, FileError
+from ritz.lab.models import gpt, parameter_count
 from ritz.papers.frame.figure import Context
 from ritz.papers.singh2026 import pretraining
 
@@ -80,6 +81,15 @@ def test_the_paper_measures_often_at_first_and_seldom_later():
 def test_the_twin_without_attention_has_eighteen_blocks():
     twin = pretraining.architecture(pretraining.Config(), attention=False)
     assert twin.depth == 18 and not twin.attention
+
+
+def test_the_model_of_the_text_at_hand_has_ten_million_parameters_and_a_twin_of_nine_blocks():
+    sizes = {}
+    for attention in (True, False):
+        config = pretraining.architecture(pretraining.CHARACTERS, attention=attention)
+        sizes[attention] = parameter_count(gpt(config, generator=torch.Generator(), device="meta"))
+    assert config.depth == 9 and 10e6 < sizes[True] < 11e6 and sizes[False] == pytest.approx(sizes[True], rel=0.01)
+    assert pretraining.checkpoints(pretraining.CHARACTERS)[-2:] == [4000, 5000]
 
 
 def test_a_long_cosine_has_hardly_begun():
