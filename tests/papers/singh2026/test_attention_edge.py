@@ -77,7 +77,7 @@ def idle():
 def test_where_no_head_reaches_the_edge_everything_said_of_it_is_wrong():
     claims = FIGURES["singh2026.fig27"].claims(edge_record(idle(), idle()))
     assert {claim.verdict for claim in claims[:-1]} == {"no"}  # the bounds hold wherever it is
-    assert all("Fewer than half reach 2/η" in claim.why for claim in claims[2:-1])
+    assert all("Fewer than half of the draws" in claim.why for claim in claims[2:-1])
     assert "Of 30 draws 30 below 2/η throughout" in claims[0].why
 
 

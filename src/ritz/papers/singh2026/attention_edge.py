@@ -142,8 +142,8 @@ def draw(record: Record) -> Picture:
         own = axes[column :: len(names)]
         _draw_column(own[:-1], {entry: arrays[f"shown_{entry}"][column] for entry in SERIES}, edge)
         _draw_rates(own[-1], arrays["drawn_sharpness"][column], arrays["rates"])
-        tried = " [found by trying]" if name == "standardised-mse" else ""
-        write_title(own[0], f"{READINGS[name].label}{tried}\n{_choice(record, column)}")
+        tried = "\nfound by trying" if name == "standardised-mse" else "\nleads" * (column == 0)
+        write_title(own[0], f"{READINGS[name].label}\n{_choice(record, column)}{tried}")
         for ax in own:
             ax.set_xscale("symlog", linthresh=_FEW, linscale=1.0)
             ax.set_xlim(0, arrays["drawn_sharpness"].shape[-1] - 1)

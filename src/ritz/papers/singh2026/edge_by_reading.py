@@ -96,7 +96,9 @@ def fate(record: Record, reading: int = 0) -> str:
 
 def why(reason: str) -> Callable[[Record], str]:
     """What keeps the leading reading from yes: too few draws, or this."""
-    return lambda record: reason if share_reached(record, 0) >= 0.5 else f"Fewer than half reach 2/η. {fate(record)}"
+    open_choice = "The paper gives neither x nor the scale of the loss, on which it depends: see the other readings."
+    few = "Fewer than half of the draws that start below 2/η reach it."
+    return lambda record: reason if share_reached(record, 0) >= 0.5 else f"{few} {open_choice} {fate(record)}"
 
 
 def why_not_at_all_rates(record: Record) -> str:
