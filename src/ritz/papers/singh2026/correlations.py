@@ -155,7 +155,8 @@ def _draw_readings(
         style, wide = ("-o", 1.8) if index == 0 else ("--.", 1.0)
         ax.plot(sizes(record), values, style, ms=3, lw=wide, color=plot.COLOURS[index], label=words[reading])
     _size_axis(ax, sizes(record))
-    write_title(ax, f"{name}, {STAGES[stage]}: {tuple(_TITLES.values())[norm]} norm, by reading", size=8)
+    what = f"{tuple(_TITLES.values())[norm]} {'alignment' if key == 'alignments' else 'norm'}"
+    write_title(ax, f"{name}, {STAGES[stage]}: {what}, by reading", size=8)
     ax.legend(frameon=False, fontsize=5.5)
 
 

@@ -73,19 +73,19 @@ def draw_seeds(record: Record) -> Picture:
 
 def draw_steps(record: Record) -> Picture:
     """Loss, relative error and ‖H - G‖ of both models along training: mean and standard error over the seeds."""
-    figure, axes = plot.panels(3, width=3.6, height=3.0)
+    rows_of = {"loss": record.arrays["batch_loss"], "relative error of λ_max(G)": relative_errors(record)}
+    if "difference" in record.arrays:
+        rows_of["‖H - G‖"] = record.arrays["difference"]
+    figure, axes = plot.panels(len(rows_of), width=3.6, height=3.0)
     steps = record.arrays["steps"]
-    rows_of = (record.arrays["batch_loss"], relative_errors(record), record.arrays["difference"])
-    for ax, rows in zip(axes, rows_of, strict=True):
+    for ax, (label, rows) in zip(axes, rows_of.items(), strict=True):
         for model, name in enumerate(MODELS):
             _draw_mean(ax, steps, rows[model], plot.COLOURS[model], name)
         _step_axis(ax, steps)
+        ax.set(ylabel=label, yscale="linear" if label == "loss" else "log")
         ax.legend(frameon=False, fontsize=7)
-    axes[0].set_ylabel("loss")
-    axes[1].set(ylabel="relative error of λ_max(G)", yscale="log")
-    axes[2].set(ylabel="‖H - G‖", yscale="log")
     write_title(axes[0], f"mean and standard error of {rows.shape[1]} runs")
-    write_title(axes[1], in_words(record))
+    write_title(axes[1], in_words(record).replace(", ", "\n"))
     return figure
 
 
@@ -151,8 +151,10 @@ def error_ratio_at_start(record: Record) -> float:
     return float(start[0] / start[1])
 
 
-def difference_follows(record: Record) -> dict[str, float]:
+def difference_follows(record: Record) -> dict[str, float] | None:
     """Rank correlation of ‖H - G‖ and the residual, over all runs and checkpoints but the first."""
+    if "difference" not in record.arrays:
+        return None
     x, E = record.arrays["residual"][..., 1:], record.arrays["difference"][..., 1:]
     return {name: spearman(x[model].ravel(), E[model].ravel()) for model, name in enumerate(MODELS)}
 
@@ -237,8 +239,10 @@ def steps_by_seed(record: Record) -> dict[str, float]:
     return {f"seed {seed}": float(share) for seed, share in zip(record.config["seeds"], shares, strict=True)}
 
 
-def last_over_first(record: Record) -> dict[str, float]:
+def last_over_first(record: Record) -> dict[str, float] | None:
     """‖H - G‖ after training over that before, of each model: the mean over the runs."""
+    if "difference" not in record.arrays:
+        return None
     E = record.arrays["difference"].mean(1)
     return {name: float(E[model, -1] / E[model, 0]) for model, name in enumerate(MODELS)}
 
