@@ -53,3 +53,13 @@ def test_a_lower_rate_gives_a_narrower_band_and_more_probes_a_narrower_one():
     )
     assert width(few, 0.5) < 0.5 * width(few, 0.95)
     assert width(many, 0.95) == pytest.approx(width(few, 0.95) / 4, rel=0.4)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_band_narrower_than_the_nodes_are_apart_holds_what_they_leave_open():
+    values = KINDS["uniform"](1000)
+    spectrum = spectral_density(operator(values), num_steps=64, generator=seeded(1000))
+    x, width = linspace(0.1, 0.9, 200), spectrum.width / 3
+    lower, upper = spectrum.band(x, width)
+    truth = Spectrum.of_eigenvalues(values).density(x, width)
+    assert float(((lower <= truth) & (truth <= upper)).double().mean()) > 0.95
