@@ -98,7 +98,7 @@ def _page(module: str, names: list[str], homes: dict[int, str]) -> str:
 
 def _directive(module: str, name: str, value: object) -> list[str]:
     if inspect.isclass(value):
-        return [f".. autoclass:: {module}.{name}", "   :members:"]
+        return [f".. autoclass:: {module}.{name}", "   :members:", "   :exclude-members: set"]  # which matplotlib adds
     if inspect.isroutine(value) or (callable(value) and hasattr(value, "__wrapped__")):
         return [f".. autofunction:: {module}.{name}"]
     return [f".. py:data:: {module}.{name}", "", f"   ``{str(value)[:200]}``"]
