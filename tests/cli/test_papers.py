@@ -75,6 +75,15 @@ def test_one_damaged_record_does_not_keep_the_others_from_being_drawn(folder):
     assert "cannot be read" in result.stderr and "us2000.fig10 smoke: drawn again" in result.stdout
 
 
+def test_a_record_whose_config_has_other_fields_is_not_drawn(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    written = folder / "results/us2000.fig2/smoke/record.json"
+    header = json.loads(written.read_text())
+    del header["config"]["scale"]
+    written.write_text(json.dumps(header))
+    assert "its config has other fields" in ritz("draw", "us2000.fig2", code=1).stderr
+
+
 def test_what_has_no_record_cannot_be_drawn(folder):
     assert "no preset papre" in ritz("draw", "us2000.fig2", "--preset", "papre", code=2).stderr
     result = ritz("draw", "us2000.fig2", "--preset", "paper", code=2)
