@@ -324,7 +324,8 @@ def test_no_record_stays_without_its_picture(folder, monkeypatch, command):
     monkeypatch.setattr(demo, "SETTINGS", analysis.Settings(num_eigenpairs=2, num_probes=2, num_steps=5))
     monkeypatch.setattr(pictures, "draw", broken)
     result = ritz(*command)
-    assert result.exit_code == 1 and not (folder / "out").exists()
+    left = {path.name for place in folder.glob("out/*") for path in place.iterdir()}
+    assert result.exit_code == 1 and left <= {"unfinished"}  # what was computed, to go on from
     assert len(result.stderr.strip().splitlines()) >= 3 and "no picture" in result.stderr
 
 

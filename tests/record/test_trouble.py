@@ -51,11 +51,11 @@ def test_a_record_that_does_not_fit_leaves_the_one_that_was_there(tmp_path, monk
 @pytest.mark.parametrize("code", TROUBLE, ids=errno.errorcode.get)
 def test_a_checkpoint_that_does_not_fit_leaves_the_last_one(tmp_path, monkeypatch, code):
     file = Checkpoint(tmp_path / "run.npz", {"what": "this"}, 0.0)
-    file.save(lambda: ({"x": np.zeros(2)}, {}))
+    file.keep(lambda: ({"x": np.zeros(2)}, {}))
     with monkeypatch.context() as patch:
         Failing(patch, 0, code)
         with pytest.raises(FileError, match="as it was before"):
-            file.save(lambda: ({"x": np.ones(2)}, {}))
+            file.keep(lambda: ({"x": np.ones(2)}, {}))
     arrays, _ = file.state()
     assert arrays["x"].tolist() == [0.0, 0.0] and len(list(tmp_path.iterdir())) == 1
 
@@ -63,22 +63,22 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_last_one(tmp_path, monkeypatc
 def test_a_folder_that_is_gone_is_made_again_or_refused(tmp_path):
     path = tmp_path / "gone" / "run.npz"
     file = Checkpoint(path, {}, 0.0)
-    file.save(lambda: ({"x": np.zeros(2)}, {}))
+    file.keep(lambda: ({"x": np.zeros(2)}, {}))
     shutil.rmtree(path.parent)
     assert file.state() is None
-    file.save(lambda: ({"x": np.ones(2)}, {}))
+    file.keep(lambda: ({"x": np.ones(2)}, {}))
     assert read_arrays(path)[0]["x"].tolist() == [1.0, 1.0]
     shutil.rmtree(path.parent)
     path.parent.write_bytes(b"a file where the folder was")
     with pytest.raises(FileError, match="cannot be written"):
-        file.save(lambda: ({"x": np.ones(2)}, {}))
+        file.keep(lambda: ({"x": np.ones(2)}, {}))
 
 
 def test_a_clock_set_back_changes_nothing(tmp_path, monkeypatch):
     file = Checkpoint(tmp_path / "run.npz", {}, 0.01)
     monkeypatch.setattr(time, "time", lambda: -1e9)
     time.sleep(0.02)
-    file.save(lambda: ({"x": np.zeros(2)}, {}))
+    file.keep(lambda: ({"x": np.zeros(2)}, {}))
     assert file.state() is not None
 
 

@@ -10,12 +10,13 @@ import typer
 from .. import operators
 from ..analysis import spectrum as analysis
 from ..analysis.spectrum import Settings
-from ..record import Record
+from ..record import Record, discard
 from ..risk import Risk
 from . import reports
 from .tables import cost, show, summary
 from .target import Subject
 
+UNFINISHED = "unfinished"  # the folder of what a killed analysis goes on from
 OPERATORS = {
     "hessian": operators.hessian,
     "gauss-newton": operators.gauss_newton,
@@ -34,9 +35,11 @@ def forecast(risk: Risk, settings: Settings) -> None:
 
 
 def run(subject: Subject, settings: Settings) -> None:
-    """Analyse, write and print."""
-    record = analysis.run(subject.risk, settings, name=subject.name, source=subject.source)
+    """Analyse, write and print; an analysis that was killed goes on from what it left in the folder."""
+    unfinished = subject.folder / UNFINISHED
+    record = analysis.run(subject.risk, settings, name=subject.name, source=subject.source, checkpoint=unfinished)
     analysis.write(record, subject.folder)
+    discard(unfinished)
     show_record(record, subject.folder)
 
 

@@ -41,6 +41,7 @@ def cost(forecast: Forecast) -> RenderableType:
     table.add_row("products", f"about {forecast.num_products:,}, {forecast.product_seconds * 1e3:.3g} ms each")
     table.add_row("time", f"about {duration(forecast.seconds)}")
     table.add_row("memory", f"about {_bytes(forecast.bytes)} beyond the model and the data")
+    table.add_row("disk", f"{_bytes(forecast.file_bytes)} at most while it runs, to go on from")
     table.add_row("products by", forecast.path)
     return table
 

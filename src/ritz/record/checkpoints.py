@@ -48,7 +48,7 @@ class Checkpoint:
         check_writable(self.path.parent)
         remove_dead_parts(self.path)
 
-    def save(self, state: Callable[[], State], *, last: bool = False) -> None:
+    def keep(self, state: Callable[[], State], *, last: bool = False) -> None:
         """Write the state, if it is time to."""
         if last or (started := monotonic()) >= self.due:
             arrays, header = state()

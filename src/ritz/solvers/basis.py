@@ -42,6 +42,10 @@ class Basis:
         self.count += 1
         self._rows(self.count - 1, self.count)[0][0] = row
 
+    def rows(self) -> Float[Tensor, "count n"]:
+        """All of them, as a copy."""
+        return torch.cat([self._memory[0][:0], *self._rows(0, self.count)])
+
     def first(self) -> Float[Tensor, "k n"]:
         """The first k rows, in their own memory."""
         return self._memory[0]

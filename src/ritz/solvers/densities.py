@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..errors import ArgumentError, check_whole
 from ..operators import Operator
 from ..operators.operator import check_is_operator
+from ..record.checkpoints import State
 from ..spectrum import Eigenpairs, Spectrum
 from .assembly import spectrum_from
 from .lanczos_recursion import random_recursions, recursion
 from .probes import gaussian, source
 from .quadratures import LanczosQuadrature, certified
+from .resumption import Resumption
 
 
 def spectral_density(
@@ -26,6 +33,7 @@ def spectral_density(
     tolerance: float | None = None,
     max_products: int | None = None,
     generator: torch.Generator | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Spectrum:
     """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
 
@@ -42,6 +50,11 @@ def spectral_density(
     `tolerance` · max|λ|, with `max_products` at most: `LanczosQuadrature.refine`, which also goes on from there.
     `num_products` of the result says what it took.
 
+    With a checkpoint, a file, a computation that was killed goes on from there to the same bits, and one that is over
+    is read from it. Six probes run in step at most, and their two vectors each are written every half minute, or less
+    often where that would take a twentieth of the time. It belongs to this operator and these arguments. The outliers,
+    if they are found here, have a file of their own beside it; with a tolerance, only the result is written.
+
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> spectrum = ritz.spectral_density(A, num_steps=20, outliers=2)
     >>> outliers, bulk = spectrum.split(2)
@@ -54,19 +67,56 @@ def spectral_density(
     check_is_operator(A)
     generator = source(generator)
     _check_alone(tolerance, max_products, num_steps, num_probes)
+    file = Resumption.of(
+        checkpoint,
+        A,
+        "spectral_density",
+        generator,
+        settings=(num_steps, num_probes, outliers, tolerance, max_products),
+    )
+    if file is not None and file.is_over:
+        return file.read(partial(_read_spectrum, generator))
+    spectrum = _measured(A, num_steps, num_probes, outliers, tolerance, max_products, generator, file)
+    if file is not None:
+        file.keep(partial(_written_spectrum, spectrum, generator), over=True)
+    return spectrum
+
+
+def _written_spectrum(spectrum: Spectrum, generator: torch.Generator) -> State:
+    arrays, facts = spectrum.state()
+    return {**arrays, "generator": generator.get_state()}, {"facts": facts}
+
+
+def _read_spectrum(generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> Spectrum:
+    parts: dict[str, Any] = {name: array for name, array in arrays.items() if name != "generator"}
+    spectrum = Spectrum(**parts, **header["facts"])
+    generator.set_state(arrays["generator"])
+    return spectrum
+
+
+def _measured(
+    A: Operator,
+    num_steps: int | None,
+    num_probes: int | None,
+    outliers: int | Eigenpairs,
+    tolerance: float | None,
+    max_products: int | None,
+    generator: torch.Generator,
+    file: Resumption | None,
+) -> Spectrum:
     if tolerance is not None:
         quadrature = LanczosQuadrature(A, outliers=outliers, generator=generator)
         return quadrature.refine(tolerance, max_products=max_products)
     num_steps, num_probes = (128 if num_steps is None else num_steps), (8 if num_probes is None else num_probes)
     count = len(outliers) if isinstance(outliers, Eigenpairs) else outliers
     _check_counts(A, num_steps, num_probes, count)
-    pairs = certified(A, outliers, generator)
+    pairs = certified(A, outliers, generator, None if file is None else file.beside("outliers"))
     values = torch.zeros(0, dtype=torch.float64) if pairs is None else pairs.values.double().cpu()
     made = 0 if pairs is None or isinstance(outliers, Eigenpairs) else pairs.num_products
     if count == A.size:
         return replace(Spectrum.of_eigenvalues(values, probes=num_probes), num_products=made)
     outside = None if pairs is None else pairs.vectors.T
-    T = random_recursions(A, num_probes, min(num_steps, A.size - count), generator, outside=outside)
+    T = random_recursions(A, num_probes, min(num_steps, A.size - count), generator, outside=outside, file=file)
     return replace(spectrum_from(T, values, A), num_products=made + T.num_probes * T.num_steps)
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,9 +18,11 @@ from .. import progress
 from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_instance, check_tolerance, check_whole
 from ..operators import Operator
 from ..operators.operator import check_is_operator
+from ..record.checkpoints import State
 from ..spectrum import Eigenpairs
 from .mixed_precision import mixed_lanczos
 from .probes import gaussian, source
+from .resumption import Resumption
 from .ritz_pairs import ENDS, as_eigenpairs, rayleigh_ritz, selection
 from .thick_restart import Goal, restarted_lanczos
 from .vectors import norms, product, room
@@ -39,6 +45,7 @@ def eigenpairs(
     fresh_products: int | None = None,
     precision: str = "own",
     copies: bool = True,
+    checkpoint: str | Path | None = None,
 ) -> Eigenpairs:
     """The k requested eigenpairs, ‖A v - λ v‖ ≤ tolerance · max|λ|, by thick-restart block Lanczos.
 
@@ -78,29 +85,66 @@ def eigenpairs(
             risk on a GPU has one: TF32 in the linear maps), and products with A itself correct what it leads to and
             certify it: the residuals are those of A, to the same tolerance. It pays down to tolerances of about a tenth
             of the rough operator's relative error. One that is not near A, on a random vector, is not used.
+        checkpoint: A file from which a search that was killed goes on to the same bits; started again when it is over,
+            it reads its result there. Unless a basis_size is given, 2k + 12 vectors are kept at most, which are written
+            every half minute, or less often where that would take a twentieth of the time. It belongs to this operator
+            and these arguments: any other is refused. Where n products solve the problem exactly, or in mixed
+            precision, only the result is written.
         copies: Whether the last products look for eigenvalues that were missed; without them, `doubts` is None.
     """
     check_is_operator(A)
     check_whole(block_size=block_size, max_products=max_products, basis_size=basis_size, fresh_products=fresh_products)
     _check_count(A, k)
     check_tolerance(tolerance)
-    capacity = basis_for(A, k, block_size, basis_size)
+    capacity = basis_for(
+        A, k, block_size, basis_size if checkpoint is None else basis_size or kept_basis(k, block_size)
+    )
     limit = max_products or 10 * max(capacity, usual_basis(k))
     fresh = k if fresh_products is None else max(1, min(fresh_products, k))
     _check_search(A, k, which, block_size, capacity, limit)
     rough = _rough_operator(A, precision)
     rows, random = None if start is None else _start_rows(A, start), source(generator)
+    settings = (k, which, tolerance, block_size, capacity, limit, fresh, precision, copies, rows)
+    file = Resumption.of(checkpoint, A, "eigenpairs", random, settings=settings)
+    if file is not None and file.is_over:
+        return file.read(partial(_read_pairs, A, random))
     if A.size <= min(capacity if basis_size else max(capacity, SMALL), limit):
         pairs = _exact(A, k, which, tolerance)
     else:
         columns = columns_for(A, k, capacity)
         goal = Goal(k, which, tolerance, block_size, capacity, limit, fresh, columns, room(A), copies)
         if rough is None:
-            pairs = restarted_lanczos(A, goal, rows, random)
+            pairs = restarted_lanczos(A, goal, rows, random, file)
         else:
             pairs = mixed_lanczos(A, rough, goal, rows, random)
+    if file is not None:
+        file.keep(partial(_written_pairs, pairs, random), over=True)
     _warn_of_residuals(pairs)
     return pairs
+
+
+def _written_pairs(pairs: Eigenpairs, generator: torch.Generator) -> State:
+    """The result for a file, and where the generator stands then."""
+    arrays, header = pairs.state()
+    return {**arrays, "generator": generator.get_state()}, header
+
+
+def _read_pairs(
+    A: Operator, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+) -> Eigenpairs:
+    """A result from its file, in the operator's place; the generator goes on from where it stood then."""
+    tensors = {name: array.to(A.device) for name, array in arrays.items() if name != "generator"}
+    if tensors["vectors"].shape[0] != A.size:
+        raise ValueError(f"its vectors are {tuple(tensors['vectors'].shape)}")
+    tensors["vectors"] = tensors["vectors"].T.contiguous().T  # rows in memory, as a search leaves them
+    pairs = Eigenpairs.of_state(tensors, header)
+    generator.set_state(arrays["generator"])
+    return pairs
+
+
+def kept_basis(k: int, block_size: int = 1) -> int:
+    """The vectors of a search that writes them to a file now and then."""
+    return max(2 * k + 12, least_basis(k, block_size))
 
 
 def least_basis(k: int, block_size: int = 1) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +17,16 @@ from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
 from ..operators.operator import check_is_operator
+from ..record.checkpoints import State
 from .probes import gaussian
+from .resumption import Resumption
 from .vectors import norms, room, rounding
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 VECTORS = 4  # for each probe, its product's argument and result among them
+WRITTEN = 12  # vectors of a run that writes them to a file now and then, two a probe
+COEFFICIENTS = ("diagonal", "off_diagonal", "residual")  # of a run that is over
+RUNNING = ("previous", "current", "alpha", "beta", "scale")  # of one that is not
 PATIENCE = 16  # steps between two looks at whether all probes have stopped: each makes a GPU wait
 
 
@@ -63,21 +70,55 @@ def random_recursions(
     generator: torch.Generator,
     *,
     outside: Float[Tensor, "k n"] | None = None,
+    file: Resumption | None = None,
 ) -> Tridiagonal:
     """`recursion` from normal probes, as many in step as there is room for, four vectors each, and one at least.
 
     A space that is exhausted is given a basis where there is room, for its last steps are right only in an orthogonal
     one; without, an eigenvalue may stand there several times, with the right weight in all.
     """
-    spare, runs = room(A), []
-    most = int(min(num_probes, max(1, spare / VECTORS)))
+    spare, most = room(A), num_probes if file is None else WRITTEN // 2
+    most = int(min(num_probes, most, max(1, spare / VECTORS)))
+    runs, run = _begun(A, generator, outside, file)
     exhausted = num_steps >= A.size - (0 if outside is None else len(outside))
-    for first in range(0, num_probes, most):
+    for first in range(sum(one.num_probes for one in runs), num_probes, most):
         count = min(most, num_probes - first)
         keep_basis = exhausted and count * (num_steps + VECTORS) <= spare
-        rows = gaussian(A, count, generator)
-        runs.append(recursion(A, rows, num_steps, keep_basis=keep_basis, outside=outside))
+        if run is None:
+            rows = gaussian(A, count, generator)
+            run = Recursion.from_starts(rows, keep_basis=keep_basis, outside=outside)
+        keep = None if file is None or keep_basis else partial(file.keep, partial(_written, runs, run, generator))
+        run.extend(A, num_steps, keep)
+        runs.append(run.result())
+        run = None
     return joined(runs)
+
+
+def _written(runs: list[Tridiagonal], run: Recursion, generator: torch.Generator) -> State:
+    """The runs that are over, and the one that is not, before a step."""
+    arrays = {f"{i}/{name}": getattr(one, name) for i, one in enumerate(runs) for name in COEFFICIENTS}
+    arrays |= {name: getattr(run, name) for name in RUNNING}
+    return {**arrays, "generator": generator.get_state()}, {"runs": len(runs), "count": run.count}
+
+
+def _begun(
+    A: Operator, generator: torch.Generator, outside: Tensor | None, file: Resumption | None
+) -> tuple[list[Tridiagonal], Recursion | None]:
+    """What a file has of runs, those that are over and the one that is not; nothing where there is none."""
+    if file is None or file.under_way is None:
+        return [], None
+
+    def made(arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> tuple[list[Tridiagonal], Recursion]:
+        runs = [Tridiagonal(*(arrays[f"{i}/{name}"] for name in COEFFICIENTS)) for i in range(header["runs"])]
+        parts = {name: arrays[name].to(A.device) for name in RUNNING}
+        if parts["current"].shape[1:] != (A.size,) or parts["current"].shape != parts["previous"].shape:
+            raise ValueError(f"its vectors are {tuple(parts['current'].shape)}")
+        if not 0 <= header["count"] <= len(parts["alpha"]) == len(parts["beta"]):
+            raise ValueError(f"it is after step {header['count']}")
+        generator.set_state(arrays["generator"])
+        return runs, Recursion(**parts, basis=None, outside=outside, count=header["count"])
+
+    return file.read(made)
 
 
 @dataclass(frozen=True)
@@ -193,12 +234,14 @@ class Recursion:
         scale = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
         return cls(torch.zeros_like(rows), rows, alpha, alpha, scale, basis, outside)
 
-    def extend(self, A: Operator, num_steps: int) -> None:
-        """Go on until there are so many steps, or until every space is invariant."""
+    def extend(self, A: Operator, num_steps: int, keep: Callable[[], None] | None = None) -> None:
+        """Go on until there are so many steps, or until every space is invariant; `keep` is called before each."""
         self._make_place(num_steps)
         with progress.bar("Lanczos", total=num_steps) as bar:
             bar.advance(self.count)
             while self.count < num_steps and not self.over():
+                if keep is not None:
+                    keep()
                 self.step(A)
                 bar.advance(products=self.count * len(self.current))
 

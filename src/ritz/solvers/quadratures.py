@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -224,9 +225,13 @@ class LanczosQuadrature:
             )
 
 
-def certified(A: Operator, outliers: int | Eigenpairs, generator: torch.Generator) -> Eigenpairs | None:
+def certified(
+    A: Operator, outliers: int | Eigenpairs, generator: torch.Generator, checkpoint: Path | None = None
+) -> Eigenpairs | None:
     """The outliers given, or so many that are found; None for none."""
     if isinstance(outliers, Eigenpairs):
         orthonormal_columns(A, outliers)
         return outliers if len(outliers) else None
-    return eigenpairs(A, outliers, which="magnitude", generator=generator) if outliers else None
+    if not outliers:
+        return None
+    return eigenpairs(A, outliers, which="magnitude", generator=generator, checkpoint=checkpoint)

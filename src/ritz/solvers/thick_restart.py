@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,10 +19,12 @@ from torch import Tensor
 from .. import progress
 from ..errors import ConvergenceWarning, check_finite
 from ..operators import Operator
+from ..record.checkpoints import State
 from ..spectrum import Eigenpairs
 from .basis import Basis
 from .copies import MOST_STEPS, Overlooked, endangered, is_beyond
 from .probes import gaussian
+from .resumption import Resumption
 from .ritz_pairs import as_eigenpairs, ranking, selection
 from .vectors import inner, mix, norms, orthonormalize, product, rounding, subtract
 
@@ -28,6 +32,11 @@ NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start: without it a
 SAFETY = 0.9  # of the tolerance, left to the rounding between an estimated residual and the fresh one
 ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
 SPARE = 8  # Ritz vectors kept at a certificate, beside twice the requested ones, for a search that has to go on
+
+
+NUMBERS = (  # of a search, beside its arrays
+    *("block_size", "tridiagonal", "locked", "suspect", "scale", "num_products", "certificates"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,13 +60,17 @@ class Goal:
 
 
 def restarted_lanczos(
-    A: Operator, goal: Goal, start: Float[Tensor, "s n"] | None, generator: torch.Generator
+    A: Operator,
+    goal: Goal,
+    start: Float[Tensor, "s n"] | None,
+    generator: torch.Generator,
+    file: Resumption | None = None,
 ) -> Eigenpairs:
     """Step, assess and restart until the requested pairs are certified or the products are spent."""
-    search = Search.from_start(A, goal, start, generator)
+    search = begun(A, goal, start, generator, file)
     with progress.bar("Eigenpairs") as bar:
         while True:
-            settled = search.explore(A, goal, bar)
+            settled = search.explore(A, goal, bar, file)
             pairs = _certificate(A, search, goal)
             certain = bool(pairs.converged.all())
             missed = False
@@ -99,6 +112,39 @@ class Search:
     num_products: int = 0
     certificates: int = 0
 
+    def state(self) -> State:
+        """All of it, before a step: the vectors of the basis, and numbers."""
+        arrays = {"basis": self.basis.rows(), "H": self.H, "B": self.B, "generator": self.generator.get_state()}
+        arrays |= {} if self.seen is None else {"seen": self.seen}
+        return arrays, {name: getattr(self, name) for name in NUMBERS}
+
+    @classmethod
+    def of_state(
+        cls,
+        A: Operator,
+        goal: Goal,
+        generator: torch.Generator,
+        arrays: Mapping[str, Tensor],
+        header: Mapping[str, Any],
+    ) -> Search:
+        """What `state` told, again, if it can be one of this search."""
+        rows, H, B = arrays["basis"], arrays["H"], arrays["B"]
+        if (
+            rows.shape[1:] != (A.size,)
+            or len(rows) > goal.capacity
+            or H.shape != (len(H), len(H))
+            or len(H) > len(rows)
+        ):
+            raise ValueError(f"its basis is {tuple(rows.shape)}, its matrix {tuple(H.shape)}")
+        numbers = {name: header[name] for name in NUMBERS}
+        if min(numbers.values()) < 0 or numbers["num_products"] > goal.max_products:
+            raise ValueError(f"it counts {numbers}")
+        basis = Basis(A, goal.k, goal.capacity)
+        for row in rows.to(A.device, A.dtype):
+            basis.append(row)
+        generator.set_state(arrays["generator"])
+        return cls(basis, generator, H=H, B=B, seen=arrays.get("seen"), **numbers)
+
     @property
     def explored(self) -> int:
         return len(self.H)
@@ -128,9 +174,11 @@ class Search:
         search._extend(A, block)
         return search
 
-    def explore(self, A: Operator, goal: Goal, bar: progress.Bar) -> bool:
+    def explore(self, A: Operator, goal: Goal, bar: progress.Bar, file: Resumption | None = None) -> bool:
         """Step and restart until the pairs are worth a certificate, which is True, or the products are spent."""
         while True:
+            if file is not None:
+                file.keep(self.state)
             if self.basis.count + self.block_size > goal.capacity and self.explored:
                 self.restart(goal)
             self.step(A)
@@ -269,6 +317,13 @@ class Search:
         row = gaussian(A, 1, self.generator)
         self.basis.orthogonalize(row)
         return row.div_(norms(row)[:, None].to(row))[0]
+
+
+def begun(A: Operator, goal: Goal, start: Tensor | None, generator: torch.Generator, file: Resumption | None) -> Search:
+    """A search where its file says that it was, or a new one."""
+    if file is not None and file.under_way is not None:
+        return file.read(lambda arrays, header: Search.of_state(A, goal, generator, arrays, header))
+    return Search.from_start(A, goal, start, generator)
 
 
 def _mixture(rows: Float[Tensor, "s n"], like: Float[Tensor, " n"]) -> Float[Tensor, " n"]:

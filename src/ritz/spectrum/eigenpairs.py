@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,17 +48,25 @@ class Eigenpairs:
 
     def save(self, path: str | Path) -> Path:
         """Write to an npz file; `Eigenpairs.load` reads it back to the same bits, on the CPU."""
+        return record.write_arrays(path, *self.state())
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Its arrays, and all else that it is made of."""
         names = ("values", "vectors", "residuals", "converged", *(() if self.doubts is None else ("doubts",)))
         arrays = {name: getattr(self, name).detach().cpu().numpy() for name in names}
         counts = {name: getattr(self, name) for name in ("num_products", "basis_size", "num_rough_products")}
-        return record.write_arrays(path, arrays, {"kind": "Eigenpairs", **counts})
+        return arrays, {"kind": "Eigenpairs", **counts}
 
     @classmethod
     def load(cls, path: str | Path) -> Eigenpairs:
         """Read what `save` wrote."""
         arrays, header = record.read_arrays(path)
         check_kind(path, header, "Eigenpairs")
-        tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        return cls.of_state({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, header)
+
+    @classmethod
+    def of_state(cls, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> Eigenpairs:
+        """What `state` told, again."""
         products, rough = header["num_products"], header.get("num_rough_products", 0)
         return cls(**tensors, num_products=products, basis_size=header.get("basis_size"), num_rough_products=rough)
 

@@ -13,7 +13,7 @@ from ...operators import Operator
 from ...risk import Risk
 from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs, memory_needed, spectral_density
-from ...solvers.eigen import SMALL
+from ...solvers.eigen import SMALL, kept_basis
 from .measurement import layers_of
 from .settings import Settings
 
@@ -34,6 +34,7 @@ class Forecast:
     product_seconds: float
     bytes: float
     path: str  # how products are computed
+    file_bytes: float  # of what it writes on its way, to go on from if it is killed
 
 
 _PRODUCTS_PER_PAIR = 8  # five where the largest eigenvalues are well separated, ten in a bulk
@@ -58,7 +59,8 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     counts = [_counts(size, settings.for_layer(size)) for size in _sizes(risk, settings)]
     seconds = sum(set_up + pairs * one + steps * step for pairs, steps in counts)
     products = sum(pairs + settings.num_probes * steps for pairs, steps in counts)
-    return Forecast(seconds, products, one, *_footprint(A, risk, settings))
+    written = kept_basis(settings.num_eigenpairs or 0) * risk.size * risk.theta.element_size()
+    return Forecast(seconds, products, one, *_footprint(A, risk, settings), written)
 
 
 def _sizes(risk: Risk, settings: Settings) -> list[int]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,11 +27,17 @@ from .settings import Settings
 
 
 def run(
-    risk: Risk, settings: Settings | None = None, *, name: str = "analysis", source: Mapping[str, Any] | None = None
+    risk: Risk,
+    settings: Settings | None = None,
+    *,
+    name: str = "analysis",
+    source: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Record:
     """Measure a risk, and with `per_layer` each of its layers; all results are in the record.
 
-    `source` is kept in the record's config: where the risk comes from, in the caller's words.
+    `source` is kept in the record's config: where the risk comes from, in the caller's words. With `checkpoint`, a
+    folder, a measurement that was killed goes on from the files in it, to the same bits.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
@@ -45,13 +51,13 @@ def run(
     start = time.perf_counter()
     layers = layers_of(risk) if settings.per_layer else {}
     with progress.bar("Spectra", total=1 + len(layers)) as bar:
-        scalars, arrays = _results(risk, settings)
+        scalars, arrays = _results(risk, settings, _files(checkpoint, 0))
         bar.advance()
         scalars["layers"] = {}
-        for layer, parameters in layers.items():
+        for number, (layer, parameters) in enumerate(layers.items(), 1):
             bar.advance(0, layer=layer)
-            block = risk.restricted_to(parameters)
-            scalars["layers"][layer], block_arrays = _results(block, settings.for_layer(block.size))
+            block, files = risk.restricted_to(parameters), _files(checkpoint, number)
+            scalars["layers"][layer], block_arrays = _results(block, settings.for_layer(block.size), files)
             arrays |= {f"{layer}/{key}": array for key, array in block_arrays.items()}
             bar.advance()
     scalars |= {"accuracy": accuracy(risk), "seconds": time.perf_counter() - start}
@@ -77,21 +83,27 @@ def layers_of(risk: Risk) -> dict[str, list[str]]:
     return layers
 
 
-def _results(risk: Risk, settings: Settings) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _files(checkpoint: str | Path | None, number: int) -> dict[str, Path | None]:
+    """Where the parts of the measurement of one risk are written on their way."""
+    names = ("eigenpairs", "density")
+    return {name: None if checkpoint is None else Path(checkpoint) / f"{name}-{number}.npz" for name in names}
+
+
+def _results(
+    risk: Risk, settings: Settings, files: Mapping[str, Path | None]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The scalars and arrays of one risk."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    with _counted(settings.operator(risk)) as (A, products):
-        pairs = _pairs(A, settings, generator)
-        spectrum = spectral_density(
-            A, num_steps=settings.num_steps, num_probes=settings.num_probes, outliers=pairs, generator=generator
-        )
+    generator, A = torch.Generator().manual_seed(settings.seed), settings.operator(risk)
+    pairs = _pairs(A, settings, generator, files["eigenpairs"])
+    numbers: dict[str, Any] = {"num_steps": settings.num_steps, "num_probes": settings.num_probes}
+    spectrum = spectral_density(A, outliers=pairs, generator=generator, checkpoint=files["density"], **numbers)
     arrays, facts = spectrum.state()
     scalars = {
         "num_parameters": risk.size,
         "num_terms": risk.num_terms,
         "loss": risk.loss_value(),
         "gradient_norm": float(risk.gradient().norm()),
-        "num_products": products[0],
+        "num_products": pairs.num_products + spectrum.num_products,
         "products": _products(A),
         **{name: fact for name, fact in facts.items() if name not in ("size", "num_products")},  # of the density alone
         "range": list(spectrum.range),
@@ -111,9 +123,9 @@ def _products(A: Operator) -> dict[str, Any] | None:
     return facts
 
 
-def _pairs(A: Operator, settings: Settings, generator: torch.Generator) -> Eigenpairs:
+def _pairs(A: Operator, settings: Settings, generator: torch.Generator, file: Path | None) -> Eigenpairs:
     if settings.num_eigenpairs:
-        options: dict[str, Any] = {"tolerance": settings.tolerance, "generator": generator}
+        options: dict[str, Any] = {"tolerance": settings.tolerance, "generator": generator, "checkpoint": file}
         return eigenpairs(A, settings.num_eigenpairs, which="magnitude", **options)
     none = torch.zeros(0, dtype=A.dtype)
     return Eigenpairs(none, torch.zeros(A.size, 0, dtype=A.dtype), none, none.bool())
@@ -143,18 +155,6 @@ def _rounded(estimate: Estimate, rounding: float) -> Estimate:
     """With the error that rounding adds."""
     error = math.hypot(estimate.standard_error, rounding) if estimate.has_error else None
     return Estimate(estimate.value, error, estimate.num_products)
-
-
-@contextmanager
-def _counted(A: Operator) -> Iterator[tuple[Operator, list[int]]]:
-    """The operator, and a list whose one entry counts the vectors it has multiplied."""
-    count = [0]
-
-    def matmat(V: Tensor) -> Tensor:
-        count[0] += V.shape[1]
-        return A.matmat(V)
-
-    yield replace(A, matmat=matmat), count
 
 
 def _config(risk: Risk, settings: Settings) -> dict[str, Any]:

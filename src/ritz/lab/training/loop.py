@@ -140,7 +140,7 @@ def _epochs(run: _Run[Parameters], file: Checkpoint | None, label: str) -> Itera
         while not run.over:
             run.advance()
             if file is not None:
-                file.save(run.state, last=run.over)
+                file.keep(run.state, last=run.over)
             bar.advance(loss=run.loss.nanmean())
             yield run.pause()
 
