@@ -223,3 +223,17 @@ def test_the_distance_of_narrow_bulks_is_within_its_bound(num_steps):
         generator = torch.Generator().manual_seed(seed)
         spectrum = spectral_density(A, num_steps=num_steps, num_probes=32, generator=generator)
         assert spectrum.wasserstein(exact) <= spectrum.wasserstein_bound()
+
+
+@pytest.mark.parametrize("values", [linspace(-1, 1, 1000), torch.special.ndtri(linspace(5e-4, 1 - 5e-4, 1000))])
+def test_the_default_width_is_the_narrowest_that_the_quadrature_resolves(values):
+    """Half of it shows the nodes of the quadrature: the error more than doubles."""
+    A = Operator.from_matrix(torch.diag(values))
+    spectrum = spectral_density(A, num_probes=8, num_steps=128, generator=torch.Generator().manual_seed(41))
+    exact, x = Spectrum.of_matrix(torch.diag(values)), spectrum.grid(400)
+
+    def error(width):
+        return float((spectrum.density(x, width) - exact.density(x, width)).abs().mean() / exact.density(x).mean())
+
+    assert error(spectrum.width) < 0.12
+    assert error(spectrum.width / 2) > 2 * error(spectrum.width)
