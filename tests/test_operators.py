@@ -444,3 +444,28 @@ def test_the_cpu_may_be_given_with_a_number():
     A = Operator(lambda V: 2 * V, 3, torch.float32, torch.device("cpu:0"))
     assert A.device == torch.device("cpu")
     torch.testing.assert_close(A @ torch.ones(3), torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize(
+    "loss", [torch.nn.CrossEntropyLoss(), torch.nn.CrossEntropyLoss(weight=torch.tensor([0.0, 1.0, 2.0]))]
+)
+def test_what_cannot_have_negative_eigenvalues_is_known_to_have_none(loss):
+    risk = ritz.Risk(torch.nn.Linear(4, 3), loss, (torch.randn(8, 4), torch.arange(8) % 3))
+    G = ritz.gauss_newton(risk)
+    for A in (
+        G,
+        ritz.empirical_fisher(risk),
+        ritz.ntk(risk),
+        2 * G,
+        G + 1,
+        G + G,
+        ritz.deflated(G, torch.eye(15)[:, :1]),
+    ):
+        assert A.semidefinite
+    for A in (ritz.hessian(risk), -G, G - 1, G - G, G + ritz.hessian(risk)):
+        assert not A.semidefinite
+
+
+def test_a_gauss_newton_matrix_of_a_loss_of_ones_own_may_be_indefinite():
+    risk = ritz.Risk(torch.nn.Linear(4, 3), lambda z, y: z.cos().sum(1), (torch.randn(8, 4), torch.arange(8)))
+    assert not ritz.gauss_newton(risk).semidefinite

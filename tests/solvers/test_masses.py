@@ -1,8 +1,11 @@
 """Masses below zero cover the truth at the rate their error states."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from ritz.operators import Operator
 from ritz.solvers import negative_mass, spectral_density
 
 from .spectra import INDEFINITE, coverage, linspace, rotated, runs, with_eigenvalues
@@ -57,3 +60,12 @@ def test_the_error_of_a_mass_is_not_far_too_large_in_a_smooth_spectrum():
     true = float((values - 1 / 3).square().mean().sqrt())
     assert float(errors.square().mean().sqrt()) < 2.5 * true  # six times as large, if all of a node were in doubt
     assert float(((values - 1 / 3).abs() <= 2 * errors).double().mean()) >= 0.9
+
+
+def test_no_mass_reaches_below_zero_where_no_eigenvalue_can():
+    """Twenty steps leave open how far the mass at the smallest node reaches; that G is a sum of squares does not."""
+    values = torch.cat([torch.zeros(100), torch.logspace(-6, 0, 100)]).double()
+    A = Operator.from_matrix(torch.diag(values))
+    assert negative_mass(A, num_steps=20).standard_error > 0
+    assert negative_mass(replace(A, semidefinite=True), num_steps=20).standard_error == 0
+    assert negative_mass(replace(A - 0.5, semidefinite=True), num_steps=20).value > 0.5, "not against what is seen"

@@ -38,7 +38,7 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
         factor = U * values.sqrt() if bool((values >= 0).all()) else None
 
     product, inverse = partial(_low_rank_product, scaled, U), partial(_low_rank_inverse, U, values)
-    return Operator(product, len(U), U.dtype, U.device, factor, inverse)
+    return Operator(product, len(U), U.dtype, U.device, factor, inverse, semidefinite=factor is not None)
 
 
 def _low_rank_product(scaled: Tensor, U: Tensor, V: Tensor) -> Tensor:

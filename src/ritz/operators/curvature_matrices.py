@@ -32,7 +32,13 @@ def curvature(risk: Risk, kind: Curvature) -> Operator:
     check_is_risk(risk)
     product = CurvatureProduct(risk, kind)
     A = Operator(
-        product, risk.size, risk.dtype, risk.device, inform=_asked(product, "info"), room=_asked(product, "room")
+        product,
+        risk.size,
+        risk.dtype,
+        risk.device,
+        inform=_asked(product, "info"),
+        room=_asked(product, "room"),
+        semidefinite=kind.order == 1 and risk.loss.is_convex,  # Jᵀ M J with M as the loss curves, or squares
     )
     rough = product.rough
     return A if rough is None else replace(A, rough=replace(A, matmat=rough))
@@ -158,6 +164,7 @@ def ntk(risk: Risk) -> Operator:
         risk.device,
         inform=_asked(product.linearized, "info"),
         room=_asked(risk, "memory"),
+        semidefinite=True,
     )
 
 

@@ -49,6 +49,7 @@ class Operator:
     inform: Callable[[], Info] | None = None  # what `info` tells, where products have something to tell
     room: Callable[[], float] | None = None  # bytes that a solver may take beside the products; None: no limit is known
     rough: Operator | None = None  # nearly the same matrix, with cheaper products, where there is one
+    semidefinite: bool = False  # whether it is known that no eigenvalue is negative
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", _numbered(torch.device(self.device)))
@@ -89,7 +90,8 @@ class Operator:
         shift, solve = _finite(other), self.inverse
         inverse = None if solve is None else partial(_inverse_of_shifted, solve, shift)
         rough = None if self.rough is None else self.rough + shift
-        return self._changed(partial(_shifted, self, shift), inverse=inverse, rough=rough)
+        semidefinite = self.semidefinite and shift >= 0
+        return self._changed(partial(_shifted, self, shift), None, inverse, rough, semidefinite)
 
     __radd__ = __add__
 
@@ -109,7 +111,7 @@ class Operator:
         factor = self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None
         inverse = None if known is None or not scale else partial(_inverse_of_scaled, known, scale)
         rough = None if self.rough is None else self.rough * scale
-        return self._changed(partial(_scaled, self, scale), factor, inverse, rough)
+        return self._changed(partial(_scaled, self, scale), factor, inverse, rough, self.semidefinite and scale >= 0)
 
     __rmul__ = __mul__
 
@@ -199,12 +201,13 @@ class Operator:
         factor: Tensor | None = None,
         inverse: Callable[[float], Operator] | None = None,
         rough: Operator | None = None,
+        semidefinite: bool = False,
     ) -> Operator:
         """Another matrix in the same space, made of this one's products."""
-        return replace(self, matmat=matmat, factor=factor, inverse=inverse, rough=rough)
+        return replace(self, matmat=matmat, factor=factor, inverse=inverse, rough=rough, semidefinite=semidefinite)
 
     def _sum(self, other: Operator) -> Operator:
-        return self._changed(partial(_added, self, other))
+        return self._changed(partial(_added, self, other), semidefinite=self.semidefinite and other.semidefinite)
 
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):

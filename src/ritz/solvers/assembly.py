@@ -15,6 +15,7 @@ from .atoms import Atoms, Row, beyond, common_atoms, rows_of
 from .lanczos_recursion import Tridiagonal
 
 TINY = 1e-300  # below every mass, and not zero
+SIGN = 16  # roundings of the largest eigenvalue within which the sign of another means nothing
 NOISIEST = 0.15  # relative Monte Carlo error beyond which a coarser quadrature would be no sharper
 
 
@@ -29,9 +30,11 @@ def spectrum_from(T: Tridiagonal, values: Float[Tensor, " k"], A: Operator) -> S
     known = torch.cat([values, atoms.values]).expand(len(rows), -1)
     counts = torch.cat([torch.ones_like(values), atoms.multiplicities.double()]).expand(len(rows), -1)
     radii = torch.cat([torch.zeros_like(values), atoms.radii])
-    reach = torch.cat([torch.stack([known - radii, known + radii]), rest[2:]], dim=2)
-    resolution = _resolution(rows, size) if share > 0 else None
     nodes, weights = torch.cat([known, rest[0]], dim=1), torch.cat([counts / A.size, masses], dim=1)
+    reach = torch.cat([torch.stack([known - radii, known + radii]), rest[2:]], dim=2)
+    if A.semidefinite and float(nodes.min()) >= -SIGN * eps * float(nodes.abs().max()):
+        reach[0] = torch.minimum(reach[0].clamp(min=0), nodes)
+    resolution = _resolution(rows, size) if share > 0 else None
     return Spectrum(nodes, weights, A.size, resolution, known.shape[1], reach, eps)
 
 

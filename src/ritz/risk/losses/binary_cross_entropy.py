@@ -49,6 +49,10 @@ class BinaryCrossEntropy(Loss):
         check_reduction(self.reduction)
         check_weight_tensors(pos_weight=self.pos_weight, weight=self.weight)
 
+    @property
+    def is_convex(self) -> bool:
+        return all(w is None or bool((w >= 0).all()) for w in (self.weight, self.pos_weight))
+
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         positive, negative = self._coefficients(z, y)
         return term_rows(positive * F.softplus(-z) + negative * F.softplus(z)).sum(-1)

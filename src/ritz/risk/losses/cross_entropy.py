@@ -50,6 +50,10 @@ class CrossEntropy(Classification):
                 "Pass a number from 0 to 1.",
             )
 
+    @property
+    def is_convex(self) -> bool:
+        return self.weight is None or bool((self.weight >= 0).all())
+
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         return -(self._coefficients(z, y) * self._rows(z).log_softmax(-1)).sum(-1)
 

@@ -38,6 +38,11 @@ class Loss(ABC):
     reduction: Reduction
     class_dim: int = -1  # the dimension of z along which a term runs
 
+    @property
+    def is_convex(self) -> bool:
+        """Whether every term is known to be convex in the outputs, for targets that are what they should be."""
+        return False
+
     @abstractmethod
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         """The values wᵢ ℓᵢ, one per term."""

@@ -40,6 +40,10 @@ class SquaredError(Loss):
     def __post_init__(self) -> None:
         check_reduction(self.reduction)
 
+    @property
+    def is_convex(self) -> bool:
+        return True
+
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         return self._factor / 2 * term_rows(z - y).square().sum(-1)
 
