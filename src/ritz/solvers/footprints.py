@@ -30,11 +30,11 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
 
     Solvers keep to what `A.room` allows, and so does this; where none is known, it is what they would like to have.
 
-    >>> A = ritz.Operator.from_matrix(torch.eye(1000))
-    >>> ritz.solvers.memory_needed(ritz.eigenpairs, A, 10) / 4000  # vectors of 1000 numbers
-    128.25
-    >>> ritz.solvers.memory_needed(ritz.spectral_density, A, num_probes=3) / 4000
-    12.0
+    >>> A = ritz.Operator(lambda V: V, 10**7, torch.float32, torch.device("cpu"))
+    >>> round(ritz.solvers.memory_needed(ritz.eigenpairs, A, 10) / 4e7)  # vectors of ten million numbers
+    128
+    >>> round(ritz.solvers.memory_needed(ritz.spectral_density, A, num_probes=3) / 4e7)
+    12
 
     Args:
         solver: `eigenpairs`, `spectral_density`, `trace`, `effective_rank`, `log_determinant`, `negative_mass`,
