@@ -68,7 +68,7 @@ def test_the_attribution_is_printed_and_everything_is_written(folder):
     plain = " ".join(result.stdout.split())
     assert all(sentence in plain for sentence in record.scalars["findings"])
     pictures = {"knockouts", "features", "errors", "weights", "scree", "kronecker"}
-    expected = {"record.json", "arrays.npz", *(f"{name}.png" for name in pictures)}
+    expected = {"record.json", "arrays.npz", "report.html", *(f"{name}.png" for name in pictures)}
     assert {path.name for path in (folder / "out/ours-risk-classes").iterdir()} == expected
     assert all(name in result.stdout for name in expected)
     assert record.config["factory"] == "ours.py:risk" and record.config["dtype"] == "float64"
@@ -103,4 +103,4 @@ def test_impossible_options_are_refused_before_the_model_is_built(folder, option
 
 def test_help_has_examples():
     text = ritz("classes", "--help").stdout
-    assert "ritz classes examples/checkpoint.py:risk" in text and "--exact-rows" in text
+    assert "ritz classes mine.py:risk" in text and "--exact-rows" in text

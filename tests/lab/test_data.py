@@ -763,9 +763,10 @@ def test_data_come_by_https_alone_and_not_without_end(monkeypatch, server):
     assert "https://" in written and "http://" not in written
     with pytest.raises(OSError, match="not an address of https"):
         sources._receive("http://example.org/x")
-    monkeypatch.setattr(sources, "MOST_BYTES", -1)
+    server.files = {"/x": bytes(10)}
+    monkeypatch.setattr(sources, "MOST_BYTES", 9)
     with pytest.raises(OSError, match="bytes came"):
-        sources._receive(f"{server.address}train-images-idx3-ubyte.gz")
+        sources._receive(f"{server.address}x")
 
 
 def test_what_unpacks_to_more_than_any_file_of_ours_is_refused(monkeypatch, tmp_path):

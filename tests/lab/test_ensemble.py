@@ -336,7 +336,7 @@ def test_an_invariant_space_is_no_obstacle():
     top = lab.sharpness(stack, SQUARED, data, tolerance=1e-9, generator=seeded())
     for index, model in enumerate(models):
         v, w = model[0].weight.detach()[:, 0], model[2].weight.detach()[0]
-        expected = ritz.theory.linear_network(w, v, data[0][:, 0], data[1][:, 0]).eigenvalues().max()
+        expected = ritz.theory.linear_network(v, w, data[0][:, 0], data[1][:, 0]).eigenvalues().max()
         assert_close(top.values[index, 0], expected, rtol=1e-9, atol=0)
     assert top.converged.all()
 

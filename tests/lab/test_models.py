@@ -158,7 +158,7 @@ def test_the_scalar_network_has_the_coordinates_of_its_closed_form(activation):
     x, y = normal(9, 1), normal(9, 1, seed=1)
     closed = {"linear": theory.linear_network, "relu": theory.relu_network}[activation]
     assert [name for name, _ in model.named_parameters()] == ["v", "w"]
-    assert_is_the_hessian(closed(model.w.detach(), model.v.detach(), x[:, 0], y[:, 0]), model, x, y)
+    assert_is_the_hessian(closed(model.v.detach(), model.w.detach(), x[:, 0], y[:, 0]), model, x, y)
 
 
 def test_scalar_networks_keep_the_shape_of_their_inputs():
@@ -170,7 +170,7 @@ def test_scalar_networks_keep_the_shape_of_their_inputs():
 def test_the_bias_network_has_the_coordinates_of_its_closed_form():
     model = models.bias_network(6, generator=seeded(), **DOUBLE)
     x, y = normal(9, 1), normal(9, 1, seed=1)
-    closed = theory.bias_network(*(getattr(model, name).detach() for name in "wvb"), x[:, 0], y[:, 0])
+    closed = theory.bias_network(*(getattr(model, name).detach() for name in "vbw"), x[:, 0], y[:, 0])
     assert [name for name, _ in model.named_parameters()] == ["v", "b", "w"]
     assert_is_the_hessian(closed, model, x, y)
 
@@ -195,7 +195,7 @@ def test_a_head_on_numbers_has_the_coordinates_and_the_spectrum_of_its_closed_fo
     assert [name for name, _ in model.named_parameters()] == ["w_v", "w_q", "w_k"]
     w_v, w_q, w_k = (p.detach() for p in model.parameters())
     bias = model.scores_bias(5)
-    closed = theory.self_attention(w_q[0], w_k[0], w_v.squeeze(), x, y[..., 0], scores_bias=bias)
+    closed = theory.self_attention(w_v.squeeze(), w_q[0], w_k[0], x, y[..., 0], scores_bias=bias)
     assert model(x).shape == (6, 5, 1)
     assert_is_the_hessian(closed, model, x, y)
 

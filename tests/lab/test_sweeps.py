@@ -489,5 +489,5 @@ def test_a_worker_that_dies_while_it_starts_is_followed_by_another(tmp_path, mon
         records = sweep(tasks.measured, configs(count=1), tmp_path, workers=Processes(1))
     assert records[0].scalars["index"] == 0 and len(deaths) == 2
     deaths.clear()
-    with pytest.raises(ArgumentError, match="cannot be called in another process"), pytest.warns(SweepWarning):
+    with pytest.raises(ArgumentError, match="cannot be called in another process"):
         sweep(tasks.measured, configs(count=2), tmp_path, workers=Processes(1, retries=1))

@@ -177,17 +177,17 @@ GAUSS_NEWTON = {  # the variants that are no check of their own: closed form, ho
     "correlated inputs": (
         theory.multi_input_network,
         DRAWS[SINGH, "correlated inputs"],
-        lambda W, V, X, y: GaussNewton(lambda V, W: X @ (W * V).sum(1), V, W),
+        lambda V, W, X, y: GaussNewton(lambda V, W: X @ (W * V).sum(1), V, W),
     ),
     "diagonal network": (
         theory.diagonal_network,
         DRAWS[SINGH, "diagonal network"],
-        lambda w, v, X, y: GaussNewton(lambda v, w: X @ (w * v), v, w),
+        lambda v, w, X, y: GaussNewton(lambda v, w: X @ (w * v), v, w),
     ),
     "several outputs": (
         theory.multi_output_network,
         DRAWS[SINGH, "several outputs"],
-        lambda W, V, x, Y: GaussNewton(lambda V, W: torch.outer(x, (W * V).sum(1)), V, W),
+        lambda V, W, x, Y: GaussNewton(lambda V, W: torch.outer(x, (W * V).sum(1)), V, W),
     ),
     "two layers, ReLU": (
         theory.two_layer_relu,

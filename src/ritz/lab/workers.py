@@ -313,18 +313,20 @@ def _started(worker: _Worker, task: Task, retries: int) -> _Worker:
 
     One that was killed while it started is followed by another; where all of them die, the script itself is to blame.
     """
-    for left in reversed(range(retries + 1)):
+    for died in range(retries + 1):
         try:
             worker.submit(_ready, task).result()
-            return worker
         except BrokenProcessPool as error:
-            if not left:
+            if died == retries:
                 raise _not_importable(task, error) from error
-            warn("A process died while it started. Another one is started.")
             worker.close()
             worker = _Worker(worker.threads)
         except Exception as error:
             raise _not_importable(task, error) from error
+        else:
+            if died:
+                warn("A process died while it started. Another one was started.")
+            return worker
     raise AssertionError("a worker starts or is given up")
 
 

@@ -66,7 +66,9 @@ def over_seeds(value: Callable[[Array, Array], float], key: str = "sharpness") -
     return lambda curve: median([value(curve["shares"], row) for row in curve[key]])
 
 
-rank = over_seeds(spearman)
+def rank(curve: Curve) -> float:
+    """The rank correlation of sharpness and shares, of the median seed."""
+    return over_seeds(spearman)(curve)
 
 
 def largest_error(curve: Curve, prediction: str = "printed") -> float:
