@@ -230,15 +230,15 @@ def main() -> None:
 
 
 def _measure(
-    facts: dict[str, Any], table: str, todo: list[Any], seeds: int, pool: ProcessPoolExecutor, path: Path
+    facts: dict[str, Any], table: str, missing: list[Any], seeds: int, pool: ProcessPoolExecutor, path: Path
 ) -> None:
     """These rows of a table, in blocks of seeds; the file is written after every row."""
     settings, _, summary = TABLES[table]
-    first = {one: 10**6 * len(table) + MORE * SEEDS * settings.index(one) for one in todo}
+    first = {one: 10**6 * len(table) + MORE * SEEDS * settings.index(one) for one in missing}
     blocks = {one: [range(s, min(s + BLOCK, first[one] + seeds)) for s in range(first[one], first[one] + seeds, BLOCK)]
-              for one in todo}  # fmt: skip
-    jobs = {one: [pool.submit(_block, table, one, block) for block in blocks[one]] for one in todo}
-    for one in todo:
+              for one in missing}  # fmt: skip
+    jobs = {one: [pool.submit(_block, table, one, block) for block in blocks[one]] for one in missing}
+    for one in missing:
         result = summary(one, [run for job in jobs[one] for run in job.result()]) | {"commit": facts["commit"]}
         others = [row for row in facts[table] if _setting(row) != one]
         facts[table] = sorted([*others, result], key=lambda row: settings.index(_setting(row)))

@@ -3,7 +3,7 @@
     python -m tests.matrix                          # lowest, pinned, newest
     python -m tests.matrix 2.6.0 -- -k operators    # one version, some tests
 
-Each version gets an environment of its own, which is removed afterwards. Wheels come from where pip is told to look:
+Each version gets an environment of its own, which is removed afterwards. Wheels come from where pip looks:
 `PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu` for those without CUDA.
 """
 

@@ -186,15 +186,15 @@ class Moody(nn.Linear):
 
 @pytest.mark.parametrize("kind", [KeyError, RuntimeError])
 def test_an_error_of_the_users_model_in_a_later_product_passes_with_the_examples(kind):
-    model, told = Moody(), ERRORS
-    told.clear()
+    model, errors = Moody(), ERRORS
+    errors.clear()
     subject = ritz.Risk(model, nn.CrossEntropyLoss(), [(X[:8], Y[:8]), (X[8:], Y[8:])], memory=0)
     A = ritz.hessian(subject)
     A @ torch.ones(A.size)
-    told.append(kind("mine"))
+    errors.append(kind("mine"))
     with pytest.raises(kind) as caught:
         A @ torch.ones(A.size)
-    assert caught.value is told[0] and "examples 8 to 17" in told[0].__notes__[0]
+    assert caught.value is errors[0] and "examples 8 to 17" in errors[0].__notes__[0]
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -58,8 +58,8 @@ def measure(options: argparse.Namespace, rows: list[Row], facts: dict[str, Any])
     """Every curve that is asked for and not known."""
     device = device_of(gpu=options.gpu)
     problems = options.problems or DEFAULTS[device.type]
-    todo = [task for problem in problems for task in _tasks(problem, device, options, rows)]
-    for row, text in curves(todo, options.jobs):
+    tasks = [task for problem in problems for task in _tasks(problem, device, options, rows)]
+    for row, text in curves(tasks, options.jobs):
         print(text, flush=True)
         place = (row.problem, row.work, row.contestant)
         rows[:] = [*(old for old in rows if (old.problem, old.work, old.contestant) != place), row]

@@ -18,17 +18,17 @@ WORKS = {module.WORK.name: module.WORK for module in (eigenpairs, densities, tra
 Task = tuple[str, str, str, int, int, str, str]  # matrix, work, contestant, seeds, most products, commit, device
 
 
-def curves(todo: list[Task], jobs: int) -> Iterator[tuple[Row, str]]:
+def curves(tasks: list[Task], jobs: int) -> Iterator[tuple[Row, str]]:
     """Each as it is ready; of several processes, every one has one thread."""
     if jobs == 1:
-        yield from map(_curve, todo)
+        yield from map(_curve, tasks)
         return
-    for problem, device in dict.fromkeys((task[0], task[-1]) for task in todo):
+    for problem, device in dict.fromkeys((task[0], task[-1]) for task in tasks):
         _matrix(problem, device)  # once, before all processes would: what took long is kept in a file
     with ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        for job in as_completed([pool.submit(_curve, task) for task in todo]):
+        for job in as_completed([pool.submit(_curve, task) for task in tasks]):
             yield job.result()
 
 

@@ -30,7 +30,7 @@ medians over seeds, shades their whole range; `--seeds` asks for more than these
 NOTES = {
     "eigenpairs": "The five largest. The five products that certify them are counted for everybody: only ritz makes "
     "them by itself. ARPACK is run to tolerances, for without convergence it returns nothing; hessian-eigenthings is "
-    "told to reorthogonalise, which it leaves away beyond 50 steps. curvlinops has no eigensolver of its own and "
+    "asked to reorthogonalise, which it leaves away beyond 50 steps. curvlinops has no eigensolver of its own and "
     "exports to ARPACK. Where no eigenvalue stands apart (two bulks), the luck of restarts decides between ritz and "
     "ARPACK from 78 products on.",
     "density": "Lanczos quadratures with the same probes and steps: up to 64 steps one probe, then 64 steps each. "

@@ -90,7 +90,7 @@ def check_positive(why: str = "It is finite and positive.", /, **numbers: float 
 
 
 def check_number(**numbers: float) -> None:
-    """Refuse NaN and infinity, and what is no number."""
+    """Refuse NaN and infinity, and what cannot be made a float."""
     for name, number in numbers.items():
         if not _is_finite(number):
             raise ArgumentError(f"{name}={number!r} was given.", "It is a finite number.", "Pass an int or a float.")

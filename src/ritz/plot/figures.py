@@ -78,7 +78,7 @@ def typeset(text: str) -> str:
 def style(columns: int = 1, *, rows: float = 1.0) -> AbstractContextManager[None]:
     """Our style for figures of your own, for one column of a paper or for two: `with ritz.plot.style(2): ...`.
 
-    Colours are told apart under every colour blindness, text is as large as a paper's, fonts are kept as text.
+    Colours differ under every colour blindness, text is as large as a paper's, fonts are kept as text.
 
     >>> with style(columns=2):
     ...     figure = matplotlib.figure.Figure()

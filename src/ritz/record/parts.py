@@ -1,4 +1,4 @@
-"""Files and folders on their way: each is locked by its writer, so that those of the dead can be told and removed."""
+"""Files and folders on their way: each is locked by its writer, so that those of the dead can be known and removed."""
 
 from __future__ import annotations
 

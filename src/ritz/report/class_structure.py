@@ -63,21 +63,6 @@ def counts(scalars: Mapping[str, Any]) -> list[Number]:
     return [Number("overlap with class means", f"{scalars['class_overlap']:.3f}", proof, "class mean"), *numbers]
 
 
-def analysed(record: Record) -> Section:
-    """What was analysed."""
-    scalars, config = record.scalars, record.config
-    facts = {
-        "model": config.get("factory") or record.id,
-        "parameters": f"{scalars['num_parameters']:,} in {len(config['parameters'])} tensors, {config['dtype']}",
-        "data": f"{config['num_examples']:,} examples, {scalars['num_terms']:,} terms of the loss",
-        "classes": f"{scalars['num_classes']:,}",
-        "loss": f"{scalars['loss']:.6g}, with a gradient of norm {scalars['gradient_norm']:.4g}",
-    }
-    if scalars.get("accuracy") is not None:
-        facts["accuracy"] = f"{scalars['accuracy']:.2%} on these data"
-    return Section("What was analysed", facts=facts, certificate="One pass over all data at the given parameters.")
-
-
 def sections(record: Record) -> list[Section]:
     """What was found in words, the spectra after knockouts, and every line with its parts."""
     scalars = record.scalars

@@ -69,21 +69,6 @@ def estimate(scalars: Mapping[str, Any], key: str) -> str:
     )
 
 
-def analysed(record: Record) -> Section:
-    """What was analysed, and what it took."""
-    scalars, config = record.scalars, record.config
-    facts = {
-        "model": config.get("factory") or record.id,
-        "parameters": f"{scalars['num_parameters']:,} in {len(config['parameters'])} tensors, {config['dtype']}",
-        "data": f"{config['num_examples']:,} examples, {scalars['num_terms']:,} terms of the loss",
-        "loss": f"{scalars['loss']:.6g}, with a gradient of norm {scalars['gradient_norm']:.4g}",
-    }
-    if scalars.get("accuracy") is not None:
-        facts["accuracy"] = f"{scalars['accuracy']:.2%} on these data"
-    proof = "One pass over all data at the given parameters; the model is evaluated as it was handed over."
-    return Section("What was analysed", facts=facts, certificate=proof)
-
-
 def sections(records: Sequence[Record]) -> list[Section]:
     """H, G and E side by side, on a linear and on a logarithmic axis, and their largest eigenvalues."""
     lines = {analysis.title_of(record): lines_of(record) for record in records}

@@ -75,7 +75,7 @@ def _article(subject: Subject, theory: ClosedForm | None) -> Article:
     return Article(
         first.config.get("factory") or first.id,
         "; ".join(sentences) + ".",
-        about.analysed(first),
+        _analysed(first),
         about.numbers(first),
         sections,
         _reproduction(every),
@@ -84,6 +84,23 @@ def _article(subject: Subject, theory: ClosedForm | None) -> Article:
 
 def _rank(operator: str) -> int:
     return ORDER.index(operator) if operator in ORDER else len(ORDER)
+
+
+def _analysed(record: Record) -> Section:
+    """The model, the data and the loss."""
+    scalars, config = record.scalars, record.config
+    facts = {
+        "model": config.get("factory") or record.id,
+        "parameters": f"{scalars['num_parameters']:,} in {len(config['parameters'])} tensors, {config['dtype']}",
+        "data": f"{config['num_examples']:,} examples, {scalars['num_terms']:,} terms of the loss",
+    }
+    if "num_classes" in scalars:
+        facts["classes"] = f"{scalars['num_classes']:,}"
+    facts["loss"] = f"{scalars['loss']:.6g}, with a gradient of norm {scalars['gradient_norm']:.4g}"
+    if scalars.get("accuracy") is not None:
+        facts["accuracy"] = f"{scalars['accuracy']:.2%} on these data"
+    proof = "One pass over all data at the given parameters; the model is evaluated as it was handed over."
+    return Section("What was analysed", facts=facts, certificate=proof)
 
 
 def _reproduction(records: Sequence[Record]) -> Section:

@@ -40,7 +40,7 @@ def spectral_density(
     Four vectors a probe are taken at most, its product's among them, and as many probes run in step as the operator's
     `room` allows. No basis is kept but where every step is made. Ritz values that most probes have converged to are
     atoms: each counts once, whatever its mass in a probe, unless the masses say that it is several eigenvalues. One
-    that is double among many simple ones is not told from them by a few probes. With outliers, that many certified
+    that is double among many simple ones looks like them to a few probes. With outliers, that many certified
     eigenpairs of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their
     orthogonal complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8,
     which counts them; Papyan (2019), Alg. 3. No more than n steps are made. Without a generator, a new one with seed 0

@@ -127,7 +127,7 @@ class Search:
         arrays: Mapping[str, Tensor],
         header: Mapping[str, Any],
     ) -> Search:
-        """What `state` told, again, if it can be one of this search."""
+        """The search with this state, if it can be one of this search."""
         rows, H, B = arrays["basis"], arrays["H"], arrays["B"]
         if (
             rows.shape[1:] != (A.size,)

@@ -66,7 +66,7 @@ class Eigenpairs:
 
     @classmethod
     def of_state(cls, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> Eigenpairs:
-        """What `state` told, again."""
+        """The pairs with this state."""
         products, rough = header["num_products"], header.get("num_rough_products", 0)
         return cls(**tensors, num_products=products, basis_size=header.get("basis_size"), num_rough_products=rough)
 

@@ -79,9 +79,9 @@ def test_what_is_not_yes_names_the_numbers_that_keep_it_from_yes_the_worst_first
     few = judge("", measured={"a": 0.3, "b": 0.0, "c": 2.0}, **said)
     assert few.why == "Not yes: c 2; a 0.3 of 3, where yes takes ≤ 0.1."
     many = judge("", measured=[0.2, math.nan, 3.0, 4.0, 0.0], **said)
-    assert many.why == "Not yes: no number; 4; 3 and 1 more of 5, where yes takes ≤ 0.1."
+    assert many.why == "Not yes: NaN; 4; 3 and 1 more of 5, where yes takes ≤ 0.1."
     assert "0.25" in judge("", measured=0.25, **said | {"rule": at_most(0.1, partly=0.5)}).why
-    assert judge("", measured={}, **said).why == "There is no number to judge."
+    assert judge("", measured={}, **said).why == "Nothing was measured."
 
 
 def test_the_first_reading_is_judged_and_the_others_stand_beside_it():

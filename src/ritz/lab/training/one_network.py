@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def train(
     _check_data(data, batch_size, generator)
     check_arithmetic(precision)
     schedule = Constant() if schedule is None else schedule
-    trainee = _Network(model, loss, data, optimizer, batch_size, generator, clip, precision, capture, least_batch)
+    steps = _Steps(batch_size, clip, precision, least_batch)
+    trainee = _Network(model, loss, data, optimizer, generator, steps, capture=capture)
     return pauses(
         trainee,
         schedule,
@@ -85,13 +87,7 @@ def train(
         label="Training",
         checkpoint=checkpoint,
         save_seconds=save_seconds,
-        settings={
-            "loss": loss,
-            "batch_size": batch_size,
-            "clip": clip,
-            "precision": precision,
-            "least_batch": least_batch,
-        },
+        settings={"loss": loss, **asdict(steps)},
     )
 
 
@@ -113,6 +109,16 @@ def adamw(
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, betas=betas)
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """How an epoch is made of steps: with a file, the same from start to end."""
+
+    batch_size: int | None
+    clip: float | None
+    precision: Arithmetic | None
+    least_batch: int
+
+
 class _Network:
     """A module and its optimiser as the loop of `pauses` sees them."""
 
@@ -122,25 +128,24 @@ class _Network:
         loss: AnyLoss,
         data: Data | BatchSource,
         optimizer: torch.optim.Optimizer,
-        batch_size: int | None,
         generator: torch.Generator | None,
-        clip: float | None,
-        precision: Arithmetic | None,
+        steps: _Steps,
+        *,
         capture: bool,
-        least_batch: int,
     ) -> None:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
-        self.batch_size, self.generator, self.clip, self.precision = batch_size, generator, clip, precision
+        self.generator, self.steps = generator, steps
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.device = optimizer.param_groups[0]["params"][0].device
-        self.least_batch = least_batch
-        self.steps_per_epoch = 1 if callable(data) else steps_per_epoch(len(data[0]), batch_size, least_batch)
+        self.steps_per_epoch = (
+            1 if callable(data) else steps_per_epoch(len(data[0]), steps.batch_size, steps.least_batch)
+        )
         self.captured = CapturedStep(self._step_of_rows) if capture and self._can_capture() else None
 
     def epoch(self, pace: Pace) -> tuple[Tensor, float | None]:
         self._set_rates(float(pace.factor))
         self.model.train()
-        with multiply_in(self.precision, self.device):
+        with multiply_in(self.steps.precision, self.device):
             results = list(self._steps())
         self.model.eval()
         losses, right, counts, labels = zip(*results, strict=True)
@@ -157,7 +162,7 @@ class _Network:
 
     def _can_capture(self) -> bool:
         tensors = () if callable(self.data) else (*self.data, *self.model.parameters())
-        return self.batch_size is not None and bool(tensors) and all(one.is_cuda for one in tensors)
+        return self.steps.batch_size is not None and bool(tensors) and all(one.is_cuda for one in tensors)
 
     def rate(self, pace: Pace) -> Tensor:
         return self.base_rates[0] * pace.factor
@@ -174,10 +179,10 @@ class _Network:
             return
         x, y = self.data
         labels = max(y.numel(), 1)
-        if self.batch_size is None:
+        if self.steps.batch_size is None:
             yield *self._step(x, y), len(x), labels
             return
-        for rows in shuffled(len(x), self.batch_size, self.generator, x.device, self.least_batch):
+        for rows in shuffled(len(x), self.steps.batch_size, self.generator, x.device, self.steps.least_batch):
             loss, *right = self._step_of_rows(rows) if self.captured is None else self.captured(rows)
             yield loss, right[0] if right else None, len(rows), max(y[:1].numel(), 1) * len(rows)
 
@@ -190,13 +195,13 @@ class _Network:
         """One optimiser step: the loss before it, and right answers. Nothing waits for the device."""
         self.optimizer.zero_grad()
         x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)  # data may lie elsewhere
-        with autocast(self.precision, self.device):
+        with autocast(self.steps.precision, self.device):
             outputs = self.model(x)
-        outputs = outputs.float() if self.precision == "bfloat16" else outputs
+        outputs = outputs.float() if self.steps.precision == "bfloat16" else outputs
         value = mean_loss(self.loss, outputs, y)
         value.backward()
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        if self.steps.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.steps.clip)
         self.optimizer.step()
         classes = not y.is_floating_point() and outputs.shape[:-1] == y.shape
         return value.detach().double(), hits(outputs.detach(), y) if classes else None

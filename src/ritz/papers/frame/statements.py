@@ -57,7 +57,7 @@ class Rule:
         return "partly" if self.partly[0] <= value <= self.partly[1] else "no"
 
     def distance(self, measured: Any) -> float:
-        """How far a number is from yes; what is no number is farthest."""
+        """How far a number is from yes; NaN is farthest."""
         value = float(measured)
         return math.inf if math.isnan(value) else max(self.yes[0] - value, value - self.yes[1], 0.0)
 
@@ -176,7 +176,7 @@ def _what_keeps_it_from_yes(rule: Rule | Each, measured: Any) -> str:
         return f"It is {_number(measured)}, and yes takes {_interval(rule.yes)}."
     against = rule.against(measured)
     if not against:
-        return "There is no number to judge."
+        return "Nothing was measured."
     several = isinstance(measured, Mapping)
     few = [f"{name} {_number(value)}" if several else _number(value) for name, value in list(against.items())[:SHOWN]]
     more = f" and {len(against) - SHOWN} more" if len(against) > SHOWN else ""
@@ -185,7 +185,7 @@ def _what_keeps_it_from_yes(rule: Rule | Each, measured: Any) -> str:
 
 def _number(value: Any) -> str:
     number = float(value)
-    return "no number" if math.isnan(number) else f"{number:.3g}"
+    return "NaN" if math.isnan(number) else f"{number:.3g}"
 
 
 def _relative_error(measured: Any, expected: Any) -> float | None:

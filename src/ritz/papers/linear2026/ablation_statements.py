@@ -15,7 +15,6 @@ from .curves import (
     Curve,
     Curves,
     by_reading,
-    distance_of_curves,
     factor,
     falling_steps,
     interval,
@@ -27,7 +26,6 @@ from .curves import (
     variant_curves,
 )  # fmt: skip
 from .imbalance_rules import (
-    ALWAYS,
     BROKEN,
     INCONSISTENT,
     INFLUENCED,
@@ -36,6 +34,7 @@ from .imbalance_rules import (
     SLIGHTLY,
     eigenvalues,
     ended_in_words,
+    ends_near_the_least_loss,
     predicts,
     ratios,
     rises,
@@ -210,15 +209,7 @@ RAW = (
         expected=0.0,
         why=_OPEN_SCALES,
     ),
-    says(
-        "Training on raw inputs ends within a hundredth of the least loss (share of the networks).",
-        paper=OURS,
-        where="App. C, Training",
-        measured=by_reading(lambda curve: float(np.mean(curve["loss"] <= 1.01 * curve["rest"]))),
-        rule=each(ALWAYS),
-        expected=1.0,
-        why=lambda record: distance_of_curves(variant_curves(record).values()),
-    ),
+    ends_near_the_least_loss("Training on raw inputs"),
     eigenvalues("Fig. 2a"),
 )
 

@@ -28,6 +28,7 @@ from .imbalance_rules import (
     PREDICTED,
     SAME,
     eigenvalues,
+    ends_near_the_least_loss,
     predicts,
     rises,
 )  # fmt: skip
@@ -177,16 +178,7 @@ BALANCED = (
         expected=1.0,
         why=lambda record: f"It is of the minimum. {distance_of_curves(variant_curves(record).values())}",
     ),
-    says(
-        "Training with the printed halving of the rate ends within a hundredth of the least loss (share of the "
-        "networks).",
-        paper=OURS,
-        where="App. C, Training",
-        measured=by_reading(lambda curve: float(np.mean(curve["loss"] <= 1.01 * curve["rest"]))),
-        rule=each(ALWAYS),
-        expected=1.0,
-        why=lambda record: distance_of_curves(variant_curves(record).values()),
-    ),
+    ends_near_the_least_loss("Training with the printed halving of the rate"),
     says(
         "Every column of Q is a function of the data (how many are not, at most).",
         paper=OURS,

@@ -15,7 +15,17 @@ import numpy as np
 from ...record import Record
 from ..frame.accuracy import eigenvalue_statement, largest_finite
 from ..frame.statements import OURS, Statement, at_least, at_most, each, within
-from .curves import by_reading, falling_steps, interval, largest_error, num_ended, range_of_ranks, rank, variant_curves
+from .curves import (
+    by_reading,
+    distance_of_curves,
+    falling_steps,
+    interval,
+    largest_error,
+    num_ended,
+    range_of_ranks,
+    rank,
+    variant_curves,
+)  # fmt: skip
 from .paper import says
 from .setting import titles
 
@@ -62,6 +72,19 @@ def predicts(where: str, why: Callable[[Record], str]) -> Statement:
         rule=each(PREDICTED),
         expected=0.0,
         why=why,
+    )
+
+
+def ends_near_the_least_loss(training: str) -> Statement:
+    """That training has come to its end, which the paper's curves suppose."""
+    return says(
+        f"{training} ends within a hundredth of the least loss (share of the networks).",
+        paper=OURS,
+        where="App. C, Training",
+        measured=by_reading(lambda curve: float(np.mean(curve["loss"] <= 1.01 * curve["rest"]))),
+        rule=each(ALWAYS),
+        expected=1.0,
+        why=lambda record: distance_of_curves(variant_curves(record).values()),
     )
 
 

@@ -111,7 +111,7 @@ class WhiteDescent:
     def pauses(
         self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None, schedule: Schedule = HALVING
     ) -> Pauses:
-        """The pauses of all networks; unless told otherwise, the rate is halved as the paper has it (App. C)."""
+        """The pauses of all networks; unless a reading keeps it, the rate is halved as the paper has it (App. C)."""
         pairs = zip(self.problems, self.bases, strict=True)
         small = [White(white.T @ B, white.rest, white.sigma_x).examples() for white, B in pairs]
         return linear_descent(

@@ -93,7 +93,7 @@ def _state(network: ScalarNetwork, examples: Examples, bulk: Tensor) -> dict[str
 
 
 def _measured(H: Tensor, inside: Tensor) -> dict[str, float]:
-    """The eigenvalues of a cell's units, told apart by their rank: -|δx| ≤ λ₂ ≤ |δx| ≤ λ₁, where δx is the bulk."""
+    """The eigenvalues of a cell's units, by their rank: -|δx| ≤ λ₂ ≤ |δx| ≤ λ₁, where δx is the bulk."""
     both, q = inside.repeat(2), int(inside.sum())
     values = torch.linalg.eigvalsh(H[both][:, both])
     rest = torch.cat([values[: q - 1], values[q:-1]])
