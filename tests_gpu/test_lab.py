@@ -91,6 +91,27 @@ def test_ensembles_train_alike(place):
     assert_same(second.parameters, first.parameters)
 
 
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="only a GPU captures")
+@pytest.mark.filterwarnings("error")  # a step that cannot be captured warns
+@pytest.mark.parametrize(("kind", "num_epochs"), [("linear", 14), ("tanh", 20)])
+def test_captured_steps_of_many_networks_follow_the_pace_of_each(kind, num_epochs):
+    """Rates fall at epochs of their own, some networks end before others; a last batch of another size."""
+    weights = [normal(5, 6, 4) / 2, normal(5, 3, 6, seed=1) / 2]
+    options = {"learning_rate": 0.05, "batch_size": 7, "schedule": training.Plateau(2, 0.02, 0.1, 1e-2)}
+
+    def trained(capture):
+        settings = {**options, "num_epochs": num_epochs, "generator": seeded(), "capture": capture}
+        if kind == "linear":
+            return last(training.linear_descent(moved(weights, DEVICE), *moved(regression(), DEVICE), **settings))
+        return last(ensemble.train(ensembles()[1], SQUARED, regression(), **settings))
+
+    plain, captured = trained(False), trained(True)
+    assert plain.done.any() and not plain.done.all()
+    assert captured.epoch == plain.epoch and torch.equal(captured.done, plain.done)
+    assert_same(captured.loss, plain.loss)
+    assert_same(captured.parameters, plain.parameters)
+
+
 @pytest.mark.parametrize("measured", ["losses", "spectra", "hessians"])
 def test_ensembles_are_measured_alike(measured, place):
     here, there = ensembles()

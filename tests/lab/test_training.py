@@ -750,6 +750,20 @@ def test_capture_and_tf32_change_nothing_on_the_cpu():
     assert low.dtype == torch.float32 and not torch.equal(plain, low) and float((plain - low).abs().max()) < 0.02
 
 
+def test_capture_changes_nothing_for_many_networks_on_the_cpu():
+    x, y = torch.linspace(-1, 1, 20).view(10, 2), torch.linspace(0, 1, 10).view(10, 1)
+    weights = [torch.linspace(-1, 1, 12).view(3, 2, 2), torch.linspace(1, 2, 6).view(3, 1, 2)]
+    options = {"learning_rate": 0.1, "num_epochs": 3, "batch_size": 4}
+
+    def trained(capture):
+        *_, first = lab.linear_descent(weights, x, y, generator=seeded(), capture=capture, **options)
+        stack = ensemble.linear([W.clone() for W in weights])
+        *_, second = ensemble.train(stack, nn.MSELoss(), (x, y), generator=seeded(), capture=capture, **options)
+        return torch.cat([part.flatten() for part in (*first.parameters, *second.parameters.values())])
+
+    assert torch.equal(trained(True), trained(False))
+
+
 def test_a_precision_that_is_none_is_refused(unchecked):
     model, data = nn.Linear(1, 1), (torch.ones(2, 1), torch.ones(2, 1))
     with pytest.raises(ArgumentError, match="bfloat16"):

@@ -14,6 +14,7 @@ from torch import Tensor
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
 from ...record.checkpoints import Arrays
 from ..training.batches import Data, check_tensors, shuffled, steps_per_epoch
+from ..training.captured import step_of_rows
 from ..training.loop import Pause, check_run, pauses
 from ..training.rates import factors, learning_rates
 from ..training.schedules import Constant, Pace, Schedule
@@ -35,6 +36,7 @@ def train(
     each: bool = False,
     checkpoint: str | Path | None = None,
     save_seconds: float = SAVE_SECONDS,
+    capture: bool = False,
 ) -> Iterator[Pause[Tensor, dict[str, Tensor]]]:
     """Gradient descent of all networks in place, in step, pausing after every epoch: SGD without momentum.
 
@@ -50,7 +52,7 @@ def train(
         layer_rates: Multiplies it, for each parameter in the order of `named_parameters()`.
         batch_size: None for all examples at once; else batches, the same for all networks.
         each: Whether every network has its own data, B × N × ….
-        schedule, checkpoint, save_seconds: As in `lab.training.train`.
+        schedule, checkpoint, save_seconds, capture: As in `lab.training.train`.
 
     >>> from ritz.lab.ensemble import linear
     >>> networks, data = linear([torch.tensor([[[1.0]], [[2.0]]])]), (torch.ones(1, 1), torch.zeros(1, 1))
@@ -64,7 +66,8 @@ def train(
     names = list(ensemble.parameters)
     rates = factors("layer_rates", layer_rates, len(names), of=f"parameter tensors: {', '.join(names)}")
     rate = learning_rates(learning_rate, torch.Size([len(ensemble)]), ensemble.device)
-    trainee = _Stack(ensemble, loss, on_device(ensemble, data, each), each, rate, rates, batch_size, generator)
+    data = on_device(ensemble, data, each)
+    trainee = _Stack(ensemble, loss, data, each, rate, rates, batch_size, generator, capture=capture)
     return pauses(
         trainee,
         schedule,
@@ -90,31 +93,39 @@ class _Stack:
         layer_rates: Sequence[float],
         batch_size: int | None,
         generator: torch.Generator | None,
+        *,
+        capture: bool,
     ) -> None:
         self.ensemble, self.loss, self.data, self.each = ensemble, loss, data, each
         self.learning_rate, self.layer_rates = learning_rate, layer_rates
         self.batch_size, self.generator = batch_size, generator
         self.count = data[0].shape[1 if each else 0]
         self.steps_per_epoch = steps_per_epoch(self.count, batch_size)
+        self.current = torch.zeros_like(learning_rate)  # the rates of this epoch, where a graph reads them
+        tensors = [*data, *ensemble.parameters.values()]
+        self.step_of_rows = step_of_rows(self._step_of_rows, capture=capture, tensors=tensors)
 
     def epoch(self, pace: Pace) -> tuple[Tensor, None]:
+        self.current.copy_(torch.where(pace.done, 0.0, self.learning_rate * pace.factor))
         if self.batch_size is None:
-            return self._step(self.data, pace), None
-        total, axis = torch.zeros_like(pace.factor), 1 if self.each else 0
+            return self._step(self.data), None
+        total = torch.zeros_like(pace.factor)
         for rows in shuffled(self.count, self.batch_size, self.generator, self.ensemble.device):
-            x, y = (part.index_select(axis, rows) for part in self.data)
-            total = total + self._step((x, y), pace) * (len(rows) / self.count)
+            total = total + self.step_of_rows(rows)[0] * (len(rows) / self.count)
         return total, None
 
-    def _step(self, batch: Data, pace: Pace) -> Tensor:
+    def _step_of_rows(self, rows: Tensor) -> tuple[Tensor]:
+        x, y = (part.index_select(1 if self.each else 0, rows) for part in self.data)
+        return (self._step((x, y)),)
+
+    def _step(self, batch: Data) -> Tensor:
         parameters = {name: value.requires_grad_() for name, value in self.ensemble.parameters.items()}
         with torch.enable_grad():
             values = losses_at(self.ensemble, parameters, self.loss, batch, self.each)
             gradients = torch.autograd.grad(values.sum(), list(parameters.values()), materialize_grads=True)
-        rate = torch.where(pace.done, 0.0, self.learning_rate * pace.factor)
         for parameter, gradient, factor in zip(parameters.values(), gradients, self.layer_rates, strict=True):
             parameter.requires_grad_(False)
-            here = (factor * rate).to(parameter.dtype).view(-1, *[1] * (parameter.ndim - 1))
+            here = (factor * self.current).to(parameter.dtype).view(-1, *[1] * (parameter.ndim - 1))
             parameter.copy_(torch.where(here == 0, parameter, parameter - here * gradient))
         return values.detach().double()
 

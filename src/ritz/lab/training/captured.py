@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from jaxtyping import Int, Shaped
@@ -68,3 +68,10 @@ class CapturedStep:
             warnings.warn(f"The training step is taken as it is: it cannot be captured ({error}).", stacklevel=2)
         else:
             self._graph, self._results = graph, results
+
+
+def step_of_rows(
+    step: Callable[[Rows], Results], *, capture: bool, tensors: Iterable[Shaped[Tensor, "..."]]
+) -> Callable[[Rows], Results]:
+    """The step as a graph, where that is asked for and all its tensors are on a GPU; else the step itself."""
+    return CapturedStep(step) if capture and all(one.is_cuda for one in tensors) else step

@@ -23,6 +23,7 @@ from ...record import SAVE_SECONDS, digest, identity_of
 from ...record.checkpoints import Arrays
 from ...theory import products_after
 from .batches import shuffled, steps_per_epoch
+from .captured import step_of_rows
 from .loop import Pause, check_run, pauses
 from .rates import factors, learning_rates
 from .schedules import Constant, Pace, Schedule
@@ -103,6 +104,7 @@ def linear_descent(
     generator: torch.Generator | None = None,
     checkpoint: str | Path | None = None,
     save_seconds: float = SAVE_SECONDS,
+    capture: bool = False,
 ) -> Iterator[Pause[Any, list[Tensor]]]:
     """Gradient descent of ½E‖W_L … W_1x - y‖², the steps of `train` at a cost that does not grow with N.
 
@@ -118,7 +120,7 @@ def linear_descent(
         layer_rates: Multiplies the learning rate, layer by layer (`Parametrization.learning_rates`).
         multipliers: Of the layers, h ↦ mₗWₗh, as in the neural-tangent parametrisation.
         batch_size: None for all examples at once; else batches, the same for all networks.
-        schedule, checkpoint, save_seconds: As in `train`.
+        schedule, checkpoint, save_seconds, capture: As in `train`.
 
     >>> X, Y = torch.ones(1, 1), torch.zeros(1, 1)
     >>> [pause.loss for pause in linear_descent([torch.ones(1, 1)], X, Y, learning_rate=0.5, num_epochs=3)]
@@ -131,7 +133,7 @@ def linear_descent(
     rates = factors("layer_rates", layer_rates, len(weights))
     scales = factors("multipliers", multipliers, len(weights), signed=True)
     rate = learning_rates(learning_rate, shape, weights[0].device)
-    trainee = _Linear(weights, X, Y, rate, rates, scales, batch_size, generator)
+    trainee = _Linear(weights, X, Y, rate, rates, scales, batch_size, generator, capture=capture)
 
     return pauses(
         trainee,
@@ -158,6 +160,8 @@ class _Linear:
         multipliers: Sequence[float],
         batch_size: int | None,
         generator: torch.Generator | None,
+        *,
+        capture: bool,
     ) -> None:
         like = weights[0].detach()
         self.X, self.Y = X.to(like), Y.to(like)
@@ -170,15 +174,20 @@ class _Linear:
             self.directions, self.full = _diagonal(self.X, self.Y)
             self.weights[0] = self.weights[0] @ self.directions
             self.first = self.weights[0].clone()
+        self.current = torch.zeros_like(learning_rate, dtype=like.dtype)[..., None, None]  # where a graph reads it
+        self.step_of_rows = step_of_rows(self._step_of_rows, capture=capture, tensors=[self.X, *self.weights])
 
     def epoch(self, pace: Pace) -> tuple[Tensor, None]:
-        rate = torch.where(pace.done, 0.0, self.learning_rate * pace.factor).to(self.X.dtype)[..., None, None]
+        self.current.copy_(torch.where(pace.done, 0.0, self.learning_rate * pace.factor)[..., None, None])
         if self.batch_size is None:
-            return self._step(self.full, rate).double(), None
+            return self._step(self.full, self.current).double(), None
         total, count = torch.zeros_like(pace.factor), self.X.shape[-2]
         for rows in shuffled(count, self.batch_size, self.generator, self.X.device):
-            total = total + self._step(self._batch(rows), rate) * (len(rows) / count)
+            total = total + self.step_of_rows(rows)[0] * (len(rows) / count)
         return total, None
+
+    def _step_of_rows(self, rows: Tensor) -> tuple[Tensor]:
+        return (self._step(self._batch(rows), self.current),)
 
     def _batch(self, rows: Tensor) -> RowLoss:
         """So few examples cost less than their decomposition."""
@@ -195,7 +204,8 @@ class _Linear:
             gradient = slope if last else after[layer].mT @ slope
             slope = slope if last else slope @ W.mT
             step = rate * (self.layer_rates[layer] * self.multipliers[layer]) * gradient
-            self.weights[layer] = torch.where(rate == 0, self.weights[layer], self.weights[layer] - step)
+            own = self.weights[layer]
+            torch.where(rate == 0, own, own - step, out=own)  # in place, as a graph has it
         return loss
 
     def rate(self, pace: Pace) -> Tensor:
@@ -214,7 +224,8 @@ class _Linear:
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
         saved = [torch.from_numpy(arrays[f"weights/{layer}"]) for layer in range(len(self.weights))]
-        self.weights = [tensor.to(W) for tensor, W in zip(saved, self.weights, strict=True)]
+        for W, tensor in zip(self.weights, saved, strict=True):
+            W.copy_(tensor)
 
     def identity(self) -> dict[str, str]:
         """What tells this run from another, before it starts."""

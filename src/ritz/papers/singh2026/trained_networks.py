@@ -157,6 +157,7 @@ def train(
         "schedule": schedule(training),
         "batch_size": training.batch_size,
         "generator": generator,
+        "capture": True,
     }
     if point.activation == "relu":
         return _last(ensemble.train(networks, SquaredError(), examples, each=training.each, **settings))
