@@ -35,6 +35,9 @@ def test_along_training_the_loss_is_that_of_the_weights_that_are_measured():
     longer = along_training.run_pairs(replace(config, num_epochs=41), Context())
     assert (np.diff(found["loss"]) < 0).all() and (found["loss"] > found["rest"]).all()
     assert longer["loss"][0, -1] < found["loss"][0, -1]
+    (estimate, error), printed = found["trace"][0, -1], found["printed_trace"][0, -1]
+    assert abs(estimate - printed) < 4 * error < 0.2 * printed  # (11), at any loss
+    assert np.isnan(found["trace"][0, :-1]).all()
 
 
 def test_a_run_along_which_training_diverges_has_gaps(tmp_path):
@@ -54,6 +57,7 @@ def along(name, **changed):
         top = np.tile(np.linspace(10, 9, 10), (2, 5, 1))
         arrays |= {"printed": top, "measured": top * (1 + 0.1 / epochs[..., None]), "num_nonzero": np.array([15])}
         arrays |= {"norms": np.full((2, 5, 2), 5**0.5), "error": 0 * top, "size": 20 - epochs**0.1}
+        arrays |= {"trace": np.tile([100.0, 0.5], (2, 5, 1)), "printed_trace": np.full((2, 5), 100.5)}
     return Record("", "", plain(config), {}, arrays | changed)
 
 
@@ -70,8 +74,8 @@ def test_gaussian_probes_lead_and_signs_stand_beside():
 
 
 def test_figure_4_can_be_refuted_in_every_point():
-    assert verdicts("fig4", along("fig4")) == ["yes"] * 6
+    assert verdicts("fig4", along("fig4")) == ["yes"] * 7
     rising = np.linspace(10, 9, 10) * (1 + 0.1 * np.arange(1, 6)[:, None])
     bad = along("fig4", measured=np.tile(rising, (2, 1, 1)), num_nonzero=np.array([36]), error=np.full((2, 5, 10), 0.5),
-                size=np.tile(np.arange(1.0, 6.0), (2, 1)))  # fmt: skip
-    assert verdicts("fig4", bad) == ["partly", *["no"] * 5]  # a norm that never falls is least at the start
+                size=np.tile(np.arange(1.0, 6.0), (2, 1)), printed_trace=np.full((2, 5), 120.0))  # fmt: skip
+    assert verdicts("fig4", bad) == ["partly", *["no"] * 6]  # a norm that never falls is least at the start

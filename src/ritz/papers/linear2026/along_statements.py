@@ -131,6 +131,16 @@ def _errors_of_10(record: Record) -> np.ndarray:
     return np.asarray(np.abs(record.config["sigma_x"] ** 2 * squares / record.arrays["measured"][:, -1, 0] - 1))
 
 
+def _errors_of_11(record: Record) -> np.ndarray:
+    """Of σₓ²(d₂‖W₁‖²_F + d₀‖W₂‖²_F) at the end of training, relative to the estimated trace."""
+    return np.asarray(np.abs(record.arrays["printed_trace"][:, -1] / record.arrays["trace"][:, -1, 0] - 1))
+
+
+def _errors_of_traces(record: Record) -> str:
+    relative = record.arrays["trace"][:, -1, 1] / record.arrays["trace"][:, -1, 0]
+    return f"The estimate of the trace has a relative standard error of up to {relative.max():.2g}."
+
+
 def _of_the_minimum(record: Record) -> str:
     ends = (record.arrays[key][:, -1] for key in ("loss", "rest", "learning_rate"))
     return f"is of the Gauss-Newton matrix, H at a minimum. {distance_to_minimum(*ends)}"
@@ -199,6 +209,15 @@ PAIRS = (  # Fig. 4
         rule=each(TO_A_PERCENT),
         expected=0.0,
         why=lambda record: f"(10) {_of_the_minimum(record)}",
+    ),
+    says(
+        "The sum of the eigenvalues of two layers is σₓ²(d₂‖W₁‖²_F + d₀‖W₂‖²_F), of trained networks (error at the "
+        "end, relative to Hutchinson's estimate).",
+        where="eq. (11)",
+        measured=lambda record: by_title(record, _errors_of_11(record)),
+        rule=each(TO_A_PERCENT),
+        expected=0.0,
+        why=_errors_of_traces,
     ),
     says(
         "At most min(d₀, d₁) · min(d₁, d₂) eigenvalues are non-zero (their number for a small network, in units of "

@@ -108,7 +108,18 @@ def pairs(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: C
     printed = printed_pairs(weights[0], weights[1], config.sigma_x, k)
     norms = torch.stack([torch.linalg.matrix_norm(W, 2) for W in weights])
     size = torch.stack([W.square().sum() for W in weights]).sum()
-    return {"measured": values, "error": residuals, "printed": printed, "norms": norms, "size": size}
+    result = {"measured": values, "error": residuals, "printed": printed, "norms": norms, "size": size}
+    return result | _trace_at_end(descent, parameters, epoch, config)
+
+
+def _trace_at_end(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: Config) -> dict[str, Any]:
+    """tr H of the trained network by random signs, with its standard error, and by (11); NaN before."""
+    if epoch != config.num_epochs:
+        return {"trace": np.full(2, np.nan), "printed_trace": np.nan}
+    (W1, W2), (white,) = descent.weights(parameters, 0), descent.problems
+    H = hessian(risk_of(Chain([W1, W2]), white.examples()))
+    printed = config.sigma_x**2 * (len(W2) * W1.square().sum() + W1.shape[1] * W2.square().sum())
+    return {"trace": np.array(_estimate(H, "signs", config.num_probes, config.seed)), "printed_trace": float(printed)}
 
 
 def train(
@@ -213,8 +224,8 @@ FIGURES = {
                 "depth": '"2-layer Linear-MLP"',
                 "learning_rate": '"η_max = 0.001"',
                 "num_pauses": "open",
-                "probes": "not used here",
-                "num_probes": "not used here",
+                "probes": "not used here: random signs, for (11) alone",
+                "num_probes": "open: for (11)",
             },
             run=run_pairs,
             draw=draw_pairs,
