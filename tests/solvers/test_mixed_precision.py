@@ -56,6 +56,18 @@ def test_most_products_are_rough_and_both_kinds_are_counted(dtype, tolerance):
     assert (plain.num_rough_products, "rough" in repr(plain), f"{sum(rough)} of them rough" in repr(pairs)) == (0, 0, 1)
 
 
+def test_pairs_that_are_far_off_are_corrected_by_rough_products_where_one_step_is_not_enough():
+    A, own, rough = both_counted(roughened(rotated(network_like()), bits=8))
+    near, far = (eigenpairs(A, 10, tolerance=tolerance, precision="mixed") for tolerance in (1e-4, 1e-5))
+    assert bool(far.converged.all())
+    assert near.num_products - near.num_rough_products <= 21  # trial, Rayleigh-Ritz and one correction of each
+    assert far.num_products - far.num_rough_products <= 26  # 34 with corrections by own products alone
+    assert (near.num_products + far.num_products, near.num_rough_products + far.num_rough_products) == (
+        *(sum(own) + sum(rough), sum(rough)),
+    )
+    assert near.num_rough_products < far.num_rough_products - 8
+
+
 def test_a_shifted_spectrum_is_corrected_as_fast():
     A = roughened(rotated(network_like()))
     plain, shifted = (eigenpairs(B, 5, precision="mixed") for B in (A, A + 100.0))

@@ -7,7 +7,7 @@ space enlarged by M r takes that error away, where M ≈ (A - θ)⁻¹ knows the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -21,6 +21,7 @@ from .thick_restart import SPARE, Goal
 from .vectors import components, norms, orthonormalize, product, rounding, subtract
 
 CLOSE = 1e-2  # of the largest |λ|: nearer to θ than that, an eigenvalue is taken for as far
+FAR, LEFT = 2.0, 0.9  # times the limit: residuals that one step may not suffice for, and what it may leave of them
 PATIENCE = 5  # corrections in which residuals as small as rounding may fail to halve
 
 
@@ -31,6 +32,18 @@ class Surroundings:
     values: Float[Tensor, " s"]
     rows: Sequence[Float[Tensor, "_ n"]]
     centre: float = 0.0
+    rough: Operator | None = None  # nearly A, with cheaper products
+
+    def solve_twice(self, r: Float[Tensor, "1 n"], theta: float, scale: float) -> float:
+        """`solve`, and once more for what a rough product says that it has left, of which the norm is returned."""
+        assert self.rough is not None  # who asks has looked
+        first, distance = r.clone(), theta - self.centre
+        self.solve(first, theta, scale)
+        r.sub_(first, alpha=theta / distance).add_(product(self.rough, first), alpha=1 / distance)
+        remainder = float(norms(r))
+        self.solve(r, theta, scale)
+        r += first
+        return remainder
 
     def solve(self, r: Float[Tensor, "1 n"], theta: float, scale: float) -> None:
         """r ← (θ - c)(θ - A)⁻¹ r in place, for A with these eigenpairs, and the eigenvalue c on all that is left."""
@@ -59,7 +72,7 @@ class NearSpace:
         for rows, into in zip(X.split(goal.columns), self.AQ.first().split(goal.columns), strict=True):
             into.copy_(product(A, rows))
         self.H = self.Q.inner(self.AQ.first())
-        self.num_products = len(X)
+        self.num_products, self.num_rough = len(X), 0  # all of them, and those that are not A's own
 
     def pairs(self, A: Operator, spent: int) -> Eigenpairs:
         """Correct until the residuals allow, or the products are spent; pairs in the memory of the first rows."""
@@ -71,13 +84,15 @@ class NearSpace:
             residuals = torch.cat([norms(self._residual(values[i], S[:, i])) for i in order]).cpu()
             history.append(float(residuals.max()))
             left = self.goal.max_products - spent - self.num_products
-            unconverged = order[residuals > limit][: max(0, left)]
+            worst = residuals.argsort(descending=True, stable=True)
+            unconverged = order[worst][: min(int((residuals > limit).sum()), max(0, left))]
             if not len(unconverged) or self._is_rounding(A, history, float(values.abs().max())):
                 self.Q.rotate(S[:, order])
                 X = self.Q.first()
                 found = values[order].to(X.device), X, residuals.to(X.device)
-                return as_eigenpairs(*found, limit, self.num_products, self.Q.allocated + self.AQ.allocated)
-            self._enlarge(A, values, S, unconverged)
+                pairs = as_eigenpairs(*found, limit, self.num_products, self.Q.allocated + self.AQ.allocated)
+                return replace(pairs, num_rough_products=self.num_rough)
+            self._enlarge(A, values, S, unconverged, left)
 
     def _is_rounding(self, A: Operator, history: list[float], scale: float) -> bool:
         """Whether residuals no longer fall because they are rounding."""
@@ -88,17 +103,30 @@ class NearSpace:
         r = self.AQ.combination(s)
         return r.sub_(self.Q.combination(s), alpha=float(theta))
 
-    def _enlarge(self, A: Operator, values: Tensor, S: Tensor, indices: Tensor) -> None:
-        """Rows for the residuals of these pairs, as many as there is room for."""
+    def _enlarge(self, A: Operator, values: Tensor, S: Tensor, indices: Tensor, left: int) -> None:
+        """Rows for the residuals of these pairs, as many as there is room for, with so many products at most.
+
+        Where the first, which is the worst, tells that one step leaves too much, each has a rough product to make two.
+        """
         if self.Q.count == self.capacity:
             values, S, indices = self._restart(values, S, indices)
         before, scale = self.Q.count, float(values.abs().max())
+        limit, twice = self.goal.tolerance * scale, left >= 2 * len(indices)
         for i in indices[: self.capacity - before].tolist():
-            r = self._residual(values[i], S[:, i])
-            self.around.solve(r, float(values[i]), scale)
+            r, theta = self._residual(values[i], S[:, i]), float(values[i])
+            if twice and self._is_far(r, theta, scale):
+                twice = self.around.solve_twice(r, theta, scale) > LEFT * limit
+                self.num_products, self.num_rough = self.num_products + 1, self.num_rough + 1
+            else:
+                self.around.solve(r, theta, scale)
             self.Q.orthogonalize(r)
             self.Q.append(r.div_(float(norms(r)) or 1.0)[0])
         self._multiply(A, before)
+
+    def _is_far(self, r: Float[Tensor, "1 n"], theta: float, scale: float) -> bool:
+        """Whether a rough product may be worth its price."""
+        known = self.around.rough is not None and abs(theta - self.around.centre) > CLOSE * scale
+        return known and float(norms(r)) > FAR * self.goal.tolerance * scale
 
     def _multiply(self, A: Operator, before: int) -> None:
         """The products of the rows that have none."""
@@ -120,4 +148,4 @@ class NearSpace:
         self.Q.rotate(S[:, best])
         self.AQ.rotate(S[:, best])
         self.H = torch.diag(values[best])
-        return values[best], torch.eye(len(best), dtype=torch.float64), torch.isin(best, indices).nonzero()[:, 0]
+        return values[best], torch.eye(len(best), dtype=torch.float64), (best == indices[:, None]).nonzero()[:, 1]

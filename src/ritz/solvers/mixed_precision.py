@@ -42,8 +42,9 @@ def mixed_lanczos(
     with progress.bar("Eigenpairs") as bar:
         while True:
             search.explore(rough, coarse, bar)
-            pairs = _corrected(A, search, coarse, goal, centre, num_own)
-            num_own += pairs.num_products
+            pairs = _corrected(A, rough, search, coarse, goal, centre, num_own)
+            num_own += pairs.num_products - pairs.num_rough_products
+            search.num_products += pairs.num_rough_products
             missed = False
             if bool(pairs.converged.all()):
                 missed, pairs = search.look_outside(rough, pairs, coarse, bar)
@@ -56,12 +57,14 @@ def mixed_lanczos(
     return pairs
 
 
-def _corrected(A: Operator, search: Search, coarse: Goal, goal: Goal, centre: float, num_own: int) -> Eigenpairs:
+def _corrected(
+    A: Operator, rough: Operator, search: Search, coarse: Goal, goal: Goal, centre: float, num_own: int
+) -> Eigenpairs:
     """The pairs that a rough search leads to, by products with A; nothing else is left in its basis."""
     values, _ = search.condense(coarse, keep=search.explored)
     search.basis.cut(len(values))
-    X, rest = search.basis.first(), search.basis.release(goal.room - 4 * goal.k - 3)
-    around = Surroundings(values[goal.k :], rest, centre)
+    X, rest = search.basis.first(), search.basis.release(goal.room - 4 * goal.k - 4)
+    around = Surroundings(values[goal.k :], rest, centre, rough)
     return NearSpace(A, X, goal, around).pairs(A, num_own + 1 + search.num_products)
 
 

@@ -14,6 +14,7 @@ from ..operators import Operator
 PIECE = 2**24  # numbers of several rows turned to float64, or mixed, at a time: 128 MB
 PIECES = 32  # into which several rows are cut at least, so that a copy of each is small beside them
 INDEXED = 2**31  # numbers of one matrix that every kernel can count
+LENGTH = 2**14  # numbers whose products are summed in their own precision
 NARROW = 2**10  # coordinates below which a piece is not worth its calls
 
 
@@ -69,24 +70,29 @@ def orthonormalize(X: Float[Tensor, "k n"]) -> None:
 
 
 def components(W: Float[Tensor, "b n"], Q: Float[Tensor, "k n"]) -> Float[Tensor, "b k"]:
-    """W Qᵀ; vector by vector where a matrix has more numbers than the kernels of a GPU can count."""
-    if Q.numel() < INDEXED:
-        return W @ Q.T
-    return torch.stack([torch.stack([_dot(w, q) for q in Q]) for w in W])
+    """W Qᵀ, its pieces side by side, in float64 from there on: one long sum keeps a GPU waiting, and loses digits."""
+    whole = Q.shape[1] // LENGTH * LENGTH
+    total = torch.zeros(len(W), len(Q), dtype=torch.float64, device=W.device)
+    for some, rows in zip(total.split(_countable(Q), 1), Q.split(_countable(Q)), strict=True):
+        some += W[:, whole:] @ rows[:, whole:].T
+        some += torch.bmm(_pieces(W[:, :whole]), _pieces(rows[:, :whole]).mT).sum(0, dtype=torch.float64)
+    return total.to(W)
 
 
 def subtract(W: Float[Tensor, "b n"], C: Float[Tensor, "b k"], Q: Float[Tensor, "k n"]) -> None:
-    """W -= C Q, in place; vector by vector as in `components`."""
-    if Q.numel() < INDEXED:
-        W.addmm_(C, Q, alpha=-1)
-        return
-    for w, coefficients in zip(W, C.tolist(), strict=True):
-        for c, q in zip(coefficients, Q, strict=True):
-            w.add_(q, alpha=-c)
+    """W -= C Q, in place."""
+    for some, rows in zip(C.split(_countable(Q), 1), Q.split(_countable(Q)), strict=True):
+        W.addmm_(some, rows, alpha=-1) if len(W) > 1 else W[0].addmv_(rows.T, some[0], alpha=-1)
 
 
-def _dot(w: Float[Tensor, " n"], q: Float[Tensor, " n"]) -> Float[Tensor, ""]:
-    return torch.stack([a @ b for a, b in zip(w.split(PIECE), q.split(PIECE), strict=True)]).sum()
+def _pieces(rows: Float[Tensor, "k n"]) -> Float[Tensor, "s k _"]:
+    """Matrices of LENGTH columns each, where they lie."""
+    return rows.unflatten(1, (-1, LENGTH)).transpose(0, 1)
+
+
+def _countable(Q: Float[Tensor, "k n"]) -> int:
+    """How many rows at a time have no more numbers than the kernels of a GPU can count."""
+    return max(1, INDEXED // Q.shape[1])
 
 
 def rounding(A: Operator) -> float:
