@@ -31,6 +31,14 @@ def test_draw_writes_to_the_working_folder_alone(folder, shipped):
 
 def test_own_results_come_first_and_a_named_folder_stands(folder, shipped):
     ritz("claims", "--out", "elsewhere", code=2)
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    result = ritz("claims")
+    assert "came with ritz" not in result.stderr and "1 claims" in result.stdout
+
+
+def test_one_result_of_ones_own_hides_none_of_the_others(folder, shipped):
     ritz("run", "us2000.fig10", "--preset", "smoke")
     result = ritz("claims")
-    assert "came with ritz" not in result.stderr and "us2000.fig2" not in result.stdout
+    assert "us2000.fig2" in result.stdout and "1 of these 2 records came with ritz" in result.stderr
+    ritz("draw", "us2000.fig2")
+    assert [line.rstrip().endswith("smoke") for line in ritz("list").stdout.splitlines()[1:]].count(True) == 2

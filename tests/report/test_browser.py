@@ -167,6 +167,28 @@ def test_numbers_and_pictures_can_be_saved(page, records):
     assert text.startswith("<svg") and "Hessian" in text and "var(" not in text
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_button_switches_between_light_and_dark(open_page, scheme):
+    page = open_page(color_scheme=scheme)
+    paper = lambda: _luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.9
+    assert paper() == (scheme == "light")
+    page.locator("#theme").click()
+    assert paper() != (scheme == "light")
+    page.locator("#theme").click()
+    assert paper() == (scheme == "light")
+
+
+def test_what_is_not_resolved_is_grey_down_to_the_edge_of_the_window(page):
+    """Of whatever window: looking from farther away shows more of it."""
+    for _ in range(2):
+        low, high = page.evaluate(
+            """() => { const panel = ritzPanels.find((one) => one.view.chart.unknown.length);
+            const grey = panel.plot.querySelector("svg g[clip-path] rect").getBBox(); panel.zoom(2);
+            return [grey.x, grey.width]; }"""
+        )
+        assert low <= 62 and high > 20
+
+
 def test_it_prints_in_the_colours_of_paper(open_page):
     page = open_page(color_scheme="dark")
     page.emulate_media(media="print")

@@ -11,9 +11,11 @@ from torch import nn
 
 from ritz import Risk, hessian, report
 from ritz.analysis import spectrum
+from ritz.analysis.comparison import Entry
 from ritz.errors import ArgumentError
 from ritz.record import Claim, Record
 from ritz.theory import ClosedForm, Group
+from tests.report.conftest import HOSTILE
 
 VOID = {"meta", "input", "img", "br", "link"}
 ORDER = [
@@ -62,6 +64,29 @@ def test_what_was_measured_of_one_model_is_one_article_in_this_order(text):
     headings = [heading for heading in Structure(text).headings if heading in ORDER]
     assert headings == ORDER
     assert text.count("<article") == 1
+
+
+@pytest.fixture(scope="module")
+def comparison(records, tmp_path_factory):
+    entries = [Entry.of(record, name=name) for name, record in zip(("before", HOSTILE), records, strict=False)]
+    return report.compare(entries, tmp_path_factory.mktemp("page") / "compare.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["text", "comparison"])
+def test_every_heading_of_a_table_and_every_fact_is_explained(page, request):
+    body = request.getfixturevalue(page)
+    measured = body.partition("How to reproduce it")[0]
+    headings = re.findall(r'<th scope="col">(.*?)</th>|<span class="label">(.*?)</span>', measured)
+    facts = [] if page == "comparison" else re.findall("<dt>(.*?)</dt>", measured)  # which are the user's own names
+    plain = [one for one in [*map("".join, headings), *facts] if not one.startswith("<dfn")]
+    assert {*plain} <= {"number", "value"}  # of the certificates, which explain themselves
+
+
+@pytest.mark.parametrize("page", ["text", "comparison"])
+def test_every_section_with_a_chart_or_a_table_leads_to_its_certificate(page, request):
+    sections = request.getfixturevalue(page).partition("Certificates")[0].split("<section")[2:]
+    shown = [one for one in sections if "<figure" in one or "<table" in one]
+    assert len(shown) >= 4 and all('class="sure" href="#a1-s' in one for one in shown)
 
 
 def test_nothing_is_fetched_from_elsewhere(text):

@@ -14,10 +14,9 @@ from rich.text import Text
 from ..errors import FileError
 from ..papers.frame.pages import counts, value_in_words, write_pages
 from ..papers.frame.registry import counting_order, selection
-from ..papers.frame.results import folders
 from ..papers.frame.statements import Statement
 from ..record import Claim, Record
-from .records import source
+from .records import places, say_source
 from .tables import show
 
 _MEASURE = re.compile(r"(?: \((?:[^()]|\([^()]*\))*\))?\.$")  # behind a sentence: how it is measured
@@ -87,8 +86,9 @@ def headed_table(*headings: str) -> Table:
 
 
 def _folders(ids: Sequence[str], out: Path) -> list[Path]:
-    in_order = sorted(folders(source(out)), key=lambda folder: (counting_order(folder.parent.name), folder.name))
-    return [folder for folder in in_order if any(fnmatchcase(folder.parent.name, pattern) for pattern in ids)]
+    read = [one for one in places(out) if any(fnmatchcase(one.parent.name, pattern) for pattern in ids)]
+    say_source(read)
+    return sorted(read, key=lambda folder: (counting_order(folder.parent.name), folder.name))
 
 
 def _no_claims(ids: Sequence[str], out: Path) -> FileError:

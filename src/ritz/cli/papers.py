@@ -15,19 +15,20 @@ from ..lab.workers import WORKERS, Processes, Ray, Workers
 from ..papers.frame.figure import Context, Figure
 from ..papers.frame.pages import computing_time
 from ..papers.frame.registry import figures, relatives, selection
-from ..papers.frame.results import Order, finish, fits, folders, order, usable_record
+from ..papers.frame.results import Order, finish, fits, order, usable_record
 from ..papers.frame.results import run as run_order
 from .claims import headed_table, readable_record, verdict_counts
-from .records import source
+from .records import places, say_source
 from .tables import show
 
 
 def show_list(out: Path) -> None:
     """Print a table of all figures."""
     table = headed_table("id", "title", "presets", "records")
-    place = source(out)
+    every = places(out)
+    say_source(every)
     for figure in figures().values():
-        records = [folder.name for folder in folders(place, figure.id)]
+        records = [folder.name for folder in every if folder.parent.name == figure.id]
         table.add_row(figure.id, figure.title, ", ".join(figure.presets), ", ".join(records) or "-")
     show(table)
 
@@ -72,9 +73,8 @@ def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
     chosen = selection(ids)
     if preset is not None:
         order(chosen[0], preset, [], out)  # refuses a preset that nobody has
-    place = source(out)
-    places = [(figure, folder) for figure in chosen for folder in folders(place, figure.id, preset or "*")]
-    if not places:
+    read = [(figure, folder) for figure in chosen for folder in places(out, figure.id, preset or "*")]
+    if not read:
         of_preset = "" if preset is None else f" of preset {preset}"
         raise FileError(
             f"{out} holds no record{of_preset} of {', '.join(figure.id for figure in chosen)}.",
@@ -82,7 +82,8 @@ def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
             f"Compute it: ritz run {chosen[0].id} --preset {preset or 'laptop'}",
             "Name the folder of the records with --out.",
         )
-    outcomes = [_draw(figure, folder, out / figure.id / folder.name) for figure, folder in places]
+    say_source([folder for _, folder in read])
+    outcomes = [_draw(figure, folder, out / figure.id / folder.name) for figure, folder in read]
     return all(outcomes)
 
 

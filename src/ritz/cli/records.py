@@ -1,4 +1,4 @@
-"""Which records a command reads: those in the folder of results, or where there are none those that came with ritz."""
+"""Which records a command reads: those in the folder of results, and those that came with ritz where it has none."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ RESULTS = Path("results")  # the folder of records, unless another is named
 SHIPPED = Path(__file__).parents[1] / "papers" / "records"  # in the wheel; a clone has them in results
 
 
-def source(out: Path) -> Path:
-    """The folder to read from. One that was named is taken as it is."""
-    if out != RESULTS or not SHIPPED.is_dir() or folders(out):
-        return out
-    typer.secho("Note: there are no results in this folder: these are the records that came with ritz.", err=True)
-    return SHIPPED
+def places(out: Path, id: str = "*", preset: str = "*") -> list[Path]:
+    """The folders to read from, one for each figure and preset. An --out that was named is taken as it is."""
+    own = folders(out, id, preset)
+    if out != RESULTS or not SHIPPED.is_dir():
+        return own
+    names = {(folder.parent.name, folder.name) for folder in own}
+    return own + [one for one in folders(SHIPPED, id, preset) if (one.parent.name, one.name) not in names]
+
+
+def say_source(read: list[Path]) -> None:
+    """Say so where records are not of this folder."""
+    count = sum(folder.is_relative_to(SHIPPED) for folder in read)
+    if count:
+        which = "these" if count == len(read) else f"{count} of these {len(read)}"
+        typer.secho(f"Note: {which} records came with ritz, and are not from the folder results.", err=True)

@@ -46,7 +46,7 @@ class Chart:
     x: Axis
     y: Axis
     series: tuple[Series, ...] = field(default=())
-    unknown: tuple[tuple[float, float], ...] = ()  # ranges of x that the measurement leaves open
+    unknown: tuple[tuple[float, float], ...] = ()  # ranges of x that the measurement leaves open; from 0: all below
 
     def plain(self) -> dict[str, Any]:
         """The chart in the types of JSON, with the digits that a screen can show."""

@@ -8,7 +8,7 @@ from ..analysis.comparison import Change, Distance, Entry, Measured, changes, di
 from ..errors import ArgumentError
 from ..spectrum import Estimate
 from .articles import Article, Number, Section, Table
-from .spectra import lines_of
+from .spectra import bounds, lines_of
 from .spectral_charts import Lines, density, log_density
 
 
@@ -72,7 +72,8 @@ def _fact(entry: Entry) -> str:
 def _spectra(entries: Sequence[Entry]) -> Section:
     lines = {entry.name: _lines(entry) for entry in entries}
     words = ["One width and one axis for all: no curve is smoother than another for its width alone."]
-    return Section("Density", words, charts=[density("Spectra on common axes", lines)])
+    proof = bounds({name: own.spectrum for name, own in lines.items()})
+    return Section("Density", words, charts=[density("Spectra on common axes", lines)], certificate=proof)
 
 
 def _lines(entry: Entry) -> Lines:
@@ -83,7 +84,8 @@ def _lines(entry: Entry) -> Lines:
 
 def _log_spectra(entries: Sequence[Entry]) -> Section:
     spectra = {entry.name: entry.spectrum for entry in entries}
-    return Section("Log spectrum", charts=[log_density("Log spectra on common axes", spectra)])
+    charts = [log_density("Log spectra on common axes", spectra)]
+    return Section("Log spectrum", charts=charts, certificate=bounds(spectra))
 
 
 def _changes(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]]) -> Section:

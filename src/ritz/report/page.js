@@ -156,6 +156,18 @@ function save(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
+// Light or dark by hand; until then as the reader's system has it.
+function listenToTheme(button) {
+  const system = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
+  const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+  const say = () => { button.textContent = dark() ? "☀ Light" : "☾ Dark"; };
+  button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; say(); });
+  system.addEventListener("change", say);
+  say();
+  button.hidden = false;
+}
+
+listenToTheme(document.getElementById("theme"));
 const charts = JSON.parse(document.getElementById("charts").textContent);
 window.ritzPanels = [...document.querySelectorAll("figure.chart")].map((figure) => new Panel(figure, charts[+figure.dataset.chart]));
 document.documentElement.dataset.ready = "true";

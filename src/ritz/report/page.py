@@ -19,6 +19,7 @@ SCALES = {"linear": "linear", "log": "logarithmic", "symlog": "logarithmic on bo
 SCRIPTS = ("scales.js", "view.js", "page.js")
 BUTTONS = {"closer": "+", "farther": "−", "whole": "Whole range", "svg": "SVG", "csv": "CSV"}
 SPOKEN = {"closer": "Look closer", "farther": "Look from farther away"}  # what a sign alone does not say
+THEME = '<button type="button" id="theme" hidden></button>'  # its words and what it does are of page.js
 SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")
 
 
@@ -34,10 +35,10 @@ def page(articles: Sequence[Article], *, title: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{_text(title)}</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n"
-        f"{_contents(articles)}<main>{body}{_glossary(words)}</main>\n"
+        f"{THEME}{_contents(articles)}<main>{body}{_glossary(words)}</main>\n"
         "<noscript>The charts need JavaScript; the tables have the same numbers.</noscript>\n"
         f'<script type="application/json" id="charts">{_json([chart.plain() for chart in charts])}</script>\n'
-        f"{scripts if charts else ''}</body>\n</html>\n"
+        f"{scripts}</body>\n</html>\n"
     )
 
 
@@ -46,7 +47,8 @@ def _article(article: Article, index: int, charts: Iterator[int]) -> str:
     numbers = "".join(_number(number, f"{prefix}-n{rank}") for rank, number in enumerate(article.numbers))
     sections = "".join(_section(section, f"{prefix}-s{i}", charts) for i, section in enumerate(article.sections, 1))
     return (
-        f'<article id="{prefix}"><h1>{_text(article.title)}</h1><p class="finding">{_typeset(article.finding)}</p>'
+        f'<article id="{prefix}"><h1>{_text(article.title)}</h1>'
+        f'<p class="finding">{_typeset(article.finding)}{_sure(f"{prefix}-proofs")}</p>'
         f"{_section(article.analysed, f'{prefix}-s0', charts)}"
         f'<ul class="numbers">{numbers}</ul>{sections}{_certificates(article, prefix)}'
         f"{_section(article.reproduction, f'{prefix}-end', charts)}</article>"
@@ -76,7 +78,8 @@ def _certificates(article: Article, prefix: str) -> str:
     )
     head = '<th scope="col">number</th><th scope="col">value</th><th scope="col" class="words">what it rests on</th>'
     table = f'<table class="certificates"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<section><h2>Certificates</h2><div class="scroll" tabindex="0">{table}</div></section>'
+    title = f"<h2>{_term('Certificates')}</h2>"
+    return f'<section id="{prefix}-proofs">{title}<div class="scroll" tabindex="0">{table}</div></section>'
 
 
 def _section(section: Section, anchor: str, charts: Iterator[int]) -> str:
@@ -92,7 +95,13 @@ def _section(section: Section, anchor: str, charts: Iterator[int]) -> str:
         parts.append(f'<img alt="{_text(section.title)}" src="data:image/png;base64,{data}">')
     if section.code:
         parts.append(f'<pre tabindex="0"><code>{_text(section.code)}</code></pre>')
-    return f'<section id="{anchor}"><h2>{_term(section.title)}</h2>{"".join(parts)}</section>'
+    title = f'<div class="head"><h2>{_term(section.title)}</h2>{_sure(proof) if proof else ""}</div>'
+    return f'<section id="{anchor}">{title}{"".join(parts)}</section>'
+
+
+def _sure(target: str) -> str:
+    """A link from what is said to what it rests on."""
+    return f' <a class="sure" href="#{target}">how sure?</a>'
 
 
 def _figure(chart: Chart, index: int) -> str:

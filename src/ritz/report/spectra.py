@@ -8,7 +8,7 @@ from typing import Any
 from ..analysis import spectrum as analysis
 from ..progress import duration
 from ..record import Record
-from ..spectrum import Estimate
+from ..spectrum import Estimate, Spectrum
 from .articles import Number, Section, Table
 from .spectral_charts import Lines, density, log_density
 
@@ -73,11 +73,11 @@ def sections(records: Sequence[Record]) -> list[Section]:
     """H, G and E side by side, on a linear and on a logarithmic axis, and their largest eigenvalues."""
     lines = {analysis.title_of(record): lines_of(record) for record in records}
     names, known = _listed(lines), [record for record in records if len(analysis.array_of(record, "eigenvalues"))]
-    charts = [density(f"Spectrum of the {names}", lines)]
-    logs = [log_density(f"Log spectrum of the {names}", {name: own.spectrum for name, own in lines.items()})]
+    spectra = {name: own.spectrum for name, own in lines.items()}
+    proof = bounds(spectra)
     return [
-        Section("Density", charts=charts, certificate=_bounds(lines)),
-        Section("Log spectrum", charts=logs, certificate=_bounds(lines)),
+        Section("Density", charts=[density(f"Spectrum of the {names}", lines)], certificate=proof),
+        Section("Log spectrum", charts=[log_density(f"Log spectrum of the {names}", spectra)], certificate=proof),
         *([_eigenvalues(known)] if known else []),
     ]
 
@@ -94,13 +94,13 @@ def lines_of(record: Record) -> Lines:
     return Lines(analysis.spectrum_of(record), analysis.num_outliers(record), notes)
 
 
-def _bounds(lines: Mapping[str, Lines]) -> str:
+def bounds(spectra: Mapping[str, Spectrum]) -> str:
     """How far the true spectra can be."""
     words = []
-    for name, own in lines.items():
-        far = 0.0 if own.spectrum.is_exact else own.spectrum.wasserstein_bound()
+    for name, spectrum in spectra.items():
+        far = 0.0 if spectrum.is_exact else spectrum.wasserstein_bound()
         likely = f"with 95 % probability the true spectrum is no farther than W₁ = {far:.2g}"
-        words.append(f"{name}: all eigenvalues are known." if own.spectrum.is_exact else f"{name}: {likely}.")
+        words.append(f"{name}: all eigenvalues are known." if spectrum.is_exact else f"{name}: {likely}.")
     return " ".join(words)
 
 

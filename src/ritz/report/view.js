@@ -40,7 +40,7 @@ class View {
   whole(axis) {
     const scale = this.scale(axis);
     const values = this.chart.series.flatMap((series, i) => (this.shown[i] ? extent(series, axis) : [])).filter((v) => v !== null && scale.shows(v));
-    if (axis === "x") values.push(...this.chart.unknown.flat());
+    if (axis === "x") values.push(...this.chart.unknown.map(([low, high]) => Math.max(low, high / 10))); // a decade of what is open
     if (axis === "y" && this.names.y === "linear") values.push(0);
     let low = Infinity, high = -Infinity;
     for (const v of values) { const t = scale.place(v); if (t < low) low = t; if (t > high) high = t; }
