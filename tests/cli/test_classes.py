@@ -5,8 +5,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from ritz.analysis import classes as analysis
 from ritz.cli import app
 from ritz.record import Record
+from ritz.record.checkpoints import Checkpoint
 from tests.factories import CLASSIFIER
 
 FACTORIES = (
@@ -99,6 +101,28 @@ def test_what_has_no_classes_is_refused_with_a_way_out(folder, factory, message)
 def test_impossible_options_are_refused_before_the_model_is_built(folder, options):
     assert ritz("classes", "absent.py:risk", *options).exit_code == 2
     assert "absent.py" not in ritz("classes", "absent.py:risk", *options).stderr
+
+
+def test_a_dry_run_forecasts_time_memory_and_disk_and_writes_nothing(folder):
+    printed = classes("ours.py:risk", "--dry-run").stdout
+    assert all(word in printed for word in ("time", "memory", "disk", "to go on from"))
+    assert not (folder / "out").exists()
+
+
+def test_an_analysis_that_failed_goes_on_from_what_it_left(folder, monkeypatch):
+    def fail(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(analysis, "write", fail)
+    assert ritz("classes", "ours.py:risk").exit_code == 130
+    unfinished = folder / "out" / "ours-risk-classes" / "unfinished"
+    before = {path: path.stat().st_mtime_ns for path in unfinished.rglob("*.npz")}
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(Checkpoint, "keep", lambda *_, **__: pytest.fail("something was computed again"))
+    assert len(before) > 5
+    classes("ours.py:risk")
+    assert not unfinished.exists() and Record.load(folder / "out" / "ours-risk-classes")
 
 
 def test_help_has_examples():

@@ -18,6 +18,8 @@ SOLVERS = {
     "eigenpairs": lambda A, **options: ritz.eigenpairs(A, 4, tolerance=1e-8, **options),
     "both ends, in blocks": lambda A, **options: ritz.eigenpairs(A, 4, which="both", block_size=2, **options),
     "density": lambda A, **options: ritz.spectral_density(A, num_steps=20, num_probes=9, **options),
+    "trace": lambda A, **options: ritz.trace(A, num_products=100, **options),
+    "exact trace": lambda A, **options: ritz.trace(A, num_products=SIZE, **options),
     "density with outliers": lambda A, **options: ritz.spectral_density(A, num_steps=12, outliers=2, **options),
 }
 
@@ -42,6 +44,8 @@ def operator(after=None):
 
 
 def bits(result):
+    if isinstance(result, ritz.Estimate):
+        return [torch.tensor([result.value, result.standard_error, result.num_products], dtype=torch.float64)]
     return [tensor for tensor in vars(result).values() if isinstance(tensor, torch.Tensor)]
 
 
@@ -57,14 +61,18 @@ def eager(monkeypatch):
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_solver_killed_again_and_again_gives_the_same_bits(tmp_path, name):
     whole = SOLVERS[name](operator(), checkpoint=tmp_path / "whole.npz", generator=torch.Generator().manual_seed(1))
-    attempts, result = 0, None
+    attempts, result, products = 0, None, 160 if name == "exact trace" else 16
     while result is None:
         try:
             source = torch.Generator().manual_seed(1)
-            result = SOLVERS[name](operator(after=16), checkpoint=tmp_path / "killed.npz", generator=source)
+            result = SOLVERS[name](
+                operator(after=products),
+                checkpoint=tmp_path / "killed.npz",
+                generator=source,
+            )
         except Killed:
             attempts += 1
-            assert attempts < 60, "it does not get on"
+            assert attempts < 100, "it does not get on"
     assert attempts > 1
     assert all(torch.equal(one, other) for one, other in zip(bits(result), bits(whole), strict=True))
     after = torch.Generator().manual_seed(1)
@@ -74,7 +82,7 @@ def test_a_solver_killed_again_and_again_gives_the_same_bits(tmp_path, name):
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("name", ["eigenpairs", "density"])
+@pytest.mark.parametrize("name", ["eigenpairs", "density", "trace"])
 def test_the_state_is_small(tmp_path, name):
     for after in (10, 20, 30):
         with pytest.raises(Killed):
@@ -95,6 +103,7 @@ def test_the_state_is_small(tmp_path, name):
             "generator",
         ),
         (lambda A, path: ritz.spectral_density(A, num_steps=9, checkpoint=path), "solver"),
+        (lambda A, path: ritz.trace(A, checkpoint=path), "solver"),
     ],
 )
 def test_a_file_of_another_computation_is_refused_with_what_differs(tmp_path, other, what):
@@ -136,6 +145,25 @@ def test_a_damaged_file_is_refused_and_left_alone(tmp_path, damage):
     with pytest.raises(FileError, match="is damaged"):
         ritz.eigenpairs(operator(), 4, tolerance=1e-8, checkpoint=path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("num_products", [1, 7, 40, 200, 400])
+def test_a_kept_trace_is_right_to_its_error(tmp_path, num_products):
+    A, truth = operator(), 18.0
+    estimate = ritz.trace(A, num_products=num_products, checkpoint=tmp_path / "x.npz")
+    assert estimate.num_products == num_products
+    assert estimate.has_error == (num_products > 1)
+    if num_products > 1:
+        assert abs(estimate.value - truth) < 4 * estimate.standard_error
+    if num_products >= 200:  # the largest are taken exactly
+        assert estimate.standard_error < ritz.solvers.hutchinson(A, num_products=num_products).standard_error
+
+
+def test_a_kept_trace_ends_at_its_tolerance(tmp_path):
+    A = operator() + 10.0
+    estimate = ritz.trace(A, tolerance=0.01, checkpoint=tmp_path / "x.npz")
+    assert estimate.num_products < 256 and estimate.standard_error <= 0.01 * estimate.value
+    assert estimate.value == pytest.approx(7018, rel=0.03)
 
 
 @pytest.mark.usefixtures("eager")

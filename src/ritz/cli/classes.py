@@ -15,10 +15,11 @@ from ..analysis import classes as analysis
 from ..analysis.classes import ClassSettings
 from ..classes.lines.knockout_spectra import SYMBOLS
 from ..progress import duration
-from ..record import Record
+from ..record import Record, discard
 from ..risk import Risk
 from . import reports
-from .tables import plain_table, show
+from .spectrum import UNFINISHED
+from .tables import cost, plain_table, show
 
 SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}
 
@@ -30,10 +31,17 @@ LEGEND = {
 }  # by the heading of the layers' table
 
 
+def forecast(risk: Risk, settings: ClassSettings) -> None:
+    """Print what the analysis would take."""
+    show(cost(analysis.forecast(risk, settings)))
+
+
 def run(risk: Risk, settings: ClassSettings, folder: Path, *, name: str, source: Mapping[str, Any]) -> list[str]:
-    """Analyse, write and print; returns the names of the files."""
-    record = analysis.run(risk, settings, name=name, source=source)
+    """Analyse, write and print; returns the names of the files. One that was killed goes on from what it left."""
+    unfinished = folder / UNFINISHED
+    record = analysis.run(risk, settings, name=name, source=source, checkpoint=unfinished)
     files = analysis.write(record, folder)
+    discard(unfinished)
     show(summary(record.detached()))
     return [*files, reports.write(folder)]
 

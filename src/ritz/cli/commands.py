@@ -17,6 +17,7 @@ from .failures import report_errors
 from .options import (
     Debug,
     Device,
+    DryRun,
     Dtype,
     Examples,
     Factory,
@@ -125,7 +126,7 @@ def analyse_spectrum(
     dtype: Dtype = None,
     device: Device = None,
     seed: Seed = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what time and memory it would take.")] = False,
+    dry_run: DryRun = False,
     save_vectors: Annotated[bool, typer.Option("--save-vectors", help="Keep the eigenvectors in arrays.npz.")] = False,
     out: Out = None,
     debug: Debug = False,
@@ -179,6 +180,7 @@ def analyse_classes(
     dtype: Dtype = None,
     device: Device = None,
     seed: Seed = None,
+    dry_run: DryRun = False,
     out: Out = None,
     debug: Debug = False,
 ) -> None:
@@ -203,6 +205,9 @@ def analyse_classes(
         settings.check()
         request = Request.of(device, dtype, seed)
         model = subject(target, out, request, examples=examples, layers=layer, suffix="-classes")
+        if dry_run:
+            classes.forecast(model.risk, settings)
+            return
         files = classes.run(model.risk, settings, model.folder, name=model.name, source=model.source)
         typer.echo(f"Written to {model.folder}: {', '.join(files)}")
 

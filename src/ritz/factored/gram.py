@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -21,8 +22,11 @@ from ..risk import Risk
 from ..risk.class_terms import ClassTerms
 from ..risk.losses import Classification
 from ..risk.risk import check_is_risk
+from ..solvers.resumption import Resumption
+from ..solvers.stages import stages_of_risk
 from ..spectrum import Spectrum
-from .gram_assembly import Assembly, assembly
+from .gram_assembly import assembly
+from .gram_blocks import Assembly
 from .gram_parts import PARTS, Part, check_parts, directions, loss_of_root, projected
 
 ROUNDING = {torch.float64: 1e-9, torch.float32: 0.1}  # of xᵀGx; float32 is also checked in float64, on few examples
@@ -30,13 +34,22 @@ FEW = 8
 
 
 def gram_spectrum(
-    risk: Risk, *, subtract: Sequence[Part] = (), project: Sequence[Part] = (), dtype: torch.dtype = torch.float64
+    risk: Risk,
+    *,
+    subtract: Sequence[Part] = (),
+    project: Sequence[Part] = (),
+    dtype: torch.dtype = torch.float64,
+    checkpoint: str | Path | None = None,
 ) -> Spectrum:
     """The exact spectrum of G, or of what is left of it after parts were subtracted, then others projected out.
 
     `gram_spectrum(risk, subtract=("between_class", "cross_class", "own_class"))` is that of G_within. For several
     knockouts of one risk, build `Gram.of(risk)` once. In float32, the products between layers run in the risk's
     `tangent_precision`. Papyan (2020), Defs 3.1, 3.2, Sec. 6; for any class balance.
+
+    With a checkpoint, a folder, a computation that was killed goes on to the same bits from what it left there, the
+    blocks of the Gram matrix, and one that is over is read. It belongs to this risk and these arguments. The matrix is
+    decomposed in one go, which a kill would have to repeat.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
@@ -47,7 +60,12 @@ def gram_spectrum(
     (0.0, 0.125)
     """
     check_is_risk(risk)
-    return Gram.of(risk, dtype=dtype).spectrum(subtract=subtract, project=project)
+    stages = stages_of_risk(checkpoint, risk, subtract=list(subtract), project=list(project), dtype=dtype)
+
+    def compute() -> Spectrum:
+        return Gram.of(risk, dtype=dtype, checkpoint=checkpoint).spectrum(subtract=subtract, project=project)
+
+    return stages.spectrum("spectrum", compute)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,13 +85,19 @@ class Gram:
     error: float  # |xᵀGx - ‖Ky‖²| / ‖Ky‖² for x = J̃ᵀy with a random y: K against a product with G
 
     @classmethod
-    def of(cls, risk: Risk, *, dtype: torch.dtype = torch.float64) -> Gram:
-        """The Gram matrix of a risk, computed in the given precision and checked against a product with G."""
+    def of(cls, risk: Risk, *, dtype: torch.dtype = torch.float64, checkpoint: str | Path | None = None) -> Gram:
+        """The Gram matrix of a risk, computed in the given precision and checked against a product with G.
+
+        With a checkpoint, a folder, it goes on from the blocks that are there.
+        """
         _check_rows(risk)
+        stages = stages_of_risk(checkpoint, risk, dtype=dtype)
         risk = risk.to(dtype)
-        result = _from_layers(risk) if dtype == torch.float64 or _faithful(risk) else None
+        whole = dtype == torch.float64 or _faithful(risk)
+        result = _from_layers(risk, stages.resumption("gram")) if whole else None
         if result is None or not result.error <= ROUNDING[dtype]:
-            result = assembly(Layers(risk, frozenset(risk.shapes)))  # which captures nothing
+            captures_nothing = Layers(risk, frozenset(risk.shapes))
+            result = assembly(captures_nothing, stages.resumption("gram-by-examples"))
         if result.error <= ROUNDING[dtype]:
             return cls(result.matrix, risk.size, result.classes, result.error)
         raise NumericalError(
@@ -129,11 +153,11 @@ def _faithful(risk: Risk) -> bool:
     return result is not None and result.error <= ROUNDING[torch.float64]
 
 
-def _from_layers(risk: Risk) -> Assembly | None:
+def _from_layers(risk: Risk, file: Resumption | None = None) -> Assembly | None:
     """K from what layers saw; None where that could not be assigned to examples."""
     layers = Layers.of(risk)
     try:
-        return assembly(layers)
+        return assembly(layers, file)
     except ModelError:
         return None
 

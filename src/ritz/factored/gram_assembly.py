@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -17,46 +19,68 @@ from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.class_terms import ClassTerms, terms
 from ..risk.losses import Classification, complement_of_root
+from ..solvers.resumption import Resumption
+from .gram_blocks import Assembly, Course, read_assembly, written_assembly
+
+PIECES = 8  # blocks of rows, at least, into which a matrix is cut that is kept on its way
 
 
-class Assembly(NamedTuple):
-    """K with the terms of its rows, where they have labels, and how far it is from a product with G."""
+def assembly(layers: Layers, file: Resumption | None = None) -> Assembly:
+    """K, block by block of examples, so many at a time that two blocks and what comes of them fit into memory.
 
-    matrix: Tensor
-    classes: ClassTerms | None
-    error: float
+    With a file, blocks are an eighth of the data at most, and those that are done are kept there.
+    """
+    if file is not None and file.is_over:
+        return file.read(partial(read_assembly, layers.risk.device))
+    groups = [[block] for block in _blocks(layers)] if file is None else _kept_blocks(layers)
+    course = Course.of([len(block) for group in groups for block in group], layers.risk.device, file)
+    _fill(layers, groups, course, None if file is None else partial(file.keep, course.written))
+    K = course.symmetric()
+    result = Assembly(K, course.terms(), _error(layers.risk, K, [block for group in groups for block in group]))
+    if file is not None:
+        file.keep(partial(written_assembly, result), over=True)
+    return result
 
 
-def assembly(layers: Layers) -> Assembly:
-    """K, block by block of examples, so many at a time that two blocks and what comes of them fit into memory."""
-    risk, blocks = layers.risk, _blocks(layers)
-    pieces: list[list[Tensor]] = []
-    labelled: list[ClassTerms] = []
-    with quiet(), progress.bar("Gram matrix", total=len(blocks) * (len(blocks) + 1) // 2) as bar:
-        for i, block in enumerate(blocks):
-            left = _rows(layers, block)
-            pieces.append([])
-            for j in range(i + 1):
-                right = left if i == j else _rows(layers, blocks[j])
+def _fill(layers: Layers, groups: list[list[Batch]], course: Course, keep: Callable[[], None] | None) -> None:
+    """Compute all blocks of K that are missing; rows are held for two groups of examples at a time."""
+    risk, start, held = layers.risk, 0, list[LazyRows]()
+    for group in groups:
+        held.append(LazyRows(layers, group, start))
+        start += len(group)
+    with quiet(), progress.bar("Gram matrix", total=start * (start + 1) // 2) as bar:
+        bar.advance(len(course.pieces))
+        for left, right in [(left, right) for k, left in enumerate(held) for right in held[: k + 1]]:
+            for i, j in course.missing(left.numbers, right.numbers):
+                if keep is not None:
+                    keep()
+                course.note_terms(i, partial(left.terms, i))
                 with risk.numerics(risk.tangent_precision), torch.no_grad():
-                    pieces[i].append(left.inner(right, risk.memory / 4))
+                    course.pieces[i, j] = left[i].inner(right[j], risk.memory / 4)
                 bar.advance()
-            labelled += [terms(risk, left.outputs, block.targets)] if _has_labels(risk) else []
-    K = _symmetric(pieces)
-    return Assembly(K, _all_terms(labelled), _error(risk, K, blocks))
+            right.drop()
 
 
-def _symmetric(pieces: list[list[Tensor]]) -> Float[Tensor, "m m"]:
-    """The whole matrix from its lower blocks; they are given up one by one, for they are as large as the matrix."""
-    ends = torch.tensor([0, *(len(row[0]) for row in pieces)]).cumsum(0).tolist()
-    K = pieces[0][0].new_empty(ends[-1], ends[-1])
-    for i, row in enumerate(pieces):
-        for j in range(i + 1):
-            rows, columns = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
-            piece = (row[j] + row[j].T) / 2 if i == j else row[j]
-            K[rows, columns], K[columns, rows] = piece, piece.T
-        row.clear()
-    return K
+class LazyRows:
+    """The rows of a group of blocks, each computed when it is asked for first."""
+
+    def __init__(self, layers: Layers, blocks: list[Batch], start: int) -> None:
+        self.layers, self.blocks, self.numbers = layers, blocks, range(start, start + len(blocks))
+        self._rows: dict[int, Rows] = {}
+
+    def __getitem__(self, number: int) -> Rows:
+        if number not in self._rows:
+            self._rows[number] = _rows(self.layers, self.blocks[number - self.numbers.start])
+        return self._rows[number]
+
+    def terms(self, number: int) -> ClassTerms | None:
+        """The labelled terms of a block; None where its targets are no labels."""
+        risk, block = self.layers.risk, self.blocks[number - self.numbers.start]
+        return terms(risk, self[number].outputs, block.targets) if _has_labels(risk) else None
+
+    def drop(self) -> None:
+        """Give the rows up."""
+        self._rows.clear()
 
 
 def _rows(layers: Layers, block: Batch) -> Rows:
@@ -80,24 +104,34 @@ def _has_labels(risk: Risk) -> bool:
     return isinstance(risk.loss, Classification) and not next(iter(risk.batches)).targets.is_floating_point()
 
 
-def _all_terms(batches: list[ClassTerms]) -> ClassTerms | None:
-    if not batches:
-        return None
-    return ClassTerms(
-        *(torch.cat([getattr(t, name) for t in batches]) for name in ("labels", "masses", "probabilities"))
-    )
-
-
 def _blocks(layers: Layers) -> list[Batch]:
     """The data in blocks of as many examples as a third of the memory holds."""
-    risk = layers.risk
-    first = next(iter(risk.batches))
+    return _cut(layers.risk, _held_examples(layers))
+
+
+def _kept_blocks(layers: Layers) -> list[list[Batch]]:
+    """The data in blocks that do not depend on how much memory is free, in groups that a third of it holds."""
+    held, groups, count = _held_examples(layers), list[list[Batch]](), 0
+    for block in _cut(layers.risk, min(held, math.ceil(layers.risk.num_examples / PIECES))):
+        if not groups or count + len(block) > held:
+            groups.append([])
+            count = 0
+        groups[-1].append(block)
+        count += len(block)
+    return groups
+
+
+def _held_examples(layers: Layers) -> int:
+    """How many examples' rows a third of the memory holds."""
+    risk, first = layers.risk, next(iter(layers.risk.batches)).first(1)
     with torch.no_grad():
-        z = risk.outputs(risk.leaves(), first.first(1))
-    size = max(
-        1, int(risk.memory / 3 / row_bytes(layers, len(_directions_of_outputs(risk, z, first.first(1).targets))))
-    )
-    batches = risk.batches.joined(max(1, size // len(first)))
+        z = risk.outputs(risk.leaves(), first)
+    return max(1, int(risk.memory / 3 / row_bytes(layers, len(_directions_of_outputs(risk, z, first.targets)))))
+
+
+def _cut(risk: Risk, size: int) -> list[Batch]:
+    """The data in blocks of so many examples at most."""
+    batches = risk.batches.joined(max(1, size // len(next(iter(risk.batches)))))
     return [batch.rows(slice(i, i + size)) for batch in batches for i in range(0, len(batch), size)]
 
 

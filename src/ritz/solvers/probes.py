@@ -76,11 +76,12 @@ def quadratic_forms(
     return samples
 
 
-def unit_products(A: Operator) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "b n"]]]:
-    """All n columns of the matrix, some at a time: which they are, and the columns as rows."""
+def unit_products(A: Operator, first: int = 0) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "b n"]]]:
+    """The columns of the matrix from the first on, some at a time: which they are, and the columns as rows."""
     most = int(min(BLOCK, max(1, room(A) / 4)))
     with progress.bar("Columns", total=A.size) as bar:
-        for which in torch.arange(A.size, device=A.device).split(most):
+        bar.advance(first)
+        for which in torch.arange(first, A.size, device=A.device).split(most):
             unit = torch.zeros(len(which), A.size, dtype=A.dtype, device=A.device).scatter_(1, which[:, None], 1.0)
             yield which, product(A, unit)
             bar.advance(len(which))

@@ -37,6 +37,11 @@ class Resumption:
         identity = {"solver": solver, "operator": operator_digest(A)} | identity_of("generator", generator)
         for name, value in settings.items():
             identity |= identity_of(name, value)
+        return cls.at(path, identity)
+
+    @classmethod
+    def at(cls, path: str | Path, identity: Mapping[str, str]) -> Resumption:
+        """The file of the computation with this identity."""
         file = Checkpoint(path, identity)
         state = file.state()
         if state is None:

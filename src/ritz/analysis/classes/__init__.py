@@ -8,12 +8,13 @@ analysis.classes.write(record, "out/mine")  # with all pictures
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .forecasts import forecast
 from .measurement import ClassSettings, run
 
 if TYPE_CHECKING:
     from .pictures import draw, write
 
-__all__ = ["ClassSettings", "draw", "run", "write"]
+__all__ = ["ClassSettings", "draw", "forecast", "run", "write"]
 
 
 def __getattr__(name: str) -> Any:

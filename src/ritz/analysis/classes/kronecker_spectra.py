@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +17,10 @@ from ...operators import gauss_newton
 from ...record import Record
 from ...risk import Risk
 from ...solvers import spectral_density
+from ...solvers.stages import Stages
 from ...spectrum import Spectrum
 from .layer_choice import names
-from .results import Results
+from .results import Results, kept
 
 STEPS, PROBES = 64, 4  # of quadratures
 PRODUCTS = STEPS * PROBES + 100  # of one quadrature with its outliers
@@ -28,9 +31,15 @@ KINDS = ("G", "KFAC", "CFAC")
 
 
 def measure(
-    results: Results, risk: Risk, layers: list[LinearLayer], *, exact_rows: int, generator: torch.Generator
+    results: Results,
+    risk: Risk,
+    layers: list[LinearLayer],
+    *,
+    exact_rows: int,
+    generator: torch.Generator,
+    stages: Stages,
 ) -> None:
-    """The spectra of G^l, KFAC and CFAC of every layer, and how far apart they are."""
+    """The spectra of G^l, KFAC and CFAC of every layer, each a stage, and how far apart they are."""
     linear = _decomposable(results, layers, exact_rows)
     by_class = _affordable(results, linear, risk)
     factorisations = {}
@@ -40,12 +49,27 @@ def measure(
         factorisations["CFAC"] = results.attempt("CFAC", lambda: cfac(risk.restricted_to(names(by_class))))
     compared = [layer for layer in linear if any(factorisations.values())]
     with progress.bar("Spectra of layers", total=len(compared)) as bar:
-        for layer in compared:
+        for number, layer in enumerate(compared):
             bar.advance(0, layer=layer.name)
-            spectra = {"G": _block(risk.restricted_to(names([layer])), exact_rows, generator)}
-            spectra |= _factored(layer.name, factorisations, _options(risk, spectra["G"].size, generator))
-            _note(results, layer.name, spectra)
+            files = stages.under(f"layer-{number}-G")
+            block = partial(_block, risk, layer, exact_rows, generator, files)
+            measure = partial(_measure_layer, risk, layer, factorisations, block, generator)
+            results.join(kept(stages, f"layer-{number}", measure, generator))
+            files.discard()
             bar.advance()
+
+
+def _measure_layer(
+    risk: Risk,
+    layer: LinearLayer,
+    factorisations: dict[str, Kronecker | None],
+    block: Callable[[], Spectrum],
+    generator: torch.Generator,
+    results: Results,
+) -> None:
+    spectra = {"G": block()}
+    spectra |= _factored(layer.name, factorisations, _options(risk, spectra["G"].size, generator))
+    _note(results, layer.name, spectra)
 
 
 def _decomposable(results: Results, layers: list[LinearLayer], exact_rows: int) -> list[LinearLayer]:
@@ -70,15 +94,16 @@ def _work(layer: LinearLayer, examples: int) -> float:
     return 2.0 * o * min(d * (o + d), rank * (o + 2 * d))
 
 
-def _block(block: Risk, exact_rows: int, generator: torch.Generator) -> Spectrum:
+def _block(risk: Risk, layer: LinearLayer, exact_rows: int, generator: torch.Generator, stages: Stages) -> Spectrum:
     """The spectrum of G^l: from its Gram matrix, else from its own; a quadrature where both are too large."""
+    block = risk.restricted_to(names([layer]))
     rows = block.num_terms * (block.num_classes - 1)
     if rows <= exact_rows and block.group is None and block.separable:
-        return gram_spectrum(block, dtype=block.dtype)
+        return gram_spectrum(block, dtype=block.dtype, checkpoint=stages.folder)
     G = gauss_newton(block)
     if block.size <= exact_rows:
         return Spectrum.of_matrix(G.dense())
-    return spectral_density(G, **_options(block, block.size, generator))
+    return spectral_density(G, checkpoint=stages.file("density"), **_options(block, block.size, generator))
 
 
 def _options(risk: Risk, size: int, generator: torch.Generator) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,10 +17,11 @@ from ...errors import ArgumentError, check_positive
 from ...record import Record, provenance
 from ...risk import Risk
 from ...risk.risk import check_is_risk
+from ...solvers.stages import stages_of_risk
 from ..scores import accuracy
 from . import attribution_arrays, kronecker_spectra, layer_spectra
 from .layer_choice import linear_layers_of
-from .results import Results
+from .results import Results, kept
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,18 @@ class ClassSettings:
 
 
 def run(
-    risk: Risk, settings: ClassSettings | None = None, *, name: str = "classes", source: Mapping[str, Any] | None = None
+    risk: Risk,
+    settings: ClassSettings | None = None,
+    *,
+    name: str = "classes",
+    source: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Record:
     """Attribute the eigenvalues of a classifier, and measure the class structure of its layers.
 
     What this model does not have, or what would cost too much, is left out, and `scalars["notes"]` says why. `source`
-    is kept in the record's config: where the risk comes from, in the caller's words.
+    is kept in the record's config: where the risk comes from, in the caller's words. With `checkpoint`, a folder, a
+    measurement that was killed goes on from the files in it, to the same bits.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
@@ -64,7 +73,7 @@ def run(
     settings = settings or ClassSettings()
     settings.check()
     start = time.perf_counter()
-    scalars, results = _results(risk, settings)
+    scalars, results = _results(risk, settings, checkpoint)
     layers = {name: numbers for name, numbers in results.layers.items() if numbers}
     scalars |= {"layers": layers, "notes": results.notes, "accuracy": accuracy(risk)}
     scalars["seconds"] = time.perf_counter() - start
@@ -72,19 +81,24 @@ def run(
     return Record(name, "classes", config, scalars, results.arrays, (), provenance(risk.device))
 
 
-def _results(risk: Risk, settings: ClassSettings) -> tuple[dict[str, Any], Results]:
+def _results(risk: Risk, settings: ClassSettings, checkpoint: str | Path | None) -> tuple[dict[str, Any], Results]:
     """The scalars of the whole, and all other results; the attribution itself is let go before the layers."""
     generator = torch.Generator().manual_seed(settings.seed)
     options: dict[str, Any] = {"exact_rows": settings.exact_rows, "generator": generator}
+    stages = stages_of_risk(checkpoint, risk, settings=settings)
+    files = None if checkpoint is None else Path(checkpoint) / "attribution"
     with progress.bar("Class structure", total=3) as bar:
         bar.advance(0, part="attribution")
-        scalars, results = attribution_arrays.results_of(attribution(risk, num_lines=settings.num_lines, **options))
+        lines = attribution(risk, num_lines=settings.num_lines, checkpoint=files, **options)
+        scalars, results = attribution_arrays.results_of(lines)
+        del lines
         bar.advance(part="features, errors, weights")
         layers, results.notes = linear_layers_of(risk)
         results.layers = {layer.name: {} for layer in layers}
-        layer_spectra.measure(results, risk, layers, settings.exact_rows, settings.decay)
+        measure = partial(layer_spectra.measure, risk=risk, layers=layers, exact_rows=settings.exact_rows)
+        results.join(kept(stages, "layers", lambda own: measure(own, decay=settings.decay)))
         bar.advance(part="Kronecker factors")
-        kronecker_spectra.measure(results, risk, layers, **options)
+        kronecker_spectra.measure(results, risk, layers, stages=stages, **options)
         bar.advance()
     return scalars, results
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import RitzError
 from ...layers.linear import LinearLayer
+from ...solvers.stages import Stages
 
 SHOWN = 8  # panels that a page has room for: as many layers as the networks of Papyan (2020), Sec. 7, have
 Result = TypeVar("Result")
@@ -24,6 +26,13 @@ class Results:
     layers: dict[str, dict[str, Any]] = field(default_factory=dict)
     arrays: dict[str, Float[Tensor, "..."]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def join(self, other: Results) -> None:
+        """Note all that another one has."""
+        self.arrays |= other.arrays
+        self.notes += other.notes
+        for layer, numbers in other.layers.items():
+            self.layers.setdefault(layer, {}).update(numbers)
 
     def add(self, kind: str, layer: str, curves: dict[str, Tensor], **scalars: Any) -> None:
         """Note the curves and numbers of one layer."""
@@ -57,6 +66,23 @@ class Results:
                 "raise exact_rows (--exact-rows) to have them."
             )
         return spaced([layer for layer in layers if layer not in wide])
+
+
+def kept(
+    stages: Stages, name: str, measure: Callable[[Results], None], generator: torch.Generator | None = None
+) -> Results:
+    """What a part of the measurement gives, as a stage of its own."""
+
+    def compute() -> Results:
+        results = Results()
+        measure(results)
+        return results
+
+    def read(arrays: dict[str, Tensor], facts: Mapping[str, Any]) -> Results:
+        return Results(facts["layers"], arrays, facts["notes"])
+
+    written = lambda own: (own.arrays, {"layers": own.layers, "notes": own.notes})
+    return stages.result(name, compute, written, read, generator)
 
 
 def spaced(items: Sequence[Item]) -> list[Item]:

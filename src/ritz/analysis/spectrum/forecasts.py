@@ -53,9 +53,9 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     settings = (settings or Settings()).for_size(risk.size)
     start = time.perf_counter()
     A = settings.operator(risk)
-    _product_seconds(A, settings, 1, repeats=1)
+    product_seconds(A, settings.seed, 1, repeats=1)
     set_up = time.perf_counter() - start + _overhead_seconds(risk, settings)
-    one, step = _product_seconds(A, settings, 1), _product_seconds(A, settings, settings.num_probes)
+    one, step = (product_seconds(A, settings.seed, columns) for columns in (1, settings.num_probes))
     counts = [_counts(size, settings.for_layer(size)) for size in _sizes(risk, settings)]
     seconds = sum(set_up + pairs * one + steps * step for pairs, steps in counts)
     products = sum(pairs + settings.num_probes * steps for pairs, steps in counts)
@@ -76,9 +76,9 @@ def _counts(size: int, settings: Settings) -> tuple[int, int]:
     return search, min(settings.num_steps, size - pairs)
 
 
-def _product_seconds(A: Operator, settings: Settings, columns: int, repeats: int = 5) -> float:
+def product_seconds(A: Operator, seed: int, columns: int, repeats: int = 5) -> float:
     """The median time of a product with so many columns."""
-    V = torch.randn(A.size, columns, generator=torch.Generator().manual_seed(settings.seed), dtype=A.dtype).to(A.device)
+    V = torch.randn(A.size, columns, generator=torch.Generator().manual_seed(seed), dtype=A.dtype).to(A.device)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
@@ -19,12 +20,13 @@ from ...record.cards import card
 from ...risk import Risk
 from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs
-from ...solvers.eigen import SMALL, usual_basis
+from ...solvers.eigen import SMALL, kept_basis, usual_basis
+from ...solvers.stages import Stages, stages_of_risk
 from ...spectrum import Eigenpairs, Spectrum
 from ..gradients.decomposition import ClassDecomposition, class_decomposition
 from .findings import about_knockouts, about_outliers, about_the_hessian, about_the_mini_bulk
 from .knockout_spectra import spectra_of_gram, spectra_of_products
-from .shares import Lines, lines_of, part_eigenvalues
+from .shares import Lines, kept_lines, part_eigenvalues
 
 EXACT_ROWS = 3000  # of a matrix that is decomposed five times: a minute on two cores
 TOLERANCE = 1e-4  # of eigenpairs, relative to the largest
@@ -125,6 +127,7 @@ def attribution(
     num_lines: int | None = None,
     exact_rows: int = EXACT_ROWS,
     generator: torch.Generator | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Attribution:
     """Which eigenvalues of H and G come from what: lines, parts and knockouts of a classifier. Papyan (2020), Def. 3.3.
 
@@ -132,6 +135,9 @@ def attribution(
         num_lines: How many of the largest eigenpairs of H and of G; C + 2 unless given.
         exact_rows: Up to so many rows of the Gram matrix, or parameters, the knocked-out spectra are exact; beyond,
             they are Lanczos quadratures.
+        checkpoint: A folder from which a computation that was killed goes on to the same bits. Searches keep 2k + 12
+            vectors at most, and write them there every half minute; what is over is read. The class means, which may
+            be far more, are computed again. It belongs to this risk and these arguments.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
@@ -146,27 +152,57 @@ def attribution(
     classes = class_decomposition(risk)
     count = min(risk.size, num_lines if num_lines is not None else classes.num_classes + 2)
     _check_lines(count, num_lines)
-    H, G, gram = hessian(risk), gauss_newton(risk), _gram(risk, exact_rows)
-    of_g = None if gram is None else _eigenpairs_of_gram(risk, G, gram, count)
+    H, G = hessian(risk), gauss_newton(risk)
+    stages = stages_of_risk(checkpoint, risk, num_lines=count, exact_rows=exact_rows, generator=generator)
+    gram = _gram(risk, exact_rows, stages)
+    search = partial(_search, risk, generator=generator, stages=stages)
+    by_gram = lambda: None if gram is None else _eigenpairs_of_gram(risk, G, gram, count)
+    of_g = None if gram is None else stages.pairs("pairs-of-gram", by_gram, risk.device)
     if of_g is None or not bool(of_g.converged.all()):  # then float32 products are those of a slightly other matrix
-        start = None if of_g is None else of_g.vectors
-        of_g = eigenpairs(G, count, basis_size=_basis_size(risk, count), start=start, generator=generator)
-    of_h = eigenpairs(H, count, basis_size=_basis_size(risk, count), start=of_g.vectors, generator=generator)
-    return Attribution(
-        classes,
-        lines_of(of_h, H, classes),
-        lines_of(of_g, None, classes),
-        spectra_of_gram(gram) if gram is not None else spectra_of_products(risk, G, classes, exact_rows, generator),
-        part_eigenvalues(classes),
-        _within_edge(risk, classes, gram, generator),
+        of_g = search("pairs-of-G", G, count, start=None if of_g is None else of_g.vectors)
+    of_h = search("pairs-of-H", H, count, start=of_g.vectors)
+    lines = [kept_lines(stages, "G", of_g, None, classes), kept_lines(stages, "H", of_h, H, classes)]
+    if gram is not None:
+        spectra = spectra_of_gram(gram, stages)
+    else:
+        spectra = spectra_of_products(risk, G, classes, exact_rows, generator, stages)
+    values = stages.result(
+        "parts", lambda: part_eigenvalues(classes), lambda parts: (parts, {}), lambda parts, _: parts
     )
+    edge = _within_edge(classes, gram, search)
+    return Attribution(classes, lines[1], lines[0], spectra, values, edge)
 
 
-def _gram(risk: Risk, exact_rows: int) -> Gram | None:
+def _stages(
+    folder: str | Path | None, risk: Risk, count: int, exact_rows: int, generator: torch.Generator | None
+) -> Stages:
+    return stages_of_risk(folder, risk, num_lines=count, exact_rows=exact_rows, generator=generator)
+
+
+def _search(
+    risk: Risk,
+    name: str,
+    A: Operator,
+    count: int,
+    *,
+    generator: torch.Generator | None,
+    stages: Stages,
+    start: Tensor | None = None,
+) -> Eigenpairs:
+    """The largest eigenpairs, from the file of this name where there is a folder."""
+    basis, file = _basis_size(risk, count), stages.file(name)
+    if basis is not None and file is not None:
+        basis = min(basis, kept_basis(count))
+    return eigenpairs(A, count, basis_size=basis, start=start, generator=generator, checkpoint=file)
+
+
+def _gram(risk: Risk, exact_rows: int, stages: Stages) -> Gram | None:
     """The Gram matrix, where it is small enough to be diagonalised once for each knockout."""
     rows = risk.num_terms * (risk.num_classes - 1)
     fits = rows <= exact_rows and risk.group is None and risk.separable
-    return Gram.of(risk) if fits else None  # in float64: it is small, and its small eigenvalues count
+    return (
+        Gram.of(risk, checkpoint=stages.folder) if fits else None
+    )  # in float64: it is small, and its small eigenvalues count
 
 
 def _eigenpairs_of_gram(risk: Risk, G: Operator, gram: Gram, count: int) -> Eigenpairs | None:
@@ -187,12 +223,10 @@ def _eigenpairs_of_gram(risk: Risk, G: Operator, gram: Gram, count: int) -> Eige
     return Eigenpairs(values, V, residuals, residuals <= TOLERANCE * values[0], num_products=count)
 
 
-def _within_edge(
-    risk: Risk, classes: ClassDecomposition, gram: Gram | None, generator: torch.Generator | None
-) -> float:
+def _within_edge(classes: ClassDecomposition, gram: Gram | None, search: Callable[..., Eigenpairs]) -> float:
     if gram is not None:
         return float(gram.eigenvalues(subtract=PARTS[:3])[0])
-    return float(eigenpairs(classes.within, 1, basis_size=_basis_size(risk, 1), generator=generator).values[0])
+    return float(search("edge-of-within", classes.within, 1).values[0])
 
 
 def _basis_size(risk: Risk, count: int) -> int | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import torch
 
 from ...factored.gram import Gram
@@ -9,6 +12,7 @@ from ...factored.gram_parts import Part
 from ...operators import Operator, low_rank
 from ...risk import Risk
 from ...solvers import spectral_density
+from ...solvers.stages import Stages
 from ...spectrum import Spectrum
 from ..gradients.decomposition import ClassDecomposition
 from ..knockouts import project, subtract
@@ -24,19 +28,28 @@ PROJECTED: dict[str, list[Part]] = {
 }
 
 
-def spectra_of_gram(gram: Gram) -> dict[str, Spectrum]:
+def spectra_of_gram(gram: Gram, stages: Stages) -> dict[str, Spectrum]:
     """The exact spectra, all of one Gram matrix."""
-    subtracted = {name: gram.spectrum(subtract=parts) for name, parts in SUBTRACTED.items()}
-    return subtracted | {name: gram.spectrum(project=parts) for name, parts in PROJECTED.items()}
+    ways = {name: partial(gram.spectrum, subtract=parts) for name, parts in SUBTRACTED.items()}
+    ways |= {name: partial(gram.spectrum, project=parts) for name, parts in PROJECTED.items()}
+    return {name: stages.spectrum(_file_of(name), way) for name, way in ways.items()}
 
 
 def spectra_of_products(
-    risk: Risk, G: Operator, classes: ClassDecomposition, exact_rows: int, generator: torch.Generator | None
+    risk: Risk,
+    G: Operator,
+    classes: ClassDecomposition,
+    exact_rows: int,
+    generator: torch.Generator | None,
+    stages: Stages,
 ) -> dict[str, Spectrum]:
     """The spectrum of G, and those after each of its parts was subtracted, or the span of its means projected out."""
-    exact = risk.size <= exact_rows
-    G = Operator.from_matrix(G.dense()) if exact else G  # each knockout would multiply all of it again
-    return {name: _spectrum(A, exact=exact, generator=generator) for name, A in _knockouts(G, classes).items()}
+    if risk.size > exact_rows:
+        return {
+            name: _quadrature(A, generator, stages.file(_file_of(name))) for name, A in _knockouts(G, classes).items()
+        }
+    G = Operator.from_matrix(G.dense())  # each knockout would multiply all of it again
+    return {name: stages.spectrum(_file_of(name), partial(_exact, A)) for name, A in _knockouts(G, classes).items()}
 
 
 def _knockouts(G: Operator, classes: ClassDecomposition) -> dict[str, Operator]:
@@ -53,7 +66,14 @@ def _knockouts(G: Operator, classes: ClassDecomposition) -> dict[str, Operator]:
     return knockouts
 
 
-def _spectrum(A: Operator, *, exact: bool, generator: torch.Generator | None) -> Spectrum:
-    if exact:
-        return Spectrum.of_matrix(A.dense())
-    return spectral_density(A, num_steps=min(STEPS, A.size), num_probes=PROBES, generator=generator)
+def _exact(A: Operator) -> Spectrum:
+    return Spectrum.of_matrix(A.dense())
+
+
+def _quadrature(A: Operator, generator: torch.Generator | None, file: Path | None) -> Spectrum:
+    steps = min(STEPS, A.size)
+    return spectral_density(A, num_steps=steps, num_probes=PROBES, generator=generator, checkpoint=file)
+
+
+def _file_of(name: str) -> str:
+    return f"spectrum-of-{name.replace(' ', '-')}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from ...factored.gram_parts import PARTS
 from ...operators import Operator
+from ...record.checkpoints import State
+from ...solvers.stages import Stages
 from ...spectrum import Eigenpairs
 from ..gradients.decomposition import ClassDecomposition
 
@@ -47,6 +50,22 @@ def lines_of(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition)
     shares = {name: torch.where(positive, value / whole, 0.0) for name, value in parts.items()}
     means, cross = classes.between_class.factor, classes.cross_class.factor
     return Lines(pairs, shares, _inside(V, means), _inside(V, means, cross))
+
+
+def kept_lines(stages: Stages, name: str, pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -> Lines:
+    """What the eigenpairs are made of, as a stage of its own; the eigenpairs have theirs."""
+
+    def written(lines: Lines) -> State:
+        inside = {"in_class_means": lines.in_class_means, "in_cross_means": lines.in_cross_means}
+        arrays = {f"share/{part}": values for part, values in lines.shares.items()}
+        return arrays | {name: values for name, values in inside.items() if values is not None}, {}
+
+    def read(arrays: dict[str, Tensor], _: Mapping[str, Any]) -> Lines:
+        arrays = {name: array.to(pairs.vectors.device) for name, array in arrays.items()}
+        shares = {name.removeprefix("share/"): a for name, a in arrays.items() if name.startswith("share/")}
+        return Lines(pairs, shares, arrays.get("in_class_means"), arrays.get("in_cross_means"))
+
+    return stages.result(f"lines-of-{name}", lambda: lines_of(pairs, H, classes), written, read)
 
 
 def _inside(V: Float[Tensor, "n k"], *factors: Float[Tensor, "n _"] | None) -> Float[Tensor, " k"] | None:

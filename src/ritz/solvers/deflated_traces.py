@@ -1,0 +1,148 @@
+"""The trace of an operator in steps that a file keeps: exact on a few directions, by random signs on all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .. import progress
+from ..errors import check_finite
+from ..operators import Operator
+from ..record.checkpoints import State
+from ..spectrum import Estimate
+from .probes import BLOCK, gaussian, mean_of, signs, unit_products
+from .resumption import Resumption
+from .vectors import dots, product, room
+
+DIRECTIONS = 12  # vectors in a file at most
+SHARE = 4  # of the products, one in so many goes into a direction, and one more into its energy
+
+
+@dataclass(eq=False)
+class Course:
+    """What was computed so far: the directions, their energies qᵀAq, and the samples of what they leave."""
+
+    rows: Float[Tensor, "m n"]  # A ω of random ω; the orthonormal basis of their span once it is whole
+    energies: Float[Tensor, " j"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    samples: Float[Tensor, " s"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    is_whole: bool = False
+    count: int = 0  # directions in the end
+    block: int = BLOCK  # vectors multiplied at a time: what there is room for now need not be so the next time
+
+    @classmethod
+    def of(cls, A: Operator, budget: int, generator: torch.Generator, file: Resumption) -> Course:
+        """The one that a file has; a new one where it has none."""
+        if file.under_way is not None:
+            return file.read(partial(cls._made, A, generator))
+        rows, spare = torch.zeros(0, A.size, dtype=A.dtype, device=A.device), room(A)
+        count = int(min(DIRECTIONS, budget // SHARE, spare / 2))
+        return cls(rows, count=count, block=int(min(BLOCK, max(1, (spare - count) / 4))))
+
+    @classmethod
+    def _made(
+        cls, A: Operator, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+    ) -> Course:
+        rows = arrays["rows"].to(A.device)
+        if rows.shape[1:] != (A.size,) or rows.dtype != A.dtype or len(rows) > DIRECTIONS:
+            raise ValueError(f"its vectors are {rows.dtype} {tuple(rows.shape)}")
+        for name in ("energies", "samples"):
+            if arrays[name].ndim != 1 or arrays[name].dtype != torch.float64:
+                raise ValueError(f"{name} is {arrays[name].dtype} {tuple(arrays[name].shape)}")
+        if len(arrays["energies"]) > len(rows):
+            raise ValueError("it has more energies than directions")
+        generator.set_state(arrays["generator"])
+        count, block = header["count"], header["block"]
+        if not (len(rows) <= count <= DIRECTIONS and 1 <= block <= BLOCK):
+            raise ValueError(f"it has {len(rows)} of {count} directions, {block} at a time")
+        return cls(rows, arrays["energies"], arrays["samples"], bool(header["is_whole"]), count, block)
+
+    def written(self, generator: torch.Generator) -> State:
+        """All of it for a file."""
+        arrays = {"rows": self.rows, "energies": self.energies, "samples": self.samples}
+        facts = {"is_whole": self.is_whole, "count": self.count, "block": self.block}
+        return {**arrays, "generator": generator.get_state()}, facts
+
+    @property
+    def num_products(self) -> int:
+        """How many were made."""
+        return len(self.rows) + len(self.energies) + len(self.samples)
+
+    def estimate(self) -> Estimate:
+        """Σ qᵀAq and the mean of the samples, with its error."""
+        mean = mean_of(self.samples, self.num_products)
+        error = mean.standard_error if mean.has_error else None
+        return Estimate(float(self.energies.sum()) + mean.value, error, self.num_products)
+
+
+def deflated_trace(A: Operator, goal: float, budget: int, generator: torch.Generator, file: Resumption) -> Estimate:
+    """tr A = tr QᵀAQ + E xᵀAx, x = (1 - QQᵀ)s, s of random signs: Meyer, Musco, Musco and Woodruff (2021).
+
+    It ends when the relative error is below the goal, looked at whenever there are twice the samples, or when the
+    products are made.
+    """
+    course = Course.of(A, budget, generator, file)
+    keep = lambda: file.keep(partial(course.written, generator))
+    with progress.bar("Trace", total=budget) as bar:
+        bar.advance(course.num_products)
+        _find_directions(A, course, generator, keep)
+        _find_energies(A, course, keep)
+        look = BLOCK
+        while (left := budget - course.num_products) > 0:
+            if len(course.samples) >= look:
+                estimate = course.estimate()
+                if estimate.has_error and estimate.standard_error <= goal * abs(estimate.value):
+                    return estimate
+                look *= 2
+                continue
+            keep()
+            made = min(course.block, left)
+            _add_samples(A, course, made, generator)
+            bar.advance(made, products=course.num_products)
+    return course.estimate()
+
+
+def exact_trace(A: Operator, generator: torch.Generator, file: Resumption) -> Estimate:
+    """The sum of all n diagonal entries, kept on its way."""
+    course = Course.of(A, 0, generator, file)
+    for which, columns in unit_products(A, first=len(course.samples)):
+        course.samples = torch.cat([course.samples, columns.gather(1, which[:, None])[:, 0].double().cpu()])
+        file.keep(partial(course.written, generator))
+    total = float(course.samples.sum())
+    check_finite(total)
+    return Estimate(total, 0.0, A.size)
+
+
+def _find_directions(A: Operator, course: Course, generator: torch.Generator, keep: Any) -> None:
+    """A ω of so many random vectors, then an orthonormal basis of them."""
+    while (left := course.count - len(course.rows)) > 0:
+        keep()
+        omega = gaussian(A, min(course.block, left), generator)
+        course.rows = torch.cat([course.rows, product(A, omega)])
+        check_finite(float(course.rows[-1].abs().max()))
+    if not course.is_whole:
+        course.rows = torch.linalg.qr(course.rows.T).Q.T.contiguous()
+        course.is_whole = True
+
+
+def _find_energies(A: Operator, course: Course, keep: Any) -> None:
+    """qᵀAq of every direction."""
+    while (done := len(course.energies)) < len(course.rows):
+        keep()
+        Q = course.rows[done : done + course.block]
+        course.energies = torch.cat([course.energies, dots(Q, product(A, Q)).cpu()])
+        check_finite(float(course.energies.sum()))
+
+
+def _add_samples(A: Operator, course: Course, count: int, generator: torch.Generator) -> None:
+    """xᵀAx of so many random signs without their part along the directions, taken out twice against rounding."""
+    X = signs(A, count, generator)
+    for _ in range(2 if len(course.rows) else 0):
+        X = X - (X @ course.rows.T) @ course.rows
+    course.samples = torch.cat([course.samples, dots(X, product(A, X)).cpu()])
+    check_finite(float(course.samples.sum()))

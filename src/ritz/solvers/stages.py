@@ -1,0 +1,126 @@
+"""The stages of a long computation, each kept in a file of its own in a folder, so that none is computed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..operators import gauss_newton
+from ..record import digest, identity_of
+from ..record.checkpoints import State
+from ..record.files import discard, path_of
+from ..risk import Risk
+from ..risk.fingerprints import fingerprint
+from ..spectrum import Eigenpairs, Spectrum
+from .resumption import Resumption, operator_digest
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A folder with the results of stages of one computation; without a folder, nothing is kept."""
+
+    folder: Path | None
+    identity: Mapping[str, str]
+
+    def file(self, name: str) -> Path | None:
+        """Where a stage that keeps a file by itself has it."""
+        return None if self.folder is None else self.folder / f"{name}.npz"
+
+    def resumption(self, name: str) -> Resumption | None:
+        """The file of a stage that is kept on its way."""
+        if self.folder is None:
+            return None
+        return Resumption.at(self.folder / f"{name}.npz", {"stage": name, **self.identity})
+
+    def under(self, name: str) -> Stages:
+        """Those of a part of the computation, in a folder of their own."""
+        return self if self.folder is None else Stages(self.folder / name, self.identity)
+
+    def discard(self) -> None:
+        """Remove the folder: what was in it is part of a result that is kept elsewhere."""
+        if self.folder is not None:
+            discard(self.folder)
+
+    def result(
+        self,
+        name: str,
+        compute: Callable[[], Result],
+        written: Callable[[Result], State],
+        read: Callable[[dict[str, Tensor], Mapping[str, Any]], Result],
+        generator: torch.Generator | None = None,
+    ) -> Result:
+        """That of a stage, read where it is known; the generator, if it draws from one, then stands where it stood."""
+        if self.folder is None:
+            return compute()
+        drawn = {} if generator is None else identity_of("generator", generator)
+        file = Resumption.at(self.folder / f"{name}.npz", {"stage": name, **self.identity, **drawn})
+        if file.is_over:
+            return file.read(partial(_read, read, generator))
+        result = compute()
+        file.keep(partial(_written, written, result, generator), over=True)
+        return result
+
+    def spectrum(
+        self, name: str, compute: Callable[[], Spectrum], generator: torch.Generator | None = None
+    ) -> Spectrum:
+        """A stage that is a spectrum."""
+        return self.result(name, compute, Spectrum.state, _spectrum, generator)
+
+    def tensors(self, name: str, compute: Callable[[], dict[str, Tensor]], device: torch.device) -> dict[str, Tensor]:
+        """A stage that is tensors by name."""
+        moved = lambda arrays, _: {key: array.to(device) for key, array in arrays.items()}
+        return self.result(name, compute, lambda arrays: (dict(arrays), {}), moved)
+
+    def pairs(self, name: str, compute: Callable[[], Eigenpairs | None], device: torch.device) -> Eigenpairs | None:
+        """A stage that is eigenpairs, or none."""
+
+        def written(pairs: Eigenpairs | None) -> State:
+            return ({}, {"none": True}) if pairs is None else pairs.state()
+
+        def read(arrays: dict[str, Tensor], facts: Mapping[str, Any]) -> Eigenpairs | None:
+            tensors = {key: array.to(device) for key, array in arrays.items()}
+            return None if "none" in facts else Eigenpairs.of_state(tensors, facts)
+
+        return self.result(name, compute, written, read)
+
+
+def _spectrum(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Spectrum:
+    return Spectrum(**arrays, **facts)
+
+
+def stages_of_risk(folder: str | Path | None, risk: Risk, **settings: Any) -> Stages:
+    """Those of a computation with this risk and these settings; what tells it apart is computed for a folder alone."""
+    if folder is None:
+        return Stages(None, {})
+    data = torch.cat([fingerprint(batch).cpu() for batch in risk.batches])
+    identity = {"parameters": digest(risk.theta), "data": digest(data), "operator": operator_digest(gauss_newton(risk))}
+    for name, value in {"loss": risk.loss, **settings}.items():
+        identity |= identity_of(name, value)
+    return Stages(path_of(folder), identity)
+
+
+def _written(written: Callable[[Result], State], result: Result, generator: torch.Generator | None) -> State:
+    arrays, facts = written(result)
+    places = {f"array/{name}": array for name, array in arrays.items()}
+    return places | ({} if generator is None else {"generator": generator.get_state()}), {"facts": facts}
+
+
+def _read(
+    read: Callable[[dict[str, Tensor], Mapping[str, Any]], Result],
+    generator: torch.Generator | None,
+    arrays: Mapping[str, Tensor],
+    header: Mapping[str, Any],
+) -> Result:
+    own = {name.removeprefix("array/"): array for name, array in arrays.items() if name.startswith("array/")}
+    result = read(own, header["facts"])
+    if generator is not None:
+        generator.set_state(arrays["generator"])
+    return result
