@@ -56,16 +56,17 @@ class Basis:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces or [self._memory[0][:0]])
 
     def orthogonalize(
-        self, W: Float[Tensor, "b n"], *, near: int | None = None, since: int = 0
+        self, W: Float[Tensor, "b n"], *, near: int | None = None, since: int = 0, fully: bool = True
     ) -> Float[Tensor, "b count"]:
-        """Take from W its components along the rows from `since` on, and return them.
+        """Take from W its components along the rows from `since` on, and return them; unless fully, the near ones.
 
         Twice is enough (Parlett 1998, Sec. 6.9). Where all but the last `near` components are known to be rounding,
         these alone are removed first, and the one pass over all rows is the second: half the work, which for a large
         basis is as much as a product.
         """
         total = torch.zeros(len(W), self.count, dtype=torch.float64, device=W.device)
-        for first in (since if near is None else max(0, self.count - near), since):
+        firsts = (since if near is None else max(0, self.count - near), since)
+        for first in firsts if fully else firsts[:1]:
             pieces = self._rows(first, self.count)
             along = [components(W, piece) for piece in pieces]
             for C, piece in zip(along, pieces, strict=True):

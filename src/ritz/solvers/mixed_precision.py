@@ -13,19 +13,22 @@ from ..errors import check_finite
 from ..operators import Operator
 from ..spectrum import Eigenpairs
 from .corrections import NearSpace, Surroundings
-from .probes import gaussian
+from .probes import start_rows
 from .thick_restart import Goal, Search, restarted_lanczos, warn_of_missing_copies
 from .vectors import inner, norms, product
 
 NEAR = 0.1  # relative error of a rough product with a random vector, above which the rough operator is another one
 FINER = 0.1  # of that error, to which the search is taken: the errors of its products are then all that is left
+STRIDE = (
+    2  # steps of the search of which one is made orthogonal to all rows: what the other leaves is less than its error
+)
 
 
 def mixed_lanczos(
     A: Operator, rough: Operator, goal: Goal, start: Float[Tensor, "s n"] | None, generator: torch.Generator
 ) -> Eigenpairs:
     """Search with the rough operator as far as it leads; then correct, by products with A alone."""
-    v = gaussian(A, 1, generator)
+    v = start_rows(A, 1, generator)
     error, centre = _trial(A, rough, v)
     if not error <= NEAR:
         pairs = restarted_lanczos(A, replace(goal, max_products=goal.max_products - 2), start, generator)
@@ -38,6 +41,7 @@ def mixed_lanczos(
         fresh_products=0,
     )
     search, num_own = Search.from_start(rough, coarse, start, generator, v), 1
+    search.stride = STRIDE
     del v
     with progress.bar("Eigenpairs") as bar:
         while True:

@@ -43,6 +43,17 @@ def gaussian(A: Operator, count: int, generator: torch.Generator) -> Float[Tenso
     return rows
 
 
+def start_rows(A: Operator, count: int, generator: torch.Generator) -> Float[Tensor, "count n"]:
+    """Normal rows to start a search from, which ends at the same pairs whatever they are: on a GPU, drawn there.
+
+    A CPU draws a hundred million numbers in a second, which is as long as five products take.
+    """
+    if A.device.type == generator.device.type:
+        return gaussian(A, count, generator)
+    seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
+    return gaussian(A, count, torch.Generator(A.device).manual_seed(seed))
+
+
 def signs(A: Operator, count: int, generator: torch.Generator) -> Float[Tensor, "count n"]:
     """Independent random signs in rows."""
     rows = torch.empty(count, A.size, dtype=A.dtype, device=A.device)

@@ -23,7 +23,7 @@ from ..record.checkpoints import State
 from ..spectrum import Eigenpairs
 from .basis import Basis
 from .copies import MOST_STEPS, Overlooked, endangered, is_beyond
-from .probes import gaussian
+from .probes import start_rows
 from .resumption import Resumption
 from .ritz_pairs import as_eigenpairs, ranking, selection
 from .vectors import inner, mix, norms, orthonormalize, product, rounding, subtract
@@ -31,6 +31,7 @@ from .vectors import inner, mix, norms, orthonormalize, product, rounding, subtr
 NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start: without it a new eigenvector could never be seen
 SAFETY = 0.9  # of the tolerance, left to the rounding between an estimated residual and the fresh one
 ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
+LOSS = 1e-3  # of the largest |λ|: components that steps may leave along earlier rows before each leaves none
 SPARE = 8  # Ritz vectors kept at a certificate, beside twice the requested ones, for a search that has to go on
 
 
@@ -111,6 +112,7 @@ class Search:
     scale: float = 0.0  # largest ‖A q‖
     num_products: int = 0
     certificates: int = 0
+    stride: int = 1  # of so many steps, one is made orthogonal to all rows, where the recursion is local
 
     def state(self) -> State:
         """All of it, before a step: the vectors of the basis, and numbers."""
@@ -164,7 +166,7 @@ class Search:
     ) -> Search:
         """A search whose pending block is random (the first row, if given), or a start with a random share."""
         b = goal.block_size
-        block = first if first is not None and b == 1 else gaussian(A, b, generator)
+        block = first if first is not None and b == 1 else start_rows(A, b, generator)
         search = cls(Basis(A, goal.k, goal.capacity), generator, b)
         block /= norms(block)[:, None].to(block)
         if start is not None:
@@ -196,7 +198,10 @@ class Search:
         largest = float(norms(W).max())
         check_finite(largest)
         self.scale = max(self.scale, largest)
-        C = self.basis.orthogonalize(W, near=2 * self.block_size if self.tridiagonal else None)
+        fully = not self.tridiagonal or self.explored % self.stride == 0
+        C = self.basis.orthogonalize(W, near=2 * self.block_size if self.tridiagonal else None, fully=fully)
+        if fully and self.tridiagonal and float(C[:, : -2 * self.block_size].norm()) > LOSS * self.scale:
+            self.stride = 1
         self.tridiagonal = True
         H = torch.zeros(self.basis.count, self.basis.count, dtype=torch.float64)
         H[: self.explored, : self.explored] = self.H
@@ -314,7 +319,7 @@ class Search:
 
     def _fresh(self, A: Operator) -> Float[Tensor, " n"]:
         """A random unit vector orthogonal to the basis."""
-        row = gaussian(A, 1, self.generator)
+        row = start_rows(A, 1, self.generator)
         self.basis.orthogonalize(row)
         return row.div_(norms(row)[:, None].to(row))[0]
 
