@@ -20,7 +20,8 @@ __all__ = ["compare", "write"]
 def write(records: Sequence[Record], path: str | Path, *, theory: ClosedForm | None = None) -> Path:
     """Write the page of these records; returns its path. What was measured of one model stands together.
 
-    Where `theory` has the spectrum in closed form, the page holds it against what was measured.
+    Where `theory` has the spectrum in closed form, the page holds it against what was measured; for models that theory
+    knows, such as two linear layers under squared error, it does so by itself (`analysis.spectrum.theory_of`).
 
     >>> from tempfile import TemporaryDirectory
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)

@@ -19,15 +19,21 @@ def section(record: Record, form: ClosedForm) -> Section:
     explained = (
         "less than the error of the measurement" if gap.at_least == 0 else "more than the measurement may be off"
     )
-    words = [
+    model = record.scalars.get("closed_form", {}).get("of")
+    words = [f"Theory knows the spectrum of this model: {model}."] if model else []
+    words += [
         f"The closed form has {form.size:,} eigenvalues in {len(form.groups):,} lines. The measured spectrum is "
         f"W₁ = {gap.value:.3g} from it; the measurement may be off by {gap.error:.2g}: {explained}."
     ]
     proof = (
-        "The closed form is exact where its assumptions hold; the other side is as sure as its spectrum and residuals."
+        "The closed form is exact where its assumptions hold; the other side is as sure as its spectrum and residuals. "
+        "Where theory was found by itself, its formula gives the outputs of the model on these data."
     )
     charts = [_chart(record, form)] if len(analysis.array_of(record, "eigenvalues")) else []
-    return Section("Theory against measurement", words, charts=charts, tables=[_table(form)], certificate=proof)
+    matrix = "" if record.config["operator"] == "hessian" else f": {analysis.title_of(record)}"
+    return Section(
+        f"Theory against measurement{matrix}", words, charts=charts, tables=[_table(form)], certificate=proof
+    )
 
 
 def _chart(record: Record, form: ClosedForm) -> Chart:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..analysis import spectrum as analysis
 from ..errors import ArgumentError
 from ..record import Record
 from ..theory import ClosedForm
@@ -38,7 +39,7 @@ class Subject:
 def articles(records: Sequence[Record], theory: ClosedForm | None = None) -> list[Article]:
     """An article for each model, in the order of their first records, and one for each figure of a paper.
 
-    A closed form is held against the first spectrum of every model that has its size.
+    A closed form is held against the first spectrum of every model that has its size; that of a record, against it.
     """
     parts: list[Subject | Record] = []
     for record in (record.detached() for record in records):
@@ -70,7 +71,8 @@ def _article(subject: Subject, theory: ClosedForm | None) -> Article:
     sections += class_structure.sections(classes) if classes else []
     sections += [spectra.layers(record) for record in measured if record.scalars["layers"]]
     sections += [class_structure.layers(classes)] if classes and classes.scalars["layers"] else []
-    sections += [closed_forms.section(record, theory) for record in measured[:1] if theory and _fits(theory, record)]
+    forms = {index: _form(record, theory if index == 0 else None) for index, record in enumerate(measured)}
+    sections += [closed_forms.section(measured[index], form) for index, form in forms.items() if form is not None]
     sections += [spectra.work(measured)] if measured else []
     return Article(
         first.config.get("factory") or first.id,
@@ -80,6 +82,11 @@ def _article(subject: Subject, theory: ClosedForm | None) -> Article:
         sections,
         _reproduction(every),
     )
+
+
+def _form(record: Record, theory: ClosedForm | None) -> ClosedForm | None:
+    """The closed form that was given if it fits, else the one that the record has."""
+    return theory if theory is not None and _fits(theory, record) else analysis.theory_of(record)
 
 
 def _rank(operator: str) -> int:

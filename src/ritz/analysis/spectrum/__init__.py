@@ -8,7 +8,7 @@ analysis.spectrum.write(record, "out/mine")  # with the picture
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .contents import array_of, num_outliers, num_products, spectrum_of, title_of
+from .contents import array_of, num_outliers, num_products, spectrum_of, theory_of, title_of
 from .forecasts import Forecast, forecast
 from .measurement import layers_of, run
 from .settings import Settings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Forecast", "Settings", "array_of", "draw", "forecast", "layers_of", "num_outliers", "num_products", "run",
-    "spectrum_of", "title_of", "write",
+    "spectrum_of", "theory_of", "title_of", "write",
 ]  # fmt: skip
 
 

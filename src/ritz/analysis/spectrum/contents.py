@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ...record import Record
 from ...spectrum import Spectrum
+from ...theory import ClosedForm, Group
 
 TITLES = {"hessian": "Hessian", "gauss_newton": "Gauss-Newton", "functional_hessian": "Functional Hessian"}
 
@@ -64,6 +65,21 @@ def array_of(record: Record, key: str, layer: str | None = None) -> Tensor:
     tensor([4., 1.])
     """
     return torch.as_tensor(record.arrays[key if layer is None else f"{layer}/{key}"])
+
+
+def theory_of(record: Record) -> ClosedForm | None:
+    """The closed form of the spectrum in a record, where the model is one that theory knows.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(1, 1, bias=False)).double()
+    >>> risk = ritz.Risk(model, torch.nn.MSELoss(), (torch.eye(2).double(), torch.zeros(2, 1).double()))
+    >>> theory_of(ritz.analysis.spectrum.run(risk)).size
+    3
+    """
+    known = record.scalars.get("closed_form")
+    if known is None:
+        return None
+    lines = zip(known["lines"], array_of(record, "closed_form/values").tolist(), known["multiplicities"], strict=True)
+    return ClosedForm([Group(*line) for line in lines])
 
 
 def num_outliers(record: Record) -> int:

@@ -22,8 +22,10 @@ from ...solvers.masses import mass_below, resolved_zero
 from ...solvers.probes import mean_of
 from ...solvers.ranks import rank_from
 from ...spectrum import Eigenpairs, Estimate, Spectrum
+from ...theory import ClosedForm
 from ..scores import accuracy
 from .settings import Settings
+from .theories import closed_form
 
 
 def run(
@@ -60,6 +62,9 @@ def run(
             scalars["layers"][layer], block_arrays = _results(block, settings.for_layer(block.size), files)
             arrays |= {f"{layer}/{key}": array for key, array in block_arrays.items()}
             bar.advance()
+    known = closed_form(risk, settings.operator)
+    if known is not None:
+        scalars["closed_form"], arrays["closed_form/values"] = _theory(*known)
     scalars |= {"accuracy": accuracy(risk), "seconds": time.perf_counter() - start}
     config = {**_config(risk, settings), **(source or {})}
     return Record(name, "analysis", config, scalars, arrays, (), provenance(risk.device))
@@ -112,6 +117,13 @@ def _results(
     }
     arrays |= {"eigenvalues": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
     return scalars, arrays | ({"eigenvectors": pairs.vectors} if settings.vectors else {})
+
+
+def _theory(title: str, form: ClosedForm) -> tuple[dict[str, Any], Tensor]:
+    """A closed form as scalars and the values of its lines."""
+    names, counts = zip(*((line.name, line.multiplicity) for line in form.groups), strict=True)
+    values = torch.tensor([line.value for line in form.groups], dtype=torch.float64)
+    return {"of": title, "lines": list(names), "multiplicities": list(counts)}, values
 
 
 def _products(A: Operator) -> dict[str, Any] | None:

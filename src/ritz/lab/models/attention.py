@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ... import theory
 from ...errors import ArgumentError
 from . import build
 
@@ -58,6 +59,15 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n *e"]) -> Float[Tensor, "b n e"]:
         return self.attention(x) @ (self._embedded(x) @ self.w_v)
+
+    def closed_form(self, x: Tensor, y: Tensor, *, gauss_newton: bool = False) -> theory.ClosedForm | None:
+        """The spectrum under squared error on these data, which pages hold against measurement; None where e > 1."""
+        if len(self.w_v) > 1:
+            return None
+        own = (self.w_v.detach().reshape(()), self.w_q.detach()[0], self.w_k.detach()[0])
+        x, y = (sequences.reshape(sequences.shape[:2]) for sequences in (x, y))
+        bias = self.scores_bias(x.shape[1])
+        return theory.self_attention(*own, x, y, scores_bias=bias, gauss_newton=gauss_newton)
 
     def _embedded(self, x: Tensor) -> Float[Tensor, "b n e"]:
         x = x[..., None] if x.ndim == 2 else x

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ... import theory
 from ...errors import ArgumentError
 from ..init import Parametrization, Recipe, check_widths
 from . import build
@@ -171,6 +172,14 @@ class ScalarNetwork(nn.Module):
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "N ..."]:
         return (_FUNCTIONS[self.activation](x.reshape(-1, 1) * self.v) @ self.w).view(x.shape)
 
+    def closed_form(self, x: Tensor, y: Tensor, *, gauss_newton: bool = False) -> theory.ClosedForm | None:
+        """The spectrum under squared error on these data, which pages hold against measurement; None: it has none."""
+        given = (self.v.detach(), self.w.detach(), x.flatten(), y.flatten())
+        slopes = {"relu": 0.0, "leaky": LEAK}
+        if self.activation in slopes:
+            return theory.relu_network(*given, slope=slopes[self.activation], gauss_newton=gauss_newton)
+        return theory.linear_network(*given, gauss_newton=gauss_newton) if self.activation == "linear" else None
+
 
 class BiasNetwork(nn.Module):
     """f(x) = ⟨w, v x + b⟩ on numbers, with parameters (v, b, w): Singh et al. (2026), App. B.3.
@@ -186,6 +195,11 @@ class BiasNetwork(nn.Module):
 
     def forward(self, x: Float[Tensor, "N ..."]) -> Float[Tensor, "N ..."]:
         return ((x.reshape(-1, 1) * self.v + self.b) @ self.w).view(x.shape)
+
+    def closed_form(self, x: Tensor, y: Tensor, *, gauss_newton: bool = False) -> theory.ClosedForm:
+        """The spectrum under squared error on these data, which pages hold against measurement."""
+        own = (self.v.detach(), self.b.detach(), self.w.detach())
+        return theory.bias_network(*own, x.flatten(), y.flatten(), gauss_newton=gauss_newton)
 
 
 def scalar_network(
