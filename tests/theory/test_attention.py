@@ -2,16 +2,16 @@
 
 import numpy as np
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from ritz import theory
 from ritz.checks import singh2026_attention
 from ritz.checks.draws import normal, scale, whole
+from tests.draws import patient
 
 seeds = st.integers(0, 2**32 - 1)
-patient = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def seeded(seed=0):

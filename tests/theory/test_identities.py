@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -12,9 +12,9 @@ from ritz import theory
 from ritz.checks import singh2026, singh2026_attention
 from ritz.checks.draws import normal, whole
 from ritz.checks.oracles import dense_hessian, squared_error
+from tests.draws import patient
 
 seeds = st.integers(0, 2**32 - 1)
-patient = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def seeded(seed=0):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 from torch.testing import assert_close
@@ -13,8 +13,7 @@ from ritz.checks.draws import normal
 from ritz.errors import ArgumentError
 from ritz.spectrum import Spectrum
 from ritz.theory import laws
-
-patient = settings(max_examples=200, deadline=None)
+from tests.draws import patient
 
 
 def seeded(seed=0):

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 from torch.func import grad
@@ -18,11 +18,11 @@ from ritz.errors import ArgumentError, RitzError
 from ritz.lab import data as lab_data
 from ritz.lab import init as lab_init
 from ritz.lab.training import HALVING, linear_descent
+from tests.draws import patient
 from tests.shapes import unchecked
 
 CHECKS = {check.result: check for check in (*linear2026.CHECKS, *linear2026_aligned.CHECKS)}
 seeds = st.integers(0, 2**32 - 1)
-patient = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 small = st.integers(-2, 2).map(float)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 from torch.nn.functional import cross_entropy
@@ -14,11 +14,11 @@ from ritz.checks.draws import normal
 from ritz.checks.oracles import dense_hessian
 from ritz.errors import ArgumentError
 from ritz.theory.logistic_regression import class_curvatures
+from tests.draws import patient
 from tests.shapes import unchecked
 
 CHECKS = {check.result: check for check in papyan2020.CHECKS}
 seeds = st.integers(0, 2**32 - 1)
-patient = settings(max_examples=200, deadline=None)
 classes, signals = st.integers(3, 8), st.floats(0.1, 30)
 
 

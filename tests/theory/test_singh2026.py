@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -15,11 +15,11 @@ from ritz.operators import Operator, gauss_newton, hessian
 from ritz.risk import Risk
 from ritz.risk.losses import SquaredError
 from ritz.spectrum import Spectrum
+from tests.draws import patient
 from tests.shapes import unchecked
 
 CHECKS = {check.result: check for check in singh2026.CHECKS + singh2026_attention.CHECKS}
 seeds = st.integers(0, 2**32 - 1)
-patient = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 every_result = pytest.mark.parametrize("check", CHECKS.values(), ids=list(CHECKS))
 small = st.integers(-2, 2).map(float)
 

@@ -201,8 +201,7 @@ def _lift(directions: Directions, i: Tensor, j: Tensor, Z: Float[Tensor, "l2 c"]
     assert U is not None
     depth = len(U) - 1
     parts = [
-        torch.einsum("c,ac,bc->abc", Z[k], U[k + 1][:, i], U[k][:, j])
-        + torch.einsum("c,ac,bc->abc", Z[depth + k], U[k + 1][:, j], U[k][:, i])
+        (Z[k] * U[k + 1][:, i])[:, None] * U[k][:, j] + (Z[depth + k] * U[k + 1][:, j])[:, None] * U[k][:, i]
         for k in range(depth)
     ]
     return torch.cat([part.flatten(0, 1) for part in parts])

@@ -199,7 +199,7 @@ def _squared_error_hessian(weights: tuple[Tensor, Tensor], S: Tensor, folds: lis
     S = S[fold_of][:, :, fold_of]  # (r, d, r, d)
     WS = torch.einsum("adbe,be->adb", S, W1)
     H = W1.new_zeros(r * (d + k), r * (d + k))
-    H[: r * d, : r * d] = torch.einsum("ka,kb,adbe->adbe", W2, W2, S).reshape(r * d, r * d)
+    H[: r * d, : r * d] = ((W2.T @ W2)[:, None, :, None] * S).reshape(r * d, r * d)
     H[r * d :, r * d :] = torch.block_diag(*[torch.einsum("ad,adb->ab", W1, WS)] * k)
     across = torch.einsum("ka,adb->adkb", W2, WS)
     across[torch.arange(r), :, :, torch.arange(r)] += torch.stack([fold.R.T for fold in folds])[fold_of]
