@@ -11,6 +11,7 @@ from torch import nn
 
 import ritz
 from ritz.errors import RitzError
+from ritz.factored import khatri_rao_cfac
 
 X, Y = torch.randn(23, 5, generator=torch.Generator().manual_seed(0)), torch.arange(23) % 3
 BATCHES = [(X[:9], Y[:9]), (X[9:], Y[9:])]
@@ -24,6 +25,11 @@ def model():
 
 def risk(loss=None, **options):
     return ritz.Risk(model(), nn.CrossEntropyLoss() if loss is None else loss, BATCHES, **options)
+
+
+def linear_risk():
+    first, activation, _, last = model()
+    return ritz.Risk(nn.Sequential(first, activation, last), nn.CrossEntropyLoss(), BATCHES)
 
 
 def vectors(A):
@@ -45,6 +51,13 @@ OPERATORS = {
     "ntk": ritz.ntk,
     "combination": combination,
     "preconditioned": lambda subject: ritz.preconditioned(ritz.hessian(subject), torch.ones(subject.size)),
+    "kfac": lambda _: ritz.kfac(linear_risk()).operator,
+    "ekfac": lambda _: ritz.ekfac(linear_risk()).operator,
+    "cfac": lambda _: ritz.cfac(linear_risk()).operator,
+    "khatri-rao": lambda _: khatri_rao_cfac(linear_risk()).operator,
+    "kfac's inverse": lambda _: ritz.kfac(linear_risk()).inverse(0.1),
+    "cfac's inverse": lambda _: ritz.cfac(linear_risk()).inverse(0.1),
+    "khatri-rao's inverse": lambda _: khatri_rao_cfac(linear_risk()).inverse(0.1),
     "matrix": lambda _: ritz.Operator.from_matrix(torch.eye(4)),
 }
 
@@ -70,6 +83,15 @@ def test_a_risk_is_the_same_after_its_journey(way):
     assert float(other.theta.abs().max()) > 0
 
 
+@pytest.mark.parametrize("factorisation", [ritz.kfac, ritz.ekfac, ritz.cfac])
+def test_a_factorisation_is_inverted_after_its_journey_as_before(factorisation):
+    K = factorisation(linear_risk())
+    there = pickle.loads(pickle.dumps(K))
+    v = vectors(K.operator)
+    assert torch.equal(there.inverse(0.1) @ v, K.inverse(0.1) @ v)
+    assert torch.equal(there.spectrum().nodes, K.spectrum().nodes) and repr(there) == repr(K)
+
+
 def multiplied(A, V):
     return A @ V
 
@@ -77,10 +99,12 @@ def multiplied(A, V):
 def test_an_operator_sent_to_a_worker_multiplies_there_to_the_same_bits():
     H = ritz.hessian(risk())
     pairs, spectrum = ritz.eigenpairs(H, 2), ritz.spectral_density(H, num_steps=5)
+    K = ritz.ekfac(linear_risk())
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         there = pool.submit(multiplied, H, vectors(H)).result()
+        factored = pool.submit(multiplied, K, vectors(K.operator)).result()
         back = [pool.submit(copy.copy, result).result() for result in (pairs, spectrum)]
-    assert torch.equal(there, H @ vectors(H))
+    assert torch.equal(there, H @ vectors(H)) and torch.equal(factored, K @ vectors(K.operator))
     assert torch.equal(back[0].vectors, pairs.vectors) and torch.equal(back[1].nodes, spectrum.nodes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -28,13 +29,7 @@ class KroneckerBasis:
 
     def product(self, dtype: torch.dtype) -> MatrixMap:
         """The product with k matrices, in the given precision."""
-        left, right, values = (t.to(dtype) for t in (self.errors, self.features, self.values))
-
-        def product(M: Float[Tensor, "o d k"]) -> Float[Tensor, "o d k"]:
-            rotated = torch.einsum("po,pek,ed->odk", left, M, right) * values[..., None]
-            return torch.einsum("op,pek,de->odk", left, rotated, right)
-
-        return product
+        return partial(_rotated_product, *(t.to(dtype) for t in (self.errors, self.features, self.values)))
 
     def inverse(self, damping: float) -> KroneckerBasis:
         """(A + λ)⁻¹ of the block A, in the same basis."""
@@ -57,11 +52,20 @@ class DenseBasis:
     def product(self, dtype: torch.dtype) -> MatrixMap:
         """The product with k matrices, in the given precision."""
         Q, s = self.vectors.to(dtype), self.values.to(dtype)[:, None]
-        return lambda M: (Q @ (s * (Q.T @ M.flatten(0, 1)))).view_as(M)
+        return partial(_dense_product, Q, s)
 
     def inverse(self, damping: float) -> DenseBasis:
         """(A + λ)⁻¹ of the block A, in the same basis."""
         return replace(self, values=reciprocal(self.values, damping))
+
+
+def _rotated_product(left: Tensor, right: Tensor, values: Tensor, M: Float[Tensor, "o d k"]) -> Float[Tensor, "o d k"]:
+    rotated = torch.einsum("po,pek,ed->odk", left, M, right) * values[..., None]
+    return torch.einsum("op,pek,de->odk", left, rotated, right)
+
+
+def _dense_product(Q: Tensor, s: Tensor, M: Float[Tensor, "o d k"]) -> Float[Tensor, "o d k"]:
+    return (Q @ (s * (Q.T @ M.flatten(0, 1)))).view_as(M)
 
 
 Basis = KroneckerBasis | DenseBasis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -57,16 +58,19 @@ class KhatriRao(WithOperator):
 
     def _operator(self, dtype: torch.dtype) -> Operator:
         scaled, features = (self.weights[:, None, None] * self.errors).to(dtype), self.features.to(dtype)
-
-        def matmat(V: Tensor) -> Tensor:
-            total, matrices = torch.zeros_like(V), [block.matrices(V) for block, _, _ in self._places]
-            for block, outputs, inputs in self._places:
-                for M, (_, others, sources) in zip(matrices, self._places, strict=True):
-                    pairs = zip(scaled[:, outputs, others], features[:, sources, inputs], strict=True)
-                    block.add(total, product([(D, Phi, False) for D, Phi in pairs], M))
-            return total
-
+        matmat = partial(_block_products, self._places, scaled, features)
         return Operator(matmat, self.risk.size, dtype, self.risk.device)
+
+
+def _block_products(
+    places: list[tuple[Block, slice, slice]], scaled: Tensor, features: Tensor, V: Float[Tensor, "n k"]
+) -> Float[Tensor, "n k"]:
+    total, matrices = torch.zeros_like(V), [block.matrices(V) for block, _, _ in places]
+    for block, outputs, inputs in places:
+        for M, (_, others, sources) in zip(matrices, places, strict=True):
+            pairs = zip(scaled[:, outputs, others], features[:, sources, inputs], strict=True)
+            block.add(total, product([(D, Phi, False) for D, Phi in pairs], M))
+    return total
 
 
 def khatri_rao_kfac(risk: Risk) -> KhatriRao:

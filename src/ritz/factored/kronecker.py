@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -78,15 +78,14 @@ def blocks_operator(layers: Sequence[tuple[Block, Layer]], risk: Risk, size: int
 def _inverse(layers: Sequence[tuple[Block, Layer]], risk: Risk, size: int) -> Callable[[float], Operator] | None:
     """By the eigenvectors of every block, which are computed when an inverse is first asked for; None without them."""
     sizes = [layer.basis_bytes for _, layer in layers]
-    if None in sizes:
-        return None
+    return None if None in sizes else partial(_damped_inverse, layers, risk, size)
 
-    def inverse(damping: float) -> Operator:
-        check_memory(sum(own or 0.0 for own in sizes), risk.memory, "The eigenvectors of the Kronecker factors")
-        blocks = [(place, layer.eigenbasis()) for place, layer in layers]
-        return EigenBlocks(blocks, size, risk.dtype, risk.device).inverse(damping)
 
-    return inverse
+def _damped_inverse(layers: Sequence[tuple[Block, Layer]], risk: Risk, size: int, damping: float) -> Operator:
+    needed = sum(layer.basis_bytes or 0.0 for _, layer in layers)
+    check_memory(needed, risk.memory, "The eigenvectors of the Kronecker factors")
+    blocks = [(place, layer.eigenbasis()) for place, layer in layers]
+    return EigenBlocks(blocks, size, risk.dtype, risk.device).inverse(damping)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -110,8 +109,7 @@ class KroneckerLayer(Layer):
 
     def product(self, dtype: torch.dtype) -> MatrixMap:
         """The product with k matrices, in the given precision."""
-        pairs = self.pairs(dtype)
-        return lambda M: product(pairs, M)
+        return partial(product, self.pairs(dtype))
 
     def pairs(self, dtype: torch.dtype) -> list[Pair]:
         """π_c Δ_c and Φ_c of the classes that have examples, in the given precision."""
@@ -156,7 +154,7 @@ class KroneckerLayer(Layer):
         if self.size <= DENSE:
             return Spectrum.of_matrix(self._dense(pairs))
         slim = [thin(*pair) for pair in pairs]
-        matmat = block_diagonal([(self.place, lambda M: product(slim, M))])
+        matmat = block_diagonal([(self.place, partial(product, slim))])
         return spectral_density(Operator(matmat, self.size, torch.float64, self.errors.device), **options)
 
     def _dense(self, pairs: list[Pair]) -> Float[Tensor, "p p"]:

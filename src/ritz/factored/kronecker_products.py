@@ -65,17 +65,19 @@ class Block:
 
 def block_diagonal(blocks: list[tuple[Block, MatrixMap]], outside: float = 0.0) -> Callable[[Tensor], Tensor]:
     """The product with a block-diagonal matrix; a multiple of the identity where no block is."""
+    return functools.partial(_block_product, blocks, outside)
 
-    def matmat(V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-        total = outside * V
-        for block, _ in blocks:
-            for place in block.places:
-                total[place] = 0.0
-        for block, product_with in blocks:
-            block.add(total, product_with(block.matrices(V)))
-        return total
 
-    return matmat
+def _block_product(
+    blocks: list[tuple[Block, MatrixMap]], outside: float, V: Float[Tensor, "n k"]
+) -> Float[Tensor, "n k"]:
+    total = outside * V
+    for block, _ in blocks:
+        for place in block.places:
+            total[place] = 0.0
+    for block, product_with in blocks:
+        block.add(total, product_with(block.matrices(V)))
+    return total
 
 
 class WithOperator(ABC):
