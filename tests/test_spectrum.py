@@ -10,7 +10,7 @@ from scipy.stats import wasserstein_distance
 from torch.testing import assert_close
 
 from ritz import record
-from ritz.errors import ArgumentError, NumericalError, RitzError
+from ritz.errors import ArgumentError, FileError, NumericalError, RitzError
 from ritz.operators import Operator
 from ritz.solvers import spectral_density
 from ritz.spectrum import Eigenpairs, Estimate, Spectrum
@@ -251,8 +251,46 @@ def test_eigenpairs_survive_their_file_and_are_no_spectrum(tmp_path):
     for name in ("values", "vectors", "residuals", "converged"):
         assert torch.equal(getattr(loaded, name), getattr(pairs, name))
     assert loaded.num_products == 17 and "not converged" in repr(loaded) and len(loaded) == 2
-    with pytest.raises(ArgumentError, match="Eigenpairs, not Spectrum"):
+    with pytest.raises(FileError, match="Eigenpairs, not Spectrum"):
         Spectrum.load(path)
+
+
+def gone(name):
+    return lambda arrays, facts: (arrays if name in arrays else facts).pop(name)
+
+
+def shorter(name):
+    return lambda arrays, _: arrays.update({name: arrays[name][..., :-1]})
+
+
+def nan(name):
+    return lambda arrays, _: arrays.update({name: arrays[name] * math.nan})
+
+
+def fact(name, value):
+    return lambda _, facts: facts.update({name: value})
+
+
+DAMAGE = {
+    "spectrum": [gone("weights"), gone("num_atoms"), shorter("nodes"), shorter("reach"), nan("weights"), nan("reach"),
+                 fact("size", -5), fact("num_atoms", 10**6), fact("resolution", None), fact("precision", "text"),
+                 fact("num_products", math.nan)],
+    "pairs": [gone("residuals"), gone("basis_size"), shorter("values"), shorter("vectors"), nan("vectors"),
+              nan("values"), fact("num_products", -1), fact("num_rough_products", "text")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, damage", [(kind, damage) for kind, ways in DAMAGE.items() for damage in ways])
+def test_a_damaged_file_is_refused_and_left_alone(tmp_path, kind, damage):
+    pairs = Eigenpairs(real(2, 1), torch.eye(5, 2), real(1e-9, 0.1), torch.tensor([True, False]), 17, 12)
+    path = (quadrature() if kind == "spectrum" else pairs).save(tmp_path / "x.npz")
+    arrays, header = record.read_arrays(path)
+    damage(arrays, header)
+    record.write_arrays(path, arrays, header)
+    before = path.read_bytes()
+    with pytest.raises(FileError, match="is damaged"):
+        (Spectrum if kind == "spectrum" else Eigenpairs).load(path)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(

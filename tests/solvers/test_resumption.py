@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 
+import numpy as np
 import pytest
 import torch
 
@@ -128,12 +129,16 @@ def negative(arrays, header):
     header["num_products"] = -3
 
 
+def text(arrays, header):
+    arrays["H"] = np.array(["text"])
+
+
 def lost(arrays, header):
     arrays.pop("H")
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("damage", [nan, short, negative, lost])
+@pytest.mark.parametrize("damage", [nan, short, negative, lost, text])
 def test_a_damaged_file_is_refused_and_left_alone(tmp_path, damage):
     path = tmp_path / "x.npz"
     with pytest.raises(Killed):

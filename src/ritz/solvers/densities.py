@@ -89,7 +89,7 @@ def _written_spectrum(spectrum: Spectrum, generator: torch.Generator) -> State:
 
 def _read_spectrum(generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> Spectrum:
     parts: dict[str, Any] = {name: array for name, array in arrays.items() if name != "generator"}
-    spectrum = Spectrum(**parts, **header["facts"])
+    spectrum = Spectrum.of_state(parts, header["facts"])
     generator.set_state(arrays["generator"])
     return spectrum
 

@@ -47,7 +47,8 @@ class Resumption:
         if state is None:
             return cls(file, None, {})
         arrays, header = state
-        return cls(file, {name: torch.from_numpy(array) for name, array in arrays.items()}, header)
+        with file.reading():
+            return cls(file, {name: torch.from_numpy(array) for name, array in arrays.items()}, header)
 
     @property
     def is_over(self) -> bool:

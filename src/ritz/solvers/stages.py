@@ -93,7 +93,7 @@ class Stages:
 
 
 def _spectrum(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Spectrum:
-    return Spectrum(**arrays, **facts)
+    return Spectrum.of_state(arrays, facts)
 
 
 def stages_of_risk(folder: str | Path | None, risk: Risk, **settings: Any) -> Stages:

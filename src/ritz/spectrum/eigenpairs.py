@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from .. import record
-from .kinds import check_kind
+from .kinds import check_count, check_kind, check_numbers, reading
 from .lines_shown import lines_card
 
 DOUBT = 0.01  # the chance of having missed an eigenvalue, below which it is ruled out
@@ -62,13 +62,21 @@ class Eigenpairs:
         """Read what `save` wrote."""
         arrays, header = record.read_arrays(path)
         check_kind(path, header, "Eigenpairs")
-        return cls.of_state({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, header)
+        with reading(path):
+            return cls.of_state({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, header)
 
     @classmethod
     def of_state(cls, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> Eigenpairs:
-        """The pairs with this state."""
-        products, rough = header["num_products"], header.get("num_rough_products", 0)
-        return cls(**tensors, num_products=products, basis_size=header.get("basis_size"), num_rough_products=rough)
+        """The pairs with this state; ValueError or KeyError where it is that of none."""
+        products, basis, rough = (header[name] for name in ("num_products", "basis_size", "num_rough_products"))
+        check_count(num_products=products, basis_size=basis or 0, num_rough_products=rough)
+        n, k = tensors["vectors"].shape
+        doubts = {name: tensors[name] for name in ("doubts",) if name in tensors}
+        check_numbers((k,), values=tensors["values"], residuals=tensors["residuals"], **doubts)
+        check_numbers((n, k), vectors=tensors["vectors"])
+        if tensors["converged"].dtype != torch.bool or len(tensors["converged"]) != k:
+            raise ValueError(f"converged is {tensors['converged'].dtype}")
+        return cls(**tensors, num_products=products, basis_size=basis, num_rough_products=rough)
 
     def _repr_html_(self) -> str:
         """In a notebook: a row for each, with its residual."""

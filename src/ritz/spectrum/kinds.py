@@ -1,17 +1,61 @@
-"""The refusal of a file that holds something else."""
+"""The refusal of a file that holds something else, or is damaged."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import ArgumentError
+import torch
+from torch import Tensor
+
+from ..errors import FileError, RitzError, first_line
 
 
 def check_kind(path: str | Path, header: dict, kind: str) -> None:
     """Refuse the arrays of another kind."""
     if header.get("kind") != kind:
-        raise ArgumentError(
+        raise FileError(
             f"{path} holds {header.get('kind', 'something else')}, not {kind}.",
             "Its arrays mean something else.",
             f"Load a file that {kind}.save wrote.",
         )
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Whatever cannot be made of a file's contents is damage."""
+    try:
+        yield
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        RuntimeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        RitzError,
+    ) as error:
+        what = error.seen if isinstance(error, RitzError) else f"{type(error).__name__} {first_line(error)}"
+        raise FileError(
+            f"{path} is damaged: {what}",
+            "Nothing was taken from it, and it is as it was.",
+            "Compute it again, or load a copy.",
+        ) from error
+
+
+def check_count(**counts: object) -> None:
+    """Raise where a number of a file counts nothing."""
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**63:
+            raise ValueError(f"{name} is {count!r:.80}")
+
+
+def check_numbers(shape: tuple[int, ...], **tensors: Tensor) -> None:
+    """Raise where the numbers of a file are not those of this shape, or not finite."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tuple(tensor.shape) != shape:
+            raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of shape {shape}")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} holds NaN or infinity")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from .. import record
 from ..errors import ArgumentError, check_instance, check_positive
 from .estimate import Estimate
 from .intervals import Sample, gaussian_extremes
-from .kinds import check_kind
+from .kinds import check_count, check_kind, check_numbers, reading
 from .lines_shown import density_card
 from .matrices import check_symmetric
-from .measure import CHUNK, TENSOR, Measure
+from .measure import CHUNK, EPS, TENSOR, Measure
 
 FACTS = ("size", "resolution", "num_atoms", "precision", "num_products")  # of a spectrum, beside its arrays
 
@@ -199,9 +199,25 @@ class Spectrum(Measure):
         """Read what `save` wrote."""
         arrays, header = record.read_arrays(path)
         check_kind(path, header, "Spectrum")
-        names = FACTS  # older files have the first two alone
-        facts = {"num_atoms": _num_alike(arrays["nodes"])} | {name: header[name] for name in names if name in header}
-        tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        with reading(path):
+            if not header.keys() & {*FACTS[2:]}:  # older files have the first two alone
+                header = {"num_atoms": _num_alike(arrays["nodes"]), "precision": EPS, "num_products": 0, **header}
+            tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            return cls.of_state(tensors, {name: header[name] for name in FACTS})
+
+    @classmethod
+    def of_state(cls, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> Spectrum:
+        """The spectrum with this state; an exception where it is that of none."""
+        check_count(**{name: facts[name] for name in ("size", "num_atoms", "num_products")})
+        shape = tuple(tensors["nodes"].shape)
+        check_numbers(shape, nodes=tensors["nodes"], weights=tensors["weights"])
+        for numbers in [tensors["reach"]] if "reach" in tensors else []:
+            check_numbers((2, *shape), reach=numbers)
+        widths = [facts["precision"], *([] if facts["resolution"] is None else [facts["resolution"]])]
+        if not all(isinstance(width, (int, float)) and 0 <= width < math.inf for width in widths):
+            raise ValueError(f"its precision and resolution are {widths}")
+        if facts["num_atoms"] > shape[1] or (facts["resolution"] is None and "reach" in tensors):
+            raise ValueError(f"it has {facts['num_atoms']} atoms, and resolution {facts['resolution']}")
         return cls(**tensors, **facts)
 
     def _repr_html_(self) -> str:
