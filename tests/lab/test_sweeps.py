@@ -454,15 +454,6 @@ def test_without_ray_the_message_says_how_to_get_it(tmp_path, monkeypatch):
         sweep(tasks.measured, configs(), tmp_path, workers="ray")
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_real_ray_survives_a_killed_worker(tmp_path):
-    """Runs where ray is installed, which the development environment does not ask for."""
-    pytest.importorskip("ray")
-    records = sweep(tasks.killed_once, configs(tmp_path), tmp_path / "out", workers=Ray(retries=2))
-    assert len(tasks.calls(tmp_path, 1)) == 2
-    assert_same(records, sweep(tasks.measured, configs(tmp_path), tmp_path / "b", name="killed_once"))
-
-
 def test_the_example_is_a_whole_experiment(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")
     import sweep as example
