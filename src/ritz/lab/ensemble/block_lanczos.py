@@ -35,7 +35,7 @@ class _Spaces:
         self.rows = like.new_empty(len(like), capacity(k) + k, like.shape[1])
         self.T = like.new_zeros(len(like), 0, 0)
         self.used = 0
-        self._append(torch.linalg.qr(_normal(like, k, generator).mT).Q.mT)
+        self._append(_basis(_normal(like, k, generator)))
 
     @property
     def Q(self) -> Float[Tensor, "B m n"]:
@@ -111,10 +111,17 @@ def _orthonormal(
     rounds = 0 if W.shape[1] == 1 else 1
     if bool(spent.any()):  # the space is invariant
         new, rounds = torch.where(spent, _normal(W[:, 0], W.shape[1], generator), new), 3
-    V = torch.linalg.qr(new.mT).Q.mT
+    V = _basis(new)
     for _ in range(rounds):  # rows that depend on each other come out of QR arbitrary, and have to be cleaned
-        V = torch.linalg.qr((V - (V @ Q.mT) @ Q).mT).Q.mT
+        V = _basis(V - (V @ Q.mT) @ Q)
     return V, V @ W.mT
+
+
+def _basis(rows: Float[Tensor, "B k n"]) -> Float[Tensor, "B k n"]:
+    """Orthonormal rows that span these; of a single row without QR, which a GPU does matrix by matrix."""
+    if rows.shape[1] == 1:
+        return rows / rows.norm(dim=-1, keepdim=True)
+    return torch.linalg.qr(rows.mT).Q.mT
 
 
 def _normal(like: Float[Tensor, "B n"], count: int, generator: torch.Generator) -> Float[Tensor, "B count n"]:

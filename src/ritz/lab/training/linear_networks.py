@@ -243,7 +243,8 @@ def _rows(X: Tensor, Y: Tensor) -> RowLoss:
     X, Y = X / math.sqrt(count), Y / math.sqrt(count)
     if count <= X.shape[-1]:
         return RowLoss(X, Y, X.new_zeros(X.shape[:-2]))
-    Q, R = torch.linalg.qr(X)
+    several = X.ndim > 2 and X.is_cuda  # a GPU takes them one by one, far slower than the CPU
+    Q, R = (part.to(X.device) for part in torch.linalg.qr(X.cpu() if several else X))
     T = Q.mT @ Y
     return RowLoss(R, T, (Y - Q @ T).square().sum((-2, -1)) / 2)
 

@@ -104,10 +104,10 @@ def measurements(point: NetworkPoint, device: torch.device) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(point.training.seed)
     networks, recipe = initial_networks(point, generator)  # first, so that all readings have the same
     examples = Examples(*(part.to(device) for part in regression_examples(point, generator)))
-    networks = networks.to(device)
-    start = _measures(point, networks, examples, recipe)
+    networks, rows = networks.to(device), _rows(point, examples)
+    start = _measures(point, networks, rows, recipe)
     end = train(point, networks, examples, recipe, generator)
-    finish = _measures(point, networks, examples, recipe, end.diverged)
+    finish = _measures(point, networks, rows, recipe, end.diverged)
     states = {"finished": (end.done & ~end.diverged).cpu(), "diverged": end.diverged.cpu()}
     return {"epochs": end.epoch, **states, **{name: torch.stack([start[name], finish[name]]) for name in start}}
 
@@ -187,20 +187,22 @@ def _last(pauses: Iterator[Pause[Any, Any]]) -> Pause[Any, Any]:
     return end
 
 
+def _rows(point: NetworkPoint, examples: Examples) -> tuple[Tensor, Tensor]:
+    """What is measured on, in float64: for linear networks D + 1 examples with the same second moments as all."""
+    x, y = examples.x.double(), examples.y.double()
+    return compressed(x, y) if point.activation == "linear" else (x, y)
+
+
 def _measures(
     point: NetworkPoint,
     networks: Ensemble,
-    examples: Examples,
+    rows: tuple[Tensor, Tensor],
     recipe: Parametrization,
     diverged: Bool[Tensor, " B"] | None = None,
 ) -> dict[str, Float[Tensor, "... B"]]:
-    """In float64; those of linear networks by D + 1 examples with the same second moments as all.
-
-    NaN stands for the sharpness that was not found, and for what a diverged network has.
-    """
-    networks, x, y = networks.to(torch.float64), examples.x.double(), examples.y.double()
+    """NaN stands for the sharpness that was not found, and for what a diverged network has."""
+    networks = networks.to(torch.float64)
     linear, each = point.activation == "linear", point.training.each
-    rows = compressed(x, y) if linear else (x, y)
     top = ensemble.sharpness(networks, SquaredError(), rows, tolerance=TOLERANCE, each=each)
     lost = torch.zeros_like(top.converged) if diverged is None else diverged
     losses = ensemble.losses(networks, SquaredError(), rows, each=each)
