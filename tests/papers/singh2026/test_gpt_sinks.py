@@ -10,6 +10,7 @@ from ritz.errors import ArgumentError, FileError
 from ritz.papers.frame.figure import Context
 from ritz.papers.singh2026 import gpt_sinks
 from ritz.papers.singh2026.paper import BEYOND
+from ritz.spectrum import Spectrum
 
 from .records import FIGURES, sinking
 
@@ -46,6 +47,21 @@ def test_a_model_that_was_measured_leaves_no_checkpoint(tmp_path):
     assert not list(tmp_path.iterdir())
     size, atoms = found["num_parameters"], np.isin(found["nodes"][0, 0], found["top"][0])
     assert np.allclose(found["weights"][0, 0][atoms], 1 / size) and atoms.sum() == 2  # counted, not seen by chance
+
+
+def test_spectra_of_different_numbers_of_atoms_stand_beside_each_other(monkeypatch):
+    counts = iter([4, 3])
+
+    def fewer(H, **options):
+        count = next(counts)
+        nodes = torch.arange(float(count), dtype=torch.float64)[None]
+        return Spectrum(nodes, torch.full_like(nodes, 1 / count), H.size)
+
+    monkeypatch.setattr(gpt_sinks, "spectral_density", fewer)
+    config = replace(gpt_sinks.FIGURES["singh2026.fig6"].presets["smoke"], num_steps=1, targets=(0.5,), num_products=4)
+    found = gpt_sinks.sink_spectra(gpt_sinks.SinkRun(config, 0), device=CPU, data_dir=None, folder=None)
+    assert np.allclose(found["weights"].sum(-1), 1)
+    assert (found["weights"] > 0).sum(-1).ravel().tolist() == [4, 3]
 
 
 def test_a_seed_in_which_sinks_shrink_the_sharpness_is_not_hidden_by_another():

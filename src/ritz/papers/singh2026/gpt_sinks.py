@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from ... import plot, progress
@@ -139,9 +140,15 @@ def _spectrum(model: GPT, rows: Tensor, config: Config) -> dict[str, Any]:
         "attention": attention_on_first_token(model, x),
         "top": top.values.cpu().double(),
         "top_residuals": top.residuals.cpu().double(),
-        "nodes": spectrum.nodes.cpu().double(),
-        "weights": spectrum.weights.cpu().double(),
+        "nodes": _filled(spectrum.nodes, config),
+        "weights": _filled(spectrum.weights, config),
     }
+
+
+def _filled(values: Float[Tensor, "p k"], config: Config) -> Float[Tensor, "p m"]:
+    """As many columns as there are products and pairs, zeros last: atoms that converged are fewer than the steps."""
+    missing = config.num_products + 2 * config.outliers - values.shape[1]
+    return torch.nn.functional.pad(values.cpu().double(), (0, max(missing, 0)))
 
 
 def _trained_model(config: Config, stream: np.ndarray, seed: int, device: torch.device, file: Path | None) -> GPT:
