@@ -1,5 +1,6 @@
 """When training is measured."""
 
+import numpy as np
 import pytest
 
 from ritz.errors import ArgumentError
@@ -22,3 +23,10 @@ def test_pauses_are_spread_from_the_first_epoch_to_the_last():
 def test_a_training_without_pauses_is_refused_before_it_starts(name, tmp_path):
     with pytest.raises(ArgumentError, match="nothing to measure"):
         order(paper_figures()[f"linear2026.{name}"], "smoke", ["num_pauses=0"], tmp_path)
+
+
+def test_the_distance_to_the_minimum_is_that_of_networks_that_did_not_diverge():
+    loss, rest, rate = np.array([1.2, np.nan, 1.1]), np.ones(3), np.array([1e-3, 1e-9, 1e-4])
+    words = setting.distance_to_minimum(loss, rest, rate)
+    assert "0.2 of the least" in words and "0.001" in words and "1 of 3 networks diverged" in words
+    assert setting.distance_to_minimum(loss * np.nan, rest, rate) == "All networks diverged."

@@ -33,16 +33,17 @@ Weights = Sequence[Float[Tensor, "*B _ _"]]
 
 @dataclass(frozen=True)
 class RowLoss:
-    """½‖RWᵀ - T‖² + rest, as a function of the product W."""
+    """½‖RWᵀ - T‖²/count + rest, as a function of the product W; examples as they are count themselves."""
 
     R: Float[Tensor, "*b q D"]
     T: Float[Tensor, "*c q K"]
     rest: Float[Tensor, "*d"]
+    count: int = 1
 
     def loss_and_slope(self, W: Float[Tensor, "*B K D"]) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B K D"]]:
-        """The loss and its derivative (RWᵀ - T)ᵀR."""
+        """The loss and its derivative (RWᵀ - T)ᵀR/count."""
         E = self.R @ W.mT - self.T
-        return E.square().sum((-2, -1)) / 2 + self.rest, E.mT @ self.R
+        return E.square().sum((-2, -1)) / (2 * self.count) + self.rest, E.mT @ self.R / self.count
 
 
 @dataclass(frozen=True)
@@ -191,8 +192,8 @@ class _Linear:
 
     def _batch(self, rows: Tensor) -> RowLoss:
         """So few examples cost less than their decomposition."""
-        scale, none = len(rows) ** -0.5, self.X.new_zeros(self.X.shape[:-2])
-        return RowLoss(scale * self.X.index_select(-2, rows), scale * self.Y.index_select(-2, rows), none)
+        none = self.X.new_zeros(self.X.shape[:-2])
+        return RowLoss(self.X.index_select(-2, rows), self.Y.index_select(-2, rows), none, len(rows))
 
     def _step(self, data: RowLoss | DiagonalLoss, rate: Float[Tensor, "*S 1 1"]) -> Tensor:
         """W_ℓ -= η S_ℓᵀ(∂R/∂W P_ℓᵀ) with S_ℓ = W_L … W_{ℓ+1} and P_ℓ = W_{ℓ-1} … W_1; returns the loss before it."""

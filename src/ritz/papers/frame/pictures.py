@@ -22,8 +22,17 @@ def legend_below(ax: Axes, *, columns: int = 4, **look: Any) -> None:
 
 def legend_above(figure: Figure, ax: Axes, *, columns: int) -> None:
     """One legend above all panels, of what one of them shows."""
+    _legend_outside(figure, ax, "upper", columns)
+
+
+def legend_at_foot(figure: Figure, ax: Axes, *, columns: int) -> None:
+    """One legend below all panels, of what one of them shows."""
+    _legend_outside(figure, ax, "lower", columns)
+
+
+def _legend_outside(figure: Figure, ax: Axes, end: str, columns: int) -> None:
     handles = ax.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
+    figure.legend(*handles, loc=f"outside {end} center", ncols=columns, frameon=False, fontsize=8)
 
 
 def draw_band(

@@ -165,7 +165,7 @@ def draw_trace(record: Record) -> MatplotlibFigure:
         pictures.series(upper, epochs, arrays["printed"][index], color=plot.COLOURS[1], linewidth=1.2, label="eq. (7)")
         kinds = [words_of(PROBES, "probes", kind) for kind in record.config["probes"]]
         upper.errorbar(epochs, arrays["measured"][index, :, 0], error, fmt="o", color=plot.COLOURS[0], markersize=3.5,
-                       capsize=2, linewidth=0.8, label=f"Hutchinson, {kinds[0]}, ± 2 s.e.")  # fmt: skip
+                       capsize=2, linewidth=0.8, label=f"{kinds[0]}, ± 2 s.e.")  # fmt: skip
         for other, kind in enumerate(kinds[1:], 1):
             upper.plot(epochs, arrays["measured"][index, :, other], "x", color="0.4", markersize=3.5, label=kind)
         write_title(upper, TITLES[name])
@@ -174,7 +174,7 @@ def draw_trace(record: Record) -> MatplotlibFigure:
         pictures.series(lower, epochs, arrays["rest"][index], color="0.3", linewidth=0.9, linestyle=":", label="least")
         lower.set_ylim(0, None)
     axes[0].set_ylabel("tr H")
-    axes[0].legend(frameon=False, fontsize=7)
+    axes[0].legend(frameon=False, fontsize=7, loc="upper left")
     axes[len(names)].set_ylabel("loss")
     axes[len(names)].legend(frameon=False, fontsize=7, loc="lower left")
     return figure
@@ -188,7 +188,7 @@ def draw_pairs(record: Record) -> MatplotlibFigure:
     for index, (name, ax) in enumerate(zip(names, axes, strict=True)):
         error = 100 * pair_errors(arrays["measured"][index], arrays["printed"][index])
         for rank, shade in enumerate(shades):
-            label = f"λ{rank + 1}" if rank in (0, len(shades) - 1) else None
+            label = f"$\\lambda_{{{rank + 1}}}$" if rank in (0, len(shades) - 1) else None
             pictures.series(ax, arrays["epochs"][index], error[:, rank], color=shade, linewidth=0.9, label=label)
         pictures.series(ax, arrays["epochs"][index], error.mean(1), color="black", linewidth=1.6, label="mean")
         write_title(ax, TITLES[name])

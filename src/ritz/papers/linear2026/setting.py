@@ -96,9 +96,14 @@ def by_title(record: Record, values: np.ndarray) -> dict[str, float]:
 
 
 def distance_to_minimum(loss: np.ndarray, rest: np.ndarray, rate: np.ndarray) -> str:
-    """How far from the least loss training has ended, and at which learning rate."""
-    excess, worst = loss / rest - 1, int(np.argmax(np.nan_to_num(loss / rest, nan=np.inf)))
+    """How far from the least loss training has ended, and at which learning rate; of those that did not diverge."""
+    excess, rate = np.ravel(loss / rest - 1), np.ravel(rate)
+    sound = np.isfinite(excess)
+    if not sound.any():
+        return "All networks diverged."
+    worst = int(np.argmax(np.where(sound, excess, -np.inf)))
+    gone = "" if sound.all() else f" {int((~sound).sum())} of {sound.size} networks diverged."
     return (
-        f"At the end of training the loss is up to {np.ravel(excess)[worst]:.2g} of the least loss above it, at a "
-        f"learning rate of {np.ravel(rate)[worst]:.2g}."
+        f"At the end of training the loss is up to {excess[worst]:.2g} of the least loss above it, at a "
+        f"learning rate of {rate[worst]:.2g}.{gone}"
     )

@@ -12,7 +12,7 @@ import torch
 from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Context, Figure
-from ..frame.pictures import legend_above, write_title
+from ..frame.pictures import legend_above, legend_at_foot, write_title
 from ..frame.readings import Reading
 from . import network_readings, trained_networks
 from .correlation_statements import ALIGNMENTS, NEURAL_TANGENT, RELU, TRACE, TWO_LAYERS
@@ -132,8 +132,12 @@ def _draw(
     for ax in axes[: len(STAGES) * len(names) : len(names)]:
         ax.set_ylabel(f"{_LABELS[key]} ({KINDS[record.config['activation']]})", fontsize=8)
     legend_above(figure, axes[0], columns=3)
-    for ax, name in zip(axes[len(STAGES) * len(names) :], names, strict=False):
+    below = axes[len(STAGES) * len(names) :]
+    for ax, name in zip(below, names, strict=False):
         _draw_readings(ax, record, name, key, readings, compared)
+    if below:
+        below[0].set_ylabel("by reading", fontsize=8)
+        legend_at_foot(figure, below[0], columns=min(len(names), 2))
     return figure
 
 
@@ -157,7 +161,6 @@ def _draw_readings(
     _size_axis(ax, sizes(record))
     what = f"{tuple(_TITLES.values())[norm]} {'alignment' if key == 'alignments' else 'norm'}"
     write_title(ax, f"{name}, {STAGES[stage]}: {what}, by reading", size=8)
-    ax.legend(frameon=False, fontsize=5.5)
 
 
 def _panel(ax: Any, record: Record, name: Name, key: str, stage: int) -> None:

@@ -16,7 +16,7 @@ import torch
 from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Context, Figure
-from ..frame.pictures import write_title
+from ..frame.pictures import legend_at_foot, write_title
 from ..frame.readings import Reading
 from ..frame.statements import OURS, Statement, at_least, each
 from . import network_readings, paper, trained_networks
@@ -109,6 +109,9 @@ def _draw(record: Record, key: Literal["weights", "products"], norm: int, readin
     bar.ax.tick_params(labelsize=8)
     for ax, name in zip(below, NAMES, strict=False):
         _draw_readings(ax, record, name, key, norm, readings)
+    if below:
+        below[0].set_ylabel("correlation", fontsize=8)
+        legend_at_foot(figure, below[0], columns=3)
     return figure
 
 
@@ -124,7 +127,6 @@ def _draw_readings(ax: Any, record: Record, name: Name, key: str, norm: int, rea
     ax.set_xticks(depths)
     which = f"${_LETTERS[key]}_B$" if key == "products" else "best W"
     write_title(ax, f"{name}, trained: {which} by reading", size=8)
-    ax.legend(frameon=False, fontsize=5.5)
 
 
 def _heat_map(ax: Any, record: Record, values: np.ndarray, letter: str) -> None:
