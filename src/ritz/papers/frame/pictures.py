@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+_Place = Literal["outside upper center", "outside lower center"]
 
 
 def write_title(ax: Axes, text: str, *, size: float = 9) -> None:
@@ -22,17 +24,16 @@ def legend_below(ax: Axes, *, columns: int = 4, **look: Any) -> None:
 
 def legend_above(figure: Figure, ax: Axes, *, columns: int) -> None:
     """One legend above all panels, of what one of them shows."""
-    _legend_outside(figure, ax, "upper", columns)
+    _legend_outside(figure, ax, "outside upper center", columns)
 
 
 def legend_at_foot(figure: Figure, ax: Axes, *, columns: int) -> None:
     """One legend below all panels, of what one of them shows."""
-    _legend_outside(figure, ax, "lower", columns)
+    _legend_outside(figure, ax, "outside lower center", columns)
 
 
-def _legend_outside(figure: Figure, ax: Axes, end: str, columns: int) -> None:
-    handles = ax.get_legend_handles_labels()
-    figure.legend(*handles, loc=f"outside {end} center", ncols=columns, frameon=False, fontsize=8)
+def _legend_outside(figure: Figure, ax: Axes, place: _Place, columns: int) -> None:
+    figure.legend(*ax.get_legend_handles_labels(), loc=place, ncols=columns, frameon=False, fontsize=8)
 
 
 def draw_band(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from ... import plot
 from ...record import Record
@@ -75,6 +75,9 @@ def _draw_rates(ax: Axes, record: Record) -> None:
     ax.plot([], [], ":", color=_ANY, label="rate kept")
     ax.plot([], [], "-", color=_ANY, label="rate halved as printed")
     ax.set(yscale="log", xlabel=SHARE)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
     write_title(ax, "loss over least loss - 1")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 
 from ... import plot
 from ...record import Picture, Record
@@ -138,12 +140,21 @@ def _draw(
     if below:
         below[0].set_ylabel("by reading", fontsize=8)
         legend_at_foot(figure, below[0], columns=min(len(names), 2))
+    _one_range(axes)
     return figure
+
+
+def _one_range(axes: Sequence[Axes]) -> None:
+    """All panels from the lowest coefficient, or a little below zero, to one."""
+    values = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for ax in axes for line in ax.lines])
+    lowest = float(np.nanmin(values))
+    for ax in axes:
+        ax.set_ylim(min(lowest - 0.1, -0.2), 1.05)
 
 
 def _size_axis(ax: Any, D: np.ndarray) -> None:
     ax.axhline(0, color="0.7", lw=0.8, zorder=0)
-    ax.set(xlabel="inputs and outputs D", ylim=(-1.05, 1.05))
+    ax.set(xlabel="inputs and outputs D")
     ax.set_xticks(D, labels=[str(d) if d == D[0] or (d % 20 == 0) or len(D) < 9 else "" for d in D], fontsize=7)
 
 
