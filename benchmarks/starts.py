@@ -118,8 +118,10 @@ def _compared(H: ritz.Operator, k: int, start: Tensor, price: float, what: str) 
     rows = []
     for tolerance in TOLERANCES:
         cold = ritz.eigenpairs(H, k, tolerance=tolerance, copies=False).num_products
-        warm = ritz.eigenpairs(H, k, tolerance=tolerance, start=start, copies=False).num_products
-        rows.append({"start": what, "k": k, "tolerance": tolerance, "cold": cold, "warm": warm, "price": price})
+        pairs = ritz.eigenpairs(H, k, tolerance=tolerance, start=start, copies=False)
+        counts = {"cold": cold, "warm": pairs.num_products, "price": price}
+        overlap = float((start.T @ pairs.vectors).square().sum()) / k  # of the two spaces
+        rows.append({"start": what, "k": k, "tolerance": tolerance, **counts, "overlap": round(overlap, 4)})
         print(rows[-1], flush=True)
     return rows
 

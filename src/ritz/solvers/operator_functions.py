@@ -21,6 +21,7 @@ STRIDE = 10  # steps between two looks at the error
 STEPS = 500  # unless given
 VECTORS = 5  # for each v beside a basis: x, two of the recursion, and the product's own
 SLOWEST, LEAST = 0.95, 0.1  # ratio of two changes beyond which their sum is not extrapolated; the share always left
+WIDTH = 4  # steps that two changes are apart at least: Ritz values come in turns to the groups of a spectrum
 JUMP = 64  # roundings of the largest eigenvalue within which a jump of f is one at an eigenvalue
 SAFETY = 4  # what the changes of one vector may mislead by
 
@@ -63,10 +64,11 @@ def function(
     """f(A) v = Σᵢ f(λᵢ) uᵢuᵢᵀv for a vector v (n,) or several in columns (n, r): ‖v‖ Q f(T) e₁ of Lanczos from v.
 
     Steps are made until the error is at most tolerance · ‖x‖, or with a ConvergenceWarning max_steps. The error is
-    estimated: what the last fifth of the steps changed, extrapolated by how much less that was than the fifth before.
-    Where the Krylov space is exhausted, it is rounding. A function with a kink or a jump between eigenvalues converges
-    slowly, a jump at an eigenvalue is not seen before a Ritz value is there, and f must be finite between eigenvalues
-    too.
+    estimated: what the last fifth of the steps changed, four at least, extrapolated by how much less that was than the
+    fifth before. Up to eight steps there is no such change before it, and the error is stated far too large. Where the
+    Krylov space is exhausted, it is rounding. A function with a kink or a jump between eigenvalues converges slowly, a
+    jump at an eigenvalue is not seen before a Ritz value is there, nor is what f does beyond the outermost ones, and f
+    must be finite between eigenvalues too.
 
     All v go in step, as many as the operator's `room` allows. The basis is kept where there is room for twice
     max_steps vectors, 500 unless given and n at most, and orthogonal; else five vectors are, and the recursion runs a
@@ -158,12 +160,21 @@ def _coefficients(
     T: Tridiagonal, f: Callable[[Tensor], Tensor], eps: float
 ) -> tuple[Float[Tensor, "p m"], Float[Tensor, " p"], Float[Tensor, " p"]]:
     """y = f(T) e₁, and what ‖x - f(A) v‖ / ‖v‖ is made of: a geometric sum from two changes of y, and rounding."""
-    m, width = T.diagonal.shape[1], max(1, T.diagonal.shape[1] // 5)
-    (y, rounding), (before, _), (earlier, _) = (_first_column(T, m - k * width, f, eps) for k in range(3))
+    m = T.num_steps
+    y, rounding = _first_column(T, m, f, eps)
+    truncation = torch.stack([_truncation(T, f, y, width) for width in {max(1, m // 5), max(WIDTH, m // 5)}]).amax(0)
+    return y, torch.where(T.residual > 0, truncation, 0.0), m**0.5 * rounding
+
+
+def _truncation(
+    T: Tridiagonal, f: Callable[[Tensor], Tensor], y: Float[Tensor, "p m"], width: int
+) -> Float[Tensor, " p"]:
+    """What all steps to come would change in y, if that fell as it did in the last ones, so many at a time."""
+    before, earlier = (_first_column(T, T.num_steps - k * width, f, 0.0)[0] for k in (1, 2))
     last, former = (y - before).norm(dim=1), (before - earlier).norm(dim=1)
     ratio = torch.where(former > 0, last / former, torch.where(last > 0, 1.0, 0.0)).clamp(max=SLOWEST)
-    truncation = SAFETY * last * torch.maximum(ratio / (1 - ratio), torch.tensor(LEAST).double())
-    return y, torch.where(T.residual > 0, truncation, 0.0), m**0.5 * rounding
+    ratio = ratio if T.num_steps > 2 * width else torch.full_like(ratio, SLOWEST)  # nothing to extrapolate from
+    return SAFETY * last * torch.maximum(ratio / (1 - ratio), torch.tensor(LEAST).double())
 
 
 def _first_column(
