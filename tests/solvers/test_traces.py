@@ -7,6 +7,7 @@ from ritz.errors import ConvergenceWarning
 from ritz.operators import Operator
 from ritz.solvers import hutchinson, trace
 from ritz.solvers.probes import gaussian
+from ritz.solvers.sketches import Sketch
 
 from .spectra import DECAY, FLAT, INDEFINITE, KINDS, OUTLIERS, coverage, kinds, linspace, runs, with_eigenvalues
 
@@ -26,9 +27,24 @@ def leave_one_out_by_hand(A, omega):
 def test_the_trace_is_the_mean_of_the_leave_one_out_estimates(eigenvalues):
     A = with_eigenvalues(eigenvalues)
     omega = gaussian(A, 12, torch.Generator().manual_seed(1))
+    sketch = Sketch.empty(A).with_probes(A, omega)
+    assert sketch.trace().mean == pytest.approx(leave_one_out_by_hand(A, omega), rel=1e-9)
     result = trace(A, num_products=24, generator=torch.Generator().manual_seed(1))
-    assert result.value == pytest.approx(leave_one_out_by_hand(A, omega), rel=1e-9)
     assert result.num_products == 24
+    if eigenvalues is DECAY:
+        assert result.value == pytest.approx(sketch.trace().mean, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "eigenvalues, least, most", [(DECAY, 0.8, 1.2), (OUTLIERS, 0.6, 1.2), (FLAT, 0.6, 0.9), (INDEFINITE, 0.6, 0.9)]
+)
+@pytest.mark.usefixtures("unchecked")
+def test_products_go_where_they_lower_the_error(eigenvalues, least, most):
+    """Into a sketch where the spectrum decays, and into samples where it is flat: against a sketch alone."""
+    A, truth = with_eigenvalues(eigenvalues), float(eigenvalues.sum())
+    alone = lambda generator: Sketch.empty(A).with_probes(A, gaussian(A, 30, generator)).trace().estimate(60)
+    split, sketched = (runs(f, 100)[0] - truth for f in (lambda g: trace(A, num_products=60, generator=g), alone))
+    assert least < float(split.square().mean().sqrt() / sketched.square().mean().sqrt()) < most
 
 
 @pytest.mark.parametrize("eigenvalues", [DECAY, FLAT, INDEFINITE, OUTLIERS])

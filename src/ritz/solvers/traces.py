@@ -11,16 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import progress
 from ..errors import ConvergenceWarning, check_finite, check_positive, check_whole
 from ..operators import Operator
 from ..operators.operator import check_is_operator
 from ..record.checkpoints import State
 from ..spectrum import Estimate
 from .deflated_traces import deflated_trace, exact_trace
-from .probes import BLOCK, gaussian, mean_of, quadratic_forms, source, unit_products
+from .probes import mean_of, quadratic_forms, source, unit_products
 from .resumption import Resumption
-from .sketches import Sketch
+from .split_traces import split_trace
 from .vectors import inner, room
 
 KEPT = 6  # vectors that XTrace takes for each of its probes, of which there are half as many as products
@@ -38,6 +37,8 @@ def trace(
 ) -> Estimate:
     """tr A by XTrace: exact on a random subspace, stochastic on the rest, averaged over which probe is left out.
 
+    The subspace grows while that lowers the error: a sixth of the products makes it where the spectrum is flat, and
+    the others are samples of the rest; half of them where it decays.
     Stops when the standard error is below `tolerance` relative, or when `num_products` are made, whichever comes
     first; 1 % within 256 products if neither is given. As many products as n give the exact trace. The error is
     the Monte Carlo error. Where there is no room for six vectors a probe, it is `hutchinson` with all the products,
@@ -76,7 +77,7 @@ def _trace(A: Operator, goal: float, budget: int, generator: torch.Generator) ->
         return _exact_trace(A)
     if budget < 2 or KEPT * (budget // 2) > room(A):
         return hutchinson(A, num_products=budget, generator=generator)
-    return _sketched_trace(A, goal, budget, generator)
+    return split_trace(A, goal, budget, generator)
 
 
 def _kept_trace(A: Operator, goal: float, budget: int, generator: torch.Generator, file: Resumption) -> Estimate:
@@ -102,21 +103,6 @@ def _read_estimate(generator: torch.Generator, arrays: Mapping[str, Tensor], hea
     check_finite(estimate.value)
     generator.set_state(arrays["generator"])
     return estimate
-
-
-def _sketched_trace(A: Operator, goal: float, budget: int, generator: torch.Generator) -> Estimate:
-    """XTrace, with twice the probes until the relative error is below the goal or the products are made."""
-    sketch, target = Sketch.empty(A), min(BLOCK, budget // 2) if goal else budget // 2
-    with progress.bar("Trace", total=budget) as bar:
-        while True:
-            added = target - len(sketch.omega)
-            sketch = sketch.with_probes(A, gaussian(A, added, generator))
-            estimate = sketch.trace().estimate(2 * len(sketch.omega))
-            bar.advance(2 * added, products=estimate.num_products)
-            settled = estimate.has_error and estimate.standard_error <= goal * abs(estimate.value)
-            if settled or target == budget // 2:
-                return estimate
-            target = min(2 * target, budget // 2)
 
 
 def hutchinson(A: Operator, *, num_products: int = 100, generator: torch.Generator | None = None) -> Estimate:
