@@ -8,7 +8,7 @@ READY_DOCS := .venv/.ready-docs
 READY_RELEASE := .venv/.ready-release
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test test-gpu test-matrix lint docs zoo bench bench-gpu wheel release clean
+.PHONY: demo test test-gpu test-matrix lint docs zoo faults soak bench bench-gpu wheel release clean
 
 demo: $(READY)
 	$(BIN)/ritz demo
@@ -47,6 +47,16 @@ lint: $(READY)
 # Networks of torchvision, timm, transformers and PEFT against an independent oracle; the table is docs/zoo.md.
 zoo: $(READY_ZOO)
 	$(ONE_THREAD) $(BIN)/python -m zoo
+
+# Kills, full disks, hostile files, dead workers, threads, fuzzed calls: at most an hour. make faults SHARE=0.1 is a tenth.
+SHARE ?= 1
+faults: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m faults --share $(SHARE) --write
+
+# Training, a sweep and ritz spectrum in a loop: nothing may grow, nothing may be left. make soak MINUTES=10
+MINUTES ?= 60
+soak: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m faults.soak --minutes $(MINUTES) --write
 
 # PyHessian pins nothing and pulls in the world: its code is all the benchmark needs.
 bench: $(READY)

@@ -14,6 +14,7 @@ from torch import nn
 
 import ritz
 from ritz.analysis import classes
+from ritz.analysis import spectrum as spectra
 from ritz.analysis.classes import ClassSettings
 from ritz.analysis.classes.attribution_arrays import results_of
 from ritz.classes import attribution
@@ -44,6 +45,12 @@ def analysis(folder, exact_rows=3000):
     return {**{k: v for k, v in record.scalars.items() if k != "seconds"}, **record.arrays}
 
 
+def whole_spectrum(folder):
+    settings = spectra.Settings(num_eigenpairs=2, num_probes=2, num_steps=12, per_layer=True)
+    record = spectra.run(risk(), settings, checkpoint=folder)
+    return {**{k: v for k, v in record.scalars.items() if k != "seconds"}, **record.arrays}
+
+
 def spectrum(folder):
     arrays, facts = ritz.gram_spectrum(risk(), subtract=("between_class",), checkpoint=folder).state()
     return {**arrays, **facts}
@@ -59,6 +66,7 @@ COMPUTATIONS = {
     "gram_spectrum": spectrum,
     "attribution by its Gram matrix": lines,
     "attribution by products": lambda folder: lines(folder, exact_rows=0),
+    "spectrum": whole_spectrum,
     "classes": analysis,
     "classes by products": lambda folder: analysis(folder, exact_rows=30),
 }

@@ -127,12 +127,13 @@ def _theory(title: str, form: ClosedForm) -> tuple[dict[str, Any], Tensor]:
 
 
 def _products(A: Operator) -> dict[str, Any] | None:
-    """How products were computed and how far they may be off; their time, which is another in every run, apart."""
+    """How products were computed and how far they may be off, as far as that is the same in every run.
+
+    Their time is not, nor how many columns went together: what was read from a file multiplied none.
+    """
     if A.info is None:
         return None
-    facts = asdict(A.info)
-    facts.pop("seconds")
-    return facts
+    return {name: fact for name, fact in asdict(A.info).items() if name not in ("seconds", "columns")}
 
 
 def _pairs(A: Operator, settings: Settings, generator: torch.Generator, file: Path | None) -> Eigenpairs:
