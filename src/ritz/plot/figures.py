@@ -37,7 +37,7 @@ _NOTEBOOK_DPI = 120  # of a figure that shows itself
 
 
 _COLUMN, _PAGE = 3.25, 6.75  # inches of one column, and of two with the gap between
-_SYMBOLS = re.compile(r"(?<![\w$\\])(λ|w|W|G|Φ|Δ|σ)_(max|min|class|cross|own|within|[QKVc])\b")
+_SYMBOLS = re.compile(r"(?<![\w$\\])(λ|w|W|G|Φ|Δ|σ|α)_(max|min|class|cross|own|within|[QKVc])\b")
 
 
 class ShownFigure(Figure):

@@ -98,9 +98,16 @@ def raw_curves(**changed):
 
 
 def test_every_statement_about_figure_2a_can_be_confirmed_and_refuted():
-    same = {"sharpness": lambda s: s, "peak": lambda p: 0 * p + 1, "diverged": lambda d: ~d, **BAD}
+    same = {"sharpness": lambda s: s, "peak": lambda p: 1 / p, "diverged": lambda d: ~d, **BAD}
     records = [raw_curves(), raw_curves(**{key: same[key] for key in same if key not in ("first_loss", "by_size")})]
     assert missing_verdicts(paper_figures()["linear2026.fig2a"], records) == []
+
+
+def test_a_peak_that_does_not_depend_on_the_labels_is_no_lower_and_says_where_it_comes_from():
+    claim = paper_figures()["linear2026.fig2a"].claims(raw_curves(peak=lambda p: p * [3, 1, 2, 3, 1, 2, 3, 1, 2] / p))[
+        3
+    ]
+    assert claim.verdict == "yes" and "that of the initial weights" in claim.why
 
 
 def test_figure_2a_says_which_data_sets_diverged_and_rests_on_the_others():

@@ -36,6 +36,7 @@ SLIGHTLY = at_most(0.25, partly=0.5)  # "slightly different": still nearer to th
 MOST = at_least(0.5, partly=0.25)  # "most cases"
 BROKEN = at_least(2.0, partly=1 / 0.7)  # a factor: where PREDICTED says no of a larger sharpness, and partly
 INCONSISTENT = at_most(0.5, partly=0.9)  # the other side of RISES
+NO_LOWER = at_least(-0.5, partly=-0.9)  # the other side of FALLS
 INFLUENCED = at_least(2.0, partly=1.2)  # "strongly": by a factor
 NONE_AT_ALL = at_most(0.0)
 ALWAYS = at_least(1.0, partly=0.9)

@@ -144,7 +144,7 @@ TWO_LAYERS = (  # Sec. 4.2, Fig. 4, and what D.3.3 says of SP and μP
     says(  # of μP the sentence says the same after a "while": docs/errata.md
         "At convergence, for the SP it is the second weight matrix that drives the correlation (its lead).",
         where="D.3.3", measured=second_leads, rule=each(LEADS), expected="> 0",
-        why=lead_reasons("Both matrices correlate alike.", names=("SP",)),
+        why=lead_reasons("Its lead over the first is smaller than that.", names=("SP",)),
     ),
     says(
         "Even if the Hessian is not block-diagonal, it will at least be lower-bounded by the squared spectral norm of "
@@ -167,6 +167,10 @@ def highest_at_start(record: Record) -> dict[str, float]:
     return {"NTP, highest over D > 1": float(best.max())}
 
 
+_SAMPLE = (
+    "The inputs of a sample are not white: in G the block of W₁ has the largest value ‖W₂‖₂² λ_max(E[xxᵀ]), that of W₂ "
+    "no more than ‖W₁‖₂² λ_max(E[xxᵀ]), so that the norm of W₂ is seen, and that of W₁ in part."
+)
 NEURAL_TANGENT = (
     says(
         "It is the spectral norm that correlates most with the largest Hessian eigenvalue (share of D > 1 at which it "
@@ -177,12 +181,12 @@ NEURAL_TANGENT = (
     says(
         "For NTP the largest singular values of both matrices correlate well with the largest eigenvalue.",
         where="D.3.3, Fig. 14", measured=both_layers, rule=each(WELL), expected="≈ 1",
-        why=lead_reasons("Each matrix has only its part in the spread of sharpness.", names=["NTP"]),
+        why=lead_reasons(_SAMPLE, names=["NTP"]),
     ),
     says(
         "When both matrices are initialized with similar magnitude values (NTP …), none of them correlates strongly.",
         where="D.3.3, Fig. 14", measured=highest_at_start, rule=each(WEAK), expected="≈ 0",
-        why="Both matrices have entries of one size, and the norm of the larger correlates all the same.",
+        why=_SAMPLE,
     ),
 )  # fmt: skip
 
@@ -203,7 +207,7 @@ ALIGNMENTS = (
         "Similarly, when both matrices are initialized with similar magnitude values, … we observe a larger "
         "correlation with weight matrix alignment (than with norms).",
         where="D.3.3, Fig. 15", measured=alignment_gains, rule=each(LARGER), expected="> 0",
-        why="The alignment of random layers varies too little to move their sharpness.",
+        why="The spectral norm of one of the two matrices correlates as much, or more.",
     ),
 )  # fmt: skip
 
@@ -257,7 +261,7 @@ TRACE = (
     says(
         "All considered squared weight norms correlate strongly with Hessian trace.",
         where="D.4, Fig. 26", measured=weakest, rule=each(STRONG), expected="≈ 1",
-        why=lead_reasons("One of the norms does not follow the trace, at some D."),
+        why=lead_reasons("The spectral norm knows one singular value, and the trace sees all of them."),
     ),
     says(
         "tr(H) ≃ D (‖W₁‖_F² + ‖W₂‖_F²).",

@@ -299,7 +299,7 @@ FROBENIUS_NORMS = (
     says(
         "With ReLU the squared Frobenius norm of a hidden matrix correlates more than its squared spectral norm.",
         paper=OURS, where="Fig. 22", measured=hidden_gaps, relu=True, rule=each(HIGHER), expected="> 0",
-        why=lead_reasons("The spectral norm of a hidden matrix follows sharpness as well as its Frobenius norm does."),
+        why=lead_reasons("The spectral norm of a hidden matrix follows sharpness as well, or better."),
     ),
 )  # fmt: skip
 
