@@ -25,7 +25,18 @@ NAMES = {"cpu-2-cores": "two CPU cores", "products-h200": "H200", "vgg11-h200": 
 
 def page() -> str:
     """The whole page."""
-    parts = [FIRST, RATIOS, *map(_ratios, NAMES), _large(), _mixed(), _exact(), _classes(), _lab(), _imports()]
+    parts = [
+        FIRST,
+        RATIOS,
+        *map(_ratios, NAMES),
+        _large(),
+        _mixed(),
+        _exact(),
+        _classes(),
+        _lab(),
+        _own_data(),
+        _imports(),
+    ]
     return "\n".join(part.strip() + "\n" for part in parts)
 
 
@@ -101,6 +112,15 @@ def _lab() -> str:
     ]
     head = "## Training many small networks\n\nTimes faster than plain PyTorch, one by one.\n\n"
     return head + f"{_origin('lab-cpu')} {_origin('lab-h200')}\n\n" + _table(["work", "where", "faster", "note"], rows)
+
+
+def _own_data() -> str:
+    rows = [
+        [row["work"], f"{row['times']:.2f} ({row['range'][0]:.2f}-{row['range'][1]:.2f})"]
+        for row in _record("own-data-cpu")["results"]
+    ]
+    head = "### Data of their own\n\nTime with data of its own for each network, over that with one set for all.\n\n"
+    return head + _origin("own-data-cpu") + "\n\n" + _table(["work", "times as long"], rows)
 
 
 def _imports() -> str:
