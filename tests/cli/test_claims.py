@@ -1,5 +1,7 @@
 """`ritz claims` on a paper of our own: what is said, alone and beside what was measured."""
 
+from dataclasses import replace
+
 from typer.testing import CliRunner
 
 from ritz.cli import app
@@ -16,6 +18,16 @@ def test_the_ledger_has_a_line_for_every_claim_and_counts_them(folder):
         assert part in result.stdout
     assert "The areas do not" not in result.stdout and "yes if" not in result.stdout
     assert "the first is 1" not in ritz("claims", "us2000.fig2").stdout
+
+
+def test_a_long_sentence_takes_no_room_of_its_verdict(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    place = folder / "results/us2000.fig2/smoke"
+    record = Record.load(place)
+    longer = replace(record.claims[0], statement=300 * "areas grow ")
+    replace(record, claims=[longer]).save(place)
+    line = next(line for line in ritz("claims").stdout.splitlines() if "areas grow" in line)
+    assert line.startswith("yes ") and line.rstrip().endswith("…")
 
 
 def test_the_full_ledger_has_numbers_rules_and_reasons(folder):

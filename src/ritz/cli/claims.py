@@ -36,9 +36,7 @@ def show_statements(ids: Sequence[str]) -> None:
 def show_claims(ids: Sequence[str], out: Path, *, full: bool = False) -> None:
     """Print the ledger of all records: a line for each claim, or all that is known of it."""
     table = headed_table("verdict", "what is said, and what was measured")
-    if not full:  # a claim is a line
-        table.columns[0].min_width = len("verdict")
-        table.columns[1].no_wrap, table.columns[1].overflow = True, "ellipsis"
+    table.columns[0].no_wrap = True  # a long text takes no room of the verdict
     claims = list[Claim]()
     for folder in _folders(ids, out):
         record = readable_record(folder)
@@ -123,7 +121,8 @@ def _reasons(statement: Statement) -> list[str]:
 def _line(claim: Claim) -> Text:
     """Who says it, and what, without how it was measured."""
     sentence = _MEASURE.sub("", claim.statement)
-    return Text("ours: " if claim.ours else "").append(sentence).append(f" ({claim.where})", style="dim")
+    text = Text("ours: " if claim.ours else "", no_wrap=True, overflow="ellipsis")
+    return text.append(sentence).append(f" ({claim.where})", style="dim")
 
 
 def _claim(claim: Claim) -> Text:
