@@ -13,6 +13,7 @@ from ..analysis.comparison import Entry, changes, distance
 from ..errors import FileError
 from ..record import Record, read_arrays
 from ..report.differences import check, columns_of
+from ..report.spectra import command
 from ..spectrum import Spectrum
 from ..spectrum.measure import lent_width
 from .tables import show
@@ -49,7 +50,7 @@ def entry(place: str) -> Entry:
         raise FileError(
             f"{folder} has no layer {layer!r}.",
             "A layer is compared if it was measured.",
-            f"Its layers are: {', '.join(layers)}." if layers else "Measure them: ritz spectrum ... --per-layer",
+            f"Its layers are: {', '.join(layers)}." if layers else f"Measure them: {command(record)} --per-layer",
         )
     return Entry.of(record, layer=layer or None, name=place)
 

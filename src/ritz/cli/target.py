@@ -126,7 +126,7 @@ def subject(
     risk = risk_of(target, request)
     risk = _first(risk, examples) if examples is not None else risk
     risk = risk.restricted_to(layers) if layers else risk
-    return Subject(target.name, risk, folder, {"factory": target.label, "examples": examples})
+    return Subject(target.name, risk, folder, {"factory": target.label, "examples": examples, "layers": layers})
 
 
 def _first(risk: Risk, count: int) -> Risk:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import torch
@@ -135,7 +136,8 @@ def command(record: Record) -> str:
     options = {"--lines": config["num_lines"], "--exact-rows": config["exact_rows"], "--decay": config["decay"]}
     options |= {"--examples": config.get("examples"), "--seed": config["seed"], "--dtype": config["dtype"]}
     words = [f"{option} {value}" for option, value in options.items() if value is not None]
-    return " ".join(["ritz classes", config.get("factory") or "FILE.py:FACTORY", *words])
+    words += [f"--layer {quote(glob)}" for glob in config.get("layers") or ()]
+    return " ".join(["ritz classes", quote(config.get("factory") or "FILE.py:FACTORY"), *words])
 
 
 def _at(numbers: Mapping[str, Any], path: tuple[str, ...]) -> float | None:

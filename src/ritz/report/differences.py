@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 from ..analysis.comparison import Change, Distance, Entry, Measured, changes, distance
 from ..errors import ArgumentError
@@ -23,7 +24,7 @@ def article(entries: Sequence[Entry]) -> Article:
         _analysed(entries),
         [_number(first, other, gap, len(others) > 1) for other, _, gap in found],
         [_spectra(entries), _log_spectra(entries), _changes(first, found), _distances(entries)],
-        Section("How to reproduce it", code=f"ritz compare {' '.join(entry.name for entry in entries)}"),
+        Section("How to reproduce it", code=f"ritz compare {' '.join(quote(entry.name) for entry in entries)}"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from ..analysis import spectrum as analysis
@@ -185,15 +186,10 @@ def command(record: Record) -> str:
         "--seed": config["seed"],
         "--dtype": config["dtype"],
     }
+    layers = [f"--layer {quote(glob)}" for glob in config.get("layers") or ()]
     words = [f"{option} {value}" for option, value in options.items() if value is not None]
-    return " ".join(
-        [
-            "ritz spectrum",
-            config.get("factory") or "FILE.py:FACTORY",
-            *words,
-            *["--per-layer"] * bool(config["per_layer"]),
-        ]
-    )
+    factory = quote(config.get("factory") or "FILE.py:FACTORY")
+    return " ".join(["ritz spectrum", factory, *words, *layers, *["--per-layer"] * bool(config["per_layer"])])
 
 
 def _listed(names: Mapping[str, Any]) -> str:
