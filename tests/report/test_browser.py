@@ -1,8 +1,13 @@
 """The page in a real browser: what it shows, what its controls do, that names in it are text."""
 
+import math
+
 import pytest
 
 from ritz import report
+from ritz.report.articles import Article, Section
+from ritz.report.charts import Axis, Chart, Series
+from ritz.report.page import page as page_of
 from tests.report.conftest import HOSTILE
 
 SIZES = {"desktop": (1440, 1000), "phone": (390, 844)}
@@ -195,3 +200,39 @@ def test_it_prints_in_the_colours_of_paper(open_page):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("figure.chart button").first.is_hidden()
     assert page.pdf()[:4] == b"%PDF"
+
+
+def _large():
+    """Twenty spectra of 1,024 points with bands, and 10,000 eigenvalues."""
+    x = [0.01 * i for i in range(1024)]
+    series = []
+    for rank in range(20):
+        y = [1e-4 + math.exp(-((v - 0.1 * rank) ** 2)) for v in x]
+        band = [0.8 * v for v in y], [1.2 * v for v in y]
+        series.append(Series(f"curve {rank}", "line", x, y, *band, colour=rank))
+        stems = [0.02 * i + 0.001 * rank for i in range(500)]
+        notes = [f"λ = {v}" for v in stems]
+        series.append(Series(f"eigenvalues {rank}", "stems", stems, [1e-3] * 500, notes=notes, colour=rank))
+    axes = Axis("eigenvalue λ", ("linear", "symlog")), Axis("density", ("log", "linear"))
+    section = Section("Density", charts=[Chart("Twenty", "Many.", *axes, tuple(series))])
+    return Article("Large", "Many.", Section("What was analysed"), [], [section], Section("How to reproduce it"))
+
+
+def test_a_zoom_into_twenty_spectra_takes_less_than_200_ms(browser, tmp_path):
+    """Of the time of its own thread: what else the machine does counts for nothing."""
+    (tmp_path / "large.html").write_text(page_of([_large()], title="Large"))
+    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+    page.goto((tmp_path / "large.html").as_uri())
+    page.wait_for_function("document.querySelector('.plot svg')")
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    busy = lambda: {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    before = busy()["TaskDuration"]
+    page.evaluate(
+        """async () => { const soon = (next) => requestAnimationFrame(() => requestAnimationFrame(next));
+        const frame = () => new Promise(soon);
+        for (let i = 0; i < 6; i++) { ritzPanels[0].zoom(i % 2 ? 2 : 0.7, ["x", "y"]); await frame(); } }"""
+    )
+    spent = (busy()["TaskDuration"] - before) / 6
+    page.close()
+    assert 0.001 < spent < 0.2

@@ -79,13 +79,13 @@ def knockouts(record: Record) -> Figure:
 def features(record: Record) -> Figure:
     """λ(Φ^l) against those off Φ_class, one panel a layer; Papyan (2020), Fig. 7."""
     rows = [("whole", "off_class", record.scalars["num_classes"])]
-    return _scatters(record, "features", rows, ["log λ(Φ off Φ_class)", "log λ(Φ)"])
+    return _scatters(record, "features", rows, ["λ(Φ off Φ_class)", "λ(Φ)"])
 
 
 def weights(record: Record) -> Figure:
     """The singular values of W^l against those off W_class, one panel a layer; Papyan (2020), Fig. 13."""
     rows = [("whole", "off_class", record.scalars["num_classes"])]
-    return _scatters(record, "weights", rows, ["log σ(W off W_class)", "log σ(W)"])
+    return _scatters(record, "weights", rows, ["σ(W off W_class)", "σ(W)"])
 
 
 def errors(record: Record) -> Figure:
@@ -100,7 +100,7 @@ def errors(record: Record) -> Figure:
         for layer in layers_of(record, "errors")
     )
     rows = [("whole", "off_class", C), ("off_class", "off_class_and_cross", C**2)][: 1 + left]
-    labels = ["log λ(Δ off Δ_class)", "log λ(Δ)", "log λ(Δ off both)", "log λ(Δ off Δ_class)"]
+    labels = ["λ(Δ off Δ_class)", "λ(Δ)", "λ(Δ off both)", "λ(Δ off Δ_class)"]
     return _scatters(record, "errors", rows, labels)
 
 
