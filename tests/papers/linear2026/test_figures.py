@@ -66,6 +66,27 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, smoke_run, tmp
         np.testing.assert_array_equal(array, again[key])
 
 
+def test_a_run_that_was_stopped_at_its_last_measurement_goes_on_to_the_same_numbers(tmp_path, monkeypatch):
+    figure = paper_figures()["linear2026.fig2b"]
+    config = replace(figure.presets["smoke"], num_epochs=40, num_seeds=1, alphas=(0.3,))
+    whole, real = figure.run(config, Context(folder=tmp_path / "whole")), training._of_all
+
+    def stopped(measure, pause, *arguments):
+        if pause.epoch == config.num_epochs:
+            raise KeyboardInterrupt
+        return real(measure, pause, *arguments)
+
+    ticks = counting(0, 1000)  # seconds: the file is written at every pause
+    monkeypatch.setattr("ritz.record.checkpoints.monotonic", lambda: next(ticks))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(training, "_of_all", stopped)
+        figure.run(config, Context(folder=tmp_path / "parts"))
+    again = figure.run(config, Context(folder=tmp_path / "parts"))
+    assert np.isfinite(whole["late_change"]).all()
+    for key, array in whole.items():
+        np.testing.assert_array_equal(array, again[key])
+
+
 def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
     figure = paper_figures()["linear2026.fig2b"]
     context = Context(folder=tmp_path)

@@ -168,11 +168,8 @@ def _measurements(
     """
     epochs = logarithmic(config.num_epochs, config.num_pauses)
     late = max(round(0.9 * config.num_epochs), 1)
-    before = torch.full((count,), torch.nan, dtype=torch.float64)
     for pause in pauses:
         over = bool((pause.diverged | pause.done).all()) or pause.epoch == config.num_epochs
-        if pause.epoch == late:
-            before = torch.as_tensor(pause.loss).detach().cpu().double()
         if pause.epoch in epochs or over:
             pause.note(**_of_all(measure, pause, range(count) if over else along, count))
     history = pause.history
@@ -184,7 +181,7 @@ def _measurements(
         "along": history["sharpness"].at(epochs).T,  # a run in which all have diverged ends early
         "loss": loss[-1],
         "first_loss": loss[0],
-        "late_change": 1 - loss[-1] / before.numpy(),
+        "late_change": 1 - loss[-1] / history["loss"].at([late])[0],  # of the file: a run may begin after it
         "diverged": pause.diverged.cpu().numpy(),
     }
 
