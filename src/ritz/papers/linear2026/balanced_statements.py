@@ -115,7 +115,7 @@ def _what_training_leaves(record: Record) -> str:
     least = {name: median([spearman(curve["shares"], row) for row in curve["rest"]]) for name, curve in of.items()}
     ranks = ", ".join(f"{name} {value:.2f}" for name, value in least.items())
     return (
-        f"{range_of_ranks(of.items(), 'loss')} Of the least loss it is: {ranks}; what the frozen rate leaves above it "
+        f"{range_of_ranks(of.items(), 'loss')} Of the least loss it is: {ranks}; what so many epochs leave above it "
         f"differs from network to network. {distance_of_curves(of.values())}"
     )
 
