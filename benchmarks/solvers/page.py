@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from .pictures import draw
 from .verdicts import comparisons, summary
@@ -39,11 +41,35 @@ NOTES = {
     "trace": "Over Σ|λ|, the trace itself where no eigenvalue is negative. PyHessian's own rule, which stops where two "
     "means happen to agree, is switched off. Where the spectrum is flat (two bulks, the bulk under the clusters), half "
     "of XTrace's products go into a subspace that holds little, and plain signs (Hutchinson) have √2 less error in "
-    "theory: ritz is above them there, and 30 to 300 times below where eigenvalues decay.",
+    "theory. So the sketch of ritz grows only while that lowers the error, a sixth of the products at least: it is 30 "
+    "to 300 times below plain signs where eigenvalues decay, and about a tenth above them where they do not.",
     "log-determinant": "log det(A + μ) with μ a thousandth of the largest eigenvalue, or 1.2 |λ_min| where that is "
     "negative. No peer has a log-determinant: theirs is the integral of the logarithm over their quadrature. With the "
     "same probes and steps it is the same quadrature; what differs is the luck of the probes.",
 }
+
+STARTS = Path("benchmarks/results/starts-cpu.json")
+OF_STARTS = """## Starts
+
+Products for the largest eigenpairs, residuals of 1e-4, from a random vector → from eigenvectors that are nearly right
+(+ what these cost, in products with all data). `python -m benchmarks.starts` measures it ({commits}); {networks}.
+
+{table}
+
+Eigenvectors of the last checkpoint, passed as `start=`, save a tenth to a third of the products where it is one step
+old, and little where it is older: give them whenever they are at hand. Those of a part of the data save less than they
+cost in all or nearly so, and the part has to be set up too: ritz takes no such start by itself. The lines of H in
+`attribution` start from those of G.
+"""
+OF_TEN_MILLION = """## Ten million parameters
+
+The largest eigenvalue of H to 1e-3, with its certificate, of an MLP with {n:,} parameters on {examples} digits
+(`python -m benchmarks.starts large`, two cores):
+
+| | products | relative error |
+|---|---|---|
+{rows}
+"""
 
 
 def write(works: list[Work], rows: list[Row], machines: dict[Path, str], page: Path) -> None:
@@ -57,7 +83,37 @@ def write(works: list[Work], rows: list[Row], machines: dict[Path, str], page: P
             picture = page.with_name(f"solvers-{work.name}.png")
             draw(work, own, picture)
             parts += [_section(work, own, picture.name)]
-    page.write_text("\n".join(parts))
+    record = json.loads(STARTS.read_text())["rows"]
+    page.write_text("\n".join([*parts, _starts(record), _ten_million(record)]))
+
+
+def _starts(record: list[dict[str, Any]]) -> str:
+    own = [row for row in record if "starts" in row]
+    counts = sorted({one["k"] for row in own for one in row["starts"]})
+    lines = ["| network | start | " + " | ".join(f"k = {k}" for k in counts) + " |", "|---" * (2 + len(counts)) + "|"]
+    for row in own:
+        fine = [one for one in row["starts"] if one["tolerance"] == 1e-4]
+        for start in dict.fromkeys(one["start"] for one in fine):
+            cells = [_cell(one) for one in fine if one["start"] == start]
+            words = start.replace("1 steps", "1 step")
+            lines.append(f"| {row['model']} | {words} | " + " | ".join(cells) + " |")
+    networks = ", ".join(f"{row['model']}: {row['n']:,} parameters, {row['examples']:,} examples" for row in own)
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in own))
+    return OF_STARTS.format(commits=commits, networks=networks, table="\n".join(lines))
+
+
+def _cell(one: dict[str, Any]) -> str:
+    price = f" + {one['price']:.1f}" if one["price"] else ""
+    return f"{one['cold']} → {one['warm']}{price}"
+
+
+def _ten_million(record: list[dict[str, Any]]) -> str:
+    [row] = [row for row in record if row["model"] == "large"]
+    lines = [
+        f"| after {one['steps']} steps of training | {one['products']} | {one['relative_error']:.0e} |"
+        for one in row["rows"]
+    ]
+    return OF_TEN_MILLION.format(n=row["n"], examples=row["examples"], rows="\n".join(lines))
 
 
 def _seeds(rows: list[Row]) -> str:

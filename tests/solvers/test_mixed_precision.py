@@ -11,6 +11,7 @@ import ritz
 from ritz.errors import ArgumentError, ConvergenceWarning, NumericalError
 from ritz.operators import Operator, deflated, preconditioned
 from ritz.solvers import eigenpairs
+from ritz.solvers.basis import Basis
 
 from .memory import diagonal, peak_vectors, with_room
 from .spectra import assert_orthonormal, counted, expected, linspace, network_like, rotated, true_residuals
@@ -66,6 +67,21 @@ def test_pairs_that_are_far_off_are_corrected_by_rough_products_where_one_step_i
         *(sum(own) + sum(rough), sum(rough)),
     )
     assert near.num_rough_products < far.num_rough_products - 8
+
+
+@pytest.mark.parametrize("bits, least, most", [(11, 0.35, 0.55), (5, 0.0, 0.2)])
+def test_every_second_rough_step_is_local_while_the_basis_stays_orthogonal(bits, least, most, monkeypatch):
+    passes, whole = [], Basis.orthogonalize
+
+    def counted_passes(self, W, **options):
+        passes.append(options.get("fully", True))
+        return whole(self, W, **options)
+
+    monkeypatch.setattr(Basis, "orthogonalize", counted_passes)
+    A = roughened(rotated(network_like()), bits=bits)
+    pairs = eigenpairs(A, 5, tolerance=1e-4, precision="mixed", copies=False)
+    assert bool(pairs.converged.all()) and least <= 1 - sum(passes) / len(passes) <= most
+    assert_close(pairs.values, expected(network_like(), 5, "largest"), atol=1e-6, rtol=0)
 
 
 def test_a_shifted_spectrum_is_corrected_as_fast():

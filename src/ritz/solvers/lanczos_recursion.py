@@ -72,26 +72,23 @@ def random_recursions(
     outside: Float[Tensor, "k n"] | None = None,
     file: Resumption | None = None,
 ) -> Tridiagonal:
-    """`recursion` from normal probes, as many in step as there is room for, four vectors each, and one at least.
-
-    A space that is exhausted is given a basis where there is room, for its last steps are right only in an orthogonal
-    one; without, an eigenvalue may stand there several times, with the right weight in all.
-    """
-    spare, most = room(A), num_probes if file is None else WRITTEN // 2
-    most = int(min(num_probes, most, max(1, spare / VECTORS)))
+    """`recursion` from normal probes, as many in step as there is room for."""
+    most = in_step(num_probes if file is None else min(num_probes, WRITTEN // 2), room(A))
     runs, run = _begun(A, generator, outside, file)
-    exhausted = num_steps >= A.size - (0 if outside is None else len(outside))
     for first in range(sum(one.num_probes for one in runs), num_probes, most):
-        count = min(most, num_probes - first)
-        keep_basis = exhausted and count * (num_steps + VECTORS) <= spare
         if run is None:
-            rows = gaussian(A, count, generator)
-            run = Recursion.from_starts(rows, keep_basis=keep_basis, outside=outside)
-        keep = None if file is None or keep_basis else partial(file.keep, partial(_written, runs, run, generator))
+            run = Recursion.of_probes(A, min(most, num_probes - first), num_steps, generator, outside, room(A))
+        written = partial(_written, runs, run, generator)
+        keep = None if file is None or run.basis is not None else partial(file.keep, written)
         run.extend(A, num_steps, keep)
         runs.append(run.result())
         run = None
     return joined(runs)
+
+
+def in_step(num_probes: int, spare: float) -> int:
+    """How many go together where there is room for so many vectors beside the product's: one at least."""
+    return int(min(num_probes, max(1, spare / VECTORS)))
 
 
 def _written(runs: list[Tridiagonal], run: Recursion, generator: torch.Generator) -> State:
@@ -233,6 +230,25 @@ class Recursion:
         basis = rows.new_zeros(len(rows), 0, rows.shape[1]) if keep_basis else None
         scale = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
         return cls(torch.zeros_like(rows), rows, alpha, alpha, scale, basis, outside)
+
+    @classmethod
+    def of_probes(
+        cls,
+        A: Operator,
+        count: int,
+        num_steps: int,
+        generator: torch.Generator,
+        outside: Float[Tensor, "k n"] | None,
+        spare: float,
+    ) -> Recursion:
+        """Recursions from normal probes that will make so many steps.
+
+        A space that is exhausted is given a basis where there is room, for its last steps are right only in an
+        orthogonal one; without, an eigenvalue may stand there several times, with the right weight in all.
+        """
+        exhausted = num_steps >= A.size - (0 if outside is None else len(outside))
+        keep_basis = exhausted and count * (num_steps + VECTORS) <= spare
+        return cls.from_starts(gaussian(A, count, generator), keep_basis=keep_basis, outside=outside)
 
     def extend(self, A: Operator, num_steps: int, keep: Callable[[], None] | None = None) -> None:
         """Go on until there are so many steps, or until every space is invariant; `keep` is called before each."""

@@ -15,8 +15,8 @@ from ..risk.memory import memory_budget
 from ..spectrum import Eigenpairs, Spectrum
 from .assembly import spectrum_from
 from .eigen import eigenpairs
-from .lanczos_recursion import VECTORS, Recursion, Tridiagonal, joined
-from .probes import gaussian, source
+from .lanczos_recursion import VECTORS, Recursion, Tridiagonal, in_step, joined
+from .probes import source
 from .vectors import room
 
 KEPT = 2  # vectors of each probe between two steps
@@ -130,12 +130,11 @@ class LanczosQuadrature:
 
     def _start(self, num_probes: int) -> None:
         """Run as many new probes in step as there is room for."""
-        count = int(min(num_probes, max(1, self._spare / VECTORS)))
+        count = in_step(num_probes, self._spare)
         self._make_room(count)
         longest = self.size if self.size <= SMALL else self.num_steps
-        keep_basis = longest == self.size and count * (longest + VECTORS) <= self._spare
         outside = None if self.pairs is None else self.pairs.vectors.T
-        run = Recursion.from_starts(gaussian(self.A, count, self.generator), keep_basis=keep_basis, outside=outside)
+        run = Recursion.of_probes(self.A, count, longest, self.generator, outside, self._spare)
         run.extend(self.A, self.num_steps)
         self.runs.append(run)
 

@@ -41,8 +41,10 @@ def train(
 ) -> Iterator[Pause[float, dict[str, Tensor]]]:
     """Train the model in place, pausing after every epoch.
 
+        pairs = None  # each search starts from what the last one found
         for pause in train(model, loss, data, optimizer, num_epochs=20, batch_size=64, generator=generator):
-            pause.note(sharpness=eigenpairs(hessian(Risk(model, loss, data)), 1).values[0])
+            pairs = eigenpairs(hessian(Risk(model, loss, data)), 1, start=pairs)
+            pause.note(sharpness=pairs.values[0])
         pause.history["sharpness"]
 
     At every pause the model is in eval mode, as a measurement needs it. The run ends early where the loss is NaN or
