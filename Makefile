@@ -5,10 +5,11 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 READY_ZOO := .venv/.ready-zoo
 READY_DOCS := .venv/.ready-docs
+READY_MUTANTS := .venv/.ready-mutants
 READY_RELEASE := .venv/.ready-release
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test test-gpu test-matrix lint docs zoo faults soak bench bench-gpu wheel release clean
+.PHONY: demo test test-gpu test-matrix lint docs zoo faults soak mutants bench bench-gpu wheel release clean
 
 demo: $(READY)
 	$(BIN)/ritz demo
@@ -58,6 +59,10 @@ MINUTES ?= 60
 soak: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m faults.soak --minutes $(MINUTES) --write
 
+# One change at one place of the core: do the tests notice? The table is docs/mutants.md. About an hour on two cores.
+mutants: $(READY_MUTANTS)
+	$(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.mutants --jobs 2 --page docs/mutants.md
+
 # PyHessian pins nothing and pulls in the world: its code is all the benchmark needs.
 bench: $(READY)
 	$(BIN)/python -c "import pyhessian, hessian_eigenthings" 2>/dev/null \
@@ -104,4 +109,8 @@ $(READY_RELEASE): $(READY_DOCS)
 
 $(READY_ZOO): $(READY) constraints-zoo.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c constraints-zoo.txt -e '.[zoo]'
+	touch $@
+
+$(READY_MUTANTS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutants]'
 	touch $@

@@ -1,0 +1,62 @@
+"""All mutants of the core that cosmic-ray makes, and a draw of them by a seed."""
+
+import ast
+import random
+from dataclasses import dataclass
+
+from cosmic_ray import plugins
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+
+from .cover import CORE, ROOT
+
+
+@dataclass(frozen=True, order=True)
+class Mutant:
+    """One change of one place: what the operator makes of its occurrence in a file."""
+
+    path: str
+    operator: str
+    occurrence: int
+    line: int
+    last_line: int
+
+    @property
+    def name(self):
+        return f"{self.path.removeprefix('src/ritz/')}:{self.line} {self.operator} {self.occurrence}"
+
+    def code(self, source):
+        return mutate_code(source, plugins.get_operator(f"core/{self.operator}")(), self.occurrence)
+
+
+def every_mutant(root=ROOT):
+    """In a fixed order, without those in annotations: they bind nobody who runs ritz, or end it at its import."""
+    paths = sorted(path for folder in CORE for path in (root / "src/ritz" / folder).rglob("*.py"))
+    return sorted(mutant for path in paths for mutant in _mutants(path, str(path.relative_to(root))))
+
+
+def draw(mutants, number, seed):
+    return random.Random(seed).sample(mutants, number)
+
+
+def _mutants(path, name):
+    source = path.read_text()
+    tree, annotations = get_ast(source), _annotations(ast.parse(source))
+    for operator in _operators():
+        at = plugins.get_operator(f"core/{operator}")()
+        places = [place for node in ast_nodes(tree) for place in at.mutation_positions(node)]
+        for occurrence, (start, end) in enumerate(places):
+            if not any(first <= start and end <= last for first, last in annotations):
+                yield Mutant(name, operator, occurrence, start[0], end[0])
+
+
+def _operators():
+    """Those that need no arguments; the others replace variables that somebody has to name."""
+    names = sorted(plugins.operator_names())
+    return [name.removeprefix("core/") for name in names if not plugins.get_operator(name).arguments()]
+
+
+def _annotations(tree):
+    """(start, end) of every annotation, as (line, column)."""
+    nodes = [getattr(node, kind, None) for node in ast.walk(tree) for kind in ("annotation", "returns")]
+    return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in nodes if n is not None]
