@@ -24,7 +24,7 @@ def test_only_pictures_import_matplotlib(parts, tree):
 @every_module
 def test_theory_knows_only_spectra(parts, tree):
     if parts[0] == "theory":
-        assert {other[0] for other, _ in imports(parts, tree, ORDER)} <= {"theory", "spectrum", "errors"}
+        assert {other[0] for other, _ in imports(parts, tree, ORDER)} <= {"theory", "spectrum", "errors", "arguments"}
 
 
 @every_module_below_lab

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .arguments import guard
 from .operators import Operator
 
 
@@ -54,3 +55,6 @@ def _assert_near(actual: Tensor, expected: Tensor, tolerance: float, message: st
     difference = float((actual - expected).abs().max()) if expected.numel() else 0.0
     if not difference <= tolerance * max(scale, torch.finfo(expected.dtype).tiny):
         raise AssertionError(f"{message} (by {difference:.2e}, entries up to {scale:.2e})")
+
+
+guard(__name__)

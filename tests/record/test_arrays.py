@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ritz import record
+from ritz.arguments import bare
 from ritz.errors import ArgumentError, FileError
 from ritz.record import read_arrays, write_arrays
 
@@ -88,7 +89,7 @@ def test_an_array_that_was_damaged_before_it_was_packed_is_refused(tmp_path, hea
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_header_that_is_no_mapping_is_refused(tmp_path):
-    record.write_arrays(tmp_path / "x.npz", {"a": np.zeros(2)}, [1, 2])
+    bare(record.write_arrays)(tmp_path / "x.npz", {"a": np.zeros(2)}, [1, 2])
     with pytest.raises(FileError, match="cannot be read"):
         record.read_arrays(tmp_path / "x.npz")
 

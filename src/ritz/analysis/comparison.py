@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..arguments import guard
 from ..record import Record
 from ..spectrum import Spectrum
 from . import spectrum as analysis
@@ -164,3 +165,6 @@ def _apart(before: Entry, after: Entry) -> float:
 def _largest(values: Any, residuals: Any) -> Measured:
     top = int(values.argmax())
     return Measured(float(values[top]), float(residuals[top]), True)
+
+
+guard(__name__)

@@ -1,5 +1,6 @@
 """Where spectral lines come from: the structure of classes and cross-classes in gradients and layers."""
 
+from ..arguments import guard
 from .gradients.decomposition import ClassDecomposition, class_decomposition
 from .knockouts import project, subtract
 from .layers.error_structure import backpropagated_errors
@@ -11,3 +12,5 @@ __all__ = [
     "Attribution", "ClassDecomposition", "attribution", "backpropagated_errors", "class_decomposition", "features",
     "project", "subtract", "weights",
 ]  # fmt: skip
+
+guard(__name__)

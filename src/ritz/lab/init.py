@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..arguments import guard
 from ..errors import ArgumentError, ModelError
 
 __all__ = [
@@ -183,3 +184,6 @@ def _gaussian(
 
 def _normal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
     return torch.randn(rows, columns, generator=generator, dtype=torch.float64, device=generator.device)
+
+
+guard(__name__)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
+from ..arguments import guard
 from ..errors import ArgumentError, FileError, RitzError
 from ..record import Record, canonical, key, lock, plain
 from .workers import WORKERS, Failure, InProcess, Processes, Ray, SweepWarning, Task, Workers, name_of, warn
@@ -179,3 +180,6 @@ def _failure(failures: tuple[Failure, ...], records: tuple[Record | None, ...], 
     )
     error.failures, error.records = failures, records
     return error
+
+
+guard(__name__)

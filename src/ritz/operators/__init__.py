@@ -1,5 +1,6 @@
 """Symmetric operators known by their products: any matrix, their algebra, and the curvature matrices of a risk."""
 
+from ..arguments import guard
 from .algebra import deflated, low_rank, orthonormal_columns, preconditioned
 from .curvature_matrices import (
     curvature,
@@ -30,3 +31,5 @@ __all__ = [
     "preconditioned",
     "reciprocal",
 ]
+
+guard(__name__)

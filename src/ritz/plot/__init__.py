@@ -1,5 +1,6 @@
 """Pictures: axes in, axes out. They compute nothing heavy and save nothing."""
 
+from ..arguments import guard
 from .density_plots import comparison, counts, density, log_spectrum, stems
 from .figures import COLOURS, ShownFigure, empty, panels, small_multiples, style
 from .scatter_plots import eigenvalues, knockout
@@ -9,3 +10,5 @@ __all__ = [
     "COLOURS", "ShownFigure", "comparison", "counts", "density", "eigenvalues", "empty", "knockout", "log_spectrum",
     "panels", "scree", "screes", "small_multiples", "stems", "style",
 ]  # fmt: skip
+
+guard(__name__, finite=True)

@@ -19,10 +19,12 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
+from ..errors import ArgumentError, check_positive
 from ..spectrum import Spectrum
 from .curves import Curve, common_log_options, density_curve, log_curve, log_width, one_eigenvalue, visible_width
 from .figures import COLOURS, limits
 
+_LARGEST = 700.0  # of a logarithm, whose number is still a float
 _HEADROOM = 3.0  # of a logarithmic axis above its highest curve
 _APART = 0.06  # of an axis: names of outliers that are nearer than this would cover each other
 _UNRESOLVED = "not resolved"  # the name of a grey range, which the measurement leaves open
@@ -130,7 +132,14 @@ def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style:
     >>> counts(ax, spectrum, floor=1e-3, width=0.1).get_ylabel()
     'per decade'
     """
+    check_positive(floor=floor, width=width)
     end = math.log(max(*map(abs, spectrum.range), floor)) + 4 * width
+    if end > _LARGEST:
+        raise ArgumentError(
+            f"width={width:.3g} and floor={floor:.3g} were given.",
+            "The axis would end beyond the largest float.",
+            "Pass a width of a fraction of a decade, such as 0.1.",
+        )
     u = torch.linspace(math.log(floor), end, 2000, dtype=torch.float64)
     y = spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=1e-9 * floor)
     one = math.log(10) / (width * math.sqrt(2 * math.pi))  # the height of one eigenvalue
@@ -155,6 +164,7 @@ def stems(
     >>> stems(ax, torch.tensor([5.0, 2.0]), 1.0, 0.1).get_legend_handles_labels()[1]
     ['2 outliers']
     """
+    values = values.detach().cpu()
     look: dict[str, Any] = {"color": ax.lines[-1].get_color() if ax.lines else COLOURS[0]}
     ax.vlines(values, base, height, linewidth=0.9, **look)
     name = f"{len(values)} outlier" + "s" * (len(values) > 1)

@@ -55,6 +55,12 @@ def knockout(
     >>> [label.get_text() for label in ax.get_xticklabels()]
     ['1', '3', '9']
     """
+    if len(before) != len(after):
+        raise ArgumentError(
+            f"There are {len(before)} eigenvalues before the knockout and {len(after)} after it.",
+            "They are paired by rank.",
+            "Pass the whole spectrum both times, zeros included.",
+        )
     x, y = (values.detach().cpu().double() for values in (after, before))
     seen = (x > zero) & (y > zero)
     x, y = x[seen].log(), y[seen].log()

@@ -1,5 +1,6 @@
 """What a computation leaves behind, on disk and in memory; the only folder below `lab` that touches files."""
 
+from ..arguments import guard
 from .arrays import read_arrays, write_arrays
 from .checkpoints import SAVE_SECONDS, Checkpoint
 from .claims import OURS, Claim, Verdict
@@ -16,3 +17,5 @@ __all__ = [
     "digest", "discard", "identity_of", "key", "lock", "model_identity", "plain", "provenance", "read_arrays",
     "read_bytes", "write_arrays", "write_bytes", "write_picture",
 ]  # fmt: skip
+
+guard(__name__)

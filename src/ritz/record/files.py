@@ -59,7 +59,7 @@ def flush(part: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 def discard(path: str | Path) -> None:
     """Remove a file, or a folder and all that is in it, if it is there."""
-    path = Path(path)
+    path = path_of(path)
     try:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     except FileNotFoundError:

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from ..errors import ArgumentError
 from .files import check_writable, write_whole
+
+FORMATS = ("png", "pdf", "svg", "jpg", "jpeg", "eps", "ps", "webp", "tif", "tiff")
 
 
 @runtime_checkable
@@ -22,4 +25,11 @@ def write_picture(path: str | Path, figure: Picture, *, dpi: int = 200) -> Path:
     """Write a figure in the format that the file's ending names (.png, .pdf, .svg); returns its path."""
     path = Path(path)
     check_writable(path.parent)
-    return write_whole(path, lambda stream: figure.savefig(stream, format=path.suffix.lstrip(".") or "png", dpi=dpi))
+    ending = path.suffix.lstrip(".") or "png"
+    if ending not in FORMATS:
+        raise ArgumentError(
+            f"A picture was to be written to {path.name}.",
+            f"No figure can draw itself as {ending!r}.",
+            f"End the name with one of {', '.join(FORMATS)}.",
+        )
+    return write_whole(path, lambda stream: figure.savefig(stream, format=ending, dpi=dpi))

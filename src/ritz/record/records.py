@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from ..errors import FileError
+from ..errors import ArgumentError, FileError
 from .arrays import numpy_arrays, read_arrays, write_npz
 from .cards import card
-from .claims import Claim, Verdict
+from .claims import Claim
 from .files import check_writable, checksum, discard, flush, path_of, read_bytes, unwritable
 from .json_values import json_text, json_value, plain, printable
 from .origin import provenance
@@ -19,8 +19,6 @@ from .parts import part_of
 
 _FORMAT = 1  # of record.json; a reader refuses what it does not know
 _FIELDS = {"id": str, "preset": str, "config": dict, "scalars": dict, "provenance": dict}  # of a Record, as JSON
-
-_TEXTS = ("statement", "paper", "where", "rule", "why", "reading")  # of a claim
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,22 +147,11 @@ def _header(path: Path) -> dict[str, Any]:
 
 def _claims(entries: Sequence[Any], path: Path) -> tuple[Claim, ...]:
     try:
-        claims = tuple(Claim(**entry) for entry in entries)
+        return tuple(Claim(**entry) for entry in entries)
     except TypeError as error:
         raise _no_record(path, "with a claim that has other fields") from error
-    if any(claim.verdict not in get_args(Verdict) for claim in claims):
-        raise _no_record(path, "with a claim whose verdict is none of yes, partly, no")
-    for claim in claims:
-        wrong = [name for name in _TEXTS if not isinstance(getattr(claim, name), str)]
-        wrong += ["error"] * (not (claim.error is None or _is_number(claim.error)))
-        wrong += ["beside"] * (not isinstance(claim.beside, Mapping))
-        if wrong:
-            raise _no_record(path, f"with a claim whose {', '.join(wrong)} is of another type")
-    return claims
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    except ArgumentError as error:
+        raise _no_record(path, f"with a claim in which {error.seen.rstrip('.')}") from error
 
 
 def _no_record(path: Path, seen: str) -> FileError:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..analysis.comparison import Entry
+from ..arguments import guard
 from ..record import Record, write_bytes
 from ..theory import ClosedForm
 from . import differences, page, subjects
@@ -50,3 +51,6 @@ def compare(entries: Sequence[Entry], path: str | Path) -> Path:
     """
     part = differences.article(entries)
     return write_bytes(path, page.page([part], title=f"{part.title} · ritz").encode())
+
+
+guard(__name__)

@@ -1,5 +1,6 @@
 """What needs only products A @ V: eigenpairs, densities, traces and other functions of a spectrum."""
 
+from ..arguments import guard
 from .conditioning import condition_number
 from .densities import spectral_density, spectral_range
 from .determinants import log_determinant
@@ -20,3 +21,5 @@ __all__ = [
     "effective_rank", "eigenpairs", "function", "hutchinson", "lanczos", "log_determinant", "memory_needed",
     "negative_mass", "norm", "solve", "spectral_density", "spectral_range", "subspace_iteration", "trace",
 ]  # fmt: skip
+
+guard(__name__)

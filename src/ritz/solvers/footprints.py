@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ..arguments import bare
 from ..errors import ArgumentError
 from ..operators import Operator
 from ..operators.operator import check_is_operator
@@ -45,6 +47,7 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
         options: What it takes by name.
     """
     check_is_operator(A)
+    solver = bare(solver)
     if solver not in _VECTORS:
         names = ", ".join(sorted(known.__name__ for known in _VECTORS))
         raise ArgumentError(
@@ -52,6 +55,14 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
             "It is known of solvers alone.",
             f"Pass one of {names}.",
         )
+    try:
+        inspect.signature(solver).bind(A, *arguments, **options)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{solver.__name__} was given {len(arguments) + 1} arguments and {', '.join(options) or 'none'} by name.",
+            f"It cannot be called so: {error}.",
+            "Pass what the solver itself takes.",
+        ) from None
     return _VECTORS[solver](A, *arguments, **options) * A.size * torch.finfo(A.dtype).bits / 8
 
 

@@ -192,6 +192,10 @@ class Tridiagonal:
 
     def padded(self, num_steps: int) -> Tridiagonal:
         """The same after more steps, which change nothing where every space was invariant; without a basis."""
+        if num_steps < self.num_steps:
+            raise ArgumentError(
+                f"{num_steps} steps were asked for.", f"There are {self.num_steps} already.", "Take `after` for fewer."
+            )
         if (more := num_steps - self.num_steps) == 0:
             return self.without_basis()
         off = torch.cat([self.off_diagonal, self.residual[:, None]], dim=1)

@@ -126,6 +126,8 @@ class LanczosQuadrature:
 
     def tridiagonal(self) -> Tridiagonal:
         """The decompositions of all probes."""
+        if not self.runs:
+            raise ArgumentError("No probe has run yet.", "There is nothing to decompose.", "Call `extend` first.")
         return joined([run if isinstance(run, Tridiagonal) else run.result() for run in self.runs])
 
     def _start(self, num_probes: int) -> None:

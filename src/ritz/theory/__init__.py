@@ -1,5 +1,6 @@
 """Closed forms of Hessian spectra: weights and data in, named lines with eigenvectors out."""
 
+from ..arguments import guard
 from . import laws
 from .aligned_layers import aligned_linear, balanced_linear, balanced_solution
 from .assumptions import balanced_weights, balancedness, input_scale, whitened, whiteness
@@ -63,3 +64,5 @@ __all__ = [
     # random matrices
     "laws",
 ]  # fmt: skip
+
+guard(__name__)

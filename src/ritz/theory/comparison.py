@@ -75,12 +75,26 @@ def compare(closed_form: ClosedForm, measured: Any) -> Comparison:
     if isinstance(measured, Spectrum):
         _check_exact(measured)
         return _sorted_comparison(closed_form, _eigenvalues_of(measured))
-    size = len(measured) if isinstance(measured, Tensor) else measured.size
+    size = _size_of(measured)
     _check_size(closed_form, size)
     if size > DENSE_SIZE and not isinstance(measured, Tensor):
         return _ritz_comparison(closed_form, measured)
     A = (measured if isinstance(measured, Tensor) else measured.dense()).to(torch.float64)
     return _sorted_comparison(closed_form, torch.linalg.eigvalsh(A), A)
+
+
+def _size_of(measured: Any) -> int:
+    """That of a square matrix or an operator; all else is refused."""
+    square = isinstance(measured, Tensor) and measured.ndim == 2 and measured.shape[0] == measured.shape[1]
+    if square and bool(measured.isfinite().all()):
+        return len(measured)
+    if isinstance(measured, Tensor) or not (isinstance(getattr(measured, "size", None), int) and measured.size > 0):
+        raise ArgumentError(
+            f"measured is a {type(measured).__name__}, and no square matrix of finite numbers.",
+            "A closed form is held against a matrix, an operator or an exact Spectrum.",
+            "Pass ritz.hessian(risk), its dense(), or Spectrum.of_eigenvalues(...).",
+        )
+    return int(measured.size)
 
 
 def _sorted_comparison(closed_form: ClosedForm, measured: Tensor, A: Tensor | None = None) -> Comparison:

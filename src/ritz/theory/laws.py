@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import guard
 from ..errors import ArgumentError, check_number, check_positive
 from ..spectrum import Spectrum
 
@@ -164,8 +165,8 @@ class PowerLaw:
     interval: tuple[float, float]
 
     def density(self, x: Float[Tensor, " g"]) -> Float[Tensor, " g"]:
-        """φ(x)."""
-        return self.scale * x**-self.exponent
+        """φ(x), which is a density of |λ|: zero where x is not positive."""
+        return torch.where(x > 0, self.scale * x.clamp(min=0) ** -self.exponent, 0.0)
 
 
 def power_law_tail(
@@ -222,3 +223,6 @@ def _spiked(law: Law, spikes: Sequence[Spike], size: int) -> Law:
     share = 1 - len(seen) / size
     atoms = [*((place, mass * share) for place, mass in law.atoms), *((place, 1 / size) for place in seen)]
     return Law(f"spiked {law.name}", lambda x: share * law.density(x), law.support, tuple(atoms))
+
+
+guard(__name__)

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .arguments import check_sizes, stacked
 from .layer_products import products_after, products_before
 
 Stacks = Sequence[Float[Tensor, "B _ _"]]
@@ -50,6 +51,9 @@ def linear_spectra(weights: Stacks, X: Float[Tensor, "B N d"], y: Float[Tensor, 
     >>> spectra.size, spectra.zeros
     (12, 4)
     """
+    weights, X, y = stacked(weights), X.detach().double(), y.detach().double()
+    check_sizes(f"The last layer {tuple(weights[-1].shape)} is compared with y", weights[-1].shape[-2], 1)
+    check_sizes(f"W1 {tuple(weights[0].shape)} is applied to X {tuple(X.shape)}", X.shape[-1], weights[0].shape[-1])
     Q, rows = torch.linalg.qr(X / X.shape[-2] ** 0.5)  # no more of them than inputs
     targets = Q.mT @ y / X.shape[-2] ** 0.5
     before, after = products_before(weights), products_after(weights)
@@ -80,6 +84,7 @@ def relu_spectra(
     >>> spectra.size, spectra.zeros
     (12, 3)
     """
+    W, w, X, y = (given.detach().double() for given in (W, w, X, y))
     count, (m, d) = X.shape[-2], W.shape[-2:]
     hidden = X @ W.mT
     active = (hidden > 0).to(X)

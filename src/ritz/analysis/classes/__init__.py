@@ -8,6 +8,7 @@ analysis.classes.write(record, "out/mine")  # with all pictures
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import guard
 from .forecasts import forecast
 from .measurement import ClassSettings, run
 
@@ -22,3 +23,6 @@ def __getattr__(name: str) -> Any:
     if name in ("draw", "write"):
         return getattr(import_module(".pictures", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+guard(__name__)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...classes.lines.attributions import Attribution
 from ...classes.lines.shares import Lines
+from ...errors import ArgumentError
 from ...record import Record
 from ...spectrum import Spectrum
 from .results import Results
@@ -52,6 +53,12 @@ def _lines(name: str, lines: Lines) -> dict[str, Tensor]:
 
 def spectra_of(record: Record) -> dict[str, Spectrum]:
     """The spectra of G, whole and knocked out, in a record."""
+    if "spectra" not in record.scalars:
+        raise ArgumentError(
+            f"The record {record.id!r} has no class structure.",
+            "Only what `analysis.classes.run` measured can be drawn here.",
+            "Draw the record of a spectrum with `analysis.spectrum.draw`.",
+        )
     names = ("nodes", "weights", "reach")  # the last is in newer records of quadratures alone
     array = lambda name, key: torch.as_tensor(record.arrays[f"spectra/{name}/{key}"])
 

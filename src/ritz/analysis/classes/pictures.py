@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ... import plot
+from ...arguments import guard
 from ...record import Record, write_picture
 from ...spectrum import Spectrum
 from .attribution_arrays import spectra_of
@@ -233,3 +234,6 @@ def write(record: Record, folder: str | Path) -> list[str]:
         write_picture(folder / f"{name}.png", figure, dpi=150)
     record.save(folder)
     return ["record.json", "arrays.npz", *(f"{name}.png" for name in pictures)]
+
+
+guard(__name__)

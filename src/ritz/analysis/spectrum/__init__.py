@@ -8,6 +8,7 @@ analysis.spectrum.write(record, "out/mine")  # with the picture
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import guard
 from .contents import array_of, num_outliers, num_products, spectrum_of, theory_of, title_of
 from .forecasts import Forecast, forecast
 from .measurement import layers_of, run
@@ -27,3 +28,6 @@ def __getattr__(name: str) -> Any:
     if name in ("draw", "write"):
         return getattr(import_module(".pictures", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+guard(__name__)

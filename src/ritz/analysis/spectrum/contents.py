@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...errors import ArgumentError
 from ...record import Record
 from ...spectrum import Spectrum
 from ...theory import ClosedForm, Group
@@ -46,8 +47,8 @@ def spectrum_of(record: Record, layer: str | None = None) -> Spectrum:
     >>> spectrum_of(record)
     Spectrum(2 eigenvalues, exact: λ from 1 to 4, mean 2.5, root mean square 2.915, zeros 0)
     """
-    scalars = record.scalars if layer is None else record.scalars["layers"][layer]
     nodes, weights = (array_of(record, key, layer) for key in ("nodes", "weights"))
+    scalars = record.scalars if layer is None else record.scalars["layers"][layer]
     size, resolution = scalars["num_parameters"], scalars["resolution"]
     if "num_atoms" not in scalars:  # an older record: the eigenpairs are its atoms
         return Spectrum(nodes, weights, size, resolution, len(array_of(record, "eigenvalues", layer)))
@@ -64,7 +65,14 @@ def array_of(record: Record, key: str, layer: str | None = None) -> Tensor:
     >>> array_of(record, "eigenvalues")
     tensor([4., 1.])
     """
-    return torch.as_tensor(record.arrays[key if layer is None else f"{layer}/{key}"])
+    name = key if layer is None else f"{layer}/{key}"
+    if name not in record.arrays:
+        raise ArgumentError(
+            f"{name} was asked of the record {record.id!r}.",
+            f"It holds {', '.join(list(record.arrays)[:8]) or 'no arrays'}.",
+            "Ask for one of these, of a record that `analysis.spectrum.run` made.",
+        )
+    return torch.as_tensor(record.arrays[name])
 
 
 def theory_of(record: Record) -> ClosedForm | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import plot
+from ...arguments import guard
 from ...record import Record, write_picture
 from .contents import num_outliers, spectrum_of, title_of
 
@@ -79,3 +80,6 @@ def write(record: Record, folder: str | Path) -> Path:
     folder = Path(folder)
     write_picture(folder / "spectrum.png", draw(record))
     return record.save(folder)
+
+
+guard(__name__)

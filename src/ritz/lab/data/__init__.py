@@ -1,5 +1,6 @@
 """Data sets as tensors: bundled, read from files, or drawn; the same for the same files and the same generator."""
 
+from ...arguments import guard
 from .examples import Examples, Split
 from .images import cifar10, cifar100, digits, fashion_mnist, mnist
 from .synthetic import (
@@ -30,3 +31,5 @@ __all__ = [
     # what is done to them
     "Whitened", "flattened", "imbalanced", "one_hot", "padded", "standardized", "subsample", "whiten", "whiten_by_qr",
 ]  # fmt: skip
+
+guard(__name__)

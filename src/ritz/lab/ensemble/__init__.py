@@ -7,6 +7,7 @@ top = ensemble.sharpness(networks, loss, data)
 ensemble.pearson(top.values[:, 0], ensemble.norms(networks.matrices[0]).spectral ** 2)
 """
 
+from ...arguments import guard
 from .curvature import Top, Traces, hessians, sharpness, spectra, trace
 from .networks import Ensemble, LinearNetwork, linear, losses
 from .training import train
@@ -17,3 +18,5 @@ __all__ = [
     "sharpness", "Top", "spectra", "hessians", "trace", "Traces",
     "norms", "Norms", "alignments", "Alignments", "pearson",
 ]  # fmt: skip
+
+guard(__name__)

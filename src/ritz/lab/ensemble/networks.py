@@ -79,16 +79,29 @@ class Ensemble:
 
     def network(self, index: int) -> nn.Module:
         """One network as a module of its own, in eval mode."""
+        self._check_index(index)
         state = {**self.parameters, **self.buffers}
         return _with(self.model, {name: value[index].clone() for name, value in state.items()})
 
     def rows(self, theta: Float[Tensor, "B n"]) -> dict[str, Tensor]:
         """Flat parameters as the architecture names them."""
+        if tuple(theta.shape) != (len(self), self.size):
+            raise ArgumentError(
+                f"theta has the shape {tuple(theta.shape)}.",
+                f"Here are {len(self)} networks of {self.size} parameters.",
+                "Pass one row for each network, as `flat` has them.",
+            )
         pieces = theta.split([parameter[0].numel() for parameter in self.parameters.values()], 1)
         return {
             name: piece.view(parameter.shape)
             for (name, parameter), piece in zip(self.parameters.items(), pieces, strict=True)
         }
+
+    def _check_index(self, index: int) -> None:
+        if not -len(self) <= index < len(self):
+            raise ArgumentError(
+                f"Network {index} was asked for.", f"There are {len(self)}.", "Count from 0, or from the end with -1."
+            )
 
     def outputs(self, x: Tensor, *, each: bool = False) -> Float[Tensor, "B N ..."]:
         """What each network says to the inputs, or to its own inputs (B × N × …) with `each`."""

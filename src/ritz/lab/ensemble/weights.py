@@ -59,6 +59,8 @@ def alignments(W: Float[Tensor, "*B m n"], V: Float[Tensor, "*B k m"]) -> Alignm
     >>> round(float(alignments(W, V).leading), 6), round(float(alignments(W, V).frobenius), 4)
     (1.0, 25.0)
     """
+    wide = torch.promote_types(W.dtype, V.dtype)
+    W, V = W.to(wide), V.to(wide)
     P = V @ W
     sigma = _singular_values(P)
     square = P.shape[-1] == P.shape[-2]

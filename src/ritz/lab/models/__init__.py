@@ -1,5 +1,6 @@
 """The networks of the papers, as plain modules whose weights come from a generator."""
 
+from ...arguments import guard
 from .attention import SelfAttention, self_attention
 from .build import parameter_count
 from .convolutional import ResidualBlock, resnet18, resnet20, vgg11
@@ -40,3 +41,5 @@ __all__ = [
     # of any model
     "parameter_count",
 ]  # fmt: skip
+
+guard(__name__)

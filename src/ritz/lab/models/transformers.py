@@ -224,6 +224,7 @@ def attention_on_first_token(model: GPT, tokens: Int[Tensor, "b n"], *, heads: C
     0.75
     """
     shares: list[Tensor] = []
+    _check_heads(model, heads)
 
     def note(attention: nn.Module, inputs: tuple[Tensor]) -> None:
         assert isinstance(attention, CausalAttention)
@@ -269,6 +270,15 @@ def sink_bias(model: GPT, tokens: Int[Tensor, "b n"], target: float, *, heads: C
     finally:
         for attention, sink, where in before:
             attention.sink, attention.sink_heads = sink, where
+
+
+def _check_heads(model: GPT, heads: Collection[int]) -> None:
+    if not heads or not all(0 <= head < model.config.num_heads for head in heads):
+        raise ArgumentError(
+            f"The heads {list(heads)} were asked for.",
+            f"There are {model.config.num_heads} in every block, and 0 is the first.",
+            "Name one or more of these.",
+        )
 
 
 def _attentions(model: GPT) -> list[CausalAttention]:

@@ -9,6 +9,7 @@
 does not depend on the number of examples. Both pause after every epoch and go on after a kill.
 """
 
+from ...arguments import guard
 from .linear_networks import EquivalentExamples, compressed, linear_descent
 from .loop import Pause
 from .one_network import adamw, train
@@ -22,3 +23,5 @@ __all__ = [
     "Pause", "Series",
     "Schedule", "Constant", "Plateau", "HALVING", "Annealing", "Cosine",
 ]  # fmt: skip
+
+guard(__name__)

@@ -165,7 +165,7 @@ class _Linear:
         capture: bool,
     ) -> None:
         like = weights[0].detach()
-        self.X, self.Y = X.to(like), Y.to(like)
+        self.X, self.Y = X.detach().to(like), Y.detach().to(like)
         self.learning_rate, self.layer_rates, self.multipliers = learning_rate, layer_rates, multipliers
         self.batch_size, self.generator = batch_size, generator
         self.steps_per_epoch = steps_per_epoch(X.shape[-2], batch_size)

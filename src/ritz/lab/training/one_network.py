@@ -104,6 +104,12 @@ def adamw(
     >>> [group["weight_decay"] for group in adamw(nn.Linear(2, 1), 1e-3).param_groups]
     [0.1, 0.0]
     """
+    if not all(0 <= beta < 1 for beta in betas) or not (learning_rate >= 0 and weight_decay >= 0):
+        raise ArgumentError(
+            f"learning_rate={learning_rate}, weight_decay={weight_decay} and betas={betas} were given.",
+            "Rates are not negative, and means over the past forget: 0 ≤ β < 1.",
+            "Leave betas and weight_decay out, and pass a rate such as 1e-3.",
+        )
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
     others = [parameter for parameter in parameters if parameter.ndim < 2]

@@ -1,0 +1,199 @@
+"""Public functions refuse what their annotations forbid, and take the numbers of numpy for Python's."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+import ritz
+from ritz.arguments import bare, guarded
+from ritz.errors import ArgumentError, NumericalError, OutOfMemoryError, RitzError
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+class Paced(Protocol):
+    def after(self) -> int: ...
+
+
+def taken(hint, value, level=1):
+    """What a function with one parameter of this annotation gets."""
+
+    def function(value):
+        return value
+
+    function.__annotations__ = {"value": hint}
+    return guarded(function, level)(value)
+
+
+def pair(a: Float[Tensor, "n k"], b: Float[Tensor, " n"]) -> None: ...
+
+
+FITTING = [
+    *[(int, 3), (float, 3), (float, 0.5), (bool, True), (str, "a"), (int | None, None), (Any, object)],
+    *[(Literal["a", 3], 3), (Callable[[int], int], len), (Path | str, Path("a")), (Sequence[int], [1, 2])],
+    *[(Mapping[str, float], {"a": 1.0}), (tuple[float, ...], (1.0, 2.0)), (tuple[int, str], (1, "a"))],
+    *[(Float[Tensor, "n n"], torch.eye(2)), (Int[Tensor, " n"], torch.ones(2).long()), (Iterable[int], range(3))],
+    *[(torch.device | str, "cpu"), (Float[Tensor, "..."], torch.ones(0)), (float, float("inf"))],
+    (Mapping[str, Float[Tensor, " n"]], {"a": torch.ones(2), "b": torch.ones(3)}),  # each of a size of its own
+]
+WRONG = [
+    *[(int, 3.0), (int, True), (int, None), (int, 2**70), (float, "a"), (float, True), (float, 10**400), (bool, 1)],
+    *[(float, float("nan")), (str, 3), (Literal["a", 3], "b"), (Literal["a"], []), (Callable[[int], int], 3)],
+    *[(Sequence[int], "ab"), (Sequence[int], [1.5]), (Iterable[int], torch.tensor(1.0)), (Mapping[str, float], [1.0])],
+    *[(Mapping[str, float], {"a": "b"}), (tuple[int, str], (1, 2)), (torch.device | str, "nowhere"), (Path | str, 3)],
+    *[
+        (Float[Tensor, "n n"], torch.ones(2, 3)),
+        (Float[Tensor, " n"], [1.0]),
+        (Float[Tensor, " n"], torch.ones(2).long()),
+    ],
+    *[(Int[Tensor, " n"], torch.ones(2)), (Bool[Tensor, " n"], torch.ones(2)), (Float[Tensor, " n"], np.ones(2))],
+    *[(Float[Tensor, " n"], torch.ones(2, device="meta")), (Float[Tensor, " n"], torch.ones(2).to_sparse())],
+    *[(Paced, b"a"), (ritz.Risk, ritz.Risk), (torch.Generator | None, 0)],
+]
+
+
+@pytest.mark.parametrize("hint, value", FITTING)
+def test_what_an_annotation_allows_comes_through_as_it_is(hint, value):
+    assert taken(hint, value) is value
+
+
+@pytest.mark.parametrize("hint, value", WRONG)
+def test_what_it_forbids_is_refused_with_what_why_and_a_way_out(hint, value):
+    with pytest.raises(ArgumentError, match="value is") as caught:
+        taken(hint, value)
+    assert caught.value.seen and caught.value.why and caught.value.ways_out
+
+
+@pytest.mark.parametrize(
+    "hint, value, same", [(int, np.int32(3), 3), (float, np.float32(0.5), 0.5), (bool, np.bool_(True), True)]
+)
+def test_numbers_of_numpy_become_those_of_python(hint, value, same):
+    assert taken(hint, value) == same and type(taken(hint, value)) is hint
+
+
+@pytest.mark.parametrize(
+    "value", [torch.tensor([1.0, float("nan")]), torch.tensor([float("inf")]), torch.ones(2).half()]
+)
+def test_where_numbers_must_be_finite_tensors_are_looked_through(value):
+    assert taken(Float[Tensor, " n"], value) is value
+    with pytest.raises(ArgumentError):
+        taken(Float[Tensor, " n"], value, 2)
+
+
+def test_one_name_of_an_axis_is_one_size_in_a_call():
+    guarded(pair)(torch.ones(3, 2), torch.ones(3))
+    with pytest.raises(ArgumentError, match=r"b is a tensor of shape \(2,\)"):
+        guarded(pair)(torch.ones(3, 2), torch.ones(2))
+
+
+def test_of_several_annotations_the_refusal_names_what_was_nearest():
+    with pytest.raises(ArgumentError, match=r"must have the shape \(n, k\)"):
+        taken(Float[Tensor, "n k"] | ritz.Eigenpairs | None, torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        (torch.linalg.LinAlgError("not converged"), NumericalError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OutOfMemoryError),
+        (MemoryError(), OutOfMemoryError),
+        (NotImplementedError("Cannot copy out of meta tensor; no data!"), ArgumentError),
+        (RuntimeError("mine"), RuntimeError),
+    ],
+)
+def test_words_of_pytorch_for_memory_and_decompositions_become_our_own(error, kind):
+    def fails():
+        raise error
+
+    with pytest.raises(kind) as caught:
+        guarded(fails)()
+    assert isinstance(caught.value, RitzError) or caught.value is error
+
+
+def test_a_guarded_function_is_the_one_of_its_module_and_has_its_bare_form():
+    import pickle
+
+    assert pickle.loads(pickle.dumps(ritz.hessian)) is ritz.hessian
+    assert bare(ritz.hessian) is not ritz.hessian and bare(len) is len
+    assert guarded(ritz.hessian) is ritz.hessian
+
+
+def two_networks():
+    return ritz.lab.ensemble.Ensemble.of([torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)])
+
+
+IDENTITY = ritz.Operator.from_matrix(torch.eye(3))
+ANSWERED = {
+    "axes None": lambda: ritz.plot.density(None, ritz.Spectrum.of_eigenvalues(torch.ones(2))),
+    "knockout of unequal lengths": lambda: ritz.plot.knockout(
+        ritz.plot.panels()[1][0], torch.ones(2), torch.ones(3), top=1
+    ),
+    "an axis beyond all floats": lambda: ritz.plot.counts(
+        ritz.plot.panels()[1][0], ritz.Spectrum.of_eigenvalues(torch.ones(2)), floor=1.0, width=1e12
+    ),
+    "a quadrature without probes": lambda: ritz.solvers.LanczosQuadrature(IDENTITY).tridiagonal(),
+    "fewer steps than there are": lambda: ritz.lanczos(
+        ritz.Operator.from_matrix(torch.diag(torch.arange(4.0))), torch.ones(4, 1), 3
+    ).padded(1),
+    "a closed form against a number": lambda: ritz.theory.compare(
+        ritz.theory.ClosedForm([ritz.theory.Group("a", 1.0)]), 3
+    ),
+    "a closed form against a vector": lambda: ritz.theory.compare(
+        ritz.theory.ClosedForm([ritz.theory.Group("a", 1.0)]), torch.ones(1)
+    ),
+    "a network with two outputs": lambda: ritz.theory.linear_spectra(
+        [torch.ones(1, 2, 2)], torch.ones(1, 3, 2), torch.ones(1, 3, 1)
+    ),
+    "memory of half a call": lambda: ritz.solvers.memory_needed(
+        ritz.eigenpairs, ritz.Operator.from_matrix(torch.eye(3))
+    ),
+    "a picture of arrays": lambda: ritz.record.write_picture("a.npz", ritz.plot.panels()[0]),
+    "means that do not forget": lambda: ritz.lab.training.adamw(torch.nn.Linear(2, 1), 0.1, betas=(0.5, 2.0)),
+    "the third of two networks": lambda: two_networks().network(2),
+    "weights of no network": lambda: two_networks().rows(torch.ones(2, 4)),
+    "a head that is not there": lambda: ritz.lab.models.attention_on_first_token(
+        ritz.lab.models.gpt(ritz.lab.models.GPTConfig(5, 4, 1, 8, 2), generator=torch.Generator()),
+        torch.tensor([[0, 1]]),
+        heads=(2,),
+    ),
+    "a name with a zero": lambda: ritz.record.discard("a\0b"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_every_call_that_the_fuzz_saw_end_raw_is_answered(name):
+    with pytest.raises(RitzError) as caught:
+        ANSWERED[name]()
+    assert caught.value.seen and caught.value.why and caught.value.ways_out
+
+
+def test_a_power_law_has_no_density_below_zero():
+    law = ritz.theory.laws.PowerLaw(0.5, 1.0, 1.0, (1.0, 2.0))
+    assert law.density(torch.tensor([-1.0, 4.0])).tolist() == [0.0, 0.5]
+
+
+def test_pictures_take_values_that_gradients_follow():
+    ax = ritz.plot.panels()[1][0]
+    assert ritz.plot.stems(ax, torch.ones(2, requires_grad=True), 1.0, 0.1) is ax
+
+
+def test_alignments_and_spectra_take_weights_of_either_precision():
+    W, V = torch.eye(2), 2 * torch.eye(2).double()
+    assert ritz.lab.ensemble.alignments(W, V).spectral.item() == 2.0
+    one = torch.ones(1, 1, 1)
+    assert torch.equal(
+        ritz.theory.relu_spectra(one, one.double(), one, one).values,
+        ritz.theory.relu_spectra(*[one.double()] * 4).values,
+    )
+
+
+def test_linear_networks_are_trained_on_data_that_gradients_follow():
+    X = torch.ones(2, 1, requires_grad=True)
+    descent = lambda X: ritz.lab.training.linear_descent([torch.ones(1, 1)], X, 0 * X, learning_rate=0.5, num_epochs=2)
+    assert [pause.loss for pause in descent(X)] == [pause.loss for pause in descent(X.detach())]
