@@ -15,7 +15,7 @@ from functools import cache, wraps
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import ArgumentError, NumericalError, OutOfMemoryError, first_line
+from .errors import ArgumentError, NumericalError, OutOfMemoryError, RitzError, first_line
 
 MAKERS = {
     "Risk": "Make one: ritz.Risk(model, loss, data).",
@@ -59,7 +59,11 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        args, kwargs = _fit(function, args, kwargs, numbers)
+        try:
+            args, kwargs = _fit(function, args, kwargs, numbers)
+        except ArgumentError:
+            _let_refuse(function, args, kwargs)
+            raise
         try:
             return function(*args, **kwargs)
         except (RuntimeError, MemoryError) as error:
@@ -69,6 +73,16 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
 
     checked._guard = True  # type: ignore[attr-defined]
     return checked
+
+
+def _let_refuse(function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
+    """A refusal of the function's own comes first, for it knows what the argument is for; nothing else comes of it."""
+    try:
+        function(*args, **kwargs)
+    except RitzError:
+        raise
+    except Exception:
+        return
 
 
 def bare(function: Callable) -> Callable:

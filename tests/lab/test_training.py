@@ -17,6 +17,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import record
+from ritz.arguments import bare
 from ritz.errors import ArgumentError, DataError, FileError
 from ritz.lab import ensemble
 from ritz.lab import training as lab
@@ -463,7 +464,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 @pytest.mark.usefixtures("unchecked")
 def test_a_file_with_another_header_is_refused(tmp_path, header):
     run_with_file(tmp_path / "run.npz", until=2)
-    record.write_arrays(tmp_path / "run.npz", record.read_arrays(tmp_path / "run.npz")[0], header)
+    bare(record.write_arrays)(tmp_path / "run.npz", record.read_arrays(tmp_path / "run.npz")[0], header)
     with pytest.raises(FileError):
         run_with_file(tmp_path / "run.npz")
 
