@@ -31,7 +31,7 @@ def settings() -> dict[str, Any]:
         ),
         "dtype": str(torch.get_default_dtype()),
         "gradients": torch.is_grad_enabled(),
-        "filters": len(warnings.filters),
+        "filters": [str(entry) for entry in warnings.filters],
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
@@ -46,14 +46,15 @@ def _work(shared: ritz.Risk, number: int) -> str:
 
 def threads(rounds: int, draw: random.Random, place: Path) -> dict[str, Any]:
     """So many rounds of twelve threads."""
-    shared, faults, before = risk(), list[str](), settings()
-    first = draw.randrange(10**6)
+    shared, faults, first = risk(), list[str](), draw.randrange(10**6)
     alone = [_work(shared, first + number) for number in range(THREADS)]
+    before = settings()  # when all is imported
     with ThreadPoolExecutor(THREADS) as pool:
         for number in range(rounds):
             together = list(pool.map(lambda i: _work(shared, first + i), range(THREADS)))
             faults += [f"round {number}: thread {i} has other bits" for i in range(THREADS) if together[i] != alone[i]]
             after = settings()
-            faults += [f"round {number}: {name} is {after[name]}" for name in before if before[name] != after[name]]
+            changed = [name for name in before if before[name] != after[name]]
+            faults += [f"round {number}: {name} was {before[name]}, is {after[name]}" for name in changed]
     print(f"  {rounds} rounds of {THREADS} threads, {len(faults)} faults", flush=True)
     return {"threads": THREADS, "rounds": rounds, "faults": faults}

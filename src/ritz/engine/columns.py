@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .agreement import distance, tolerance
 from .curvatures import Map
+from .pieces import quiet
 
 MAX_COLUMNS = 16  # beyond that, a batched product gains nothing and costs memory
 BUSY_BYTES = defaultdict(lambda: 2.0**28, cpu=2.0**21)  # of graphs: where so much is to do, more gain nothing
@@ -61,7 +62,7 @@ class Columns:
 
 def _loops(work: Any) -> bool:
     """Whether PyTorch says that it did some of the work by a loop: then nothing is gained."""
-    with warnings.catch_warnings(record=True) as messages:
+    with quiet(), warnings.catch_warnings(record=True) as messages:  # which restores all, whatever other threads do
         warnings.simplefilter("always")
         work()
     return any("performance drop" in str(message.message) for message in messages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -22,6 +23,12 @@ def pieces_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
     shapes = risk.shapes.values()
     pieces = rows.split([shape.numel() for shape in shapes], dim=1)
     return [piece.unflatten(1, shape) if shape else piece[:, 0] for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+MESSAGES = (
+    "There is a performance drop because we have not yet implemented",
+    "Attempting to run cuBLAS, but there was no current CUDA context",
+)
 
 
 def random_row(risk: Risk, seed: int) -> Float[Tensor, "1 n"]:
@@ -48,13 +55,28 @@ def _chunks(a: Float[Tensor, "1 n"]) -> tuple[Tensor, ...]:
     return a[0].split(max(CHUNK, -(-a.shape[1] // MOST_CHUNKS)))
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silence, by message, what PyTorch says of operations that it batches by a loop, and of its own threads."""
-    with warnings.catch_warnings():
-        for message in (
-            "There is a performance drop because we have not yet implemented",
-            "Attempting to run cuBLAS, but there was no current CUDA context",
-        ):
-            warnings.filterwarnings("ignore", message=message)
-        yield
+class Quiet:
+    """Warnings are a setting of the whole process: the first thread in changes it, the last one out restores it."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._kept = threading.Lock(), 0, contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Silence, by message, what PyTorch says of operations that it batches by a loop, and of its own threads."""
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._kept.enter_context(warnings.catch_warnings())
+                for message in MESSAGES:
+                    warnings.filterwarnings("ignore", message=message)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._kept.close()
+
+
+quiet = Quiet()
