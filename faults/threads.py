@@ -36,8 +36,8 @@ def settings() -> dict[str, Any]:
     }
 
 
-def _work(shared: ritz.Risk, number: int) -> str:
-    own, generator = risk(5 + number % 3), torch.Generator().manual_seed(number)
+def _work(shared: ritz.Risk, own: ritz.Risk, number: int) -> str:
+    generator = torch.Generator().manual_seed(number)
     H, v = ritz.hessian(own), torch.randn(own.size, generator=generator, dtype=torch.float64)
     G, w = ritz.gauss_newton(shared), torch.randn(shared.size, generator=generator, dtype=torch.float64)
     pairs = ritz.eigenpairs(large(), 2, generator=generator)
@@ -47,11 +47,12 @@ def _work(shared: ritz.Risk, number: int) -> str:
 def threads(rounds: int, draw: random.Random, place: Path) -> dict[str, Any]:
     """So many rounds of twelve threads."""
     shared, faults, first = risk(), list[str](), draw.randrange(10**6)
-    alone = [_work(shared, first + number) for number in range(THREADS)]
+    own = [risk(5 + number % 3) for number in range(THREADS)]  # drawn here: PyTorch has one source for all threads
+    alone = [_work(shared, own[number], first + number) for number in range(THREADS)]
     before = settings()  # when all is imported
     with ThreadPoolExecutor(THREADS) as pool:
         for number in range(rounds):
-            together = list(pool.map(lambda i: _work(shared, first + i), range(THREADS)))
+            together = list(pool.map(lambda i: _work(shared, own[i], first + i), range(THREADS)))
             faults += [f"round {number}: thread {i} has other bits" for i in range(THREADS) if together[i] != alone[i]]
             after = settings()
             changed = [name for name in before if before[name] != after[name]]
