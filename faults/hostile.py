@@ -182,10 +182,10 @@ def changed(path: Path, draw: random.Random) -> None:
 
 
 def _change_fact(header: dict[str, Any], draw: random.Random) -> None:
-    own = [name for name in header if name != "versions"]  # another version is noted, not refused
+    own = [name for name in header if name != "versions"] or ["header"]  # another version is noted, not refused
     name = draw.choice(own)
     if draw.random() < 0.3:
-        header.pop(name)
+        header.pop(name, None)
     else:
         header[name] = draw.choice([-100, float("nan"), "text", None, [], {"a": 1}, 10**30])
 
