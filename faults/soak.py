@@ -41,14 +41,16 @@ def state(place: Path) -> dict[str, float]:
 def soaked(minutes: float) -> dict[str, Any]:
     """Rounds for so long, with the state after each."""
     place, rows = Path(tempfile.mkdtemp(prefix="soak-")), list[dict[str, float]]()
-    end, bits = time.monotonic() + 60 * minutes, set[tuple[str, ...]]()
+    end, bits, others = time.monotonic() + 60 * minutes, set[tuple[str, ...]](), state(place)["temporary"]
     try:
         while time.monotonic() < end:
             folder = place / "round"
             with warnings.catch_warnings(action="ignore"):
                 own = training(folder / "training"), swept(folder / "sweep"), spectrum_command(folder / "spectrum")
             bits.add(own)
-            rows.append({**state(place), "minute": minutes - (end - time.monotonic()) / 60})
+            now = state(place)
+            now["temporary"] -= others  # what other programs had there before
+            rows.append({**now, "minute": minutes - (end - time.monotonic()) / 60})
             shutil.rmtree(folder)
     finally:
         shutil.rmtree(place, ignore_errors=True)
