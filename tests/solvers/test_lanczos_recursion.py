@@ -184,3 +184,9 @@ def test_what_a_quadrature_leaves_open_is_nothing_for_polynomials(generator):
     T = lanczos(A, starts, 8)
     assert T.truncation_error(lambda x: x**3) < 1e-12 < T.truncation_error(lambda x: (x + 1e-3).log())
     assert_close(T.integral(lambda x: x), (starts * (A @ starts)).sum(0) / starts.square().sum(0))
+
+
+def test_a_recursion_padded_with_steps_has_the_same_integrals():
+    A = Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0]).double()))
+    run = lanczos(A, torch.ones(3, 2).double(), 3)
+    assert torch.allclose(run.padded(5).integral(torch.exp), run.integral(torch.exp))

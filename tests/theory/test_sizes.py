@@ -1,0 +1,29 @@
+"""Closed forms have as many eigenvalues as there are parameters, and G drops the slope of the loss."""
+
+import torch
+
+import ritz
+from ritz import theory
+
+V, W = (
+    torch.tensor([[1.0, 2.0, 0.5], [0.5, -1.0, 2.0]]).double(),
+    torch.tensor([[2.0, 1.0, 1.0], [1.0, 1.0, 0.5]]).double(),
+)
+X, y = torch.tensor([[1.0, 0.0], [0.0, -1.0]]).double(), torch.tensor([2.0, 1.0]).double()
+
+
+def test_a_closed_form_has_an_eigenvalue_for_every_parameter():
+    assert theory.multi_input_network(V, W, X, y).size == 12
+
+
+def test_the_gauss_newton_matrix_of_a_product_has_no_slope():
+    v, w = V[0], W[0]
+    form = theory.product_network(v, w, lambda p: 3 * p + p**2, gauss_newton=True)
+    direction = torch.cat([w, v])
+    assert abs(form.eigenvalues().max() - 2 * direction @ direction) < 1e-12 and form.eigenvalues().min() == 0
+
+
+def test_a_spectrum_with_repeated_eigenvalues_is_compared_one_by_one():
+    form = theory.ClosedForm([theory.Group("a", 1.0, 3), theory.Group("b", 4.0)])
+    measured = ritz.Spectrum.of_eigenvalues(torch.tensor([1.0, 4.0]).double(), torch.tensor([3, 1]))
+    assert theory.compare(form, measured).value == 0
