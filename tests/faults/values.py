@@ -182,7 +182,7 @@ def _axis(axis, sizes):
 
 def tensor(draw, hint, sizes):
     size, seed = shape(hint, sizes), draw(st.integers(0, 9))
-    kinds = set(hint.dtypes)
+    kinds = set(hint.dtypes) if isinstance(hint.dtypes, list | tuple) else {"int64"}  # of any kind, integers
     if "float32" not in kinds:
         return _of_integers(size, seed, kinds)
     exact = _numbers(size, seed, symmetric=len(size) == 2 and hint.dim_str.split()[-1] == hint.dim_str.split()[-2])
