@@ -1,5 +1,7 @@
 """Public functions refuse what their annotations forbid, and take the numbers of numpy for Python's."""
 
+import gc
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -197,3 +199,28 @@ def test_linear_networks_are_trained_on_data_that_gradients_follow():
     X = torch.ones(2, 1, requires_grad=True)
     descent = lambda X: ritz.lab.training.linear_descent([torch.ones(1, 1)], X, 0 * X, learning_rate=0.5, num_epochs=2)
     assert [pause.loss for pause in descent(X)] == [pause.loss for pause in descent(X.detach())]
+
+
+def test_nothing_of_what_was_passed_stays_in_memory():
+    """The vectors of a search are many: whoever drops them has their memory again at once, without a collection."""
+    gc.disable()
+    try:
+        value = torch.zeros(3)
+        kept = weakref.ref(value)
+        taken(int | Float[Tensor, " n"], value)
+        del value
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_what_is_refused_is_never_called():
+    calls = []
+
+    @guarded
+    def write(path: str, count: int) -> None:
+        calls.append(path)
+
+    with pytest.raises(ArgumentError, match="count"):
+        write("a", "many")
+    assert calls == []

@@ -15,7 +15,7 @@ from functools import cache, wraps
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import ArgumentError, NumericalError, OutOfMemoryError, RitzError, first_line
+from .errors import ArgumentError, NumericalError, OutOfMemoryError, first_line
 
 MAKERS = {
     "Risk": "Make one: ritz.Risk(model, loss, data).",
@@ -25,6 +25,10 @@ MAKERS = {
     "Record": "Make one: ritz.analysis.spectrum.run(risk), or read one: ritz.Record.load(folder).",
     "Generator": "Make one: torch.Generator().manual_seed(0).",
     "Callable": "Pass a function.",
+    "Sequence": "Pass a list or a tuple.",
+    "Iterable": "Pass a list or a tuple.",
+    "Collection": "Pass a list or a tuple.",
+    "Workers": "Pass 'in-process', 'processes' or 'ray', or make one: ritz.lab.sweeps.Processes(count=4).",
     "Axes": "Make one: figure, (ax,) = ritz.plot.panels().",
     "Examples": "Make one: ritz.lab.data.Examples(x, y).",
 }
@@ -59,11 +63,7 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        try:
-            args, kwargs = _fit(function, args, kwargs, numbers)
-        except ArgumentError:
-            _let_refuse(function, args, kwargs)
-            raise
+        args, kwargs = _fit(function, args, kwargs, numbers)
         try:
             return function(*args, **kwargs)
         except (RuntimeError, MemoryError) as error:
@@ -73,16 +73,6 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
 
     checked._guard = True  # type: ignore[attr-defined]
     return checked
-
-
-def _let_refuse(function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
-    """A refusal of the function's own comes first, for it knows what the argument is for; nothing else comes of it."""
-    try:
-        function(*args, **kwargs)
-    except RitzError:
-        raise
-    except Exception:
-        return
 
 
 def bare(function: Callable) -> Callable:
@@ -96,7 +86,8 @@ def _guard_class(kind: type, leaving: Collection[str], numbers: int) -> None:
         for name, value in list(vars(kind).items()):
             inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
             left = {kind.__name__, f"{kind.__name__}.{name}"} & set(leaving) or hasattr(kind, "forward")
-            own = name == "__init__" or not (left or name.startswith("_"))
+            construction = name == "__init__" and f"{kind.__name__}.{name}" not in leaving
+            own = construction or not (left or name.startswith("_"))
             if own and inspect.isfunction(inner):
                 wrapper = type(value) if inner is not value else lambda function: function
                 setattr(kind, name, wrapper(guarded(inner, ANYTHING if name == "__init__" else numbers)))
@@ -151,13 +142,13 @@ def accepted(value: Any, hint: Any) -> Any:
 
 
 def _accepted_by_one(value: Any, hints: Sequence[Any]) -> Any:
-    misfits: list[tuple[int, int, Misfit]] = []
+    misfits: list[tuple[int, int, tuple]] = []
     for hint in hints:
         try:
             return accepted(value, hint)
-        except Misfit as misfit:
-            misfits.append((_distance(value, hint), len(misfits), misfit))
-    raise min(misfits)[2]
+        except Misfit as misfit:  # its words alone: a traceback would keep the value alive
+            misfits.append((_distance(value, hint), len(misfits), misfit.args))
+    raise Misfit(*min(misfits)[2])
 
 
 def _distance(value: Any, hint: Any) -> int:
@@ -300,7 +291,8 @@ def _like(value: Any, kind: type) -> Any:
     """Whether it has what the protocol names."""
     names = [name for name in vars(kind) if name[0] != "_"]
     if isinstance(value, type) or not all(hasattr(value, name) for name in names):
-        raise Misfit(f"It must be {_named(kind)}, which has {', '.join(names)}.", f"Pass {_named(kind)}.")
+        why = f"It must be {_named(kind)}, which has {', '.join(names)}."
+        raise Misfit(why, MAKERS.get(kind.__name__, f"Pass {_named(kind)}."))
     return value
 
 

@@ -220,7 +220,7 @@ def test_bad_requests_are_refused_with_a_way_out():
     with pytest.raises(DataError, match="no class indices"):
         gram_spectrum(risk, subtract=("within",))
     _, risk = risk_of("mlp")
-    with pytest.raises(ArgumentError, match="between_class, cross_class"):
+    with pytest.raises(ArgumentError, match="'between_class', 'cross_class'"):
         gram_spectrum(risk, subtract=("classes",))
     with pytest.raises(ArgumentError, match="tuple"):
         gram_spectrum(risk, subtract="within")

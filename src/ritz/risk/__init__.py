@@ -6,5 +6,6 @@ from .risk import Risk
 
 __all__ = ["BinaryCrossEntropy", "Classification", "CrossEntropy", "Loss", "Risk", "SquaredError"]
 
-_OF_THE_ENGINE = ("outputs", "leaves", "unflatten", "flatten", "sum_over_ranks", "numerics")
-guard(__name__, leaving=[*(name for name in __all__ if name != "Risk"), *(f"Risk.{name}" for name in _OF_THE_ENGINE)])
+# A risk says by itself what a model or a loss must be; the rest is called by the engine, in every product.
+_UNGUARDED = ("__init__", "outputs", "leaves", "unflatten", "flatten", "sum_over_ranks", "numerics")
+guard(__name__, leaving=[*(name for name in __all__ if name != "Risk"), *(f"Risk.{name}" for name in _UNGUARDED)])
