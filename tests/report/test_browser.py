@@ -199,6 +199,7 @@ def test_it_prints_in_the_colours_of_paper(open_page):
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("figure.chart button").first.is_hidden()
+    assert page.locator("#theme").is_hidden() and page.locator(".sure").first.is_hidden()
     assert page.pdf()[:4] == b"%PDF"
 
 
