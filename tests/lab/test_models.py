@@ -84,6 +84,19 @@ COUNTS = {
 }
 
 
+@pytest.mark.parametrize(
+    "build",
+    [
+        *(lambda: models.vgg11(num_channels=-1, generator=seeded()), lambda: models.vgg11(0, generator=seeded())),
+        *(lambda: models.resnet18(num_channels=0, generator=seeded()), lambda: models.resnet20(-1, generator=seeded())),
+        *(lambda: models.wide_mlp(0, width=3, generator=seeded()), lambda: models.ResidualBlock(-1, 1)),
+    ],
+)
+def test_a_network_without_channels_inputs_or_classes_is_refused(build):
+    with pytest.raises(ArgumentError, match="at least one"):
+        build()
+
+
 def test_a_network_without_layers_is_refused():
     with pytest.raises(ArgumentError, match="0 layers"):
         models.wide_mlp(5, depth=0, generator=seeded())

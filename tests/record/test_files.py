@@ -28,3 +28,9 @@ def test_a_parent_that_is_a_file_is_reported_as_such(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(FileError, match="cannot be written"):
         record.write_bytes(tmp_path / "taken" / "numbers.bin", b"1")
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_what_names_no_file_is_refused(path):
+    with pytest.raises(FileError, match="names no file"):
+        record.write_bytes(path, b"1")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..errors import FileError
+
 try:
     import fcntl
 except ImportError:  # Windows: there, nobody can tell whose writer is dead
@@ -18,6 +20,8 @@ except ImportError:  # Windows: there, nobody can tell whose writer is dead
 @contextmanager
 def part_of(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """A hidden neighbour of the path to write to, gone afterwards unless it was renamed; those of the dead go first."""
+    if not path.name or "\0" in str(path):
+        raise FileError(f"{str(path)!r} names no file.", "Something is to be written to it.", "Pass a path: out/result")
     remove_dead_parts(path)
     part, held = _new_part(path, folder)
     try:

@@ -11,9 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...errors import ArgumentError, check_whole
+from ...errors import ArgumentError, check_positive, check_whole
 from . import build
 
+COUNTED = "A network has at least one of these."
 POOL = 0  # in a list of channels: halve the image here
 VGG11 = (
     64,
@@ -51,6 +52,8 @@ def vgg11(
     >>> build.parameter_count(vgg11(generator=torch.Generator(), device="meta"))
     28157706
     """
+
+    check_positive(COUNTED, num_classes=num_classes, num_channels=num_channels)
 
     def layout() -> nn.Sequential:
         features, classifier = _vgg_features(num_channels, narrow), _vgg_classifier(num_classes, narrow)
@@ -113,6 +116,7 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, before: int, after: int, *, stride: int = 1, projected: bool = True) -> None:
         super().__init__()
+        check_positive(COUNTED, before=before, after=after, stride=stride)
         self.conv1, self.norm1 = nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after)
         self.conv2, self.norm2 = nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after)
         self.stride, self.new_channels = stride, after - before
@@ -184,6 +188,7 @@ def resnet20(
 
 
 def _resnet(stages: Sequence[Stage], num_channels: int, num_classes: int, *, projected: bool) -> nn.Sequential:
+    check_positive(COUNTED, num_classes=num_classes, num_channels=num_channels)
     width = stages[0].channels
     layers: list[nn.Module] = [nn.Conv2d(num_channels, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
     for stage in stages:

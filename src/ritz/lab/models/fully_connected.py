@@ -140,6 +140,7 @@ def wide_mlp(
             f"A network of {depth} layers was asked for.", "It has at least its output.", "Choose depth=1 or more."
         )
     widths = (num_inputs, *[width] * (depth - 1), num_classes)
+    check_widths(widths)
     if not batch_norm:
         return mlp(widths, generator=generator, activation="relu", bias=True, device=device, dtype=dtype)
 
