@@ -41,16 +41,15 @@ def guard(face: str, *, leaving: Collection[str] = (), finite: bool = False) -> 
     """Let the public functions and classes of a module check their arguments.
 
     `leaving` names methods that do not, and classes of which only the construction does; with `finite`, no tensor may
-    hold NaN, infinity or half precision. What is constructed may hold NaN everywhere: a result says what came out.
+    hold NaN, infinity or half precision, none of which can be drawn. What is constructed may hold NaN everywhere: a
+    result says what came out.
     """
     module, numbers = sys.modules[face], FINITE if finite else NUMBERS
     own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == face and name[0] != "_"]
     for name in vars(module).get("__all__", own):
         thing = vars(module).get(name)
         if inspect.isfunction(thing):
-            vars(module)[name] = vars(sys.modules[thing.__module__])[name] = guarded(
-                thing, FINITE if finite else NUMBERS
-            )
+            vars(module)[name] = vars(sys.modules[thing.__module__])[name] = guarded(thing, numbers)
         elif inspect.isclass(thing) and thing.__module__.startswith("ritz.") and "_guarded" not in vars(thing):
             _guard_class(thing, leaving, numbers)
 
@@ -67,9 +66,9 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
         try:
             return function(*args, **kwargs)
         except (RuntimeError, MemoryError) as error:
-            if (told := _told(function, error)) is None:
+            if (refusal := _refusal(function, error)) is None:
                 raise
-            raise told from error
+            raise refusal from error
 
     checked._guard = True  # type: ignore[attr-defined]
     return checked
@@ -112,7 +111,7 @@ def _fitted(name: str, value: Any, hints: Mapping[str, Any], numbers: int) -> An
         if numbers >= NUMBERS:
             _refuse_absent(fitting)
         if numbers >= FINITE:
-            _refuse_nan(fitting, hints[name])
+            _refuse_gaps(fitting)
         return fitting
     except Misfit as misfit:
         raise ArgumentError(f"{name} is {_shown(value)}.", *misfit.args) from None
@@ -191,7 +190,7 @@ def _real(value: Any) -> Any:
     except OverflowError:
         usable = False
     if not usable:
-        raise Misfit("It is a real number.", "Pass an int or a float.")
+        raise Misfit("It must be a real number.", "Pass an int or a float.")
     return value if isinstance(value, float) or (isinstance(value, int) and abs(value) < LARGEST) else float(value)
 
 
@@ -226,28 +225,21 @@ def _refuse_absent(value: Any) -> None:
     import torch
 
     if isinstance(value, float) and math.isnan(value):
-        raise Misfit("It is a real number.", "Pass an int or a float.")
+        raise Misfit("Nothing can be computed with NaN.", "Look where it comes from.")
     if isinstance(value, torch.Tensor) and (value.is_sparse or value.is_nested or value.is_meta):
         raise Misfit("Its numbers are not all there to compute with.", "Pass a dense tensor, on a device such as cpu.")
 
 
-def _refuse_nan(value: Any, hint: Any) -> None:
-    """A tensor of real numbers has them all; but of a stack, whose axis is B, some networks may have diverged."""
+def _refuse_gaps(value: Any) -> None:
+    """What would leave a hole in a picture."""
     import torch
 
-    stack = any("B" in getattr(part, "dim_str", "") for part in (hint, *get_args(hint)))
-    numbers = isinstance(value, torch.Tensor) and value.is_floating_point() and not stack and not _is_traced(value)
-    if numbers and value.dtype in (torch.float16, torch.bfloat16):
-        raise Misfit("Half precision cannot be decomposed.", "Pass it as .float() or .double().")
-    if numbers and not bool(value.isfinite().all()):
-        raise Misfit("It holds NaN or infinity, and so would every result.", "Look where they come from.")
-
-
-def _is_traced(value: Any) -> bool:
-    """Whether it is one of those within `torch.func`, which have no values yet."""
-    import torch
-
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return
+    if value.dtype in (torch.float16, torch.bfloat16):
+        raise Misfit("Half precision cannot be drawn.", "Pass it as .float() or .double().")
+    if not bool(value.isfinite().all()):
+        raise Misfit("It holds NaN or infinity, which cannot be drawn.", "Look where they come from.")
 
 
 def _refuse_dtype(value: Any, hint: Any) -> None:
@@ -292,7 +284,7 @@ def _like(value: Any, kind: type) -> Any:
     names = [name for name in vars(kind) if name[0] != "_"]
     if isinstance(value, type) or not all(hasattr(value, name) for name in names):
         why = f"It must be {_named(kind)}, which has {', '.join(names)}."
-        raise Misfit(why, MAKERS.get(kind.__name__, f"Pass {_named(kind)}."))
+        raise Misfit(why, _way_to(kind))
     return value
 
 
@@ -311,13 +303,17 @@ def _all_fit(value: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
 def _instance(value: Any, kind: type) -> Any:
     no_items = isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0
     if (kind in (Sequence, Iterable, Collection) and no_items) or not isinstance(value, kind):
-        name = "None" if kind is type(None) else _named(kind)
-        raise Misfit(f"It must be {name}.", MAKERS.get(kind.__name__, f"Pass {name}."))
+        raise Misfit(f"It must be {_named(kind)}.", _way_to(kind))
     return value
 
 
+def _way_to(kind: type) -> str:
+    """How to come by one."""
+    return MAKERS.get(kind.__name__, f"Pass {_named(kind)}.")
+
+
 def _named(kind: type) -> str:
-    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+    return "None" if kind is type(None) else f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
 
 
 def _shown(value: Any) -> str:
@@ -355,7 +351,7 @@ def resolved(annotation: Any, function: Callable) -> Any:
         return Any
 
 
-def _told(function: Callable, error: BaseException) -> Exception | None:
+def _refusal(function: Callable, error: BaseException) -> Exception | None:
     """What PyTorch's own words for a want of memory or a failed decomposition come to; None for everything else."""
     import torch
 

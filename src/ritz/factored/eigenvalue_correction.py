@@ -12,7 +12,6 @@ from torch import Tensor
 from ..layers.linear import LinearLayer
 from ..risk import Risk
 from ..risk.memory import check_memory
-from ..risk.risk import check_is_risk
 from ..spectrum import Spectrum
 from .eigenbases import KroneckerBasis
 from .kronecker import Kronecker, KroneckerLayer, Layer, kronecker_layers, places
@@ -61,7 +60,6 @@ def ekfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     >>> K.layers["0"], (K @ torch.tensor([1.0, 2.0, 0.0, 0.0]).double()).round(decimals=9).tolist()
     (EigenLayer(0: 2² ⊗ 2², 4 eigenvalues), [0.125, 1.0, -0.125, -1.0])
     """
-    check_is_risk(risk)
     layers, linear = factored_layers(risk)
     _check_size(risk, linear)
     own = {name: _eigen_layer(layer) for name, layer in kronecker_layers(layers, linear, 1, joint=joint).items()}

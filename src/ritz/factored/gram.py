@@ -21,7 +21,6 @@ from ..layers.capture import Layers
 from ..risk import Risk
 from ..risk.class_terms import ClassTerms
 from ..risk.losses import Classification
-from ..risk.risk import check_is_risk
 from ..solvers.resumption import Resumption
 from ..solvers.stages import stages_of_risk
 from ..spectrum import Spectrum
@@ -59,7 +58,6 @@ def gram_spectrum(
     >>> gram_spectrum(risk, subtract=("between_class",)).range
     (0.0, 0.125)
     """
-    check_is_risk(risk)
     stages = stages_of_risk(checkpoint, risk, subtract=list(subtract), project=list(project), dtype=dtype)
 
     def compute() -> Spectrum:

@@ -25,7 +25,6 @@ from ..risk import Risk
 from ..risk.class_terms import cross_weights
 from ..risk.data_by_class import check_one_label
 from ..risk.memory import check_memory
-from ..risk.risk import check_is_risk
 from ..solvers import spectral_density
 from ..spectrum import Spectrum
 from .eigenbases import Basis, DenseBasis, EigenBlocks, KroneckerBasis
@@ -210,7 +209,6 @@ def kfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     >>> K, (K @ v).tolist(), (K.inverse(0.25) @ v).round(decimals=9).tolist()
     (Kronecker(n = 4: 0), [0.125, 0.25, -0.125, -0.25], [3.0, 6.0, 1.0, 2.0])
     """
-    check_is_risk(risk)
     return _layerwise(risk, 1, joint=joint)
 
 
@@ -229,7 +227,6 @@ def cfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     >>> cfac(risk).layers["0"], (cfac(risk) @ torch.tensor([1.0, 2.0, 0.0, 0.0]).double()).tolist()
     (KroneckerLayer(0: 2 × (2² ⊗ 2²)), [0.125, 0.25, -0.125, -0.25])
     """
-    check_is_risk(risk)
     return _layerwise(risk, class_count(risk), joint=joint)
 
 

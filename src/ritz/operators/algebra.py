@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError, check_instance
 from ..spectrum import Eigenpairs
-from .operator import Operator, check_is_operator, reciprocal
+from .operator import Operator, reciprocal
 
 
 def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None) -> Operator:
@@ -77,7 +77,6 @@ def _deflated_product(A: Operator, Q: Tensor, V: Tensor) -> Tensor:
 
 def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Float[Tensor, "n k"]:
     """The columns, once it is sure that they lie in the operator's space and are orthonormal there."""
-    check_is_operator(A)
     Q = vectors.vectors if isinstance(vectors, Eigenpairs) else vectors
     check_instance(Tensor, "Pass columns (n, k), or the Eigenpairs themselves.", vectors=Q)
     if Q.ndim != 2 or (len(Q), Q.dtype, Q.device) != (A.size, A.dtype, A.device):
@@ -103,7 +102,6 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
     >>> preconditioned(A, torch.tensor([4.0, 1.0])) @ torch.ones(2)
     tensor([20.,  2.])
     """
-    check_is_operator(A)
     check_instance(Tensor, "Pass one number for each coordinate: torch.as_tensor(...).", diagonal=diagonal)
     if (diagonal.shape, diagonal.dtype, diagonal.device) != ((A.size,), A.dtype, A.device):
         raise ArgumentError(

@@ -16,7 +16,6 @@ from ..engine.curvatures import FISHER, FUNCTIONAL, GAUSS_NEWTON, HESSIAN, TANGE
 from ..engine.linearized_risk import BACK
 from ..errors import ArgumentError, check_whole
 from ..risk import Risk
-from ..risk.risk import check_is_risk
 from .algebra import low_rank
 from .operator import Operator
 
@@ -29,7 +28,6 @@ def curvature(risk: Risk, kind: Curvature) -> Operator:
     >>> curvature(risk, GAUSS_NEWTON) @ torch.ones(2)
     tensor([1., 1.])
     """
-    check_is_risk(risk)
     product = CurvatureProduct(risk, kind)
     A = Operator(
         product,
@@ -154,7 +152,6 @@ def ntk(risk: Risk) -> Operator:
     tensor([[1., 0.],
             [0., 4.]])
     """
-    check_is_risk(risk)
     _check_one_rank(risk)
     product = _Kernel(risk)
     return Operator(

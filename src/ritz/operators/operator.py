@@ -276,11 +276,6 @@ def _scipy_product(wrapped: Any, V: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(wrapped.matmat(V.cpu().numpy()))).to(V)
 
 
-def check_is_operator(A: Any) -> None:
-    """Refuse what cannot be multiplied with as an operator, such as a matrix that is not wrapped."""
-    check_instance(Operator, "Of a matrix: Operator.from_matrix(matrix). Of a risk: hessian(risk).", A=A)
-
-
 def _is_scalar(value: Any) -> bool:
     return isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor) and value.ndim == 0)
 

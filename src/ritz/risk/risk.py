@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .. import progress
-from ..errors import ArgumentError, DataError, PrecisionWarning, check_instance, check_whole, first_line
+from ..errors import ArgumentError, DataError, PrecisionWarning, check_whole, first_line
 from ..record.cards import card
 from .batches import Batch, Batches, in_pieces, noted
 from .caches import forget_caches, may_have_caches
@@ -413,8 +413,3 @@ def _device(place: Any) -> torch.device:
             "All tensors of the risk would be moved there.",
             "Pass 'cpu', or 'cuda' where torch.cuda.is_available().",
         ) from error
-
-
-def check_is_risk(risk: Any) -> None:
-    """Refuse what has no curvature by itself, such as a model without data."""
-    check_instance(Risk, "Build one: ritz.Risk(model, loss, data).", risk=risk)

@@ -10,7 +10,6 @@ import torch
 
 from ..errors import ConvergenceWarning, check_positive, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from ..spectrum import Eigenpairs, Estimate
 from .damping import check_damping, not_positive, zero
 from .eigen import eigenpairs
@@ -38,7 +37,6 @@ def condition_number(
     >>> round(ritz.solvers.condition_number(A, damping=1.0).value, 3)
     5.0
     """
-    check_is_operator(A)
     check_positive(tolerance=tolerance, max_products=max_products)
     check_whole(max_products=max_products)
     check_damping(damping)

@@ -36,9 +36,9 @@ class Course:
     block: int = BLOCK  # vectors multiplied at a time: what there is room for now need not be so the next time
 
     @classmethod
-    def of(cls, A: Operator, budget: int, generator: torch.Generator, file: Resumption) -> Course:
+    def of(cls, A: Operator, budget: int, generator: torch.Generator, file: Resumption | None) -> Course:
         """The one that a file has; a new one where it has none."""
-        if file.under_way is not None:
+        if file is not None and file.under_way is not None:
             return file.read(partial(cls._made, A, generator))
         rows, spare = torch.zeros(0, A.size, dtype=A.dtype, device=A.device), room(A)
         count = int(min(DIRECTIONS, budget // SHARE, spare / 2))
@@ -107,12 +107,13 @@ def deflated_trace(A: Operator, goal: float, budget: int, generator: torch.Gener
     return course.estimate()
 
 
-def exact_trace(A: Operator, generator: torch.Generator, file: Resumption) -> Estimate:
-    """The sum of all n diagonal entries, kept on its way."""
+def exact_trace(A: Operator, generator: torch.Generator, file: Resumption | None = None) -> Estimate:
+    """The sum of all n diagonal entries, kept on its way where there is a file."""
     course = Course.of(A, 0, generator, file)
     for which, columns in unit_products(A, first=len(course.samples)):
         course.samples = torch.cat([course.samples, columns.gather(1, which[:, None])[:, 0].double().cpu()])
-        file.keep(partial(course.written, generator))
+        if file is not None:
+            file.keep(partial(course.written, generator))
     total = float(course.samples.sum())
     check_finite(total)
     return Estimate(total, 0.0, A.size)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..errors import ArgumentError, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from ..record.checkpoints import State
 from ..spectrum import Eigenpairs, Spectrum
 from .assembly import spectrum_from
@@ -64,7 +63,6 @@ def spectral_density(
     >>> spectrum.wasserstein_bound() <= 0.1 * 300, spectrum.num_products
     (True, 64)
     """
-    check_is_operator(A)
     generator = source(generator)
     _check_alone(tolerance, max_products, num_steps, num_probes)
     file = Resumption.of(
@@ -134,7 +132,6 @@ def spectral_range(
     >>> low < 1 and 300 < high < 330
     True
     """
-    check_is_operator(A)
     _check_counts(A, num_steps, 1, 0)
     if not (math.isfinite(margin) and margin >= 0):
         raise ArgumentError(f"margin={margin} was given.", "It widens the interval.", "Pass 0 or more.")

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..errors import check_finite, check_positive, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from ..spectrum import Estimate
 from .damping import check_damping, not_positive, smallest_eigenvalue, zero
 from .eigen import SMALL
@@ -47,7 +46,6 @@ def log_determinant(
     >>> abs(estimate.value - torch.arange(1.0, 1301.0).log().sum()) < 3 * estimate.standard_error
     tensor(True)
     """
-    check_is_operator(A)
     check_damping(damping)
     check_whole(num_steps=num_steps, num_probes=num_probes)
     check_positive(num_steps=num_steps, num_probes=num_probes)

@@ -17,7 +17,6 @@ from torch import Tensor
 from .. import progress
 from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_instance, check_tolerance, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from ..record.checkpoints import State
 from ..spectrum import Eigenpairs
 from .mixed_precision import mixed_lanczos
@@ -92,7 +91,6 @@ def eigenpairs(
             precision, only the result is written.
         copies: Whether the last products look for eigenvalues that were missed; without them, `doubts` is None.
     """
-    check_is_operator(A)
     check_whole(block_size=block_size, max_products=max_products, basis_size=basis_size, fresh_products=fresh_products)
     _check_count(A, k)
     check_tolerance(tolerance)
@@ -195,7 +193,6 @@ def subspace_iteration(
     >>> ritz.solvers.subspace_iteration(A, 1, 20).values.round(decimals=3)
     tensor([9.])
     """
-    check_is_operator(A)
     check_whole(num_iterations=num_iterations)
     _check_count(A, k)
     check_tolerance(tolerance)

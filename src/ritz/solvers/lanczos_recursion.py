@@ -16,7 +16,6 @@ from torch import Tensor
 from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from ..record.checkpoints import State
 from .probes import gaussian
 from .resumption import Resumption
@@ -43,7 +42,6 @@ def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_b
     >>> T.integral(torch.square).round(decimals=2)  # Σᵢ λᵢ²/4, exact, for it has degree 2 < 2m
     tensor([23.7500], dtype=torch.float64)
     """
-    check_is_operator(A)
     _check_steps(A, starts, num_steps, keep_basis)
     rows = starts.T.to(A.device, A.dtype).clone(memory_format=torch.contiguous_format)
     return recursion(A, rows, num_steps, keep_basis=keep_basis)

@@ -14,7 +14,6 @@ from torch import Tensor
 from .. import progress
 from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_positive, check_tolerance, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from .conjugate_gradients import System, conjugate_gradients, kept
 from .damping import check_damping
 from .eigen import SMALL
@@ -107,7 +106,6 @@ def solve(
     >>> bool(((A + 10.0) @ x - b).norm() < 1e-4 * b.norm())
     True
     """
-    check_is_operator(A)
     check_damping(damping)
     check_tolerance(tolerance)
     check_whole(max_products=max_products)

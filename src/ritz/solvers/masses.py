@@ -8,7 +8,6 @@ import torch
 
 from ..errors import check_tolerance
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from ..spectrum import Estimate, Spectrum
 from .densities import spectral_density
 
@@ -33,7 +32,6 @@ def negative_mass(
     >>> abs(estimate.value - 0.25) < 3 * estimate.standard_error
     True
     """
-    check_is_operator(A)
     if tolerance is not None:
         check_tolerance(tolerance)
     spectrum = spectral_density(A, num_steps=num_steps, num_probes=num_probes, generator=generator)

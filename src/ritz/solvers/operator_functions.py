@@ -13,7 +13,6 @@ from torch import Tensor
 from .. import progress
 from ..errors import ArgumentError, ConvergenceWarning, NumericalError, check_positive, check_tolerance, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from .lanczos_recursion import Recursion, Tridiagonal
 from .vectors import norms, room
 
@@ -82,7 +81,6 @@ def function(
     >>> torch.allclose(x, torch.exp(-torch.arange(1.0, 301.0).double() / 100), atol=1e-5)
     True
     """
-    check_is_operator(A)
     check_tolerance(tolerance)
     check_whole(max_steps=max_steps)
     check_positive(max_steps=max_steps)

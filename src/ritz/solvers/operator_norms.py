@@ -8,7 +8,6 @@ import torch
 
 from ..errors import ArgumentError, check_finite, check_positive, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from ..spectrum import Estimate
 from .determinants import DENSE, monte_carlo_error
 from .eigen import SMALL, eigenpairs
@@ -47,7 +46,6 @@ def norm(
         num_products: What it may cost: 100 for "fro" unless given, 1024 for "nuc", the default of `eigenpairs` for 2.
         tolerance: Of the spectral norm.
     """
-    check_is_operator(A)
     check_whole(num_products=num_products)
     check_positive(num_products=num_products, tolerance=tolerance)
     generator = source(generator)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..errors import check_finite, check_positive, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from ..spectrum import Estimate
 from .probes import gaussian, quadratic_forms, source, student_factor, unit_products
 from .sketches import LeaveOneOut, Sketch
@@ -31,7 +30,6 @@ def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Gen
     >>> round(ritz.effective_rank(A, num_products=120).value, 3)
     50.0
     """
-    check_is_operator(A)
     check_positive(num_products=num_products)
     check_whole(num_products=num_products)
     generator = source(generator)

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from ..errors import ConvergenceWarning, check_finite, check_positive, check_whole
 from ..operators import Operator
-from ..operators.operator import check_is_operator
 from ..record.checkpoints import State
 from ..spectrum import Estimate
 from .deflated_traces import deflated_trace, exact_trace
-from .probes import mean_of, quadratic_forms, source, unit_products
+from .probes import mean_of, quadratic_forms, source
 from .resumption import Resumption
 from .split_traces import split_trace
 from .vectors import inner, room
@@ -55,7 +54,6 @@ def trace(
     >>> ritz.trace(A, num_products=300)
     45150 ± 0 (300 products)
     """
-    check_is_operator(A)
     check_positive(tolerance=tolerance, num_products=num_products)
     check_whole(num_products=num_products)
     generator, budget = source(generator), num_products or DEFAULT_PRODUCTS
@@ -74,7 +72,7 @@ def trace(
 
 def _trace(A: Operator, goal: float, budget: int, generator: torch.Generator) -> Estimate:
     if budget >= A.size:
-        return _exact_trace(A)
+        return exact_trace(A, generator)
     if budget < 2 or KEPT * (budget // 2) > room(A):
         return hutchinson(A, num_products=budget, generator=generator)
     return split_trace(A, goal, budget, generator)
@@ -114,17 +112,7 @@ def hutchinson(A: Operator, *, num_products: int = 100, generator: torch.Generat
     >>> ritz.solvers.hutchinson(A, num_products=10)  # of a diagonal matrix, random signs see the trace itself
     45150 ± 0 (10 products)
     """
-    check_is_operator(A)
     check_positive(num_products=num_products)
     check_whole(num_products=num_products)
     samples = quadratic_forms(A, num_products, source(generator), lambda Z, AZ: inner(Z, AZ).diagonal())
     return mean_of(samples[0], num_products)
-
-
-def _exact_trace(A: Operator) -> Estimate:
-    """The sum of all n diagonal entries."""
-    total = 0.0
-    for rows, products in unit_products(A):
-        total += float(products.gather(1, rows[:, None]).double().sum())
-    check_finite(total)
-    return Estimate(total, 0.0, A.size)

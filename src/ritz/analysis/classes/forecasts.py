@@ -9,7 +9,6 @@ import torch
 from ...classes.lines.knockout_spectra import PROBES, PROJECTED, STEPS, SUBTRACTED
 from ...operators import gauss_newton
 from ...risk import Risk
-from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs, memory_needed
 from ...solvers.eigen import kept_basis
 from ..spectrum.forecasts import Forecast, product_seconds
@@ -29,7 +28,6 @@ def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
     >>> 0 < cost.seconds, 0 < cost.file_bytes
     (True, True)
     """
-    check_is_risk(risk)
     settings = settings or ClassSettings()
     settings.check()
     G, count = gauss_newton(risk), min(risk.size, settings.num_lines or risk.num_classes + 2)

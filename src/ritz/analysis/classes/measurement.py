@@ -16,7 +16,6 @@ from ...classes.lines.attributions import EXACT_ROWS, attribution
 from ...errors import ArgumentError, check_positive
 from ...record import Record, provenance
 from ...risk import Risk
-from ...risk.risk import check_is_risk
 from ...solvers.stages import stages_of_risk
 from ..scores import accuracy
 from . import attribution_arrays, kronecker_spectra, layer_spectra
@@ -69,7 +68,6 @@ def run(
     >>> run(risk, ClassSettings(num_lines=2)).scalars["counts"]
     {'outliers': 2, 'mini-bulk': 0, 'bulk': 0, 'zero': 2}
     """
-    check_is_risk(risk)
     settings = settings or ClassSettings()
     settings.check()
     start = time.perf_counter()

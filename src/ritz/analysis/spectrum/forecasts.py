@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ...operators import Operator
 from ...risk import Risk
-from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs, memory_needed, spectral_density
 from ...solvers.eigen import SMALL, kept_basis
 from .measurement import layers_of
@@ -49,7 +48,6 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     >>> forecast(risk, Settings(num_eigenpairs=1, num_probes=2, num_steps=2)).num_products
     4
     """
-    check_is_risk(risk)
     settings = (settings or Settings()).for_size(risk.size)
     start = time.perf_counter()
     A = settings.operator(risk)

@@ -16,7 +16,6 @@ from ... import progress
 from ...operators import Operator
 from ...record import Record, provenance
 from ...risk import Risk
-from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs, spectral_density
 from ...solvers.masses import mass_below, resolved_zero
 from ...solvers.probes import mean_of
@@ -48,7 +47,6 @@ def run(
     >>> record.arrays["eigenvalues"], record.scalars["num_parameters"]
     (tensor([0.2500], dtype=torch.float64), 4)
     """
-    check_is_risk(risk)
     settings = (settings or Settings()).for_size(risk.size)
     start = time.perf_counter()
     layers = layers_of(risk) if settings.per_layer else {}

@@ -14,7 +14,6 @@ from ...errors import ArgumentError
 from ...operators import Operator, gauss_newton, low_rank
 from ...risk import Risk
 from ...risk.class_terms import cross_weights_and_count
-from ...risk.risk import check_is_risk
 from ...solvers.vectors import norms, rounding
 from .means import class_means, cross_class_means, diagonal, means_of_class, off_diagonal, own_and_class_means
 from .part_products import PartProducts
@@ -202,7 +201,6 @@ def class_decomposition(risk: Risk) -> ClassDecomposition:
     >>> classes.ranks
     {'between_class': 2, 'cross_class': 0, 'own_class': 2, 'together': 2}
     """
-    check_is_risk(risk)
     (weights, count), memory = cross_weights_and_count(risk), common_memory(risk)
     if _needed(risk, weights.numel()) <= memory:
         means = cross_class_means(risk, weights)

@@ -16,7 +16,6 @@ from ...layers.linear import LinearLayer, columns
 from ...operators import Operator
 from ...risk import Risk
 from ...risk.class_terms import as_outputs
-from ...risk.risk import check_is_risk
 from ...spectrum import Spectrum
 from ..gradients.means import class_means, diagonal, off_diagonal
 from ..scatter import Scatter, exact_spectrum, ratio, second_moment, whole
@@ -120,7 +119,6 @@ def backpropagated_errors(risk: Risk) -> dict[str, ErrorStructure]:
     >>> backpropagated_errors(risk)["0"].class_means.tolist()
     [[0.5, -0.5], [-0.5, 0.5]]
     """
-    check_is_risk(risk)
     layers, linear, C = class_layers(risk, "The class structure of errors")
     check_size(risk, {layer: (C**2, layer.outputs, layer.outputs) for layer in linear}, "Means and moments of errors")
     sums = {layer: Scatter(C**2, (layer.outputs,), risk.device) for layer in linear}

@@ -15,7 +15,6 @@ from torch import Tensor
 from ...layers.linear import LinearLayer
 from ...operators import Operator, low_rank
 from ...risk import Risk
-from ...risk.risk import check_is_risk
 from ...spectrum import Spectrum
 from ..scatter import Scatter, exact_spectrum, second_moment, whole
 from .passes import check_size, class_layers, class_passes
@@ -85,7 +84,6 @@ def features(risk: Risk) -> dict[str, FeatureStructure]:
     >>> features(risk)["0"].class_means.tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    check_is_risk(risk)
     layers, linear, C = class_layers(risk, "The class structure of features")
     check_size(
         risk, {layer: (C, layer.inputs, layer.inputs) for layer in linear}, "Means and second moments of features"

@@ -18,7 +18,6 @@ from ...layers.linear import LinearLayer, check_own, check_ungrouped, columns
 from ...risk import Risk
 from ...risk.batches import Batch
 from ...risk.class_terms import ClassTerms
-from ...risk.risk import check_is_risk
 from ...spectrum import Spectrum
 from ..scatter import Scatter, ratio
 from .passes import check_size, class_layers, class_passes
@@ -98,7 +97,6 @@ def weights(risk: Risk, decay: float) -> dict[str, WeightStructure]:
     >>> weights(risk, decay=0.1)["0"].between_class.tolist()  # what the gradient drives W to
     [[2.5, -2.5], [-2.5, 2.5]]
     """
-    check_is_risk(risk)
     check_positive(decay=decay)
     purpose = "The class structure of weights"
     layers, linear, C = class_layers(risk, purpose)

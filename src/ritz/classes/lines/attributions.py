@@ -18,7 +18,6 @@ from ...factored.gram_parts import PARTS
 from ...operators import Operator, gauss_newton, hessian
 from ...record.cards import card
 from ...risk import Risk
-from ...risk.risk import check_is_risk
 from ...solvers import eigenpairs
 from ...solvers.eigen import SMALL, kept_basis, usual_basis
 from ...solvers.stages import Stages, stages_of_risk
@@ -148,7 +147,6 @@ def attribution(
     >>> result.findings[1]
     'The top 2 eigenvectors of G lie in the span of the class means: overlap 1.000.'
     """
-    check_is_risk(risk)
     classes = class_decomposition(risk)
     count = min(risk.size, num_lines if num_lines is not None else classes.num_classes + 2)
     _check_lines(count, num_lines)
