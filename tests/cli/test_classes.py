@@ -59,7 +59,7 @@ def classes(target, *options):
 
 def test_the_attribution_is_printed_and_everything_is_written(folder):
     result = classes("ours.py:risk", "--decay", "1e-3", "--dtype", "float64")
-    record = Record.load(folder / "out" / "ours-risk-classes")
+    record = Record.load(folder / "out" / "ours-risk-float64-classes")
     overlap = record.scalars["class_overlap"]
     said = f"Overlap of the top 3 eigenvectors of G with the span of the class means: {overlap:.3f}"
     words = ["G_class", "G_cross", "G_own", "G_within", "in means", "nearest of G", "outliers", "mini-bulk", "KFAC"]
@@ -71,7 +71,7 @@ def test_the_attribution_is_printed_and_everything_is_written(folder):
     assert all(sentence in plain for sentence in record.scalars["findings"])
     pictures = {"knockouts", "features", "errors", "weights", "scree", "kronecker"}
     expected = {"record.json", "arrays.npz", "report.html", *(f"{name}.png" for name in pictures)}
-    assert {path.name for path in (folder / "out/ours-risk-classes").iterdir()} == expected
+    assert {path.name for path in (folder / "out/ours-risk-float64-classes").iterdir()} == expected
     assert all(name in result.stdout for name in expected)
     assert record.config["factory"] == "ours.py:risk" and record.config["dtype"] == "float64"
 

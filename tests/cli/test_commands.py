@@ -1,6 +1,7 @@
 """The command as people use it: what it prints, what it writes, and how it says no."""
 
 import json
+import string
 import subprocess
 import sys
 from importlib.metadata import version as version_of
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from ritz import Risk, hessian
 from ritz.analysis import spectrum as analysis
 from ritz.analysis.spectrum import pictures
-from ritz.cli import app, demo
+from ritz.cli import app, demo, places
 from ritz.record import Record
 from tests.factories import CLASSIFIER
 
@@ -132,7 +133,7 @@ def test_a_module_is_found_from_the_working_folder(folder):
 
 def test_a_factory_is_called_with_what_it_names(folder):
     spectrum("mine.py:named", "--dtype", "float64", "--device", "cpu", "--seed", "5")
-    assert Record.load("out/mine-named").config["dtype"] == "float64"
+    assert Record.load("out/mine-named-float64-seed-5").config["dtype"] == "float64"
 
 
 def test_a_factory_that_draws_its_weights_draws_them_again(folder):
@@ -147,7 +148,7 @@ def test_a_default_of_the_factory_stands_unless_the_user_says_otherwise(folder):
     spectrum("mine.py:own_default")
     assert Record.load("out/mine-own_default").config["dtype"] == "float64"
     spectrum("mine.py:own_default", "--dtype", "float32", "--seed", "12")
-    assert Record.load("out/mine-own_default").config["dtype"] == "float32"
+    assert Record.load("out/mine-own_default-float32-seed-12").config["dtype"] == "float32"
 
 
 @pytest.mark.parametrize("factory", ["risk", "triple"])
@@ -156,7 +157,7 @@ def test_a_copy_of_the_model_is_converted_where_the_factory_does_not(folder, fac
     import mine
 
     assert all(p.dtype == torch.float32 for p in mine.MODEL.parameters())
-    record = Record.load(f"out/mine-{factory}")
+    record = Record.load(f"out/mine-{factory}-float64")
     assert record.config["dtype"] == "float64" and record.scalars["num_terms"] == 20
     dense = hessian(Risk(mine.MODEL.double(), torch.nn.CrossEntropyLoss(), (mine.X, mine.Y))).dense()
     exact = torch.linalg.eigvalsh(dense).abs().sort(descending=True).values[:3]
@@ -166,12 +167,60 @@ def test_a_copy_of_the_model_is_converted_where_the_factory_does_not(folder, fac
 @pytest.mark.parametrize("operator", ["gauss-newton", "functional"])
 def test_other_matrices_are_a_word_away(folder, operator):
     spectrum("mine.py:risk", "--operator", operator)
-    assert Record.load("out/mine-risk").config["operator"].startswith(operator.replace("-", "_"))
+    assert Record.load(f"out/mine-risk/{operator}").config["operator"].startswith(operator.replace("-", "_"))
+
+
+def test_another_matrix_stands_on_the_page_of_the_model_and_its_record_beside_the_first(folder):
+    spectrum("mine.py:risk")
+    written = spectrum("mine.py:risk", "--operator", "gauss-newton").stdout.splitlines()[-1]
+    assert written == (
+        "Written to out/mine-risk/gauss-newton: record.json, arrays.npz, spectrum.png, out/mine-risk/report.html"
+    )
+    page = (folder / "out/mine-risk/report.html").read_text()
+    assert page.count("<article") == 1 and "Spectrum of the Hessian and Gauss-Newton" in page
+    assert Record.load("out/mine-risk").config["operator"] == "hessian"
+    spectrum("mine.py:risk", "--operator", "gauss-newton", "--out", "elsewhere")
+    assert (folder / "elsewhere/record.json").is_file() and (folder / "elsewhere/report.html").is_file()
+
+
+OTHERS = [
+    {},
+    {"layers": ["2.*"]},
+    {"layers": ["2.+"]},
+    {"layers": ["2.?*"]},
+    {"layers": ["2.bias"]},
+    {"layers": ["2.bias", "0.bias"]},
+    {"layers": ["[02].*"]},
+    {"layers": [300 * "?*", "2.*"]},
+    {"layers": [299 * "?*", "2.*"]},
+    {"examples": 15},
+    {"dtype": "float64"},
+    {"seed": 3},
+]
+
+
+def test_whatever_else_is_analysed_has_a_folder_of_its_own(folder):
+    for options in (["--layer", "2.*"], ["--examples", "15"]):
+        spectrum("mine.py:risk", *options)
+    spectrum("mine.py:risk")
+    names = sorted(path.name for path in (folder / "out").iterdir())
+    assert names == ["mine-risk", "mine-risk-2.+", "mine-risk-first-15"]
+    assert Record.load("out/mine-risk").scalars["num_parameters"] == 43
+    assert Record.load("out/mine-risk-2.+").scalars["num_parameters"] == 18
+
+
+@pytest.mark.parametrize("suffix", ["", "classes"])
+def test_no_two_analyses_share_a_folder(suffix):
+    every = [places.folder("mine-risk", **options, suffix=suffix) for options in OTHERS]
+    assert len({*every}) == len(every) and all(path.parent == Path("out") for path in every)
+    assert all(set(path.name) <= {*string.ascii_letters, *string.digits, *"._+-"} for path in every)
+    assert all(len(path.name) <= 255 for path in every)
+    assert places.folder("mine", layers=["a", "b"]) == places.folder("mine", layers=["b", "a"])
 
 
 def test_layers_and_examples_are_selected(folder):
     spectrum("mine.py:risk", "--layer", "2.*", "--examples", "15")
-    record = Record.load("out/mine-risk")
+    record = Record.load("out/mine-risk-2.+-first-15")
     assert record.config["parameters"] == ["2.weight", "2.bias"]
     assert record.scalars["num_parameters"] == 18 and record.scalars["num_terms"] == 15
 
@@ -305,7 +354,7 @@ def test_a_record_is_json_that_others_can_read(folder):
 def test_the_default_number_of_eigenpairs_fits_a_small_layer(folder):
     result = ritz("spectrum", "mine.py:risk", "--layer", "2.bias")
     assert result.exit_code == 0, result.output
-    assert len(Record.load("out/mine-risk").arrays["eigenvalues"]) == 3
+    assert len(Record.load("out/mine-risk-2.bias").arrays["eigenvalues"]) == 3
 
 
 def test_products_of_all_layers_are_counted(folder):
@@ -336,10 +385,10 @@ def test_names_of_layers_are_printed_as_they_are(folder):
 
 def test_the_record_tells_what_was_analysed(folder):
     spectrum(folder / "mine.py:risk", "--examples", "15")
-    config = Record.load("out/mine-risk").config
+    config = Record.load("out/mine-risk-first-15").config
     assert config["factory"] == "mine.py:risk" and config["examples"] == config["num_examples"] == 15
     assert config["num_batches"] == 2
-    assert str(folder) not in (folder / "out/mine-risk/record.json").read_text()
+    assert str(folder) not in (folder / "out/mine-risk-first-15/record.json").read_text()
     spectrum("./mine.py:risk")
     config = Record.load("out/mine-risk").config
     assert config["factory"] == "./mine.py:risk" and config["examples"] is None and config["num_examples"] == 20

@@ -32,7 +32,7 @@ def test_the_command_that_is_printed_runs(folder):
     ritz("spectrum", printed, *FAST)
     assert Record.load("out/mine-risk").scalars["loss"] < 0.1  # a trained network
     ritz("spectrum", printed, *FAST, "--dtype", "float64", "--examples", "100")
-    assert Record.load("out/mine-risk").config["dtype"] == "float64"
+    assert Record.load("out/mine-risk-first-100-float64").config["dtype"] == "float64"
 
 
 def test_a_file_that_is_there_stays(folder):

@@ -82,7 +82,7 @@ def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
         folder = out or Path("out/demo")
         record, accuracy = demo.run(folder, seed=seed or 0)
         tables.show(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
-        spectrum.show_record(record, folder)
+        spectrum.show_record(record, folder, folder)
         typer.echo("Your own model: ritz new mine.py, then ritz spectrum mine.py:risk, or ritz classes mine.py:risk")
 
 
@@ -135,8 +135,8 @@ def analyse_spectrum(
 
     FACTORY is a function of yours that returns a ritz.Risk or (model, loss, data); `ritz new mine.py` writes one to
     begin with. It is called with whichever of device, dtype and seed its signature names.
-    Written are record.json, arrays.npz, spectrum.png and
-    report.html, the page to look at.
+    Written are record.json, arrays.npz, spectrum.png and report.html, the page to look at, into out/FILE-FACTORY.
+    With --layer, --examples, --dtype or --seed that folder has them in its name; G and E stand in folders inside.
 
     \b
     Examples:
@@ -158,7 +158,9 @@ def analyse_spectrum(
             per_layer=per_layer,
             log_spectrum=log,
         )
-        model = subject(target, out, Request.of(device, dtype, seed), examples=examples, layers=layer)
+        inside = "" if operator is MatrixName.HESSIAN else operator.value
+        request = Request.of(device, dtype, seed)
+        model = subject(target, out, request, examples=examples, layers=layer, inside=inside)
         if dry_run:
             spectrum.forecast(model.risk, settings)
         else:
@@ -204,7 +206,7 @@ def analyse_classes(
         settings = ClassSettings(num_lines=lines, exact_rows=exact_rows, decay=decay, seed=seed or 0)
         settings.check()
         request = Request.of(device, dtype, seed)
-        model = subject(target, out, request, examples=examples, layers=layer, suffix="-classes")
+        model = subject(target, out, request, examples=examples, layers=layer, suffix="classes")
         if dry_run:
             classes.forecast(model.risk, settings)
             return

@@ -36,14 +36,16 @@ def forecast(risk: Risk, settings: Settings) -> None:
 
 def run(subject: Subject, settings: Settings) -> None:
     """Analyse, write and print; an analysis that was killed goes on from what it left in the folder."""
-    unfinished = subject.folder / UNFINISHED
+    unfinished = subject.results / UNFINISHED
     record = analysis.run(subject.risk, settings, name=subject.name, source=subject.source, checkpoint=unfinished)
-    analysis.write(record, subject.folder)
+    analysis.write(record, subject.results)
     discard(unfinished)
-    show_record(record, subject.folder)
+    show_record(record, subject.results, subject.folder)
 
 
-def show_record(record: Record, folder: Path) -> None:
+def show_record(record: Record, folder: Path, page: Path) -> None:
     """Print a record, write the page of all records in its folder, and say where everything is."""
     show(summary(record))
-    typer.echo(f"Written to {folder}: record.json, arrays.npz, spectrum.png, {reports.write(folder)}")
+    written = reports.write(page)
+    name = written if page == folder else page / written
+    typer.echo(f"Written to {folder}: record.json, arrays.npz, spectrum.png, {name}")

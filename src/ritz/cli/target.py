@@ -19,6 +19,7 @@ from torch import nn
 from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError, first_line
 from ..record import check_writable
 from ..risk import Risk
+from .places import folder
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class Request:
         """The request as the options of the command name it."""
         return cls(device_of(device), dtype_of(dtype), seed)
 
+    @property
+    def precision(self) -> str | None:
+        """The precision as it was named."""
+        return None if self.dtype is None else str(self.dtype).removeprefix("torch.")
+
     def arguments(self, signature: inspect.Signature) -> dict[str, Any]:
         """What to call the factory with: its own defaults stand unless the user said otherwise."""
         fallback = {"device": torch.device("cpu"), "dtype": torch.float32, "seed": 0}
@@ -87,7 +93,8 @@ class Subject:
 
     name: str
     risk: Risk
-    folder: Path  # for the results
+    folder: Path  # for the page
+    results: Path  # for the record: the same, or one inside for a matrix other than H
     source: dict[str, Any]  # where the risk comes from, for the record
 
 
@@ -119,14 +126,18 @@ def subject(
     examples: int | None = None,
     layers: list[str] | None = None,
     suffix: str = "",
+    inside: str = "",
 ) -> Subject:
-    """What the text names, restricted to the examples and layers; its folder is known to be writable first."""
+    """What the text names, restricted to the examples and layers; its folders are known to be writable first."""
     target = Target.of(text)
-    folder = check_writable(out or Path("out") / f"{target.name}{suffix}")
+    asked: dict[str, Any] = {"layers": layers, "examples": examples, "dtype": request.precision, "seed": request.seed}
+    page = out or folder(target.name, **asked, suffix=suffix)
+    results = check_writable(page if out else page / inside)
     risk = risk_of(target, request)
     risk = _first(risk, examples) if examples is not None else risk
     risk = risk.restricted_to(layers) if layers else risk
-    return Subject(target.name, risk, folder, {"factory": target.label, "examples": examples, "layers": layers})
+    source = {"factory": target.label, "examples": examples, "layers": layers}
+    return Subject(target.name, risk, page, results, source)
 
 
 def _first(risk: Risk, count: int) -> Risk:

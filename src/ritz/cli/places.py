@@ -1,0 +1,37 @@
+"""Where the results of a command go: whatever else is analysed has a folder of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+LONGEST = 60  # letters of a name that says which layers: file systems take 255 in all
+ODD = re.compile(r"[^\w.+-]", re.ASCII)  # what shells and file systems would take for something else
+
+
+def folder(
+    name: str,
+    *,
+    layers: Sequence[str] | None = None,
+    examples: int | None = None,
+    dtype: str | None = None,
+    seed: int | None = None,
+    suffix: str = "",
+) -> Path:
+    """`out/NAME`, with whatever makes the analysis one of another matrix: layers, examples, precision, seed.
+
+    How finely it is measured (probes, steps, eigenpairs) is no part of it: a second run replaces the first.
+    """
+    parts = [name, *(_written(glob) for glob in sorted(layers or ()))]
+    parts += [f"first-{examples}" if examples else "", dtype or "", f"seed-{seed}" if seed else "", suffix]
+    return Path("out") / "-".join(filter(None, parts))
+
+
+def _written(glob: str) -> str:
+    """A glob as a part of a file's name, another one for another glob: `layer4.*` is `layer4.+`."""
+    text = glob.replace("*", "+")
+    if "+" not in glob and len(text) <= LONGEST and not ODD.search(text):
+        return text
+    return f"{ODD.sub('_', text)[:LONGEST]}-{sha256(glob.encode()).hexdigest()[:8]}"
