@@ -46,12 +46,20 @@ class NumericalError(RitzError, ArithmeticError):
     """The numbers themselves forbid the result: NaN, infinity, or a matrix that is not positive definite."""
 
 
+class OperatorError(RitzError, AssertionError):
+    """An operator is not what solvers take it for: linear, symmetric, of its own precision."""
+
+
 class OutOfMemoryError(RitzError, MemoryError):
     """Memory does not suffice, even with as little at a time as can be."""
 
 
 class FileError(RitzError, OSError):
     """A file or folder that cannot be read or written."""
+
+
+class MissingFactError(FileError, KeyError):
+    """A record that does not say what is asked of it."""
 
 
 class PrecisionWarning(UserWarning):

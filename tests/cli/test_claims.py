@@ -1,5 +1,6 @@
 """`ritz claims` on a paper of our own: what is said, alone and beside what was measured."""
 
+import json
 from dataclasses import replace
 
 from typer.testing import CliRunner
@@ -73,6 +74,17 @@ def test_a_page_names_what_differs_from_the_preset(folder):
     ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "sides=2,4", "--set", "scale=3")
     record = Record.load(next(folder.glob("results/us2000.fig2/smoke+*")))
     assert command(record) == "ritz run us2000.fig2 --preset smoke --set sides=2,4 --set scale=3.0"
+
+
+def test_no_text_of_a_hostile_claim_steers_the_terminal(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    place = folder / "results/us2000.fig2/smoke/record.json"
+    header = json.loads(place.read_text())
+    texts = [name for name, value in header["claims"][0].items() if isinstance(value, str) and name != "verdict"]
+    header["claims"][0].update({name: f"\x1b[31m{header['claims'][0][name]}\r" for name in texts})
+    place.write_text(json.dumps(header))
+    said = ritz("claims").stdout + ritz("claims", "--full").stdout
+    assert len(texts) > 3 and "\\x1b[31m" in said and "\x1b" not in said and "\r" not in said
 
 
 def test_one_damaged_record_does_not_hide_the_others(folder):

@@ -1,5 +1,8 @@
 """`ritz report` and `ritz compare` on the command line."""
 
+import json
+import unicodedata
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -71,3 +74,44 @@ def test_what_cannot_be_compared_is_refused(folders, tmp_path, monkeypatch, plac
     np.savez("other.npz", values=np.ones(3))
     result = ritz("compare", *places)
     assert result.exit_code == 2 and words in result.output, result.output
+
+
+STEERING = "\x1b]0;mine\x07\x1b[31m\x9b2J\u202e\r"  # a title, red, an empty screen, text from right to left
+
+
+def steers(text):
+    return any(unicodedata.category(letter) in ("Cc", "Cf") for letter in text if letter not in "\n\t")
+
+
+def test_no_text_of_a_hostile_record_steers_the_terminal(folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    header = json.loads((folders / "H/record.json").read_text())
+    header["id"] += STEERING
+    header["provenance"] = dict.fromkeys(header["provenance"], STEERING)
+    config = header["config"]
+    header["config"] = {name: value + STEERING if isinstance(value, str) else value for name, value in config.items()}
+    (folders / "H/record.json").write_text(json.dumps(header))
+    for words in (("compare", folders / "H", folders / "G"), ("report", folders / "H")):
+        result = ritz(*words)
+        assert result.exit_code == 0 and not steers(result.output), result.output
+
+
+def test_no_name_of_a_hostile_file_steers_the_terminal(folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("theirs.npz", **{"nodes" + STEERING: np.ones((1, 2)), "weights": np.ones((1, 2)), "size": 2})
+    (folders / STEERING).mkdir()
+    (folders / STEERING / "record.json").write_text("{")
+    for words in (("compare", "theirs.npz", folders / "H"), ("report", folders / STEERING), ("report", folders)):
+        result = ritz(*words)
+        assert result.exit_code == 2 and "\\x1b" in result.output and not steers(result.output), result.output
+
+
+@pytest.mark.parametrize("part, name", [("scalars", "trace"), ("scalars", "layers"), ("config", "operator")])
+def test_a_record_that_lacks_a_number_is_refused_with_its_name(folders, tmp_path, monkeypatch, part, name):
+    monkeypatch.chdir(tmp_path)
+    header = json.loads((folders / "H/record.json").read_text())
+    del header[part][name]
+    (folders / "H/record.json").write_text(json.dumps(header))
+    for words in (("compare", folders / "H", folders / "G"), ("report", folders / "H")):
+        result = ritz(*words)
+        assert result.exit_code == 2 and f"has no '{name}'" in result.output, result.output

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from ..errors import RitzError
+from ..record.json_values import printable
 
 
 @contextmanager
@@ -22,14 +23,14 @@ def report_errors(debug: bool) -> Iterator[None]:
         try:
             yield
         except RitzError as error:
-            typer.secho(traceback.format_exc() if debug else str(error), err=True)
+            _say(traceback.format_exc() if debug else str(error))
             raise typer.Exit(2) from None
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
             if debug:
                 raise
-            typer.secho(str(_unexpected(error)), err=True)
+            _say(str(_unexpected(error)))
             raise typer.Exit(1) from None
 
 
@@ -42,4 +43,9 @@ def _unexpected(error: Exception) -> RitzError:
 
 
 def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.secho(f"Note: {message}", err=True)
+    _say(f"Note: {message}")
+
+
+def _say(text: str) -> None:
+    """To the terminal, which the names of other people's files must not steer."""
+    typer.secho(printable(text), err=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, FileError
+from ..errors import ArgumentError, FileError, MissingFactError
 from .arrays import numpy_arrays, read_arrays, write_npz
 from .cards import card
 from .claims import Claim
@@ -97,8 +97,9 @@ class Record:
                 "The numbers and the arrays of this record come from different runs, or one of them was damaged.",
                 "Run the analysis again: a run that was killed while it wrote leaves this behind.",
             )
+        facts = {name: header[name] for name in _FIELDS}
         return cls(
-            **{name: header[name] for name in _FIELDS},
+            **{name: _Facts.within(value, facts["id"]) for name, value in facts.items()},
             arrays=read_arrays(folder / "arrays.npz")[0],
             claims=_claims(header["claims"], folder / "record.json"),
         )
@@ -108,7 +109,9 @@ class Record:
         return replace(
             self,
             arrays=numpy_arrays(self.arrays),
-            **{name: plain(getattr(self, name)) for name in ("config", "scalars", "provenance")},
+            **{
+                name: _Facts.within(plain(getattr(self, name)), self.id) for name in ("config", "scalars", "provenance")
+            },
         )
 
     def place(self, folder: str | Path) -> Path:
@@ -127,6 +130,28 @@ class Record:
         except OSError as error:
             raise error if isinstance(error, FileError) else unwritable(folder, error) from error
         return folder
+
+
+class _Facts(dict[str, Any]):
+    """What a record says, by name; whoever asks for a name that it lacks has the record of something else."""
+
+    record = ""
+
+    @classmethod
+    def within(cls, value: Any, record: str) -> Any:
+        """The value with all that it holds by name as facts of this record."""
+        if not isinstance(value, dict):
+            return value
+        facts = cls({name: cls.within(entry, record) for name, entry in value.items()})
+        facts.record = record
+        return facts
+
+    def __missing__(self, name: str) -> Any:
+        raise MissingFactError(
+            f"The record {self.record!r} has no {name!r}.",
+            "It is one of something else, of another version of ritz, or was changed.",
+            "Make it again, or name another.",
+        )
 
 
 def _header(path: Path) -> dict[str, Any]:
