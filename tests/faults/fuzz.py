@@ -10,6 +10,7 @@ import collections
 import contextlib
 import functools
 import inspect
+import itertools
 import json
 import os
 import tempfile
@@ -31,14 +32,10 @@ def fuzzed(calls, start):
     counts, faults, share = collections.Counter(), {}, collections.defaultdict(collections.Counter)
     functions = surface()
     with surroundings():
-        for public in functions:
-            for kind, words, call in outcomes(public, -(-calls // len(functions)), start):
-                if kind == "unmade":
-                    continue
-                counts[kind] += 1
-                share[public.name][kind] += 1
-                if kind == "fault":
-                    faults.setdefault(f"{public.name}: {words}", call)
+        for public, kind, words, call in _until(calls, functions, start, counts):
+            share[public.name][kind] += 1
+            if kind == "fault":
+                faults.setdefault(f"{public.name}: {words}", call)
     return {
         "calls": counts.total(),
         "right": counts["result"],
@@ -48,6 +45,19 @@ def fuzzed(calls, start):
         "without a result": [n for n, c in share.items() if not c["result"]],
         "faults": [f"{words}   {call}" for words, call in faults.items()],
     }
+
+
+def _until(calls, functions, start, counts):
+    """A round over all functions, and more until there are as many calls as asked for: not all can be made."""
+    for turn in itertools.count():
+        each = max(1, -(-(calls - counts.total()) // len(functions)))
+        for public in functions:
+            if turn and counts.total() >= calls:
+                return
+            for kind, words, call in outcomes(public, each, start + 2**32 * turn):
+                if kind != "unmade":
+                    counts[kind] += 1
+                    yield public, kind, words, call
 
 
 @contextlib.contextmanager

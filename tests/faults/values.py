@@ -248,21 +248,25 @@ def hostile(draw, hint, sizes):
 def _hostile_tensors(size):
     with_entry = lambda entry: torch.ones(size).index_put_((torch.tensor(0),) * len(size), torch.tensor(entry))
     return [
-        Value("one axis more", lambda: torch.ones(*size, 2)),
-        Value("other sizes", lambda: torch.ones([n + 1 for n in size])),
-        Value("no entries", lambda: torch.ones([0] * max(1, len(size)))),
+        _of_either_precision("one axis more", lambda: torch.ones(*size, 2)),
+        _of_either_precision("other sizes", lambda: torch.ones([n + 1 for n in size])),
+        _of_either_precision("no entries", lambda: torch.ones([0] * max(1, len(size)))),
         Value("integers", lambda: torch.ones(size, dtype=torch.int64)),
         Value("complex", lambda: torch.ones(size, dtype=torch.complex64)),
         Value("half", lambda: torch.ones(size, dtype=torch.float16)),
         Value("no numbers", lambda: torch.ones(size, device="meta")),
         Value("sparse", lambda: torch.ones(size).to_sparse()),
-        Value("a NaN", lambda: with_entry(math.nan)),
-        Value("an infinity", lambda: with_entry(math.inf)),
-        Value("zeros", lambda: torch.zeros(size)),
+        _of_either_precision("a NaN", lambda: with_entry(math.nan)),
+        _of_either_precision("an infinity", lambda: with_entry(math.inf)),
+        _of_either_precision("zeros", lambda: torch.zeros(size)),
         Value("large", lambda: torch.full(size, 1e200, dtype=torch.float64)),
         Value("numpy", lambda: np.ones(size)),
         Value("a list", lambda: torch.ones(size).tolist()),
     ]
+
+
+def _of_either_precision(label, single):
+    return Value(label, single, lambda: single().double())
 
 
 NOTHING = inspect.Parameter.empty
