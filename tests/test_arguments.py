@@ -48,6 +48,7 @@ WRONG = [
     *[(int, 3.0), (int, True), (int, None), (int, 2**70), (float, "a"), (float, True), (float, 10**400), (bool, 1)],
     *[(float, float("nan")), (str, 3), (Literal["a", 3], "b"), (Literal["a"], []), (Callable[[int], int], 3)],
     *[(Sequence[int], "ab"), (Sequence[int], [1.5]), (Iterable[int], torch.tensor(1.0)), (Mapping[str, float], [1.0])],
+    *[(tuple[int, str], (1,)), (tuple[int, str], (1, "a", 2))],
     *[(Mapping[str, float], {"a": "b"}), (tuple[int, str], (1, 2)), (torch.device | str, "nowhere"), (Path | str, 3)],
     *[
         (Float[Tensor, "n n"], torch.ones(2, 3)),
@@ -77,6 +78,20 @@ def test_what_it_forbids_is_refused_with_what_why_and_a_way_out(hint, value):
 )
 def test_numbers_of_numpy_become_those_of_python(hint, value, same):
     assert taken(hint, value) == same and type(taken(hint, value)) is hint
+
+
+@pytest.mark.parametrize(
+    "hint, value, same",
+    [
+        (tuple[float, float], (np.float32(0.5), 1), (0.5, 1)),
+        (Sequence[int], [np.int64(3), 2], [3, 2]),
+        (Mapping[str, float | None], {"a": np.float64(0.5), "b": None}, {"a": 0.5, "b": None}),
+    ],
+)
+def test_numbers_of_numpy_become_those_of_python_within_what_holds_them(hint, value, same):
+    fitting = taken(hint, value)
+    types = [list(map(type, x.values() if isinstance(x, dict) else x)) for x in (fitting, same)]
+    assert fitting == same and type(fitting) is type(same) and types[0] == types[1]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +131,14 @@ def test_words_of_pytorch_for_memory_and_decompositions_become_our_own(error, ki
     with pytest.raises(kind) as caught:
         guarded(fails)()
     assert isinstance(caught.value, RitzError) or caught.value is error
+
+
+def test_a_number_beyond_all_floats_is_refused_where_it_is_ours_alone():
+    with pytest.raises(NumericalError, match="beyond all floats"):
+        ritz.theory.sharpness_terms(*[c * torch.ones(1).double() for c in (1e200, 1, 1, 1)])
+    with pytest.raises(OverflowError) as caught:
+        ritz.spectral_density(ritz.Operator(lambda V: V * 10.0**400, 3, torch.float64, torch.device("cpu")))
+    assert not isinstance(caught.value, RitzError)
 
 
 def test_a_guarded_function_is_the_one_of_its_module_and_has_its_bare_form():
@@ -165,11 +188,43 @@ ANSWERED = {
         heads=(2,),
     ),
     "a name with a zero": lambda: ritz.record.discard("a\0b"),
+    "an eigenvalue infinitely often": lambda: ritz.Spectrum.of_eigenvalues(
+        torch.ones(2), torch.tensor([1.0, float("inf")])
+    ),
+    "an eigenvalue 2i times": lambda: ritz.Spectrum.of_eigenvalues(torch.ones(1), torch.tensor([2j])),
+    "the title of another record": lambda: ritz.analysis.spectrum.title_of(ritz.Record("a", "b", {}, {}, {})),
+    "the products of another record": lambda: ritz.analysis.spectrum.num_products(ritz.Record("a", "b", {}, {}, {})),
+    "a layer that a record has not": lambda: ritz.analysis.spectrum.spectrum_of(
+        ritz.Record("a", "b", {}, {}, {"fc/nodes": np.ones((1, 1)), "fc/weights": np.ones((1, 1))}), "fc"
+    ),
+    "inputs of three networks for two": lambda: two_networks().outputs(torch.ones(3, 5, 2), each=True),
+    "an input for two networks": lambda: two_networks().outputs(torch.ones(2), each=True),
+    "vectors that are NaN": lambda: ritz.low_rank(torch.tensor([[1.0], [float("nan")]])),
+    "values that are infinite": lambda: ritz.low_rank(torch.ones(2, 1), torch.tensor([float("inf")])),
+    "a curve without width": lambda: ritz.plot.comparison(
+        ritz.plot.panels()[1][0], {"a": ritz.Spectrum.of_eigenvalues(torch.ones(2))}, width=5e-324
+    ),
+    "a whisker from top to bottom": lambda: ritz.plot.screes(
+        ritz.plot.panels()[1][0], {"a": torch.ones(2)}, whisker=(1.0, 0.25)
+    ),
+    "panels of many light years": lambda: ritz.plot.small_multiples(2, size=1e308),
+    "a picture of one dot per inch": lambda: ritz.record.write_picture("a.png", ritz.plot.panels()[0], dpi=1),
+    "half a state": lambda: ritz.record.Checkpoint("a.npz", {}).keep(dict, last=True),
+    "the matrix of another operator": lambda: ritz.testing.check_operator(IDENTITY, torch.eye(2)),
+    "a network on the data of two": lambda: ritz.theory.linear_spectra(
+        [torch.ones(1, 1, 2)], torch.ones(2, 3, 2), torch.ones(2, 3, 1)
+    ),
+    "error rates of two of three classes": lambda: ritz.theory.logistic_ccm(4, 3, 1.0, [0.1, 0.2]),
+    "weights that cannot be squared": lambda: ritz.theory.sharpness_terms(
+        *[c * torch.ones(1).double() for c in (1e200, 1, 1, 1)]
+    ),
+    "more samples than memory": lambda: ritz.solvers.hutchinson(IDENTITY, num_products=2**60),
 }
 
 
 @pytest.mark.parametrize("name", ANSWERED)
-def test_every_call_that_the_fuzz_saw_end_raw_is_answered(name):
+def test_every_call_that_the_fuzz_saw_end_raw_is_answered(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(RitzError) as caught:
         ANSWERED[name]()
     assert caught.value.seen and caught.value.why and caught.value.ways_out
@@ -224,3 +279,23 @@ def test_what_is_refused_is_never_called():
     with pytest.raises(ArgumentError, match="count"):
         write("a", "many")
     assert calls == []
+
+
+def test_an_operator_that_is_not_its_matrix_is_refused_and_fails_a_test():
+    with pytest.raises(RitzError, match="larger tolerance") as caught:
+        ritz.testing.check_operator(IDENTITY, 2 * torch.eye(3))
+    assert isinstance(caught.value, AssertionError)
+    ritz.testing.check_operator(IDENTITY, 2 * torch.eye(3), tolerance=2.0)
+
+
+def test_adamw_takes_numbers_of_numpy():
+    optimizer = ritz.lab.training.adamw(torch.nn.Linear(2, 1), 0.1, betas=(np.float32(0.5), 0.75))
+    assert optimizer.param_groups[0]["betas"] == (0.5, 0.75)
+
+
+def test_data_of_two_precisions_are_compressed_in_the_better_one():
+    X, Y = torch.arange(6.0).view(3, 2), torch.arange(3.0).view(3, 1).double()
+    for mixed, exact in zip(
+        ritz.lab.training.compressed(X, Y), ritz.lab.training.compressed(X.double(), Y), strict=True
+    ):
+        assert torch.equal(mixed, exact)

@@ -1,7 +1,7 @@
 """What may be passed to a public function, by its own annotations; all else is refused with what, why and a way out.
 
 A folder ends its face with `guard(__name__)`: every public function and class of it then checks what it is given,
-before it computes. Whole numbers and real ones of numpy become Python's; nothing else is converted.
+before it computes. Numbers of numpy become Python's, also in tuples, lists and dicts; nothing else is converted.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+import traceback
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, wraps
+from itertools import repeat
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -65,7 +67,7 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
         args, kwargs = _fit(function, args, kwargs, numbers)
         try:
             return function(*args, **kwargs)
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, OverflowError) as error:
             if (refusal := _refusal(function, error)) is None:
                 raise
             raise refusal from error
@@ -191,7 +193,7 @@ def _real(value: Any) -> Any:
         usable = False
     if not usable:
         raise Misfit("It must be a real number.", "Pass an int or a float.")
-    return value if isinstance(value, float) or (isinstance(value, int) and abs(value) < LARGEST) else float(value)
+    return value if type(value) is float or (type(value) is int and abs(value) < LARGEST) else float(value)
 
 
 def _truth(value: Any) -> bool:
@@ -271,12 +273,18 @@ def _generic(value: Any, hint: Any, origin: Any) -> Any:
     _instance(value, kind)
     inner = get_args(hint)
     if issubclass(kind, Mapping) and inner:
-        return _all_fit(value, ((item, inner[1]) for item in value.values()))
+        return _holding(value, value.values(), repeat(inner[1]), lambda items: dict(zip(value, items, strict=True)))
     if kind is tuple and inner and inner[-1] is not ...:
-        return _all_fit(value, zip(value, inner, strict=False))
+        _refuse_length(value, len(inner))
+        return _holding(value, value, inner, tuple)
     if issubclass(kind, Iterable) and isinstance(value, Collection) and inner:
-        return _all_fit(value, ((item, inner[0]) for item in value))
+        return _holding(value, value, repeat(inner[0]), type(value))
     return value
+
+
+def _refuse_length(value: tuple, length: int) -> None:
+    if len(value) != length:
+        raise Misfit(f"It holds {len(value)} instead of {length}.", f"Pass a tuple of {length}.")
 
 
 def _like(value: Any, kind: type) -> Any:
@@ -288,16 +296,22 @@ def _like(value: Any, kind: type) -> Any:
     return value
 
 
-def _all_fit(value: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
+def _holding(value: Any, items: Iterable[Any], hints: Iterable[Any], new: Callable[[list[Any]], Any]) -> Any:
+    """What was given itself, unless it is one of Python's own and holds what had to be converted."""
+    pairs = [(item, _accepted_within(item, hint)) for item, hint in zip(items, hints, strict=False)]
+    if type(value) not in (tuple, list, dict) or all(item is fitting for item, fitting in pairs):
+        return value
+    return new([fitting for _, fitting in pairs])
+
+
+def _accepted_within(item: Any, hint: Any) -> Any:
     from jaxtyping import jaxtyped
 
-    for item, hint in pairs:
-        try:
-            with jaxtyped("context"):  # what is held together need not be of one size
-                accepted(item, hint)
-        except Misfit as misfit:
-            raise Misfit(f"It holds {_shown(item)}. {misfit.args[0]}", *misfit.args[1:]) from None
-    return value
+    try:
+        with jaxtyped("context"):  # what is held together need not be of one size
+            return accepted(item, hint)
+    except Misfit as misfit:
+        raise Misfit(f"It holds {_shown(item)}. {misfit.args[0]}", *misfit.args[1:]) from None
 
 
 def _instance(value: Any, kind: type) -> Any:
@@ -357,6 +371,8 @@ def _refusal(function: Callable, error: BaseException) -> Exception | None:
 
     if isinstance(error, OutOfMemoryError):
         return None
+    if isinstance(error, OverflowError):
+        return _too_large(function, error)
     if isinstance(error, NotImplementedError) and "meta tensor" in str(error):
         way_out = "Make the tensor on a device that computes, such as cpu."
         return ArgumentError("A tensor on the device meta was given.", "It has a shape and no numbers.", way_out)
@@ -373,3 +389,15 @@ def _refusal(function: Callable, error: BaseException) -> Exception | None:
             "Ask for less, or use a machine with more memory.",
         )
     return None
+
+
+def _too_large(function: Callable, error: BaseException) -> Exception | None:
+    """Python counts on where PyTorch has infinity: None where it was what a user gave us to call."""
+    (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
+    if not frame.f_globals.get("__name__", "").startswith("ritz."):
+        return None
+    return NumericalError(
+        f"{function.__name__} met a number beyond all floats: {first_line(error)}",
+        "What it was given is too large to be squared, multiplied or counted.",
+        "Scale what is passed.",
+    )

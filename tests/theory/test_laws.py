@@ -111,6 +111,11 @@ def test_a_wigner_spike_is_seen_where_bbp_puts_it(strength):
     assert_spike(matrix, -1 if strength > 0 else 0, laws.wigner_spike(strength))
 
 
+def test_a_spike_may_be_as_large_as_a_float():
+    assert laws.wigner_spike(1e308) == laws.Spike(1e308, 1e308, 1.0)
+    assert laws.wigner_spike(0.0) == laws.Spike(0.0, None, 0.0)
+
+
 def test_spikes_leave_the_bulk_at_the_threshold():
     edge = laws.marchenko_pastur(0.25, 2.0).support[1]
     assert laws.covariance_spike(2 * 1.5 + 1e-9, 0.25, 2.0).place == approx(edge)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -9,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError, check_instance
+from ..errors import ArgumentError, NumericalError, check_instance
 from ..spectrum import Eigenpairs
 from .operator import Operator, reciprocal
 
@@ -31,6 +32,11 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
             f"U of shape {tuple(U.shape)} in {U.dtype} and values {given} were given.",
             "U has a column, in the same precision, for each value.",
             "Pass U of shape (n, r) and values of shape (r,).",
+        )
+    parts = [part for part in (U, values) if part is not None and part.numel()]
+    if not all(math.isfinite(torch.linalg.vector_norm(part, math.inf)) for part in parts):  # which takes no memory
+        raise NumericalError(
+            "U or the values hold NaN or infinity.", "Every product would.", "Look where they come from."
         )
     scaled = U if values is None else U * values
     factor: Tensor | None = U

@@ -183,6 +183,12 @@ def stems(
 def _curve(ax: Axes, curve: Curve, style: Mapping[str, Any]) -> float:
     """A curve with its band, on a logarithmic axis from its base up; returns where the axis begins."""
     low, high = limits(ax, curve.base, _HEADROOM * float(curve.y.max()))
+    if not (low > 0 and math.isfinite(high)):
+        raise ArgumentError(
+            f"The curve would have the heights {low:.3g} to {high:.3g}.",
+            "A logarithmic axis has no place for zero or infinity.",
+            "Leave out width and floor, or pass some that can be told apart from zero and from the largest float.",
+        )
     (line,) = ax.plot(curve.x, curve.y, **{"linewidth": 1.2, **style})
     if curve.resolved_from is not None:
         doubtful = torch.stack([curve.x, curve.y], 1)[curve.x < curve.resolved_from].numpy()

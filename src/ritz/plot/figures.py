@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from ..errors import check_positive, check_whole
+from ..errors import ArgumentError, check_positive, check_whole
 
 # Blue, vermillion, green, orange, purple, sky, black: tell apart under every colour blindness. Okabe and Ito (2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
@@ -34,6 +34,8 @@ _RC: Any = {
     "ytick.labelsize": 8,
 }
 _NOTEBOOK_DPI = 120  # of a figure that shows itself
+_DOTS = 2**16 - 1  # what matplotlib draws in each direction
+_LARGEST = _DOTS // _NOTEBOOK_DPI  # inches
 
 
 _COLUMN, _PAGE = 3.25, 6.75  # inches of one column, and of two with the gap between
@@ -123,10 +125,20 @@ def panels(
     """
     check_whole(columns=columns, rows=rows)
     check_positive("It is the size of a figure.", columns=columns, rows=rows, width=width, height=height)
+    _check_size(width * columns, height * rows)
     with matplotlib.rc_context(_RC):
         figure = ShownFigure(figsize=(width * columns, height * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
     return figure, list(axes.flat)
+
+
+def _check_size(width: float, height: float) -> None:
+    if max(width, height) > _LARGEST:
+        raise ArgumentError(
+            f"A figure of {width:.3g} × {height:.3g} inches was asked for.",
+            f"No side of a picture can have more than {_DOTS} dots, {_LARGEST} inches in a notebook.",
+            "Ask for fewer panels, or for smaller ones.",
+        )
 
 
 def empty(ax: Axes) -> Axes:

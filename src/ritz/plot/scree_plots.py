@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullFormatter
 from torch import Tensor
 
+from ..errors import ArgumentError
 from .figures import COLOURS, empty
 
 
@@ -52,6 +53,10 @@ def screes(
     >>> screes(ax, {"Φ": torch.tensor([3.0, 1.0]), "Φ_class": torch.tensor([2.0])}).get_legend_handles_labels()[1]
     ['Φ', 'Φ_class']
     """
+    if whisker is not None and not 0 < whisker[0] <= whisker[1] < math.inf:
+        raise ArgumentError(
+            f"whisker={whisker} was given.", "It is a range on a logarithmic axis.", "Pass 0 < low ≤ high."
+        )
     for colour, (name, values) in zip((COLOURS[0], COLOURS[3], "0.55"), curves.items(), strict=False):
         values = values[values > zero].detach().cpu()
         ax.plot(range(1, len(values) + 1), values, "o-", color=colour, label=name, markersize=3, linewidth=0.8)

@@ -51,7 +51,7 @@ class Checkpoint:
     def keep(self, state: Callable[[], State], *, last: bool = False) -> None:
         """Write the state, if it is time to."""
         if last or (started := monotonic()) >= self.due:
-            arrays, header = state()
+            arrays, header = _checked(state())
             facts = {"format": FORMAT, "versions": versions(), "identity": self.identity}
             write_arrays(self.path, arrays, {**header, **facts})
             if not last:
@@ -114,6 +114,16 @@ class Checkpoint:
         return FileError(
             f"{self.path} {seen}.", why, "Name another file, or remove this one to start afresh.", *ways_out
         )
+
+
+def _checked(state: Any) -> State:
+    if not (isinstance(state, tuple) and len(state) == 2 and all(isinstance(part, Mapping) for part in state)):
+        raise ArgumentError(
+            f"The state to keep is a {type(state).__name__}.",
+            "It is a pair: arrays by their names, and facts that go into a header.",
+            "Return such as ({'weights': tensor}, {'epoch': 3}).",
+        )
+    return state
 
 
 def versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from ..errors import ArgumentError
 from .files import check_writable, write_whole
 
+LEAST_DPI, MOST_DPI = 20, 2400
 FORMATS = ("png", "pdf", "svg", "jpg", "jpeg", "eps", "ps", "webp", "tif", "tiff")
 
 
@@ -31,5 +32,11 @@ def write_picture(path: str | Path, figure: Picture, *, dpi: int = 200) -> Path:
             f"A picture was to be written to {path.name}.",
             f"No figure can draw itself as {ending!r}.",
             f"End the name with one of {', '.join(FORMATS)}.",
+        )
+    if not LEAST_DPI <= dpi <= MOST_DPI:
+        raise ArgumentError(
+            f"dpi={dpi} was given.",
+            "With fewer dots per inch letters cannot be drawn, and with more a picture has no room.",
+            f"Pass {LEAST_DPI} to {MOST_DPI}, such as 200.",
         )
     return write_whole(path, lambda stream: figure.savefig(stream, format=ending, dpi=dpi))

@@ -10,8 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError, check_finite
+from ..errors import ArgumentError, OutOfMemoryError, check_finite
 from ..operators import Operator
+from ..risk.memory import free_memory
 from ..spectrum import Estimate
 from .vectors import product, room
 
@@ -73,6 +74,7 @@ def quadratic_forms(
     A: Operator, count: int, generator: torch.Generator, *forms: Callable[[Tensor, Tensor], Tensor]
 ) -> list[Float[Tensor, " count"]]:
     """Each form of (z, A z), for `count` vectors z of random signs."""
+    _check_room(count * len(forms), A.device)
     blocks: list[list[Tensor]] = [[] for _ in forms]
     most = int(min(BLOCK, max(1, room(A) / 4)))
     with progress.bar("Probes", total=count) as bar:
@@ -85,6 +87,17 @@ def quadratic_forms(
     samples = [torch.cat(values) for values in blocks]
     check_finite(float(sum(values.sum() for values in samples)))
     return samples
+
+
+def _check_room(num_samples: int, device: torch.device) -> None:
+    """Refuse more samples than can be kept, before the first product."""
+    needed, free = 8.0 * num_samples, free_memory(device)
+    if needed > free:
+        raise OutOfMemoryError(
+            f"{num_samples:,} samples were asked for, which take {needed / 2**30:,.0f} GiB.",
+            f"One number is kept of each, and {free / 2**30:.3g} GiB are free on {device}.",
+            "Ask for fewer products: ten thousand give a standard error of a hundredth of one sample's.",
+        )
 
 
 def unit_products(A: Operator, first: int = 0) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "b n"]]]:

@@ -22,6 +22,7 @@ from .lines_shown import density_card
 from .matrices import check_symmetric
 from .measure import CHUNK, EPS, TENSOR, Measure
 
+MOST = 2**63  # what can be counted
 FACTS = ("size", "resolution", "num_atoms", "precision", "num_products")  # of a spectrum, beside its arrays
 
 
@@ -47,8 +48,7 @@ class Spectrum(Measure):
         cls, values: Float[Tensor, " k"], multiplicity: Shaped[Tensor, " k"] | None = None, *, probes: int = 1
     ) -> Spectrum:
         """The exact spectrum with these eigenvalues; a multiplicity of one each unless given."""
-        counts = torch.ones(len(values)) if multiplicity is None else multiplicity
-        counts = counts.to("cpu", torch.float64)
+        counts = _counts(torch.ones(len(values)) if multiplicity is None else multiplicity)
         nodes, weights = values[None].expand(probes, -1), (counts / counts.sum())[None].expand(probes, -1)
         return cls(nodes, weights, round(float(counts.sum())))
 
@@ -300,6 +300,19 @@ class Spectrum(Measure):
                 "Its largest nodes carry random masses, and several may stand for one eigenvalue.",
                 f"spectral_density(A, outliers={outliers}) finds and certifies them first.",
             )
+
+
+def _counts(multiplicity: Tensor) -> Float[Tensor, " k"]:
+    """How often each eigenvalue is there, in float64 on the CPU."""
+    real = not multiplicity.is_complex()
+    counts = multiplicity.detach().to("cpu", torch.float64) if real else torch.full(multiplicity.shape, math.nan)
+    if not (bool((counts >= 0).all()) and 0 < float(counts.sum()) < MOST):
+        raise ArgumentError(
+            f"Multiplicities of {multiplicity.dtype} with the sum {float(counts.sum()):.4g} were given.",
+            "Each counts how often an eigenvalue is there: none is negative, and not all are zero.",
+            "Pass integers, such as torch.tensor([97, 2, 1]), or leave them out.",
+        )
+    return counts
 
 
 def _num_alike(nodes: np.ndarray) -> int:

@@ -128,9 +128,10 @@ def wigner_spike(strength: float, variance: float = 1.0) -> Spike:
     """
     check_positive(_POSITIVE, variance=variance)
     check_number(strength=strength)
-    if strength**2 <= variance:
+    ratio = math.sqrt(variance) / abs(strength) if strength else math.inf  # whose square is always a float
+    if ratio >= 1:
         return Spike(strength, None, 0.0)
-    return Spike(strength, strength + variance / strength, 1 - variance / strength**2)
+    return Spike(strength, strength + variance / strength, 1 - ratio**2)
 
 
 def spiked_covariance(ratio: float, spikes: Sequence[float], size: int, variance: float = 1.0) -> Law:

@@ -166,7 +166,14 @@ def _checked(
             "The model has at least two classes, each with its own coordinate axis (Papyan 2020, Def. 8.1).",
             "Take num_inputs ≥ num_classes ≥ 2.",
         )
-    alpha = torch.as_tensor(error_rate, dtype=torch.float64).expand(C)
+    alpha = torch.as_tensor(error_rate, dtype=torch.float64)
+    if alpha.shape not in ((), (1,), (C,)):
+        raise ArgumentError(
+            f"Error rates of shape {tuple(alpha.shape)} were given for {C} classes.",
+            "There is one for all classes, or one for each.",
+            f"Pass a number, or {C} of them.",
+        )
+    alpha = alpha.expand(C)
     pi = torch.full((C,), 1 / C, dtype=torch.float64)
     pi = pi if proportions is None else torch.as_tensor(proportions, dtype=torch.float64)
     if not bool(((alpha >= 0) & (alpha <= 1 - 1 / C + 1e-12)).all()):

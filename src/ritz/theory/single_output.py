@@ -52,6 +52,8 @@ def linear_spectra(weights: Stacks, X: Float[Tensor, "B N d"], y: Float[Tensor, 
     (12, 4)
     """
     weights, X, y = stacked(weights), X.detach().double(), y.detach().double()
+    for i, W in enumerate(weights, 1):
+        check_sizes(f"W{i} {tuple(W.shape)} and X {tuple(X.shape)} are of as many networks", len(W), len(X))
     check_sizes(f"The last layer {tuple(weights[-1].shape)} is compared with y", weights[-1].shape[-2], 1)
     check_sizes(f"W1 {tuple(weights[0].shape)} is applied to X {tuple(X.shape)}", X.shape[-1], weights[0].shape[-1])
     Q, rows = torch.linalg.qr(X / X.shape[-2] ** 0.5)  # no more of them than inputs

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -22,7 +25,8 @@ def title_of(record: Record) -> str:
     >>> title_of(record)
     'Hessian'
     """
-    return TITLES.get(record.config["operator"], record.config["operator"])
+    operator = _fact(record, record.config, "operator")
+    return TITLES.get(operator, operator)
 
 
 def num_products(record: Record) -> int:
@@ -34,8 +38,8 @@ def num_products(record: Record) -> int:
     >>> num_products(record)
     2
     """
-    scalars = record.scalars
-    return scalars["num_products"] + sum(layer["num_products"] for layer in scalars["layers"].values())
+    layers = _fact(record, record.scalars, "layers").values()
+    return sum(_fact(record, scalars, "num_products") for scalars in (record.scalars, *layers))
 
 
 def spectrum_of(record: Record, layer: str | None = None) -> Spectrum:
@@ -48,8 +52,8 @@ def spectrum_of(record: Record, layer: str | None = None) -> Spectrum:
     Spectrum(2 eigenvalues, exact: λ from 1 to 4, mean 2.5, root mean square 2.915, zeros 0)
     """
     nodes, weights = (array_of(record, key, layer) for key in ("nodes", "weights"))
-    scalars = record.scalars if layer is None else record.scalars["layers"][layer]
-    size, resolution = scalars["num_parameters"], scalars["resolution"]
+    scalars = record.scalars if layer is None else _fact(record, _fact(record, record.scalars, "layers"), layer)
+    size, resolution = (_fact(record, scalars, name) for name in ("num_parameters", "resolution"))
     if "num_atoms" not in scalars:  # an older record: the eigenpairs are its atoms
         return Spectrum(nodes, weights, size, resolution, len(array_of(record, "eigenvalues", layer)))
     reach = None if resolution is None else array_of(record, "reach", layer)
@@ -65,14 +69,17 @@ def array_of(record: Record, key: str, layer: str | None = None) -> Tensor:
     >>> array_of(record, "eigenvalues")
     tensor([4., 1.])
     """
-    name = key if layer is None else f"{layer}/{key}"
-    if name not in record.arrays:
+    return torch.as_tensor(_fact(record, record.arrays, key if layer is None else f"{layer}/{key}"))
+
+
+def _fact(record: Record, facts: Mapping[str, Any], name: str) -> Any:
+    if name not in facts:
         raise ArgumentError(
             f"{name} was asked of the record {record.id!r}.",
-            f"It holds {', '.join(list(record.arrays)[:8]) or 'no arrays'}.",
+            f"It holds {', '.join(list(facts)[:8]) or 'nothing of the kind'}.",
             "Ask for one of these, of a record that `analysis.spectrum.run` made.",
         )
-    return torch.as_tensor(record.arrays[name])
+    return facts[name]
 
 
 def theory_of(record: Record) -> ClosedForm | None:

@@ -83,7 +83,8 @@ def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*c N K"]) -> Equiva
     [(4, 3), (4, 2)]
     """
     _check_data(X, Y)
-    rows = _rows(X, Y)
+    precision = torch.promote_types(X.dtype, Y.dtype)
+    rows = _rows(X.to(precision), Y.to(precision))
     count = rows.R.shape[-2] + 1
     zero, last = rows.R.new_zeros(*rows.R.shape[:-2], 1, rows.R.shape[-1]), torch.zeros_like(rows.T[..., :1, :])
     last[..., 0, 0] = (2 * rows.rest).sqrt()
