@@ -92,3 +92,11 @@ def test_all_steps_give_the_exact_spectrum_with_its_zeros():
     assert spectrum.wasserstein(Spectrum.of_eigenvalues(values)) < 1e-12
     x = spectrum.grid(50)
     assert torch.equal(*spectrum.cdf_band(x - 1e-6)) and spectrum.wasserstein_bound() < 1e-12
+
+
+def test_eigenvalues_that_different_probes_have_found_are_not_taken_for_one():
+    values = torch.cat([torch.tensor([40.0, 39.0]).double(), linspace(-1, 1, 498)])
+    starts = torch.randn(500, 2, generator=seeded(0), dtype=torch.float64)
+    starts[1, 0] = starts[0, 1] = 0  # each has a component along one of the two largest alone
+    atoms = common_atoms(rows_of(lanczos(diagonal(values), starts, 40), 500, 1e-16), 500)
+    assert not bool((atoms.values > 2).any())

@@ -7,7 +7,7 @@ from ritz.errors import ConvergenceWarning, NumericalError
 from ritz.operators import Operator
 from ritz.solvers import condition_number
 
-from .spectra import linspace, with_eigenvalues
+from .spectra import counted, linspace, rotated, with_eigenvalues
 
 
 @pytest.mark.parametrize("low, n", [(1.0, 50), (0.5, 400), (1e-3, 400)])
@@ -43,3 +43,16 @@ def test_the_condition_number_of_the_identity_is_one():
     result = condition_number(Operator.from_matrix(torch.eye(200, dtype=torch.float64)))
     assert result.value == pytest.approx(1.0)
     assert condition_number(Operator.from_matrix(torch.full((1, 1), 3.0))).value == 1.0
+
+
+def test_ends_that_a_search_finds_cost_less_than_the_whole_matrix():
+    result = condition_number(rotated(linspace(1, 2, 900)))
+    assert result.value == pytest.approx(2.0, abs=2 * result.standard_error) and result.num_products < 200
+
+
+def test_an_eigenvalue_that_is_surely_negative_is_refused_without_a_closer_look():
+    one = torch.ones(1, dtype=torch.float64)
+    A, calls = counted(rotated(torch.cat([-3 * one, linspace(0, 1, 2498), 5 * one])))
+    with pytest.raises(NumericalError, match="-3"):
+        condition_number(A)
+    assert sum(calls) <= 20

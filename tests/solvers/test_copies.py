@@ -139,3 +139,12 @@ def test_doubts_are_remembered(tmp_path):
     for pairs in (eigenpairs(rotated(network_like(600)), 2), eigenpairs(rotated(network_like(600)), 1)):
         loaded = ritz.Eigenpairs.load(pairs.save(tmp_path / "pairs.npz"))
         assert loaded.doubts is pairs.doubts or torch.equal(loaded.doubts, pairs.doubts)
+
+
+def test_more_steps_are_worth_it_for_what_stands_apart_from_the_bulk_alone():
+    """The farther from the bulk, the sooner steps would rule a value out; inside it none do."""
+    values, none = torch.tensor([11.0, 12.1, 30.0], dtype=torch.float64), torch.zeros(3, dtype=torch.bool)
+    bulk, test = torch.tensor([9.0, 10.0, 11.0, 12.0, 13.0], dtype=torch.float64), Overlooked(values, 1000)
+    each = [none.index_fill(0, torch.tensor(i), True) for i in range(3)]
+    assert [test.is_worth_more(one, 5, bulk) for one in each] == [False, False, True]
+    assert [test.is_worth_more(one, 50, bulk) for one in each] == [False, True, True]

@@ -1,5 +1,6 @@
 """Densities cover the exact spectrum at the rate their error states."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -237,3 +238,14 @@ def test_the_default_width_is_the_narrowest_that_the_quadrature_resolves(values)
 
     assert error(spectrum.width) < 0.12
     assert error(spectrum.width / 2) > 2 * error(spectrum.width)
+
+
+@pytest.mark.parametrize("num_probes", [2, 8])
+def test_the_resolution_is_where_the_error_of_the_quadrature_is_half_of_that_of_the_probes(num_probes):
+    """m steps on an even spectrum are a comb of nodes, blurred to 2 exp(-8c²) by a width of c spacings."""
+    n, m = 8000, 128
+    A, generator = rotated(linspace(0, 1, n)), torch.Generator().manual_seed(0)
+    spectrum = spectral_density(A, num_probes=num_probes, num_steps=m, generator=generator)
+    c = spectrum.resolution * (m - 1)
+    eigenvalues = 2 * math.sqrt(math.pi) * n / m  # under a Gaussian as wide as a spacing
+    assert 2 * math.exp(-8 * c**2) == pytest.approx(math.sqrt(2 / (eigenvalues * num_probes)) / 2, rel=0.1)

@@ -24,6 +24,8 @@ from ritz.solvers import (
     trace,
 )
 from ritz.solvers import diagonal as diagonal_of
+from ritz.solvers.footprints import EXACT
+from ritz.solvers.quadratures import COPIES
 
 from .memory import diagonal, peak_vectors, with_room
 from .spectra import linspace
@@ -107,3 +109,15 @@ def test_a_mixed_search_takes_no_more_than_it_says():
 def test_only_solvers_have_a_footprint():
     with pytest.raises(ArgumentError, match="spectral_density"):
         memory_needed(ritz.hessian, diagonal(LARGE))
+
+
+def test_a_matrix_is_counted_where_it_has_room_alone():
+    A = diagonal(linspace(1, 2, 400))
+    stated = lambda vectors, *work, **options: (
+        memory_needed(work[0], with_room(A, vectors), *work[1:], **options) / 1600
+    )
+    copies = COPIES * 400
+    fits, does_not = (stated(room, spectral_density, tolerance=0.1, max_products=400) for room in (copies, copies - 1))
+    assert fits - does_not == pytest.approx(copies)
+    fits, does_not = (stated(room, norm, "nuc") for room in (1200.0, 1199.0))
+    assert fits == EXACT * 400 > does_not

@@ -12,6 +12,8 @@ from ritz.errors import ArgumentError, ConvergenceWarning, NumericalError
 from ritz.operators import Operator, deflated, preconditioned
 from ritz.solvers import eigenpairs
 from ritz.solvers.basis import Basis
+from ritz.solvers.corrections import CLOSE, Surroundings, near_capacity
+from ritz.solvers.thick_restart import SPARE
 
 from .memory import diagonal, peak_vectors, with_room
 from .spectra import assert_orthonormal, counted, expected, linspace, network_like, rotated, true_residuals
@@ -187,3 +189,30 @@ def test_a_small_room_finds_what_a_large_one_does():
 def test_rough_products_are_remembered(tmp_path):
     pairs = eigenpairs(roughened(rotated(network_like())), 3, precision="mixed")
     assert ritz.Eigenpairs.load(pairs.save(tmp_path / "pairs.npz")).num_rough_products == pairs.num_rough_products > 0
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_products_of_both_kinds_together_are_no_more_than_allowed(k):
+    A, own, rough = both_counted(roughened(rotated(linspace(0, 1, 600))))
+    for most in range(24, 28):
+        own.clear(), rough.clear()
+        with pytest.warns(ConvergenceWarning):
+            eigenpairs(A, k, tolerance=1e-7, precision="mixed", max_products=most)
+        assert sum(own) + sum(rough) <= most
+
+
+def test_known_surroundings_are_solved_for_and_what_lies_close_is_taken_for_as_far():
+    """A diagonal A of which three eigenpairs are known, one of them nearer to θ than can be told; all others are 1."""
+    d, theta = torch.tensor([3.0, 1.75, 2.001, 1.0, 1.0], dtype=torch.float64), 2.0
+    around = Surroundings(d[:3], [torch.eye(5, dtype=torch.float64)[:2], torch.eye(5, dtype=torch.float64)[2:3]], 1.0)
+    r = torch.ones(1, 5, dtype=torch.float64)
+    around.solve(r, theta, scale=3.0)
+    distances = torch.where((theta - d).abs() < CLOSE * 3, -CLOSE * 3, theta - d)
+    assert_close(r[0], (theta - 1.0) / distances)
+
+
+def test_there_is_room_for_one_correction_at_least_and_two_of_all_pairs_at_most():
+    assert near_capacity(5, basis_size=100, room=0.0) == 6
+    assert near_capacity(5, basis_size=100, room=math.inf) == 3 * 5 + SPARE
+    assert near_capacity(5, basis_size=12, room=math.inf) == 12
+    assert near_capacity(5, basis_size=100, room=23.0) == 10  # each with its product, and three beside

@@ -90,3 +90,15 @@ def test_eigenvalues_that_end_at_zero_have_no_kink_there(kind):
     values, errors = runs(lambda generator: norm(A, "nuc", num_products=160, generator=generator), 12)
     misses = values - TRUTH["nuc"](eigenvalues)
     assert float(errors.mean()) < 2.5 * float(misses.square().mean().sqrt())
+
+
+def test_a_frobenius_norm_costs_a_hundred_products_unless_given():
+    small, larger = (norm(rotated(linspace(1, 2, n))) for n in (100, 101))
+    assert (small.num_products, small.standard_error) == (100, 0.0)
+    assert larger.num_products == 100 and larger.standard_error > 0
+
+
+def test_a_matrix_that_just_has_room_is_computed_as_a_whole():
+    A = rotated(linspace(1, 2, 60))
+    fits, does_not = (norm(with_room(A, vectors), "nuc") for vectors in (180.0, 179.0))
+    assert fits.standard_error == 0 < does_not.standard_error

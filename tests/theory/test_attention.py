@@ -1,6 +1,7 @@
 """Self-attention where the softmax saturates, its bounds, its moments, and batches of sequences."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,3 +85,13 @@ def test_a_batch_of_equal_lengths_is_the_mean_of_its_sequences():
     assert_close(together.zeta, sum(each.zeta for each in single) / 3)
     as_list = theory.attention_scalars(0.7, w_q, w_k, list(X), list(Y), mask=[causal] * 3)
     assert as_list == together
+
+
+@pytest.mark.parametrize("d", [1, 3, 9])
+def test_any_smooth_function_of_the_product_has_its_hessian(d):
+    loss = lambda w_v, s: torch.sin(w_v * s) + w_v**2 * s**3
+    w_v, w_q, w_k = (normal(seeded(seed), size) for seed, size in enumerate((1, d, d)))
+    theta = torch.cat([w_v, w_q, w_k])
+    of = lambda t: loss(t[0], t[1 : d + 1] @ t[d + 1 :] / d**0.5)
+    found = theory.compare(theory.attention_product(w_v[0], w_q, w_k, loss), torch.func.hessian(of)(theta))
+    assert found.value <= 1e-12 and found.residual <= 1e-12

@@ -1,5 +1,8 @@
 """Closed forms have as many eigenvalues as there are parameters, and G drops the slope of the loss."""
 
+import inspect
+
+import pytest
 import torch
 
 import ritz
@@ -27,3 +30,22 @@ def test_a_spectrum_with_repeated_eigenvalues_is_compared_one_by_one():
     form = theory.ClosedForm([theory.Group("a", 1.0, 3), theory.Group("b", 4.0)])
     measured = ritz.Spectrum.of_eigenvalues(torch.tensor([1.0, 4.0]).double(), torch.tensor([3, 1]))
     assert theory.compare(form, measured).value == 0
+
+
+@pytest.mark.parametrize("inputs", [X, X + 0.5])  # decoupled and correlated
+def test_eigenvectors_have_an_entry_for_every_parameter(inputs):
+    loss = lambda V, W: ((inputs @ (V * W).sum(1) - y) ** 2).mean() / 2
+    blocks = torch.func.hessian(loss, (0, 1))(V, W)
+    H = torch.cat([torch.cat([block.reshape(6, 6) for block in row], 1) for row in blocks])
+    form = theory.multi_input_network(V, W, inputs, y)
+    assert all(form.eigenvectors(group, 1).shape == (12, 1) for group in form.groups)
+    assert theory.compare(form, ritz.Operator.from_matrix(H)).residual < 1e-12
+
+
+@pytest.mark.parametrize("name", sorted(name for name in theory.__all__ if inspect.isfunction(getattr(theory, name))))
+def test_flags_are_passed_by_name(name):
+    """What has a default comes after the data, and cannot be mistaken for them; all data can be passed by name."""
+    parameters = inspect.signature(getattr(theory, name)).parameters.values()
+    assert not any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters)
+    flags = [parameter for parameter in parameters if isinstance(parameter.default, bool)]
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in flags)

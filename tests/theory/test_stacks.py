@@ -10,6 +10,7 @@ from ritz import theory
 from ritz.errors import ArgumentError
 from ritz.lab import data, ensemble, models
 from ritz.risk.losses import SquaredError
+from ritz.theory.arguments import stacked_on
 
 WIDTHS = [(1, 5, 1), (4, 5, 2), (3, 4, 4, 4, 1), (2, 3)]
 NUMBERS = [theory.linear_trace, theory.spectral_norm_bound, theory.sharpness_bound]
@@ -137,3 +138,13 @@ def test_the_range_is_exact_where_the_network_fits_its_data(generator):
     expected = ensemble.spectra(stack, SquaredError(), (X, y), each=True)
     assert_close(found.values.amax(1), expected[:, -1])
     assert_close(found.values.sum(1), expected.sum(1))
+
+
+@pytest.mark.parametrize("examples", [2, 5, 50])
+def test_data_are_held_in_no_more_rows_than_inputs(examples):
+    X = normal(3, examples, 5)
+    _, R = stacked_on(stacks((5, 2)), X)
+    assert R.shape == (3, min(examples, 5), 5)
+    assert_close(R.mT @ R, X.mT @ X / examples)
+    if examples <= 5:
+        assert torch.equal(R, X / examples**0.5)  # as they are

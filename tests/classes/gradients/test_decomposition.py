@@ -12,6 +12,7 @@ from torch.testing import assert_close
 import ritz
 from ritz.classes import ClassDecomposition, class_decomposition
 from ritz.classes import knockouts as knockout
+from ritz.classes.gradients.means import means_of_class
 from ritz.classes.gradients.pullback import Pullback
 from ritz.engine.columns import Columns
 from ritz.errors import ArgumentError
@@ -571,3 +572,11 @@ def test_traces_within_are_exact_where_only_several_examples_cannot_be_mapped(ch
         risk.budget.total = memory
         found = class_decomposition(risk)
         assert_close(found.within_traces.sum(), found.within.dense().trace(), rtol=1e-10, atol=0.0)
+
+
+def test_many_classes_have_each_its_own_means():
+    x, model = torch.full((1, 1), 2.0, dtype=torch.float64), nn.Linear(1, 300, bias=False).double()
+    risk, p = ritz.Risk(model, ritz.CrossEntropy(), [(x, torch.tensor([299]))]), model(x).detach().softmax(-1)[0]
+    weights = torch.zeros(300, 300, dtype=torch.float64).index_put((torch.tensor(299),), p)
+    means = means_of_class(risk, 299, [0, 299], weights)
+    assert_close(means, 2.0 * (p - torch.eye(300, dtype=torch.float64)[[0, 299]]))

@@ -7,6 +7,7 @@ from torch import nn
 import ritz
 from ritz.classes import attribution
 from ritz.classes.lines import attributions
+from ritz.classes.lines.findings import about_the_mini_bulk
 from ritz.classes.lines.knockout_spectra import PROJECTED, SUBTRACTED
 from ritz.errors import ArgumentError
 from ritz.factored.gram_parts import PARTS
@@ -205,3 +206,15 @@ def _scaled(model, factor):
 def test_no_lines_are_refused():
     with pytest.raises(ArgumentError, match="num_lines=0"):
         attribution(risk_of()[1], num_lines=0)
+
+
+@pytest.mark.parametrize(
+    "number, words", [(0, "0 eigenvalues that are"), (1, "one eigenvalue that is"), (2, "2 eigen")]
+)
+def test_eigenvalues_of_the_mini_bulk_are_counted_in_words(number, words):
+    values = torch.tensor([5.0] * number + [1e-20] * 3, dtype=torch.float64)
+    (sentence,) = about_the_mini_bulk(3, values, edge=10.0, floor=1e-12)
+    assert words in sentence and "at most C(C - 2) = 3" in sentence and sentence.endswith("there are 0.")
+    (sentence,) = about_the_mini_bulk(3, values, edge=1.0, floor=1e-12)
+    assert sentence.endswith(f"there {'is' if number == 1 else 'are'} {number}.")
+    assert about_the_mini_bulk(3, None, edge=1.0, floor=1e-12) == []
