@@ -9,11 +9,16 @@ ALIVE_AT_MOST, EQUIVALENT_AT_MOST = 0.05, 12
 
 def living(results):
     """Alive, and not because nothing has changed."""
-    return {name: m for name, m in results["mutants"].items() if m["outcome"] == "alive" and name not in EQUIVALENT}
+    return {name: m for name, m in results["mutants"].items() if m["outcome"] == "alive" and not reason(name, m)}
 
 
 def equivalent(results):
-    return {name: m for name, m in results["mutants"].items() if name in EQUIVALENT}
+    return {name: m for name, m in results["mutants"].items() if m["outcome"] == "alive" and reason(name, m)}
+
+
+def reason(name, mutant):
+    """Why this one changes nothing; None of all others."""
+    return EQUIVALENT.get((name.split(":")[0], mutant["after"]))
 
 
 def enough_killed(results):
@@ -26,7 +31,8 @@ def summary(results):
     return (
         f"{len(results['mutants'])} mutants, drawn by seed {results['seed']} from {results['made']:,}: "
         + ", ".join(f"{number} {outcome}" for outcome, number in counts.most_common())
-        + f"; {len(equivalent(results))} of those alive change nothing, {len(living(results))} do."
+        + f"; {len(equivalent(results))} of those alive change nothing, {len(living(results))} do. "
+        f"Of the source at {results['source']}."
     )
 
 
@@ -41,7 +47,7 @@ def page(results):
             "notice? `make mutants` draws changes by a seed from all that cosmic-ray makes, without those in "
             "annotations, and runs each against the tests that run its line, in a copy of the tree. *killed*: a test "
             "fails; *no import*: the package cannot be imported; *endless*: a test ran more than ten times as long; "
-            "*crash*: the process died.",
+            "*crash*: the process died. A draw is kept as the source changes, and what is gone is drawn anew.",
             "",
             summary(results),
             "",
@@ -62,13 +68,8 @@ def page(results):
 def _equivalent(results):
     if not equivalent(results):
         return []
-    rows = [f"- `{_place(name)}`: {_code(m['after'])}: {EQUIVALENT[name]}" for name, m in equivalent(results).items()]
+    rows = [f"- `{_place(name)}`: {_code(m['after'])}: {reason(name, m)}" for name, m in equivalent(results).items()]
     return ["## Those that change nothing", "", *rows, ""]
-
-
-def _row(name, mutant):
-    cells = (_place(name), _code(mutant["before"]), _code(mutant["after"]), _outcome(name, mutant))
-    return f"| {' | '.join(cells)} |"
 
 
 def _place(name):
@@ -80,4 +81,4 @@ def _code(text):
 
 
 def _outcome(name, mutant):
-    return "changes nothing" if name in EQUIVALENT else mutant["outcome"]
+    return "changes nothing" if mutant["outcome"] == "alive" and reason(name, mutant) else mutant["outcome"]

@@ -2,6 +2,7 @@
 
 import ast
 import random
+from collections import defaultdict
 from dataclasses import dataclass
 
 from cosmic_ray import plugins
@@ -28,6 +29,13 @@ class Mutant:
     def code(self, source):
         return mutate_code(source, plugins.get_operator(f"core/{self.operator}")(), self.occurrence)
 
+    def change(self, root=ROOT):
+        """The first line that differs, before and after: what tells a mutant when other lines of its file move."""
+        source = (root / self.path).read_text()
+        before, after = source.splitlines(), self.code(source).splitlines()
+        first = next(i for i in range(len(before)) if i >= len(after) or before[i] != after[i])
+        return {"before": before[first].strip(), "after": after[first].strip() if first < len(after) else ""}
+
 
 def every_mutant(root=ROOT):
     """In a fixed order, without those in annotations: they bind nobody who runs ritz, or end it at its import."""
@@ -35,8 +43,34 @@ def every_mutant(root=ROOT):
     return sorted(mutant for path in paths for mutant in _mutants(path, str(path.relative_to(root))))
 
 
-def draw(mutants, number, seed):
-    return random.Random(seed).sample(mutants, number)
+def draw(mutants, number, seed, kept=()):
+    """Those kept from an earlier draw, filled up by the seed."""
+    known = set(kept)
+    others = [mutant for mutant in random.Random(seed).sample(mutants, len(mutants)) if mutant not in known]
+    return [*kept, *others][:number]
+
+
+def kept(mutants, record, root=ROOT):
+    """{mutant: what is recorded of it} of those whose change can still be made, wherever its line is now."""
+    kinds = defaultdict(list)
+    for mutant in mutants:
+        kinds[mutant.path.removeprefix("src/ritz/"), mutant.operator].append(mutant)
+    return {
+        mutant: entry
+        for name, entry in record.items()
+        if (mutant := _nearest(name, entry, kinds[name.split(":")[0], name.split(" ")[1]], root)) is not None
+    }
+
+
+def _nearest(name, entry, mutants, root):
+    line = int(name.split(":")[1].split(" ")[0])
+    change = {key: entry[key] for key in ("before", "after")}
+    same = [m for m in mutants if _has(root / m.path, m, change["before"]) and m.change(root) == change]
+    return min(same, key=lambda mutant: abs(mutant.line - line), default=None)
+
+
+def _has(path, mutant, line):
+    return any(text.strip() == line for text in path.read_text().splitlines()[mutant.line - 1 : mutant.last_line])
 
 
 def _mutants(path, name):

@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,20 +33,34 @@ def copies(number, root=ROOT):
         yield places
 
 
-def outcomes(mutants, cover, jobs=1, root=ROOT, wide=False):
-    """Yield (mutant, result) as they come; result: outcome, by which test, seconds, number of tests."""
+def outcomes(tests, seconds, jobs=1, root=ROOT):
+    """Yield (mutant, result) of {mutant: tests} as they come; result: outcome, by which test, seconds, how many."""
     import_heavy()
-    with copies(jobs, root) as places:
-        waiting, running = list(reversed(mutants)), {}
+    with copies(jobs if tests else 0, root) as places:
+        waiting, running = list(reversed(tests)), {}
         while waiting or running:
             while waiting and len(running) < jobs:
                 mutant = waiting.pop()
                 place = next(place for place in places if place not in {run.place for run in running.values()})
-                run = Run(mutant, place, tests_of(mutant, cover, wide), cover["seconds"])
+                run = Run(mutant, place, tests[mutant], seconds)
                 running[run.start()] = run
             pid, status = os.wait()
             run = running.pop(pid)
             yield run.mutant, run.result(status)
+
+
+def passing(tests, root=ROOT):
+    """Those of the tests that are there and pass where nothing is mutated."""
+    files = sorted({test.split("::")[0] for test in tests if (root / test.split("::")[0]).exists()})
+    there = sorted(tests & _pytest([*files, "--collect-only"], root)) if files else []
+    return {line.removeprefix("PASSED ") for line in _pytest([*there, "-rA", "--tb=no"], root)} if there else set()
+
+
+def _pytest(arguments, root):
+    """The lines that it writes."""
+    command = [sys.executable, "-m", "pytest", *arguments, "-p", "no:cacheprovider", "-p", "no:xdist"]
+    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root}"}
+    return set(subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True).stdout.splitlines())
 
 
 def tests_of(mutant, cover, wide=False):
@@ -59,6 +74,7 @@ def tests_of(mutant, cover, wide=False):
 def import_heavy():
     """What every run needs and no mutant changes."""
     import beartype  # noqa: F401
+    import torch  # noqa: F401
 
 
 class Run:
@@ -148,11 +164,11 @@ class Watch:
         self.seconds, self.report = seconds, report
 
     def pytest_collection_modifyitems(self, items):
-        items.sort(key=lambda item: self.place.get(item.nodeid, 0))
+        items.sort(key=lambda item: self.place.get(item.nodeid.split("[")[0], 0))
 
     def pytest_runtest_logstart(self, nodeid):
         self.report.write_text(nodeid)
-        signal.alarm(int(SECONDS + TIMES * self.seconds.get(nodeid, 0)))
+        signal.alarm(int(SECONDS + TIMES * self.seconds.get(nodeid.split("[")[0], 0)))
 
     def pytest_runtest_logfinish(self):
         signal.alarm(0)
