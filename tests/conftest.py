@@ -1,3 +1,5 @@
+import gc
+
 import jaxtyping
 from jaxtyping import install_import_hook
 
@@ -8,6 +10,11 @@ jaxtyping.jaxtyped = tests.shapes.as_the_hook_asks
 
 import pytest
 import torch
+
+
+def pytest_collection_finish():
+    """What the modules of all tests made stays to the end: the collector need not look through it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import ast
 import pytest
 
 from tests.house_map import house_map
-from tests.source import ROOT, SOURCE, imports, modules
+from tests.source import ROOT, SOURCE, code, imports, modules
 
 HOUSE_FILE = ROOT / "tests" / "house.txt"
 HOUSE = [line for line in HOUSE_FILE.read_text().replace("\n   ", "").splitlines() if not line.startswith("#")]
 ORDER = {folder: files.split() for folder, files in (line.split(":") for line in HOUSE)}
-every_module = pytest.mark.parametrize("parts, tree", list(modules()))
+every_module = pytest.mark.parametrize("parts", list(modules()))
 
 
 def above(mine, other):
@@ -32,8 +32,8 @@ def test_the_house_is_as_it_is_written():
 
 
 @every_module
-def test_imports_go_one_way(parts, tree):
-    for other, name in imports(parts, tree, ORDER):
+def test_imports_go_one_way(parts):
+    for other, name in imports(parts, code(parts), ORDER):
         assert other, f"{name} has a home of its own: the names of `ritz` itself are for users"
         assert above(parts, other), f"{'.'.join(parts)} must not import {'.'.join(other)}"
         assert not name.startswith("_") or other[0] == parts[0], f"{name} is private to {'.'.join(other)}"

@@ -39,8 +39,9 @@ def strings(tree):
 
 def printed():
     """What stands behind a colon, between backticks or on a line of its own; bare names of commands are mentions."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for text in strings(ast.parse(path.read_text())):
+    sources = {path: path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+    for path in (path for path, source in sources.items() if "ritz " in source):
+        for text in strings(ast.parse(sources[path])):
             for match in COMMAND.finditer(text):
                 before, order = text[: match.start()], match.group(0).strip().rstrip(".:")
                 if not before.strip() or before.rstrip(" ").endswith((":", "`", "\n", "then")):
