@@ -80,6 +80,41 @@ def test_a_call_is_refused_where_jaxtyping_refuses_it(function, args, kwargs):
     assert refusal(ours, args, kwargs) is refusal(theirs, args, kwargs)
 
 
+@pytest.mark.parametrize("function", [product, squares, unknown, nothing, Pair])
+def test_calls_that_were_right_make_no_other_call_right(function):
+    ours, theirs = (decorated(function, by) for by in (checked, by_jaxtyping))
+    for _, args, kwargs in 2 * [call for call in CALLS if call[0] is function]:
+        assert refusal(ours, args, kwargs) is refusal(theirs, args, kwargs)
+
+
+def test_a_result_of_another_shape_is_refused_after_right_ones():
+    @checked
+    def first(X: Float[Tensor, "a n"], count: float, *, kind: type = Tensor) -> Float[Tensor, " n"]:
+        return X[0, : int(count)]
+
+    for _ in range(2):
+        assert len(first(ones(2, 3), 3.0)) == 3
+    with pytest.raises(TypeCheckError, match="first"):
+        first(ones(2, 3), 2.0)  # the same kinds of arguments
+    assert len(first(ones(2, 3), 9.0)) == 3
+
+
+@pytest.mark.parametrize("wrong", [[ones(2), ones(3)], [ones(2), 1], {"a": 1}, (ones(2), ones(2)), Tensor, iter([1])])
+def test_what_a_container_holds_is_looked_at_each_time(wrong):
+    @checked
+    def total(X: list[Float[Tensor, " n"]], axis: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        return axis
+
+    for _ in range(2):
+        total([ones(2), ones(2)], ones(2))
+    for _ in range(20):  # one entry of a list is looked at, drawn at random
+        try:
+            total(wrong, ones(2))
+        except TypeError:
+            return
+    pytest.fail("never refused")
+
+
 def decorated(thing, by):
     """A class is changed by its decorator: each gets one of its own."""
     return by(type(thing.__name__, (thing,), {}) if inspect.isclass(thing) else thing)
