@@ -73,8 +73,8 @@ def _projected_operator(A: Operator, B: Operator, tolerance: float | None) -> Op
 def _singular_vectors(
     B: Float[Tensor, "m n"], tolerance: float | None, *, of: Tensor | None = None
 ) -> tuple[Float[Tensor, "m r"], Float[Tensor, "n r"]]:
-    """Left and right singular vectors of the non-zero singular values."""
-    U, values, Vh = torch.linalg.svd(_finite(B), full_matrices=False)
+    """Left and right singular vectors of the non-zero singular values; on the CPU, for CUDA's SVD may take minutes."""
+    U, values, Vh = (t.to(B.device) for t in torch.linalg.svd(_finite(B).cpu(), full_matrices=False))
     shape = B.shape if of is None else of.shape
     relative = min(max(shape), 64) * torch.finfo(B.dtype).eps if tolerance is None else tolerance
     rank = int((values > relative * values.max()).sum()) if len(values) else 0

@@ -13,6 +13,7 @@ from ritz.papers.papyan2020.setting import NUM_CLASSES as C
 from ritz.papers.papyan2020.setting import examples
 from ritz.record import Record, plain
 from ritz.risk import Risk
+from ritz.spectrum import Spectrum
 
 FIGURES = {**class_structure.FIGURES, **kronecker.FIGURES, **attributions.FIGURES}
 
@@ -28,6 +29,22 @@ def test_a_figure_is_computed_judged_and_drawn(figure, computed):
     ]
     assert len(figure.statements) - len(named) <= len(claims) <= len(figure.statements)
     assert figure.draw(record).axes
+
+
+def test_blocks_of_which_all_eigenvalues_are_known_are_drawn(computed, monkeypatch):
+    exact = Spectrum.of_eigenvalues(torch.logspace(-4, 0, 30))
+    monkeypatch.setattr(layer_blocks, "spectrum_of", lambda record, prefix: exact)
+    figure = kronecker.FIGURES["papyan2020.fig12"]
+    assert figure.draw(computed(figure)).axes[0].lines
+
+
+def test_a_number_of_one_data_set_is_judged_without_the_others():
+    known = lambda record, data, seed, layer: float(layer) if data == "mnist" else float("nan")
+    depths = lambda record, data, seed, layer: float(layer)
+    config = {"sets": ["mnist", "cifar10"], "seeds": [0], "piece": {"depth": 4}}
+    record = Record("a figure", "smoke", config, {}, {})
+    assert class_structure.together(known, depths)(record) == {"MNIST": pytest.approx(1.0)}
+    assert class_structure.together(lambda *_: float("nan"), depths)(record) is None
 
 
 @pytest.fixture(scope="module")

@@ -274,13 +274,12 @@ def spread_of_outliers(record: Record, data: str, seed: int, layer: int) -> floa
 
 
 def together(first: results.Measure, second: results.Measure) -> Callable[[Record], dict[str, float] | None]:
-    """Spearman's ρ over the layers of two numbers; None where one was not measured."""
+    """Spearman's ρ over the layers of two numbers, for every data set where both were measured; None where for none."""
 
     def measured(record: Record) -> dict[str, float] | None:
         pairs = {d: [results.by_layer(record, d, number) for number in (first, second)] for d in data_sets(record)}
-        if any(np.isnan(values).any() for both in pairs.values() for values in both):
-            return None
-        return {TITLES[data]: spearman(*both) for data, both in pairs.items()}
+        known = {data: both for data, both in pairs.items() if not np.isnan(both).any()}
+        return {TITLES[data]: spearman(*both) for data, both in known.items()} or None
 
     return measured
 

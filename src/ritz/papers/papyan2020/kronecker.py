@@ -139,7 +139,7 @@ def _panel(ax: Axes, record: Record, data: str, layer: int, kind: str) -> None:
         for name in ("G", kind)
     }
     floor = LOWEST * max(spectrum.range[1] for spectrum in spectra.values())
-    floor = max(floor, *(resolved_from(s, WIDTH) for s in spectra.values() if s.resolution is not None))
+    floor = max([floor, *(resolved_from(s, WIDTH) for s in spectra.values() if s.resolution is not None)])
     for name, colour in (("G", plot.COLOURS[0]), (kind, PAIRS[kind])):
         plot.counts(ax, spectra[name], floor=floor, width=WIDTH, color=colour, linewidth=0.9)
 

@@ -155,7 +155,9 @@ def _one_range(axes: Sequence[Axes]) -> None:
 def _size_axis(ax: Any, D: np.ndarray) -> None:
     ax.axhline(0, color="0.7", lw=0.8, zorder=0)
     ax.set(xlabel="inputs and outputs D")
-    ax.set_xticks(D, labels=[str(d) if d == D[0] or (d % 20 == 0) or len(D) < 9 else "" for d in D], fontsize=7)
+    roomy = len(D) < 9
+    labels = [str(d) if d == D[0] or d % 20 == 0 or (roomy and d - D[0] > D[-1] / 30) else "" for d in D]
+    ax.set_xticks(D, labels=labels, fontsize=7)
 
 
 def _draw_readings(
