@@ -105,3 +105,11 @@ def test_a_head_that_diverged_says_nothing_of_the_bounds():
     losses = np.ones((1, 2, 13))
     losses[0, 1, 5:] = np.nan
     assert attention_descent.divergence(losses, 12).tolist() == [[[False] * 4, [False, False, True, True]]]
+
+
+def test_the_picture_is_one_grid_on_common_axes():
+    figure = FIGURES["singh2026.fig27"].draw(edge_record(idle(), idle()))
+    rows = [figure.axes[i : i + 2] for i in range(0, len(figure.axes), 2)]
+    assert len(rows) == 5 and all(len({ax.get_ylim() for ax in row}) == 1 for row in rows)
+    assert [ax.get_legend() is not None for row in rows for ax in row] == [False, True] * 5
+    assert [ax.get_ylabel() for ax in figure.axes[1::2]] == [""] * 5

@@ -6,39 +6,34 @@ numbers (`edge_of_stability`), and these are judged for each reading of the pape
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
-from ... import plot
 from ...errors import ArgumentError
 from ...lab.data import reversed_sequences
 from ...lab.ensemble import Ensemble
 from ...lab.models import self_attention
-from ...record import Picture, Record
 from ..frame.figure import Context, Figure
-from ..frame.pictures import write_title
 from ..frame.statements import at_least, at_most, each, within
+from . import attention_edge_picture
 from .attention_descent import READINGS, SERIES, SOURCES, Sequences, descent
 from .edge_by_reading import (
     fate,
     growths,
     median,
     of_each,
-    paper_rate,
     share_of_rates,
     share_reached,
     share_within_bounds,
     why,
     why_not_at_all_rates,
 )
-from .edge_of_stability import NORMS, first_at_edge, measures
+from .edge_of_stability import measures
 from .paper import says
 
 
@@ -120,74 +115,6 @@ def summary(series: Mapping[str, np.ndarray], rates: np.ndarray, learning_rate: 
         whole = {f"shown_{name}": series[name][at, shown[at]].astype(np.float32) for name in SERIES}
         sharpness = series["sharpness"][np.arange(len(rates)), shown].astype(np.float32)
     return {**result, "inside_bounds": series["inside_bounds"], "drawn": shown, "drawn_sharpness": sharpness, **whole}
-
-
-_ROWS: dict[str, tuple[str, ...]] = {
-    "loss": ("losses",),
-    "sharpness": ("sharpness",),
-    "trace of H": ("trace",),
-    "‖residual‖": ("residual",),
-    "norms of moments": ("m1", "m2", "m3"),
-    "norms of weights": ("value", "query", "key"),
-}
-_FEW = 10  # steps up to which their axis is linear: the sharpness has risen after a few of them
-
-
-def draw(record: Record) -> Picture:
-    """A column for each reading, at the paper's rate, of the first draw that reaches the edge; below, other rates."""
-    names, arrays = record.config["readings"], record.arrays
-    figure, axes = plot.panels(len(names), len(_ROWS) + 1, width=3.1, height=1.5)
-    edge = 2 / record.config["learning_rate"]
-    for column, name in enumerate(names):
-        own = axes[column :: len(names)]
-        _draw_column(own[:-1], {entry: arrays[f"shown_{entry}"][column] for entry in SERIES}, edge)
-        _draw_rates(own[-1], arrays["drawn_sharpness"][column], arrays["rates"])
-        tried = "\nfound by trying" if name == "standardised-mse" else "\nleads" * (column == 0)
-        write_title(own[0], f"{READINGS[name].label}\n{_choice(record, column)}{tried}")
-        for ax in own:
-            ax.set_xscale("symlog", linthresh=_FEW, linscale=1.0)
-            ax.set_xlim(0, arrays["drawn_sharpness"].shape[-1] - 1)
-    axes[-len(names)].legend(
-        frameon=False, fontsize=6, title="η", title_fontsize=6, ncols=2, handlelength=1, loc="lower right"
-    )
-    for row, label in enumerate([*_ROWS, "η λ_max / 2"]):
-        axes[row * len(names)].set_ylabel(label)
-    return figure
-
-
-def _choice(record: Record, column: int) -> str:
-    """Which draw is shown, and of how many."""
-    at = paper_rate(record)
-    reached, draw = record.arrays["reached"][column, at], int(record.arrays["drawn"][column, at])
-    if not reached.any():
-        return f"draw 1; none of {len(reached)} reaches 2/η"
-    return f"draw {draw + 1}; 2/η reached by {int(reached.sum())} of {len(reached)}"
-
-
-def _draw_column(axes: Sequence[Axes], shown: Mapping[str, np.ndarray], edge: float) -> None:
-    steps, reached = np.arange(len(shown["trace"])), first_at_edge(shown["sharpness"], edge)
-    for ax, names in zip(axes, _ROWS.values(), strict=True):
-        for number, name in enumerate(names):
-            dashed = (0, (4, 3)) if number == 2 else "-"  # ‖w_K‖ lies on ‖w_Q‖
-            ax.plot(steps, shown[name], linewidth=0.8, linestyle=dashed, label=NORMS.get(name))
-        if reached is not None:
-            ax.axvline(reached, color="0.75", linewidth=0.8, zorder=0)
-        if len(names) > 1:
-            ax.legend(frameon=False, fontsize=6, ncols=3, handlelength=1.6, loc="best")
-    for ax in (axes[0], axes[3]):
-        ax.set_yscale("log")
-        if np.ptp(np.log10(ax.get_ylim())) > 1:
-            ax.yaxis.set_minor_formatter(NullFormatter())  # a decade at least is named
-    axes[1].axhline(edge, color=plot.COLOURS[1], linewidth=0.9, linestyle="--", label="2/η")
-    axes[1].legend(frameon=False, fontsize=6)
-
-
-def _draw_rates(ax: Axes, sharpness: np.ndarray, rates: np.ndarray) -> None:
-    """How the sharpness comes to 2/η at each rate."""
-    for row, rate, colour in zip(sharpness, rates, plot.COLOURS * len(rates), strict=False):
-        ax.plot(rate * row / 2, linewidth=0.7, color=colour, alpha=0.7, label=f"{rate:.3g}")
-    ax.axhline(1, color="0.6", linewidth=0.8, linestyle="--", zorder=0)
-    ax.set_xlabel("step of gradient descent")
 
 
 _WHERE = "D.5, Fig. 27"
@@ -279,4 +206,8 @@ _PRESETS = {
     "smoke": replace(_PAPER, factors=(1.0,), readings=("gaussian-half", "standardised-mse"), num_draws=3, num_steps=45),
 }
 _TITLE = "Progressive sharpening and the edge of stability in self-attention"
-FIGURES = {"singh2026.fig27": Figure("singh2026.fig27", _TITLE, _PRESETS, run, draw, STATEMENTS, readings=SOURCES)}
+FIGURES = {
+    "singh2026.fig27": Figure(
+        "singh2026.fig27", _TITLE, _PRESETS, run, attention_edge_picture.draw, STATEMENTS, readings=SOURCES
+    )
+}
