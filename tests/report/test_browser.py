@@ -203,6 +203,19 @@ def test_it_prints_in_the_colours_of_paper(open_page):
     assert page.pdf()[:4] == b"%PDF"
 
 
+def test_it_prints_charts_of_the_width_of_paper_with_their_colours_named(open_page):
+    page = open_page()
+    width = "+document.querySelector('.plot svg').getAttribute('viewBox').split(' ')[2]"
+    page.evaluate(f"addEventListener('beforeprint', () => {{ window.printed = {width} }})")
+    on_screen = page.evaluate(width)
+    page.pdf()
+    assert page.evaluate("printed") == 700 < on_screen  # its words are as large as those around it
+    page.wait_for_function(f"{width} === {on_screen}")
+    page.emulate_media(media="print")
+    swatch = "getComputedStyle(document.querySelector('.swatch')).printColorAdjust"
+    assert page.evaluate(swatch) == "exact" and page.locator("figure.chart .swatch").first.is_visible()
+
+
 def _large():
     """Twenty spectra of 1,024 points with bands, and 10,000 eigenvalues."""
     x = [0.01 * i for i in range(1024)]
@@ -216,7 +229,9 @@ def _large():
         series.append(Series(f"eigenvalues {rank}", "stems", stems, [1e-3] * 500, notes=notes, colour=rank))
     axes = Axis("eigenvalue λ", ("linear", "symlog")), Axis("density", ("log", "linear"))
     section = Section("Density", charts=[Chart("Twenty", "Many.", *axes, tuple(series))])
-    return Article("Large", "Many.", Section("What was analysed"), [], [section], Section("How to reproduce it"))
+    return Article(
+        "Large", "Many.", "Counted.", Section("What was analysed"), [], [section], Section("How to reproduce it")
+    )
 
 
 def test_a_zoom_into_twenty_spectra_takes_less_than_200_ms(browser, tmp_path):

@@ -46,6 +46,7 @@ class Article:
 
     title: str
     finding: str
+    proof: str  # what the numbers of the finding rest on
     analysed: Section
     numbers: Sequence[Number]
     sections: Sequence[Section]

@@ -45,6 +45,11 @@ def finding(record: Record) -> str:
     return f"{count} of the {C} largest eigenvalues of G {stand} above all that is left of it without the class means"
 
 
+def proof(record: Record) -> str:
+    """What the numbers of the finding rest on."""
+    return "Eigenvalues of G are counted above the largest of G - G_class; both have residuals, or are exact."
+
+
 def numbers(record: Record) -> list[Number]:
     """The headline: the largest eigenvalue of each matrix, where its eigenvectors lie, how many lines there are."""
     scalars, numbers = record.scalars, []
@@ -73,7 +78,8 @@ def sections(record: Record) -> list[Section]:
     )
     parts = [Section("Where the lines come from", scalars["findings"], facts, [_knockouts(record)], certificate=proof)]
     parts += [_lines(record, name) for name in MATRICES]
-    return parts + ([Section("What was left out", scalars["notes"])] if scalars["notes"] else [])
+    left = "Sizes and limits, which decide what is computed; nothing is estimated here."
+    return parts + ([Section("What was left out", scalars["notes"], certificate=left)] if scalars["notes"] else [])
 
 
 def _knockouts(record: Record) -> Chart:

@@ -21,6 +21,7 @@ def article(entries: Sequence[Entry]) -> Article:
     return Article(
         " and ".join(entry.name for entry in entries) if len(entries) < 4 else f"{first.name} and {len(others)} others",
         "; ".join(_finding(first, *one) for one in found) + ".",
+        "What changed by more than its noise, and the distance of the spectra; both tables are below.",
         _analysed(entries),
         [_number(first, other, gap, len(others) > 1) for other, _, gap in found],
         [_spectra(entries), _log_spectra(entries), _changes(first, found), _distances(entries)],

@@ -2,6 +2,7 @@
 "use strict";
 
 const KEYS = "Arrow keys read values, + and − zoom, 0 shows all.";
+const PAPER = { width: 700, height: 290 };
 const LIGHT = { "--ink": "#1b1f24", "--quiet": "#57606a", "--line": "#d0d7de", "--s0": "#0072b2", "--s1": "#d55e00", "--s2": "#009e73", "--s3": "#cc79a7", "--s4": "#b07800", "--s5": "#56b4e9" };
 
 class Panel {
@@ -18,8 +19,7 @@ class Panel {
     new ResizeObserver(() => this.draw()).observe(this.plot);
   }
 
-  draw() {
-    const { width, height } = this.plot.getBoundingClientRect();
+  draw({ width, height } = this.plot.getBoundingClientRect()) {
     if (width < 50) return;
     this.frame = this.view.frame(width, height);
     this.plot.replaceChildren(this.view.drawing(width, height));
@@ -170,4 +170,7 @@ function listenToTheme(button) {
 listenToTheme(document.getElementById("theme"));
 const charts = JSON.parse(document.getElementById("charts").textContent);
 window.ritzPanels = [...document.querySelectorAll("figure.chart")].map((figure) => new Panel(figure, charts[+figure.dataset.chart]));
+// Paper has its own width: a picture of the window's would be shrunk, and its words with it.
+window.addEventListener("beforeprint", () => window.ritzPanels.forEach((panel) => panel.draw(PAPER)));
+window.addEventListener("afterprint", () => window.ritzPanels.forEach((panel) => panel.draw()));
 document.documentElement.dataset.ready = "true";

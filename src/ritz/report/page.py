@@ -20,6 +20,7 @@ SCRIPTS = ("scales.js", "view.js", "page.js")
 BUTTONS = {"closer": "+", "farther": "−", "whole": "Whole range", "svg": "SVG", "csv": "CSV"}
 SPOKEN = {"closer": "Look closer", "farther": "Look from farther away"}  # what a sign alone does not say
 THEME = '<button type="button" id="theme" hidden></button>'  # its words and what it does are of page.js
+NUMBERS = re.compile(r"(?<![\w.,:/-])[-−]?\d(?:[\d.,]*\d)?(?:e[-+]?\d+)?(?:\s?%)?(?![\w/]|\.\d)")  # not those in names
 SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")
 
 
@@ -48,7 +49,7 @@ def _article(article: Article, index: int, charts: Iterator[int]) -> str:
     sections = "".join(_section(section, f"{prefix}-s{i}", charts) for i, section in enumerate(article.sections, 1))
     return (
         f'<article id="{prefix}"><h1>{_text(article.title)}</h1>'
-        f'<p class="finding">{_typeset(article.finding)}{_sure(f"{prefix}-proofs")}</p>'
+        f'<p class="finding">{_sentence(article.finding, f"{prefix}-finding")}{_sure(f"{prefix}-finding")}</p>'
         f"{_section(article.analysed, f'{prefix}-s0', charts)}"
         f'<ul class="numbers">{numbers}</ul>{sections}{_certificates(article, prefix)}'
         f"{_section(article.reproduction, f'{prefix}-end', charts)}</article>"
@@ -62,13 +63,16 @@ def _number(number: Number, anchor: str) -> str:
 
 def _certificates(article: Article, prefix: str) -> str:
     """Where every number leads to: what it rests on."""
-    rows = [
+    rows = [(f"{prefix}-finding", _term("Finding"), "", article.proof)]
+    rows += [
         (f"{prefix}-n{rank}", _term(number.label, number.term), number.text, number.certificate)
         for rank, number in enumerate(article.numbers)
     ]
+    anchors = [*(f"{prefix}-s{rank}" for rank in range(1 + len(article.sections))), f"{prefix}-end"]
+    sections = (article.analysed, *article.sections, article.reproduction)
     rows += [
-        (f"{prefix}-s{rank}-proof", _term(section.title), "", section.certificate)
-        for rank, section in enumerate((article.analysed, *article.sections))
+        (f"{anchor}-proof", _term(section.title), "", section.certificate)
+        for anchor, section in zip(anchors, sections, strict=True)
         if section.certificate
     ]
     body = "".join(
@@ -84,11 +88,11 @@ def _certificates(article: Article, prefix: str) -> str:
 
 def _section(section: Section, anchor: str, charts: Iterator[int]) -> str:
     proof = f"{anchor}-proof" if section.certificate else None
-    parts = [f"<p>{_typeset(sentence)}</p>" for sentence in section.sentences]
+    parts = [f"<p>{_sentence(sentence, proof)}</p>" for sentence in section.sentences]
     if section.facts:
         rows = "".join(f"<dt>{_term(name)}</dt><dd>{_linked(fact, proof)}</dd>" for name, fact in section.facts.items())
         parts.append(f'<dl class="facts">{rows}</dl>')
-    parts += [_figure(chart, next(charts)) for chart in section.charts]
+    parts += [_figure(chart, next(charts), proof) for chart in section.charts]
     parts += [_table(table, proof) for table in section.tables]
     if section.picture:
         data = base64.b64encode(section.picture).decode()
@@ -104,10 +108,10 @@ def _sure(target: str) -> str:
     return f' <a class="sure" href="#{target}">how sure?</a>'
 
 
-def _figure(chart: Chart, index: int) -> str:
+def _figure(chart: Chart, index: int, proof: str | None) -> str:
     boxes = "".join(
         f'<label><input type="checkbox" value="{rank}"{" checked" * series.shown}>'
-        f' <span class="swatch s{series.colour % 6}"></span> {_text(series.name)}</label>'
+        f' <span class="swatch s{series.colour % 6}"></span> {_typeset(series.name)}</label>'
         for rank, series in enumerate(chart.series)
     )
     selects = "".join(
@@ -123,7 +127,7 @@ def _figure(chart: Chart, index: int) -> str:
     )
     return (
         f'<figure class="chart" data-chart="{index}"><figcaption>{_typeset(chart.title)}</figcaption>'
-        f'<p class="summary">{_typeset(chart.summary)}</p><div class="stage">'
+        f'<p class="summary">{_sentence(chart.summary, proof)}</p><div class="stage">'
         f'<div class="plot" tabindex="0" role="img" aria-label="{_text(chart.title + ". " + chart.summary)}"></div>'
         '<div class="tip" role="status" hidden></div></div>'
         f'<div class="controls">{boxes}{selects}{buttons}</div></figure>'
@@ -139,7 +143,7 @@ def _table(table: Table, proof: str | None) -> str:
         for first, *rest in zip(*table.columns.values(), strict=True)
     )
     return (
-        f'<div class="scroll" tabindex="0"><table><caption>{_typeset(table.caption)}</caption>'
+        f'<div class="scroll" tabindex="0"><table><caption>{_sentence(table.caption, proof)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
@@ -148,6 +152,17 @@ def _linked(text: str, proof: str | None) -> str:
     """A cell; one with a number in it leads to what it rests on."""
     is_number = proof is not None and any(character.isdigit() for character in text)
     return f'<a class="quiet" href="#{proof}">{_text(text)}</a>' if is_number else _text(text)
+
+
+def _sentence(text: str, proof: str | None) -> str:
+    """A sentence, every number of which leads to what it rests on."""
+    if proof is None:
+        return _typeset(text)
+    parts, end = [], 0
+    for match in NUMBERS.finditer(text):
+        parts += [_typeset(text[end : match.start()]), f'<a class="quiet" href="#{proof}">{_text(match.group())}</a>']
+        end = match.end()
+    return "".join([*parts, _typeset(text[end:])])
 
 
 def _contents(articles: Sequence[Article]) -> str:

@@ -21,7 +21,8 @@ def article(record: Record) -> Article:
     return Article(
         f"{record.id}, {record.preset}",
         _finding(counts),
-        Section("What was analysed", facts=facts),
+        "Counted among the statements below, each judged by its rule.",
+        Section("What was analysed", facts=facts, certificate="The settings of the run, as its record has them."),
         numbers,
         [Section("Theory against measurement", tables=[_claims(record)], picture=_picture(record), certificate=proof)],
         _reproduction(record),
@@ -69,4 +70,5 @@ def _reproduction(record: Record) -> Section:
     facts = {name: str(value) for name, value in record.provenance.items() if value is not None}
     if record.provenance.get("seconds"):
         facts["seconds"] = duration(float(record.provenance["seconds"]))
-    return Section("How to reproduce it", facts=facts, code=f"ritz run {record.id} --preset {record.preset}")
+    code, proof = f"ritz run {record.id} --preset {record.preset}", "Written down by the run itself."
+    return Section("How to reproduce it", facts=facts, code=code, certificate=proof)

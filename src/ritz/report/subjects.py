@@ -67,6 +67,7 @@ def _article(subject: Subject, theory: ClosedForm | None) -> Article:
     about = spectra if measured else class_structure
     sentences = [spectra.finding(record) for record in measured[:1]]
     sentences += [class_structure.finding(classes)] if classes else []
+    proofs = [spectra.proof(record) for record in measured[:1]] + ([class_structure.proof(classes)] if classes else [])
     sections = spectra.sections(measured) if measured else []
     sections += class_structure.sections(classes) if classes else []
     sections += [spectra.layers(record) for record in measured if record.scalars["layers"]]
@@ -77,6 +78,7 @@ def _article(subject: Subject, theory: ClosedForm | None) -> Article:
     return Article(
         first.config.get("factory") or first.id,
         "; ".join(sentences) + ".",
+        " ".join(proofs),
         _analysed(first),
         about.numbers(first),
         sections,
@@ -114,7 +116,8 @@ def _reproduction(records: Sequence[Record]) -> Section:
     """The commands, and everything else that decides the numbers."""
     facts = {name: str(value) for name, value in records[0].provenance.items() if value is not None}
     commands = [(class_structure if record.preset == "classes" else spectra).command(record) for record in records]
-    return Section("How to reproduce it", facts=facts, code="\n".join(dict.fromkeys(commands)))
+    proof = "Written down by the run itself, when it began and when it ended."
+    return Section("How to reproduce it", facts=facts, code="\n".join(dict.fromkeys(commands)), certificate=proof)
 
 
 def _fits(theory: ClosedForm, record: Record) -> bool:

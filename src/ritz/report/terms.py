@@ -63,6 +63,7 @@ TERMS = {
     "line": "One eigenvalue of a spectrum, with its multiplicity.",
     "closed form": "A spectrum that a formula gives from weights and data, without any product with the matrix.",
     "certificates": "What every number on this page rests on, and how far it can be off.",
+    "finding": "What the numbers below say, in one sentence.",
     "number": "What was measured.",
     "before": "Of the first of the two.",
     "after": "Of the second of the two.",
