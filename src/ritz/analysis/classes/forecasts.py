@@ -7,14 +7,17 @@ import time
 import torch
 
 from ...classes.lines.knockout_spectra import PROBES, PROJECTED, STEPS, SUBTRACTED
-from ...operators import gauss_newton
+from ...factored.kronecker_products import DENSE
+from ...operators import Operator, gauss_newton
 from ...risk import Risk
-from ...solvers import eigenpairs, memory_needed
+from ...solvers import eigenpairs, memory_needed, spectral_density
 from ...solvers.eigen import kept_basis
-from ..spectrum.forecasts import Forecast, product_seconds
+from ..spectrum.forecasts import FILE, Forecast, product_bytes, product_seconds
+from ..spectrum.measurement import layers_of
 from .measurement import ClassSettings
 
 PER_PAIR = 8  # products of a search, for each of its pairs
+COPIES = 6  # of a matrix that is formed and decomposed
 SAMPLE = 300  # rows of the matrix whose decomposition is timed
 DECOMPOSITIONS = len(SUBTRACTED) + len(PROJECTED) + 2  # of the Gram matrix: its spectra, its vectors, one edge
 
@@ -42,9 +45,25 @@ def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
     number, vector = risk.theta.element_size(), risk.size * risk.theta.element_size()
     gram = 8 * rows**2 if by_gram else 0
     held = 2.0 * risk.num_classes**2 * vector
-    memory = (held if held <= risk.memory else 0.0) + 3 * gram + memory_needed(eigenpairs, G, count)
+    whole = (held if held <= risk.memory else 0.0) + 3 * gram + memory_needed(eigenpairs, G, count)
+    memory = max(whole + product_bytes(G, count), _layers_bytes(risk))
     written = gram + (kept_basis(count) + 2 * count) * vector + number * rows * risk.num_classes
+    written += FILE * (DECOMPOSITIONS + len(layers_of(risk)))
     return Forecast(seconds, products, one, memory, G.info.path if G.info is not None else "unknown", written)
+
+
+def _layers_bytes(risk: Risk) -> float:
+    """What the spectrum of a layer's factorisation holds, that of the layer which holds most."""
+    sizes = [sum(risk.shapes[name].numel() for name in names) for names in layers_of(risk).values()]
+    return max(_spectrum_bytes(size, risk) for size in sizes)
+
+
+def _spectrum_bytes(size: int, risk: Risk) -> float:
+    """A small matrix is decomposed, in copies of it; of a large one there is a quadrature."""
+    if size <= DENSE:
+        return 8.0 * COPIES * size**2
+    block = Operator(lambda V: V, size, torch.float64, risk.device)
+    return memory_needed(spectral_density, block, num_probes=PROBES, num_steps=STEPS)
 
 
 def _decomposition_seconds(rows: int) -> float:

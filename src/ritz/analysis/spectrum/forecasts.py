@@ -13,6 +13,7 @@ from ...operators import Operator
 from ...risk import Risk
 from ...solvers import eigenpairs, memory_needed, spectral_density
 from ...solvers.eigen import SMALL, kept_basis
+from ..peak_bytes import peak_bytes
 from .measurement import layers_of
 from .settings import Settings
 
@@ -37,11 +38,14 @@ class Forecast:
 
 
 _PRODUCTS_PER_PAIR = 8  # five where the largest eigenvalues are well separated, ten in a bulk
+FILE = 2**14  # what else a file holds, at most
 _LARGEST_OVERHEAD = 600  # the size of the matrix on which what solvers do beside the products is timed
 
 
 def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     """Set the products up, time some, and say what the whole analysis will take. Nothing else is computed.
+
+    It is that of a run with a checkpoint, as the command makes it: without one, a search keeps more vectors.
 
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
@@ -57,7 +61,8 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     counts = [_counts(size, settings.for_layer(size)) for size in _sizes(risk, settings)]
     seconds = sum(set_up + pairs * one + steps * step for pairs, steps in counts)
     products = sum(pairs + settings.num_probes * steps for pairs, steps in counts)
-    written = kept_basis(settings.num_eigenpairs or 0) * risk.size * risk.theta.element_size()
+    k, vector = settings.num_eigenpairs or 0, risk.size * risk.theta.element_size()
+    written = (kept_basis(k) + k * settings.per_layer) * vector + FILE * len(counts)
     return Forecast(seconds, products, one, *_footprint(A, risk, settings), written)
 
 
@@ -85,6 +90,12 @@ def product_seconds(A: Operator, seed: int, columns: int, repeats: int = 5) -> f
     return statistics.median(times)
 
 
+def product_bytes(A: Operator, columns: int) -> float:
+    """What a product with so many columns holds inside, beside its argument and its result."""
+    V = torch.ones(A.size, columns, dtype=A.dtype, device=A.device)
+    return max(0.0, peak_bytes(lambda: A @ V, A.device) - V.numel() * V.element_size())
+
+
 def _overhead_seconds(risk: Risk, settings: Settings) -> float:
     """What solvers take beside the products: they are run on a small matrix, whose products cost next to nothing."""
     size = min(risk.size, _LARGEST_OVERHEAD)
@@ -99,10 +110,12 @@ def _overhead_seconds(risk: Risk, settings: Settings) -> float:
 
 
 def _footprint(A: Operator, risk: Risk, settings: Settings) -> tuple[float, str]:
-    """Bytes: the kept linearisations, and the vectors of the larger of the two solvers."""
+    """Bytes: the kept linearisations, and the larger of the two solvers: its vectors, and what its products hold."""
     probes = {"num_probes": settings.num_probes, "num_steps": settings.num_steps}
-    search = memory_needed(eigenpairs, A, settings.num_eigenpairs) if settings.num_eigenpairs else 0.0
-    solver = max(search, memory_needed(spectral_density, A, **probes))
+    k = settings.num_eigenpairs or 0
+    basis = kept_basis(k) if A.size > SMALL else None  # that of a search which writes to a file
+    search = memory_needed(eigenpairs, A, k, basis_size=basis) + product_bytes(A, k) if k else 0.0
+    solver = max(search, memory_needed(spectral_density, A, **probes) + product_bytes(A, settings.num_probes))
     if A.info is None:
         return solver, "unknown"
     return solver + A.info.kept_bytes, A.info.path

@@ -1,0 +1,57 @@
+"""What a dry run says, held against what the analysis then takes: within a factor of two."""
+
+import pytest
+import torch
+from torch import nn
+
+from ritz import Risk, gauss_newton
+from ritz.analysis import classes, spectrum
+from ritz.analysis.peak_bytes import peak_bytes
+from ritz.operators import Operator
+from tests.solvers.memory import peak_vectors
+
+
+def perceptron(inputs=40, hidden=30, outputs=10, examples=100):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, outputs))
+    return Risk(model, nn.CrossEntropyLoss(), (torch.randn(examples, inputs), torch.randint(outputs, (examples,))))
+
+
+def convolutions():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 5)
+    data = torch.randn(60, 1, 8, 8), torch.randint(5, (60,))
+    return Risk(nn.Sequential(*layers).eval(), nn.CrossEntropyLoss(), data)
+
+
+FEW = {"num_eigenpairs": 3, "num_probes": 4, "num_steps": 12}
+KINDS = {
+    "the spectrum of H": (perceptron, spectrum, spectrum.Settings(**FEW)),
+    "G layer by layer": (convolutions, spectrum, spectrum.Settings(gauss_newton, per_layer=True, **FEW)),
+    "classes": (lambda: perceptron(20, 24, 4, 60), classes, classes.ClassSettings()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_forecast_is_within_a_factor_of_two(kind, tmp_path, monkeypatch):
+    make, analysis, settings = KINDS[kind]
+    said, risk, columns, multiply = analysis.forecast(make(), settings), make(), [], Operator.__matmul__
+
+    def counted(A, V):
+        if A.info is not None:  # a matrix of curvature: others are multiplied without the data
+            columns.append(1 if V.ndim == 1 else V.shape[1])
+        return multiply(A, V)
+
+    monkeypatch.setattr(Operator, "__matmul__", counted)
+    held = 4 * peak_vectors(lambda: analysis.run(risk, settings, checkpoint=tmp_path / "unfinished"), 1)
+    written = sum(path.stat().st_size for path in tmp_path.rglob("*.npz"))
+    ratios = said.bytes / held, said.num_products / sum(columns)
+    assert all(0.5 <= ratio <= 2 for ratio in ratios), (ratios, said, held, sum(columns))
+    assert written <= 2 * said.file_bytes
+
+
+def test_bytes_are_counted_from_the_birth_of_a_tensor_to_its_end():
+    x, cpu = torch.ones(1000), torch.device("cpu")
+    assert peak_bytes(lambda: x.view(10, 100).t(), cpu) == 0  # views are none
+    assert peak_bytes(lambda: [x + i for i in range(5)][-1], cpu) == 20_000
+    assert peak_bytes(lambda: x.mul(2).add_(1).relu().sum(), cpu) == 8_000  # one is gone before the third is made
