@@ -121,6 +121,8 @@ def test_of_several_annotations_the_refusal_names_what_was_nearest():
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OutOfMemoryError),
         (MemoryError(), OutOfMemoryError),
         (NotImplementedError("Cannot copy out of meta tensor; no data!"), ArgumentError),
+        (NotImplementedError("\"svd\" not implemented for 'Half'"), NotImplementedError),  # by what a user gave
+        (NotImplementedError("mine"), NotImplementedError),
         (RuntimeError("mine"), RuntimeError),
     ],
 )
@@ -131,6 +133,23 @@ def test_words_of_pytorch_for_memory_and_decompositions_become_our_own(error, ki
     with pytest.raises(kind) as caught:
         guarded(fails)()
     assert isinstance(caught.value, RitzError) or caught.value is error
+
+
+def test_out_of_memory_says_what_was_asked_for_and_the_way_out():
+    A = ritz.Operator(lambda V: V, 1_000_000, torch.float64, torch.device("cpu"))
+    with pytest.raises(OutOfMemoryError, match=r"it asked for 7,450,580.6 GiB in one piece") as caught:
+        ritz.spectral_density(A, num_probes=1_000_000_000, num_steps=1000)
+    assert isinstance(caught.value, MemoryError) and "num_probes=1000000000, num_steps=1000" in str(caught.value)
+    assert "Ask for less" in str(caught.value)
+    assert ritz.spectral_density(A, num_probes=1, num_steps=2).size == A.size  # with less, there is a result
+
+
+def test_a_full_gpu_says_what_did_not_fit():
+    def product(V):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 1.00 GiB free.")
+
+    with pytest.raises(OutOfMemoryError, match=r"eigenpairs ran out of memory: it asked for 20.00 GiB"):
+        ritz.eigenpairs(ritz.Operator(product, 1000, torch.float64, torch.device("cpu")), 2)
 
 
 def test_a_number_beyond_all_floats_is_refused_where_it_is_ours_alone():
@@ -199,6 +218,7 @@ ANSWERED = {
     ),
     "inputs of three networks for two": lambda: two_networks().outputs(torch.ones(3, 5, 2), each=True),
     "an input for two networks": lambda: two_networks().outputs(torch.ones(2), each=True),
+    "a number for two networks": lambda: two_networks().outputs(torch.tensor(1.0)),
     "vectors that are NaN": lambda: ritz.low_rank(torch.tensor([[1.0], [float("nan")]])),
     "values that are infinite": lambda: ritz.low_rank(torch.ones(2, 1), torch.tensor([float("inf")])),
     "a curve without width": lambda: ritz.plot.comparison(
@@ -207,6 +227,8 @@ ANSWERED = {
     "a whisker from top to bottom": lambda: ritz.plot.screes(
         ritz.plot.panels()[1][0], {"a": torch.ones(2)}, whisker=(1.0, 0.25)
     ),
+    "no panels": lambda: ritz.plot.small_multiples(0),
+    "norms in half precision": lambda: ritz.lab.ensemble.norms(torch.ones(2, 2).half()),
     "panels of many light years": lambda: ritz.plot.small_multiples(2, size=1e308),
     "a picture of one dot per inch": lambda: ritz.record.write_picture("a.png", ritz.plot.panels()[0], dpi=1),
     "half a state": lambda: ritz.record.Checkpoint("a.npz", {}).keep(dict, last=True),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-import traceback
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, wraps
@@ -17,7 +16,8 @@ from itertools import repeat
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import ArgumentError, NumericalError, OutOfMemoryError, first_line
+from .errors import ArgumentError
+from .refusals import refusal
 
 MAKERS = {
     "Risk": "Make one: ritz.Risk(model, loss, data).",
@@ -36,7 +36,6 @@ MAKERS = {
 }
 ANYTHING, NUMBERS, FINITE = range(3)  # what a number or a tensor must be
 LARGEST = 2**63 - 1  # what PyTorch can count to
-NO_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
 
 
 def guard(face: str, *, leaving: Collection[str] = (), finite: bool = False) -> None:
@@ -68,9 +67,10 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
         try:
             return function(*args, **kwargs)
         except (RuntimeError, MemoryError, OverflowError) as error:
-            if (refusal := _refusal(function, error)) is None:
+            named = dict(zip(_parameters(function)[0], args, strict=False)) | kwargs
+            if (answer := refusal(function.__name__, named, error)) is None:
                 raise
-            raise refusal from error
+            raise answer from error
 
     checked._guard = True  # type: ignore[attr-defined]
     return checked
@@ -363,41 +363,3 @@ def resolved(annotation: Any, function: Callable) -> Any:
         return get_type_hints(one, function.__globals__, include_extras=True)["value"]
     except Exception:  # as many kinds as there are ways to write a name that does not exist
         return Any
-
-
-def _refusal(function: Callable, error: BaseException) -> Exception | None:
-    """What PyTorch's own words for a want of memory or a failed decomposition come to; None for everything else."""
-    import torch
-
-    if isinstance(error, OutOfMemoryError):
-        return None
-    if isinstance(error, OverflowError):
-        return _too_large(function, error)
-    if isinstance(error, NotImplementedError) and "meta tensor" in str(error):
-        way_out = "Make the tensor on a device that computes, such as cpu."
-        return ArgumentError("A tensor on the device meta was given.", "It has a shape and no numbers.", way_out)
-    if isinstance(error, torch.linalg.LinAlgError):
-        return NumericalError(
-            f"{function.__name__} could not decompose a matrix: {first_line(error)}",
-            "Its entries are too large, too small or too far apart for the arithmetic.",
-            "Scale what is passed, or compute in float64.",
-        )
-    if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
-        return OutOfMemoryError(
-            f"{function.__name__} ran out of memory: {first_line(error)}",
-            "What it is to compute does not fit.",
-            "Ask for less, or use a machine with more memory.",
-        )
-    return None
-
-
-def _too_large(function: Callable, error: BaseException) -> Exception | None:
-    """Python counts on where PyTorch has infinity: None where it was what a user gave us to call."""
-    (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
-    if not frame.f_globals.get("__name__", "").startswith("ritz."):
-        return None
-    return NumericalError(
-        f"{function.__name__} met a number beyond all floats: {first_line(error)}",
-        "What it was given is too large to be squared, multiplied or counted.",
-        "Scale what is passed.",
-    )

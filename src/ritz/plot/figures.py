@@ -101,6 +101,7 @@ def small_multiples(count: int, *, columns: int = 6, size: float = 1.25) -> tupl
     >>> len(axes), sum(ax.xaxis.get_tick_params()["labelbottom"] for ax in axes)
     (28, 4)
     """
+    check_positive("It is the number of panels.", count=count, columns=columns)
     columns = min(columns, count)
     figure, axes = panels(columns, math.ceil(count / columns), width=size, height=size, shared=True)
     for ax in axes[count:]:

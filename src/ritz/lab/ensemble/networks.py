@@ -105,11 +105,11 @@ class Ensemble:
 
     def outputs(self, x: Tensor, *, each: bool = False) -> Float[Tensor, "B N ..."]:
         """What each network says to the inputs, or to its own inputs (B × N × …) with `each`."""
-        if each and (x.ndim < 2 or len(x) != len(self)):
+        if x.ndim < 1 + each or (each and len(x) != len(self)):
             raise ArgumentError(
-                f"x has the shape {tuple(x.shape)}, with each=True.",
-                f"Each of the {len(self)} networks has inputs of its own, in rows.",
-                f"Pass x of shape ({len(self)}, N, …), or leave out `each`.",
+                f"x has the shape {tuple(x.shape)}, with each={each}.",
+                f"Inputs are rows, the same for all of the {len(self)} networks or, with `each`, some for each.",
+                f"Pass x of shape (N, …), or ({len(self)}, N, …) with each=True.",
             )
         call = vmap(lambda p, b, x: functional_call(self.model, (p, b), (x,)), in_dims=(0, 0, 0 if each else None))
         outputs: Tensor = call(self.parameters, self.buffers, x.to(self.device))

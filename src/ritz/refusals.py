@@ -1,0 +1,69 @@
+"""What an error of PyTorch or Python comes to in a public function: a refusal with what, why and a way out."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import ArgumentError, NumericalError, OutOfMemoryError, RitzError, first_line
+
+NO_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+NO_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'")
+PIECE = re.compile(r"allocate (\d+) bytes|allocate ([\d.]+ [KMGT]iB)")  # of main memory, of a GPU's
+
+
+def refusal(name: str, given: Mapping[str, Any], error: BaseException) -> RitzError | None:
+    """The refusal by the function of this name, called with what was given; None for all that is not ours to answer."""
+    import torch
+
+    if isinstance(error, OverflowError):
+        return _too_large(name, error) if _is_ours(error) else None
+    if isinstance(error, torch.linalg.LinAlgError):
+        return NumericalError(
+            f"{name} could not decompose a matrix: {first_line(error)}",
+            "Its entries are too large, too small or too far apart for the arithmetic.",
+            "Scale what is passed, or compute in float64.",
+        )
+    if isinstance(error, NotImplementedError):
+        return _without_kernel(name, error)
+    if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+        return None if isinstance(error, RitzError) else _out_of_memory(name, given, error)
+    return None
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether ritz itself raised it, or called what did: not what a user gave it to call."""
+    (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals.get("__name__", "").startswith("ritz.")
+
+
+def _too_large(name: str, error: BaseException) -> NumericalError:
+    return NumericalError(
+        f"{name} met a number beyond all floats: {first_line(error)}",
+        "What it was given is too large to be squared, multiplied or counted.",
+        "Scale what is passed.",
+    )
+
+
+def _without_kernel(name: str, error: BaseException) -> ArgumentError | None:
+    if "meta tensor" in str(error):
+        way_out = "Make the tensor on a device that computes, such as cpu."
+        return ArgumentError("A tensor on the device meta was given.", "It has a shape and no numbers.", way_out)
+    if NO_KERNEL.search(str(error)) and _is_ours(error):
+        seen, why = f"{name} was given half precision.", f"PyTorch says: {first_line(error)}."
+        return ArgumentError(seen, why, "Pass it as .float() or .double().")
+    return None
+
+
+def _out_of_memory(name: str, given: Mapping[str, Any], error: BaseException) -> OutOfMemoryError:
+    """With the size of the piece that did not fit, and the numbers on which it may depend."""
+    piece = PIECE.search(str(error))
+    size = f"{int(piece[1]) / 2**30:,.1f} GiB" if piece and piece[1] else piece[2] if piece else None
+    numbers = ", ".join(f"{key}={value}" for key, value in given.items() if type(value) is int)
+    return OutOfMemoryError(
+        f"{name} ran out of memory" + (f": it asked for {size} in one piece." if size else f": {first_line(error)}"),
+        f"It was called with {numbers}." if numbers else "What it is to compute does not fit.",
+        "Ask for less, or use a machine with more memory.",
+    )
