@@ -38,7 +38,7 @@ def table(counts: Mapping[str, Any]) -> str:
     for name, (title, key, holds) in ROWS.items():
         part = counts["parts"].get(name)
         if part is not None:
-            tried = f"{part.get(key, 0):,}" if "skipped" not in part else f"none: {part['skipped']}"
+            tried = f"{part.get(key, 0):,}{_outcomes(part)}" if "skipped" not in part else f"none: {part['skipped']}"
             lines.append(f"| {title} | {tried} | {holds} | {len(part['faults'])} |")
     lines += ["", _how(counts)]
     kills = counts["parts"].get("kills")
@@ -46,6 +46,15 @@ def table(counts: Mapping[str, Any]) -> str:
         lines += ["", "| killed | kills | runs to the same bits |", "|---|---|---|"]
         lines += [f"| {name} | {row['kills']} | {row['runs']} |" for name, row in kills["by_name"].items()]
     return "\n".join(lines)
+
+
+def _outcomes(part: Mapping[str, Any]) -> str:
+    """Of fuzzed calls, how they ended."""
+    if "right" not in part:
+        return ""
+    return (
+        f" of {part['functions']} functions: {part['right']:,} right, {part['refused']:,} refused (seed {part['seed']})"
+    )
 
 
 def _how(counts: Mapping[str, Any]) -> str:

@@ -103,11 +103,13 @@ def drawn(public, data):
     names = list(public.hints)
     for _ in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2))) if names else 0):
         bad.add(draw(st.sampled_from(names)))
+    own = {name: values.sample(draw, name, makers) for name, makers in samples.OF.get(public.name, {}).items()}
     arguments = {} if public.owner is None else {"self": values.fitting(draw, public.owner, "", sizes)}
+    arguments |= own
     for name, hint in public.hints.items():
         if name in bad:
             arguments[name] = values.hostile(draw, hint, sizes)
-        elif name not in public.defaults or draw(st.booleans()):
+        elif name not in own and (name not in public.defaults or draw(st.booleans())):
             arguments[name] = values.fitting(draw, hint, name, sizes, public.defaults.get(name, values.NOTHING))
     return arguments
 

@@ -221,3 +221,46 @@ BY_CLASS = {
     lab.models.GPTConfig: [lambda: gpt().config],
     ritz.record.Picture: [lambda: plot.panels()[0]],
 }
+
+
+def written(name):
+    """A file of a kind that is read, written anew: other calls may have changed or removed it."""
+    return KEPT[name]().save(f"again/{name}.npz")
+
+
+def published():
+    """The weights of a small GPT-2, as they are published."""
+    from tests.lab.test_models import TINY
+    from tests.lab.test_models import published as weights
+
+    return weights(TINY)
+
+
+LINES = torch.diag(torch.arange(1.0, 4.0)).double()
+OF = {  # what goes together, for functions that take hardly anything else
+    "ritz.Spectrum": {
+        "nodes": [lambda: drawn_spectrum().nodes],
+        "weights": [lambda: drawn_spectrum().weights],
+        "reach": [lambda: None],
+    },
+    "ritz.Spectrum.load": {"path": [functools.partial(written, "Spectrum")]},
+    "ritz.classes.project": {"A": [lambda: LINES, lambda: definite(3)], "B": [lambda: ritz.low_rank(LINES[:, :1])]},
+    "ritz.lab.data.padded": {"data": [squares], "size": [lambda: 4, lambda: 8]},
+    "ritz.lab.ensemble.Ensemble.rows": {"theta": [lambda: ensemble().flat]},
+    "ritz.lab.init.Parametrization.groups": {
+        "self": [lambda: lab.init.standard((2, 3, 3), generator=seeded())],
+        "model": [model],
+    },
+    "ritz.lab.models.gpt2": {"source": [published], "num_heads": [lambda: 2]},
+    "ritz.preconditioned": {"A": [lambda: definite(3)], "diagonal": [lambda: LINES.diagonal()]},
+    "ritz.record.read_arrays": {"path": [functools.partial(written, "Eigenpairs")]},
+    "ritz.record.read_bytes": {"path": [functools.partial(written, "Eigenpairs")]},
+    "ritz.theory.ClosedForm.eigenvectors": {"group": [lambda: closed_form().groups[0].name]},
+    "ritz.theory.Comparison": {"groups": [lambda: (theory.comparison.GroupError("a", 1, 0.5, None),)]},
+    "ritz.theory.balanced_solution": {
+        "X": [lambda: torch.eye(3).double()],
+        "Y": [lambda: LINES],
+        "depth": [lambda: 2, lambda: 3],
+        "widths": [lambda: 3, lambda: 4],
+    },
+}

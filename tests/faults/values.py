@@ -62,7 +62,7 @@ def fitting(draw, hint, name, sizes, default=inspect.Parameter.empty):
         return same(default)
     known = [maker for maker in samples.BY_NAME.get(name, ()) if _fits(maker(), hint)]
     if known and not (name == "loss" and _is_callable(hint)):
-        return _sample(draw, name, known)
+        return sample(draw, name, known)
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return fitting(draw, draw(st.sampled_from(inner)), name, sizes)
@@ -88,21 +88,21 @@ def _fits(value, hint):
 def _held(draw, hint, name, sizes, origin, inner):
     kind = origin or hint
     if isinstance(hint, TypeVar) or kind is Any:
-        return _sample(draw, name, samples.ANYTHING)
+        return sample(draw, name, samples.ANYTHING)
     if _is_callable(hint):
-        return _sample(draw, name, samples.CALLABLES)
+        return sample(draw, name, samples.CALLABLES)
     if kind is ritz.Operator:
-        return _sample(draw, "Operator", [functools.partial(one, sizes["n"]) for one in samples.OPERATORS])
+        return sample(draw, "Operator", [functools.partial(one, sizes["n"]) for one in samples.OPERATORS])
     for known, makers in samples.BY_CLASS.items():
         if kind is known:
-            return _sample(draw, known.__name__, makers)
+            return sample(draw, known.__name__, makers)
     if kind is tuple and inner and inner[-1] is not ...:
         return _gathered([fitting(draw, one, name, sizes) for one in inner], tuple)
     if inspect.isclass(kind) and issubclass(kind, Mapping):
         return _dictionary([fitting(draw, (*inner, Any, Any)[1], "", sizes) for _ in range(2)])
     if inspect.isclass(kind) and issubclass(kind, Iterable) and not dataclasses.is_dataclass(kind):
         return _sequence(draw, (inner or (Any,))[0], name, sizes)
-    return _built(draw, kind, sizes) if inspect.isclass(kind) else _sample(draw, name, samples.ANYTHING)
+    return _built(draw, kind, sizes) if inspect.isclass(kind) else sample(draw, name, samples.ANYTHING)
 
 
 def _sequence(draw, hint, name, sizes):
@@ -141,7 +141,7 @@ def _built(draw, kind, sizes):
     return Value(f"{kind.__name__}({values})", lambda: kind(**{name: v.make() for name, v in values.items()}))
 
 
-def _sample(draw, label, makers):
+def sample(draw, label, makers):
     index = draw(st.integers(0, len(makers) - 1))
     return Value(f"{label} {index}", makers[index])
 
