@@ -4,7 +4,6 @@ import json
 import string
 import subprocess
 import sys
-from importlib.metadata import version as version_of
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from ritz import Risk, hessian
+from ritz import Risk, __version__, hessian
 from ritz.analysis import spectrum as analysis
 from ritz.analysis.spectrum import pictures
 from ritz.cli import app, demo, places
@@ -342,7 +341,7 @@ def test_the_example_checkpoint_can_be_made_again(folder, monkeypatch):
 
 def test_python_dash_m_is_the_same_command():
     ran = subprocess.run([sys.executable, "-m", "ritz", "--version"], capture_output=True, text=True, check=True)
-    assert ran.stdout == f"ritz {version_of('ritz')}\n"
+    assert ran.stdout == f"ritz {__version__}\n"
 
 
 def test_a_record_is_json_that_others_can_read(folder):

@@ -95,4 +95,4 @@ def test_the_commands_of_a_page_name_layers_and_odd_files():
     config |= {"dtype": "float32", "factory": "my net.py:risk", "examples": None, "layers": ["0.*", "body"]}
     order = command(Record("mine", "analysis", config, {}, {}))
     options = understood(order).params
-    assert options["target"] == "my net.py:risk" and options["layer"] == ["0.*", "body"]
+    assert options["target"] == "my net.py:risk" and list(options["layer"]) == ["0.*", "body"]

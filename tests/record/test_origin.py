@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import torch
 
+import ritz
 from ritz.record import origin, provenance
 
 
@@ -20,6 +21,11 @@ def test_provenance_names_versions_and_no_machine():
     assert facts["threads"] == torch.get_num_threads()
     for private in (socket.gethostname(), getpass.getuser(), "/"):
         assert private not in " ".join(map(str, facts.values()))
+
+
+def test_the_version_of_what_runs_from_its_source_is_its_own(monkeypatch):
+    monkeypatch.setattr(origin, "version", lambda package: pytest.fail("as if it were installed"))
+    assert origin.version_of("ritz") == ritz.__version__
 
 
 @pytest.fixture

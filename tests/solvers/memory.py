@@ -13,7 +13,7 @@ def peak_vectors(work, n, dtype=torch.float32):
 
     Every allocation counts, those inside PyTorch's own functions too.
     """
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as run:
         result = work()
     events = [e for e in run.profiler.kineto_results.events() if e.name() == "[memory]"]
     held = torch.tensor([0, *(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns()))]).cumsum(0)

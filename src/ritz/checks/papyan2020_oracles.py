@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from weakref import WeakKeyDictionary
+from itertools import cycle
 
 import torch
 from jaxtyping import Float, Int
@@ -18,7 +18,6 @@ from ..risk import Risk
 from .draws import normal, whole
 
 POOL = 5  # classifiers of one run
-_TURNS: WeakKeyDictionary[Generator, dict[bool, int]] = WeakKeyDictionary()  # how many each run has had, by kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,19 +162,18 @@ def _pool(seed: int, one_each: bool) -> tuple[Classifier, ...]:
 
 def any_labels(generator: Generator) -> tuple[Classifier]:
     """The next classifier of any labels."""
-    return (_next(generator, one_each=False),)
+    return (next(_turns(generator, generator.initial_seed(), False)),)
 
 
 def one_of_each(generator: Generator) -> tuple[Classifier]:
     """The next classifier with one example a class."""
-    return (_next(generator, one_each=True),)
+    return (next(_turns(generator, generator.initial_seed(), True)),)
 
 
-def _next(generator: Generator, *, one_each: bool) -> Classifier:
-    """In turn for as long as a run draws from its generator; another run begins at the first."""
-    turns = _TURNS.setdefault(generator, {})
-    turns[one_each] = turns.get(one_each, -1) + 1
-    return _pool(generator.initial_seed(), one_each)[turns[one_each] % POOL]
+@lru_cache(4)  # two runs at a time, and what they draw from stays alive as long: its place in memory is its name
+def _turns(generator: Generator, seed: int, one_each: bool) -> Iterator[Classifier]:
+    """All of a pool in turn, for as long as a run draws from its generator; another run begins at the first."""
+    return cycle(_pool(seed, one_each))
 
 
 def unusual(generator: Generator) -> dict[str, tuple[Classifier]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import sys
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -35,10 +36,13 @@ def provenance(device: torch.device | str = "cpu", *, seconds: float | None = No
 
 
 def version_of(package: str) -> str:
-    """The version of a package, as it was installed."""
+    """The version of a package, as it says itself where it runs (also from its source), else as it was installed."""
+    own = getattr(sys.modules.get(package), "__version__", None)
+    if own is not None:
+        return str(own)
     try:
         return version(package)
-    except PackageNotFoundError:  # run from the source tree, not installed
+    except PackageNotFoundError:
         return "unknown"
 
 
