@@ -157,6 +157,34 @@ def test_a_dict_of_inputs_and_targets_is_a_batch(name, kind, generator):
         check_against_pytorch(Risk(model, ritz.CrossEntropy(), data), model, value())
 
 
+def test_labels_that_the_model_would_see_are_refused_and_every_way_out_works(generator):
+    ids = torch.randint(7, (N, 5), generator=generator)
+    labels = ids.clone()
+    labels[:, :2] = -100  # a prompt, which does not count
+    batch, model = {"input_ids": ids, "attention_mask": torch.ones(N, 5).double(), "labels": labels}, Masked().double()
+    for data in ([batch], batch):
+        with pytest.raises(DataError, match="labels are its input_ids") as caught:
+            Risk(model, ritz.CrossEntropy(), data)
+        check_refusal(caught, DataError)
+    shifted = F.pad(batch["labels"][:, 1:], (0, 1), value=-100)
+    value = lambda targets: F.cross_entropy(model(ids, batch["attention_mask"])["logits"].mT, targets)
+    assert "torch.nn.functional.pad(batch" in str(caught.value)
+    risk = Risk(model, ritz.CrossEntropy(), [{**batch, "labels": shifted}])
+    check_against_pytorch(risk, model, value(shifted))
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    check_against_pytorch(Risk(model, ritz.CrossEntropy(), [(inputs, labels)]), model, value(labels))
+
+
+@pytest.mark.parametrize("masked", [0, 1])
+def test_labels_of_masked_or_few_tokens_are_taken_as_they_are(masked, generator):
+    ids, labels = torch.randint(6, (N, 5), generator=generator), torch.full((N, 5), -100)
+    count = 30 if masked else 7  # of a masked model one token at least is another, of few all may be the same by chance
+    labels.view(-1)[:count] = ids.view(-1)[:count]
+    ids.view(-1)[:masked] = 6
+    batch = {"input_ids": ids, "attention_mask": torch.ones(N, 5).double(), "labels": labels}
+    assert Risk(Masked().double(), ritz.CrossEntropy(), [batch]).total_weight == count
+
+
 def test_a_way_out_for_dicts_with_other_names(x, y):
     model = network()
     loader = [{"pixels": x, "outcome": y}]

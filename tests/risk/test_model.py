@@ -34,6 +34,7 @@ class Noisy(nn.Module):
 
 BAD_MODELS = {
     "a function": (lambda: torch.tanh, ModelError, "The model is a builtin_function_or_method"),
+    "a tuple": (lambda: Returns(lambda z: (z, z)), ModelError, r"return self.model\(\*args, \*\*kwargs\)\[0\]"),
     "dropout in train mode": (lambda: nn.Sequential(network(), nn.Dropout(0.1)), ModelError, r"model\.eval\(\)"),
     "batch norm in train mode": (lambda: nn.Sequential(network(), nn.BatchNorm1d(C)), ModelError, "BatchNorm1d"),
     "functional dropout": (lambda: nn.Sequential(network(), Noisy()).eval(), ModelError, "Two evaluations"),

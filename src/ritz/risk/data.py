@@ -18,6 +18,7 @@ from .batches import Batch, Batches, add_note, input_tensors, mapped
 from .fingerprints import check_second_pass, fingerprint, unchanged
 from .randomness import untouched_randomness
 
+IGNORED, FEW_TOKENS = -100, 8  # the label of what does not count; fewer labels may be tokens by chance
 TARGETS = ("labels", "label", "targets", "target", "y")  # what a dict of inputs and targets may call these
 BATCH_SIZE = 512  # for data that comes unbatched: enough to fill a GPU, small enough for a laptop
 
@@ -169,7 +170,7 @@ def _batch(item: Any, number: int) -> Batch:
             f"Batch {number} is a {type(item).__name__}"
             + (f" of {len(item)} entries." if isinstance(item, (tuple, list)) else "."),
             "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs), or a tuple.",
-            "For a loader of triples: [((a, b), y) for a, b, y in loader].",
+            "For triples: [((a, b), y) for a, b, y in loader], with DataLoader(dataset, 64) as a Dataset's loader.",
             "For arrays: (torch.as_tensor(x), torch.as_tensor(y)).",
         )
     inputs, targets = item
@@ -187,7 +188,25 @@ def _pair_of(entries: Mapping[str, Any], what: str) -> tuple[dict[str, Any], Any
             f"Exactly one must be a tensor of targets, called {', '.join(TARGETS)}; the others are inputs by name.",
             "Say which it is: [({'x': batch['x']}, batch['outcome']) for batch in loader].",
         )
-    return {name: value for name, value in entries.items() if name != names[0]}, entries[names[0]]
+    inputs = {name: value for name, value in entries.items() if name != names[0]}
+    _check_shift(inputs, entries[names[0]], what)
+    return inputs, entries[names[0]]
+
+
+def _check_shift(inputs: Mapping[str, Any], labels: Tensor, what: str) -> None:
+    """Refuse labels as transformers takes them for a causal model, which shifts them inside; the loss here does not."""
+    tokens = inputs.get("input_ids")
+    if not isinstance(tokens, Tensor) or tokens.shape != labels.shape or "decoder_input_ids" in inputs:
+        return
+    counted = labels != IGNORED
+    if int(counted.sum()) >= FEW_TOKENS and torch.equal(tokens[counted].to(labels), labels[counted]):
+        raise DataError(
+            f"{what} a {type(inputs).__name__} whose labels are its input_ids, token by token.",
+            "A causal model would be asked for the token that it sees: transformers shifts labels inside the model, "
+            "and the loss here takes them as they are.",
+            'Shift them: batch["labels"] = torch.nn.functional.pad(batch["labels"][:, 1:], (0, 1), value=-100).',
+            "Where tokens are to be repeated on purpose, give pairs: [({'input_ids': ids}, labels)].",
+        )
 
 
 def _first_pass(batches: Iterator[Batch], memory: float, *, compared: bool) -> tuple[list[Batch] | None, list[Tensor]]:

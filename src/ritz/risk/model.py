@@ -133,7 +133,7 @@ def output_tensor(z: Any) -> Tensor:
         raise ModelError(
             f"The model returned a {'scalar' if isinstance(z, Tensor) else type(z).__name__}.",
             "The loss takes one tensor of outputs, the first dimension counting examples.",
-            "Wrap the model in a Module whose forward returns that tensor.",
+            "Wrap the model in a Module whose forward returns that tensor: return self.model(*args, **kwargs)[0].",
         )
     return z
 
@@ -176,7 +176,8 @@ def _check_layer(name: str, module: nn.Module) -> None:
             "Its output is random or depends on the other examples of the batch, so the risk is not a "
             "function of θ alone.",
             "Call model.eval() before the analysis.",
-            "To study train-mode batch norm on purpose, write it as a layer of your own that is deterministic.",
+            *["To study it on purpose, write it as a layer of your own that is deterministic."]
+            * _is_batch_norm(module),
         )
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
         raise ModelError(
@@ -195,7 +196,11 @@ def _check_layer(name: str, module: nn.Module) -> None:
         )
 
 
+def _is_batch_norm(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+
+
 def _is_random(module: nn.Module) -> bool:
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+    if _is_batch_norm(module):
         return module.training
     return module.training and isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
