@@ -1,7 +1,8 @@
 """A release in one command: `make release VERSION=0.2.0`.
 
-The version goes into pyproject.toml, the package and CITATION.cff, the date into the changelog; tests, site, wheel
-and sources are built and checked; then the commit is made and tagged. Nothing is pushed or uploaded.
+The version goes into pyproject.toml, the package and CITATION.cff, the date into the changelog, whose section of what
+is not released yet begins anew; tests run, site, wheel and sources are built and checked; then the commit is made and
+tagged. Nothing is pushed or uploaded.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def edits(version: str, date: str, read: dict[str, str]) -> dict[str, str]:
         "pyproject.toml": [(r'^version = "[^"]*"', f'version = "{version}"')],
         "src/ritz/__init__.py": [(r'^__version__ = "[^"]*"', f'__version__ = "{version}"')],
         "CITATION.cff": [(r"^version: .*", f"version: {version}"), (r"^date-released: .*", f"date-released: {date}")],
-        "CHANGELOG.md": [(r"^## \S+ \(unreleased\)", f"## {version} ({date})")],
+        "CHANGELOG.md": [(r"^## Unreleased$", f"## Unreleased\n\n## {version} ({date})")],
     }
     texts = dict(read)
     for name, changes in places.items():
@@ -59,7 +60,7 @@ def main(version: str) -> None:
         sys.exit(f"Nothing was released: {error}")
     subprocess.run(["git", "commit", "-am", f"Release {version}"], cwd=ROOT, check=True)
     subprocess.run(["git", "tag", "-a", f"v{version}", "-m", f"ritz {version}"], cwd=ROOT, check=True)
-    print(f"v{version} is tagged, and dist/ holds it. To publish: git push --tags, twine upload dist/*")
+    print(f"v{version} is tagged, and dist/ holds it. To publish: git push --follow-tags, twine upload dist/*")
 
 
 if __name__ == "__main__":

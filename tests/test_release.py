@@ -18,6 +18,7 @@ def test_the_version_and_the_date_reach_every_file():
     texts = release.edits("9.8.7", "2030-01-02", {name: (ROOT / name).read_text() for name in NAMES})
     assert tomllib.loads(texts["pyproject.toml"])["project"]["version"] == "9.8.7"
     assert '__version__ = "9.8.7"' in texts["src/ritz/__init__.py"] and "## 9.8.7 (2030-01-02)" in texts["CHANGELOG.md"]
+    assert release.edits("9.8.8", "2031-01-02", texts)["CHANGELOG.md"].count("\n## ") >= 3  # and the next time, too
     assert "version: 9.8.7\ndate-released: 2030-01-02" in texts["CITATION.cff"]
 
 
