@@ -57,20 +57,19 @@ def _run(mutants, known, results, options):
 
     Those that change nothing are not run: they would take all tests.
     """
-    due = [mutant for mutant in mutants if _is_due(mutant, results, options)]
-    nothing = [mutant for mutant in due if page.reason(mutant.name, mutant.change())]
-    for mutant in nothing:
+    due = {mutant for mutant in mutants if _is_due(mutant, results, options)}
+    for mutant in sorted(mutant for mutant in due if page.reason(mutant.name, mutant.change())):
         _keep(mutant, {"outcome": "alive", "test": "", "tests": 0, "seconds": 0.0}, results, options.out)
-    due = [mutant for mutant in due if mutant not in nothing]
-    killers = {m: known[m]["test"] for m in due if known.get(m, {}).get("outcome") == "killed"}
+        due.remove(mutant)
+    killers = {m: known[m]["test"] for m in sorted(due) if known.get(m, {}).get("outcome") == "killed"}
     good = passing(set(killers.values())) if killers else set()
     quick = {mutant: [test] for mutant, test in killers.items() if test in good}
     for mutant, result in outcomes(quick, {}, options.jobs):
         if result["outcome"] == "killed":
             _keep(mutant, result, results, options.out)
-    rest = [mutant for mutant in due if mutant.name not in results["mutants"] or options.again]
-    lines = _lines(options.map) if rest else {}
-    tests = {mutant: tests_of(mutant, lines, wide=options.again) for mutant in rest}
+            due.remove(mutant)
+    lines = _lines(options.map) if due else {}
+    tests = {mutant: tests_of(mutant, lines, wide=options.again) for mutant in sorted(due)}
     for mutant, result in outcomes(tests, lines.get("seconds", {}), options.jobs):
         _keep(mutant, result, results, options.out)
 

@@ -69,7 +69,7 @@ def _equivalent(results):
     if not equivalent(results):
         return []
     rows = [f"- `{_place(name)}`: {_code(m['after'])}: {reason(name, m)}" for name, m in equivalent(results).items()]
-    return ["## Those that change nothing", "", *rows, ""]
+    return ["## Those that change nothing, and are not run", "", *rows, ""]
 
 
 def _place(name):

@@ -36,6 +36,11 @@ class Mutant:
         first = next(i for i in range(len(before)) if i >= len(after) or before[i] != after[i])
         return {"before": before[first].strip(), "after": after[first].strip() if first < len(after) else ""}
 
+    def in_function(self, root=ROOT):
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        nodes = [node for node in ast.walk(ast.parse((root / self.path).read_text())) if isinstance(node, functions)]
+        return any(node.lineno <= self.line <= node.end_lineno for node in nodes)
+
 
 def every_mutant(root=ROOT):
     """In a fixed order, without those in annotations: they bind nobody who runs ritz, or end it at its import."""

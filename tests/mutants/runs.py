@@ -64,8 +64,12 @@ def _pytest(arguments, root):
 
 
 def tests_of(mutant, cover, wide=False):
-    """The tests that run one of its lines, the quickest first; where none is known to, or `wide`, all of its file."""
-    lines = cover["lines"].get(mutant.path, {})
+    """The tests that run one of its lines, the quickest first.
+
+    Where none is known to, or `wide`, those of its whole file; also where it stands outside of all functions, since
+    that is run by whichever test imports the file first.
+    """
+    lines, wide = cover["lines"].get(mutant.path, {}), wide or not mutant.in_function()
     at = {test for line in range(mutant.line, mutant.last_line + 1) for test in lines.get(str(line), ())}
     everywhere = {test for tests in lines.values() for test in tests}
     return sorted(everywhere if wide or not at else at, key=lambda test: (cover["seconds"][test], test))

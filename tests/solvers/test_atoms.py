@@ -100,3 +100,13 @@ def test_eigenvalues_that_different_probes_have_found_are_not_taken_for_one():
     starts[1, 0] = starts[0, 1] = 0  # each has a component along one of the two largest alone
     atoms = common_atoms(rows_of(lanczos(diagonal(values), starts, 40), 500, 1e-16), 500)
     assert not bool((atoms.values > 2).any())
+
+
+@pytest.mark.parametrize("eps", [1e-12, 1e-8])
+def test_an_eigenvalue_is_known_no_better_than_products_round(eps):
+    """Copies of it lie within 64 roundings of the largest, and one of them within an eighth of that."""
+    values = torch.cat([OUTLIERS, linspace(-1, 1, 495)])
+    T = lanczos(diagonal(values), torch.randn(500, 2, generator=seeded(0), dtype=torch.float64), 60)
+    rows = rows_of(T, 500, eps)
+    assert all(row.rounding == pytest.approx(64 * eps * 40) for row in rows)
+    assert_close(common_atoms(rows, 500).radii, torch.full((5,), 8 * eps * 40, dtype=torch.float64), rtol=1e-3, atol=0)

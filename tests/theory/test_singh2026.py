@@ -199,6 +199,13 @@ def test_the_pair_sums_to_a_fraction_of_the_trace(seed):
         assert_close(triple, share, rtol=1e-9, atol=1e-9 * found.scale)
 
 
+def test_what_is_rounding_beside_the_largest_line_breaks_no_assumption():
+    V, w, X = torch.zeros(3, 2, dtype=torch.float64), 10 * torch.ones(3).double(), real(1.0, 1.0, 1.0, -1.0).view(2, 2)
+    assert theory.paired_outliers(V, w, X, 1e-11 * X.sum(1)).size == 9  # E[yx] is 1e-11, the largest line 300
+    with pytest.raises(ArgumentError, match="parallel"):
+        theory.paired_outliers(V, w, X, 1e-8 * X.sum(1))
+
+
 def test_the_bias_network_names_its_lines_where_the_theorem_holds():
     v, b, w, x, y = singh2026.theorem_b1_inputs(seeded(5))
     named = theory.bias_network(v, b, w, x, y)

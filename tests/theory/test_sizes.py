@@ -49,3 +49,9 @@ def test_flags_are_passed_by_name(name):
     assert not any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters)
     flags = [parameter for parameter in parameters if isinstance(parameter.default, bool)]
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in flags)
+
+
+def test_lines_are_numbered_from_the_largest():
+    *lines, zero = theory.linear_gauss_newton([W, V[:, :2]], torch.eye(3, dtype=torch.float64)).groups
+    assert [line.name for line in lines] == [f"line {i}" for i in range(1, 7)] and zero.name == "zero"
+    assert [line.value for line in lines] == sorted((line.value for line in lines), reverse=True)
