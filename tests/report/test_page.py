@@ -130,7 +130,7 @@ def test_nothing_is_fetched_from_elsewhere(text):
 
 def test_headline_numbers_are_those_of_the_record(text, records):
     value = float(records[0].arrays["eigenvalues"].max())
-    assert f"{value:.6g} ±" in text and f"{2 / value:.6g} ±" in text
+    assert f"{value:.6g} ±</span>" in text and f"{2 / value:.6g} ±" in text
     assert "plain gradient descent is unstable" in text
     assert f"{records[0].scalars['accuracy']:.2%} on these data" in text
 

@@ -15,6 +15,7 @@ from .articles import Article, Number, Section, Table
 from .charts import Chart
 from .terms import TERMS
 
+LONG, LONG_NAME = 24, ' class="long"'  # letters beyond which the name of a row is broken into lines
 SCALES = {"linear": "linear", "log": "logarithmic", "symlog": "logarithmic on both sides"}
 SCRIPTS = ("scales.js", "view.js", "page.js")
 BUTTONS = {"closer": "+", "farther": "−", "whole": "Whole range", "svg": "SVG", "csv": "CSV"}
@@ -58,7 +59,9 @@ def _article(article: Article, index: int, charts: Iterator[int]) -> str:
 
 def _number(number: Number, anchor: str) -> str:
     label = _term(number.label, number.term)
-    return f'<li><span class="label">{label}</span><a class="value" href="#{anchor}">{_text(number.text)}</a></li>'
+    value, sign, error = number.text.partition(" ± ")  # a line may end between the two, but not at the sign of 1e-07
+    text = " ".join(f'<span class="whole">{_text(part)}</span>' for part in (value + sign.rstrip(), error) if part)
+    return f'<li><span class="label">{label}</span><a class="value" href="#{anchor}">{text}</a></li>'
 
 
 def _certificates(article: Article, prefix: str) -> str:
@@ -137,7 +140,7 @@ def _figure(chart: Chart, index: int, proof: str | None) -> str:
 def _table(table: Table, proof: str | None) -> str:
     head = "".join(f'<th scope="col">{_term(name)}</th>' for name in table.columns)
     rows = "".join(
-        f'<tr><th scope="row">{_typeset(first)}</th>'
+        f'<tr><th scope="row"{LONG_NAME * (len(first) > LONG)}>{_typeset(first)}</th>'
         + "".join(f"<td>{_linked(cell, proof)}</td>" for cell in rest)
         + "</tr>"
         for first, *rest in zip(*table.columns.values(), strict=True)

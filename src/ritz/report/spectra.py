@@ -15,6 +15,7 @@ from .spectral_charts import Lines, density, log_density
 
 LAYERS = 24  # whose curves a chart holds: those of the largest eigenvalues
 NEAR_ZERO = 0.01  # of the largest |λ|
+SURE = 0.02  # the error of a share with which it is said
 OPTIONS = {"functional_hessian": "functional", "gauss_newton": "gauss-newton"}  # of the command, where they differ
 
 
@@ -27,23 +28,28 @@ def finding(record: Record) -> str:
     share = f"all {count} that were computed" if count == computed > 1 else f"{count} of the {computed} largest"
     apart = f"{share} stand{'s' * (count == 1)} apart from the rest"
     known = apart if count else f"none of the {computed} largest stands apart from the rest" if computed else ""
-    reach = max(abs(low), abs(high)) * NEAR_ZERO
-    inside = analysis.spectrum_of(record).mass(-reach, reach)
-    near = f"{inside.value:.0%} of all are within {reach:.2g} of zero" if inside.standard_error < 0.02 else ""
+    reach, inside = _near_zero(record)
+    near = f"{inside.value:.0%} of all are within {reach:.2g} of zero" if inside.standard_error < SURE else ""
     start = f"The {matrix} has {size:,} eigenvalue{'s' * (size > 1)} from {low:.3g} to {high:.3g}"
     return "; ".join(part for part in (start, known, near) if part)
 
 
-def proof(record: Record) -> str:
-    """What the numbers of the finding rest on."""
+def _near_zero(record: Record) -> tuple[float, Estimate]:
+    """How near is near, and the share of all eigenvalues that are."""
     low, high = record.scalars["range"]
     reach = max(abs(low), abs(high)) * NEAR_ZERO
-    error = analysis.spectrum_of(record).mass(-reach, reach).standard_error
-    return (
+    return reach, analysis.spectrum_of(record).mass(-reach, reach)
+
+
+def proof(record: Record) -> str:
+    """What the numbers of the finding rest on."""
+    _, inside = _near_zero(record)
+    words = (
         "The least and the largest λ are eigenvalues with a residual each, or nodes of the quadrature, which lie "
-        "within the spectrum. One stands apart if it is larger than all that the probes saw of the rest. "
-        f"The share near zero has a standard error of {error:.1%}."
+        "within the spectrum. One stands apart if it is larger than all that the probes saw of the rest."
     )
+    share = f" The share near zero has a standard error of {inside.standard_error:.1%}."
+    return words + (share if inside.standard_error < SURE else "")
 
 
 def numbers(record: Record) -> list[Number]:

@@ -62,7 +62,9 @@ def log_density(title: str, spectra: Mapping[str, Spectrum]) -> Chart:
     least = min((end for end in ends if end is not None), default=None)
     unknown = ((0.0, least),) if least is not None and None not in ends else ()
     summary = "Each curve is drawn where its band spans less than a factor of ten; below that, the probes say little."
-    summary += f" All that is below {least:.1g} is open, down to zero." if unknown and least is not None else ""
+    summary += (
+        f" All that is below {float(f'{least:.1g}'):g} is open, down to zero." if unknown and least is not None else ""
+    )
     up = Axis("density of log |λ|", ("log", "linear"))
     return Chart(title, summary, Axis("|λ|", ("log",)), up, series, unknown)
 
