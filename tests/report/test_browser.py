@@ -234,6 +234,21 @@ def _large():
     )
 
 
+def test_the_page_with_all_its_charts_is_there_in_less_than_a_second(browser, address):
+    """Of the time of its own thread, from an empty window to the last chart."""
+    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    busy = lambda: {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    before = busy()["TaskDuration"]
+    page.goto(address)
+    page.wait_for_function("[...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('svg'))")
+    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint').length")
+    spent = busy()["TaskDuration"] - before
+    page.close()
+    assert painted == 1 and 0.001 < spent < 1
+
+
 def test_a_zoom_into_twenty_spectra_takes_less_than_200_ms(browser, tmp_path):
     """Of the time of its own thread: what else the machine does counts for nothing."""
     (tmp_path / "large.html").write_text(page_of([_large()], title="Large"))

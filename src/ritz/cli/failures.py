@@ -11,7 +11,6 @@ from typing import Any
 import typer
 
 from ..errors import RitzError
-from ..record.json_values import printable
 
 
 @contextmanager
@@ -48,4 +47,6 @@ def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _say(text: str) -> None:
     """To the terminal, which the names of other people's files must not steer."""
+    from ..record.json_values import printable  # here: help and the version come without PyTorch
+
     typer.secho(printable(text), err=True)
