@@ -91,7 +91,7 @@ def swept(folder: Path) -> str:
 def eigenpairs(folder: Path) -> str:
     """A search."""
     pairs = ritz.eigenpairs(large(), 4, tolerance=1e-8, checkpoint=folder / "pairs.npz")
-    return checksum(pairs.values, pairs.vectors, pairs.residuals)
+    return checksum(*pairs.state())
 
 
 def density(folder: Path) -> str:

@@ -24,11 +24,12 @@ import torch
 import ritz
 from ritz.errors import FileError
 from ritz.record import Record, read_arrays, write_arrays
+from ritz.record.layouts import layout_of
 
 from . import computations
 from .computations import checksum, eager
 
-Damage = Callable[[Path, random.Random], None]
+Damage = Callable[[Path, random.Random], str | None]  # what it did, where that is not clear from its name
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,22 @@ def _pairs(folder: Path) -> None:
 
 
 def _read_pairs(folder: Path) -> str:
+    """What a search took, in products and vectors, the file alone knows: one that says less is as good."""
     pairs = ritz.Eigenpairs.load(folder / "pairs.npz")
-    return checksum(pairs.values, pairs.vectors, pairs.residuals, pairs.converged)
+    return checksum(pairs.values, pairs.vectors, pairs.residuals, pairs.converged, pairs.doubts)
 
 
 VICTIMS = [
     Victim("training", _under_way(computations.training, 12), "run.npz", computations.training),
     Victim("eigenpairs under way", _under_way(computations.eigenpairs, 20), "pairs.npz", computations.eigenpairs),
     Victim("eigenpairs, over", lambda f: _ignored(computations.eigenpairs(f)), "pairs.npz", computations.eigenpairs),
-    Victim("density under way", _under_way(computations.density, 60), "density.npz", computations.density),
+    Victim("density under way", _under_way(computations.density, 45), "density.npz", computations.density),
+    Victim("density, over", lambda f: _ignored(computations.density(f)), "density.npz", computations.density),
     Victim("trace under way", _under_way(computations.trace, 9), "trace.npz", computations.trace),
+    Victim("trace, over", lambda f: _ignored(computations.trace(f)), "trace.npz", computations.trace),
     Victim("Gram matrix under way", _under_way(computations.gram, 9), "gram.npz", computations.gram),
+    Victim("Gram matrix, over", _under_way(computations.gram, 46), "gram.npz", computations.gram),
+    Victim("shares of lines", _under_way(computations.lines, 4), "lines-of-G.npz", computations.lines),
     Victim("record.json", _record, "record.json", _read_record),
     Victim("arrays.npz", _record, "arrays.npz", _read_record),
     Victim("spectrum", _spectrum, "spectrum.npz", lambda f: checksum(*ritz.Spectrum.load(f / "spectrum.npz").state())),
@@ -156,41 +162,60 @@ def foreign(path: Path, draw: random.Random) -> None:
         path.with_suffix(".npz").rename(path)
 
 
-def changed(path: Path, draw: random.Random) -> None:
-    """A file of ours with one array gone, cut, of another type, or not a number; or with one fact changed."""
+def changed(path: Path, draw: random.Random) -> str:
+    """A file of ours with one array gone, cut, of another type, or not a number; or with one fact changed.
+
+    Half of them are the work of somebody who knows our format: what the file says of its arrays is right again, so that
+    only who goes on from it can refuse it. Nobody could where the change leaves a file that a run might have written,
+    with another weight or another note; such changes are not made here but for NaN in what a user noted, which is as
+    good a note as any.
+    """
     if path.suffix == ".json":
         return _changed_json(path, draw)
     arrays, header = read_arrays(path)
     floats = [name for name, array in arrays.items() if array.dtype.kind == "f" and array.size]
     way = draw.choice(["gone", "cut", "longer", "nan", "kind", "fact"])
     name = draw.choice(floats if way == "nan" and floats else list(arrays))
+    if way == "fact" or (way == "nan" and not floats):
+        what = _change_fact(header, draw)
+    else:
+        what = f"{name} {_change_array(arrays, name, way, draw)}"
+        if "layout" in header and draw.random() < 0.5 and not (way == "nan" and name.startswith("notes/drawn")):
+            header["layout"], what = layout_of(arrays), f"{what}, and its layout says so"
+    write_arrays(path, arrays, header)
+    return what
+
+
+def _change_array(arrays: dict[str, np.ndarray], name: str, way: str, draw: random.Random) -> str:
     array = arrays[name]
     if way == "gone":
         arrays.pop(name)
-    elif way == "cut":
+        return way
+    if way == "cut":
         arrays[name] = array[..., :-1] if array.ndim and array.shape[-1] else np.zeros((2, 2, 2))
     elif way == "longer":
         arrays[name] = np.concatenate([array, array]) if array.ndim else np.zeros((2, 2, 2))
-    elif way == "nan" and floats:
+    elif way == "nan":
         arrays[name] = np.array(array)
         arrays[name].flat[draw.randrange(array.size)] = draw.choice([np.nan, np.inf])
-    elif way == "kind":
-        arrays[name] = np.array(["text"]) if draw.random() < 0.5 else array.astype(np.complex64)
+        return f"with {way}"
     else:
-        _change_fact(header, draw)
-    write_arrays(path, arrays, header)
+        arrays[name] = np.array(["text"]) if draw.random() < 0.5 else array.astype(np.complex64)
+    return f"{array.dtype} {array.shape}, now {arrays[name].dtype} {arrays[name].shape}"
 
 
-def _change_fact(header: dict[str, Any], draw: random.Random) -> None:
+def _change_fact(header: dict[str, Any], draw: random.Random) -> str:
     own = [name for name in header if name != "versions"] or ["header"]  # another version is noted, not refused
     name = draw.choice(own)
     if draw.random() < 0.3:
         header.pop(name, None)
-    else:
-        header[name] = draw.choice([-100, float("nan"), "text", None, [], {"a": 1}, 10**30])
+        return f"{name} gone"
+    before = header.get(name)
+    header[name] = draw.choice([-100, float("nan"), "text", None, [], {"a": 1}, 10**30])
+    return f"{name} {before!r:.80}, now {header[name]!r}"
 
 
-def _changed_json(path: Path, draw: random.Random) -> None:
+def _changed_json(path: Path, draw: random.Random) -> str:
     facts = json.loads(path.read_text())
     name = draw.choice(list(facts))
     if draw.random() < 0.3:
@@ -198,6 +223,7 @@ def _changed_json(path: Path, draw: random.Random) -> None:
     else:
         facts[name] = draw.choice([-100, "\x1b[31m", None, [[]], {"a": 1}, [1, "a"]])
     path.write_text(json.dumps(facts) if draw.random() < 0.8 else "[" * 100_000)
+    return f"{name} {f'now {facts[name]!r}' if name in facts else 'gone'}"
 
 
 DAMAGES: list[Damage] = [cut_short, flipped, flipped, noise, pickled, foreign, changed, changed, changed, bomb]
@@ -213,12 +239,14 @@ def hostile(count: int, draw: random.Random, place: Path) -> dict[str, Any]:
             folder = place / "hostile" / "now"
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(made[victim.name][0], folder)
-            damage(folder / victim.file, draw)
+            what = damage(folder / victim.file, draw)
             verdict = _verdict(victim, folder, made[victim.name][1])
             seen[damage.__name__] = seen.get(damage.__name__, 0) + 1
             refused, right = refused + (verdict == "refused"), right + (verdict == "right")
             if verdict not in ("refused", "right"):
-                faults.append(f"{victim.name}, {damage.__name__} (file {number}): {verdict}")
+                name = damage.__name__ if what is None else f"{damage.__name__}, {what}"
+                faults.append(f"{victim.name}, {name} (file {number}): {verdict}")
+                print(f"  FAULT {faults[-1]}", flush=True)
     print(f"  {count} files: {refused} refused, {right} right, {len(faults)} faults", flush=True)
     return {"files": count, "refused": refused, "right": right, "by_damage": seen, "faults": faults}
 

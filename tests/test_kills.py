@@ -19,7 +19,8 @@ from ritz.analysis.classes import ClassSettings
 from ritz.analysis.classes.attribution_arrays import results_of
 from ritz.classes import attribution
 from ritz.errors import FileError
-from ritz.record import checkpoints, read_arrays
+from ritz.record import checkpoints, read_arrays, write_arrays
+from ritz.record.layouts import layout_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork, and the clock of another process")
 KILLS = 3
@@ -139,3 +140,23 @@ def test_a_search_within_an_attribution_keeps_few_vectors(tmp_path):
         arrays, _ = read_arrays(path)
         vectors = sum(array.size // size for array in arrays.values() if size in array.shape)
         assert vectors <= 2 * count + 12, path.name
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda arrays, facts: arrays.pop("array/share/within"),
+        lambda arrays, facts: arrays.update({"array/share/within": arrays["array/share/within"] + 0.1}),
+        lambda arrays, facts: arrays.update({"array/share/within": arrays["array/share/within"][:-1]}),
+        lambda arrays, facts: arrays.update({"array/in_class_means": arrays["array/in_class_means"] + 2}),
+        lambda arrays, facts: facts["inside"].pop(),
+    ],
+)
+def test_shares_that_are_those_of_no_lines_are_refused(tmp_path, damage):
+    path = tmp_path / "lines-of-G.npz"
+    attribution(risk(), exact_rows=0, checkpoint=tmp_path)
+    arrays, header = read_arrays(path)
+    damage(arrays, header["facts"])
+    write_arrays(path, arrays, {**header, "layout": layout_of(arrays)})
+    with pytest.raises(FileError, match="is damaged"):
+        attribution(risk(), exact_rows=0, checkpoint=tmp_path)

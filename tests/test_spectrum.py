@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -267,6 +268,14 @@ def nan(name):
     return lambda arrays, _: arrays.update({name: arrays[name] * math.nan})
 
 
+def longer(name):
+    return lambda arrays, _: arrays.update({name: np.concatenate([arrays[name], arrays[name]])})
+
+
+def single(name):
+    return lambda arrays, _: arrays.update({name: arrays[name].astype(np.float32)})
+
+
 def fact(name, value):
     return lambda _, facts: facts.update({name: value})
 
@@ -274,15 +283,18 @@ def fact(name, value):
 DAMAGE = {
     "spectrum": [gone("weights"), gone("num_atoms"), shorter("nodes"), shorter("reach"), nan("weights"), nan("reach"),
                  fact("size", -5), fact("num_atoms", 10**6), fact("resolution", None), fact("precision", "text"),
-                 fact("num_products", math.nan)],
+                 fact("num_products", math.nan), gone("reach"), single("weights"), fact("resolution", 10**30),
+                 fact("resolution", 0.0), fact("num_atoms", 8), fact("precision", 1.5)],
     "pairs": [gone("residuals"), gone("basis_size"), shorter("values"), shorter("vectors"), nan("vectors"),
-              nan("values"), fact("num_products", -1), fact("num_rough_products", "text")],
+              nan("values"), fact("num_products", -1), fact("num_rough_products", "text"), longer("vectors"),
+              gone("doubts"), fact("has_doubts", False), fact("basis_size", []), longer("converged")],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind, damage", [(kind, damage) for kind, ways in DAMAGE.items() for damage in ways])
 def test_a_damaged_file_is_refused_and_left_alone(tmp_path, kind, damage):
-    pairs = Eigenpairs(real(2, 1), torch.eye(5, 2), real(1e-9, 0.1), torch.tensor([True, False]), 17, 12)
+    doubts, converged = real(0, 1), torch.tensor([True, False])
+    pairs = Eigenpairs(real(2, 1), torch.eye(5, 2), real(1e-9, 0.1), converged, 17, 12, doubts=doubts)
     path = (quadrature() if kind == "spectrum" else pairs).save(tmp_path / "x.npz")
     arrays, header = record.read_arrays(path)
     damage(arrays, header)

@@ -11,6 +11,7 @@ import ritz
 from ritz import record
 from ritz.errors import FileError, VersionWarning
 from ritz.lab import training as lab
+from ritz.record.layouts import layout_of
 from tests.lab.test_training import classes, run_with_file, sgd
 
 
@@ -133,8 +134,60 @@ def sure_beyond_reason(arrays, header):
     header["accuracy"] = "very"
 
 
+def without_one_momentum(arrays, header):
+    arrays.pop("trainee/optimizer/1/momentum_buffer")
+
+
+def with_momentum_of_nan(arrays, header):
+    arrays["trainee/optimizer/1/momentum_buffer"][0] = np.inf
+
+
+def with_complex_momentum(arrays, header):
+    name = "trainee/optimizer/1/momentum_buffer"
+    arrays[name] = arrays[name].astype(np.complex64)
+
+
+def without_a_curve(arrays, header):
+    arrays.pop("notes/loss/epochs")
+
+
+def with_complex_notes(arrays, header):
+    arrays["notes/loss/values"] = arrays["notes/loss/values"].astype(np.complex64)
+
+
+def with_a_loss_of_nan(arrays, header):
+    arrays["notes/loss/values"][0] = np.nan
+
+
+def with_a_loss_that_was_not_noted(arrays, header):
+    arrays["run/loss"] = np.array(3.0)
+
+
+def with_a_factor_of_infinity(arrays, header):
+    arrays["run/factor"] = np.array(np.inf)
+
+
+def over_too_early(arrays, header):
+    header["over"] = True
+
+
+def with_text_for_a_momentum(arrays, header):
+    header["trainee"]["moved"][0]["momentum"] = "text"
+
+
+def with_an_endless_weight_decay(arrays, header):
+    header["trainee"]["moved"][0]["weight_decay"] = float("nan")
+
+
+def with_another_list_of_memories(arrays, header):
+    header["trainee"]["memory"].pop()
+
+
 DAMAGE = (without, with_nan, in_float32, cut, without_momentum, before_the_start, after_the_end, at_half_an_epoch)
 DAMAGE += (with_notes_of_the_future, without_epoch, with_other_randomness, with_a_stranger, sure_beyond_reason)
+DAMAGE += (without_one_momentum, with_momentum_of_nan, with_complex_momentum, without_a_curve, with_complex_notes)
+DAMAGE += (with_a_loss_of_nan, with_a_loss_that_was_not_noted, with_a_factor_of_infinity, over_too_early)
+DAMAGE += (with_text_for_a_momentum, with_an_endless_weight_decay, with_another_list_of_memories)
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
@@ -142,7 +195,7 @@ def test_a_file_that_is_well_formed_but_damaged_is_refused_and_left_alone(tmp_pa
     run_with_file(tmp_path / "run.npz", until=2)
     arrays, header = record.read_arrays(tmp_path / "run.npz")
     damage(arrays, header)
-    record.write_arrays(tmp_path / "run.npz", arrays, header)
+    record.write_arrays(tmp_path / "run.npz", arrays, {**header, "layout": layout_of(arrays)})
     before = (tmp_path / "run.npz").read_bytes()
     with pytest.raises(FileError, match="is damaged") as caught:
         run_with_file(tmp_path / "run.npz")

@@ -412,7 +412,8 @@ def run_with_file(path, *, num_epochs=6, until=None, seed=0, rate=0.1, loss=CROS
     model, data, found = network(3, 5, 2, seed=seed), data or classes(), []
     model = model if change is None else change(model)
     options = {"num_epochs": num_epochs, "batch_size": 32, "generator": seeded(), "save_seconds": 0.0}
-    for pause in lab.train(model, loss, data, sgd(model, rate), checkpoint=path, **options):
+    optimizer = sgd(model, rate, momentum=0.9)
+    for pause in lab.train(model, loss, data, optimizer, checkpoint=path, **options):
         found.append((pause.epoch, pause.loss))
         if pause.epoch == until:
             break

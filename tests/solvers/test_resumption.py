@@ -1,5 +1,6 @@
 """Solvers that were killed go on from their file to the same bits, and from no other file."""
 
+import contextlib
 import itertools
 import os
 import signal
@@ -11,6 +12,7 @@ import torch
 import ritz
 from ritz.errors import FileError
 from ritz.record import checkpoints, read_arrays, write_arrays
+from ritz.record.layouts import layout_of
 
 from .spectra import linspace, with_eigenvalues
 
@@ -117,39 +119,114 @@ def test_a_file_of_another_computation_is_refused_with_what_differs(tmp_path, ot
     assert path.read_bytes() == before
 
 
-def nan(arrays, header):
-    arrays["basis"][0, 0] = float("nan")
+def gone(name):
+    return lambda arrays, header: (arrays if name in arrays else header).pop(name)
 
 
-def short(arrays, header):
-    arrays["basis"] = arrays["basis"][:, :-1]
+def kind(name, dtype):
+    return lambda arrays, header: arrays.update({name: arrays[name].astype(dtype)})
 
 
-def negative(arrays, header):
-    header["num_products"] = -3
+def array(name, change):
+    return lambda arrays, header: arrays.update({name: change(np.array(arrays[name]))})
 
 
-def text(arrays, header):
-    arrays["H"] = np.array(["text"])
+def fact(name, value):
+    return lambda arrays, header: header.update({name: value})
 
 
-def lost(arrays, header):
-    arrays.pop("H")
+def doubled(values):
+    return np.concatenate([values, values])
 
 
-@pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("damage", [nan, short, negative, lost, text])
-def test_a_damaged_file_is_refused_and_left_alone(tmp_path, damage):
-    path = tmp_path / "x.npz"
-    with pytest.raises(Killed):
-        ritz.eigenpairs(operator(30), 4, tolerance=1e-8, checkpoint=path)
-    arrays, header = read_arrays(path)
+def with_nan(values):
+    values.flat[values.size // 2] = np.nan
+    return values
+
+
+def tilted(rows):
+    return rows + 0.1 * rows[::-1]
+
+
+def entry(place, value):
+    def change(values):
+        values[place] = value
+        return values
+
+    return change
+
+
+DAMAGE = {
+    ("eigenpairs", 30): [
+        *(gone("H"), gone("certificates"), kind("basis", np.complex64), kind("H", np.float32), kind("B", np.float32)),
+        *(array("basis", with_nan), array("basis", lambda rows: rows[:, :-1]), array("basis", doubled)),
+        *(array("basis", tilted), array("H", entry((0, 1), 0.5)), array("B", doubled)),
+        *(array("H", lambda _: np.array(["text"])), lambda arrays, _: arrays.update(seen=np.zeros(4))),
+        *(fact("num_products", -3), fact("num_products", 1.5), fact("num_products", 3), fact("block_size", 0)),
+        *(fact("locked", True), fact("locked", 2), fact("scale", float("nan")), fact("scale", 10**30)),
+        *(fact("certificates", 3), fact("suspect", None), fact("over", "text"), fact("has_seen", True)),
+    ],
+    ("density", 130): [
+        *(gone("0/residual"), kind("alpha", np.float32), array("0/diagonal", lambda values: values[:, :-1])),
+        *(array("beta", doubled), array("current", doubled), array("current", lambda rows: 2 * rows)),
+        *(array("alpha", entry((0, 0), 1e3)), array("beta", entry((0, 0), -0.1)), array("alpha", entry((-1, 0), 1.0))),
+        *(fact("runs", []), fact("runs", [[6, 21]]), fact("count", 20), fact("count", -1), fact("probes", 4)),
+    ],
+    ("trace", 60): [
+        *(array("samples", lambda values: values[:-1]), array("samples", doubled), kind("samples", np.complex64)),
+        *(array("rows", tilted), array("energies", with_nan), gone("rows"), fact("is_whole", None)),
+        *(fact("is_whole", False), fact("block", 1.5), fact("count", 13), fact("samples", 10**30), fact("energies", 3)),
+    ],
+    ("eigenpairs", None): [
+        *(kind("values", np.float32), array("vectors", doubled), gone("doubts"), fact("num_products", 0)),
+        *(fact("basis_size", None), fact("size", 699), array("converged", doubled), gone("generator")),
+    ],
+    ("density", None): [
+        *(gone("reach"), kind("nodes", np.float32), array("generator", lambda state: state[:-1])),
+        *(lambda arrays, header: header["facts"].update(size=699), gone("facts")),
+        *(lambda arrays, header: header["facts"].update(num_products=0),),
+    ],
+    ("trace", None): [
+        *(fact("value", 10**30), fact("value", None), fact("standard_error", None), fact("standard_error", -1.0)),
+        *(fact("num_products", 101), gone("generator")),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory):
+    """The files of solvers that ended after so many products, or were over."""
+    folder, files = tmp_path_factory.mktemp("files"), {}
+    ticks = itertools.count(step=1000.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "SHARE", 0)
+        patch.setattr(checkpoints, "monotonic", lambda: next(ticks))
+        for name, after in DAMAGE:
+            files[name, after] = folder / f"{name}-{after}.npz"
+            with contextlib.suppress(Killed):
+                SOLVERS[name](operator(after), checkpoint=files[name, after])
+    return files
+
+
+@pytest.mark.parametrize("which, damage", [(which, damage) for which, ways in DAMAGE.items() for damage in ways])
+def test_a_file_that_no_computation_writes_is_refused_and_left_alone(tmp_path, left_behind, which, damage):
+    """Its writer knows the format: the file agrees with itself."""
+    arrays, header = read_arrays(left_behind[which])
     damage(arrays, header)
-    write_arrays(path, arrays, header)
-    before = path.read_bytes()
+    path = write_arrays(tmp_path / "x.npz", arrays, {**header, "layout": layout_of(arrays)})
+    before, source = path.read_bytes(), torch.Generator().manual_seed(0)
+    state = source.get_state()
     with pytest.raises(FileError, match="is damaged"):
-        ritz.eigenpairs(operator(), 4, tolerance=1e-8, checkpoint=path)
-    assert path.read_bytes() == before
+        SOLVERS[which[0]](operator(), checkpoint=path, generator=source)
+    assert path.read_bytes() == before and torch.equal(source.get_state(), state)
+
+
+@pytest.mark.parametrize("which", DAMAGE)
+def test_a_file_that_was_read_and_written_again_is_as_good(tmp_path, left_behind, which):
+    path = write_arrays(tmp_path / "x.npz", *read_arrays(left_behind[which]))
+    whole = SOLVERS[which[0]](operator(), checkpoint=tmp_path / "whole.npz")
+    result = SOLVERS[which[0]](operator(), checkpoint=path)
+    assert all(torch.equal(one, other) for one, other in zip(bits(result), bits(whole), strict=True))
 
 
 @pytest.mark.parametrize("num_products", [1, 7, 40, 200, 400])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,8 +21,9 @@ from ..risk.batches import Batch
 from ..risk.class_terms import ClassTerms, terms
 from ..risk.losses import Classification, complement_of_root
 from ..solvers.resumption import Resumption
-from .gram_blocks import Assembly, Course, read_assembly, written_assembly
+from .gram_blocks import Assembly, Course, Extent, read_assembly, written_assembly
 
+MOST = 100  # times the error that a matrix had when it was written: what it may have when it is read
 PIECES = 8  # blocks of rows, at least, into which a matrix is cut that is kept on its way
 
 
@@ -30,16 +32,38 @@ def assembly(layers: Layers, file: Resumption | None = None) -> Assembly:
 
     With a file, blocks are an eighth of the data at most, and those that are done are kept there.
     """
+    risk, groups = layers.risk, [[block] for block in _blocks(layers)] if file is None else _kept_blocks(layers)
+    blocks = [block for group in groups for block in group]
+    extents = [] if file is None or file.arrays is None else [_extent(risk, block) for block in blocks]
     if file is not None and file.is_over:
-        return file.read(partial(read_assembly, layers.risk.device))
-    groups = [[block] for block in _blocks(layers)] if file is None else _kept_blocks(layers)
-    course = Course.of([len(block) for group in groups for block in group], layers.risk.device, file)
+        return file.read(partial(_read, risk, blocks, extents))
+    course = Course.of([len(block) for block in blocks], extents, risk, file)
     _fill(layers, groups, course, None if file is None else partial(file.keep, course.written))
     K = course.symmetric()
-    result = Assembly(K, course.terms(), _error(layers.risk, K, [block for group in groups for block in group]))
+    result = Assembly(K, course.terms(), _error(risk, K, blocks))
     if file is not None:
         file.keep(partial(written_assembly, result), over=True)
     return result
+
+
+def _read(
+    risk: Risk, blocks: list[Batch], extents: list[Extent], arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+) -> Assembly:
+    """The matrix of a file, which must agree with a product with G as well as it did when it was written."""
+    result = read_assembly(extents, risk, arrays, header)
+    error, eps = _error(risk, result.matrix, blocks), torch.finfo(result.matrix.dtype).eps
+    if not (error <= MOST * (result.error + eps) and result.error <= MOST * (error + eps)):
+        raise ValueError(f"its matrix and a product with G differ by {error:.1e}, and not by {result.error:.1e}")
+    return result
+
+
+def _extent(risk: Risk, block: Batch) -> Extent:
+    """That of a block of examples, which are all alike."""
+    first = block.first(1)
+    with risk.numerics(), torch.no_grad():
+        z = risk.outputs(risk.leaves(), first)
+        own = terms(risk, z, first.targets) if _has_labels(risk) else None
+        return Extent(len(block), len(_directions_of_outputs(risk, z, first.targets)), own)
 
 
 def _fill(layers: Layers, groups: list[list[Batch]], course: Course, keep: Callable[[], None] | None) -> None:

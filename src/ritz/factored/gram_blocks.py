@@ -12,10 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..record.checkpoints import State
+from ..record.layouts import check_arrays, check_facts, like
+from ..risk import Risk
 from ..risk.class_terms import ClassTerms
 from ..solvers.resumption import Resumption
 
 NAMES = tuple(field.name for field in fields(ClassTerms))
+ROUNDING = 1e-3  # of a sum of probabilities, far above that of any precision
 
 
 class Assembly(NamedTuple):
@@ -24,6 +27,20 @@ class Assembly(NamedTuple):
     matrix: Tensor
     classes: ClassTerms | None
     error: float
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of K a block of examples makes, seen on its first one."""
+
+    size: int  # examples
+    rows: int  # of each example
+    terms: ClassTerms | None  # of the first example; None where there are no labels
+
+    def layout(self) -> dict[str, Tensor]:
+        """What the terms of the whole block are like; nothing where there are no labels."""
+        parts = {} if self.terms is None else {name: getattr(self.terms, name) for name in NAMES}
+        return {name: like(part.dtype, self.size * len(part), *part.shape[1:]) for name, part in parts.items()}
 
 
 @dataclass(eq=False)
@@ -35,34 +52,33 @@ class Course:
     labelled: dict[int, ClassTerms]
 
     @classmethod
-    def of(cls, sizes: list[int], device: torch.device, file: Resumption | None) -> Course:
+    def of(cls, sizes: list[int], extents: list[Extent], risk: Risk, file: Resumption | None) -> Course:
         """What a file has, if it was cut into the same blocks; nothing where there is none."""
         if file is None or file.under_way is None or file.header.get("sizes") != sizes:
             return cls(sizes, {}, {})
-        return file.read(partial(cls._made, sizes, device))
+        return file.read(partial(cls._made, extents, risk))
 
     @classmethod
     def _made(
-        cls, sizes: list[int], device: torch.device, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+        cls, extents: list[Extent], risk: Risk, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
     ) -> Course:
-        pieces, labelled = {}, {}
-        for i, j in header["pieces"]:
-            piece = arrays[f"pieces/{i}/{j}"].to(device)
-            rows = [int(header["rows"][str(number)]) for number in (i, j)]
-            if not 0 <= j <= i < len(sizes) or list(piece.shape) != rows:
-                raise ValueError(f"block {i}, {j} is {tuple(piece.shape)}")
-            pieces[i, j] = piece
-        for i in header["labelled"]:
-            labelled[i] = ClassTerms(*(arrays[f"{name}/{i}"].to(device) for name in NAMES))
-        return cls(sizes, pieces, labelled)
+        check_facts(header, pieces=list)
+        places = [(i, j) for i, j in header["pieces"]]
+        if not {*places} <= {(i, j) for i in range(len(extents)) for j in range(i + 1)} or len({*places}) < len(places):
+            raise ValueError(f"it has the blocks {places!r:.80}")
+        rows, looked_at = [extent.size * extent.rows for extent in extents], dict.fromkeys(i for i, _ in places)
+        layout = {f"pieces/{i}/{j}": like(risk.dtype, rows[i], rows[j]) for i, j in places}
+        layout |= {f"{name}/{i}": part for i in looked_at for name, part in extents[i].layout().items()}
+        check_arrays(arrays, layout)
+        here = {name: array.to(risk.device) for name, array in arrays.items()}
+        labelled = {} if extents[0].terms is None else {i: _terms(here, f"/{i}") for i in looked_at}
+        return cls([extent.size for extent in extents], {(i, j): here[f"pieces/{i}/{j}"] for i, j in places}, labelled)
 
     def written(self) -> State:
         """All of it for a file."""
         arrays = {f"pieces/{i}/{j}": piece for (i, j), piece in self.pieces.items()}
         arrays |= {f"{name}/{i}": getattr(own, name) for i, own in self.labelled.items() for name in NAMES}
-        rows = {str(place[k]): piece.shape[k] for place, piece in self.pieces.items() for k in (0, 1)}
-        facts = {"sizes": self.sizes, "pieces": [list(place) for place in self.pieces], "rows": rows}
-        return arrays, {**facts, "labelled": list(self.labelled)}
+        return arrays, {"sizes": self.sizes, "pieces": [list(place) for place in self.pieces]}
 
     def missing(self, rows: range, columns: range) -> Iterator[tuple[int, int]]:
         """The blocks of the lower half that are not done, of these rows and columns."""
@@ -102,10 +118,26 @@ def written_assembly(result: Assembly) -> State:
     return arrays, {"error": result.error}
 
 
-def read_assembly(device: torch.device, arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> Assembly:
+def read_assembly(
+    extents: list[Extent], risk: Risk, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+) -> Assembly:
     """The whole matrix from its file, in the risk's place."""
-    K = arrays["matrix"].to(device)
-    if K.ndim != 2 or K.shape[0] != K.shape[1]:
-        raise ValueError(f"its matrix is {tuple(K.shape)}")
-    classes = ClassTerms(*(arrays[name].to(device) for name in NAMES)) if NAMES[0] in arrays else None
-    return Assembly(K, classes, float(header["error"]))
+    check_facts(header, error=float)
+    rows, parts = sum(extent.size * extent.rows for extent in extents), [extent.layout() for extent in extents]
+    joint = {n: like(p.dtype, sum(len(part[n]) for part in parts), *p.shape[1:]) for n, p in parts[0].items()}
+    check_arrays(arrays, {"matrix": like(risk.dtype, rows, rows), **joint})
+    if not torch.equal(arrays["matrix"], arrays["matrix"].T):
+        raise ValueError("its matrix is not symmetric")
+    here = {name: array.to(risk.device) for name, array in arrays.items()}
+    return Assembly(here["matrix"], _terms(here) if joint else None, header["error"])
+
+
+def _terms(arrays: Mapping[str, Tensor], suffix: str = "") -> ClassTerms:
+    """The terms of a file, refused where they are those of no classes."""
+    labels, masses, probabilities = (arrays[f"{name}{suffix}"] for name in NAMES)
+    sums = probabilities.sum(-1)
+    if bool((labels < 0).any() | (labels >= probabilities.shape[-1]).any() | (masses < 0).any()):
+        raise ValueError("a term has a class that there is not, or a negative weight")
+    if bool((probabilities < 0).any() | ((sums - 1).abs() > ROUNDING).any()):
+        raise ValueError("the probabilities of a term do not sum to one")
+    return ClassTerms(labels, masses, probabilities)

@@ -1,8 +1,8 @@
 """The file from which a computation that was killed goes on, and what it belongs to.
 
-A checkpoint is one `.npz` file: arrays, and a header with its format, the versions that wrote it and the identity of
-its computation. It is written whole or not at all, at most every so many seconds. One of another computation is refused
-with what differs, a damaged one with what is wrong, and both stay as they are.
+A checkpoint is one `.npz` file: arrays, and a header with their layout, its format, the versions that wrote it and the
+identity of its computation. It is written whole or not at all, at most every so many seconds. One of another
+computation is refused with what differs, a damaged one with what is wrong, and both stay as they are.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..errors import ArgumentError, FileError, VersionWarning
-from .arrays import read_arrays, write_arrays
+from .arrays import numpy_arrays, read_arrays, write_arrays
 from .files import check_writable, discard, path_of
+from .layouts import check_layout, layout_of
 from .origin import version_of
 from .parts import remove_dead_parts
 
 Arrays = dict[str, Any]
 State = tuple[Arrays, dict[str, Any]]
-FORMAT = 2  # of the file; a reader refuses what it does not know
+FORMAT = 3  # of the file; a reader refuses what it does not know
 SAVE_SECONDS = 30.0  # between two writings of the file: what a kill can cost
 SHARE = 20  # times as long as a writing took passes before the next: at most a twentieth of the time is spent on it
 
@@ -51,8 +50,9 @@ class Checkpoint:
     def keep(self, state: Callable[[], State], *, last: bool = False) -> None:
         """Write the state, if it is time to."""
         if last or (started := monotonic()) >= self.due:
-            arrays, header = _checked(state())
-            facts = {"format": FORMAT, "versions": versions(), "identity": self.identity}
+            tensors, header = _checked(state())
+            arrays = numpy_arrays(tensors)
+            facts = {"format": FORMAT, "versions": versions(), "identity": self.identity, "layout": layout_of(arrays)}
             write_arrays(self.path, arrays, {**header, **facts})
             if not last:
                 self.due = monotonic() + max(self.seconds, SHARE * (monotonic() - started) * (self.seconds > 0))
@@ -67,6 +67,8 @@ class Checkpoint:
                 f"has format {header.get('format')!r}", f"This version of ritz goes on from files of format {FORMAT}."
             )
         self._check_identity(header.get("identity"))
+        with self.reading():
+            check_layout(arrays, header.get("layout"))
         self._note_versions(header.get("versions"))
         return arrays, header
 
@@ -81,7 +83,7 @@ class Checkpoint:
             yield
         except FileError:
             raise
-        except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
+        except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
             what = str(error).splitlines()[0] if str(error) else ""
             raise self.damaged(f"{type(error).__name__} {what}".rstrip()) from error
 
@@ -129,21 +131,3 @@ def _checked(state: Any) -> State:
 def versions() -> dict[str, str]:
     """Of what computes: with others, the last digits of a result may be others."""
     return {**{name: version_of(name) for name in ("ritz", "torch", "numpy")}, "python": platform.python_version()}
-
-
-def check_arrays(arrays: Mapping[str, np.ndarray], expected: Mapping[str, Any], *, finite: bool = True) -> None:
-    """Refuse arrays that are missing, of another shape or type, or hold NaN: compared with those of a fresh start."""
-    for name, like in expected.items():
-        if name not in arrays:
-            raise ValueError(f"there is no {name}")
-        array, kind = arrays[name], like if isinstance(like, np.ndarray) else numpy_like(like)
-        if array.shape != kind.shape or array.dtype != kind.dtype:
-            raise ValueError(f"{name} is {array.dtype} {array.shape}, not {kind.dtype} {kind.shape}")
-        if finite and array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
-            raise ValueError(f"{name} holds NaN or infinity")
-
-
-def numpy_like(tensor: Tensor) -> np.ndarray:
-    """An array of the type and shape that a tensor has in a file, without its values."""
-    kind = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
-    return np.broadcast_to(torch.empty((), dtype=kind).numpy(), tuple(tensor.shape))

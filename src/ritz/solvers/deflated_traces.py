@@ -15,10 +15,11 @@ from .. import progress
 from ..errors import check_finite
 from ..operators import Operator
 from ..record.checkpoints import State
+from ..record.layouts import check_arrays, check_facts, like
 from ..spectrum import Estimate
 from .probes import BLOCK, gaussian, mean_of, signs, unit_products
 from .resumption import Resumption
-from .vectors import dots, product, room
+from .vectors import check_orthonormal, dots, product, room
 
 DIRECTIONS = 12  # vectors in a file at most
 SHARE = 4  # of the products, one in so many goes into a direction, and one more into its energy
@@ -39,34 +40,35 @@ class Course:
     def of(cls, A: Operator, budget: int, generator: torch.Generator, file: Resumption | None) -> Course:
         """The one that a file has; a new one where it has none."""
         if file is not None and file.under_way is not None:
-            return file.read(partial(cls._made, A, generator))
+            return file.read(partial(cls._made, A, budget, generator))
         rows, spare = torch.zeros(0, A.size, dtype=A.dtype, device=A.device), room(A)
         count = int(min(DIRECTIONS, budget // SHARE, spare / 2))
         return cls(rows, count=count, block=int(min(BLOCK, max(1, (spare - count) / 4))))
 
     @classmethod
     def _made(
-        cls, A: Operator, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+        cls,
+        A: Operator,
+        budget: int,
+        generator: torch.Generator,
+        arrays: Mapping[str, Tensor],
+        header: Mapping[str, Any],
     ) -> Course:
-        rows = arrays["rows"].to(A.device)
-        if rows.shape[1:] != (A.size,) or rows.dtype != A.dtype or len(rows) > DIRECTIONS:
-            raise ValueError(f"its vectors are {rows.dtype} {tuple(rows.shape)}")
-        for name in ("energies", "samples"):
-            if arrays[name].ndim != 1 or arrays[name].dtype != torch.float64:
-                raise ValueError(f"{name} is {arrays[name].dtype} {tuple(arrays[name].shape)}")
-        if len(arrays["energies"]) > len(rows):
-            raise ValueError("it has more energies than directions")
+        _check_counts(A, budget, header)
+        layout = {"rows": like(A.dtype, header["rows"], A.size), "generator": generator.get_state()}
+        check_arrays(arrays, layout | {name: like(torch.float64, header[name]) for name in ("energies", "samples")})
+        if header["is_whole"]:
+            check_orthonormal(arrays["rows"])
         generator.set_state(arrays["generator"])
-        count, block = header["count"], header["block"]
-        if not (len(rows) <= count <= DIRECTIONS and 1 <= block <= BLOCK):
-            raise ValueError(f"it has {len(rows)} of {count} directions, {block} at a time")
-        return cls(rows, arrays["energies"], arrays["samples"], bool(header["is_whole"]), count, block)
+        made = arrays["rows"].to(A.device, A.dtype), arrays["energies"], arrays["samples"]
+        return cls(*made, header["is_whole"], header["count"], header["block"])
 
     def written(self, generator: torch.Generator) -> State:
         """All of it for a file."""
         arrays = {"rows": self.rows, "energies": self.energies, "samples": self.samples}
         facts = {"is_whole": self.is_whole, "count": self.count, "block": self.block}
-        return {**arrays, "generator": generator.get_state()}, facts
+        counts = {name: len(values) for name, values in arrays.items()}
+        return {**arrays, "generator": generator.get_state()}, {**facts, **counts}
 
     @property
     def num_products(self) -> int:
@@ -147,3 +149,14 @@ def _add_samples(A: Operator, course: Course, count: int, generator: torch.Gener
         X = X - (X @ course.rows.T) @ course.rows
     course.samples = torch.cat([course.samples, dots(X, product(A, X)).cpu()])
     check_finite(float(course.samples.sum()))
+
+
+def _check_counts(A: Operator, budget: int, header: Mapping[str, Any]) -> None:
+    """Refuse numbers that no course with this budget has; it is zero where the trace is exact and has no directions."""
+    most = min(DIRECTIONS, budget // SHARE) + 1
+    counts = {"count": range(most), "rows": range(most), "energies": range(most)}
+    check_facts(header, is_whole=bool, block=range(1, BLOCK + 1), samples=range((budget or A.size) + 1), **counts)
+    rows, energies, samples, count = (header[name] for name in ("rows", "energies", "samples", "count"))
+    sampled = not samples or not budget or (header["is_whole"] and energies == rows)
+    if not (energies <= rows <= count and sampled and (rows == count if header["is_whole"] else not energies)):
+        raise ValueError(f"it has {rows} of {count} directions, {energies} energies and {samples} samples")

@@ -15,9 +15,12 @@ from torch import Tensor
 from ..errors import ArgumentError, check_whole
 from ..operators import Operator
 from ..record.checkpoints import State
+from ..record.layouts import check_arrays
 from ..spectrum import Eigenpairs, Spectrum
+from ..spectrum.measure import EPS
 from .assembly import spectrum_from
-from .lanczos_recursion import random_recursions, recursion
+from .lanczos_recursion import recursion
+from .probe_runs import random_recursions
 from .probes import gaussian, source
 from .quadratures import LanczosQuadrature, certified
 from .resumption import Resumption
@@ -73,7 +76,7 @@ def spectral_density(
         settings=(num_steps, num_probes, outliers, tolerance, max_products),
     )
     if file is not None and file.is_over:
-        return file.read(partial(_read_spectrum, generator))
+        return file.read(partial(_read_spectrum, A, generator))
     spectrum = _measured(A, num_steps, num_probes, outliers, tolerance, max_products, generator, file)
     if file is not None:
         file.keep(partial(_written_spectrum, spectrum, generator), over=True)
@@ -85,9 +88,16 @@ def _written_spectrum(spectrum: Spectrum, generator: torch.Generator) -> State:
     return {**arrays, "generator": generator.get_state()}, {"facts": facts}
 
 
-def _read_spectrum(generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> Spectrum:
+def _read_spectrum(
+    A: Operator, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+) -> Spectrum:
     parts: dict[str, Any] = {name: array for name, array in arrays.items() if name != "generator"}
+    check_arrays({"generator": arrays["generator"]}, {"generator": generator.get_state()})
     spectrum = Spectrum.of_state(parts, header["facts"])
+    if spectrum.size != A.size or spectrum.precision not in {torch.finfo(A.dtype).eps, EPS}:
+        raise ValueError(f"it has {spectrum.size:,} eigenvalues, to {spectrum.precision}")
+    if not spectrum.is_exact and spectrum.num_products < spectrum.num_probes:
+        raise ValueError(f"it took {spectrum.num_products} products for {spectrum.num_probes} probes")
     generator.set_state(arrays["generator"])
     return spectrum
 

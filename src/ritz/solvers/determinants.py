@@ -13,7 +13,8 @@ from ..operators import Operator
 from ..spectrum import Estimate
 from .damping import check_damping, not_positive, smallest_eigenvalue, zero
 from .eigen import SMALL
-from .lanczos_recursion import Tridiagonal, random_recursions
+from .lanczos_recursion import Tridiagonal
+from .probe_runs import random_recursions
 from .probes import source
 from .vectors import room
 

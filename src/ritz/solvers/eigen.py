@@ -18,12 +18,14 @@ from .. import progress
 from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_instance, check_tolerance, check_whole
 from ..operators import Operator
 from ..record.checkpoints import State
+from ..record.layouts import check_arrays, check_facts, like
 from ..spectrum import Eigenpairs
+from .goals import Goal
 from .mixed_precision import mixed_lanczos
 from .probes import gaussian, source
 from .resumption import Resumption
 from .ritz_pairs import ENDS, as_eigenpairs, rayleigh_ritz, selection
-from .thick_restart import Goal, restarted_lanczos
+from .thick_restart import restarted_lanczos
 from .vectors import norms, product, room
 
 PRECISIONS = ("own", "mixed")
@@ -105,7 +107,7 @@ def eigenpairs(
     settings = (k, which, tolerance, block_size, capacity, limit, fresh, precision, copies, rows)
     file = Resumption.of(checkpoint, A, "eigenpairs", random, settings=settings)
     if file is not None and file.is_over:
-        return file.read(partial(_read_pairs, A, random))
+        return file.read(partial(_read_pairs, A, k, random))
     if A.size <= min(capacity if basis_size else max(capacity, SMALL), limit):
         pairs = _exact(A, k, which, tolerance)
     else:
@@ -128,12 +130,15 @@ def _written_pairs(pairs: Eigenpairs, generator: torch.Generator) -> State:
 
 
 def _read_pairs(
-    A: Operator, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+    A: Operator, k: int, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
 ) -> Eigenpairs:
     """A result from its file, in the operator's place; the generator goes on from where it stood then."""
+    check_facts(header, size=range(A.size, A.size + 1), has_doubts=bool)
+    check_facts(header, num_products=range(k, 2**63), basis_size=range(k, 2**63), num_rough_products=range(2**63))
+    numbers = ("values", "residuals", *(("doubts",) if header["has_doubts"] else ()))
+    layout = {name: like(A.dtype, k) for name in numbers} | {"vectors": like(A.dtype, A.size, k)}
+    check_arrays(arrays, layout | {"converged": like(torch.bool, k), "generator": generator.get_state()})
     tensors = {name: array.to(A.device) for name, array in arrays.items() if name != "generator"}
-    if tensors["vectors"].shape[0] != A.size:
-        raise ValueError(f"its vectors are {tuple(tensors['vectors'].shape)}")
     tensors["vectors"] = tensors["vectors"].T.contiguous().T  # rows in memory, as a search leaves them
     pairs = Eigenpairs.of_state(tensors, header)
     generator.set_state(arrays["generator"])

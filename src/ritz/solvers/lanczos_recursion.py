@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,16 +14,11 @@ from torch import Tensor
 from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
-from ..record.checkpoints import State
 from .probes import gaussian
-from .resumption import Resumption
-from .vectors import norms, room, rounding
+from .vectors import norms, rounding
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 VECTORS = 4  # for each probe, its product's argument and result among them
-WRITTEN = 12  # vectors of a run that writes them to a file now and then, two a probe
-COEFFICIENTS = ("diagonal", "off_diagonal", "residual")  # of a run that is over
-RUNNING = ("previous", "current", "alpha", "beta", "scale")  # of one that is not
 PATIENCE = 16  # steps between two looks at whether all probes have stopped: each makes a GPU wait
 
 
@@ -61,59 +54,9 @@ def recursion(
     return state.result()
 
 
-def random_recursions(
-    A: Operator,
-    num_probes: int,
-    num_steps: int,
-    generator: torch.Generator,
-    *,
-    outside: Float[Tensor, "k n"] | None = None,
-    file: Resumption | None = None,
-) -> Tridiagonal:
-    """`recursion` from normal probes, as many in step as there is room for."""
-    most = in_step(num_probes if file is None else min(num_probes, WRITTEN // 2), room(A))
-    runs, run = _begun(A, generator, outside, file)
-    for first in range(sum(one.num_probes for one in runs), num_probes, most):
-        if run is None:
-            run = Recursion.of_probes(A, min(most, num_probes - first), num_steps, generator, outside, room(A))
-        written = partial(_written, runs, run, generator)
-        keep = None if file is None or run.basis is not None else partial(file.keep, written)
-        run.extend(A, num_steps, keep)
-        runs.append(run.result())
-        run = None
-    return joined(runs)
-
-
 def in_step(num_probes: int, spare: float) -> int:
     """How many go together where there is room for so many vectors beside the product's: one at least."""
     return int(min(num_probes, max(1, spare / VECTORS)))
-
-
-def _written(runs: list[Tridiagonal], run: Recursion, generator: torch.Generator) -> State:
-    """The runs that are over, and the one that is not, before a step."""
-    arrays = {f"{i}/{name}": getattr(one, name) for i, one in enumerate(runs) for name in COEFFICIENTS}
-    arrays |= {name: getattr(run, name) for name in RUNNING}
-    return {**arrays, "generator": generator.get_state()}, {"runs": len(runs), "count": run.count}
-
-
-def _begun(
-    A: Operator, generator: torch.Generator, outside: Tensor | None, file: Resumption | None
-) -> tuple[list[Tridiagonal], Recursion | None]:
-    """What a file has of runs, those that are over and the one that is not; nothing where there is none."""
-    if file is None or file.under_way is None:
-        return [], None
-
-    def made(arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> tuple[list[Tridiagonal], Recursion]:
-        runs = [Tridiagonal(*(arrays[f"{i}/{name}"] for name in COEFFICIENTS)) for i in range(header["runs"])]
-        parts = {name: arrays[name].to(A.device) for name in RUNNING}
-        if parts["current"].shape[1:] != (A.size,) or parts["current"].shape != parts["previous"].shape:
-            raise ValueError(f"its vectors are {tuple(parts['current'].shape)}")
-        if not 0 <= header["count"] <= len(parts["alpha"]) == len(parts["beta"]):
-            raise ValueError(f"it is after step {header['count']}")
-        generator.set_state(arrays["generator"])
-        return runs, Recursion(**parts, basis=None, outside=outside, count=header["count"])
-
-    return file.read(made)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from ..operators import Operator
 from ..spectrum import Estimate
 from .determinants import DENSE, monte_carlo_error
 from .eigen import SMALL, eigenpairs
-from .lanczos_recursion import Tridiagonal, random_recursions
+from .lanczos_recursion import Tridiagonal
+from .probe_runs import random_recursions
 from .probes import gaussian, mean_of, quadratic_forms, source, unit_products
 from .ranks import KEPT
 from .sketches import Sketch

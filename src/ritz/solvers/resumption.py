@@ -14,6 +14,7 @@ from torch import Tensor
 from ..operators import Operator
 from ..record import Checkpoint, digest, identity_of
 from ..record.checkpoints import State
+from ..record.layouts import check_facts
 
 DIGITS = 4  # of a product on a device whose sums are not the same from run to run
 Result = TypeVar("Result")
@@ -48,12 +49,13 @@ class Resumption:
             return cls(file, None, {})
         arrays, header = state
         with file.reading():
+            check_facts(header, over=bool)
             return cls(file, {name: torch.from_numpy(array) for name, array in arrays.items()}, header)
 
     @property
     def is_over(self) -> bool:
         """Whether what is in the file is the result."""
-        return self.arrays is not None and self.header.get("over") is True
+        return self.arrays is not None and bool(self.header["over"])
 
     @property
     def under_way(self) -> dict[str, Tensor] | None:

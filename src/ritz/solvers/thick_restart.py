@@ -23,6 +23,7 @@ from ..record.checkpoints import State
 from ..spectrum import Eigenpairs
 from .basis import Basis
 from .copies import MOST_STEPS, Overlooked, endangered, is_beyond
+from .goals import ATTEMPTS, NUMBERS, Goal, check_state
 from .probes import start_rows
 from .resumption import Resumption
 from .ritz_pairs import as_eigenpairs, ranking, selection
@@ -30,34 +31,8 @@ from .vectors import inner, mix, norms, orthonormalize, product, rounding, subtr
 
 NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start: without it a new eigenvector could never be seen
 SAFETY = 0.9  # of the tolerance, left to the rounding between an estimated residual and the fresh one
-ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
 LOSS = 1e-3  # of the largest |λ|: components that steps may leave along earlier rows before each leaves none
 SPARE = 8  # Ritz vectors kept at a certificate, beside twice the requested ones, for a search that has to go on
-
-
-NUMBERS = (  # of a search, beside its arrays
-    *("block_size", "tridiagonal", "locked", "suspect", "scale", "num_products", "certificates"),
-)
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is looked for, and with what means."""
-
-    k: int
-    which: str
-    tolerance: float
-    block_size: int
-    capacity: int
-    max_products: int
-    fresh_products: int
-    columns: int  # multiplied at a time for the certificate
-    room: float  # vectors that may be kept beside those of a product
-    copies: bool  # whether to look for eigenvalues that were missed
-
-    def out_of_products(self, spent: int) -> bool:
-        """Whether another step would leave too few products for the certificate."""
-        return spent + self.block_size + self.fresh_products > self.max_products
 
 
 def restarted_lanczos(
@@ -118,7 +93,7 @@ class Search:
         """All of it, before a step: the vectors of the basis, and numbers."""
         arrays = {"basis": self.basis.rows(), "H": self.H, "B": self.B, "generator": self.generator.get_state()}
         arrays |= {} if self.seen is None else {"seen": self.seen}
-        return arrays, {name: getattr(self, name) for name in NUMBERS}
+        return arrays, {"has_seen": self.seen is not None, **{name: getattr(self, name) for name in NUMBERS}}
 
     @classmethod
     def of_state(
@@ -129,23 +104,16 @@ class Search:
         arrays: Mapping[str, Tensor],
         header: Mapping[str, Any],
     ) -> Search:
-        """The search with this state, if it can be one of this search."""
-        rows, H, B = arrays["basis"], arrays["H"], arrays["B"]
-        if (
-            rows.shape[1:] != (A.size,)
-            or len(rows) > goal.capacity
-            or H.shape != (len(H), len(H))
-            or len(H) > len(rows)
-        ):
-            raise ValueError(f"its basis is {tuple(rows.shape)}, its matrix {tuple(H.shape)}")
-        numbers = {name: header[name] for name in NUMBERS}
-        if min(numbers.values()) < 0 or numbers["num_products"] > goal.max_products:
-            raise ValueError(f"it counts {numbers}")
-        basis = Basis(A, goal.k, goal.capacity)
-        for row in rows.to(A.device, A.dtype):
-            basis.append(row)
+        """The search with this state."""
+        check_state(A, goal, generator, arrays, header)
+        search = cls(Basis(A, goal.k, goal.capacity), generator, header["block_size"], arrays["H"], arrays["B"])
+        for row in arrays["basis"].to(A.device, A.dtype):
+            search.basis.append(row)
+        search.seen = arrays.get("seen")
+        for name in NUMBERS:
+            setattr(search, name, header[name])
         generator.set_state(arrays["generator"])
-        return cls(basis, generator, H=H, B=B, seen=arrays.get("seen"), **numbers)
+        return search
 
     @property
     def explored(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from functools import partial
@@ -11,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ConvergenceWarning, check_finite, check_positive, check_whole
+from ..errors import ConvergenceWarning, check_positive, check_whole
 from ..operators import Operator
 from ..record.checkpoints import State
+from ..record.layouts import check_arrays, check_facts
 from ..spectrum import Estimate
 from .deflated_traces import deflated_trace, exact_trace
 from .probes import mean_of, quadratic_forms, source
@@ -81,7 +83,7 @@ def _trace(A: Operator, goal: float, budget: int, generator: torch.Generator) ->
 def _kept_trace(A: Operator, goal: float, budget: int, generator: torch.Generator, file: Resumption) -> Estimate:
     """What the file has as the result, or what is computed with it."""
     if file.is_over:
-        return file.read(partial(_read_estimate, generator))
+        return file.read(partial(_read_estimate, budget, generator))
     is_exact = budget >= A.size
     estimate = exact_trace(A, generator, file) if is_exact else deflated_trace(A, goal, budget, generator, file)
     file.keep(partial(_written_estimate, estimate, generator), over=True)
@@ -96,11 +98,18 @@ def _written_estimate(estimate: Estimate, generator: torch.Generator) -> State:
     }
 
 
-def _read_estimate(generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> Estimate:
-    estimate = Estimate(header["value"], header["standard_error"], header["num_products"])
-    check_finite(estimate.value)
+def _read_estimate(
+    budget: int, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+) -> Estimate:
+    """A result from its file; which number it is, the file alone knows."""
+    check_facts(header, num_products=range(1, budget + 1))
+    if header["standard_error"] is not None or header["num_products"] > 1:  # two probes have an error
+        check_facts(header, standard_error=float)
+    if type(header["value"]) is not float or not math.isfinite(header["value"]):
+        raise ValueError(f"its value is {header['value']!r:.80}")
+    check_arrays(arrays, {"generator": generator.get_state()})
     generator.set_state(arrays["generator"])
-    return estimate
+    return Estimate(header["value"], header["standard_error"], header["num_products"])
 
 
 def hutchinson(A: Operator, *, num_products: int = 100, generator: torch.Generator | None = None) -> Estimate:

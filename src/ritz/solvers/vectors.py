@@ -15,6 +15,7 @@ PIECE = 2**24  # numbers of several rows turned to float64, or mixed, at a time:
 PIECES = 32  # into which several rows are cut at least, so that a copy of each is small beside them
 INDEXED = 2**31  # numbers of one matrix that every kernel can count
 LENGTH = 2**14  # numbers whose products are summed in their own precision
+SKEW = 0.01  # how far vectors of a file may be from orthonormal: far above rounding, far below what damage does
 NARROW = 2**10  # coordinates below which a piece is not worth its calls
 
 
@@ -101,3 +102,11 @@ def rounding(A: Operator) -> float:
     Not n · eps: for a million parameters in float32 that is 0.1, and real residuals of a bulk are smaller.
     """
     return min(max(A.size, 8), 64) * torch.finfo(A.dtype).eps
+
+
+def check_orthonormal(rows: Float[Tensor, "m n"]) -> None:
+    """Raise ValueError where rows of a file, which should be, are not orthonormal; it does not look for rounding."""
+    if len(rows):
+        skew = float((inner(rows, rows) - torch.eye(len(rows), dtype=torch.float64)).abs().max())
+        if not skew <= max(SKEW, 10 * torch.finfo(rows.dtype).eps):
+            raise ValueError(f"its vectors are orthonormal to {skew:.1e} only")

@@ -55,7 +55,12 @@ class Eigenpairs:
         names = ("values", "vectors", "residuals", "converged", *(() if self.doubts is None else ("doubts",)))
         arrays = {name: getattr(self, name).detach().cpu().numpy() for name in names}
         counts = {name: getattr(self, name) for name in ("num_products", "basis_size", "num_rough_products")}
-        return arrays, {"kind": "Eigenpairs", **counts}
+        return arrays, {
+            "kind": "Eigenpairs",
+            "size": len(self.vectors),
+            "has_doubts": self.doubts is not None,
+            **counts,
+        }
 
     @classmethod
     def load(cls, path: str | Path) -> Eigenpairs:
@@ -69,13 +74,16 @@ class Eigenpairs:
     def of_state(cls, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> Eigenpairs:
         """The pairs with this state; ValueError or KeyError where it is that of none."""
         products, basis, rough = (header[name] for name in ("num_products", "basis_size", "num_rough_products"))
-        check_count(num_products=products, basis_size=basis or 0, num_rough_products=rough)
+        check_count(num_products=products, basis_size=0 if basis is None else basis, num_rough_products=rough)
         n, k = tensors["vectors"].shape
+        size, doubted = header.get("size", n), header.get("has_doubts", "doubts" in tensors)  # older files have neither
+        if size != n or type(doubted) is not bool or doubted != ("doubts" in tensors):
+            raise ValueError(f"it has vectors of {n:,} numbers, not {size!r:.80}, or doubts: {doubted!r:.80}")
         doubts = {name: tensors[name] for name in ("doubts",) if name in tensors}
         check_numbers((k,), values=tensors["values"], residuals=tensors["residuals"], **doubts)
         check_numbers((n, k), vectors=tensors["vectors"])
-        if tensors["converged"].dtype != torch.bool or len(tensors["converged"]) != k:
-            raise ValueError(f"converged is {tensors['converged'].dtype}")
+        if tensors["converged"].dtype != torch.bool or tensors["converged"].shape != (k,):
+            raise ValueError(f"converged is {tensors['converged'].dtype} {tuple(tensors['converged'].shape)}")
         return cls(**tensors, num_products=products, basis_size=basis, num_rough_products=rough)
 
     def _repr_html_(self) -> str:

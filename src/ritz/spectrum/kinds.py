@@ -52,10 +52,10 @@ def check_count(**counts: object) -> None:
             raise ValueError(f"{name} is {count!r:.80}")
 
 
-def check_numbers(shape: tuple[int, ...], **tensors: Tensor) -> None:
-    """Raise where the numbers of a file are not those of this shape, or not finite."""
+def check_numbers(shape: tuple[int, ...], dtype: torch.dtype | None = None, /, **tensors: Tensor) -> None:
+    """Raise where the numbers of a file are not of this shape and type (any precision unless given), or not finite."""
     for name, tensor in tensors.items():
-        if not tensor.is_floating_point() or tuple(tensor.shape) != shape:
+        if not tensor.is_floating_point() or tensor.dtype != (dtype or tensor.dtype) or tuple(tensor.shape) != shape:
             raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of shape {shape}")
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{name} holds NaN or infinity")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -203,9 +202,9 @@ class Spectrum(Measure):
         arrays, header = record.read_arrays(path)
         check_kind(path, header, "Spectrum")
         with reading(path):
-            if not header.keys() & {*FACTS[2:]}:  # older files have the first two alone
-                header = {"num_atoms": _num_alike(arrays["nodes"]), "precision": EPS, "num_products": 0, **header}
             tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            if not header.keys() & {*FACTS[2:]}:  # older files have the first two alone
+                tensors, header = _in_full(tensors, header)
             return cls.of_state(tensors, {name: header[name] for name in FACTS})
 
     @classmethod
@@ -213,14 +212,20 @@ class Spectrum(Measure):
         """The spectrum with this state; an exception where it is that of none."""
         check_count(**{name: facts[name] for name in ("size", "num_atoms", "num_products")})
         shape = tuple(tensors["nodes"].shape)
-        check_numbers(shape, nodes=tensors["nodes"], weights=tensors["weights"])
+        check_numbers(shape, torch.float64, nodes=tensors["nodes"], weights=tensors["weights"])
         for numbers in [tensors["reach"]] if "reach" in tensors else []:
-            check_numbers((2, *shape), reach=numbers)
-        widths = [facts["precision"], *([] if facts["resolution"] is None else [facts["resolution"]])]
-        if not all(isinstance(width, (int, float)) and 0 <= width < math.inf for width in widths):
-            raise ValueError(f"its precision and resolution are {widths}")
-        if facts["num_atoms"] > shape[1] or (facts["resolution"] is None and "reach" in tensors):
-            raise ValueError(f"it has {facts['num_atoms']} atoms, and resolution {facts['resolution']}")
+            check_numbers((2, *shape), torch.float64, reach=numbers)
+        precision, resolution, atoms = (
+            facts["precision"],
+            facts["resolution"],
+            tensors["nodes"][:, : facts["num_atoms"]],
+        )
+        if not (_is_width(precision, 1) and (resolution is None or (resolution and _is_width(resolution)))):
+            raise ValueError(f"its precision is {precision!r:.80}, its resolution {resolution!r:.80}")
+        if (resolution is None) == ("reach" in tensors):
+            raise ValueError(f"it has resolution {resolution}, and {'a' if 'reach' in tensors else 'no'} reach")
+        if facts["num_atoms"] > shape[1] or not bool((atoms == atoms[:1]).all()):
+            raise ValueError(f"it has {facts['num_atoms']} atoms among its {shape[1]} nodes")
         return cls(**tensors, **facts)
 
     def _repr_html_(self) -> str:
@@ -315,10 +320,17 @@ def _counts(multiplicity: Tensor) -> Float[Tensor, " k"]:
     return counts
 
 
-def _num_alike(nodes: np.ndarray) -> int:
-    """How many columns, from the first on, are the same in all of several rows."""
-    alike = (nodes == nodes[:1]).all(0)
-    return int(alike.cumprod().sum()) if len(nodes) > 1 else 0
+def _is_width(fact: Any, most: float = 2.0**63) -> bool:
+    return type(fact) in (int, float) and 0 <= fact <= most
+
+
+def _in_full(tensors: dict[str, Any], header: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An older file as a newer one would be, with as many atoms as columns are the same in all of several rows."""
+    nodes = tensors["nodes"]
+    alike = (nodes == nodes[:1]).all(0) if len(nodes) > 1 else torch.zeros(1)
+    header = {"num_atoms": int(alike.cumprod(0).sum()), "precision": EPS, "num_products": 0, **header}
+    facts = {name: header[name] for name in FACTS}
+    return Spectrum(nodes.double(), tensors["weights"].double(), **facts).state()[0], header
 
 
 def _overlap(low: Tensor, high: Tensor, start: float, end: float) -> Tensor:

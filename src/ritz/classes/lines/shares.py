@@ -17,10 +17,12 @@ from torch import Tensor
 from ...factored.gram_parts import PARTS
 from ...operators import Operator
 from ...record.checkpoints import State
+from ...record.layouts import check_arrays, like
 from ...solvers.stages import Stages
 from ...spectrum import Eigenpairs
 from ..gradients.decomposition import ClassDecomposition
 
+INSIDE = ("in_class_means", "in_cross_means")  # overlaps, where the means are held
 CHUNK = 2**20  # rows of a factor that are converted to float64 at a time
 
 
@@ -56,16 +58,28 @@ def kept_lines(stages: Stages, name: str, pairs: Eigenpairs, H: Operator | None,
     """What the eigenpairs are made of, as a stage of its own; the eigenpairs have theirs."""
 
     def written(lines: Lines) -> State:
-        inside = {"in_class_means": lines.in_class_means, "in_cross_means": lines.in_cross_means}
         arrays = {f"share/{part}": values for part, values in lines.shares.items()}
-        return arrays | {name: values for name, values in inside.items() if values is not None}, {}
+        inside = {name: values for name in INSIDE if (values := getattr(lines, name)) is not None}
+        return arrays | inside, {"inside": list(inside)}
 
-    def read(arrays: dict[str, Tensor], _: Mapping[str, Any]) -> Lines:
+    def read(arrays: dict[str, Tensor], facts: Mapping[str, Any]) -> Lines:
+        _check_shares(arrays, len(pairs), [*PARTS, *(() if H is None else ("functional",))], facts["inside"])
         arrays = {name: array.to(pairs.vectors.device) for name, array in arrays.items()}
         shares = {name.removeprefix("share/"): a for name, a in arrays.items() if name.startswith("share/")}
         return Lines(pairs, shares, arrays.get("in_class_means"), arrays.get("in_cross_means"))
 
     return stages.result(f"lines-of-{name}", lambda: lines_of(pairs, H, classes), written, read)
+
+
+def _check_shares(arrays: Mapping[str, Tensor], count: int, parts: Sequence[str], inside: Sequence[str]) -> None:
+    """Refuse shares that are not those of so many lines, or do not sum to one, or to zero for a line of zero."""
+    check_arrays(arrays, {name: like(torch.float64, count) for name in [f"share/{part}" for part in parts] + [*inside]})
+    shares = torch.stack([arrays[f"share/{part}"] for part in parts])
+    largest = shares.abs().amax(0)
+    if not bool(((shares.sum(0) - 1).abs() <= 1e-6 * largest.clamp(min=1)).logical_or(largest == 0).all()):
+        raise ValueError("its shares do not sum to one")
+    if not {*inside} <= {*INSIDE} or any(bool(((arrays[name] < 0) | (arrays[name] > 1)).any()) for name in inside):
+        raise ValueError(f"it has the overlaps {inside!r:.80}, which are between 0 and 1")
 
 
 def _inside(V: Float[Tensor, "n k"], *factors: Float[Tensor, "n _"] | None) -> Float[Tensor, " k"] | None:

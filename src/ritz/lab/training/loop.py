@@ -18,7 +18,8 @@ from torch import Tensor
 from ... import progress
 from ...errors import ArgumentError, check_whole
 from ...record import Checkpoint, identity_of
-from ...record.checkpoints import Arrays, check_arrays
+from ...record.checkpoints import Arrays
+from ...record.layouts import check_arrays, check_facts
 from .randomness import random_states, set_random_states
 from .schedules import Pace, Schedule
 from .series import Series, curve, numbers
@@ -203,7 +204,8 @@ class _Run(Generic[Parameters]):
         for name, notes in self.notes.items():
             values = curve(notes)
             arrays |= {f"notes/{name}/epochs": values.epochs, f"notes/{name}/values": values.values}
-        return arrays, {"trainee": header, "epoch": self.epoch, "over": self.over, "accuracy": self.accuracy}
+        facts = {"epoch": self.epoch, "over": self.over, "accuracy": self.accuracy, "notes": list(self.notes)}
+        return arrays, {"trainee": header, **facts}
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
         self._check(arrays, header)
@@ -214,31 +216,56 @@ class _Run(Generic[Parameters]):
         )
         self.pace, self.accuracy = Pace(factor, reference, done), header["accuracy"]
         self.epoch, self.over = header["epoch"], header["over"]
-        curves = _under("notes/", arrays)
         self.notes.clear()
-        for name in {key.removesuffix("/epochs") for key in curves if key.endswith("/epochs")}:
-            pairs = zip(curves[f"{name}/epochs"], curves[f"{name}/values"], strict=True)
+        for name in header["notes"]:
+            pairs = zip(arrays[f"notes/{name}/epochs"], arrays[f"notes/{name}/values"], strict=True)
             self.notes[name] = {int(epoch): value for epoch, value in pairs}
         self.trainee.restore(_under("trainee/", arrays), header["trainee"])
         set_random_states(_under("random/", arrays), self.trainee.generator)
 
     def _check(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-        """Refuse a state that no epoch of this run leaves, before anything is taken from it."""
-        own, _ = self.state()
-        fresh = {name: value for name, value in own.items() if not name.startswith(("notes/", "random/cuda"))}
-        check_arrays(arrays, {name: value for name, value in fresh.items() if name.startswith("run/")}, finite=False)
-        sound = not bool(arrays["run/diverged"].any())
-        check_arrays(arrays, {n: v for n, v in fresh.items() if n.startswith(("trainee/", "random/"))}, finite=sound)
-        epoch, over, accuracy = (header[name] for name in ("epoch", "over", "accuracy"))
-        if type(epoch) is not int or not 1 <= epoch <= self.num_epochs or type(over) is not bool:
-            raise ValueError(f"it is after epoch {epoch!r} of {self.num_epochs}, and its end is {over!r}")
-        if not (accuracy is None or (isinstance(accuracy, float) and 0 <= accuracy <= 1)):
-            raise ValueError(f"its accuracy is {accuracy!r}")
-        for name, curve_of in _under("notes/", arrays).items():
-            if name.endswith("/epochs") and (
-                curve_of.ndim != 1 or not set(curve_of.tolist()) <= {*range(1, epoch + 1)}
-            ):
-                raise ValueError(f"it has notes of epochs that were not, under {name}")
+        """Refuse a state that no epoch of this run leaves, before anything is taken from it.
+
+        What an optimiser remembers is left to the trainee. A weight, a moment or a random state with another value is
+        as good as its own: no reader can know better.
+        """
+        check_facts(header, epoch=range(1, self.num_epochs + 1), over=bool, notes=list)
+        own = self.state()[0]
+        check_arrays(_under("run/", arrays), _under("run/", own), finite=False)
+        diverged, ended = arrays["run/diverged"], arrays["run/done"] | arrays["run/diverged"]
+        if header["over"] is not bool(header["epoch"] >= self.num_epochs or ended.all()):
+            raise ValueError(f"it is after epoch {header['epoch']}, and its end is {header['over']}")
+        if not bool((np.isfinite(arrays["run/loss"]) | diverged).all() & np.isfinite(arrays["run/factor"]).all()):
+            raise ValueError("its loss or its rate is not finite, and it has not diverged")
+        for source in ("trainee/", "random/"):
+            fresh, kept = _under(source, own), _under(source, arrays)
+            fresh.pop("cuda", None)
+            more = {name: kept[name] for name in kept.keys() - fresh.keys()}  # an optimiser's, or a source not here
+            check_arrays(kept, fresh | more, finite=not bool(diverged.any()))
+        self._check_notes(arrays, header)
+
+    def _check_notes(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+        """Refuse notes of epochs that were not, and a last loss, rate or accuracy that is not the run's."""
+        names, epochs = header["notes"], range(1, header["epoch"] + 1)
+        kept = {f"notes/{name}/{kind}" for name in names for kind in ("epochs", "values")}
+        if len({*names}) < len(names) or kept != {name for name in arrays if name.startswith("notes/")}:
+            raise ValueError(f"it has other notes than {names!r:.80}")
+        for name in names:
+            when, values = (arrays[f"notes/{name}/{kind}"] for kind in ("epochs", "values"))
+            if when.dtype != np.int64 or values.dtype != np.float64 or when.shape != values.shape[:1]:
+                raise ValueError(f"its notes of {name} are {values.dtype} {values.shape}")
+            if not {*when.tolist()} <= {*epochs} or len({*when.tolist()}) < len(when):
+                raise ValueError(f"it has notes of {name} for epochs that were not, or twice")
+        facts = {"loss": arrays["run/loss"], "learning_rate": arrays["run/rate"]}
+        if header["accuracy"] is not None or "accuracy" in names:
+            check_facts(header, accuracy=float)
+            facts["accuracy"] = header["accuracy"]
+        for name, last in facts.items():
+            own = Series(*(arrays[f"notes/{name}/{kind}"] for kind in ("epochs", "values")))
+            if own.epochs.tolist() != [*epochs] or not np.array_equal(own.values[-1], last, equal_nan=True):
+                raise ValueError(f"its notes of {name} do not end with its own")
+            if not (np.isfinite(own.values) | (arrays["run/diverged"] if name == "loss" else False)).all():
+                raise ValueError(f"its notes of {name} hold NaN or infinity")
 
 
 def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Generator | None) -> None:
@@ -258,5 +285,5 @@ def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Gener
         )
 
 
-def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from ...errors import ArgumentError, DataError, check_instance, check_positive
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
 from ...record.checkpoints import Arrays
+from ...record.json_values import plain
 from .arithmetic import Arithmetic, autocast, check_arithmetic, multiply_in
 from .batches import BatchSource, Data, check_tensors, shuffled, steps_per_epoch
 from .captured import CapturedStep
@@ -144,6 +146,7 @@ class _Network:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.generator, self.steps = generator, steps
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.settings = copy.deepcopy([_settings(group) for group in optimizer.param_groups])  # before the first step
         self.device = optimizer.param_groups[0]["params"][0].device
         self.steps_per_epoch = (
             1 if callable(data) else steps_per_epoch(len(data[0]), steps.batch_size, steps.least_batch)
@@ -217,27 +220,38 @@ class _Network:
     def state(self) -> tuple[Arrays, Mapping[str, Any]]:
         optimizer = self.optimizer.state_dict()
         arrays = {f"model/{name}": value for name, value in self.model.state_dict().items()}
-        plain = dict[str, Any]()
+        numbers = dict[str, Any]()
         for index, entries in optimizer["state"].items():
             for name, value in entries.items():
-                (arrays if isinstance(value, Tensor) else plain)[f"optimizer/{index}/{name}"] = value
-        return arrays, {"plain": plain, "groups": optimizer["param_groups"]}
+                (arrays if isinstance(value, Tensor) else numbers)[f"optimizer/{index}/{name}"] = value
+        memory = sorted(name for name in (*arrays, *numbers) if name.startswith("optimizer/"))
+        return arrays, {"plain": numbers, "memory": memory, "moved": self._moved()}
+
+    def _moved(self) -> list[dict[str, Any]]:
+        """The settings of every group of the optimiser that are not what they were before the first step."""
+        now = [_settings(group) for group in self.optimizer.param_groups]
+        pairs = zip(now, self.settings, strict=True)
+        return [{k: v for k, v in own.items() if k not in first or plain(v) != plain(first[k])} for own, first in pairs]
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        _check_moments(tensors, self.optimizer)
+        _check_moments(tensors, header, self.optimizer)
+        groups = self.optimizer.state_dict()["param_groups"]
+        for group, first, moved in zip(groups, self.settings, header["moved"], strict=True):
+            _check_moved(moved, first)
+            group.update(moved)
         self.model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model/")})
         states = dict[int, dict[str, Any]]()
         for name, value in (*tensors.items(), *header["plain"].items()):
             if name.startswith("optimizer/"):
                 _, index, entry = name.split("/")
                 states.setdefault(int(index), {})[entry] = value
-        self.optimizer.load_state_dict({"state": states, "param_groups": header["groups"]})
+        self.optimizer.load_state_dict({"state": states, "param_groups": groups})
         self.model.eval()
 
     def identity(self) -> dict[str, str]:
         """What tells this run from another, before it starts; the data are read whole, once."""
-        groups = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
+        groups = [_settings(group) for group in self.optimizer.param_groups]
         state = self.model.state_dict()
         return {
             "initial weights": digest(*state.values()),
@@ -259,14 +273,33 @@ class _Network:
         return [[names.get(id(one), "") for one in group["params"]] for group in self.optimizer.param_groups]
 
 
-def _check_moments(tensors: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
-    """Refuse a state of an optimiser whose tensors are of no parameter, or not finite."""
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    """What a group of parameters is trained with."""
+    return {name: value for name, value in group.items() if name != "params"}
+
+
+def _check_moments(tensors: Mapping[str, Tensor], header: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    """Refuse a state of an optimiser that is not what its file lists, or whose tensors are of no parameter."""
+    memory = {name: tensors[name] for name in tensors if name.startswith("optimizer/")}
+    if sorted((*memory, *header["plain"])) != header["memory"]:
+        raise ValueError(f"its optimiser remembers other things than {header['memory']!r:.80}")
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for name, value in tensors.items():
-        if name.startswith("optimizer/"):
-            owner = parameters[int(name.split("/")[1])]
-            if value.ndim and value.shape != owner.shape:
-                raise ValueError(f"{name} is {tuple(value.shape)}, its parameter {tuple(owner.shape)}")
+    for name, value in memory.items():
+        owner = parameters[int(name.split("/")[1])]
+        if (value.ndim and value.shape != owner.shape) or value.is_complex() > owner.is_complex():
+            raise ValueError(f"{name} is {value.dtype} {tuple(value.shape)}, its parameter {tuple(owner.shape)}")
+
+
+def _check_moved(moved: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    """Refuse settings of an optimiser that no training gives it: of another type than they were, or not finite.
+
+    Other numbers are taken: a pause may change a momentum, and some optimisers count in their settings.
+    """
+    for name, value in moved.items():
+        was = plain(first.get(name))
+        alike = type(value) is type(was) or {type(value), type(was)} <= {int, float} or was is None
+        if name == "params" or not alike or (isinstance(value, (int, float)) and not abs(value) < 2.0**63):
+            raise ValueError(f"the setting {name} of its optimiser is {value!r:.80}")
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:

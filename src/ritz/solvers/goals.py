@@ -1,0 +1,73 @@
+"""What a search for eigenpairs looks for, and which states it can be in on its way there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..operators import Operator
+from ..record.layouts import check_arrays, check_facts, like
+from .vectors import check_orthonormal, rounding
+
+ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
+NUMBERS = (  # of a search, beside its arrays
+    *("block_size", "tridiagonal", "locked", "suspect", "scale", "num_products", "certificates"),
+)
+COUPLING = 100  # times the tolerance: what an invariant space may have to do with the rest
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is looked for, and with what means."""
+
+    k: int
+    which: str
+    tolerance: float
+    block_size: int
+    capacity: int
+    max_products: int
+    fresh_products: int
+    columns: int  # multiplied at a time for the certificate
+    room: float  # vectors that may be kept beside those of a product
+    copies: bool  # whether to look for eigenvalues that were missed
+
+    def out_of_products(self, spent: int) -> bool:
+        """Whether another step would leave too few products for the certificate."""
+        return spent + self.block_size + self.fresh_products > self.max_products
+
+
+def check_state(
+    A: Operator, goal: Goal, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
+) -> None:
+    """Refuse what no search with this goal can have left in its file, before anything is taken from it.
+
+    Other numbers in a state that is possible are not seen here. They lead to other bits and never to a wrong pair:
+    fresh products certify every pair in the end.
+    """
+    rows, explored, width = len(arrays["basis"]), len(arrays["H"]), arrays["B"].shape[-1]
+    pending = rows - explored
+    if not (rows <= goal.capacity and 0 <= pending <= goal.block_size and width <= goal.block_size):
+        raise ValueError(f"it has {rows} vectors, of which {explored} are explored, {width} in the last step")
+    check_facts(header, tridiagonal=bool, suspect=bool, has_seen=bool, scale=float, certificates=range(ATTEMPTS))
+    check_facts(header, block_size=range(1, goal.block_size + 1), locked=range(explored + 1))
+    least = explored + goal.fresh_products * header["certificates"]
+    check_facts(header, num_products=range(least, goal.max_products + 1))
+    layout = {"basis": like(A.dtype, rows, A.size), "H": like(torch.float64, explored, explored)}
+    layout |= {"B": like(torch.float64, pending, width), "generator": generator.get_state()}
+    check_arrays(arrays, layout | ({"seen": like(torch.float64, goal.k)} if header["has_seen"] else {}))
+    _check_identities(A, goal, arrays["basis"], arrays["H"], header)
+
+
+def _check_identities(A: Operator, goal: Goal, rows: Tensor, H: Tensor, header: Mapping[str, Any]) -> None:
+    """Refuse vectors that are not orthonormal, a matrix that is not symmetric, and locked rows that are not alone."""
+    check_orthonormal(rows)
+    if not torch.equal(H, H.T):
+        raise ValueError("its matrix is not symmetric")
+    coupling, locked = H[: header["locked"], header["locked"] :], header["locked"]
+    limit = COUPLING * max(goal.tolerance, rounding(A)) * max(header["scale"], float(H.diagonal().abs().sum()))
+    if locked and coupling.numel() and float(coupling.abs().max()) > limit:
+        raise ValueError(f"the {locked} rows that it has set aside are not alone")
