@@ -15,6 +15,7 @@ from ritz import Risk, __version__, hessian
 from ritz.analysis import spectrum as analysis
 from ritz.analysis.spectrum import pictures
 from ritz.cli import app, demo, places
+from ritz.cli.target import Target
 from ritz.record import Record
 from tests.factories import CLASSIFIER
 
@@ -128,6 +129,17 @@ def test_the_record_holds_no_path_of_this_machine(folder):
 def test_a_module_is_found_from_the_working_folder(folder):
     spectrum("mine:triple", "--out", "elsewhere")
     assert Record.load("elsewhere").id == "mine-triple"
+
+
+def test_files_of_one_name_in_two_folders_have_results_of_their_own(folder):
+    for name in ("before", "after"):
+        (folder / name).mkdir()
+        (folder / name / "mine.py").write_text(FACTORIES)
+        spectrum(f"{name}/mine.py:risk")
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["after-mine-risk", "before-mine-risk"]
+    assert Target.of("./mine.py:risk").name == Target.of("mine.py:risk").name == Target.of("mine:risk").name
+    assert Target.of("my.package.models:resnet").name == "my-package-models-resnet"
+    assert Target.of(f"{folder}/mine.py:risk").name == "mine-risk"  # whose folders are nobody's business
 
 
 def test_a_factory_is_called_with_what_it_names(folder):

@@ -56,8 +56,11 @@ def documented():
 
 
 def understood(order):
-    """Parse a command without running it."""
+    """Parse a command without running it; an option of `ritz` itself is one that it has, and acts at once."""
     name, *arguments = shlex.split(order)[1:]
+    if name.startswith("-"):
+        assert not arguments and name in {option for one in GROUP.params for option in one.opts}
+        return GROUP.make_context("ritz", [], resilient_parsing=True)
     return GROUP.commands[name].make_context(name, arguments, resilient_parsing=not arguments)
 
 

@@ -228,7 +228,7 @@ def write_report(
     \b
     Examples:
       ritz report out/demo
-      ritz report out/checkpoint-risk out/checkpoint-risk-classes -o checkpoint.html
+      ritz report out/mine-risk out/mine-risk-classes -o mine.html
     """
     with report_errors(debug):
         from . import reports

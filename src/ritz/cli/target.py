@@ -49,9 +49,11 @@ class Target:
 
     @property
     def name(self) -> str:
-        """A name for results, such as `checkpoint-risk`."""
-        stem = Path(self.place).stem if self.is_file else self.place.rpartition(".")[2]
-        return f"{stem}-{self.factory}"
+        """A name for results, such as `mine-risk`, or `before-mine-risk` for the file in a folder `before`."""
+        path = Path(self.place)
+        folders = [] if path.is_absolute() else [part for part in path.parent.parts if part != ".."]
+        parts = [*folders, path.stem] if self.is_file else self.place.split(".")
+        return "-".join([*parts, self.factory])
 
     @property
     def label(self) -> str:
