@@ -227,6 +227,9 @@ ANSWERED = {
     "a whisker from top to bottom": lambda: ritz.plot.screes(
         ritz.plot.panels()[1][0], {"a": torch.ones(2)}, whisker=(1.0, 0.25)
     ),
+    "negative residuals": lambda: ritz.plot.scree(ritz.plot.panels()[1][0], torch.ones(2), residuals=-torch.ones(2)),
+    "a law of no nodes": lambda: ritz.theory.laws.semicircle().spectrum(-1),
+    "a name of 600 bytes": lambda: ritz.spectral_density(IDENTITY, checkpoint="é" * 300),
     "no panels": lambda: ritz.plot.small_multiples(0),
     "norms in half precision": lambda: ritz.lab.ensemble.norms(torch.ones(2, 2).half()),
     "panels of many light years": lambda: ritz.plot.small_multiples(2, size=1e308),

@@ -23,6 +23,12 @@ def scree(ax: Axes, values: Float[Tensor, " k"], *, residuals: Float[Tensor, " k
     >>> scree(ax, torch.tensor([5.0, -4.0, 1.0])).get_ylabel()
     '|λ|, hollow: λ < 0'
     """
+    if residuals is not None and bool((residuals < 0).any()):
+        raise ArgumentError(
+            f"A residual of {float(residuals.min()):.3g} was given.",
+            "It is a norm, which is not negative.",
+            "Pass pairs.residuals, or leave it out.",
+        )
     signed = values.detach().cpu().double().numpy()
     order = np.argsort(-np.abs(signed), kind="stable")
     signed, rank = signed[order], np.arange(1, len(signed) + 1)

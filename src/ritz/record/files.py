@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 from ..errors import FileError
 from .parts import part_of
 
+NAME_BYTES = 255
+
 
 def path_of(place: Any) -> Path:
     """A path, whatever names it; refused where nothing does."""
@@ -21,7 +23,15 @@ def path_of(place: Any) -> Path:
             "A file or folder has a name.",
             "Pass a string or a pathlib.Path.",
         )
-    return Path(os.fsdecode(place))
+    path = Path(os.fsdecode(place))
+    for name in path.parts:
+        if len(os.fsencode(name)) > NAME_BYTES:
+            raise FileError(
+                f"A name of {len(os.fsencode(name))} bytes was given: {name[:40]}…",
+                f"File systems have room for {NAME_BYTES} bytes in a name.",
+                "Pass a shorter one.",
+            )
+    return path
 
 
 def read_bytes(path: str | Path, expected: str = "a file that can be read") -> bytes:

@@ -38,6 +38,7 @@ class Law:
         rounding; `marchenko_pastur` says where that takes more nodes. `size` is that of the matrix it stands for; by
         default the number of nodes.
         """
+        check_positive("It counts.", num_nodes=num_nodes, size=size)
         low, high = self.support
         theta = (torch.arange(num_nodes, dtype=torch.float64) + 0.5) * math.pi / num_nodes
         nodes = (low + high) / 2 - (high - low) / 2 * theta.cos()
