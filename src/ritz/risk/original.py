@@ -74,7 +74,7 @@ class Original:
 
     def differs(self) -> bool:
         """Whether an attribute of its modules, or what a container among them holds, is another than then."""
-        return any(_contents(vars(module)) != _contents(attributes) for module, attributes in self._attributes)
+        return not all(_are_same(vars(module), attributes) for module, attributes in self._attributes)
 
     def restore(self) -> None:
         """Give its modules the attributes of then again."""
@@ -158,9 +158,19 @@ def _without_entries(container: Any) -> Any:
     return container
 
 
-def _contents(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes by identity, containers by that of what they hold; buffers, which are swapped, are none."""
-    return {name: _identity(value) for name, value in attributes.items() if name not in TENSORS}
+def _are_same(now: dict[str, Any], then: dict[str, Any]) -> bool:
+    """Whether attributes are the same objects, and containers hold the same; buffers, which are swapped, are none."""
+    if now.keys() != then.keys():
+        return False
+    return all(
+        value is then[name] or _hold_same(value, then[name]) for name, value in now.items() if name not in TENSORS
+    )
+
+
+def _hold_same(one: Any, other: Any) -> Any:
+    if type(one) in CONTAINERS and type(other) in CONTAINERS and not one and not other:
+        return True  # as most are: those of hooks
+    return _identity(one) == _identity(other)
 
 
 def _identity(value: Any) -> Any:
