@@ -3,7 +3,6 @@
 import copy
 import pickle
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from torch import nn
 import ritz
 from ritz.errors import RitzError
 from ritz.factored import khatri_rao_cfac
+from tests.processes import CONTEXT
 
 X, Y = torch.randn(23, 5, generator=torch.Generator().manual_seed(0)), torch.arange(23) % 3
 BATCHES = [(X[:9], Y[:9]), (X[9:], Y[9:])]
@@ -100,7 +100,7 @@ def test_an_operator_sent_to_a_worker_multiplies_there_to_the_same_bits():
     H = ritz.hessian(risk())
     pairs, spectrum = ritz.eigenpairs(H, 2), ritz.spectral_density(H, num_steps=5)
     K = ritz.ekfac(linear_risk())
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=CONTEXT) as pool:
         there = pool.submit(multiplied, H, vectors(H)).result()
         factored = pool.submit(multiplied, K, vectors(K.operator)).result()
         back = [pool.submit(copy.copy, result).result() for result in (pairs, spectrum)]

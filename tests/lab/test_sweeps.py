@@ -24,6 +24,7 @@ from ritz.lab.sweeps import InProcess, Processes, Ray, SweepError, SweepWarning,
 from ritz.record import Record, key
 from tests.lab import sweep_tasks as tasks
 from tests.lab.sweep_tasks import Config
+from tests.processes import CONTEXT
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}  # for drivers: this ritz, these tests
@@ -216,6 +217,7 @@ def test_a_worker_that_is_killed_or_raises_or_gets_what_cannot_travel_costs_only
     """In one sweep, as processes that import torch take seconds: also that each has its share of the cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(7)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr("ritz.lab.workers.get_context", lambda kind: CONTEXT)
     given = [Opaque(3) if index == 3 else Config(index, folder=str(tmp_path)) for index in range(6)]
     with pytest.warns(SweepWarning) as warned, pytest.raises(SweepError, match="3 of 6 tasks failed") as caught:
         sweep(tasks.dangerous, given, tmp_path / "out", workers=Processes(count=2, retries=1))
@@ -252,8 +254,8 @@ def test_a_function_that_a_worker_does_not_find_is_refused_before_the_work(tmp_p
     def here_only(config):
         return {}
 
-    here_only.__qualname__ = "here_only"
-    monkeypatch.setattr(sys.modules[__name__], "here_only", here_only, raising=False)
+    here_only.__qualname__, here_only.__module__ = "here_only", tasks.__name__  # which is imported in a moment
+    monkeypatch.setattr(tasks, "here_only", here_only, raising=False)
     with pytest.raises(ArgumentError, match="cannot be called in another process"):
         sweep(here_only, configs(), tmp_path, workers=Processes(count=1))
 

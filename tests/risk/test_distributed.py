@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
+from tests.processes import run_ranks
 from tests.risk.problem import CLASS_WEIGHTS, C, D, N, network
 
 
@@ -44,7 +45,7 @@ def one_rank(rank, folder):
 
 
 def test_two_processes_with_unequal_parts_give_the_same_as_one(tmp_path):
-    torch.multiprocessing.spawn(one_rank, (str(tmp_path),), nprocs=2)
+    run_ranks(one_rank, str(tmp_path))
     x, y, _, loss = group_problem()
     expected = results(Risk(network(), loss, (x, y)))
     for rank in range(2):

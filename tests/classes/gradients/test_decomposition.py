@@ -1,5 +1,6 @@
 """The class structure of G against a dense construction from Jacobians, and every identity that it obeys."""
 
+import functools
 import warnings
 
 import pytest
@@ -17,6 +18,7 @@ from ritz.classes.gradients.pullback import Pullback
 from ritz.engine.columns import Columns
 from ritz.errors import ArgumentError
 from ritz.testing import check_operator
+from tests.processes import run_ranks
 from tests.zoo import CASES, OUTPUTS, Case, case, unequal_batches, whole
 
 PARTS = ("between_class", "cross_class", "own_class", "within")
@@ -140,10 +142,16 @@ def sure():
 # Agreement ------------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def of_network(network):
+    built, y, risk = problem(network)
+    return dense(risk, built, y, ones(y), y.numel())
+
+
 @pytest.mark.parametrize("network", CASES)
 def test_every_part_equals_the_dense_construction(network):
-    built, y, risk = problem(network)
-    check_against(class_decomposition(risk), dense(risk, built, y, ones(y), y.numel()))
+    _, _, risk = problem(network)
+    check_against(class_decomposition(risk), of_network(network))
 
 
 BALANCES = {
@@ -224,23 +232,24 @@ def test_classes_may_be_any_dimension_of_the_outputs():
         assert_close(found.within_traces, expected.within_traces)
 
 
-@pytest.mark.parametrize("memory", [None, 8 * 101 * 30, 0], ids=["all means", "class means", "no means"])
 @pytest.mark.parametrize("correct", [True, False])
-def test_a_sure_network_keeps_its_digits(correct, memory):
+def test_a_sure_network_keeps_its_digits(correct):
     built, z = sure()
     y = z.argmax(1) if correct else z.argmin(1)
-    risk = ritz.Risk(built.model, nn.CrossEntropyLoss(), unequal_batches(built.inputs, y), memory=memory)
-    found = class_decomposition(risk)
-    assert (found.cross_means is None, found.class_means is None) == (memory is not None, memory == 0)
-    smaller, expected = found.class_weights if correct else found.own_weights, dense(risk, built, y, ones(y), len(y))
-    assert 0 < smaller[smaller > 0].max() < 1e-17  # p - 1 is zero in floating-point numbers
-    if not correct:  # then the sum over c' ≠ c cancels, and g_c = -(w_cc / w_c) g_cc is the way to know it
-        factors = -torch.where(expected.class_weights > 0, found.own_weights / expected.class_weights, 0.0)
-        expected.class_means = torch.stack([factors[c] * expected.cross_means[c, c] for c in range(5)])
-        rows = expected.class_means * expected.class_weights.sqrt()[:, None]
-        expected.parts["between_class"] = rows.T @ rows
-        expected.traces["between_class"] = rows.square().sum(1)
-    check_against(found, expected)
+    batches, expected = unequal_batches(built.inputs, y), None
+    for memory in (None, 8 * 101 * 30, 0):  # all means, class means, no means are held
+        risk = ritz.Risk(built.model, nn.CrossEntropyLoss(), batches, memory=memory)
+        found, expected = class_decomposition(risk), expected or dense(risk, built, y, ones(y), len(y))
+        assert (found.cross_means is None, found.class_means is None) == (memory is not None, memory == 0)
+        smaller = found.class_weights if correct else found.own_weights
+        assert 0 < smaller[smaller > 0].max() < 1e-17  # p - 1 is zero in floating-point numbers
+        if not correct:  # then the sum over c' ≠ c cancels, and g_c = -(w_cc / w_c) g_cc is the way to know it
+            factors = -torch.where(expected.class_weights > 0, found.own_weights / expected.class_weights, 0.0)
+            expected.class_means = torch.stack([factors[c] * expected.cross_means[c, c] for c in range(5)])
+            rows = expected.class_means * expected.class_weights.sqrt()[:, None]
+            expected.parts["between_class"] = rows.T @ rows
+            expected.traces["between_class"] = rows.square().sum(1)
+        check_against(found, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -364,16 +373,21 @@ def unequal_batches_or_one(x, y):
 # Memory, layouts, processes -------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def in_memory(correct):
+    """Ten classes with all their means held, and the batches."""
+    built, y = wide(C=10, count=20, scale=6.0)
+    batches = unequal_batches(built.inputs, built.model(built.inputs).argmax(1) if correct else y)
+    return class_decomposition(ritz.Risk(built.model, nn.CrossEntropyLoss(), batches)), batches
+
+
 @pytest.mark.parametrize("correct", [True, False])
 @pytest.mark.parametrize("held", ["class means", "nothing"])
 def test_means_beyond_the_memory_give_the_same_operators(held, correct, generator):
-    built, y = wide(C=10, count=20, scale=6.0)
-    y = built.model(built.inputs).argmax(1) if correct else y
-    batches = unequal_batches(built.inputs, y)
-    risk = ritz.Risk(built.model, nn.CrossEntropyLoss(), batches)
-    n = risk.size
-    small = ritz.Risk(built.model, nn.CrossEntropyLoss(), batches, memory=0 if held == "nothing" else 8 * n * 50)
-    expected, found = class_decomposition(risk), class_decomposition(small)
+    expected, batches = in_memory(correct)
+    n, model = expected.risk.size, expected.risk.model
+    small = ritz.Risk(model, nn.CrossEntropyLoss(), batches, memory=0 if held == "nothing" else 8 * n * 50)
+    found = class_decomposition(small)
     assert found.cross_means is None and (found.class_means is None) == (held == "nothing")
     V = torch.randn(n, 5, dtype=torch.float64, generator=generator)
     for name in PARTS:
@@ -392,8 +406,8 @@ def test_means_beyond_the_memory_give_the_same_operators(held, correct, generato
 
 @pytest.mark.parametrize("network", CASES)
 def test_every_network_is_multiplied_through_its_outputs(network, generator):
-    built, y, risk = problem(network, memory=0)
-    found, expected = class_decomposition(risk), dense(risk, built, y, ones(y), y.numel())
+    _, _, risk = problem(network, memory=0)
+    found, expected = class_decomposition(risk), of_network(network)
     assert found.class_means is None and found.cross_means is None
     V = torch.randn(risk.size, 3, dtype=torch.float64, generator=generator)
     for name in PARTS:
@@ -506,7 +520,7 @@ def one_rank(rank, folder):
 
 
 def test_two_processes_with_unequal_parts_give_the_same_as_one(tmp_path):
-    torch.multiprocessing.spawn(one_rank, (str(tmp_path),), nprocs=2)
+    run_ranks(one_rank, str(tmp_path))
     built, y, _ = group_problem()
     expected = measured(class_decomposition(ritz.Risk(built.model, nn.CrossEntropyLoss(), (built.inputs, y))))
     assert int(expected[0]) == 11

@@ -1,0 +1,13 @@
+"""Processes that begin with everything imported: one server imports it, and every process is a copy of it."""
+
+from multiprocessing import get_context
+
+import torch
+
+CONTEXT = get_context("forkserver")
+CONTEXT.set_forkserver_preload(["pytest", "hypothesis", "ritz.classes", "ritz.solvers", "ritz.testing"])
+
+
+def run_ranks(work, *args):
+    """`work(rank, *args)` in two processes at once."""
+    torch.multiprocessing.start_processes(work, args, nprocs=2, start_method=CONTEXT.get_start_method())
