@@ -505,7 +505,7 @@ def problem(*widths, examples=40, noise=0.1, seed=0, dead=()):
 def test_linear_descent_takes_the_steps_of_the_autograd_loop(schedule, batch_size):
     weights, X, Y = problem(7, 5, 4, 3, dead=[2])
     model = linear(weights)
-    options = {"num_epochs": 120, "batch_size": batch_size, "schedule": schedule}
+    options = {"num_epochs": 300 if schedule else 60, "batch_size": batch_size, "schedule": schedule}
     slow = list(lab.train(model, SQUARED, (X, Y), sgd(model, 0.02), generator=seeded(1), **options))
     fast = list(lab.linear_descent(weights, X, Y, learning_rate=0.02, generator=seeded(1), **options))
     assert_close([pause.loss for pause in fast], [pause.loss for pause in slow], rtol=1e-10, atol=1e-12)

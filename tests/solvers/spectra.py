@@ -1,5 +1,7 @@
 """Operators with known eigenvalues, and what their solutions are compared with."""
 
+import functools
+
 import torch
 from torch.testing import assert_close
 
@@ -54,10 +56,15 @@ def counted(A):
     return Operator(lambda V: calls.append(V.shape[1]) or A @ V, A.size, A.dtype, A.device), calls
 
 
+@functools.cache
+def rotation(n):
+    return torch.linalg.qr(random(n, n, generator=torch.Generator().manual_seed(0))).Q
+
+
 def with_eigenvalues(eigenvalues, generator=None, dtype=torch.float64):
     """A matrix with these eigenvalues and random eigenvectors; without a generator, those of seed 0."""
-    n, generator = len(eigenvalues), generator or torch.Generator().manual_seed(0)
-    Q, _ = torch.linalg.qr(random(n, n, generator=generator))
+    n = len(eigenvalues)
+    Q = rotation(n) if generator is None else torch.linalg.qr(random(n, n, generator=generator)).Q
     A = (Q * eigenvalues.double()) @ Q.T
     return Operator.from_matrix(((A + A.T) / 2).to(dtype))
 

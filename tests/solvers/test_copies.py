@@ -21,8 +21,7 @@ def multiple(n, *copies):
     return torch.cat([*outliers, linspace(-0.5, 1, n - sum(map(len, outliers)))])
 
 
-@pytest.mark.parametrize("n", [600, 2000])
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("n, count", [(600, 3), (2000, 2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("which", ["largest", "magnitude"])
 def test_copies_of_the_largest_are_found(n, count, dtype, which):

@@ -30,10 +30,11 @@ def test_a_search_takes_no_more_than_its_room(k, which, block_size):
     A = with_room(diagonal(LARGE), 2 * k + 6)
     own = 2 * block_size  # a product's argument and its result; small matrices are below a hundredth
     search = lambda **start: eigenpairs(A, k, which=which, block_size=block_size, tolerance=1e-2, **start)
-    pairs = search()
+    results = []
+    assert peak_vectors(lambda: results.append(search()), N) - own <= 2 * k + 6.01
+    (pairs,) = results
     assert bool(pairs.converged.all()) and pairs.basis_size <= 2 * k + 5
     assert_close(pairs.values.double(), expected(LARGE, k, which), atol=1e-2, rtol=0)
-    assert peak_vectors(search, N) - own <= 2 * k + 6.01
     assert peak_vectors(lambda: search(start=pairs), N) - own <= 2 * k + 6.01
 
 

@@ -57,11 +57,10 @@ def test_few_distinct_eigenvalues_come_with_all_their_copies(first, second, k, w
     assert_orthonormal(pairs.vectors)
 
 
-@pytest.mark.parametrize("n", [300, 1500])
-@pytest.mark.parametrize("tolerance", [1e-4, 1e-8])
+@pytest.mark.parametrize("n, tolerance", [(300, 1e-4), (700, 1e-8), (1500, 1e-4)])
 def test_a_five_fold_eigenvalue_comes_five_times(n, tolerance):
     eigenvalues = torch.cat([torch.full((5,), 5.0, dtype=torch.float64), linspace(0, 4.5, n)])
-    for seed in range(5):
+    for seed in range(4):
         generator = torch.Generator().manual_seed(seed)
         A = rotated(eigenvalues)
         with unchecked() if seed else nullcontext():

@@ -42,9 +42,12 @@ def test_a_smoke_run_leaves_a_record_a_picture_and_verdicts(name, smoke_run):
 
 
 @pytest.mark.parametrize("name", ["fig2a", "fig4"])
-def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, smoke_run, tmp_path, monkeypatch):
-    figure, whole = paper_figures()[f"linear2026.{name}"], smoke_run(name)[0].arrays
-    config = figure.presets["smoke"]
+def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, tmp_path, monkeypatch):
+    figure = paper_figures()[f"linear2026.{name}"]
+    config = replace(figure.presets["smoke"], num_epochs=60, num_pauses=4)
+    if name == "fig2a":
+        config = replace(config, alphas=(0.3,), num_seeds=1)
+    whole = figure.run(config, Context(folder=tmp_path / "whole"))
     module, count = (training, [0]) if name == "fig2a" else (along_training, [0])
     real = module.top_eigenpairs
 
@@ -89,10 +92,10 @@ def test_a_run_that_was_stopped_at_its_last_measurement_goes_on_to_the_same_numb
 
 def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
     figure = paper_figures()["linear2026.fig2b"]
-    context = Context(folder=tmp_path)
-    first = figure.run(figure.presets["smoke"], context)
+    config, context = replace(figure.presets["smoke"], num_epochs=40, alphas=(0.1, 0.3)), Context(folder=tmp_path)
+    first = figure.run(config, context)
     monkeypatch.setattr(imbalance.data, "training_set", lambda *_: pytest.fail("read again"))
-    again = figure.run(figure.presets["smoke"], context)
+    again = figure.run(config, context)
     np.testing.assert_array_equal(first["sharpness"], again["sharpness"])
 
 

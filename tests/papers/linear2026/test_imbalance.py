@@ -14,7 +14,8 @@ from tests.papers.linear2026.problems import loss_of, paper_figures
 
 def test_a_run_that_diverges_is_recorded_as_diverged_and_drawn(tmp_path):
     figure = paper_figures()["linear2026.fig2a"]
-    record = run(order(figure, "smoke", ["learning_rate=50"], tmp_path), paper_figures().values(), Context())
+    settings = ["learning_rate=50", "alphas=0.1,0.3"]
+    record = run(order(figure, "smoke", settings, tmp_path), paper_figures().values(), Context())
     assert record.arrays["diverged"].all() and np.isnan(record.arrays["sharpness"]).all()
     assert np.isnan(record.arrays["peak"]).all()
     diverged = next(claim for claim in record.claims if "diverged" in claim.statement)

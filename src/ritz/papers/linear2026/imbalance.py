@@ -179,7 +179,7 @@ FIGURES = {
         Figure(
             "linear2026.fig2a",
             "The same on raw inputs, without Assumption 2",
-            presets=_presets(_RAW, {**_FEW, "num_pauses": 6}, {"learning_rate": 0.02, "num_pauses": 5}),
+            presets=_presets(_RAW, {**_FEW, "num_pauses": 6}, {"learning_rate": 0.02, "num_pauses": 3}),
             run=partial(run, need="raw", may=("qr", "rank")),
             draw=draw_variants,
             statements=ablation_statements.RAW,
