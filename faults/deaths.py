@@ -47,7 +47,7 @@ def deaths(count: int, draw: random.Random, place: Path) -> dict[str, Any]:
         killer.stop()
         died, sweeps = died + killer.killed, sweeps + 1
         faults += [f"a sweep left {path.name}" for path in folder.rglob("*.tmp")]
-        print(f"  {died} workers died in {sweeps} sweeps, {len(faults)} faults", flush=True)
+        print(f"  {died} workers died in {sweeps} sweeps, {len(faults)} faults", *faults, sep="\n  FAULT ", flush=True)
     return {"deaths": died, "sweeps": sweeps, "faults": faults}
 
 

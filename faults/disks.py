@@ -60,7 +60,12 @@ def disks(count: int, draw: random.Random, place: Path) -> dict[str, Any]:
     if ended.returncode:
         return {"disks": 0, "faults": [f"the process of the disks ended with {ended.returncode}"]}
     result = json.loads(ended.stdout)
-    print(f"  {result['disks']} full disks, {len(result['faults'])} faults", flush=True)
+    print(
+        f"  {result['disks']} full disks, {len(result['faults'])} faults",
+        *result["faults"],
+        sep="\n  FAULT ",
+        flush=True,
+    )
     return result
 
 

@@ -25,6 +25,8 @@ def kills(count: int, draw: random.Random, place: Path) -> dict[str, Any]:
             killed, runs, found = _killed(name, compute, quota, draw, place / "kills")
             by_name[name] = {"kills": killed, "runs": runs}
             faults += found
+            for fault in found:
+                print(f"  FAULT {fault}", flush=True)
             print(f"  {name}: {killed} kills, {runs} runs to the same bits, {len(found)} faults", flush=True)
     total = sum(row["kills"] for row in by_name.values())
     return {"kills": total, "runs": sum(row["runs"] for row in by_name.values()), "by_name": by_name, "faults": faults}

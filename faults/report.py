@@ -49,9 +49,11 @@ def table(counts: Mapping[str, Any]) -> str:
 
 
 def _outcomes(part: Mapping[str, Any]) -> str:
-    """Of fuzzed calls, how they ended."""
+    """Of fuzzed calls and hostile files, how they ended."""
     if "right" not in part:
         return ""
+    if "functions" not in part:
+        return f": {part['refused']:,} refused, {part['right']:,} right"
     return (
         f" of {part['functions']} functions: {part['right']:,} right, {part['refused']:,} refused (seed {part['seed']})"
     )

@@ -57,5 +57,5 @@ def threads(rounds: int, draw: random.Random, place: Path) -> dict[str, Any]:
             after = settings()
             changed = [name for name in before if before[name] != after[name]]
             faults += [f"round {number}: {name} was {before[name]}, is {after[name]}" for name in changed]
-    print(f"  {rounds} rounds of {THREADS} threads, {len(faults)} faults", flush=True)
+    print(f"  {rounds} rounds of {THREADS} threads, {len(faults)} faults", *faults, sep="\n  FAULT ", flush=True)
     return {"threads": THREADS, "rounds": rounds, "faults": faults}

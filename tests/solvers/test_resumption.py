@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ritz
-from ritz.errors import FileError
+from ritz.errors import ConvergenceWarning, FileError
 from ritz.record import checkpoints, read_arrays, write_arrays
 from ritz.record.layouts import layout_of
 
@@ -166,7 +166,7 @@ DAMAGE = {
         *(array("basis", tilted), array("H", entry((0, 1), 0.5)), array("B", doubled)),
         *(array("H", lambda _: np.array(["text"])), lambda arrays, _: arrays.update(seen=np.zeros(4))),
         *(fact("num_products", -3), fact("num_products", 1.5), fact("num_products", 3), fact("block_size", 0)),
-        *(fact("locked", True), fact("locked", 2), fact("scale", float("nan")), fact("scale", 10**30)),
+        *(fact("locked", True), fact("locked", 99), fact("scale", float("nan")), fact("scale", 10**30)),
         *(fact("certificates", 3), fact("suspect", None), fact("over", "text"), fact("has_seen", True)),
     ],
     ("density", 130): [
@@ -222,6 +222,32 @@ def test_a_file_that_no_computation_writes_is_refused_and_left_alone(tmp_path, l
     with pytest.raises(FileError, match="is damaged"):
         SOLVERS[which[0]](operator(), checkpoint=path, generator=source)
     assert path.read_bytes() == before and torch.equal(source.get_state(), state)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_search_goes_on_from_each_of_its_files(tmp_path, monkeypatch):
+    """Copies of eigenvalues, sought to a tolerance out of reach: rows are set aside that are not quite alone."""
+    d = torch.cat([linspace(-1, 1, 585), torch.tensor([3.0, 4.0, -3.0]).repeat_interleave(5)]).float()[:, None]
+    u = torch.randn(600, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    u = (u / u.norm()).float()
+    reflected = lambda V: V - 2 * u * (u.T @ V)
+    A = ritz.Operator(lambda V: reflected(d * reflected(V)), 600, torch.float32, torch.device("cpu"))
+    options = {"which": "magnitude", "tolerance": 1e-10, "max_products": 60}
+    search = lambda path: ritz.eigenpairs(A, 3, checkpoint=path, **options)
+    keep, copies = checkpoints.Checkpoint.keep, []
+
+    def copying(file, state, *, last=False):
+        keep(file, state, last=last)
+        copies.append(file.path.read_bytes())
+
+    with monkeypatch.context() as patch, pytest.warns(ConvergenceWarning):
+        patch.setattr(checkpoints.Checkpoint, "keep", copying)
+        whole = search(tmp_path / "whole.npz")
+    for number, content in enumerate(copies[10:-1:11]):
+        (tmp_path / f"{number}.npz").write_bytes(content)
+        with pytest.warns(ConvergenceWarning):
+            result = search(tmp_path / f"{number}.npz")
+        assert all(torch.equal(one, other) for one, other in zip(bits(result), bits(whole), strict=True))
 
 
 @pytest.mark.parametrize("which", DAMAGE)

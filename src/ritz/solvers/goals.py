@@ -11,13 +11,12 @@ from torch import Tensor
 
 from ..operators import Operator
 from ..record.layouts import check_arrays, check_facts, like
-from .vectors import check_orthonormal, rounding
+from .vectors import check_orthonormal
 
 ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
 NUMBERS = (  # of a search, beside its arrays
     *("block_size", "tridiagonal", "locked", "suspect", "scale", "num_products", "certificates"),
 )
-COUPLING = 100  # times the tolerance: what an invariant space may have to do with the rest
 
 
 @dataclass(frozen=True)
@@ -59,15 +58,6 @@ def check_state(
     layout = {"basis": like(A.dtype, rows, A.size), "H": like(torch.float64, explored, explored)}
     layout |= {"B": like(torch.float64, pending, width), "generator": generator.get_state()}
     check_arrays(arrays, layout | ({"seen": like(torch.float64, goal.k)} if header["has_seen"] else {}))
-    _check_identities(A, goal, arrays["basis"], arrays["H"], header)
-
-
-def _check_identities(A: Operator, goal: Goal, rows: Tensor, H: Tensor, header: Mapping[str, Any]) -> None:
-    """Refuse vectors that are not orthonormal, a matrix that is not symmetric, and locked rows that are not alone."""
-    check_orthonormal(rows)
-    if not torch.equal(H, H.T):
+    check_orthonormal(arrays["basis"])
+    if not torch.equal(arrays["H"], arrays["H"].T):
         raise ValueError("its matrix is not symmetric")
-    coupling, locked = H[: header["locked"], header["locked"] :], header["locked"]
-    limit = COUPLING * max(goal.tolerance, rounding(A)) * max(header["scale"], float(H.diagonal().abs().sum()))
-    if locked and coupling.numel() and float(coupling.abs().max()) > limit:
-        raise ValueError(f"the {locked} rows that it has set aside are not alone")
