@@ -1,5 +1,23 @@
-"""Fixtures: a paper of our own."""
+"""Fixtures: a paper of our own, and pictures that are not rendered."""
+
+import pytest
 
 from tests.papers.paper_of_squares import folder
 
-__all__ = ["folder"]
+__all__ = ["folder", "rendered", "unrendered"]
+
+
+@pytest.fixture
+def rendered():
+    """For the tests of this folder that look at pictures: theirs are whole."""
+
+
+@pytest.fixture(autouse=True)
+def unrendered(request, monkeypatch):
+    """Pictures are composed, and an empty one is written in their place: to render them takes longer than the rest."""
+    if "rendered" not in request.fixturenames:
+        from matplotlib.figure import Figure
+
+        savefig = Figure.savefig
+        empty = lambda _, *where, **how: savefig(Figure(figsize=(0.1, 0.1)), *where, **how)
+        monkeypatch.setattr(Figure, "savefig", empty)

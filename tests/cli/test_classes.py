@@ -57,6 +57,7 @@ def classes(target, *options):
     return result
 
 
+@pytest.mark.usefixtures("rendered")
 def test_the_attribution_is_printed_and_everything_is_written(folder):
     result = classes("ours.py:risk", "--decay", "1e-3", "--dtype", "float64")
     record = Record.load(folder / "out" / "ours-risk-float64-classes")
@@ -113,12 +114,11 @@ def test_an_analysis_that_failed_goes_on_from_what_it_left(folder, monkeypatch):
     def fail(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(analysis, "write", fail)
-    assert ritz("classes", "ours.py:risk").exit_code == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(analysis, "write", fail)
+        assert ritz("classes", "ours.py:risk").exit_code == 130
     unfinished = folder / "out" / "ours-risk-classes" / "unfinished"
     before = {path: path.stat().st_mtime_ns for path in unfinished.rglob("*.npz")}
-    monkeypatch.undo()
-    monkeypatch.chdir(folder)
     monkeypatch.setattr(Checkpoint, "keep", lambda *_, **__: pytest.fail("something was computed again"))
     assert len(before) > 5
     classes("ours.py:risk")

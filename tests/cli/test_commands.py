@@ -100,6 +100,7 @@ def spectrum(target, *options):
     return result
 
 
+@pytest.mark.usefixtures("rendered")
 def test_an_analysis_prints_a_table_and_writes_its_files(folder):
     result = spectrum("mine.py:risk")
     for part in (
@@ -236,6 +237,7 @@ def test_layers_and_examples_are_selected(folder):
     assert record.scalars["num_parameters"] == 18 and record.scalars["num_terms"] == 15
 
 
+@pytest.mark.usefixtures("rendered")
 def test_every_layer_in_one_call(folder):
     result = spectrum("mine.py:risk", "--per-layer", "--log", "--save-vectors")
     record = Record.load("out/mine-risk")
@@ -324,6 +326,7 @@ def test_help_carries_an_example(command):
     assert result.exit_code == 0 and f"ritz {'spectrum' if not command else command[0]}" in result.stdout
 
 
+@pytest.mark.usefixtures("rendered")
 def test_the_demo_analyses_a_classifier_of_real_digits(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "EPOCHS", 3)
     monkeypatch.setattr(demo, "SETTINGS", analysis.Settings(num_eigenpairs=2, num_probes=2, num_steps=5))
@@ -389,6 +392,7 @@ def test_no_record_stays_without_its_picture(folder, monkeypatch, command):
     assert len(result.stderr.strip().splitlines()) >= 3 and "no picture" in result.stderr
 
 
+@pytest.mark.usefixtures("rendered")
 def test_names_of_layers_are_printed_as_they_are(folder):
     result = spectrum("mine.py:marked", "--per-layer")
     assert "[bold]x" in result.stdout and ":smile:[0]*" in result.stdout
