@@ -266,6 +266,25 @@ def test_any_name_of_a_layer_is_measured_and_drawn():
     assert not any(text.get_parse_math() for text in legend.get_texts())
 
 
+def test_long_names_of_layers_stay_within_their_panel():
+    def nested(first, *others):
+        model = nn.Sequential()
+        model.add_module(first, nested(*others) if others else nn.Linear(4, 4).double())
+        return model
+
+    deep = nn.Sequential(*(nested("attention", "projection", "output", "dense") for _ in range(3)))
+    model = nn.Sequential()
+    model.add_module("encoder", deep)
+    x = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(6) % 3))
+    figure = analysis.draw(analysis.run(risk, Settings(num_probes=2, num_steps=6, per_layer=True)))
+    figure.draw_without_rendering()
+    legend, panel = figure.axes[2].get_legend().get_window_extent(), figure.axes[2].get_window_extent()
+    assert panel.x0 <= legend.x0 < legend.x1 <= panel.x1
+    names = [text.get_text() for text in figure.axes[2].get_legend().get_texts()]
+    assert names == [f"…{i}.attention…on.output.dense" for i in range(3)]
+
+
 def test_to_measure_needs_no_picture_library():
     """In a process of its own: here, other tests have drawn."""
     code = (

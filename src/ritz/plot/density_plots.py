@@ -113,15 +113,18 @@ def comparison(
         draw(ax, spectrum, **options, band=not many, **{"color": colour, **style})
         if not many or index in (0, len(spectra) - 1):
             named[name] = ax.lines[before]
-    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3, "borderpad": 0.2}
+    write_names(ax, named, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderpad=0.2)
+    return ax
+
+
+def write_names(ax: Axes, named: Mapping[str, Any], **look: Any) -> None:
+    """A legend of names that are written as they are."""
     blank = [f"{index}" for index in range(len(named))]  # matplotlib would leave out names such as _head
-    legend = ax.legend(
-        list(named.values()), blank, frameon=False, fontsize="small", handlelength=1.2, columnspacing=1.2, **above
-    )
+    common: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 1.2, "columnspacing": 1.2}
+    legend = ax.legend(list(named.values()), blank, **common, **look)
     for text, name in zip(legend.get_texts(), named, strict=True):
         text.set_parse_math(False)  # a $ is part of the name
         text.set_text(name)
-    return ax
 
 
 def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style: Any) -> Axes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import plot
 from ...arguments import guard
+from ...plot.density_plots import write_names
 from ...record import Record, write_picture
 from .contents import num_outliers, spectrum_of, title_of
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CURVES = 3  # of layers, that a panel shows
+LONGEST, START = 28, 12  # letters of a name that fit into one, and those before what is left out
 
 
 def draw(record: Record) -> Figure:
@@ -54,16 +57,28 @@ def _sharpest(record: Record) -> list[str]:
 
 
 def _draw_layers(ax: Axes, record: Record, layers: list[str]) -> None:
-    names = {layer: f"layer {layer}" if layer.isdigit() else layer for layer in layers}
-    spectra = {names[layer]: spectrum_of(record, layer) for layer in layers}
+    names = [f"layer {name}" if name.isdigit() else name for name in _short(layers)]
+    spectra = {name: spectrum_of(record, layer) for name, layer in zip(names, layers, strict=True)}
     plot.comparison(ax, spectra, log=True)
     total = len(record.scalars["layers"])
     title = "Layers" if total == len(layers) else f"The {len(layers)} sharpest of {total} layers"
     legend = ax.get_legend()
-    if legend is not None:
-        legend.set(loc="best", ncols=1)
-        legend.set_bbox_to_anchor((0.0, 0.0, 1.0, 1.0), transform=ax.transAxes)
+    if legend is not None:  # anew, one below the other: names of layers are long
+        lines = {text.get_text(): line for text, line in zip(legend.get_texts(), legend.legend_handles, strict=True)}
+        write_names(ax, lines, loc="best")
     ax.set_title(title, fontsize="medium", loc="left")
+
+
+def _short(layers: list[str]) -> list[str]:
+    """Names that fit into a panel: without the modules that all are in, and without their middle."""
+    if max(map(len, layers)) <= LONGEST:
+        return layers
+    parts = [layer.split(".") for layer in layers]
+    shared = takewhile(lambda level: len({*level}) == 1, zip(*parts, strict=False)) if len(layers) > 1 else ()
+    common = len(list(shared))
+    names = ["…" * bool(common) + ".".join(part[common:]) for part in parts]
+    cut = [name if len(name) <= LONGEST else f"{name[:START]}…{name[START + 1 - LONGEST :]}" for name in names]
+    return cut if len({*cut}) == len(cut) else layers
 
 
 def write(record: Record, folder: str | Path) -> Path:
