@@ -47,7 +47,8 @@ def page(results):
             "notice? `make mutants` draws changes by a seed from all that cosmic-ray makes, without those in "
             "annotations, and runs each against the tests that run its line, in a copy of the tree. *killed*: a test "
             "fails; *no import*: the package cannot be imported; *endless*: a test ran more than ten times as long; "
-            "*crash*: the process died. A draw is kept as the source changes, and what is gone is drawn anew.",
+            "*crash*: the process died. A draw is kept as the source changes, and what is gone is drawn anew. Tests "
+            "were written for those of this draw that lived: another seed says more of tests that nobody fitted to it.",
             "",
             summary(results),
             "",

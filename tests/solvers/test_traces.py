@@ -1,13 +1,17 @@
 """Traces cover the truth at the rate their error states."""
 
+import math
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from ritz.errors import ConvergenceWarning
 from ritz.operators import Operator
 from ritz.solvers import hutchinson, trace
-from ritz.solvers.probes import gaussian
+from ritz.solvers.probes import gaussian, student_factor
 from ritz.solvers.sketches import Sketch
+from ritz.solvers.split_traces import _combined
 
 from .spectra import DECAY, FLAT, INDEFINITE, KINDS, OUTLIERS, coverage, kinds, linspace, runs, with_eigenvalues
 
@@ -130,3 +134,15 @@ def test_hutchinson_lies_within_its_error(eigenvalues):
     A = with_eigenvalues(eigenvalues)
     rate = coverage(lambda generator: hutchinson(A, num_products=60, generator=generator), float(eigenvalues.sum()))
     assert rate >= 0.87
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("variance, spread, freedom", [(0.3, 0.0, 4), (0.0, 1.0, 2), (25.0, 0.0, 4)])
+def test_an_error_of_two_kinds_has_the_freedom_of_the_kind_that_makes_it(variance, spread, freedom):
+    """Five probes in a sketch and three samples, of which one kind alone varies: Student's factor is that kind's."""
+    own = SimpleNamespace(mean=7.0, variance=variance)
+    samples = 7.0 + spread * torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
+    found = _combined(SimpleNamespace(trace=lambda: own, omega=torch.zeros(5, 9)), samples)
+    error = math.sqrt((5 / 8) ** 2 * variance + (3 / 8) ** 2 * spread**2 / 3)
+    assert found.standard_error == pytest.approx(student_factor(1 + freedom) * error)
+    assert (found.value, found.num_products) == (pytest.approx(7.0), 13)
