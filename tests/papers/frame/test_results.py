@@ -12,6 +12,7 @@ from ritz.record import Record, lock
 from tests.papers.paper_of_squares import cached, called, ritz
 
 
+@pytest.mark.usefixtures("rendered")
 def test_a_run_leaves_numbers_claims_and_a_picture(folder):
     result = ritz("run", "us2000.fig2")
     written = folder / "results/us2000.fig2/laptop"
