@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from ritz.errors import ArgumentError, ConvergenceWarning
 from ritz.operators import Operator
 from ritz.solvers import LanczosQuadrature, eigenpairs, spectral_density
-from ritz.solvers.lanczos_recursion import random_recursions
+from ritz.solvers.probe_runs import random_recursions
 from ritz.spectrum import Spectrum
 
 from .memory import diagonal, peak_vectors, with_room
