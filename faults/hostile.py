@@ -216,12 +216,14 @@ def _change_fact(header: dict[str, Any], draw: random.Random) -> str:
 
 
 def _changed_json(path: Path, draw: random.Random) -> str:
+    """A fact gone, or of another kind; another name, or other numbers, are a good record of something else."""
     facts = json.loads(path.read_text())
     name = draw.choice(list(facts))
     if draw.random() < 0.3:
         facts.pop(name)
     else:
-        facts[name] = draw.choice([-100, "\x1b[31m", None, [[]], {"a": 1}, [1, "a"]])
+        value = draw.choice([-100, "\x1b[31m", None, [[]], {"a": 1}, [1, "a"]])
+        facts[name] = None if isinstance(value, (str, dict)) and type(value) is type(facts[name]) else value
     path.write_text(json.dumps(facts) if draw.random() < 0.8 else "[" * 100_000)
     return f"{name} {f'now {facts[name]!r}' if name in facts else 'gone'}"
 
