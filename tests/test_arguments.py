@@ -230,6 +230,12 @@ ANSWERED = {
     "negative residuals": lambda: ritz.plot.scree(ritz.plot.panels()[1][0], torch.ones(2), residuals=-torch.ones(2)),
     "a law of no nodes": lambda: ritz.theory.laws.semicircle().spectrum(-1),
     "a name of 600 bytes": lambda: ritz.spectral_density(IDENTITY, checkpoint="é" * 300),
+    "a layer that was not measured": lambda: ritz.analysis.comparison.Entry.of(
+        ritz.Record("a", "b", {}, {"layers": {}}, {}), layer="fc"
+    ),
+    "norms of nothing": lambda: ritz.lab.ensemble.norms(torch.ones(0, 0)),
+    "a comparison of nothing": lambda: ritz.plot.comparison(ritz.plot.panels()[1][0], {}),
+    "classes infinitely far apart": lambda: ritz.theory.ccm_gaps(2, float("inf"), 0.5),
     "no panels": lambda: ritz.plot.small_multiples(0),
     "norms in half precision": lambda: ritz.lab.ensemble.norms(torch.ones(2, 2).half()),
     "panels of many light years": lambda: ritz.plot.small_multiples(2, size=1e308),

@@ -53,8 +53,8 @@ class Entry:
     @classmethod
     def of(cls, record: Record, *, layer: str | None = None, name: str | None = None) -> Entry:
         """A record of `analysis.spectrum`, or one layer of it."""
-        scalars = record.scalars if layer is None else record.scalars["layers"][layer]
         values, residuals = (analysis.array_of(record, key, layer) for key in ("eigenvalues", "residuals"))
+        scalars = record.scalars if layer is None else record.scalars["layers"][layer]
         numbers = {} if not len(values) else {"λ_max": _largest(values, residuals)}
         numbers |= {label: Measured(scalars[key], scalars[f"{key}_error"]) for key, label in ESTIMATES.items()}
         known = {label: scalars[key] for key, label in EXACT.items() if scalars.get(key) is not None}

@@ -104,6 +104,8 @@ def comparison(
     >>> [text.get_text() for text in comparison(ax, {"before": spectrum, "after": spectrum}).get_legend().get_texts()]
     ['before', 'after']
     """
+    if not spectra:
+        raise ArgumentError("No spectra were given.", "A comparison shows at least one.", "Pass {name: spectrum}.")
     many, options = len(spectra) > len(COLOURS), _common(list(spectra.values()), log, width)
     draw: Callable[..., Axes] = log_spectrum if log else density
     shades, named = matplotlib.colormaps["viridis"], dict[str, Line2D]()

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_number
 from .bases import complement
 from .closed_form import ClosedForm, Group
 
@@ -94,6 +94,7 @@ def ccm_gaps(num_classes: int, snr: float, error_rate: float) -> Gaps:
     13.162162
     """
     _checked(num_classes, num_classes, error_rate, None)
+    check_number(snr=snr)
     beta = 2 - error_rate * num_classes / (num_classes - 1)
     outliers, mini_bulk = snr**2 * (1 - error_rate) + beta, snr**2 / num_classes + beta
     return Gaps(outliers / mini_bulk, outliers / beta, mini_bulk / beta)

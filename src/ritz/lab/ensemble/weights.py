@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ...errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Norms:
@@ -45,6 +47,10 @@ def norms(W: Float[Tensor, "*B m n"]) -> Norms:
     >>> norms(torch.diag(torch.tensor([3.0, 4.0])))
     Norms(frobenius=tensor(5.), spectral=tensor(4.), nuclear=tensor(7.))
     """
+    if 0 in W.shape[-2:]:
+        raise ArgumentError(
+            f"W has the shape {tuple(W.shape)}.", "It has no entries.", "Pass at least one row and column."
+        )
     sigma = _singular_values(W)
     return Norms(sigma.square().sum(-1).sqrt(), sigma.amax(-1), sigma.sum(-1))
 
