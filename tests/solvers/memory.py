@@ -1,5 +1,6 @@
 """What a piece of work takes at its peak, counted in vectors of n numbers, and operators that have little room."""
 
+import warnings
 from dataclasses import replace
 
 import torch
@@ -13,8 +14,10 @@ def peak_vectors(work, n, dtype=torch.float32):
 
     Every allocation counts, those inside PyTorch's own functions too.
     """
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as run:
-        result = work()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # of earlier cycles, which there are none
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
+            result = work()
     events = [e for e in run.profiler.kineto_results.events() if e.name() == "[memory]"]
     held = torch.tensor([0, *(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns()))]).cumsum(0)
     del result
