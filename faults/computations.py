@@ -117,6 +117,9 @@ def lines(folder: Path) -> str:
     return checksum(scalars, results.arrays)
 
 
+SAID = io.StringIO()  # by commands: click keeps every stream that it has written to, so there is one for all
+
+
 class CommandFailed(Exception):
     """What a command said before it ended with an exit code."""
 
@@ -125,11 +128,12 @@ def command(*arguments: str) -> None:
     """The command `ritz` in this process; what it says is shown where it fails."""
     from ritz.cli import app
 
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    SAID.seek(0)
+    SAID.truncate()
+    with contextlib.redirect_stdout(SAID), contextlib.redirect_stderr(SAID):
         code = app(list(arguments), standalone_mode=False)
     if code:
-        raise CommandFailed(said.getvalue())
+        raise CommandFailed(SAID.getvalue())
 
 
 def record_checksum(folder: Path) -> str:
