@@ -179,7 +179,7 @@ def _check_layer(name: str, module: nn.Module) -> None:
             *["To study it on purpose, write it as a layer of your own that is deterministic."]
             * _is_batch_norm(module),
         )
-    if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+    if _is_batch_norm(module) and module.running_mean is None:
         raise ModelError(
             f"Module {name} is a {type(module).__name__} without running statistics, in evaluation mode, too.",
             "It normalises by the mean and variance of whatever batch it sees, so that an example's output depends on "

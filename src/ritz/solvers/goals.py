@@ -14,9 +14,7 @@ from ..record.layouts import check_arrays, check_facts, like
 from .vectors import check_orthonormal
 
 ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
-NUMBERS = (  # of a search, beside its arrays
-    *("block_size", "tridiagonal", "locked", "suspect", "scale", "num_products", "certificates"),
-)
+NUMBERS = "block_size", "tridiagonal", "locked", "suspect", "scale", "num_products", "certificates"  # beside arrays
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,6 @@ class Stages:
         """A stage that is a spectrum."""
         return self.result(name, compute, Spectrum.state, _spectrum, generator)
 
-    def tensors(self, name: str, compute: Callable[[], dict[str, Tensor]], device: torch.device) -> dict[str, Tensor]:
-        """A stage that is tensors by name."""
-        moved = lambda arrays, _: {key: array.to(device) for key, array in arrays.items()}
-        return self.result(name, compute, lambda arrays: (dict(arrays), {}), moved)
-
     def pairs(self, name: str, compute: Callable[[], Eigenpairs | None], device: torch.device) -> Eigenpairs | None:
         """A stage that is eigenpairs, or none."""
 

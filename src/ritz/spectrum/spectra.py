@@ -215,11 +215,8 @@ class Spectrum(Measure):
         check_numbers(shape, torch.float64, nodes=tensors["nodes"], weights=tensors["weights"])
         for numbers in [tensors["reach"]] if "reach" in tensors else []:
             check_numbers((2, *shape), torch.float64, reach=numbers)
-        precision, resolution, atoms = (
-            facts["precision"],
-            facts["resolution"],
-            tensors["nodes"][:, : facts["num_atoms"]],
-        )
+        precision, resolution = facts["precision"], facts["resolution"]
+        atoms = tensors["nodes"][:, : facts["num_atoms"]]
         if not (_is_width(precision, 1) and (resolution is None or (resolution and _is_width(resolution)))):
             raise ValueError(f"its precision is {precision!r:.80}, its resolution {resolution!r:.80}")
         if (resolution is None) == ("reach" in tensors):
