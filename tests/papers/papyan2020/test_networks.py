@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from ritz.errors import ArgumentError
-from ritz.papers.papyan2020 import networks
+from ritz.papers.papyan2020 import gradients, hessians, inheritance, layer_blocks, layers, networks
 from ritz.papers.papyan2020.networks import Place, identity, trained_network, training
-from ritz.papers.papyan2020.setting import Piece, Training, examples, network, split
+from ritz.papers.papyan2020.setting import Piece, Training, dynamics_piece, examples, network, split
+from ritz.record import key, plain
 
 CPU = torch.device("cpu")
 BRIEF = Training(num_epochs=4, batch_size=32, rates=(0.05,), num_errors=3)
@@ -106,3 +107,22 @@ def test_a_training_that_diverges_says_so(place):
 def test_errors_start_before_training_and_end_with_it():
     at = networks.error_epochs(Piece(data="cifar10", pauses=(5, 116)))
     assert at[0] == 0 and at[-1] == 350 and {1, 5, 116} <= set(at) and np.all(np.diff(at) > 0)
+
+
+END = gradients.Network(dynamics_piece(136, 0), 350)
+ON_SHELF = {  # hours of a GPU lie under these names
+    "4b02f21127a0468a45cae67f9e8338c4": Piece(),
+    "2ad6a1924827f547087968c5a162b5c9": hessians.Config().hessian("mnist", "train"),
+    "7957eb231f8ced4d7f7280faad3b7ac0": gradients.Exact(END),
+    "f8e853d2da2bc61ecf0f7b7a17ee9257": gradients.Quadrature(END, 2048, 0),
+    "dc72d2da158db0c51bb80d4f8426affd": END,
+    "52df914ed9af3536a3b6e8a8b143e7d4": layers.Layers(Piece("mlp")),
+    "bcf10b8c752c1aa5d789f3139a12b9ca": layer_blocks.Blocks(Piece("mlp")),
+    "efafba6350fce3da79215db5e13b418e": inheritance.Config(),
+}
+
+
+@pytest.mark.parametrize("name", ON_SHELF)
+def test_what_was_measured_is_found_on_the_shelf_by_the_same_name(name):
+    """A field that is added, or another default, would lose it: the key is that of the whole config."""
+    assert key(plain(ON_SHELF[name])) == name

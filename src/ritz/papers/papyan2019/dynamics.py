@@ -25,7 +25,7 @@ from ..papyan2020.components import COLOUR, MATRICES
 from ..papyan2020.hessians import SMOKE_METHOD
 from ..papyan2020.networks import Place, on_shelf, training
 from ..papyan2020.pictures import draw_spectrum
-from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece
+from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes
 from ..papyan2020.spectra import Measurement, Method, bulk, certified, measured
 from .paper import says
 
@@ -49,6 +49,7 @@ class Config:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Train each network; at each of its epochs the three spectra: sizes × seeds × epochs."""
+    check_ten_classes(config.network)
     result: dict[str, Any] = {}
     for size in config.sizes:
         pieces = [config.piece(size, seed) for seed in config.seeds]

@@ -23,7 +23,7 @@ from .hessians import PARTS, SMOKE_METHOD
 from .networks import Place, on_shelf, training
 from .paper import PAPER
 from .pictures import draw_spectrum
-from .setting import NUM_CLASSES, SMALL, TINY, WHOLE, Part, Piece
+from .setting import NUM_CLASSES, SMALL, TINY, WHOLE, Part, Piece, check_ten_classes
 from .spectra import LANCZOS, Matrix, Measurement, Method, bulk, certified, measured, printed_width
 
 MATRICES: tuple[Matrix, ...] = get_args(Matrix)
@@ -40,6 +40,7 @@ class Config:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Train the network; the spectra of H, G and E on both parts, C outliers taken out of H and G."""
+    check_ten_classes(config.network)
     (record,) = on_shelf(context).sweep(partial(training, place=Place.of(context)), [config.network])
     spectra = {f"{part}/{matrix}": _measurement(config, part, matrix) for part in PARTS for matrix in MATRICES}
     names = ("last_train_error", "last_test_error", "rate", "tried", "identity")

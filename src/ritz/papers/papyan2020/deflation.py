@@ -20,7 +20,7 @@ from .hessians import SMOKE_METHOD, finer, misaligned, num_outliers
 from .networks import Place, on_shelf, training
 from .paper import BEYOND, PAPER
 from .pictures import draw_spectrum
-from .setting import NUM_CLASSES, SMALL, TINY, Piece
+from .setting import NUM_CLASSES, SMALL, TINY, Piece, check_ten_classes
 from .spectra import LANCZOS, Measurement, Method, certified, measured
 
 RESNET = Piece("resnet18", per_class=136)
@@ -42,6 +42,7 @@ class Config:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Train a network from each seed; its train Hessian with C outliers taken out, and as it is."""
+    check_ten_classes(config.network)
     pieces = [config.piece(seed) for seed in config.seeds]
     records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
     spectra = {

@@ -21,7 +21,7 @@ from ...risk.precision import Precision
 from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Eigenpairs, Spectrum
 from .networks import Place
-from .setting import NUM_CLASSES, Piece
+from .setting import NUM_CLASSES, Piece, check_ten_classes
 from .spectra import risk_of
 
 Digits = Literal["float64", "float32"]
@@ -150,6 +150,7 @@ def _largest(A: Operator, count: int, generator: torch.Generator | None = None, 
 
 
 def _risk(network: Network, place: Place) -> tuple[Risk, str]:
+    check_ten_classes(network.piece)
     return risk_of(network.piece, network.epoch, "train", place, num_examples=network.num_examples)
 
 

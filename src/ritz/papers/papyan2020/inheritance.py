@@ -27,7 +27,7 @@ from ..frame.pictures import write_title
 from ..frame.statements import at_least, at_most, each
 from .networks import Place, on_shelf
 from .paper import says
-from .setting import NUM_CLASSES, SMALL, TINY, Piece
+from .setting import NUM_CLASSES, SMALL, TINY, Piece, check_ten_classes
 from .spectra import risk_of
 
 C = NUM_CLASSES
@@ -51,6 +51,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 def alignments(config: Config, *, place: Place) -> dict[str, Any]:
     """Cosines of g_c with h_c ⊗ δ_c by class and layer, and where the largest eigenvectors of G and H lie."""
+    check_ten_classes(config.network)
     risk, identity = risk_of(config.network, None, "train", place, num_examples=config.num_examples)
     classes = class_decomposition(risk)
     if classes.class_means is None or classes.cross_means is None:

@@ -22,7 +22,7 @@ from ...operators import Operator, low_rank
 from ...risk import Risk
 from ...risk.class_terms import as_outputs
 from .networks import Place
-from .setting import NUM_CLASSES, Piece, examples
+from .setting import NUM_CLASSES, Piece, check_ten_classes, examples
 from .spectra import risk_of
 
 C = NUM_CLASSES
@@ -40,7 +40,7 @@ class Layers:
 
 def weights_risk(measurement: Layers, place: Place) -> tuple[Risk, str]:
     """The risk with the weight matrices of all linear layers for θ: the paper's layers have no other parameters."""
-    piece = measurement.piece
+    check_ten_classes(piece := measurement.piece)
     risk, identity = risk_of(piece, piece.num_epochs, "train", place, num_examples=measurement.num_examples)
     modules = dict(risk.model.named_modules())
     names = [f"{name}.weight" for name, module in modules.items() if isinstance(module, nn.Linear)]

@@ -95,7 +95,7 @@ def best_rate(piece: Piece, place: Place) -> tuple[float, dict[str, float]]:
 
 def _short(piece: Piece) -> Piece:
     """The piece as it is trained to choose its rate: briefly, from seed 0."""
-    settings, steps = piece.training, -(-10 * piece.per_class // piece.training.batch_size)
+    settings, steps = piece.training, -(-piece.num_classes * piece.per_class // piece.training.batch_size)
     epochs = max(settings.sweep_fraction * piece.num_epochs, settings.sweep_steps / steps)
     epochs = min(max(round(epochs), 1), piece.num_epochs)
     return replace(piece, seed=0, pauses=(), training=replace(settings, num_epochs=epochs))

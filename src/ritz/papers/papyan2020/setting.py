@@ -15,13 +15,20 @@ from ...lab import data, models
 from ...lab.data import Examples, Split
 from ...lab.training.arithmetic import Arithmetic
 
-Data = Literal["mnist", "fashion_mnist", "cifar10", "digits"]
+Data = Literal["mnist", "fashion_mnist", "cifar10", "cifar100", "digits"]
 Network = Literal["vgg11", "resnet18", "mlp"]
 Part = Literal["train", "test"]
-TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits 8 × 8"}
+TITLES = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "digits": "digits 8 × 8",
+}
 NETWORKS = {"vgg11": "VGG11", "resnet18": "ResNet-18", "mlp": "MLP"}
-NUM_CLASSES = 10  # C
-_EPOCHS = {"mnist": 200, "fashion_mnist": 200, "cifar10": 350, "digits": 200}  # App. D.1, of convolutional networks
+NUM_CLASSES = 10  # C of all data sets but CIFAR-100
+_MANY = {"cifar100": (100, 500)}  # C, and how many examples of each class there are, where the usual 5000 are not
+_EPOCHS = {"mnist": 200, "fashion_mnist": 200, "cifar10": 350, "cifar100": 350, "digits": 200}  # App. D.1, but for MLPs
 _MLP_EPOCHS = 350  # App. D.1: "for all datasets"
 SIZES = (13, 51, 136, 365, 1351)  # examples a class, of the 20 on a logarithmic scale from 10 to 5000
 PAUSES = (1, 6, 30, 116)  # open: epochs of 350 at which networks are measured beside the last; 117 is annealed first
@@ -30,6 +37,7 @@ _SHAPES = {
     "mnist": (1, 28),
     "fashion_mnist": (1, 28),
     "cifar10": (3, 32),
+    "cifar100": (3, 32),
     "digits": (1, 8),
 }  # channels, pixels on a side
 
@@ -81,6 +89,11 @@ class Piece:
         return usual if self.training.num_epochs is None else self.training.num_epochs
 
     @property
+    def num_classes(self) -> int:
+        """C."""
+        return _MANY[self.data][0] if self.data in _MANY else NUM_CLASSES
+
+    @property
     def epochs(self) -> list[int]:
         """When it is kept."""
         return sorted({*self.pauses, self.num_epochs})
@@ -93,6 +106,11 @@ class Piece:
     def with_seed(self, seed: int) -> Piece:
         """The same from another seed."""
         return replace(self, seed=seed)
+
+    def on(self, name: Data) -> Piece:
+        """The same on another data set, or on all of it where that has fewer examples of a class."""
+        most = _MANY[name][1] if name in _MANY else self.per_class
+        return replace(self, data=name, per_class=min(self.per_class, most))
 
 
 WHOLE = Piece()  # VGG11 on 50,000 examples: 2020, Fig. 3, 4 and 14; 2019, Fig. 2, 3 and 9
@@ -107,6 +125,17 @@ TINY = Piece("mlp", "digits", 4, training=Training(2, 40, rates=(0.05,), num_err
 def dynamics_piece(per_class: int, seed: int) -> Piece:
     """VGG11 on some of CIFAR-10, as it is followed along training."""
     return replace(FOLLOWED, per_class=per_class, seed=seed)
+
+
+def check_ten_classes(piece: Piece) -> None:
+    """Refuse other numbers of classes where a figure counts eigenvalues by C = 10."""
+    if piece.num_classes != NUM_CLASSES:
+        raise ArgumentError(
+            f"The network is trained on {TITLES[piece.data]}, which has {piece.num_classes} classes.",
+            f"This figure is printed for {NUM_CLASSES} classes, and counts its eigenvalues by them.",
+            "Take another data set: mnist, fashion_mnist or cifar10.",
+            f"Or take a figure of the Hessian: ritz run papyan2020.fig3 --set data={piece.data}",
+        )
 
 
 def split(piece: Piece, data_dir: Path | None) -> Split:
@@ -131,7 +160,7 @@ def examples(
     both = split(piece, data_dir)
     chosen = both.train if part == "train" else both.test
     if num_examples is not None and num_examples < len(chosen.x):
-        chosen = data.subsample(chosen, per_class=num_examples // NUM_CLASSES)
+        chosen = data.subsample(chosen, per_class=num_examples // piece.num_classes)
     return Examples(chosen.x.to(device), chosen.y.to(device))
 
 
@@ -141,10 +170,15 @@ def network(piece: Piece, device: torch.device | str) -> nn.Sequential:
     channels, pixels = _SHAPES[piece.data]
     if piece.network == "mlp":
         return models.wide_mlp(
-            channels * pixels**2, generator=generator, depth=piece.depth, width=piece.width, device=device
+            channels * pixels**2,
+            piece.num_classes,
+            generator=generator,
+            depth=piece.depth,
+            width=piece.width,
+            device=device,
         )
     make = models.vgg11 if piece.network == "vgg11" else models.resnet18
-    return make(NUM_CLASSES, generator=generator, num_channels=channels, narrow=piece.narrow, device=device)
+    return make(piece.num_classes, generator=generator, num_channels=channels, narrow=piece.narrow, device=device)
 
 
 @lru_cache(maxsize=1)
@@ -154,8 +188,7 @@ def _data_set(name: Data, folder: Path | None, framed: bool) -> Split:
         whole = data.digits(generator=torch.Generator().manual_seed(0))
         whole = Split(*(Examples(part.x.view(-1, *_square(name)), part.y) for part in (whole.train, whole.test)))
     else:
-        read = {"mnist": data.mnist, "fashion_mnist": data.fashion_mnist, "cifar10": data.cifar10}[name]
-        whole = read(folder=folder)
+        whole = getattr(data, name)(folder=folder)
     if framed:
         whole = Split(data.padded(whole.train, _IMAGE), data.padded(whole.test, _IMAGE))
     return data.standardized(whole)
