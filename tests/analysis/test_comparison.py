@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ritz import Operator, spectral_density
-from ritz.analysis.comparison import Change, Entry, Measured, changes, distance
+from ritz.analysis.comparison import Change, Distance, Entry, Measured, changes, distance
 from ritz.spectrum import Spectrum
 
 
@@ -32,7 +32,7 @@ def test_a_matrix_that_was_moved_is_as_far_away_as_it_was_moved():
     first, second = (Entry.of_spectrum(name, measured(VALUES + move, 3)) for name, move in (("a", 0.0), ("b", 2.0)))
     gap = distance(first, second)
     assert gap.verdict == "different" and gap.at_least <= 2.0 <= gap.value + gap.error
-    assert gap.at_least > 1.5
+    assert gap.at_least > 1.5 and gap.at_least <= 2.0 <= gap.at_most
     verdicts = {change.quantity: change.verdict for change in changes(first, second)}
     assert verdicts["trace"] == "changed"
 
@@ -48,3 +48,17 @@ def test_without_an_error_there_is_no_verdict():
     found = {change.quantity: change.verdict for change in changes(one, one)}
     assert found["trace"] == "error unknown"
     assert distance(one, one).at_least == 0.0
+
+
+@pytest.mark.parametrize("move", [0.0, 0.02, 0.1, 2.0])
+def test_the_true_distance_lies_between_the_ends_and_so_does_the_measured_one(move):
+    first, second = (Entry.of_spectrum(str(s), measured(VALUES + s * move, s)) for s in (0, 1))
+    gap = distance(first, second)
+    assert 0.0 <= gap.at_least <= min(gap.value, move) and max(gap.value, move) <= gap.at_most
+
+
+def test_one_sentence_says_both_ends_and_nothing_that_contradicts_them():
+    means = Distance(0.0029, 0.013, 0.00069).sentence  # the means are known far better than the whole spectra
+    assert means == "W₁ = 0.0029; between the true spectra it is from 0.00069 to 0.016, with 95 % probability"
+    noise = Distance(0.0029, 0.013, 0.0).sentence
+    assert noise == "W₁ = 0.0029, which noise could explain: between the true spectra it is at most 0.016"

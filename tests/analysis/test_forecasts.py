@@ -1,5 +1,7 @@
 """What a dry run says, held against what the analysis then takes: within a factor of two."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch import nn
 from ritz import Risk, gauss_newton
 from ritz.analysis import classes, spectrum
 from ritz.analysis.peak_bytes import peak_bytes
+from ritz.analysis.spectrum.forecasts import product_bytes, product_seconds
 from ritz.operators import Operator
 from tests.solvers.memory import peak_vectors
 
@@ -55,3 +58,25 @@ def test_bytes_are_counted_from_the_birth_of_a_tensor_to_its_end():
     assert peak_bytes(lambda: x.view(10, 100).t(), cpu) == 0  # views are none
     assert peak_bytes(lambda: [x + i for i in range(5)][-1], cpu) == 20_000
     assert peak_bytes(lambda: x.mul(2).add_(1).relu().sum(), cpu) == 8_000  # one is gone before the third is made
+
+
+def test_the_bytes_of_many_columns_are_known_from_few():
+    A = gauss_newton(perceptron(examples=2000))
+    A @ torch.ones(A.size, 12)  # how many go together is tried
+    assert A.info.columns < 11
+    whole = peak_bytes(lambda: A @ torch.ones(A.size, 12), A.device) - 4 * 12 * A.size
+    assert product_bytes(A, 12) == pytest.approx(whole, rel=0.2)
+
+
+def test_slow_products_are_not_timed_again_and_again():
+    columns = []
+
+    def slow(V):
+        columns.append(V.shape[1])
+        time.sleep(0.3 * V.shape[1])
+        return V
+
+    A = Operator(slow, 500, torch.float32, torch.device("cpu"))
+    start = time.perf_counter()
+    assert product_seconds(A, 0, 4) == pytest.approx(1.2, rel=0.5)
+    assert columns == [4] and time.perf_counter() - start < 3

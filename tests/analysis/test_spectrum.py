@@ -16,8 +16,9 @@ from torch.testing import assert_close
 from ritz.analysis import spectrum as analysis
 from ritz.analysis.spectrum import Settings, pictures
 from ritz.errors import ArgumentError
-from ritz.operators import functional_hessian, gauss_newton, hessian
+from ritz.operators import Operator, functional_hessian, gauss_newton, hessian
 from ritz.record import Record, write_picture
+from ritz.report.spectra import gap
 from ritz.risk import Risk
 from tests.shapes import unchecked
 
@@ -297,3 +298,19 @@ def test_to_measure_needs_no_picture_library():
         "assert analysis.spectrum.draw(record) and 'matplotlib' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
+@pytest.mark.parametrize(("top", "count", "words"), [
+    ([1.1, 1.06, 1.03], 0, "the 3 largest fall without a gap: each is at most 1.04 times the next"),
+    ([30.0, 1.1, 1.05], 1, "the largest stands apart: the next is 27.3 times smaller"),
+    ([-6.0, 5.0, 4.0], 3, "the 3 largest stand apart: the next is 4 times smaller"),
+])  # fmt: skip
+def test_only_what_a_gap_parts_from_the_rest_is_said_to_stand_apart(top, count, words):
+    values = torch.cat([torch.tensor(top), torch.linspace(0, 1, 400)]).double()
+    matrix = Settings(operator=lambda _: Operator.from_matrix(values.diag()), num_eigenpairs=3, num_steps=60)
+    model = nn.Linear(len(values), 1, bias=False).double()
+    data = torch.ones(1, len(values)).double(), torch.ones(1, 1).double()
+    record = analysis.run(Risk(model, nn.MSELoss(), data), matrix)
+    place, factor = analysis.widest_gap(record)
+    assert (place if factor >= 1.5 else 0) == count
+    assert gap(record).startswith(words)

@@ -108,15 +108,34 @@ class Change:
 
 @dataclass(frozen=True)
 class Distance:
-    """W₁ of two spectra, how far that of the true ones may be from it, and what that is not less than.
+    """W₁ of two measured spectra, and the ends between which that of the true ones lies, with 95 % probability.
+
+    The lower end may be nearer than the error: that bounds whole spectra, whose means are known far better, and no two
+    spectra are nearer than their means.
 
     >>> Distance(3.0, 0.5, 2.5).verdict
     'different'
+    >>> Distance(3.0, 0.5, 2.5).sentence
+    'W₁ = 3; between the true spectra it is from 2.5 to 3.5, with 95 % probability'
     """
 
     value: float
     error: float
     at_least: float
+
+    @property
+    def at_most(self) -> float:
+        """What the true distance does not exceed."""
+        return self.value + self.error
+
+    @property
+    def sentence(self) -> str:
+        """What is known of the distance, without its full stop."""
+        if self.at_least > 0:
+            ends = f"from {self.at_least:.2g} to {self.at_most:.2g}, with 95 % probability"
+            return f"W₁ = {self.value:.3g}; between the true spectra it is {ends}"
+        known = f"between the true spectra it is at most {self.at_most:.2g}"
+        return f"W₁ = {self.value:.3g}, which noise could explain: {known}"
 
     @property
     def verdict(self) -> str:
@@ -138,13 +157,14 @@ def changes(before: Entry, after: Entry) -> list[Change]:
 def distance(before: Entry, after: Entry) -> Distance:
     """W₁ of the measured spectra; by the triangle inequality the true ones are as far apart, but for both bounds.
 
-    They are also at least as far apart as their means, which are known better. Exact spectra are so but for rounding.
+    They are also at least as far apart as their means, which are known better: the larger of both is the lower end.
+    Exact spectra are so but for rounding.
 
     >>> first, second = (Entry.of_spectrum("", Spectrum.of_eigenvalues(torch.tensor([1.0, x]))) for x in (3.0, 4.0))
     >>> distance(first, second).value, distance(first, second).verdict
     (0.5, 'different')
     """
-    each = (1 + RATE) / 2  # both bounds hold at the stated rate
+    each = 1 - (1 - RATE) / 4  # then both bounds, and two standard errors of the means, hold at the stated rate
     spectra = (before.spectrum, after.spectrum)
     bounds = [spectrum.floor if spectrum.is_exact else spectrum.wasserstein_bound(rate=each) for spectrum in spectra]
     value, error = before.spectrum.wasserstein(after.spectrum), sum(bounds)

@@ -26,9 +26,7 @@ def run(places: Sequence[str], out: Path) -> Path:
     first, *others = entries
     for other in others:
         show(_table(first, other))
-        gap = distance(first, other)
-        sure = f"at least {gap.at_least:.2g}" if gap.at_least > 0 else "within noise"
-        show(f"W₁ = {gap.value:.4g}, which may be off by {gap.error:.2g}: {sure}\n")
+        show(f"The spectra differ by {distance(first, other).sentence}.\n")
     return report.compare(entries, out)
 
 

@@ -16,14 +16,12 @@ def section(record: Record, form: ClosedForm) -> Section:
     """How far the measured spectrum is from the closed form, and line by line."""
     theory, measured = Entry.of_spectrum("closed form", form.spectrum()), Entry.of(record)
     gap = distance(theory, measured)
-    explained = (
-        "less than the error of the measurement" if gap.at_least == 0 else "more than the measurement may be off"
-    )
+    verdict = "That is within the error of the measurement" if gap.at_least == 0 else "That is more than noise"
     model = record.scalars.get("closed_form", {}).get("of")
     words = [f"Theory knows the spectrum of this model: {model}."] if model else []
     words += [
-        f"The closed form has {form.size:,} eigenvalues in {len(form.groups):,} lines. The measured spectrum is "
-        f"W₁ = {gap.value:.3g} from it; the measurement may be off by {gap.error:.2g}: {explained}."
+        f"The closed form has {form.size:,} eigenvalues in {len(form.groups):,} lines. The measured spectrum "
+        f"differs from it by {gap.sentence}. {verdict}."
     ]
     proof = (
         "The closed form is exact where its assumptions hold; the other side is as sure as its spectrum and residuals. "

@@ -12,6 +12,12 @@ from .articles import Article, Number, Section, Table
 from .spectra import bounds, lines_of
 from .spectral_charts import Lines, density, log_density
 
+ENDS = (
+    "The true distance differs from the measured one by no more than the bounds of both spectra together. It is not "
+    "less than that of their means, which are known better than whole spectra: the lower end is often theirs. Both "
+    "ends hold together, with 95 % probability."
+)
+
 
 def article(entries: Sequence[Entry]) -> Article:
     """All entries against the first."""
@@ -20,7 +26,7 @@ def article(entries: Sequence[Entry]) -> Article:
     found = [(other, changes(first, other), distance(first, other)) for other in others]
     return Article(
         " and ".join(entry.name for entry in entries) if len(entries) < 4 else f"{first.name} and {len(others)} others",
-        "; ".join(_finding(first, *one) for one in found) + ".",
+        ". ".join(_finding(first, *one) for one in found) + ".",
         "What changed by more than its noise, and the distance of the spectra; both tables are below.",
         _analysed(entries),
         [_number(first, other, gap, len(others) > 1) for other, _, gap in found],
@@ -42,10 +48,8 @@ def check(entries: Sequence[Entry]) -> None:
 
 def _finding(first: Entry, other: Entry, found: Sequence[Change], gap: Distance) -> str:
     real = [_moved(change) for change in found if change.verdict == "changed"]
-    how = f"the spectra are W₁ = {gap.value:.3g} apart"
-    sure = f"at least {gap.at_least:.2g}" if gap.at_least > 0 else "which noise could explain"
     moved = ", ".join(real) if real else "no number changed by more than noise"
-    return f"From {first.name} to {other.name} {moved}; {how}, {sure}"
+    return f"From {first.name} to {other.name} {moved}. The spectra differ by {gap.sentence}"
 
 
 def _moved(change: Change) -> str:
@@ -53,8 +57,8 @@ def _moved(change: Change) -> str:
 
 
 def _number(first: Entry, other: Entry, gap: Distance, several: bool) -> Number:
-    text = f"{gap.value:.3g} ± {gap.error:.1g}"
-    proof = "The distance of the measured spectra; ± bounds how far the true one is from it, with 95 % probability."
+    text = f"{gap.value:.3g}, true {gap.at_least:.2g} to {gap.at_most:.2g}"
+    proof = f"The distance of the measured spectra, and the ends between which the true one lies. {ENDS}"
     return Number(f"W₁ to {other.name}" if several else "W₁", text, proof, "W₁")
 
 
@@ -103,9 +107,15 @@ def columns_of(found: Sequence[Change]) -> dict[str, list[str]]:
         "before": [_text(change.before) for change in found],
         "after": [_text(change.after) for change in found],
         "difference": [f"{change.difference:+.4g}" for change in found],
-        "noise": ["unknown" if change.noise is None else f"{change.noise:.1g}" for change in found],
+        "noise": ["unknown" if change.noise is None else _short(change.noise) for change in found],
         "verdict": [change.verdict for change in found],
     }
+
+
+def _short(noise: float) -> str:
+    """One digit, as people write it: 60, not 6e+01."""
+    digit = f"{noise:.1g}"
+    return f"{float(digit):.0f}" if 1 <= float(digit) < 1e6 else digit
 
 
 def _text(measured: Measured) -> str:
@@ -122,9 +132,8 @@ def _distances(entries: Sequence[Entry]) -> Section:
     columns = {
         "pair": [f"{a.name}, {b.name}" for a, b in pairs],
         "W₁": [f"{gap.value:.4g}" for gap in gaps],
-        "may be off by": [f"{gap.error:.2g}" for gap in gaps],
         "at least": [f"{gap.at_least:.2g}" for gap in gaps],
+        "at most": [f"{gap.at_most:.2g}" for gap in gaps],
         "verdict": [gap.verdict for gap in gaps],
     }
-    proof = "The true distance differs by no more than both bounds together, and is at least that of the means."
-    return Section("Distances", tables=[Table("How far eigenvalues move on average", columns)], certificate=proof)
+    return Section("Distances", tables=[Table("How far eigenvalues move on average", columns)], certificate=ENDS)

@@ -15,23 +15,35 @@ from .spectral_charts import Lines, density, log_density
 
 LAYERS = 24  # whose curves a chart holds: those of the largest eigenvalues
 NEAR_ZERO = 0.01  # of the largest |λ|
+APART = 1.5  # times the next, from which on an eigenvalue stands apart
+LARGEST = 1000.0  # such factor that is said
 SURE = 0.02  # the error of a share with which it is said
 OPTIONS = {"functional_hessian": "functional", "gauss_newton": "gauss-newton"}  # of the command, where they differ
 
 
 def finding(record: Record) -> str:
     """One sentence, of what the numbers support; without its full stop."""
-    scalars, count = record.scalars, analysis.num_outliers(record)
+    scalars = record.scalars
     low, high = scalars["range"]
     matrix, size = analysis.title_of(record), scalars["num_parameters"]
-    computed = len(analysis.array_of(record, "eigenvalues"))
-    share = f"all {count} that were computed" if count == computed > 1 else f"{count} of the {computed} largest"
-    apart = f"{share} stand{'s' * (count == 1)} apart from the rest"
-    known = apart if count else f"none of the {computed} largest stands apart from the rest" if computed else ""
+    known = gap(record)
     reach, inside = _near_zero(record)
     near = f"{inside.value:.0%} of all are within {reach:.2g} of zero" if inside.standard_error < SURE else ""
     start = f"The {matrix} has {size:,} eigenvalue{'s' * (size > 1)} from {low:.3g} to {high:.3g}"
     return "; ".join(part for part in (start, known, near) if part)
+
+
+def gap(record: Record) -> str:
+    """Whether the largest eigenvalues stand apart; nothing where none was computed."""
+    count, factor = analysis.widest_gap(record)
+    if not count:
+        return ""
+    times = f"{factor:.3g}" if factor < LARGEST else f"more than {LARGEST:,.0f}"
+    if factor >= APART:
+        largest = "the largest stands" if count == 1 else f"the {count} largest stand"
+        return f"{largest} apart: the next is {times} times smaller"
+    computed = len(analysis.array_of(record, "eigenvalues"))
+    return f"the {computed} largest fall without a gap: each is at most {times} times the next"
 
 
 def _near_zero(record: Record) -> tuple[float, Estimate]:
@@ -46,7 +58,8 @@ def proof(record: Record) -> str:
     _, inside = _near_zero(record)
     words = (
         "The least and the largest λ are eigenvalues with a residual each, or nodes of the quadrature, which lie "
-        "within the spectrum. One stands apart if it is larger than all that the probes saw of the rest."
+        "within the spectrum. Those stand apart that are above the widest gap of |λ|, if it is a "
+        f"factor of {APART:g} or more. The next after all that were computed is the largest that the probes saw."
     )
     share = f" The share near zero has a standard error of {inside.standard_error:.1%}."
     return words + (share if inside.standard_error < SURE else "")
@@ -129,10 +142,7 @@ def _eigenvalues(records: Sequence[Record]) -> Section:
     longest = max(map(len, columns.values()))
     ranks = {"rank": [str(rank) for rank in range(1, longest + 1)]}
     rows = {title: [*cells, *["-"] * (longest - len(cells))] for title, cells in columns.items()}
-    words = [
-        f"{title}: {analysis.num_outliers(record)} of {len(cells)} stand apart from all that was seen of the rest."
-        for (title, cells), record in zip(columns.items(), records, strict=True)
-    ]
+    words = [f"{analysis.title_of(record)}: {gap(record)}." for record in records]
     proof = "± is the residual, from a product of its own: a true eigenvalue lies no farther away."
     return Section("Eigenvalues", words, tables=[Table("Of largest magnitude", ranks | rows)], certificate=proof)
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import guard
-from .contents import array_of, num_outliers, num_products, spectrum_of, theory_of, title_of
+from .contents import array_of, num_outliers, num_products, spectrum_of, theory_of, title_of, widest_gap
 from .forecasts import Forecast, forecast
 from .measurement import layers_of, run
 from .settings import Settings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Forecast", "Settings", "array_of", "draw", "forecast", "layers_of", "num_outliers", "num_products", "run",
-    "spectrum_of", "theory_of", "title_of", "write",
+    "spectrum_of", "theory_of", "title_of", "widest_gap", "write",
 ]  # fmt: skip
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -98,7 +100,7 @@ def theory_of(record: Record) -> ClosedForm | None:
 
 
 def num_outliers(record: Record) -> int:
-    """How many of the eigenpairs stand apart from everything that the probes saw of the rest.
+    """How many of the eigenpairs are larger than everything that the probes saw of the rest: what is drawn as stems.
 
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
@@ -106,7 +108,30 @@ def num_outliers(record: Record) -> int:
     >>> num_outliers(record)
     1
     """
+    atoms, rest = _sizes(record)
+    return int((atoms > rest).sum())
+
+
+def widest_gap(record: Record) -> tuple[int, float]:
+    """After how many of the eigenpairs, largest first, |λ| falls most, and by which factor; (0, 1.0) without any.
+
+    The next after the last is the largest that the probes saw of the rest.
+
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> record = ritz.analysis.spectrum.run(risk, ritz.analysis.spectrum.Settings(num_eigenpairs=1, num_steps=1))
+    >>> widest_gap(record)
+    (1, 4.0)
+    """
+    atoms, rest = _sizes(record)
+    sizes = [*atoms.sort(descending=True).values.tolist(), rest]
+    factors = [first / second if second > 0 else math.inf for first, second in pairwise(sizes) if first > 0]
+    return (factors.index(max(factors)) + 1, max(factors)) if factors else (0, 1.0)
+
+
+def _sizes(record: Record) -> tuple[Tensor, float]:
+    """|λ| of the eigenpairs, and the largest that was seen of all others."""
     spectrum, count = spectrum_of(record), len(record.arrays["eigenvalues"])
     first = min(count, spectrum.size - 1)  # `spectral_density` puts the atoms first in every row
-    atoms, rest = spectrum.nodes[0, :first].abs(), spectrum.nodes[:, first:][spectrum.weights[:, first:] > 0].abs()
-    return int((atoms > float(rest.max())).sum())
+    rest = spectrum.nodes[:, first:][spectrum.weights[:, first:] > 0]
+    return spectrum.nodes[0, :first].abs(), float(rest.abs().max())

@@ -38,6 +38,7 @@ class Forecast:
 
 
 _PRODUCTS_PER_PAIR = 8  # five where the largest eigenvalues are well separated, ten in a bulk
+LONG = 1.0  # seconds, after which a time is not taken once more
 FILE = 2**14  # what else a file holds, at most
 _LARGEST_OVERHEAD = 600  # the size of the matrix on which what solvers do beside the products is timed
 
@@ -80,20 +81,28 @@ def _counts(size: int, settings: Settings) -> tuple[int, int]:
 
 
 def product_seconds(A: Operator, seed: int, columns: int, repeats: int = 5) -> float:
-    """The median time of a product with so many columns."""
+    """The median time of a product with so many columns; of slow ones it takes fewer."""
     V = torch.randn(A.size, columns, generator=torch.Generator().manual_seed(seed), dtype=A.dtype).to(A.device)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
         _synchronised(A @ V)
         times.append(time.perf_counter() - start)
+        if sum(times) > LONG:
+            break
     return statistics.median(times)
 
 
 def product_bytes(A: Operator, columns: int) -> float:
-    """What a product with so many columns holds inside, beside its argument and its result."""
-    V = torch.ones(A.size, columns, dtype=A.dtype, device=A.device)
-    return max(0.0, peak_bytes(lambda: A @ V, A.device) - V.numel() * V.element_size())
+    """What a product with so many columns holds inside, beside its argument and its result.
+
+    Columns beyond those that go through a batch together hold one vector more each: they need not be multiplied.
+    """
+    together = A.info.columns if A.info is not None else None  # None also before several were tried
+    few = columns if together is None else min(columns, together + 1)
+    V = torch.ones(A.size, few, dtype=A.dtype, device=A.device)
+    more = (columns - few) * A.size * V.element_size()
+    return max(0.0, peak_bytes(lambda: A @ V, A.device) - V.numel() * V.element_size()) + more
 
 
 def _overhead_seconds(risk: Risk, settings: Settings) -> float:

@@ -30,20 +30,21 @@ def draw(record: Record) -> Figure:
     'Hessian: n = 2, N = 2'
     """
     spectrum, outliers = spectrum_of(record), num_outliers(record)
+    largest = "largest |λ|" if outliers == 1 else f"{outliers} largest |λ|"
     layers = _sharpest(record)
     figure, axes = plot.panels(2 + bool(layers))
     plot.density(axes[0], spectrum, outliers=outliers)
     sizes = f"n = {record.scalars['num_parameters']:,}, N = {record.scalars['num_terms']:,}"
     axes[0].set_title(f"{title_of(record)}: {sizes}", fontsize="medium", loc="left")
     if outliers:
-        axes[0].legend(frameon=False, fontsize="small", loc="upper right")
+        axes[0].legend(labels=[largest], handles=axes[0].lines[-1:], frameon=False, fontsize="small", loc="upper right")
     if record.config["log_spectrum"]:
         plot.log_spectrum(axes[1], spectrum, outliers=outliers)
         axes[1].set_title("Log density; grey: not resolved", fontsize="medium", loc="left")
     else:
         plot.density(axes[1], spectrum.split(outliers)[1])
-        axes[1].set_title("Bulk alone" if outliers else "The same", fontsize="medium", loc="left")
-        axes[1].set_xlabel("eigenvalue λ" + f", without the {outliers} outliers" * bool(outliers))
+        axes[1].set_title("All others" if outliers else "The same", fontsize="medium", loc="left")
+        axes[1].set_xlabel("eigenvalue λ" + f", without the {largest}" * bool(outliers))
     if layers:
         _draw_layers(axes[2], record, layers)
     return figure
