@@ -37,4 +37,4 @@ def test_a_knockout_pairs_eigenvalues_by_rank_and_keeps_what_is_unchanged_on_the
 
 def test_a_knockout_that_leaves_nothing_says_so(ax):
     plot.knockout(ax, torch.tensor([1.0, 0.5]), torch.tensor([1e-17, 0.0]), top=1, zero=1e-12)
-    assert [text.get_text() for text in ax.texts] == ["nothing is left"]
+    assert [text.get_text() for text in ax.texts] == ["nothing\nis left"]

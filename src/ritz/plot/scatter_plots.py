@@ -66,7 +66,8 @@ def knockout(
     x, y = x[seen].log(), y[seen].log()
     ax.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), xticks=(0, 1), yticks=(0, 1), box_aspect=1)
     if len(x) == 0:
-        ax.text(0.5, 0.5, "nothing is left", ha="center", va="center", color="0.5", fontsize="small")
+        ax.set(xticks=(), yticks=())
+        ax.text(0.5, 0.5, "nothing\nis left", ha="center", va="center", color="0.5", fontsize="small")
         return ax
     low, high = float(torch.cat([x, y]).min()), float(torch.cat([x, y]).max())
     x, y = ((values - low) / max(high - low, 1e-12) for values in (x, y))

@@ -53,7 +53,8 @@ def screes(
 ) -> Axes:
     """Several lists of eigenvalues by rank, both axes logarithmic; the whisker beside them shows a range.
 
-    Values that are not above `zero` are not drawn. Papyan (2020), Figs. 8 and 10.
+    Values that are not above `zero` are not drawn. The second list lies on top, in smaller points, so that where two
+    agree both are seen. Papyan (2020), Figs. 8 and 10.
 
     >>> figure, (ax,) = ritz.plot.panels()
     >>> screes(ax, {"Φ": torch.tensor([3.0, 1.0]), "Φ_class": torch.tensor([2.0])}).get_legend_handles_labels()[1]
@@ -63,9 +64,11 @@ def screes(
         raise ArgumentError(
             f"whisker={whisker} was given.", "It is a range on a logarithmic axis.", "Pass 0 < low ≤ high."
         )
-    for colour, (name, values) in zip((COLOURS[0], COLOURS[3], "0.55"), curves.items(), strict=False):
+    looks = ((COLOURS[0], 3.6, 2.0), (COLOURS[3], 1.8, 2.2), ("0.55", 2.7, 2.1))  # colour, points, what lies above what
+    for (colour, size, order), (name, values) in zip(looks, curves.items(), strict=False):
         values = values[values > zero].detach().cpu()
-        ax.plot(range(1, len(values) + 1), values, "o-", color=colour, label=name, markersize=3, linewidth=0.8)
+        line: dict[str, Any] = {"linewidth": 0.8, "markeredgewidth": 0, "zorder": order}
+        ax.plot(range(1, len(values) + 1), values, "o-", color=colour, label=name, markersize=size, **line)
     if not any(len(line.get_xdata()) for line in ax.lines):  # type: ignore[arg-type]
         return empty(ax)
     if whisker is not None:

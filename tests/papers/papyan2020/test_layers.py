@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ritz import Operator, gauss_newton, kfac
-from ritz.papers.papyan2020 import attributions, class_structure, kronecker, layer_blocks, layers
+from ritz.papers.papyan2020 import attributions, class_structure, kronecker, layer_blocks, layer_numbers, layers
 from ritz.papers.papyan2020.layer_results import PRESETS
 from ritz.papers.papyan2020.networks import Place
 from ritz.papers.papyan2020.setting import NUM_CLASSES as C
@@ -25,7 +25,7 @@ def test_a_figure_is_computed_judged_and_drawn(figure, computed):
     named = [
         s
         for s in figure.statements
-        if any(word in s.statement for word in ("CIFAR-10", "MNIST")) or s.where == "Fig. 11"
+        if any(word in s.statement for word in ("CIFAR-10", "MNIST")) or s.where in ("Fig. 11", "Sec. 9.2")
     ]
     assert len(figure.statements) - len(named) <= len(claims) <= len(figure.statements)
     assert figure.draw(record).axes
@@ -43,8 +43,8 @@ def test_a_number_of_one_data_set_is_judged_without_the_others():
     depths = lambda record, data, seed, layer: float(layer)
     config = {"sets": ["mnist", "cifar10"], "seeds": [0], "piece": {"depth": 4}}
     record = Record("a figure", "smoke", config, {}, {})
-    assert class_structure.together(known, depths)(record) == {"MNIST": pytest.approx(1.0)}
-    assert class_structure.together(lambda *_: float("nan"), depths)(record) is None
+    assert layer_numbers.together(known, depths)(record) == {"MNIST": pytest.approx(1.0)}
+    assert layer_numbers.together(lambda *_: float("nan"), depths)(record) is None
 
 
 @pytest.fixture(scope="module")
@@ -71,26 +71,40 @@ def test_gradients_of_classes_with_one_example_are_products_of_means(risk):
     assert max(errors.values()) < 1e-12 and layers.mean_products(whole)["class"] > 0.1
 
 
+APART = {"features": 4, "errors": 5, "weights": 3}  # the first layer in which the paper has C outliers
+CROSS = layer_numbers.CROSS
+
+
 def curves(kind, layer, good):
     """Outliers, mini-bulk and bulk that the knockouts take away, or that they leave where they are."""
     lift, bulk = 3.0**layer if good else 3.0**-layer, np.geomspace(1.0, 0.1, 200)
     ratio = 2.0 + 0.5 / layer if good else 20.0 * layer
     means = 100 * lift * np.concatenate([[2 * ratio], np.geomspace(ratio, 1.0, C - 1)])
-    mini = np.geomspace(8, 4, class_structure.CROSS) if kind == "errors" else np.zeros(0)
+    mini = np.concatenate([np.geomspace(40, 30, 45), np.geomspace(4, 3, CROSS - 45)])  # a gap behind C(C - 1)/2
+    mini = np.zeros(0) if kind != "errors" else mini if good else np.geomspace(1.45, 1.05, CROSS)
     top = means if good else np.full(C, 1.5)
-    whole = np.sort(np.concatenate([top, mini, bulk]))[::-1]
-    off = np.sort(np.concatenate([np.full(C, 1.0), mini, bulk]))[::-1] if good else halved(whole, C)
-    result = {"whole": whole, "off_class": off, "class": means, "within": np.full(C, 1.0 if good else 1e6)}
+    whole = descending(top, mini, bulk)
+    off = descending(np.full(C, 1.0), mini, bulk) if good else lowered(whole, C)
+    off = whole if good and layer < APART[kind] else off
+    within = np.full(C, (1e4 if layer == 1 else 1.0) if good else (1e-3 if layer == 1 else 1e6))
+    result = {"whole": whole, "off_class": off, "class": means, "within": within}
     if kind == "errors":
         none_left = np.concatenate([np.full(len(mini) + C, 1.0), bulk])
-        result["off_class_and_cross"] = none_left if good else halved(off, class_structure.CROSS)
-        result["class_and_cross"] = np.concatenate([means, mini])
+        result["off_class_and_cross"] = none_left if good else lowered(off, CROSS)
+        reached = good == (layer > 5)  # of the cross-class means the eigenvalues reach those of the whole
+        result["class_and_cross"] = np.concatenate([means, whole[C : C + CROSS] * (1.0 if reached else 0.1)])
     return result
 
 
-def halved(values, first):
-    """The same with all but the first half as large."""
-    return np.concatenate([values[:first], values[first:] / 2])
+def descending(*groups):
+    """All of them, largest first."""
+    return np.sort(np.concatenate(groups))[::-1]
+
+
+def lowered(values, first):
+    """The same with all but the first lowered, ever more and without a gap, to a third."""
+    count = len(values) - first
+    return values * np.concatenate([np.ones(first), np.geomspace(1.0, 1 / 3, 30), np.full(count - 30, 1 / 3)])
 
 
 def layer_record(good):
@@ -104,7 +118,7 @@ def layer_record(good):
                 arrays |= {f"{prefix}/{name}": value for name, value in curves(kind, layer, good).items()}
                 scalars[f"{prefix}/global_alignment"] = 0.99 if good else 0.01
                 scalars[f"{prefix}/residual"] = 0.01 if good else 0.99
-                scalars[f"{prefix}/linear_error"] = 0.5 / layer
+                scalars[f"{prefix}/linear_error"] = 0.5 / layer if good else 0.9
                 scalars[f"{prefix}/mean_cosine"] = 0.5 / layer if good else 0.5 + 0.1 * (layer % 2)
             _blocks(arrays, scalars, f"{data}/0/blocks/{layer}", data, layer, good)
         _gram(arrays, data, good)
@@ -113,12 +127,14 @@ def layer_record(good):
 
 def _blocks(arrays, scalars, prefix, data, layer, good):
     """CFAC near G and KFAC far from it, or the other way round; in one layer the paper has CFAC as bad."""
-    G = np.concatenate([np.full(C, 100.0), np.geomspace(5, 1, C * (C - 2))]) if good else np.geomspace(1e4, 1, 90)
-    near, far = 1.02 * G, G * (3.0 + 0.1 * layer) * (1.0 if good else np.where(np.arange(90) % 2, 3, 1))
+    G = np.concatenate([np.full(C, 100.0), np.geomspace(5, 1, C * (C - 2))]) if good else np.geomspace(3, 1, 90)
+    set_of = {"mnist": 1, "fashion_mnist": 2, "cifar10": 4}[data] if good else 1  # by which the gain differs
+    near, far = 1.02 * G, G * (3.0 * set_of + 0.1 * layer) * (1.0 if good else np.where(np.arange(90) % 2, 3, 1))
     ours, theirs = (near, far) if good else (far, near)
-    if (data, layer) == ("cifar10", 2):
+    if layer == 2 and (data == "cifar10" or not good):
         ours, theirs = (far, 1.01 * far) if good else (near, far)
     arrays.update({f"{prefix}/G/top": G, f"{prefix}/CFAC/top": ours, f"{prefix}/KFAC/top": theirs})
+    arrays[f"{prefix}/G/nodes"] = np.append(G, 1e-3 if good else 0.95)
     for name in ("class", "class, weighted", "cross"):
         scalars[f"{prefix}/products/{name}"] = 0.01 if good else 1.0
 

@@ -10,9 +10,9 @@ from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Figure
 from ..frame.statements import Rule, Statement, at_least, at_most, each, within
-from .class_structure import CROSS, bulk_change, relative_fall
 from .gradients import eigenvalues
 from .kronecker import middle
+from .layer_numbers import CROSS, bulk_change, relative_fall
 from .layer_results import COMPUTATION, PRESETS, C, at_layer, run, titled
 from .paper import says
 

@@ -150,6 +150,16 @@ def at_layer(measure: Measure, layer: int = -1) -> Callable[[Record], dict[str, 
     return lambda record: {TITLES[data]: float(by_layer(record, data, measure)[layer]) for data in data_sets(record)}
 
 
+def of_panels(
+    record: Record, data: str, which: list[int], measure: Measure, *, name: str = "l = {}"
+) -> dict[str, float] | None:
+    """A number of some layers of one data set; None where the record has no such layers."""
+    if data not in data_sets(record) or max(which) > depth(record):
+        return None
+    values = by_layer(record, data, measure, which)
+    return {name.format(layer): float(value) for layer, value in zip(which, values, strict=True)}
+
+
 def with_depth(measure: Measure, first: int = 1) -> Callable[[Record], dict[str, float]]:
     """Spearman's ρ of a number with the layer, from one on, for each data set."""
 

@@ -1,0 +1,147 @@
+"""Numbers of features, errors and weights by layer: outliers, their separation, whiskers, and what knockouts change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...record import Record
+from ..frame.readings import ByReading
+from ..frame.statistics import spearman
+from . import layer_results as results
+from .layer_results import C, at_layer, curve, data_sets, depth, number
+from .setting import TITLES
+
+CROSS = C * (C - 2)  # cross-class means beside the class means
+LAST = {"features": -1, "errors": -2, "weights": -2}  # that has more than C outputs, as far as these matter
+SYMBOLS = {"features": "H", "errors": "Δ", "weights": "W"}  # as the paper writes them
+
+
+def outliers(kind: str, name: str = "whole", above: str = "within") -> results.Measure:
+    """How many eigenvalues, before or after a knockout, lie above the largest of what is left or of a part."""
+
+    def measure(record: Record, data: str, seed: int, layer: int) -> float:
+        values, edge = (curve(record, data, seed, kind, layer, part) for part in (name, above))
+        return float((values > edge[0] * (1 + 1e-6)).sum())
+
+    return measure
+
+
+def separation(kind: str) -> results.Measure:
+    """ln of the C-th eigenvalue of the class part over the largest of the within part."""
+
+    def measure(record: Record, data: str, seed: int, layer: int) -> float:
+        means, spread = (curve(record, data, seed, kind, layer, name) for name in ("class", "within"))
+        least = means[: min(C, len(means))][-2 if kind == "errors" else -1]  # Σ_c of errors may vanish: C - 1 are free
+        return float(np.log(max(least, 1e-30) / max(spread[0], 1e-30)))
+
+    return measure
+
+
+def whisker(kind: str) -> results.Measure:
+    """λ₂/λ_C of the class part: the whiskers of Figs 8 and 10; of errors λ₂/λ_{C-1} where C - 1 are free."""
+
+    def measure(record: Record, data: str, seed: int, layer: int) -> float:
+        means = curve(record, data, seed, kind, layer, "class")
+        means = means[means > 1e-10 * means[0]]
+        return float(means[1] / means[min(C, len(means)) - 1]) if len(means) > 1 else float("nan")
+
+    return measure
+
+
+def bulk_change(
+    kind: str, before: str = "whole", after: str = "off_class", first: int = C, last: int | None = results.KEPT
+) -> results.Measure:
+    """The median |ln λ/λ'| of eigenvalues beyond the outliers, paired by rank, before and after a knockout."""
+
+    def measure(record: Record, data: str, seed: int, layer: int) -> float:
+        a, b = (curve(record, data, seed, kind, layer, name)[first:last] for name in (before, after))
+        both = (
+            (a > 1e-12 * a.max(initial=1e-300)) & (b > 1e-12 * a.max(initial=1e-300)) if len(a) else np.zeros(0, bool)
+        )
+        return float(np.median(np.abs(np.log(a[both] / b[both])))) if both.any() else float("nan")
+
+    return measure
+
+
+def both_bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading]:
+    """The change of the bulk at a layer: of its first hundred, where the outliers were, and of all that is drawn."""
+    kept = {"the first hundred": results.KEPT, "all that is drawn": None}
+
+    def measured(record: Record) -> ByReading:
+        return ByReading(
+            (words, at_layer(bulk_change(kind, last=last, **names), layer)(record)) for words, last in kept.items()
+        )
+
+    return measured
+
+
+def relative_fall(kind: str, count: int = C, before: str = "whole", after: str = "off_class") -> results.Measure:
+    """How far the first eigenvalues fall by a knockout, over how far they stand above the rest."""
+
+    def measure(record: Record, data: str, seed: int, layer: int) -> float:
+        a, b = (curve(record, data, seed, kind, layer, name) for name in (before, after))
+        if len(a) <= count or a[count] <= 0:
+            return float("nan")
+        stands = np.log(a[0] / a[count])
+        return float(1 - np.log(max(b[0], 1e-30) / a[count]) / stands) if stands > 0 else float("nan")
+
+    return measure
+
+
+def global_alignment(kind: str) -> results.Measure:
+    """cos² of the largest eigenvector and the global mean."""
+    return lambda record, data, seed, layer: number(record, data, seed, kind, layer, "global_alignment")
+
+
+def mini_bulk(record: Record, data: str, seed: int, layer: int) -> float:
+    """How many eigenvalues of Δ without its class means lie above the largest of the within part."""
+    return outliers("errors", "off_class")(record, data, seed, layer)
+
+
+def singular_gap(record: Record, data: str, seed: int, layer: int) -> float:
+    """ln σ_{C-1}/σ_{C+1} of W: how far its outliers stand above the rest."""
+    values = curve(record, data, seed, "weights", layer, "whole")
+    return float(np.log(values[C - 2] / values[C])) if len(values) > C else float("nan")
+
+
+def residual(record: Record, data: str, seed: int, layer: int) -> float:
+    """‖W + ∇R/η‖ / ‖W‖: zero at a stationary point."""
+    return number(record, data, seed, "weights", layer, "residual")
+
+
+def linear_error(record: Record, data: str, seed: int, layer: int) -> float:
+    """The test error of a linear classifier of what enters a layer; NaN where it was not measured."""
+    name = f"{data}/{seed}/structure/features/{layer}/linear_error"
+    return float(record.scalars.get(name, np.nan))
+
+
+def mean_cosine(record: Record, data: str, seed: int, layer: int) -> float:
+    """The mean |cos| between the class means; NaN where it was not measured."""
+    return float(record.scalars.get(f"{data}/{seed}/structure/features/{layer}/mean_cosine", np.nan))
+
+
+def spread_of_outliers(record: Record, data: str, seed: int, layer: int) -> float:
+    """The standard deviation of ln of the C eigenvalues of the class part."""
+    means = curve(record, data, seed, "features", layer, "class")[:C]
+    return float(np.log(np.maximum(means, 1e-30)).std())
+
+
+def together(first: results.Measure, second: results.Measure) -> Callable[[Record], dict[str, float] | None]:
+    """Spearman's ρ over the layers of two numbers, for every data set where both were measured; None where for none."""
+
+    def measured(record: Record) -> dict[str, float] | None:
+        pairs = {d: [results.by_layer(record, d, number) for number in (first, second)] for d in data_sets(record)}
+        known = {data: both for data, both in pairs.items() if not np.isnan(both).any()}
+        return {TITLES[data]: spearman(*both) for data, both in known.items()} or None
+
+    return measured
+
+
+def inner(measure: results.Measure) -> results.Measure:
+    """The number in all layers but the last, whose matrix has C rows alone."""
+    return lambda record, data, seed, layer: (
+        measure(record, data, seed, layer) if layer < depth(record) else float("nan")
+    )

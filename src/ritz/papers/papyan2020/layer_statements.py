@@ -1,0 +1,162 @@
+"""What is said of features, errors and weights of all layers: Figures 7 to 10 and 13."""
+
+from __future__ import annotations
+
+from ..frame.statements import Statement, at_least, at_most, each, near
+from . import layer_results as results
+from .layer_numbers import (
+    CROSS,
+    LAST,
+    SYMBOLS,
+    both_bulks,
+    global_alignment,
+    inner,
+    linear_error,
+    mean_cosine,
+    mini_bulk,
+    outliers,
+    relative_fall,
+    residual,
+    separation,
+    singular_gap,
+    spread_of_outliers,
+    together,
+    whisker,
+)
+from .layer_results import C, at_layer, depth, with_depth
+from .paper import BEYOND, says
+
+
+def structure_statements(kind: str, figure: str, section: str) -> tuple[Statement, ...]:
+    """What Secs 7.5 and 7.8 say of class means, of features or of errors."""
+    symbol = SYMBOLS[kind]
+    return (
+        says(
+            f"The top C eigenvalues of {symbol} are outliers (how many lie above all that is left without "
+            f"{symbol}_class; the last layer of more than C).",
+            where=figure, measured=at_layer(outliers(kind, above="off_class"), LAST[kind]), expected=C,
+            rule=each(near(C, relative=0.11, partly=0.3)),
+            why="Not all class means are longer than the spread around them, or than cross-class means.",
+        ),
+        says(
+            f"They are attributable to {symbol}_class (how far the largest falls when that is projected out, over how "
+            "far it stands above the rest; the same layer).",
+            where=figure, measured=at_layer(relative_fall(kind), LAST[kind]),
+            rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="Something else stands apart, too.",
+        ),
+        says(
+            "The bulk is unaffected by the knockout (median |ln| of the change of an eigenvalue; the same layer).",
+            where=figure, measured=both_bulks(kind, LAST[kind]),
+            rule=each(at_most(0.1, partly=0.3)), expected=0.0,
+            why="C directions less shift the ranks of the eigenvalues beyond.",
+        ),
+        says(
+            "The outliers emerge from the bulk with increasing depth (Spearman's ρ of ln λ_C of the class part over "
+            "the largest of the within part, with the layer).",
+            where=section, measured=with_depth(separation(kind)), rule=each(at_least(0.8, partly=0.3)), expected=1.0,
+            why="The separation does not grow from layer to layer.",
+        ),
+        says(
+            "The largest outlier is attributable to the global mean (cos² of its eigenvector and the mean, in the "
+            "third layer, which the caption names).",
+            where=figure, measured=at_layer(global_alignment(kind), 2), rule=each(at_least(0.9, partly=0.5)),
+            expected=1.0, why="The mean is not much longer than the differences of the class means.",
+        ),
+    )  # fmt: skip
+
+
+def whitening(kind: str, figure: str, section: str) -> tuple[Statement, ...]:
+    """What Secs 7.6 and 7.9 say of the eigenvalues of the class part."""
+    symbol = SYMBOLS[kind]
+    return (
+        says(
+            f"The ratio λ₂/λ_C of {symbol}_class decreases with depth (Spearman's ρ with the layer).",
+            where=section, measured=with_depth(whisker(kind)), rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0,
+            why="The class means do not become more alike in every layer.",
+        ),
+        says(
+            "… until all are of similar magnitude (λ₂/λ_C in the last layer).",
+            where=figure, measured=at_layer(whisker(kind)), rule=each(at_most(3.0, partly=10.0)), expected=1.0,
+            why="Some class means stay shorter than others.",
+        ),
+        says(
+            f"The C eigenvalues of {symbol}_class separate from the bulk with increasing depth (Spearman's ρ).",
+            where=section, measured=with_depth(separation(kind)), rule=each(at_least(0.8, partly=0.3)), expected=1.0,
+            why="The separation does not grow from layer to layer.",
+        ),
+    )  # fmt: skip
+
+
+GENERALISATION = (
+    says(
+        "The ratio of outliers to bulk predicts layer-wise linear separability (Spearman's ρ over the layers of ln λ_C "
+        "of the class part over the largest of the within part, with the test error of a linear classifier there).",
+        where="Sec. 1.13", measured=together(separation("features"), linear_error),
+        rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0,
+        why="Where the class means separate further, a linear classifier does not gain from it.",
+    ),
+    says(
+        "Class means gradually become orthogonal with depth (Spearman's ρ of their mean |cos| with the layer).",
+        where="Sec. 1.13", measured=together(mean_cosine, lambda record, data, seed, layer: float(layer)),
+        rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0, why="Their angles do not grow from layer to layer.",
+    ),
+    says(
+        "The standard deviation of the outliers represents the orthogonality of the classes (Spearman's ρ over the "
+        "layers of that of ln λ with their mean |cos|).",
+        where="Sec. 1.13", measured=together(spread_of_outliers, mean_cosine), rule=each(at_least(0.8, partly=0.3)),
+        expected=1.0, why="The eigenvalues differ by the lengths of the class means, too.",
+    ),
+)  # fmt: skip
+ERROR_CROSS = (
+    says(
+        "Without the class means, C² outliers are left (how many lie above the largest of Δ_within, over C(C - 2); "
+        "seventh layer).",
+        where="Fig. 9b",
+        measured=lambda record: {
+            name: value / CROSS for name, value in at_layer(mini_bulk, min(6, depth(record) - 1))(record).items()
+        },
+        rule=each(near(1.0, relative=0.2, partly=0.8)), expected=1.0,
+        why="Some cross-class means only are longer than the spread: the paper's figure has two groups of them, too.",
+    ),
+    says(
+        "They are attributable to Δ_cross (how far the largest falls when that is projected out, too).",
+        where="Fig. 9b",
+        measured=at_layer(relative_fall("errors", CROSS, "off_class", "off_class_and_cross"), -2),
+        rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="Something else stands apart, too.",
+    ),
+    says(
+        "And the bulk is unaffected (median |ln| of the change of an eigenvalue; last layer but one).",
+        where="Fig. 9b",
+        measured=both_bulks("errors", -2, before="off_class", after="off_class_and_cross", first=CROSS),
+        rule=each(at_most(0.1, partly=0.5)), expected=0.0,
+        why="As many directions less shift the ranks of the eigenvalues beyond.",
+    ),
+)  # fmt: skip
+
+
+WEIGHTS = (
+    says(
+        "The outliers of W are attributable to W_class (how far the largest singular value falls when that is "
+        "projected out, over how far it stands above the rest; last layer but one).",
+        where="Fig. 13", measured=at_layer(relative_fall("weights"), -2), rule=each(at_least(0.8, partly=0.5)),
+        expected=1.0, why="W is not made of class means alone where training has not come to rest.",
+    ),
+    says(
+        "The bulk is unaffected by the knockout (median |ln| of the change; last layer but one).",
+        where="Fig. 13", measured=both_bulks("weights", -2), rule=each(at_most(0.1, partly=0.3)),
+        expected=0.0, why="C directions less shift the ranks of the singular values beyond.",
+    ),
+    says(
+        "The outliers emerge from the bulk with increasing depth (Spearman's ρ of ln σ_{C-1}/σ_{C+1} with the layer).",
+        where="Sec. 7.13",
+        measured=with_depth(inner(singular_gap)),
+        rule=each(at_least(0.8, partly=0.3)), expected=1.0, why="The gap does not grow from layer to layer.",
+    ),
+    says(
+        "Setting the gradient to zero is a good account of the weights (largest ‖W + ∇R/η‖/‖W‖ of a layer).",
+        where="Sec. 7.13", paper=BEYOND,
+        measured=lambda record: results.titled(record, lambda d: float(results.by_layer(record, d, residual).max())),
+        rule=each(at_most(0.1, partly=0.5)), expected=0.0,
+        why="At a small rate, or where batch normalisation lets weights grow freely, training has not come to rest.",
+    ),
+)  # fmt: skip
