@@ -46,7 +46,7 @@ def compare(entries: Sequence[Entry], path: str | Path) -> Path:
     >>> spectra = {name: ritz.Spectrum.of_eigenvalues(torch.tensor([0.0, x])) for name, x in (("a", 1.0), ("b", 2.0))}
     >>> entries = [Entry.of_spectrum(name, spectrum) for name, spectrum in spectra.items()]
     >>> with TemporaryDirectory() as folder:
-    ...     "the spectra are W₁ = <a" in compare(entries, f"{folder}/compare.html").read_text()
+    ...     "The spectra differ by W₁ = <a" in compare(entries, f"{folder}/compare.html").read_text()
     True
     """
     part = differences.article(entries)
