@@ -18,6 +18,7 @@ def unrendered(request, monkeypatch):
     if "rendered" not in request.fixturenames:
         from matplotlib.figure import Figure
 
-        savefig = Figure.savefig
-        empty = lambda _, *where, **how: savefig(Figure(figsize=(0.1, 0.1)), *where, **how)
-        monkeypatch.setattr(Figure, "savefig", empty)
+        from ritz.plot.figures import ShownFigure
+
+        empty = lambda _, *where, **how: Figure(figsize=(0.1, 0.1)).savefig(*where, **how)
+        monkeypatch.setattr(ShownFigure, "savefig", empty)

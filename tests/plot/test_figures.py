@@ -5,6 +5,7 @@ import sys
 import matplotlib
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from ritz import plot
 from ritz.record import write_picture
@@ -35,6 +36,23 @@ def test_a_figure_shows_itself_in_a_notebook(spectrum):
     figure, (ax,) = plot.panels()
     plot.density(ax, spectrum)
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_picture_is_that_of_matplotlib_and_drawn_once(spectrum, tmp_path, monkeypatch):
+    figures = []
+    for _ in range(3):
+        figure, (ax,) = plot.panels()
+        plot.log_spectrum(ax, spectrum)
+        ax.set_ylabel("sharpness λ_max(H)")
+        figures.append(figure)
+    before, times, draw = (figure.canvas, figure.dpi), [], type(figure).draw
+    Figure.savefig(figures[0], tmp_path / "theirs.png", format="png", dpi=90)
+    with matplotlib.rc_context({"savefig.facecolor": "red"}):  # what a user has set holds
+        red = write_picture(tmp_path / "red.png", figures[1], dpi=90).read_bytes()
+    monkeypatch.setattr(type(figure), "draw", lambda self, renderer: times.append(1) or draw(self, renderer))
+    ours = write_picture(tmp_path / "ours.png", figure, dpi=90).read_bytes()
+    assert red != ours == (tmp_path / "theirs.png").read_bytes()
+    assert len(times) == 1 and (figure.canvas, figure.dpi) == before
 
 
 def test_symbols_are_typeset_while_a_figure_is_drawn_and_names_are_not(tmp_path):

@@ -10,11 +10,15 @@ from __future__ import annotations
 import io
 import math
 import re
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -51,21 +55,43 @@ class ShownFigure(Figure):
 
     def draw(self, renderer: Any) -> None:
         """Draw everything, with symbols typeset; the texts themselves stay as they were written."""
-        plain = {text: text.get_text() for text in self.findobj(Text) if text.get_parse_math()}
+        plain = {text: text.get_text() for text in _texts(self) if text.get_parse_math() and "_" in text.get_text()}
         try:
             for text, written in plain.items():
-                if "_" in written:
-                    text.set_text(typeset(written))
+                text.set_text(typeset(written))
             super().draw(renderer)
         finally:
             for text, written in plain.items():
-                if "_" in written:
-                    text.set_text(written)
+                text.set_text(written)
+
+    def savefig(self, fname: Any, **options: Any) -> None:
+        """Save it, as matplotlib does. That goes through every picture twice; for a plain PNG once is enough."""
+        as_is = matplotlib.rcParams["savefig.bbox"] is None and matplotlib.rcParams["savefig.facecolor"] == "auto"
+        if options.keys() != {"format", "dpi"} or options["format"] != "png" or not as_is:
+            return super().savefig(fname, **options)
+        canvas, dpi = self.canvas, self.dpi
+        try:
+            self.set_dpi(options["dpi"])
+            FigureCanvasAgg(self).print_png(fname)  # which lays it out, and then draws
+        finally:
+            self.set_canvas(canvas)
+            self.set_dpi(dpi)
 
     def _repr_png_(self) -> bytes:
         stream = io.BytesIO()
         self.savefig(stream, format="png", dpi=_NOTEBOOK_DPI)
         return stream.getvalue()
+
+
+def _texts(artist: Artist) -> Iterator[Text]:
+    """All texts in it but those of ticks: these are made for it, and written anew whenever they are drawn."""
+    for child in artist.get_children():
+        if isinstance(child, Axis):
+            yield from (child.label, child.offsetText)
+        elif isinstance(child, Text):
+            yield child
+        else:
+            yield from _texts(child)
 
 
 def typeset(text: str) -> str:
