@@ -26,20 +26,24 @@ def plain(value: Any) -> Any:
     >>> plain({"rate": float("nan"), "widths": (1, 2), "dtype": torch.float64})
     {'rate': {'float': 'nan'}, 'widths': [1, 2], 'dtype': 'float64'}
     """
-    if isinstance(value, torch.Tensor | np.generic | np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return {_FLOAT: str(value)}
-    if value is None or isinstance(value, bool | int | float | str):
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int):
         return value
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return value if math.isfinite(value) else {_FLOAT: str(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, torch.Tensor | np.generic | np.ndarray):
+        return _plain(value.tolist())
     if isinstance(value, torch.dtype | torch.device):
         return str(value).removeprefix("torch.")
     if is_dataclass(value) and not isinstance(value, type):
-        return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+        return {entry.name: _plain(getattr(value, entry.name)) for entry in fields(value)}
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return {name: plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return {name: _plain(item) for name, item in value.items()}
     raise ArgumentError(
         f"A value of type {type(value).__name__} was to be saved: {value!r:.80}.",
         "A record holds numbers, text, lists and mappings with text keys, which every reader understands.",
