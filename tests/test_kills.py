@@ -4,6 +4,7 @@ import itertools
 import math
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -76,9 +77,23 @@ COMPUTATIONS = {
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
     """Files are written before every step."""
+    write_eagerly(monkeypatch)
+
+
+def write_eagerly(monkeypatch):
     ticks = itertools.count(step=1000.0)
     monkeypatch.setattr(checkpoints, "SHARE", 0)
     monkeypatch.setattr(checkpoints, "monotonic", lambda: next(ticks))
+
+
+@pytest.fixture(scope="module")
+def by_products(tmp_path_factory):
+    """The folder of an attribution by products that is over."""
+    folder = tmp_path_factory.mktemp("by_products")
+    with pytest.MonkeyPatch.context() as patch:
+        write_eagerly(patch)
+        attribution(risk(), exact_rows=0, checkpoint=folder)
+    return folder
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -133,10 +148,9 @@ def test_a_folder_of_another_risk_is_refused_and_left_alone(tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_search_within_an_attribution_keeps_few_vectors(tmp_path):
+def test_a_search_within_an_attribution_keeps_few_vectors(by_products):
     count, size = 5, risk().size
-    attribution(risk(), exact_rows=0, checkpoint=tmp_path)
-    for path in tmp_path.iterdir():
+    for path in by_products.iterdir():
         arrays, _ = read_arrays(path)
         vectors = sum(array.size // size for array in arrays.values() if size in array.shape)
         assert vectors <= 2 * count + 12, path.name
@@ -152,9 +166,9 @@ def test_a_search_within_an_attribution_keeps_few_vectors(tmp_path):
         lambda arrays, facts: facts["inside"].pop(),
     ],
 )
-def test_shares_that_are_those_of_no_lines_are_refused(tmp_path, damage):
+def test_shares_that_are_those_of_no_lines_are_refused(by_products, tmp_path, damage):
     path = tmp_path / "lines-of-G.npz"
-    attribution(risk(), exact_rows=0, checkpoint=tmp_path)
+    shutil.copytree(by_products, tmp_path, dirs_exist_ok=True)
     arrays, header = read_arrays(path)
     damage(arrays, header["facts"])
     write_arrays(path, arrays, {**header, "layout": layout_of(arrays)})

@@ -3,8 +3,6 @@
 import copy
 import functools
 import itertools
-import subprocess
-import sys
 from contextlib import nullcontext
 
 import pytest
@@ -20,6 +18,7 @@ from ritz.operators import Operator, functional_hessian, gauss_newton, hessian
 from ritz.record import Record, write_picture
 from ritz.report.spectra import gap
 from ritz.risk import Risk
+from tests.processes import run_alone
 from tests.shapes import unchecked
 
 
@@ -290,6 +289,7 @@ def test_to_measure_needs_no_picture_library():
     """In a process of its own: here, other tests have drawn."""
     code = (
         "import sys, torch\n"
+        "assert 'matplotlib' not in sys.modules\n"
         "from ritz import Risk, analysis\n"
         "x, y = torch.eye(2), torch.tensor([0, 1])\n"
         "risk = Risk(torch.nn.Linear(2, 2), torch.nn.CrossEntropyLoss(), (x, y))\n"
@@ -297,7 +297,7 @@ def test_to_measure_needs_no_picture_library():
         "assert analysis.classes.run and 'matplotlib' not in sys.modules\n"
         "assert analysis.spectrum.draw(record) and 'matplotlib' in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+    run_alone(code)
 
 
 @pytest.mark.parametrize(("top", "count", "words"), [

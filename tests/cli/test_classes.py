@@ -57,7 +57,6 @@ def classes(target, *options):
     return result
 
 
-@pytest.mark.usefixtures("rendered")
 def test_the_attribution_is_printed_and_everything_is_written(folder):
     result = classes("ours.py:risk", "--decay", "1e-3", "--dtype", "float64")
     record = Record.load(folder / "out" / "ours-risk-float64-classes")

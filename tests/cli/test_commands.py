@@ -237,7 +237,6 @@ def test_layers_and_examples_are_selected(folder):
     assert record.scalars["num_parameters"] == 18 and record.scalars["num_terms"] == 15
 
 
-@pytest.mark.usefixtures("rendered")
 def test_every_layer_in_one_call(folder):
     result = spectrum("mine.py:risk", "--per-layer", "--log", "--save-vectors")
     record = Record.load("out/mine-risk")

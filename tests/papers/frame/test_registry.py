@@ -1,18 +1,20 @@
 """Which figures there are."""
 
-import subprocess
 import sys
 
 import pytest
 
 from ritz.papers.frame import registry
+from tests.processes import run_alone
 
 IMPORTED = """
 import sys
+papers = lambda: [name.split(".")[2] for name in sys.modules if name.startswith("ritz.papers.")]
+assert not papers()
 from ritz.cli import app
 
-app(["run", *sys.argv[1:]], prog_name="ritz", standalone_mode=False)
-print(*sorted(name for name in sys.modules if name.startswith("ritz.papers.")))
+app(["run", "linear2026.fig1a", "--preset", "smoke", "--out", {out!r}], prog_name="ritz", standalone_mode=False)
+assert set(papers()) == {{"frame", "linear2026"}} and len(papers()) < 30, papers()
 """
 
 
@@ -73,11 +75,8 @@ def test_an_id_or_glob_imports_only_the_papers_that_it_may_name(folder, pattern,
 
 
 def test_running_a_figure_imports_its_own_paper_alone(tmp_path):
-    arguments = ["linear2026.fig1a", "--preset", "smoke", "--out", str(tmp_path)]
-    command = [sys.executable, "-c", IMPORTED, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    modules = [name.split(".")[2] for name in result.stdout.splitlines()[-1].split()]
-    assert set(modules) == {"frame", "linear2026"} and len(modules) < 30
+    run_alone(IMPORTED.format(out=str(tmp_path)))
+    assert list(tmp_path.rglob("figure.png"))
 
 
 def test_relatives_are_of_the_same_computation_also_in_the_paper_it_is_named_after():

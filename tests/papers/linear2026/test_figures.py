@@ -46,7 +46,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(name, tmp_path, monk
     figure = paper_figures()[f"linear2026.{name}"]
     config = replace(figure.presets["smoke"], num_epochs=60, num_pauses=4)
     if name == "fig2a":
-        config = replace(config, alphas=(0.3,), num_seeds=1)
+        config = replace(config, alphas=(0.3,), num_seeds=1, scales=("one",), rates=("halved",), draws=("own",))
     whole = figure.run(config, Context(folder=tmp_path / "whole"))
     module, count = (training, [0]) if name == "fig2a" else (along_training, [0])
     real = module.top_eigenpairs

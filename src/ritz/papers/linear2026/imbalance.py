@@ -132,7 +132,7 @@ def draw_variants(record: Record) -> Picture:
 
 _LAPTOP = replace(Config(), alphas=(0.1, 0.3, 0.5, 0.7, 0.9), num_examples=2000, num_epochs=2000, num_seeds=3)
 _SMOKE = Config(
-    data=("digits",), alphas=(0.1, 0.3, 0.5), num_examples=150, depth=3, width=12, learning_rate=0.2, num_epochs=300,
+    data=("digits",), alphas=(0.1, 0.3, 0.5), num_examples=150, depth=3, width=12, learning_rate=0.2, num_epochs=120,
     num_seeds=2,
 )  # fmt: skip
 _FEW = {"data": ("mnist", "fashion_mnist")}
@@ -179,7 +179,7 @@ FIGURES = {
         Figure(
             "linear2026.fig2a",
             "The same on raw inputs, without Assumption 2",
-            presets=_presets(_RAW, {**_FEW, "num_pauses": 6}, {"learning_rate": 0.02, "num_pauses": 3}),
+            presets=_presets(_RAW, {**_FEW, "num_pauses": 6}, {"learning_rate": 0.02, "num_pauses": 2}),
             run=partial(run, need="raw", may=("qr", "rank")),
             draw=draw_variants,
             statements=ablation_statements.RAW,
