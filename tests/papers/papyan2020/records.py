@@ -39,7 +39,14 @@ def hessian_entries(prefix, agree, *, scale=1.0):
     missed = 0.0 if agree else 0.1
     return {
         **entry(
-            f"{prefix}/deflated", nodes, bulk[1], values=values, outliers=10, steps=128 if agree else 4, missed=missed
+            f"{prefix}/deflated",
+            nodes,
+            bulk[1],
+            values=values,
+            outliers=10,
+            steps=128 if agree else 4,
+            missed=missed,
+            size=28 * 10**6 if agree else 10**6,
         ),
         **entry(f"{prefix}/plain", plain, np.ones(len(plain)), steps=128),
     }

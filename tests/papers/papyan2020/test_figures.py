@@ -35,6 +35,8 @@ RECORDS = {
     "papyan2019.fig2": hessian_record,
     "papyan2020.fig1": pattern_record,
     "papyan2020.fig2": inheritance_record,
+    "papyan2019.fig3": component_record,
+    "papyan2019.fig4": tail_record,
 }
 
 
@@ -75,10 +77,13 @@ def test_a_density_that_misses_the_eigenvalues_is_told_from_one_that_does_not(co
     good |= {"pareto_eigenvalues": values, "pareto_fast_nodes": values[None], "pareto_slow_nodes": values[None]}
     good |= {f"pareto_{kind}_weights": np.full((1, 5000), 1 / 5000) for kind in ("fast", "slow")}
     agree = verdicts(figure, replace(record, arrays=good))
+    ghosts = next(text for text in agree if "ghosts" in text)
+    assert agree.pop(ghosts) == "no" and verdicts(figure, record)[ghosts] == "yes"  # more steps than eigenvalues
     assert [verdict for text, verdict in agree.items() if "factor 1/θ" not in text] == ["yes"] * 5
     bad = {**good, "spiked_fast_nodes": good["spiked_fast_nodes"] + 3.0, "pareto_fast_nodes": 0 * values[None] + 1.0}
     bad["pareto_eigenvalues"] = np.linspace(1, 2, 5000)
-    assert "yes" not in [v for text, v in verdicts(figure, replace(record, arrays=bad)).items() if "1/θ" not in text]
+    found = {text: v for text, v in verdicts(figure, replace(record, arrays=bad)).items() if "1/θ" not in text}
+    assert "yes" not in found.values()
     ones = {**good, "pareto_fast_nodes": np.ones((1, 5000))}
     assert synthetic.published_mass(replace(record, arrays=ones)) == pytest.approx(1.0)
 
@@ -104,6 +109,22 @@ def test_the_dynamics_are_judged_by_where_G_has_its_peak():
     assert "yes" not in verdicts(FIGURES["papyan2019.fig6"], against).values()
     late = moving([50.0, 5.0, 1.0], [1.0, 1.0, 1.0], [0.9, 0.9, 0.9, 0.9, 0.0])
     assert "yes" not in verdicts(FIGURES["papyan2019.fig10"], late).values()
+
+
+@pytest.mark.parametrize(("tops", "verdict"), [((2.0, 20.0, 200.0), "yes"), ((200.0, 20.0, 2.0), "no")])
+def test_outliers_further_apart_go_with_a_smaller_test_error(tops, verdict):
+    sizes, result = (13, 51, 136), {"epochs": np.array([1, 30]), "error_epochs": np.array([0, 1, 30])}
+    for size, top, error in zip(sizes, tops, (0.5, 0.3, 0.1), strict=True):
+        result |= {f"{size}/{part}_error": np.array([[0.9, 0.6, error]]) for part in ("train", "test")}
+        values = top * np.linspace(1, 0.5, 10)
+        for epoch in (1, 30):
+            for matrix in "HG":
+                result |= entry(
+                    dynamics.prefix(size, 0, epoch, matrix), [-1.0, 0.0, 1.0], [1, 1, 1], values=values, outliers=10
+                )
+            result |= entry(dynamics.prefix(size, 0, epoch, "E"), [-1.0, 0.0, 1.0], [1, 1, 1])
+    judged = verdicts(FIGURES["papyan2019.fig6"], record_with(dynamics.Config(sizes=sizes, seeds=(0,)), result))
+    assert next(v for text, v in judged.items() if "generalisation" in text) == verdict
 
 
 def test_a_run_that_was_cut_goes_on_with_what_it_has(shelf, tmp_path, monkeypatch):

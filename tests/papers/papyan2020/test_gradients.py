@@ -9,7 +9,7 @@ import torch
 from ritz.checks.oracles import dense_hessian
 from ritz.factored import Gram
 from ritz.papers.frame.figure import Context
-from ritz.papers.papyan2020 import gradient_dynamics, gradients, knockouts, logistic
+from ritz.papers.papyan2020 import dynamics_numbers, gradient_dynamics, gradients, knockouts, logistic
 from ritz.papers.papyan2020.networks import Place
 from ritz.papers.papyan2020.setting import NUM_CLASSES as C
 from ritz.record import Record, plain
@@ -65,8 +65,8 @@ def spectra(structured):
     """Three bulks where each part is one of them, or the same numbers with no part of G anywhere in particular."""
     spread, cross, means = np.geomspace(0.5, 2, 3000), np.geomspace(1e-4, 1e-3, C * (C - 2)), np.full(C, 100.0)
     if not structured:
-        spread, cross, means = np.geomspace(1e-4, 300, 3000), np.geomspace(0.1, 1, C * (C - 2)), np.full(C, 0.5)
-    own = np.zeros(0) if structured else np.full(1000, 400.0)
+        spread, cross, means = np.geomspace(1e-4, 30, 3000), np.geomspace(0.3, 3, C * (C - 2)), np.full(C, 0.5)
+    own = np.zeros(0) if structured else np.concatenate([np.full(1000, 40.0), np.geomspace(1e-4, 30, 6000)])
     parts = {"class": means, "cross": cross, "within": spread, "own": own}
     lists = {"G": np.concatenate(list(parts.values()))}
     lists |= {name: np.concatenate([v for other, v in parts.items() if other != name]) for name in parts}
@@ -105,9 +105,12 @@ def dynamics_record(structured):
     for i, epoch in enumerate((1, 6, 30)):
         for j, size in enumerate((13, 51, 136)):
             name, step = f"0/{size}/{epoch}", (i - j) if structured else (j - i)
-            spread, lift = 1e-2, 1.0 if structured else 10.0 ** (i + j)
-            means = np.concatenate([np.full(C, 10.0 * lift), np.full(C * (C - 2), spread * 10.0 ** -(4 + step))])
-            G = np.concatenate([np.full(C, 10.0 * lift if structured else 1e4 * lift), np.full(500, spread)])
+            spread, lift = 1e-1, 1.0 if structured else 10.0 ** (i + j)
+            cross = np.full(C * (C - 2), spread * 10.0 ** -(2.4 + 0.7 * step))
+            means = np.concatenate([np.full(C, 10.0 * lift), cross, np.full(C, 0.0 if structured else 0.5)])
+            top = np.full(C, 10.0 * lift if structured else 1e4 * lift)
+            rest = [cross, np.full(500, spread)] if structured else [np.full(500, 30 * spread)]
+            G = np.concatenate([top, *rest])
             for part, values in {"G": G, "within": means, "only_within": np.full(500, spread)}.items():
                 arrays |= {f"{name}/{part}/nodes": values, f"{name}/{part}/counts": np.ones(len(values))}
             arrays[f"{name}/within_traces"] = np.full(C, spread * size)
@@ -124,7 +127,10 @@ def test_statements_on_dynamics_can_say_yes_and_no():
     for statement in gradient_dynamics.statements("papyan2020"):
         verdicts = [statement.claim(dynamics_record(structured)).verdict for structured in (True, False)]
         assert verdicts[0] == "yes" and verdicts[1] != "yes", (statement.statement, verdicts)
-    varies = gradient_dynamics.statements("papyan2019")[-1]
+    *both, varies = gradient_dynamics.statements("papyan2019")
+    for statement in both:
+        verdicts = [statement.claim(dynamics_record(structured)).verdict for structured in (True, False)]
+        assert verdicts[0] == "yes" and verdicts[1] != "yes", (statement.statement, verdicts)
     assert [varies.claim(dynamics_record(structured)).verdict for structured in (False, True)] == ["yes", "no"]
 
 
@@ -181,8 +187,8 @@ def test_at_one_size_both_ways_stand_side_by_side_also_beyond_where_all_is_exact
     assert {f"0/6/{last}/G/nodes", f"0/6/{last}/lanczos/G/nodes", "0/6/1/lanczos/G/nodes"} <= set(result)
     assert "0/6/1/G/nodes" not in result and f"0/6/{last}/parts/together/nodes" not in result
     record = Record("papyan2020.fig6", "", plain(config), *split(result))
-    assert gradient_dynamics.beside(record) and gradient_dynamics.panel(record, 0, 6, last).exact
-    assert not gradient_dynamics.panel(record, 0, 6, 1).exact
+    assert dynamics_numbers.beside(record) and dynamics_numbers.panel(record, 0, 6, last).exact
+    assert not dynamics_numbers.panel(record, 0, 6, 1).exact
 
 
 def split(result):

@@ -21,6 +21,7 @@ from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, write_title
 from ..frame.readings import ByReading
 from ..frame.statements import at_least, at_most, each
+from ..frame.statistics import spearman
 from ..papyan2020.components import COLOUR, MATRICES
 from ..papyan2020.hessians import SMOKE_METHOD
 from ..papyan2020.networks import Place, on_shelf, training
@@ -131,14 +132,39 @@ def fall(record: Record, size: int) -> float:
 
 def rest(record: Record, size: int) -> float:
     """The least share of E in the squares of both bulks, over all epochs and seeds."""
+    return float(np.min(_shares_of_E(record, size)))
+
+
+def _shares_of_E(record: Record, size: int) -> list[float]:
     at, seeds = record.arrays["epochs"].tolist(), record.config["seeds"]
     squares = lambda seed, epoch, matrix: bulk(record, prefix(size, seed, epoch, matrix)).moment(2)
-    shares = [
+    return [
         squares(seed, epoch, "E") / (squares(seed, epoch, "E") + squares(seed, epoch, "G"))
         for seed in seeds
         for epoch in at
     ]
-    return float(np.min(shares))
+
+
+def most_of_E(record: Record, size: int) -> float:
+    """And the largest."""
+    return float(np.max(_shares_of_E(record, size)))
+
+
+def separation(record: Record, size: int) -> float:
+    """ln of the C-th eigenvalue of H over the upper end of its bulk at the last epoch, the mean over the seeds."""
+    last, seeds = int(record.arrays["epochs"][-1]), record.config["seeds"]
+    names = [prefix(size, seed, last, "H") for seed in seeds]
+    ends = [(certified(record, name)[NUM_CLASSES - 1], bulk(record, name).range[1]) for name in names]
+    return float(np.mean([np.log(max(abs(least), 1e-30) / max(end, 1e-30)) for least, end in ends]))
+
+
+def generalisation(record: Record) -> float | None:
+    """Spearman's ρ over the sample sizes of this separation with the last test error; None for fewer than three."""
+    sizes = record.config["sizes"]
+    if len(sizes) < 3:
+        return None
+    errors = [float(record.arrays[f"{size}/test_error"][:, -1].mean()) for size in sizes]
+    return spearman(np.array([separation(record, size) for size in sizes]), np.array(errors))
 
 
 def peak_epoch(record: Record, values: np.ndarray) -> int:
@@ -183,7 +209,8 @@ def _panel(ax: Axes, record: Record, size: int, seed: int, epoch: int) -> None:
     scale = edge(record, size, seed, epoch)
     for matrix in MATRICES:
         name = prefix(size, seed, epoch, matrix)
-        draw_spectrum(ax, record, name, scale=scale, color=COLOUR[matrix], label=matrix)
+        size_of = 4.5 if matrix == "H" else 2.0  # its outliers are behind those of G, at about the same places
+        draw_spectrum(ax, record, name, scale=scale, markersize=size_of, color=COLOUR[matrix], label=matrix)
     ax.set(xlabel="", ylabel="")
     write_title(ax, f"{size} a class, epoch {epoch}", size=7)
 
@@ -219,6 +246,17 @@ SPECTRA = (
         "E is never negligible against G (its share in the squares of both bulks, the least of all epochs).",
         where="Sec. 4", measured=by_size(rest), rule=each(at_least(0.1, partly=0.01)), expected="not small",
         why="At some epoch the bulk is almost all of G.",
+    ),
+    says(
+        "… and the opposite is sometimes correct: G is negligible against E (that share, the largest of all epochs).",
+        where="Sec. 4", measured=by_size(most_of_E), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
+        why="G has a part in the bulk at every epoch.",
+    ),
+    says(
+        "The separation of the outliers of H from its bulk correlates with generalisation (Spearman's ρ over the "
+        "sample sizes of ln λ_C over the end of the bulk with the test error).",
+        paper="papyan2020", where="Sec. 9.4", measured=generalisation, rule=at_most(-0.8, partly=-0.3), expected=-1.0,
+        why="Networks with a smaller test error do not have their outliers further apart.",
     ),
 )  # fmt: skip
 ERRORS = (

@@ -20,7 +20,7 @@ from .hessians import SMOKE_METHOD, finer, misaligned, num_outliers
 from .networks import Place, on_shelf, training
 from .paper import BEYOND, PAPER
 from .pictures import draw_spectrum
-from .setting import NUM_CLASSES, SMALL, TINY, Piece, check_ten_classes
+from .setting import NETWORKS, NUM_CLASSES, SMALL, TINY, TITLES, Piece, check_ten_classes
 from .spectra import LANCZOS, Measurement, Method, certified, measured
 
 RESNET = Piece("resnet18", per_class=136)
@@ -60,11 +60,18 @@ def draw(record: Record) -> Picture:
     first = _deflated(record)[0].removesuffix("/deflated")
     for ax, kind in zip(axes, KINDS, strict=True):
         draw_spectrum(ax, record, f"{first}/{kind}", color=plot.COLOURS[0])
-        write_title(ax, "C outliers by a search of their own" if kind == "deflated" else "Lanczos alone")
+        words = "C outliers by a search of their own" if kind == "deflated" else "Lanczos alone"
+        write_title(ax, f"{_network(record)}: {words}", size=8)
     ends = [end for ax in axes for end in ax.get_xlim()]
     for ax in axes:
         ax.set_xlim(min(ends), max(ends))
     return figure
+
+
+def _network(record: Record) -> str:
+    """The network in words."""
+    piece = record.config["network"]
+    return f"{NETWORKS[piece['network']]} on {TITLES[piece['data']]}, {piece['per_class']} a class"
 
 
 def _deflated(record: Record) -> list[str]:

@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 
 from ... import plot
@@ -17,19 +16,41 @@ from ...record import Picture, Record
 from ...risk.precision import Precision
 from ..frame.figure import Context, Figure
 from ..frame.statements import Statement, at_least, at_most, each, within
-from ..frame.statistics import spearman
 from . import gradients
-from .gradients import Exact, Network, Quadrature, eigenvalues, spectrum_of
+from .dynamics_numbers import (
+    FLOOR,
+    MEANS,
+    WIDTH,
+    beside,
+    cells_of,
+    class_change,
+    cross_alignment,
+    exactly,
+    in_means,
+    in_the_gap,
+    largest_alignment,
+    last_eigenvalues,
+    num_bulks,
+    panel,
+    seen_cells,
+    separation,
+    spread_alignment,
+    variation,
+)
+from .gradients import Exact, Network, Quadrature, spectrum_of
 from .networks import Place, on_shelf
 from .paper import BEYOND, PAPER
 from .setting import NUM_CLASSES, SIZES, Piece, Training, dynamics_piece
 
 C = NUM_CLASSES
-FLOOR = 1e-5  # "we approximate the spectrum of log(G + 1e-5 I)"
-MEANS = C * (C - 2)  # eigenvalues of G_cross; the C that are printed as those of G_c=c' are zero
-WIDTH = 0.25  # of a Gaussian in log λ
 PIECE = dynamics_piece(SIZES[0], 0)
 COMPUTATION = "papyan2020.gradient_dynamics"
+DOTS = {  # from below, in the colours of the caption
+    "the C largest of G": plot.COLOURS[1],
+    r"the C largest of its means ($G_\mathrm{class}$)": plot.COLOURS[3],
+    r"the next C(C - 2) ($G_\mathrm{cross}$)": plot.COLOURS[2],
+    r"the average of $G_\mathrm{within}$, by class": "#b00020",
+}
 TITLE = "The log spectrum of G and its parts, by epochs and sample sizes"
 SPECTRA = ("G", "within")  # "within" knocked out leaves G_class + G_cross + G_c=c'
 
@@ -101,129 +122,6 @@ def _gather(
         result[f"{name}/{prefix}facts"] = dict(record.scalars)
 
 
-def cells_of(record: Record) -> list[tuple[int, int, int]]:
-    """(seed, examples a class, epoch) of every panel that a record has."""
-    names = {tuple(name.split("/")[:3]) for name in record.arrays}
-    return sorted((int(seed), int(size), int(epoch)) for seed, size, epoch in names)
-
-
-def seen_cells(record: Record) -> list[tuple[int, int, int]]:
-    """Those where G is not zero: a network in test mode after two steps may be sure of everything."""
-    return [cell for cell in cells_of(record) if panel(record, *cell).top[0] > 0]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """What a panel shows: the eigenvalues of G, those of its class and cross-class means, and G_within's averages."""
-
-    top: np.ndarray  # the C largest of G
-    means: np.ndarray  # of G_class + G_cross + G_c=c', largest first
-    within: np.ndarray  # tr G_within,c / N by class, in units of an eigenvalue of G: times C, for w holds 1/(NC)
-    exact: bool
-
-
-def panel(record: Record, seed: int, size: int, epoch: int) -> Panel:
-    """The numbers of one panel."""
-    name = f"{seed}/{size}/{epoch}"
-    if f"{name}/G/nodes" in record.arrays:
-        values, means = (eigenvalues(record, f"{name}/{part}") for part in ("G", "within"))
-        return Panel(values[:C], means, record.arrays[f"{name}/within_traces"] / size, True)
-    means = np.sort(record.arrays[f"{name}/parts/together/nodes"])[::-1]
-    top = np.sort(record.arrays[f"{name}/lanczos/outliers"])[::-1]
-    return Panel(top, means, record.arrays[f"{name}/parts/within_traces"] / size, False)
-
-
-def cross_distance(one: Panel) -> float:
-    """log₁₀ of the median eigenvalue of the cross-class means over the average of G_within."""
-    cross = one.means[C : C + MEANS]
-    return float(np.log10(max(np.median(cross), 1e-30) / one.within.mean()))
-
-
-def class_distance(one: Panel) -> float:
-    """log₁₀ of the mean eigenvalue of the class means over the average of G_within."""
-    return float(np.log10(one.means[:C].mean() / one.within.mean()))
-
-
-def alignment(one: Panel) -> float:
-    """The mean |log₁₀| of the ratio of the C largest eigenvalues of G and of its means."""
-    return float(np.abs(np.log10(one.top / one.means[:C])).mean())
-
-
-def along(record: Record, axis: str, measure: Callable[[Panel], float]) -> dict[str, float]:
-    """Spearman's ρ of a number of a panel with the epoch or the sample size, the other fixed: medians over seeds."""
-    cells, result = seen_cells(record), dict[str, list[float]]()
-    seeds, sizes, epochs = (sorted({cell[i] for cell in cells}) for i in range(3))
-    fixed, moving = (sizes, epochs) if axis == "epoch" else (epochs, sizes)
-    for seed, still in product(seeds, fixed):
-        order = [(seed, still, m) if axis == "epoch" else (seed, m, still) for m in moving]
-        y = [measure(panel(record, *cell)) if cell in cells else float("nan") for cell in order]
-        name = f"{still} a class" if axis == "epoch" else f"epoch {still}"
-        result.setdefault(name, []).append(spearman(np.array(moving, dtype=float), np.array(y)))
-    medians = {name: float(np.nanmedian(values)) for name, values in result.items() if not np.isnan(values).all()}
-    return medians
-
-
-def separation(axis: str) -> Callable[[Record], dict[str, float] | None]:
-    """How |log₁₀| of G_cross over G_within moves with epochs or sample sizes; None for fewer than three of these."""
-    return lambda record: along(record, axis, lambda one: abs(cross_distance(one))) or None
-
-
-def class_change(record: Record) -> dict[str, float]:
-    """The range of log₁₀ of G_class over G_within, over all epochs and over all sizes, the larger of the two."""
-    cells = seen_cells(record)
-    values = {cell: class_distance(panel(record, *cell)) for cell in cells}
-    over = {
-        "epochs, a size fixed": [[v for c, v in values.items() if c[:2] == key] for key in {c[:2] for c in cells}],
-        "sizes, an epoch fixed": [
-            [v for c, v in values.items() if (c[0], c[2]) == key] for key in {(c[0], c[2]) for c in cells}
-        ],
-    }
-    return {name: float(np.median([np.ptp(group) for group in groups])) for name, groups in over.items()}
-
-
-def largest_alignment(record: Record) -> dict[str, float]:
-    """The median over seeds and epochs of the distance between the C largest of G and of its means, by size."""
-    cells = seen_cells(record)
-    sizes = sorted({size for _, size, _ in cells})
-    return {
-        f"{size} a class": float(np.median([alignment(panel(record, *cell)) for cell in cells if cell[1] == size]))
-        for size in sizes
-    }
-
-
-def variation(record: Record) -> dict[str, float]:
-    """The largest tr G over the least along training, by size: medians over seeds."""
-    result: dict[str, list[float]] = {}
-    for seed, size in sorted({cell[:2] for cell in seen_cells(record)}):
-        epochs = [cell for cell in seen_cells(record) if cell[:2] == (seed, size)]
-        totals = [one.means.sum() + one.within.sum() * size for one in (panel(record, *cell) for cell in epochs)]
-        result.setdefault(f"{size} a class", []).append(max(totals) / min(totals))
-    return {name: float(np.median(values)) for name, values in result.items()}
-
-
-def beside(record: Record) -> dict[str, float] | None:
-    """∫ |q - q̂| d log λ per eigenvalue above 1e-5, of Lanczos beside the Gram matrix; None where there is none."""
-    names = sorted(name.removesuffix("/lanczos/G/nodes") for name in record.arrays if name.endswith("lanczos/G/nodes"))
-    names = [name for name in names if f"{name}/G/nodes" in record.arrays]
-    return {name: _curve_distance(record, name) for name in names} or None
-
-
-def _curve_distance(record: Record, name: str) -> float:
-    size = int(record.scalars[f"{name}/facts"]["size"])
-    resolution = record.scalars[f"{name}/lanczos/facts"]["resolution"]
-    exact, ours = spectrum_of(record, f"{name}/G", size), spectrum_of(record, f"{name}/lanczos/G", size, resolution)
-    u = torch.linspace(float(np.log(FLOOR)), float(np.log(exact.range[1])) + 4 * WIDTH, 3000, dtype=torch.float64)
-    a, b = (s.log_density(u, width=WIDTH, floor=1e-3 * FLOOR) for s in (exact, ours))
-    return float(torch.trapezoid((a - b).abs(), u) / torch.trapezoid(a, u))
-
-
-def in_means(record: Record) -> dict[str, float] | None:
-    """The mean ‖Pv‖² of the C largest eigenvectors of G, P the projection on its class means, by epoch."""
-    names = [name for name in record.arrays if name.endswith("/origins/G/in_class")]
-    epochs = {int(name.split("/")[2]): name for name in names}
-    return {f"epoch {epoch}": float(record.arrays[epochs[epoch]][:C].mean()) for epoch in sorted(epochs)} or None
-
-
 def draw(record: Record) -> Picture:
     """As in print: a column for each sample size, a row for each epoch; the first seed."""
     cells = [cell for cell in cells_of(record) if cell[0] == cells_of(record)[0][0]]
@@ -237,11 +135,18 @@ def draw(record: Record) -> Picture:
         ax.set_title(title, fontsize=7, loc="left", pad=2)
         ax.label_outer()
     right = max(panel(record, *cell).top[0] for cell in cells)
+    high = 2 * max(float(np.max(line.get_ydata(), initial=1.0)) for ax in axes for line in ax.lines)  # a common axis
     for ax in axes:
-        ax.set_xlim(FLOOR, 2 * right)
-    figure.supxlabel(
-        "eigenvalue λ of G (blue); dots from below:\nits C largest, class means, cross-class means, mean of G_within",
+        ax.set(xlim=(FLOOR, 2 * right), ylim=(ax.get_ylim()[0], high))
+    figure.supxlabel("eigenvalue λ", fontsize=8)
+    named = next(ax for ax in axes if ax.lines)
+    figure.legend(
+        *named.get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=2,
+        frameon=False,
         fontsize=7,
+        markerscale=2,
     )
     return figure
 
@@ -251,15 +156,14 @@ def _draw_panel(ax: Axes, record: Record, cell: tuple[int, int, int]) -> None:
     prefix = f"{name}/G" if one.exact else f"{name}/lanczos/G"
     facts = record.scalars[f"{name}/facts" if one.exact else f"{name}/lanczos/facts"]
     spectrum = spectrum_of(record, prefix, int(facts["size"]), None if one.exact else facts["resolution"])
-    plot.counts(ax, spectrum, floor=FLOOR, width=WIDTH, color=plot.COLOURS[0], linewidth=0.9)
+    plot.counts(ax, spectrum, floor=FLOOR, width=WIDTH, color=plot.COLOURS[0], linewidth=0.9, label="G")
     ax.set_xlabel("")
     low = ax.get_ylim()[0]
-    cross, red = one.means[C : C + MEANS], "#b00020"
-    colours = (plot.COLOURS[1], plot.COLOURS[3], plot.COLOURS[2], red)
-    for row, (values, colour) in enumerate(zip((one.top, one.means[:C], cross, one.within), colours, strict=True)):
+    groups = (one.top, one.means[:C], one.means[C : C + MEANS], one.within)
+    for row, (values, (name, colour)) in enumerate(zip(groups, DOTS.items(), strict=True)):
         height = 1.5 * 2**row
         seen = values[values > FLOOR]
-        ax.plot(seen, np.full(len(seen), height * low), "o", ms=1.8, mew=0, color=colour)
+        ax.plot(seen, np.full(len(seen), height * low), "o", ms=1.8, mew=0, color=colour, label=name)
 
 
 def statements(paper: str) -> tuple[Statement, ...]:
@@ -286,6 +190,12 @@ def statements(paper: str) -> tuple[Statement, ...]:
             why="The spread within classes raises the largest eigenvalues above those of the means.",
         ),
         say(
+            "The final C eigenvalues of G_class + G_cross + G_c=c' are less than " + ("1e-4" if first else "1e-5")
+            + " (the largest of all panels).",
+            paper, where, measured=last_eigenvalues, rule=at_most(1e-4 if first else 1e-5, partly=1e-3), expected=0.0,
+            why="They are zero but for rounding: the sum has a rank of C(C - 1).",
+        ),
+        say(
             f"At {365} examples a class Lanczos is near the exact log spectrum (∫ |q - q̂| d log λ, of 2 at most).",
             BEYOND, where, measured=beside, rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             why="One probe gives each eigenvalue a random weight, and few nodes are left for small ones.",
@@ -296,17 +206,53 @@ def statements(paper: str) -> tuple[Statement, ...]:
             why="The spread within classes turns them.",
         ),
     )  # fmt: skip
-    own = say(
-        "Neither epochs nor sample size change the distance between G_class and G_within significantly (range of "
-        "log₁₀ of their ratio).",
-        paper, section, measured=class_change, rule=each(within(0.0, 0.5, partly=(0.0, 1.0))), expected=0.0,
-        why="Class means and spread do not shrink alike.",
-    ) if first else say(
-        "The covariance of the gradients varies along training (largest tr G over the least).",
-        paper, section, measured=variation, rule=each(at_least(2.0, partly=1.2)), expected=2.0,
-        why="The trace of G stays about the same.",
+    return (*both, *(_of_2020(paper, where, section) if first else _of_2019(paper, where, section)))
+
+
+def _of_2020(paper: str, where: str, section: str) -> tuple[Statement, ...]:
+    """What only the later paper says."""
+    say = Statement
+    return (
+        say(
+            "The C² outliers of G align with the eigenvalues of G_cross (|log₁₀| of their median over the nearest bulk "
+            "of G beside its main one, exact panels).",
+            paper, section, measured=exactly(cross_alignment), rule=each(at_most(0.3, partly=1.0)), expected=0.0,
+            why="G has no such bulk there: G_within has as large eigenvalues, and more of them.",
+        ),
+        say(
+            "The main bulk of G aligns with the average of G_within (|log₁₀| of where it is highest over that).",
+            paper, section, measured=exactly(spread_alignment), rule=each(at_most(0.3, partly=1.0)), expected=0.0,
+            why="It spreads over decades: its average lies at its upper end.",
+        ),
+        say(
+            "Neither epochs nor sample size change the distance between G_class and G_within significantly (range of "
+            "log₁₀ of their ratio).",
+            paper, section, measured=class_change, rule=each(within(0.0, 0.5, partly=(0.0, 1.0))), expected=0.0,
+            why="Class means and spread do not shrink alike.",
+        ),
     )  # fmt: skip
-    return (*both, own)
+
+
+def _of_2019(paper: str, where: str, section: str) -> tuple[Statement, ...]:
+    """What only the earlier paper says."""
+    say = Statement
+    return (
+        say(
+            "There are two bulks beside the outliers (maxima of the count of eigenvalues above 1e-5, exact panels).",
+            paper, where, measured=exactly(num_bulks), rule=each(within(2, 2)), expected=2,
+            why="The eigenvalues of B₁ lie among those of B₂.",
+        ),
+        say(
+            "At 13 a class, epoch 350, the gap from 1e-5 to 1e-4 is due to too few steps (exact eigenvalues in it).",
+            paper, where, measured=in_the_gap, rule=at_least(1), expected="above 0",
+            why="There are none: it is a gap of the spectrum.",
+        ),
+        say(
+            "The covariance of the gradients varies along training (largest tr G over the least).",
+            paper, section, measured=variation, rule=each(at_least(2.0, partly=1.2)), expected=2.0,
+            why="The trace of G stays about the same.",
+        ),
+    )  # fmt: skip
 
 
 BRIEF = Training(num_epochs=3, batch_size=32, rates=(0.05,), num_errors=3)

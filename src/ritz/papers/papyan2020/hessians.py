@@ -232,6 +232,11 @@ def deflated_statements(paper: str, where: str) -> tuple[Statement, ...]:
     says = partial(Statement, paper=paper, where=where)
     return (
         says(
+            "VGG11 has 28 million parameters (in millions).",
+            measured=lambda record: of(record, f"{record.config['data'][0]}/train/deflated").size / 1e6,
+            rule=near(28.0, relative=0.02, partly=0.1), expected=28.0, why="It is a narrower one, or has other layers.",
+        ),
+        says(
             "There are C outliers (the place of the largest gap among the eigenvalues behind the first, over C).",
             measured=each_panel(outliers_by_class), rule=each(near(1.0, relative=0.1, partly=0.3)), expected=1.0,
             why="The widest gap lies elsewhere: fewer lines, or more, stand apart.",

@@ -134,8 +134,8 @@ def draw(record: Record) -> Picture:
     for ax, table, title in zip(axes, (h, e, h * e, g), titles, strict=False):
         _table(ax, table, title, -1.0)
     _table(axes[-1], record.arrays["overlap"], "eigenvectors, H with G", 0.0)
-    axes[-1].set(xlabel="of G", ylabel="of H")
-    axes[0].set(xlabel="cosines of class means,\nfrom -1 (blue) to 1 (red)")
+    axes[-1].set(xlabel="the C largest of G\n(cos², yellow: 1)", ylabel="the C largest of H")
+    axes[0].set(xlabel="classes (cosines,\nblue: -1, white: 0, red: 1)", ylabel="classes")
     return figure
 
 

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
-from scipy.signal import find_peaks
 
 from ... import plot
 from ...record import Picture, Record
-from ...spectrum import Spectrum
 from ..frame.figure import Context, Figure
 from ..frame.statements import Statement, at_least, at_most, each, near, within
 from . import gradients
-from .gradients import Exact, Network, Quadrature, eigenvalues, spectrum_of
+from .gradients import Exact, Network, Quadrature
+from .knockout_numbers import (
+    LOWEST,
+    WIDTH,
+    bulk_share,
+    exact_spectrum,
+    explained,
+    explained_by_means,
+    height_of_main,
+    in_means,
+    lanczos_error,
+    lanczos_spectrum,
+    least_layer,
+    lost_share,
+    missed_decades,
+    modes,
+    outliers,
+    own_effect,
+    own_trace,
+    per_seed,
+    place_of_main,
+    position,
+    seeds,
+    unresolved,
+    values_of,
+)
 from .networks import Place, on_shelf
 from .paper import BEYOND, PAPER
 from .setting import NUM_CLASSES, Piece, Training, dynamics_piece
@@ -33,10 +54,7 @@ PANELS = {
 }
 COMPUTATION = "papyan2020.knockouts"
 TITLE = "The log spectrum of G, and of G without each of its parts"
-LOWEST = 1e-8  # of the largest eigenvalue: the logarithmic axis begins there
-WIDTH = 0.15  # of a Gaussian in log λ
 MARKED = 2 * NUM_CLASSES  # of the largest eigenvalues
-PROMINENCE = 0.3  # of a maximum of log₁₀ of the count, above what separates it from a higher one
 PIECE = dynamics_piece(136, 0)  # the caption
 
 
@@ -67,156 +85,6 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     return result
 
 
-def seeds(record: Record) -> list[int]:
-    """The seeds of a record."""
-    return list(record.config["seeds"])
-
-
-def _size(record: Record, seed: int) -> int:
-    return int(record.scalars[f"{seed}/exact/facts"]["size"])
-
-
-def exact_spectrum(record: Record, seed: int, name: str) -> Spectrum:
-    """The spectrum of G, or of one of its knockouts."""
-    return spectrum_of(record, f"{seed}/exact/{name}", _size(record, seed))
-
-
-def lanczos_spectrum(record: Record, seed: int) -> Spectrum:
-    """That of G by Lanczos."""
-    facts = record.scalars[f"{seed}/lanczos/facts"]
-    return spectrum_of(record, f"{seed}/lanczos/G", _size(record, seed), facts["resolution"])
-
-
-def _values(record: Record, seed: int, name: str) -> np.ndarray:
-    return eigenvalues(record, f"{seed}/exact/{name}")
-
-
-def _per_seed(measure: Callable[[Record, int], float]) -> Callable[[Record], dict[str, float]]:
-    return lambda record: {f"seed {seed}": float(measure(record, seed)) for seed in seeds(record)}
-
-
-def outliers(name: str) -> Callable[[Record], dict[str, float]]:
-    """How many eigenvalues of G, or of a knockout, lie above the largest of G_within."""
-    return _per_seed(
-        lambda record, seed: float((_values(record, seed, name) > _values(record, seed, "only_within")[0]).sum())
-    )
-
-
-def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
-    """Of the eigenvalues of G where the middle nine tenths of a part's own lie, the share that goes with the part."""
-
-    def measure(record: Record, seed: int) -> float:
-        own, rank = _values(record, seed, f"only_{part}"), {"class": C, "cross": C * (C - 2)}.get(part)
-        own = own[own > LOWEST * own[0]][:rank]
-        low, high = np.quantile(own, (0.05, 0.95))
-        before, after = (
-            ((values >= low) & (values <= high)).sum()
-            for values in (_values(record, seed, name) for name in ("G", part))
-        )
-        return float((before - after) / before) if before else float("nan")
-
-    return _per_seed(measure)
-
-
-def position(record: Record, seed: int) -> float:
-    """log₁₀ of the median eigenvalue of G_cross over that of G_within, of those that are not zero."""
-    medians = [
-        np.median((v := _values(record, seed, name))[v > LOWEST * v[0]]) for name in ("only_cross", "only_within")
-    ]
-    return float(np.log10(medians[0] / medians[1]))
-
-
-def bulk_share(record: Record, seed: int) -> float:
-    """tr G_within over the trace of G without its C largest eigenvalues."""
-    G, W = (_values(record, seed, name) for name in ("G", "only_within"))
-    return float(W.sum() / G[C:].sum())
-
-
-def modes(record: Record, seed: int) -> float:
-    """How many bulks the log spectrum of G has: maxima of log₁₀ of its smoothed count with a prominence of 0.3."""
-    _, y = _curve(exact_spectrum(record, seed, "G"))
-    heights = np.concatenate([[-9.0], np.log10(np.maximum(y, 1e-9)), [-9.0]])
-    return float(len(find_peaks(heights, prominence=PROMINENCE)[0]))
-
-
-def place_of_main(record: Record, seed: int) -> float:
-    """Which of these maxima is the highest, counted from the left."""
-    _, y = _curve(exact_spectrum(record, seed, "G"))
-    heights = np.concatenate([[-9.0], np.log10(np.maximum(y, 1e-9)), [-9.0]])
-    return float(np.argmax(heights[find_peaks(heights, prominence=PROMINENCE)[0]]) + 1)
-
-
-def own_effect(record: Record, seed: int) -> float:
-    """How far G - G_own is from G in the distribution of log λ, over the least that another knockout does."""
-    distances = {name: log_distance(record, seed, name) for name in ("class", "cross", "within", "own")}
-    return distances.pop("own") / min(distances.values())
-
-
-def log_distance(record: Record, seed: int, name: str) -> float:
-    """∫ |N(u) - N'(u)| du of the numbers of eigenvalues above e^u, from LOWEST of the largest on: G and a knockout."""
-    G, other = _values(record, seed, "G"), _values(record, seed, name)
-    u = np.linspace(np.log(LOWEST * G[0]), np.log(G[0]), 4000)
-    above = [len(v) - np.searchsorted(np.sort(v), np.exp(u)) for v in (G, other)]
-    return float(np.trapezoid(np.abs(above[0] - above[1]), u))
-
-
-def lanczos_error(record: Record, seed: int) -> float:
-    """∫ |q - q̂| du over the number of eigenvalues: both curves of log λ smoothed alike, above LOWEST; from 0 to 2."""
-    (u, exact), (_, ours) = (_curve(s) for s in (exact_spectrum(record, seed, "G"), lanczos_spectrum(record, seed)))
-    return float(np.trapezoid(np.abs(exact - ours), u) / np.trapezoid(exact, u))
-
-
-def missed_decades(record: Record, seed: int) -> float:
-    """The share of the decades of λ with ten eigenvalues at least where Lanczos counts less than half or over twice."""
-    G, spectrum = _values(record, seed, "G"), lanczos_spectrum(record, seed)
-    edges = G[0] * 10.0 ** np.arange(-8, 1)
-    mass = np.diff(np.asarray(spectrum.cdf(torch.as_tensor(edges)))) * spectrum.size
-    counts = np.histogram(G, edges)[0]
-    ratios = mass[counts >= 10] / counts[counts >= 10]
-    return float(((ratios < 0.5) | (ratios > 2)).mean()) if len(ratios) else float("nan")
-
-
-def in_means(name: str) -> Callable[[Record], dict[str, float] | None]:
-    """The mean ‖Pv‖² of the C largest eigenvectors of G or H, P the projection on the span of the class means.
-
-    None where there was no room for the means.
-    """
-
-    def measured(record: Record) -> dict[str, float] | None:
-        keys = {f"seed {seed}": f"{seed}/origins/{name}/in_class" for seed in seeds(record)}
-        if not all(key in record.arrays for key in keys.values()):
-            return None
-        return {seed: float(record.arrays[key][:C].mean()) for seed, key in keys.items()}
-
-    return measured
-
-
-def least_layer(record: Record) -> dict[str, float] | None:
-    """The same layer by layer: ‖P_l v_l‖²/‖v_l‖², the mean of C eigenvectors, in the layer where it is least."""
-    keys = {f"seed {seed}": f"{seed}/origins/layer_inside" for seed in seeds(record)}
-    if not all(key in record.arrays for key in keys.values()):
-        return None
-    return {seed: float(record.arrays[key].mean(1).min()) for seed, key in keys.items()}
-
-
-def explained(record: Record, seed: int) -> float:
-    """Of the C largest eigenvalues of H, the share that G has in them; the rest is E's."""
-    return 1 - float(np.mean(record.arrays[f"{seed}/origins/H/shares/functional"][:C]))
-
-
-def explained_by_means(record: Record, seed: int) -> float:
-    """And that of G_class, G_cross and G_own together."""
-    return float(sum(record.arrays[f"{seed}/origins/H/shares/{part}"][:C].mean() for part in gradients.OTHERS))
-
-
-def _curve(spectrum: Spectrum) -> tuple[np.ndarray, np.ndarray]:
-    """The number of eigenvalues per unit of u = log λ, from LOWEST of the largest on."""
-    top = spectrum.range[1]
-    u = torch.linspace(float(np.log(LOWEST * top)), float(np.log(top)) + 4 * WIDTH, 3000, dtype=torch.float64)
-    y = spectrum.size * spectrum.log_density(u, width=WIDTH, floor=1e-3 * LOWEST * top)
-    return u.numpy(), y.numpy()
-
-
 def draw(record: Record) -> Picture:
     """As in print: a panel for G and for each knockout, the first seed; Lanczos over the first."""
     figure, axes = plot.panels(1, len(PANELS), width=6.0, height=1.15, shared=True)
@@ -225,7 +93,7 @@ def draw(record: Record) -> Picture:
     for ax, (name, title) in zip(axes, PANELS.items(), strict=True):
         plot.counts(ax, exact_spectrum(record, seeds(record)[0], name), floor=floor, width=WIDTH, color=plot.COLOURS[0])
         ax.set_title(title, fontsize="small", loc="left", pad=2)
-        _mark(ax, _values(record, seeds(record)[0], name))
+        _mark(ax, values_of(record, seeds(record)[0], name))
         ax.label_outer()
     plot.counts(
         axes[0],
@@ -264,13 +132,22 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
     return (
         _say(
             f"The log spectrum of G has {bulks} (maxima of the smoothed count of eigenvalues).",
-            paper, where, measured=_per_seed(modes), rule=each(within(3, 3, partly=(2, 4))), expected=3,
+            paper, where, measured=per_seed(modes), rule=each(within(3, 3, partly=(2, 4))), expected=3,
             why="Neighbouring bulks overlap, or one of them is spread over decades with maxima of its own.",
         ),
         *([_say(
             "The one in the middle is the main bulk (which of the maxima, from the left, is the highest).",
-            paper, section, measured=_per_seed(place_of_main), rule=each(within(2, 2)), expected=2,
+            paper, section, measured=per_seed(place_of_main), rule=each(within(2, 2)), expected=2,
             why="The main bulk is the lowest: nothing stands apart on its left.",
+        ), _say(
+            "The others have a very low density beside it (its height over that of the next).",
+            paper, section, measured=per_seed(height_of_main), rule=each(at_least(10.0, partly=2.0)),
+            expected="far above 1", why="There is one bulk alone, or another as high.",
+        ), _say(
+            "The spectrum of log G exposes what that of G does not (the share of the eigenvalues of G_cross that 128 "
+            "Lanczos steps do not tell from zero).",
+            paper, section, measured=per_seed(unresolved), rule=each(at_least(0.9, partly=0.4)), expected=1.0,
+            why="So many of them only lie in the peak at zero: the others are seen on a linear axis, too.",
         )] if first else []),
         _say(
             "C eigenvalues of G are outliers (how many lie above the largest of the within part).",
@@ -291,17 +168,28 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
         ),
         _say(
             f"The bulk of {names[1]} lies left of that of {names[2]} (log₁₀ of the ratio of median eigenvalues).",
-            paper, where, measured=_per_seed(position), rule=each(at_most(-0.3, partly=0.0)), expected=-1.0,
+            paper, where, measured=per_seed(position), rule=each(at_most(-0.3, partly=0.0)), expected=-1.0,
             why="The C(C - 2) cross-class means are longer than the spread of single examples around them.",
         ),
         _say(
             f"{names[2]} causes the main bulk (its trace over that of G without the C outliers).",
-            paper, section, measured=_per_seed(bulk_share), rule=each(within(0.8, 1.2, partly=(0.5, 2.0))),
+            paper, section, measured=per_seed(bulk_share), rule=each(within(0.8, 1.2, partly=(0.5, 2.0))),
             expected=1.0, why="Class and cross-class means have a part in what is no outlier.",
         ),
         _say(
+            f"Once {names[2]} is knocked out, the {'main' if first else 'right'} bulk disappears (of the "
+            "eigenvalues of G where its own lie, the share that goes).",
+            paper, where, measured=lost_share("within"), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
+            why="Others lie there, too.",
+        ),
+        _say(
+            f"{names[3]} is negligible: its means are about zero at convergence (its trace over that of {names[0]}).",
+            paper, section, measured=per_seed(own_trace), rule=each(at_most(0.01, partly=0.1)), expected=0.0,
+            why="Gradients of the own class are not zero on average.",
+        ),
+        _say(
             f"Subtracting {names[3]} has no clear effect (its change of log λ over the least of the other knockouts).",
-            paper, where, measured=_per_seed(own_effect), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
+            paper, where, measured=per_seed(own_effect), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             why="Gradients of the own class are not zero on average: training has not converged.",
         ),
     )  # fmt: skip
@@ -311,12 +199,12 @@ def _about_lanczos(where: str) -> tuple[Statement, ...]:
     return (
         _say(
             "2,048 Lanczos steps give the log spectrum (∫ |q - q̂| d log λ per eigenvalue, of 2 at most).",
-            BEYOND, where, measured=_per_seed(lanczos_error), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
+            BEYOND, where, measured=per_seed(lanczos_error), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             why="Below about 1e-6 of the largest, float32 and few nodes gather in one bulk what spreads over decades.",
         ),
         _say(
             "And they miss none of its decades (share of decades where they count less than half or more than twice).",
-            BEYOND, where, measured=_per_seed(missed_decades), rule=each(at_most(0.0, partly=0.5)), expected=0.0,
+            BEYOND, where, measured=per_seed(missed_decades), rule=each(at_most(0.0, partly=0.5)), expected=0.0,
             why="The nodes of a quadrature are dense at the top of the range, and few below.",
         ),
     )  # fmt: skip
@@ -341,12 +229,12 @@ def _about_eigenvectors(section: str) -> tuple[Statement, ...]:
         ),
         _say(
             "G explains the C largest eigenvalues of H (mean share).",
-            BEYOND, section, measured=_per_seed(explained), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
+            BEYOND, section, measured=per_seed(explained), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="E has a part in them.",
         ),
         _say(
             "And its means alone do (mean share of the three parts made of means).",
-            BEYOND, section, measured=_per_seed(explained_by_means), rule=each(at_least(0.9, partly=0.5)),
+            BEYOND, section, measured=per_seed(explained_by_means), rule=each(at_least(0.9, partly=0.5)),
             expected=1.0, why="The spread within classes, or E, has a part in them.",
         ),
     )  # fmt: skip

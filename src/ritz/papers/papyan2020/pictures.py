@@ -16,7 +16,9 @@ from .spectra import bulk, certified, printed_width
 _FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
 
 
-def draw_spectrum(ax: Axes, record: Record, prefix: str, *, scale: float = 1.0, **style: Any) -> None:
+def draw_spectrum(
+    ax: Axes, record: Record, prefix: str, *, scale: float = 1.0, markersize: float = 3.0, **style: Any
+) -> None:
     """Draw the density of what lies under a prefix, as of all eigenvalues over `scale`, with the outliers as stems."""
     facts = record.scalars[f"{prefix}/facts"]
     count, size = facts["outliers"], facts["size"]
@@ -28,7 +30,7 @@ def draw_spectrum(ax: Axes, record: Record, prefix: str, *, scale: float = 1.0, 
     colour = ax.lines[-1].get_color()
     one = 1 / (size * width * math.sqrt(2 * math.pi))
     ax.vlines(values, ax.get_ylim()[0], one, color=colour, linewidth=0.9)
-    ax.plot(values, np.full(count, one), "o", color=colour, markersize=3)
+    ax.plot(values, np.full(count, one), "o", color=colour, markersize=markersize, markeredgewidth=0)
 
 
 def resolved_from(spectrum: Spectrum, width: float) -> float:

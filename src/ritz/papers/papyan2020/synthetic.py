@@ -19,10 +19,11 @@ from ...solvers import lanczos
 from ...spectrum import Spectrum
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
-from ..frame.statements import Statement, at_most, near
+from ..frame.statements import Statement, at_least, at_most, near
 from .paper import PAPER
 
 BINS = 100  # "a histogram with 100 bins"
+COPIED = 10  # of the largest eigenvalues, whose copies come first
 _GRID = 4000  # points of an integral over λ or log λ
 
 
@@ -107,6 +108,13 @@ def harm(record: Record) -> float:
     return max(distance(record, name, by_lanczos(record, name), by_lanczos(record, name, "slow")) for name in both)
 
 
+def copies(record: Record) -> float:
+    """The most nodes of one probe that lie within a millionth of one and the same eigenvalue."""
+    values, nodes = record.arrays["pareto_eigenvalues"][-COPIED:], record.arrays["pareto_fast_nodes"]
+    near_by = np.abs(nodes[:, :, None] / values - 1) < 1e-6
+    return float(near_by.sum(1).max())
+
+
 def tail_index(record: Record) -> float:
     """Hill's estimate of γ in P(Λ > λ) ∝ λ^-γ from the largest tenth of the eigenvalues."""
     values = np.sort(record.arrays["pareto_eigenvalues"])[::-1]
@@ -167,6 +175,12 @@ def statements(paper: str, figure: str, equation: str) -> tuple[Statement, ...]:
             "The lack of reorthogonalisation does no harm (∫ |φ - ψ| of densities with it and without, the larger).",
             paper, "Sec. C.5" if paper == PAPER else "Sec. 5.5", measured=harm, rule=at_most(0.01, partly=0.1),
             expected=0.0, why="Copies of eigenvalues, or their weights, move the density.",
+        ),
+        Statement(
+            "It lets ghosts appear: copies of eigenvalues, whatever their multiplicity (the most nodes of a probe at "
+            "one of the ten largest).",
+            paper, "Sec. C.5" if paper == PAPER else "Sec. 5.5", measured=copies, rule=at_least(2), expected="above 1",
+            why="Every eigenvalue has one node at most.",
         ),
         Statement(
             "The matrix of Pareto entries has a power law (Hill's index of its largest tenth; α/2 in theory).",

@@ -1,0 +1,200 @@
+"""Numbers of the spectrum of G and its knockouts: outliers, bulks, what goes with a part, and what Lanczos misses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from scipy.signal import find_peaks
+
+from ...record import Record
+from ...spectrum import Spectrum
+from . import gradients
+from .gradients import eigenvalues, spectrum_of
+from .setting import NUM_CLASSES
+
+C = NUM_CLASSES
+LOWEST = 1e-8  # of the largest eigenvalue: the logarithmic axis begins there
+WIDTH = 0.15  # of a Gaussian in log λ
+STEPS = 128  # of a spectrum whose axis is linear: App. D.2
+PROMINENCE = 0.3  # of a maximum of log₁₀ of the count, above what separates it from a higher one
+
+
+def seeds(record: Record) -> list[int]:
+    """The seeds of a record."""
+    return list(record.config["seeds"])
+
+
+def _size(record: Record, seed: int) -> int:
+    return int(record.scalars[f"{seed}/exact/facts"]["size"])
+
+
+def exact_spectrum(record: Record, seed: int, name: str) -> Spectrum:
+    """The spectrum of G, or of one of its knockouts."""
+    return spectrum_of(record, f"{seed}/exact/{name}", _size(record, seed))
+
+
+def lanczos_spectrum(record: Record, seed: int) -> Spectrum:
+    """That of G by Lanczos."""
+    facts = record.scalars[f"{seed}/lanczos/facts"]
+    return spectrum_of(record, f"{seed}/lanczos/G", _size(record, seed), facts["resolution"])
+
+
+def values_of(record: Record, seed: int, name: str) -> np.ndarray:
+    """The eigenvalues of G, or of one of its knockouts, largest first."""
+    return eigenvalues(record, f"{seed}/exact/{name}")
+
+
+def per_seed(measure: Callable[[Record, int], float]) -> Callable[[Record], dict[str, float]]:
+    """A number of every seed."""
+    return lambda record: {f"seed {seed}": float(measure(record, seed)) for seed in seeds(record)}
+
+
+def outliers(name: str) -> Callable[[Record], dict[str, float]]:
+    """How many eigenvalues of G, or of a knockout, lie above the largest of G_within."""
+    return per_seed(
+        lambda record, seed: float((values_of(record, seed, name) > values_of(record, seed, "only_within")[0]).sum())
+    )
+
+
+def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
+    """Of the eigenvalues of G where the middle nine tenths of a part's own lie, the share that goes with the part."""
+
+    def measure(record: Record, seed: int) -> float:
+        own, rank = values_of(record, seed, f"only_{part}"), {"class": C, "cross": C * (C - 2)}.get(part)
+        own = own[own > LOWEST * own[0]][:rank]
+        low, high = np.quantile(own, (0.05, 0.95))
+        before, after = (
+            ((values >= low) & (values <= high)).sum()
+            for values in (values_of(record, seed, name) for name in ("G", part))
+        )
+        return float((before - after) / before) if before else float("nan")
+
+    return per_seed(measure)
+
+
+def position(record: Record, seed: int) -> float:
+    """log₁₀ of the median eigenvalue of G_cross over that of G_within, of those that are not zero."""
+    medians = [
+        np.median((v := values_of(record, seed, name))[v > LOWEST * v[0]]) for name in ("only_cross", "only_within")
+    ]
+    return float(np.log10(medians[0] / medians[1]))
+
+
+def bulk_share(record: Record, seed: int) -> float:
+    """tr G_within over the trace of G without its C largest eigenvalues."""
+    G, W = (values_of(record, seed, name) for name in ("G", "only_within"))
+    return float(W.sum() / G[C:].sum())
+
+
+def peaks(y: np.ndarray) -> np.ndarray:
+    """The places of the maxima of a smoothed count, from the left: of log₁₀ of it, with a prominence of 0.3."""
+    heights = np.concatenate([[-9.0], np.log10(np.maximum(y, 1e-9)), [-9.0]])
+    return np.asarray(find_peaks(heights, prominence=PROMINENCE)[0]) - 1
+
+
+def _bulks(record: Record, seed: int) -> np.ndarray:
+    """The heights of the bulks of the log spectrum of G, from the left."""
+    _, y = _curve(exact_spectrum(record, seed, "G"))
+    return y[peaks(y)]
+
+
+def modes(record: Record, seed: int) -> float:
+    """How many bulks the log spectrum of G has."""
+    return float(len(_bulks(record, seed)))
+
+
+def place_of_main(record: Record, seed: int) -> float:
+    """Which of these is the highest, counted from the left."""
+    return float(np.argmax(_bulks(record, seed)) + 1)
+
+
+def height_of_main(record: Record, seed: int) -> float:
+    """Its height over that of the next; NaN where there is one alone."""
+    heights = np.sort(_bulks(record, seed))
+    return float(heights[-1] / heights[-2]) if len(heights) > 1 else float("nan")
+
+
+def unresolved(record: Record, seed: int) -> float:
+    """The share of the eigenvalues of G_cross that 128 Lanczos steps do not tell from zero: below λ_max(G)/127."""
+    own, G = values_of(record, seed, "only_cross"), values_of(record, seed, "G")
+    own = own[own > LOWEST * own[0]][: C * (C - 2)]
+    return float((own < G[0] / (STEPS - 1)).mean())
+
+
+def own_trace(record: Record, seed: int) -> float:
+    """tr G_c=c' over tr G_class."""
+    G, rest, means = (values_of(record, seed, name).sum() for name in ("G", "own", "only_class"))
+    return float((G - rest) / means)
+
+
+def own_effect(record: Record, seed: int) -> float:
+    """How far G - G_own is from G in the distribution of log λ, over the least that another knockout does."""
+    distances = {name: log_distance(record, seed, name) for name in ("class", "cross", "within", "own")}
+    return distances.pop("own") / min(distances.values())
+
+
+def log_distance(record: Record, seed: int, name: str) -> float:
+    """∫ |N(u) - N'(u)| du of the numbers of eigenvalues above e^u, from LOWEST of the largest on: G and a knockout."""
+    G, other = values_of(record, seed, "G"), values_of(record, seed, name)
+    u = np.linspace(np.log(LOWEST * G[0]), np.log(G[0]), 4000)
+    above = [len(v) - np.searchsorted(np.sort(v), np.exp(u)) for v in (G, other)]
+    return float(np.trapezoid(np.abs(above[0] - above[1]), u))
+
+
+def lanczos_error(record: Record, seed: int) -> float:
+    """∫ |q - q̂| du over the number of eigenvalues: both curves of log λ smoothed alike, above LOWEST; from 0 to 2."""
+    (u, exact), (_, ours) = (_curve(s) for s in (exact_spectrum(record, seed, "G"), lanczos_spectrum(record, seed)))
+    return float(np.trapezoid(np.abs(exact - ours), u) / np.trapezoid(exact, u))
+
+
+def missed_decades(record: Record, seed: int) -> float:
+    """The share of the decades of λ with ten eigenvalues at least where Lanczos counts less than half or over twice."""
+    G, spectrum = values_of(record, seed, "G"), lanczos_spectrum(record, seed)
+    edges = G[0] * 10.0 ** np.arange(-8, 1)
+    mass = np.diff(np.asarray(spectrum.cdf(torch.as_tensor(edges)))) * spectrum.size
+    counts = np.histogram(G, edges)[0]
+    ratios = mass[counts >= 10] / counts[counts >= 10]
+    return float(((ratios < 0.5) | (ratios > 2)).mean()) if len(ratios) else float("nan")
+
+
+def in_means(name: str) -> Callable[[Record], dict[str, float] | None]:
+    """The mean ‖Pv‖² of the C largest eigenvectors of G or H, P the projection on the span of the class means.
+
+    None where there was no room for the means.
+    """
+
+    def measured(record: Record) -> dict[str, float] | None:
+        keys = {f"seed {seed}": f"{seed}/origins/{name}/in_class" for seed in seeds(record)}
+        if not all(key in record.arrays for key in keys.values()):
+            return None
+        return {seed: float(record.arrays[key][:C].mean()) for seed, key in keys.items()}
+
+    return measured
+
+
+def least_layer(record: Record) -> dict[str, float] | None:
+    """The same layer by layer: ‖P_l v_l‖²/‖v_l‖², the mean of C eigenvectors, in the layer where it is least."""
+    keys = {f"seed {seed}": f"{seed}/origins/layer_inside" for seed in seeds(record)}
+    if not all(key in record.arrays for key in keys.values()):
+        return None
+    return {seed: float(record.arrays[key].mean(1).min()) for seed, key in keys.items()}
+
+
+def explained(record: Record, seed: int) -> float:
+    """Of the C largest eigenvalues of H, the share that G has in them; the rest is E's."""
+    return 1 - float(np.mean(record.arrays[f"{seed}/origins/H/shares/functional"][:C]))
+
+
+def explained_by_means(record: Record, seed: int) -> float:
+    """And that of G_class, G_cross and G_own together."""
+    return float(sum(record.arrays[f"{seed}/origins/H/shares/{part}"][:C].mean() for part in gradients.OTHERS))
+
+
+def _curve(spectrum: Spectrum) -> tuple[np.ndarray, np.ndarray]:
+    """The number of eigenvalues per unit of u = log λ, from LOWEST of the largest on."""
+    top = spectrum.range[1]
+    u = torch.linspace(float(np.log(LOWEST * top)), float(np.log(top)) + 4 * WIDTH, 3000, dtype=torch.float64)
+    y = spectrum.size * spectrum.log_density(u, width=WIDTH, floor=1e-3 * LOWEST * top)
+    return u.numpy(), y.numpy()
