@@ -35,6 +35,37 @@ def test_every_path_gives_the_same_matrices(network):
             assert_close(other, by_rules, rtol=1e-9, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}")
 
 
+class Filter(nn.Module):
+    """Complex weights as pairs, at an odd place of θ, which has an odd size."""
+
+    def __init__(self, as_complex):
+        super().__init__()
+        self.shift, self.pairs, self.head = (
+            nn.Parameter(torch.randn(3)),
+            nn.Parameter(torch.randn(3, 2)),
+            nn.Linear(4, 4),
+        )
+        self.as_complex = as_complex
+
+    def forward(self, x):
+        filtered = torch.fft.irfft(torch.fft.rfft(x) * self.as_complex(self.pairs), n=4)
+        return self.head(filtered.tanh())[:, :OUTPUTS] + self.shift
+
+
+@pytest.mark.parametrize("path", ["rules", "plain", "forward"])
+def test_pairs_may_be_viewed_as_complex_numbers(path):
+    viewed = Filter(torch.view_as_complex).double()
+    copied = Filter(lambda pairs: torch.complex(pairs[..., 0], pairs[..., 1])).double()
+    copied.load_state_dict(viewed.state_dict())
+    x, y = torch.randn(9, 4, dtype=torch.float64), class_targets((9, OUTPUTS))
+    risks = [ritz.Risk(model, ritz.CrossEntropy(), (x, y), path=path) for model in (viewed, copied)]
+    for operator, _ in MATRICES.values():
+        ours, expected = (operator(risk) for risk in risks)
+        assert ours.size % 2
+        assert_close(ours.dense(), expected.dense())
+        assert_close(ours @ torch.ones(ours.size).double(), expected.dense().sum(1))
+
+
 def test_a_single_output_without_its_dimension_is_one_term_each():
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1), nn.Flatten(0)).double()
     x, y = torch.randn(9, 3, dtype=torch.float64), torch.randn(9, dtype=torch.float64)

@@ -21,7 +21,7 @@ from ..risk import Risk
 from ..risk.batches import Batch, of_one
 from ..risk.memory import is_out_of_memory
 from .graph_bytes import graph_bytes
-from .pieces import pieces_of
+from .pieces import pieces_of, tangents_of
 from .rules import EfficientRules
 
 Rows = Float[Tensor, "k n"]  # vectors of parameter space
@@ -87,7 +87,7 @@ class ReverseMode(Linearized):
         if "jvp" not in self._graphs:
             self._u = torch.zeros_like(self.z, requires_grad=True)
             self._graphs["jvp"] = self._graph(self._u)
-        return self._graphs["jvp"].to_input(self._u, pieces_of(self.risk, V), len(V), retain_graph=not self.frees)
+        return self._graphs["jvp"].to_input(self._u, tangents_of(self.risk, V), len(V), retain_graph=not self.frees)
 
     def vjp(self, U: Outputs, into: Rows | None = None) -> Rows:
         if not self._outputs.requires_grad:
@@ -131,7 +131,7 @@ class ReverseMode(Linearized):
         graph = self._graphs[name]
         if not graph.edges:
             return self.zeros(len(V)) if into is None else into
-        return self._backward(graph.edges, graph.pieces(pieces_of(self.risk, V)), len(V), into)
+        return self._backward(graph.edges, graph.pieces(tangents_of(self.risk, V)), len(V), into)
 
     def _backward(self, roots: Sequence[Any], cotangents: Sequence[Tensor], count: int, into: Rows | None) -> Rows:
         if count == 1 and into is None and self.frees:
@@ -204,7 +204,7 @@ class ForwardMode(ReverseMode):
         return into
 
     def _mapped(self, along: Callable[..., Any], V: Rows) -> Any:
-        pieces = pieces_of(self.risk, V)
+        pieces = tangents_of(self.risk, V)
         return along(*pieces) if len(V) == 1 else torch.func.vmap(along)(*pieces)
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..risk import Risk
+from ..risk.parameters import as_pairs
 
 CHUNK, MOST_CHUNKS = 2**16, 64  # numbers converted to float64 at a time, so that no second vector is held
 
@@ -23,6 +24,11 @@ def pieces_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
     shapes = risk.shapes.values()
     pieces = rows.split([shape.numel() for shape in shapes], dim=1)
     return [piece.unflatten(1, shape) if shape else piece[:, 0] for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+def tangents_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
+    """The same pieces, to be passed through the network."""
+    return [as_pairs(piece) for piece in pieces_of(risk, rows)]
 
 
 MESSAGES = (

@@ -158,3 +158,13 @@ def _check_dtype(name: str, dtype: torch.dtype) -> None:
             "Analyse a float32 copy: copy.deepcopy(model).float().",
             'On a GPU, Risk(..., tangent_precision="high") is fast and keeps the network itself exact.',
         )
+
+
+def as_pairs(piece: Tensor) -> Tensor:
+    """A piece of a vector; a copy where it is made of pairs that begin at odd places.
+
+    A network may view pairs as complex numbers, which PyTorch does at even places alone: those of its own parameters.
+    """
+    if piece.shape[-1:] != (2,) or not any(place % 2 for place in (piece.storage_offset(), *piece.stride()[:-1])):
+        return piece
+    return piece.clone(memory_format=torch.contiguous_format)

@@ -27,7 +27,7 @@ from .model import check_model, output_tensor, prefers_channels_last
 from .network import Network, called, check_importable
 from .original import Original
 from .own_gradient import check_own_gradient
-from .parameters import flat_theta, matching_names, tensors, trainable
+from .parameters import as_pairs, flat_theta, matching_names, tensors, trainable
 from .path_names import checked_path
 from .precision import Numerics, Precision, check_precision
 from .randomness import untouched_randomness
@@ -279,7 +279,7 @@ class Risk:
 
     def leaves(self) -> list[Tensor]:
         """Views of θ, one for each parameter, that autograd can differentiate with respect to."""
-        return [piece.detach().requires_grad_() for piece in self.unflatten(self.theta)]
+        return [as_pairs(piece).detach().requires_grad_() for piece in self.unflatten(self.theta)]
 
     def unflatten(self, vector: Float[Tensor, " n"]) -> list[Tensor]:
         """Split a vector of parameter space into parameter-shaped views."""
@@ -334,7 +334,7 @@ class Risk:
             )
 
     def _all_tensors(self) -> dict[str, Tensor]:
-        return {**self._constants, **dict(zip(self.shapes, self.unflatten(self.theta), strict=True))}
+        return {**self._constants, **dict(zip(self.shapes, map(as_pairs, self.unflatten(self.theta)), strict=True))}
 
     def _in_best_layout(self) -> Batches:
         """Images channels-last where convolutions are faster so, if the model allows it."""
