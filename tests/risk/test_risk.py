@@ -53,7 +53,17 @@ def test_token_level_losses_with_padding():
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         value = F.cross_entropy(built.model(built.inputs).flatten(0, 1), y.flatten())
     check_against_pytorch(risk, built.model, value)
-    assert risk.num_terms == 44 and risk.num_examples == N and risk.total_weight == int((y >= 0).sum())
+    assert risk.num_targets == 44 and risk.num_examples == N
+    assert risk.num_terms == risk.total_weight == int((y >= 0).sum())
+    assert f"N = {risk.num_terms} terms" in repr(risk)
+
+
+def test_only_targets_with_a_weight_make_terms(x, y):
+    y[:5], y[5:7] = -100, 0
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([0.0] + [2.0] * (C - 1)).double())
+    risk = Risk(network(), loss, unequal_batches(x, y))
+    assert (risk.num_targets, risk.num_terms) == (N, int((y > 0).sum()))
+    assert Risk(network(), nn.CrossEntropyLoss(reduction="sum"), (x, y)).num_terms == int((y >= 0).sum())
 
 
 @pytest.mark.parametrize("loss", [nn.MSELoss(), nn.HuberLoss(), nn.BCEWithLogitsLoss(), nn.L1Loss(reduction="sum")])

@@ -1,12 +1,13 @@
 """What solvers say they will take is what they take."""
 
+import warnings
 from dataclasses import replace
 
 import pytest
 import torch
 
 import ritz
-from ritz.errors import ArgumentError
+from ritz.errors import ArgumentError, ConvergenceWarning
 from ritz.solvers import (
     condition_number,
     effective_rank,
@@ -25,6 +26,7 @@ from ritz.solvers import (
 )
 from ritz.solvers import diagonal as diagonal_of
 from ritz.solvers.footprints import EXACT
+from ritz.solvers.lanczos_recursion import Recursion
 from ritz.solvers.quadratures import COPIES
 
 from .memory import diagonal, peak_vectors, with_room
@@ -90,6 +92,25 @@ def test_small_matrices_are_counted_where_vectors_are_short(solver, arguments, o
     A = diagonal(linspace(1, 2, n))
     stated = memory_needed(solver, A, *arguments, **options) / (4 * n)
     assert peak_vectors(lambda: solver(A, *arguments, **options), n) <= stated + 0.5
+
+
+@pytest.mark.parametrize("room", [500.0, 1000.0, 2000.0])
+@pytest.mark.parametrize("options", [{"tolerance": 1e-3}, {"num_probes": 6, "num_steps": 20}])
+@pytest.mark.usefixtures("unchecked")
+def test_bases_of_small_matrices_are_counted_and_share_the_room(room, options, monkeypatch):
+    held, of_probes = [], Recursion.of_probes
+
+    def noted(*arguments):
+        held.append(of_probes(*arguments))
+        return held[-1]
+
+    monkeypatch.setattr(Recursion, "of_probes", noted)
+    A = with_room(diagonal(linspace(1, 2, 400)), room)
+    stated = memory_needed(spectral_density, A, **options) / 1600
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert peak_vectors(lambda: spectral_density(A, **options), 400) <= stated + 0.5
+    assert sum(len(run.basis) * 404 for run in held if run.basis is not None) <= room
 
 
 @pytest.mark.parametrize("k, vectors", [(1, 12.0), (3, 12.0), (10, 32.0)])

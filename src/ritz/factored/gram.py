@@ -168,11 +168,11 @@ def _check_rows(risk: Risk) -> None:
             "Build the risk without a group, on a part of the data: Risk(...).first(1000).",
         )
     width = risk.num_classes - 1 if isinstance(risk.loss, Classification) else risk.num_classes
-    rows = risk.num_terms * width
+    rows = risk.num_targets * width
     needed = 3 * 8 * rows**2  # the matrix, a copy that is decomposed, and room for either
     if needed > risk.memory:
         raise ArgumentError(
-            f"The Gram matrix of {risk.num_terms:,} terms has {rows:,} rows and takes {needed / 1e9:.3g} GB.",
+            f"The Gram matrix of {risk.num_targets:,} targets has {rows:,} rows and takes {needed / 1e9:.3g} GB.",
             f"The risk may use {risk.memory / 1e9:.3g} GB.",
             f"Take fewer examples: risk.first({max(1, int(risk.num_examples * (risk.memory / needed) ** 0.5))}).",
             "Raise Risk(..., memory=...), if the machine has it.",

@@ -26,7 +26,8 @@ class Evaluation:
     """What one evaluation of all batches shows."""
 
     num_examples: int
-    num_terms: int
+    num_targets: int
+    num_terms: int  # those of the targets that have a weight
     total: float  # Σ tᵢ
     total_weight: float  # Σ wᵢ
 
@@ -74,33 +75,33 @@ def _no_room(size: int, message: str, why: str) -> OutOfMemoryError:
 
 def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.device) -> Evaluation:
     """Evaluate every batch of this rank once."""
-    sums = torch.zeros(4, dtype=torch.float64, device=device)  # examples, terms, Σ tᵢ, Σ wᵢ
+    sums = torch.zeros(5, dtype=torch.float64, device=device)  # examples, targets, terms, Σ tᵢ, Σ wᵢ
 
     def own_sums(batch: Batch, number: int) -> Tensor:
         z = _checked_outputs(network, loss, batch, number)
         with noted("the loss on", batch):
             values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
         sizes = sums.new_tensor([len(batch), len(values)])
-        return torch.cat([sizes, torch.stack([values.double().sum(), weights.double().sum()])])
+        return torch.cat([sizes, torch.stack([part.double().sum() for part in (weights != 0, values, weights)])])
 
     with progress.bar("Evaluating the risk") as bar:
         for number, batch in enumerate(batches):
             for part in in_pieces(partial(own_sums, number=number), batch, divisible=batches.separable):
                 sums += part
             bar.advance()
-    examples, terms, total, weight = sums.tolist()
-    return Evaluation(int(examples), int(terms), total, weight)
+    examples, targets, terms, total, weight = sums.tolist()
+    return Evaluation(int(examples), int(targets), int(terms), total, weight)
 
 
 def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) -> Evaluation:
     """The evaluations of all ranks as one, refused where it has no average; a loss that is a sum has weight one."""
-    sums = [own.num_examples, own.num_terms, own.total, own.total_weight]
+    sums = [own.num_examples, own.num_targets, own.num_terms, own.total, own.total_weight]
     summed = sum_over_ranks(torch.tensor(sums, dtype=torch.float64, device=device), group)
-    examples, terms, total, weight = summed.tolist()
+    examples, targets, terms, total, weight = summed.tolist()
     if loss.reduction == "sum":
         weight = 1.0
     _check_total(total, weight)
-    return Evaluation(int(examples), int(terms), total, weight)
+    return Evaluation(int(examples), int(targets), int(terms), total, weight)
 
 
 def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:

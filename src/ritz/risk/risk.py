@@ -147,8 +147,13 @@ class Risk:
 
     @property
     def num_terms(self) -> int:
-        """N, the number of terms: as many as examples, or tokens of all examples."""
+        """N, the number of terms: as many as examples, or tokens of all examples; labels to ignore make none."""
         return self._evaluation.num_terms
+
+    @property
+    def num_targets(self) -> int:
+        """How many targets the outputs are held against: the terms, and those whose weight is zero."""
+        return self._evaluation.num_targets
 
     @property
     def total_weight(self) -> float:

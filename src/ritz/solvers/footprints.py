@@ -101,21 +101,32 @@ def _of_density(
     limit = max_products or quadratures.MOST
     least = quadratures.FIRST[1]
     dense = quadratures.COPIES * A.size if A.size <= min(limit, quadratures.DENSE) else 0
-    probes = _of_probes(A, num_probes=max(1, limit // least), num_steps=least, outliers=outliers)
+    most = max(1, limit // least)
+    probes = _of_probes(A, num_probes=most, num_steps=least, outliers=outliers)
+    probes += _bases(A, most, least, _count(outliers)) / 2  # one is lengthened beside what it was
     return (dense if dense <= room(A) else 0) + probes + _beside(A, "probe", limit / 2, 2)
 
 
 def _of_probes(
     A: Operator, *, num_probes: int = 8, num_steps: int = 128, outliers: int | Eigenpairs = 0, **_: Any
 ) -> float:
-    """Four vectors for each probe, as many in step as fit, and a basis where every step is made."""
-    count = len(outliers) if isinstance(outliers, Eigenpairs) else outliers
-    small = A.size if A.size <= eigen.SMALL or num_steps >= A.size else 0
+    """Four vectors for each probe, as many in step as fit, and bases of as many as fit where every step is made."""
+    count = _count(outliers)
     most = min(num_probes, max(1, int((room(A) - count) / VECTORS)) if room(A) < float("inf") else num_probes)
-    probes = most * VECTORS + (most * small if most * (small + VECTORS) <= room(A) else 0) + count
+    probes = most * VECTORS + _bases(A, num_probes, num_steps, count) + count
     small_matrices = _beside(A, "probe", num_steps, num_probes)
     search = _of_eigenpairs(A, count) if count and not isinstance(outliers, Eigenpairs) else 0.0
     return max(probes + small_matrices, search)
+
+
+def _count(outliers: int | Eigenpairs) -> int:
+    return len(outliers) if isinstance(outliers, Eigenpairs) else outliers
+
+
+def _bases(A: Operator, num_probes: int, num_steps: int, outliers: int) -> float:
+    """Those of all probes that fit, of a matrix small enough for every step to be made; else none is kept."""
+    left = A.size - outliers
+    return min(num_probes, room(A) // (left + VECTORS)) * left if left <= max(quadratures.SMALL, num_steps) else 0.0
 
 
 def _of_determinant(A: Operator, *, num_probes: int = 8, num_steps: int = 128, **options: Any) -> float:

@@ -136,7 +136,9 @@ class LanczosQuadrature:
         self._make_room(count)
         longest = self.size if self.size <= SMALL else self.num_steps
         outside = None if self.pairs is None else self.pairs.vectors.T
-        run = Recursion.of_probes(self.A, count, longest, self.generator, outside, self._spare)
+        bases = sum(own.num_probes for own in self.runs if isinstance(own, Recursion) and own.basis is not None)
+        spare = self._spare - bases * (self.size + VECTORS)
+        run = Recursion.of_probes(self.A, count, longest, self.generator, outside, spare)
         run.extend(self.A, self.num_steps)
         self.runs.append(run)
 

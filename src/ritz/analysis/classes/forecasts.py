@@ -37,7 +37,7 @@ def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
     start = time.perf_counter()
     product_seconds(G, settings.seed, 1, repeats=1)
     set_up, one = time.perf_counter() - start, product_seconds(G, settings.seed, 1)
-    rows = risk.num_terms * (risk.num_classes - 1)
+    rows = risk.num_targets * (risk.num_classes - 1)
     by_gram = rows <= settings.exact_rows and risk.group is None and risk.separable
     products = 2 * PER_PAIR * count + risk.num_classes  # the class means are made of about C products' gradients
     products += rows if by_gram else (DECOMPOSITIONS - 2) * STEPS * PROBES + PER_PAIR

@@ -97,7 +97,7 @@ def _work(layer: LinearLayer, examples: int) -> float:
 def _block(risk: Risk, layer: LinearLayer, exact_rows: int, generator: torch.Generator, stages: Stages) -> Spectrum:
     """The spectrum of G^l: from its Gram matrix, else from its own; a quadrature where both are too large."""
     block = risk.restricted_to(names([layer]))
-    rows = block.num_terms * (block.num_classes - 1)
+    rows = block.num_targets * (block.num_classes - 1)
     if rows <= exact_rows and block.group is None and block.separable:
         return gram_spectrum(block, dtype=block.dtype, checkpoint=stages.folder)
     G = gauss_newton(block)

@@ -196,7 +196,7 @@ def _search(
 
 def _gram(risk: Risk, exact_rows: int, stages: Stages) -> Gram | None:
     """The Gram matrix, where it is small enough to be diagonalised once for each knockout."""
-    rows = risk.num_terms * (risk.num_classes - 1)
+    rows = risk.num_targets * (risk.num_classes - 1)
     fits = rows <= exact_rows and risk.group is None and risk.separable
     return (
         Gram.of(risk, checkpoint=stages.folder) if fits else None
