@@ -150,7 +150,7 @@ def test_the_figure_of_a_paper_shows_its_claims(tmp_path):
     claim = Claim("Lines are <b>straight</b>", "Nobody 2000", "Fig. 1", "equal", 1.0, 1.0, None, "yes")
     record = Record("nobody2000.fig1", "smoke", {"width": 3}, {}, {}, (claim,))
     page = report.write([record], tmp_path / "page.html").read_text()
-    assert "Of 1 statements of the paper, 1 hold" in re.sub("<a[^>]*>|</a>", "", page)
+    assert "Of 1 statement of the paper, 1 holds" in re.sub("<a[^>]*>|</a>", "", page)
     assert "Lines are &lt;b&gt;straight" in page
 
 

@@ -13,6 +13,7 @@ from ..arguments import guard
 from ..record import Record
 from ..spectrum import Spectrum
 from . import spectrum as analysis
+from .facts import check_facts
 from .spectrum.measurement import statistics
 
 RATE = 0.95  # at which noise alone stays below what is called so
@@ -53,6 +54,7 @@ class Entry:
     @classmethod
     def of(cls, record: Record, *, layer: str | None = None, name: str | None = None) -> Entry:
         """A record of `analysis.spectrum`, or one layer of it."""
+        check_facts(record)
         values, residuals = (analysis.array_of(record, key, layer) for key in ("eigenvalues", "residuals"))
         scalars = record.scalars if layer is None else record.scalars["layers"][layer]
         numbers = {} if not len(values) else {"λ_max": _largest(values, residuals)}

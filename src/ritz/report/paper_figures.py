@@ -17,7 +17,7 @@ def article(record: Record) -> Article:
     counts = {verdict: sum(claim.verdict == verdict for claim in record.claims) for verdict in ("yes", "partly", "no")}
     proof = "Judged from the measured number alone, by a rule that stands beside the statement."
     numbers = [Number(verdict, str(count), proof, "claim") for verdict, count in counts.items() if count]
-    facts = {name: str(value)[:LONG] for name, value in record.config.items()}
+    facts = {name: "-" if value is None else str(value)[:LONG] for name, value in record.config.items()}
     return Article(
         f"{record.id}, {record.preset}",
         _finding(counts),
@@ -34,7 +34,9 @@ def _finding(counts: dict[str, int]) -> str:
     if not total:
         return "A figure of a paper, measured again; nothing is claimed of it."
     held, in_part, failed = (counts[verdict] for verdict in ("yes", "partly", "no"))
-    return f"Of {total} statements of the paper, {held} hold, {in_part} hold in part, {failed} do not."
+    hold = [f"{count} hold{'s' * (count == 1)}" for count in (held, in_part)]
+    not_held = f"{failed} do{'es' * (failed == 1)} not"
+    return f"Of {total} statement{'s' * (total > 1)} of the paper, {hold[0]}, {hold[1]} in part, {not_held}."
 
 
 def _claims(record: Record) -> Table:
@@ -51,7 +53,7 @@ def _claims(record: Record) -> Table:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)[:LONG]
+    return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else str(value)[:LONG]
 
 
 def _picture(record: Record) -> bytes | None:

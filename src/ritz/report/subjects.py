@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..analysis import spectrum as analysis
-from ..errors import ArgumentError
+from ..analysis.facts import check_facts
+from ..errors import ArgumentError, RitzError, first_line
 from ..record import Record
 from ..theory import ClosedForm
 from . import class_structure, closed_forms, paper_figures, spectra
@@ -22,9 +23,13 @@ class Subject:
     spectra: dict[str, Record] = field(default_factory=dict)
     classes: Record | None = None
 
+    def records(self) -> list[Record]:
+        """All of them."""
+        return [*self.spectra.values(), *([self.classes] if self.classes else [])]
+
     def takes(self, record: Record) -> bool:
         """Whether the record is of this model, and adds something to what is there."""
-        mine = [*self.spectra.values(), *([self.classes] if self.classes else [])]
+        mine = self.records()
         free = self.classes is None if record.preset == "classes" else record.config["operator"] not in self.spectra
         return free and all(_model(own) == _model(record) for own in mine)
 
@@ -43,6 +48,7 @@ def articles(records: Sequence[Record], theory: ClosedForm | None = None) -> lis
     """
     parts: list[Subject | Record] = []
     for record in (record.detached() for record in records):
+        check_facts(record)
         if record.preset not in ("analysis", "classes"):
             parts.append(record)
             continue
@@ -50,7 +56,22 @@ def articles(records: Sequence[Record], theory: ClosedForm | None = None) -> lis
         if own is None:
             parts.append(own := Subject())
         own.add(record)
-    return [_article(part, theory) if isinstance(part, Subject) else paper_figures.article(part) for part in parts]
+    return [_readable(part, theory) for part in parts]
+
+
+def _readable(part: Subject | Record, theory: ClosedForm | None) -> Article:
+    """The article, or a refusal of records whose entries do not fit each other, or not their arrays."""
+    try:
+        return _article(part, theory) if isinstance(part, Subject) else paper_figures.article(part)
+    except RitzError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+        names = part.id if isinstance(part, Record) else " and ".join(dict.fromkeys(own.id for own in part.records()))
+        raise ArgumentError(
+            f"No page can be made of the record {names!r}: {first_line(error)}",
+            "What it holds does not fit together: it was changed by hand, or is one of another version of ritz.",
+            "Make it again, or name another.",
+        ) from error
 
 
 def _model(record: Record) -> tuple[object, ...]:

@@ -37,7 +37,7 @@ TERMS = {
     "W₁": "The Wasserstein distance of two spectra: how far eigenvalues have to move to make one of the other.",
     "claim": "A sentence of a paper, judged on what was measured by a rule that was fixed before.",
     "model": "Where the network comes from: the function that was named, or the name of the record.",
-    "data": "Examples are what went in; a term is what the loss sums up, one for each example or token with a label that counts.",
+    "data": "Examples are what went in; terms are what the loss sums up: examples, or tokens, whose target counts.",
     "accuracy": "The share of these data whose class the model gets right; of test data only if these are test data.",
     "classes": "How many labels there are.",
     "largest λ": "The largest eigenvalue of the layer's own block.",
