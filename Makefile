@@ -9,14 +9,18 @@ READY_MUTANTS := .venv/.ready-mutants
 READY_RELEASE := .venv/.ready-release
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test test-gpu test-matrix lint docs zoo faults soak mutants bench bench-gpu wheel release clean
+.PHONY: demo test test-gpu test-matrix lint style docs zoo faults soak mutants bench bench-gpu wheel release clean
 
 demo: $(READY)
 	$(BIN)/ritz demo
 
 # Bytecode is kept even where the environment forbids it: every worker and command would compile all files anew.
-test: lint
-	$(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+# Types are checked beside the tests, for that takes one core alone; what is wrong with them is said last.
+test: style
+	@mkdir -p out
+	$(BIN)/mypy >out/mypy.txt 2>&1 & types=$$!; \
+	$(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal; tests=$$?; \
+	wait $$types; types=$$?; cat out/mypy.txt; test $$tests$$types = 00
 
 # On a machine with a GPU and its own PyTorch: the same results as on its CPU (RITZ_TEST_DEVICE=cpu rehearses).
 test-gpu:
@@ -40,10 +44,12 @@ wheel: $(READY_RELEASE)
 release: $(READY_RELEASE)
 	$(BIN)/python -m release $(VERSION)
 
-lint: $(READY)
+lint: style
+	$(BIN)/mypy
+
+style: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 
 # Networks of torchvision, timm, transformers and PEFT against an independent oracle; the table is docs/zoo.md.
 zoo: $(READY_ZOO)
