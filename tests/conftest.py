@@ -13,8 +13,12 @@ import torch
 
 
 def pytest_collection_finish():
-    """What the modules of all tests made stays to the end: the collector need not look through it again and again."""
+    """What the modules of all tests made stays to the end: the collector need not look through it again and again.
+
+    What tests leave is small, and need not be looked at as often as usual.
+    """
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture

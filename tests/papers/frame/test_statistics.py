@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from ritz.papers.frame.statistics import median_spearman, spearman
 
@@ -16,4 +17,6 @@ def test_rank_correlation_leaves_out_what_is_no_number_and_says_so_where_too_lit
     assert spearman(x, 0 * x) == spearman(x, x * 0 + np.inf) == 0.0
     assert spearman(x, np.array([2.0, 1, 3, 4, 5])) == pytest.approx(0.9)
     assert spearman(x, np.array([1, 2, 3, np.inf, np.inf])) > 0.95
+    draws = np.random.default_rng(0).integers(0, 6, (20, 2, 9)).astype(float)  # with many ties
+    assert [spearman(*pair) for pair in draws] == pytest.approx([spearmanr(*pair).statistic for pair in draws])
     assert median_spearman(x, np.stack([x, -x, x])) == pytest.approx(1)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy.signal import find_peaks
 
 from ...record import Record
 from ...spectrum import Spectrum
@@ -90,6 +89,8 @@ def bulk_share(record: Record, seed: int) -> float:
 
 def peaks(y: np.ndarray) -> np.ndarray:
     """The places of the maxima of a smoothed count, from the left: of log₁₀ of it, with a prominence of 0.3."""
+    from scipy.signal import find_peaks  # importing it takes longer than all of ritz
+
     heights = np.concatenate([[-9.0], np.log10(np.maximum(y, 1e-9)), [-9.0]])
     return np.asarray(find_peaks(heights, prominence=PROMINENCE)[0]) - 1
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import pearsonr
 
 from ..frame.statistics import spearman
 
@@ -107,7 +106,7 @@ class Stay:
         """Correlation of the steps of sharpness and trace while they oscillate: -1 in opposite phases, 1 in step."""
         steps = [np.diff(self._unsettled(name)) for name in ("sharpness", "trace")]
         oscillate = all(len(step) > 2 and np.ptp(step) > SETTLED * np.abs(step).max() for step in steps)
-        return float(pearsonr(*steps).statistic) if oscillate else float("nan")
+        return float(np.corrcoef(steps[0], steps[1])[0, 1]) if oscillate else float("nan")
 
     def shrinking(self) -> float:
         """The oscillation's amplitude in the last window over that in the first, at the edge."""
