@@ -1,0 +1,296 @@
+"""What a value must be to fit an annotation, and in which form code then takes it.
+
+Numbers of numpy become Python's, also in tuples, lists and dicts; nothing else is converted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import repeat
+from numbers import Integral, Real
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+MAKERS = {
+    "Risk": "Make one: ritz.Risk(model, loss, data).",
+    "Operator": "Make one: ritz.hessian(risk), or ritz.Operator.from_matrix(matrix).",
+    "Spectrum": "Make one: ritz.spectral_density(A), or ritz.Spectrum.of_eigenvalues(values).",
+    "Eigenpairs": "Make one: ritz.eigenpairs(A, k).",
+    "Record": "Make one: ritz.analysis.spectrum.run(risk), or read one: ritz.Record.load(folder).",
+    "Generator": "Make one: torch.Generator().manual_seed(0).",
+    "Callable": "Pass a function.",
+    "Sequence": "Pass a list or a tuple.",
+    "Iterable": "Pass a list or a tuple.",
+    "Collection": "Pass a list or a tuple.",
+    "Workers": "Pass 'in-process', 'processes' or 'ray', or make one: ritz.lab.sweeps.Processes(count=4).",
+    "Axes": "Make one: figure, (ax,) = ritz.plot.panels().",
+    "Examples": "Make one: ritz.lab.data.Examples(x, y).",
+}
+LARGEST = 2**63 - 1  # what PyTorch can count to
+ITEMS = (Sequence, Iterable, Collection)  # what a text, or a tensor without dimensions, is not
+Take = Callable[[Any], Any]  # brings a value into the form in which code takes it, or raises a Misfit
+
+
+def axes() -> Any:
+    """Within it, one name of an axis is one size."""
+    from jaxtyping import jaxtyped
+
+    return jaxtyped("context")
+
+
+class Misfit(Exception):
+    """A value does not fit its annotation: why, and the way out."""
+
+
+def accepted(value: Any, hint: Any) -> Any:
+    """The value in the form in which code takes it; a Misfit where the hint forbids it."""
+    return take(hint)(value)
+
+
+def take(hint: Any) -> Take:
+    """What `accepted` does for this hint, which is looked into once: a function is called more often than written."""
+    if hint is Any or isinstance(hint, TypeVar | str):
+        return _unchanged
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return partial(_accepted_by_one, [(one, take(one)) for one in get_args(hint)])
+    if origin is Literal:
+        return partial(_literal, get_args(hint))
+    if hint in PLAIN:
+        return PLAIN[hint]
+    if hint is None or hint is type(None):
+        return partial(_instance, type(None))
+    if _is_array(hint):
+        return partial(_tensor, hint)
+    return _generic(hint, origin)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _accepted_by_one(takes: Sequence[tuple[Any, Take]], value: Any) -> Any:
+    hints = [hint for hint, _ in takes]
+    if value is None and type(None) in hints:
+        return None
+    _refuse_device(value, hints)
+    misfits = []
+    for _, take in takes:
+        try:
+            return take(value)
+        except Misfit as misfit:  # its words alone: a traceback would keep the value alive
+            misfits.append(misfit.args)
+    distances = [_distance(value, hint) for hint in hints]
+    raise Misfit(*misfits[distances.index(min(distances))])
+
+
+def _distance(value: Any, hint: Any) -> int:
+    """How far from fitting: the refusal that comes nearest to what was meant is the one to tell."""
+    import torch
+
+    if _is_array(hint):
+        return 0 if isinstance(value, torch.Tensor) else 2
+    return 3 if hint is type(None) else 1
+
+
+def _refuse_device(value: Any, hints: Sequence[Any]) -> None:
+    """Where a device may be named by a text, not every text names one."""
+    import torch
+
+    if isinstance(value, str) and torch.device in hints:
+        try:
+            torch.device(value)
+        except RuntimeError:
+            raise Misfit("It must name a device.", "Pass 'cpu', or 'cuda' where there is one.") from None
+
+
+def _literal(values: Sequence[Any], value: Any) -> Any:
+    if isinstance(value, str | int | None) and value in values:
+        return value
+    raise Misfit(f"It must be one of {', '.join(map(repr, values))}.", f"Pass {values[0]!r}.")
+
+
+def _whole(value: Any) -> int:
+    if type(value) is int and -LARGEST <= value <= LARGEST:  # as nearly all are
+        return value
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise Misfit("It counts, so it is an integer.", "Pass an int.")
+    if not -LARGEST <= int(value) <= LARGEST:
+        raise Misfit("It has more than 63 bits.", "Pass a smaller int.")
+    return int(value)
+
+
+def _real(value: Any) -> Any:
+    if type(value) is float:
+        return value
+    try:
+        usable = isinstance(value, Real) and not isinstance(value, bool) and float(value) is not None
+    except OverflowError:
+        usable = False
+    if not usable:
+        raise Misfit("It must be a real number.", "Pass an int or a float.")
+    return value if type(value) is int and abs(value) < LARGEST else float(value)
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    import numpy as np
+
+    if not isinstance(value, bool | np.bool_):
+        raise Misfit("It is switched on or off.", "Pass True or False.")
+    return bool(value)
+
+
+def _text(value: Any) -> str:
+    return _instance(str, value)
+
+
+PLAIN: dict[Any, Callable[[Any], Any]] = {int: _whole, float: _real, bool: _truth, str: _text}
+
+
+def _tensor(hint: Any, value: Any) -> Any:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        raise Misfit("It must be a tensor.", "Pass torch.as_tensor(...) of it.")
+    if not isinstance(value, hint):
+        _refuse_dtype(value, hint)
+        raise Misfit(f"It must have the shape ({', '.join(hint.dim_str.split())}).", "Bring it into that shape.")
+    return value
+
+
+def _refuse_dtype(value: Any, hint: Any) -> None:
+    kinds = hint.dtypes
+    if isinstance(kinds, list | tuple) and str(value.dtype).removeprefix("torch.") not in kinds:
+        raise Misfit(f"It must hold {_kinds(hint)}.", f"Pass it {_kinds(hint, 'as ')}.")
+
+
+def _kinds(hint: Any, before: str = "") -> str:
+    kinds = set(hint.dtypes)
+    if "float32" in kinds:
+        return f"{before}.float() or .double()" if before else "real numbers, of float32 or float64"
+    if "int64" in kinds:
+        return f"{before}.long()" if before else "integers"
+    return f"{before}.bool()" if before else "truth values"
+
+
+def _is_array(hint: Any) -> bool:
+    return hasattr(hint, "dim_str") and hasattr(hint, "dtypes")
+
+
+def has_axes(hint: Any) -> bool:
+    """Whether a tensor's shape is in it anywhere; in a callable's arguments nobody looks."""
+    return _is_array(hint) or any(map(has_axes, get_args(hint)))
+
+
+def _generic(hint: Any, origin: Any) -> Take:
+    """Containers with what they hold, and classes."""
+    kind, inner = origin or hint, get_args(hint)
+    if not inspect.isclass(kind):
+        return _unchanged
+    if getattr(kind, "_is_protocol", False):
+        return partial(_like, kind)
+    if issubclass(kind, Mapping) and inner:
+        return partial(_mapping, kind, _taken_within(inner[1]))
+    if kind is tuple and inner and inner[-1] is not ...:
+        return partial(_tuple_of, [_taken_within(one) for one in inner])
+    if issubclass(kind, Iterable) and inner:
+        return partial(_collection, kind, _taken_within(inner[0]))
+    return partial(_instance, kind)
+
+
+def _mapping(kind: type, take: Take, value: Any) -> Any:
+    _instance(kind, value)
+    return _holding(value, value.values(), repeat(take), lambda items: dict(zip(value, items, strict=True)))
+
+
+def _tuple_of(takes: Sequence[Take], value: Any) -> Any:
+    _instance(tuple, value)
+    _refuse_length(value, len(takes))
+    return _holding(value, value, takes, tuple)
+
+
+def _collection(kind: type, take: Take, value: Any) -> Any:
+    """An iterator is left alone: to look at what it yields would use it up."""
+    _instance(kind, value)
+    return _holding(value, value, repeat(take), type(value)) if isinstance(value, Collection) else value
+
+
+def _refuse_length(value: tuple, length: int) -> None:
+    if len(value) != length:
+        raise Misfit(f"It holds {len(value)} instead of {length}.", f"Pass a tuple of {length}.")
+
+
+def _like(kind: type, value: Any) -> Any:
+    """Whether it has what the protocol names."""
+    names = [name for name in vars(kind) if name[0] != "_"]
+    if isinstance(value, type) or not all(hasattr(value, name) for name in names):
+        why = f"It must be {_named(kind)}, which has {', '.join(names)}."
+        raise Misfit(why, _way_to(kind))
+    return value
+
+
+def _holding(value: Any, items: Iterable[Any], takes: Iterable[Take], new: Callable[[list[Any]], Any]) -> Any:
+    """What was given itself, unless it is one of Python's own and holds what had to be converted."""
+    pairs = [(item, take(item)) for item, take in zip(items, takes, strict=False)]
+    if type(value) not in (tuple, list, dict) or all(item is fitting for item, fitting in pairs):
+        return value
+    return new([fitting for _, fitting in pairs])
+
+
+def _taken_within(hint: Any) -> Take:
+    """As it is taken where a container holds it."""
+    return partial(_accepted_within, take(hint), has_axes(hint))
+
+
+def _accepted_within(take: Take, has_axes: bool, item: Any) -> Any:
+    try:
+        if not has_axes:
+            return take(item)
+        with axes():  # what is held together need not be of one size
+            return take(item)
+    except Misfit as misfit:
+        raise Misfit(f"It holds {shown(item)}. {misfit.args[0]}", *misfit.args[1:]) from None
+
+
+def _instance(kind: type, value: Any) -> Any:
+    no_items = kind in ITEMS and (isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0)
+    if no_items or not isinstance(value, kind):
+        raise Misfit(f"It must be {_named(kind)}.", _way_to(kind))
+    return value
+
+
+def _way_to(kind: type) -> str:
+    """How to come by one."""
+    return MAKERS.get(kind.__name__, f"Pass {_named(kind)}.")
+
+
+def _named(kind: type) -> str:
+    return "None" if kind is type(None) else f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+def shown(value: Any) -> str:
+    """What was given, in a few words."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and {value.dtype} on {value.device}"
+    if value is None or isinstance(value, bool | int | float | str):
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:57]}..."
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def resolved(annotation: Any, function: Callable) -> Any:
+    """As it is written; a name that only the type checker knows binds nobody."""
+
+    def one() -> None: ...
+
+    one.__annotations__ = {"value": annotation}
+    try:
+        return get_type_hints(one, function.__globals__, include_extras=True)["value"]
+    except Exception:  # as many kinds as there are ways to write a name that does not exist
+        return Any
