@@ -98,10 +98,8 @@ class Atoms:
 
 def rows_of(T: Tridiagonal, size: int, eps: float, scale: float = 0.0) -> list[Row]:
     """The rule of each probe, for products that round to eps times the largest eigenvalue, which is `scale` or more."""
-    nodes, S = T.eigh()
-    weights = S[:, 0] ** 2
-    weights = weights / weights.sum(1, keepdim=True)
-    residuals = T.residual[:, None] * S[:, -1].abs()
+    nodes, weights = T.quadrature()
+    residuals = T.residual[:, None] * T._ends[2].abs()
     rounding = GHOSTS * eps * max(scale, float(nodes.abs().max()))
     rules = zip(nodes.numpy(), weights.numpy(), residuals.numpy(), strict=True)
     return [Row.of(*rule, size, rounding) for rule in rules]

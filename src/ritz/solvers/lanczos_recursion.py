@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -91,8 +92,18 @@ class Tridiagonal:
 
     def eigh(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m m"]]:
         """Ritz values, ascending, and the eigenvectors of T in columns."""
-        pairs = [_tridiagonal_eigh(a.numpy(), b.numpy()) for a, b in zip(self.diagonal, self.off_diagonal, strict=True)]
-        return torch.stack([values for values, _ in pairs]), torch.stack([S for _, S in pairs])
+        scale = torch.cat([self.diagonal, self.off_diagonal], dim=1).abs().amax(1, keepdim=True)
+        check_finite(float(scale.max()))
+        scale = torch.where(scale > 0, scale, 1.0)
+        rows = zip((self.diagonal / scale).numpy(), (self.off_diagonal / scale).numpy(), strict=True)
+        values, S = zip(*(_tridiagonal_eigh(*row) for row in rows), strict=True)
+        return torch.from_numpy(np.stack(values)) * scale, torch.from_numpy(np.stack(S))
+
+    @cached_property
+    def _ends(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m"], Float[Tensor, "p m"]]:
+        """Ritz values, and the first and last entries of the eigenvectors: all that most results need, found once."""
+        values, S = self.eigh()
+        return values, S[:, 0].clone(), S[:, -1].clone()
 
     def integral(self, f: Callable[[Tensor], Tensor]) -> Float[Tensor, " p"]:
         """∫ f by each probe's Gauss rule."""
@@ -123,9 +134,9 @@ class Tridiagonal:
 
     def quadrature(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m"]]:
         """Nodes θ and weights y[1]² of the Gauss rule for Σᵢ (vᵀuᵢ)² δ(λ - λᵢ); exact for degrees below 2m."""
-        nodes, S = self.eigh()
-        weights = S[:, 0] ** 2
-        return nodes, weights / weights.sum(1, keepdim=True)
+        nodes, first, _ = self._ends
+        weights = first**2
+        return nodes.clone(), weights / weights.sum(1, keepdim=True)
 
     def without_basis(self) -> Tridiagonal:
         """The same, keeping none of its vectors alive."""
@@ -292,20 +303,17 @@ def _leave_own(w: Float[Tensor, "p n"], Q: Float[Tensor, "p j n"]) -> None:
         w[:, None].baddbmm_(components.transpose(1, 2), Q, alpha=-1)
 
 
-def _tridiagonal_eigh(diagonal: np.ndarray, off_diagonal: np.ndarray) -> tuple[Tensor, Tensor]:
+def _tridiagonal_eigh(diagonal: np.ndarray, off_diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues and orthonormal eigenvectors of a symmetric tridiagonal matrix, in O(m²) where LAPACK manages."""
-    from scipy.linalg import eigh_tridiagonal  # importing it takes longer than all of ritz
+    from scipy.linalg.lapack import dstevd  # importing it takes longer than all of ritz
 
-    scale = max(float(np.abs(diagonal).max()), float(np.abs(off_diagonal).max(initial=0.0))) or 1.0
-    try:
-        values, S = eigh_tridiagonal(diagonal / scale, off_diagonal / scale)
-        if np.abs((S**2).sum(1) - 1).max() < 1e-8:  # rows of an orthogonal matrix
-            return torch.from_numpy(values * scale), torch.from_numpy(S)
-    except np.linalg.LinAlgError:
-        pass  # relatively robust representations fail on rare clusters; the dense solver does not
-    T = np.diag(diagonal / scale) + np.diag(off_diagonal / scale, 1) + np.diag(off_diagonal / scale, -1)
-    values, S = np.linalg.eigh(T)
-    return torch.from_numpy(values * scale), torch.from_numpy(S)
+    if len(diagonal) == 1:
+        return diagonal, np.ones((1, 1))
+    values, S, failures = dstevd(diagonal, off_diagonal)
+    if not failures and np.abs((S**2).sum(1) - 1).max() < 1e-8:  # rows of an orthogonal matrix
+        return values, S
+    # It fails on rare clusters; the dense solver does not.
+    return np.linalg.eigh(np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1))
 
 
 def _check_steps(A: Operator, starts: Tensor, num_steps: int, keep_basis: bool) -> None:
