@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import inspect
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import jaxtyping
@@ -12,6 +13,7 @@ from beartype import BeartypeConf, beartype
 
 CONF = BeartypeConf(is_pep484_tower=True, violation_type=jaxtyping.TypeCheckError)
 SIMPLE = (int, bool, str, type(None), torch.dtype, torch.device)
+LASTING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 AXES = jaxtyping.jaxtyped("context")  # within it, one name of an axis is one size
 
 
@@ -39,18 +41,7 @@ def _bound(function, checks):
     config = jaxtyping.config
     if checks.arguments is checks.result is None:
         return function
-
-    @functools.wraps(function)
-    def within_annotations(*args, **kwargs):
-        __tracebackhide__ = True
-        if config.jaxtyping_disable:
-            return function(*args, **kwargs)
-        if checks.arguments is not None:
-            checks.arguments(*args, **kwargs)
-        result = function(*args, **kwargs)
-        if checks.result is not None:
-            checks.result(result)
-        return result
+    within_annotations = (_from_outside if _is_inner(function) else _from_inside)(function, checks)
 
     @functools.wraps(function)
     def within_axes(*args, **kwargs):
@@ -77,17 +68,81 @@ def _bound(function, checks):
     return within_axes if checks.has_axes else within_annotations
 
 
+def _is_inner(function):
+    """Whether it is made anew again and again, or is called long before it ends: its checks are no part of it."""
+    return "<locals>" in function.__qualname__ or bool(function.__code__.co_flags & LASTING)
+
+
+def _from_outside(function, checks):
+    """The checks stand before and after every call."""
+    config = jaxtyping.config
+
+    @functools.wraps(function)
+    def within_annotations(*args, **kwargs):
+        __tracebackhide__ = True
+        if config.jaxtyping_disable:
+            return function(*args, **kwargs)
+        if checks.arguments is not None:
+            checks.arguments(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if checks.result is not None:
+            checks.result(result)
+        return result
+
+    return within_annotations
+
+
+def _from_inside(function, checks):
+    """The checks are in a copy of the function, which spares three calls in four; made when it is first called."""
+    config, copy = jaxtyping.config, None
+
+    @functools.wraps(function)
+    def within_annotations(*args, **kwargs):
+        __tracebackhide__ = True
+        nonlocal copy
+        if config.jaxtyping_disable:
+            return function(*args, **kwargs)
+        if copy is None:
+            copy = beartype(_copy(function, checks.hints), conf=CONF)
+        return copy(*args, **kwargs)
+
+    return within_annotations
+
+
+def _copy(function, hints):
+    parts = (getattr(function, f"__{name}__") for name in ("code", "globals", "name", "defaults", "closure"))
+    copy = FunctionType(*parts)
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, hints
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    return copy
+
+
+LOOKS = {}
+
+
 def _likeness(value):
     """All of a value that decides whether it fits an annotation; None where it may hold more than is looked at."""
     kind = type(value)
+    if kind not in LOOKS:
+        LOOKS[kind] = _look(kind)
+    return LOOKS[kind](value)
+
+
+def _look(kind):
     if issubclass(kind, torch.Tensor):
-        return kind, value.dtype, value.shape
+        return lambda value: (kind, value.dtype, value.shape)
     if kind in SIMPLE:
-        return kind, value
-    if kind in (tuple, list):  # one entry of each is looked at, drawn at random
-        parts = {_likeness(part) for part in value}
-        return None if None in parts or len(parts) > 1 else (kind, len(value), *parts)
-    return None if issubclass(kind, type) or hasattr(kind, "__iter__") or hasattr(kind, "__getitem__") else kind
+        return lambda value: (kind, value)
+    if kind in (tuple, list):
+        return _likeness_of_items
+    holds_more = issubclass(kind, type) or hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
+    return lambda value: None if holds_more else kind
+
+
+def _likeness_of_items(items):
+    """One entry is looked at, drawn at random."""
+    parts = {_likeness(part) for part in items}
+    return None if None in parts or len(parts) > 1 else (type(items), len(items), *parts)
 
 
 def as_the_hook_asks(kind=None, *, typechecker=None):
@@ -114,6 +169,7 @@ class _Checks:
 
     def __init__(self, function):
         hints = {name: _hint(hint, function.__globals__) for name, hint in function.__annotations__.items()}
+        self.hints = dict(hints)
         self.has_axes = any(map(_has_axes, hints.values()))
         self.is_method = next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
         self.right = {}  # likenesses of arguments that fit, with those of the results
