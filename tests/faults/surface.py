@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ritz.annotations import resolved
+from ritz.arguments import resolved
 
 FACES = ("", "operators", "risk", "spectrum", "record", "factored", "testing")
 NOT_CALLED = {

@@ -15,7 +15,7 @@ import torch
 from hypothesis import strategies as st
 
 import ritz
-from ritz.annotations import Misfit, accepted, resolved
+from ritz.arguments import Misfit, accepted, resolved
 
 from . import samples
 

@@ -1,8 +1,4 @@
-"""What may be passed to a public function, by its own annotations; all else is refused with what, why and a way out.
-
-A folder ends its face with `guard(__name__)`: every public function and class of it then checks what it is given,
-before it computes.
-"""
+"""Who checks arguments: every public function and class of a folder whose face ends with `guard(__name__)`."""
 
 from __future__ import annotations
 
@@ -13,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache, wraps
 from typing import Any, NamedTuple
 
+from ..errors import ArgumentError
+from ..refusals import refusal
 from .annotations import Misfit, Take, axes, has_axes, resolved, shown, take
-from .errors import ArgumentError
-from .refusals import refusal
 
 ANYTHING, NUMBERS, FINITE = range(3)  # what a number or a tensor must be
 
