@@ -372,3 +372,28 @@ def test_a_deflated_operator_has_zeros_of_its_own():
 
 def test_a_matrix_of_500_rows_has_500_eigenvalues():
     assert data.pareto_matrix(generator=seeded()).shape == (500, 500)  # printed: 1000 × 1000 of Z 500 × 1000
+
+
+def test_the_bound_of_alg_4_is_no_guarantee():
+    values = torch.cat([torch.linspace(-1, 1, 1999), torch.tensor([1.5])]).double()
+    A, missed = ritz.Operator(lambda V: values[:, None] * V, 2000, torch.float64, torch.device("cpu")), 0
+    for seed in range(40):
+        T = ritz.lanczos(A, normal(seeded(seed), 2000, 1), 5)
+        (theta,), (y,) = T.eigh()
+        low, high = (theta[k] + sign * T.residual[0] * y[-1, k].abs() for k, sign in ((0, -1), (-1, 1)))
+        missed += int(high + 0.05 * (high - low) < 1.5)  # with the margin τ = 0.05
+    assert 15 <= missed <= 25  # of 40 starts
+
+
+def test_reorthogonalisation_takes_no_more_products():
+    calls, A = [], symmetric(60)
+
+    def counted(V):
+        calls.append(V.shape[1])
+        return A @ V
+
+    operator = ritz.Operator(counted, 60, torch.float64, torch.device("cpu"))
+    for keep_basis in (False, True):
+        calls.clear()
+        ritz.lanczos(operator, normal(seeded(), 60, 1), 12, keep_basis=keep_basis)
+        assert sum(calls) == 12  # O(M N p) and at most O(M² p) beside it; printed is O(M² N p)

@@ -180,3 +180,19 @@ def test_the_gap_of_the_mini_bulk_follows_misclassification_through_the_signal_a
     good, bad = theory.ccm_gaps(10, 5.0, 0.1), theory.ccm_gaps(10, 5.0, 0.5)
     assert bad.outliers_to_mini_bulk < good.outliers_to_mini_bulk and bad.outliers_to_bulk < good.outliers_to_bulk
     assert bad.mini_bulk_to_bulk == approx(2.7308, abs=1e-4) and good.mini_bulk_to_bulk == approx(2.3235, abs=1e-4)
+
+
+def test_lemma_8_1_takes_probabilities_that_do_not_depend_on_the_noise():
+    """A softmax of the very x that it multiplies has another expectation: examples near the boundary carry G."""
+    C, D, t, count = 3, 5, 2.0, 20_000
+    labels = torch.arange(count) % C
+    x = t * torch.eye(D).double()[labels] + normal(seeded(), count, D)
+    p = torch.softmax(2 * x[:, :C], 1)
+    Us = class_curvatures(C, (1 - p.gather(1, labels[:, None]).mean()).expand(C))  # of symmetric ones, as large
+    lemma = torch.kron(torch.eye(D).double(), Us.mean(0))
+    lemma[: C * C, : C * C] += t * t / C * torch.block_diag(*Us)
+    off = {}
+    for name, U in {"own": torch.diag_embed(p) - p[:, :, None] * p[:, None, :], "symmetric": Us[labels]}.items():
+        G = torch.einsum("ni,nj,nab->iajb", x, x, U).reshape(D * C, D * C) / count
+        off[name] = float((G - lemma).norm() / lemma.norm())
+    assert off["symmetric"] < 0.03 and off["own"] == approx(0.63, abs=0.01)
