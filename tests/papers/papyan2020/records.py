@@ -3,7 +3,7 @@
 import numpy as np
 
 from ritz.papers.frame.registry import figures
-from ritz.papers.papyan2020 import components, deflation, hessians, inheritance, knockouts, tail
+from ritz.papers.papyan2020 import batch_norm, components, deflation, hessians, inheritance, knockouts, tail
 from tests.papers.singh2026.records import record_with
 
 FIGURES = figures(["papyan2020.*", "papyan2019.*"])
@@ -125,3 +125,14 @@ def inheritance_record(agree):
     result |= {"whole_cosines": np.full(10, cosine), "in_class_means": np.full(10, cosine)}
     result |= {"table_features": np.eye(10), "table_errors": np.eye(10), "table_gradients": table}
     return record_with(inheritance.Config(), {**result, "overlap": cosine * np.eye(10), "layers": []})
+
+
+def batch_norm_record(agree):
+    """Outliers nearer to the rest with batch norm, and made of products of means; or further, and of nothing else."""
+    result, heights = {}, (5.0, 50.0) if agree else (1.05, 1.0)  # with, and without
+    for kind, height in zip(batch_norm.KINDS.values(), heights, strict=True):
+        known, share = 0.99 if agree else 0.1, {"without": 0.8}.get(kind, 0.1 if agree else 0.9)
+        result |= {f"0/{kind}/values": np.concatenate([np.full(10, height), np.ones(10)])}
+        result |= {f"0/{kind}/global_share": np.full(8, share)}
+        result |= {f"0/{kind}/in_global": known, f"0/{kind}/in_class": known}
+    return record_with(batch_norm.Config(seeds=(0,)), result)

@@ -13,6 +13,7 @@ from tests.papers.singh2026.records import record_with, verdicts
 
 from .records import (
     FIGURES,
+    batch_norm_record,
     component_record,
     deflation_record,
     entry,
@@ -24,7 +25,7 @@ from .records import (
 
 pytestmark = pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning")
 OWN = [f"papyan2019.fig{n}" for n in (2, 3, 4, 5, 6, 8, 9, 10)] + [
-    f"papyan2020.fig{n}" for n in (1, 2, 3, 4, 14, 15, 16, 17)
+    f"papyan2020.{n}" for n in ("fig1", "fig2", "fig3", "fig4", "fig14", "fig15", "fig16", "fig17", "sec9")
 ]
 RECORDS = {
     "papyan2020.fig3": hessian_record,
@@ -37,6 +38,7 @@ RECORDS = {
     "papyan2020.fig2": inheritance_record,
     "papyan2019.fig3": component_record,
     "papyan2019.fig4": tail_record,
+    "papyan2020.sec9": batch_norm_record,
 }
 
 
