@@ -285,6 +285,16 @@ def test_long_names_of_layers_stay_within_their_panel():
     assert names == [f"…{i}.attention…on.output.dense" for i in range(3)]
 
 
+def test_a_short_name_belongs_to_one_layer_of_the_network():
+    every = [f"body.layers.{i}.self_attention.{part}" for i in range(2) for part in ("projection", "out", "gate")]
+    assert pictures._short(every[:3], every) == [
+        "…0.self_attention.projection",
+        "…0.self_attention.out",
+        "…0.self_attention.gate",
+    ]
+    assert pictures._short(every[:3], every[:3]) == ["…projection", "…out", "…gate"]
+
+
 def test_to_measure_needs_no_picture_library():
     """In a process of its own: here, other tests have drawn."""
     code = (

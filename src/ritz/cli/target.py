@@ -20,6 +20,7 @@ from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError,
 from ..record import check_writable
 from ..risk import Risk
 from .places import folder
+from .weights import misfit
 
 
 @dataclass(frozen=True)
@@ -246,11 +247,21 @@ def _users_code(run: Callable[[], Any], what: str) -> Any:
     except RitzError:
         raise
     except (Exception, SystemExit) as error:
+        if "in loading state_dict" in str(error):
+            raise misfit(what, str(error)) from error
         raise ArgumentError(
             f"{what}: {type(error).__name__}: {error}",
             "The error comes from your own code, or from what it imports.",
+            *_file_hint(error),
             "Run it by itself, or add --debug to see where it comes from.",
         ) from error
+
+
+def _file_hint(error: BaseException) -> list[str]:
+    """Where a relative path begins, which is not always where the file of the factory is."""
+    if not isinstance(error, FileNotFoundError):
+        return []
+    return [f"Paths in your code begin in the folder you are in, {Path.cwd()}: go where the file is, or name it whole."]
 
 
 def _fitting_model(model: nn.Module, request: Request) -> nn.Module:

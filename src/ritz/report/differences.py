@@ -57,8 +57,8 @@ def _moved(change: Change) -> str:
 
 
 def _number(first: Entry, other: Entry, gap: Distance, several: bool) -> Number:
-    text = f"{gap.value:.3g}, true {gap.at_least:.2g} to {gap.at_most:.2g}"
-    proof = f"The distance of the measured spectra, and the ends between which the true one lies. {ENDS}"
+    text = f"{gap.value:.3g} ({gap.at_least:.2g} to {gap.at_most:.2g})"
+    proof = f"The distance of the measured spectra, and in brackets the ends between which the true one lies. {ENDS}"
     return Number(f"W₁ to {other.name}" if several else "W₁", text, proof, "W₁")
 
 

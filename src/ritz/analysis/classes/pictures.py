@@ -161,6 +161,8 @@ def _scatters(record: Record, kind: str, rows: list[tuple[str, str, int]], label
             plot.knockout(ax, x, y, top=top, zero=_zero(whole))
             ax.set_xlabel(labels[2 * row])
         panels[0].set_ylabel(labels[2 * row + 1])
+    legend = f"blue: the {rows[0][2]} largest\nabove the line: made by means"
+    figure.suptitle(legend, fontsize="x-small", x=0.02, ha="left")
     return figure
 
 

@@ -58,7 +58,7 @@ def _sharpest(record: Record) -> list[str]:
 
 
 def _draw_layers(ax: Axes, record: Record, layers: list[str]) -> None:
-    names = [f"layer {name}" if name.isdigit() else name for name in _short(layers)]
+    names = [f"layer {name}" if name.isdigit() else name for name in _short(layers, list(record.scalars["layers"]))]
     spectra = {name: spectrum_of(record, layer) for name, layer in zip(names, layers, strict=True)}
     plot.comparison(ax, spectra, log=True)
     total = len(record.scalars["layers"])
@@ -70,16 +70,26 @@ def _draw_layers(ax: Axes, record: Record, layers: list[str]) -> None:
     ax.set_title(title, fontsize="medium", loc="left")
 
 
-def _short(layers: list[str]) -> list[str]:
-    """Names that fit into a panel: without the modules that all are in, and without their middle."""
+def _short(layers: list[str], every: list[str]) -> list[str]:
+    """Names that fit into a panel: without the modules that all are in, and without their middle.
+
+    What is left of a name belongs to no other layer of the network.
+    """
     if max(map(len, layers)) <= LONGEST:
         return layers
     parts = [layer.split(".") for layer in layers]
     shared = takewhile(lambda level: len({*level}) == 1, zip(*parts, strict=False)) if len(layers) > 1 else ()
     common = len(list(shared))
+    while common and not _tell_apart([".".join(part[common:]) for part in parts], every):
+        common -= 1
     names = ["…" * bool(common) + ".".join(part[common:]) for part in parts]
     cut = [name if len(name) <= LONGEST else f"{name[:START]}…{name[START + 1 - LONGEST :]}" for name in names]
     return cut if len({*cut}) == len(cut) else layers
+
+
+def _tell_apart(ends: list[str], every: list[str]) -> bool:
+    """Whether each end is that of one name alone."""
+    return all(sum(f".{name}".endswith(f".{end}") for name in every) == 1 for end in ends)
 
 
 def write(record: Record, folder: str | Path) -> Path:
