@@ -363,3 +363,13 @@ def test_an_interval_is_wider_where_one_eigenvalue_decides():
     spectra = [Spectrum(nodes.expand(4, -1), w / w.sum(1, keepdim=True), 200, 0.01) for w in masses]
     covered = [ends[0] <= float(nodes.mean()) <= ends[1] for ends in (s.interval(1) for s in spectra)]
     assert sum(covered) / 300 > 0.93  # 0.89, had the variance been known
+
+
+@pytest.mark.parametrize("width", [1e-3, 0.3])
+def test_a_density_is_the_sum_of_its_gaussians_at_points_in_any_order(generator, width):
+    values = torch.randn(300, generator=generator, dtype=torch.float64)
+    x = 8 * torch.rand(500, generator=generator, dtype=torch.float64) - 4
+    expected = torch.distributions.Normal(values, width).log_prob(x[:, None]).exp().mean(1)
+    assert_close(Spectrum.of_eigenvalues(values).density(x, width), expected, rtol=1e-10, atol=1e-300)
+    x[7] = torch.nan
+    assert Spectrum.of_eigenvalues(values).density(x, width).isnan().nonzero().tolist() == [[7]]
