@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from ritz import classes, gauss_newton
 from ritz.analysis import classes as analysis
 from ritz.analysis.classes import ClassSettings, attribution_arrays, kronecker_spectra
-from ritz.analysis.classes.pictures import draw, layers_of
+from ritz.analysis.classes.pictures import draw, errors, knockouts, layers_of
 from ritz.analysis.classes.results import SHOWN, spaced
 from ritz.classes import attribution
 from ritz.classes import knockouts as knockout
@@ -136,7 +136,7 @@ def test_a_saved_record_is_drawn_again(record, tmp_path):
 
 
 def test_knockouts_share_their_axes_and_mark_the_largest_eigenvalues(record):
-    axes = draw(record)["knockouts"].axes
+    axes = knockouts(record).axes
     assert len(axes) == len(record.scalars["spectra"]) and len({ax.get_xlim() for ax in axes}) == 1
     marked = torch.as_tensor(axes[0].lines[-1].get_xdata())
     assert_close(marked, array(record, "gauss_newton/values")[:OUTPUTS])
@@ -147,8 +147,8 @@ def test_errors_off_all_means_are_drawn_where_a_layer_is_wider_than_their_span()
     wide = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 3)).double()
     batches = [(batch.inputs, batch.targets) for batch in deep(1).batches]
     narrow, broad = (analysis.run(r) for r in (deep(2), Risk(wide, nn.CrossEntropyLoss(), batches)))
-    assert len(draw(narrow)["errors"].axes) == len(layers_of(narrow, "errors")) == 3
-    assert len(draw(broad)["errors"].axes) == 2 * len(layers_of(broad, "errors")) == 4
+    assert len(errors(narrow).axes) == len(layers_of(narrow, "errors")) == 3
+    assert len(errors(broad).axes) == 2 * len(layers_of(broad, "errors")) == 4
 
 
 def test_of_many_layers_eight_are_shown_and_that_is_said():

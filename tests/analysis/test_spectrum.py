@@ -63,6 +63,7 @@ def test_statistics_are_within_their_errors(record, dense):
         assert abs(record.scalars[name] - float(value)) < 4 * record.scalars[f"{name}_error"] + 1e-9
 
 
+@functools.cache
 def small_risk(seed, dtype):
     with torch.random.fork_rng():
         torch.manual_seed(seed)

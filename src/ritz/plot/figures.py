@@ -67,11 +67,11 @@ class ShownFigure(Figure):
     def savefig(self, fname: Any, **options: Any) -> None:
         """Save it, as matplotlib does. That goes through every picture twice; for a plain PNG once is enough."""
         as_is = matplotlib.rcParams["savefig.bbox"] is None and matplotlib.rcParams["savefig.facecolor"] == "auto"
-        if options.keys() != {"format", "dpi"} or options["format"] != "png" or not as_is:
+        if not options.keys() <= {"format", "dpi"} or options.get("format") != "png" or not as_is:
             return super().savefig(fname, **options)
-        canvas, dpi = self.canvas, self.dpi
+        canvas, dpi, wish = self.canvas, self.dpi, options.get("dpi", matplotlib.rcParams["savefig.dpi"])
         try:
-            self.set_dpi(options["dpi"])
+            self.set_dpi(dpi if wish == "figure" else wish)
             FigureCanvasAgg(self).print_png(fname)  # which lays it out, and then draws
         finally:
             self.set_canvas(canvas)
