@@ -134,7 +134,7 @@ def check_ten_classes(piece: Piece) -> None:
             f"The network is trained on {TITLES[piece.data]}, which has {piece.num_classes} classes.",
             f"This figure is printed for {NUM_CLASSES} classes, and counts its eigenvalues by them.",
             "Take another data set: mnist, fashion_mnist or cifar10.",
-            f"Or take a figure of the Hessian: ritz run papyan2020.fig3 --set data={piece.data}",
+            "Or take a figure of the Hessian: ritz run papyan2020.fig3 --set data=cifar100",
         )
 
 
