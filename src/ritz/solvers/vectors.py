@@ -37,6 +37,8 @@ def product(A: Operator, rows: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
 
 def norms(rows: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
     """The Euclidean norm of each row, in float64: neither 1e-30 nor 1e+30 is lost in float32 squares."""
+    if rows.shape[1] <= NARROW and rows.numel() <= PIECE:  # a single span
+        return _norms(rows)
     parts = [_norms(rows[:, span]) for span in spans(rows.shape[1], len(rows))]
     return parts[0] if len(parts) == 1 else _norms(torch.stack(parts, dim=1))
 
@@ -48,13 +50,17 @@ def _norms(rows: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
 def inner(X: Float[Tensor, "a n"], Y: Float[Tensor, "b n"]) -> Float[Tensor, "a b"]:
     """X Yᵀ summed in float64, on the CPU."""
     pieces = ((X[:, span], Y[:, span]) for span in spans(X.shape[1], 2 * (len(X) + len(Y))))
-    return torch.stack([x.double() @ y.double().T for x, y in pieces]).sum(0).cpu()
+    return _sum([x.double() @ y.double().T for x, y in pieces]).cpu()
 
 
 def dots(X: Float[Tensor, "p n"], Y: Float[Tensor, "p n"]) -> Float[Tensor, " p"]:
     """xᵢᵀyᵢ of each row, summed in float64 where the rows are."""
     pieces = ((X[:, span], Y[:, span]) for span in spans(X.shape[1], 2 * len(X)))
-    return torch.stack([(x.double() * y.double()).sum(1) for x, y in pieces]).sum(0)
+    return _sum([(x.double() * y.double()).sum(1) for x, y in pieces])
+
+
+def _sum(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
 
 def mix(X: Float[Tensor, "k n"], S: Float[Tensor, "k k"]) -> None:
@@ -73,6 +79,8 @@ def orthonormalize(X: Float[Tensor, "k n"]) -> None:
 def components(W: Float[Tensor, "b n"], Q: Float[Tensor, "k n"]) -> Float[Tensor, "b k"]:
     """W Qᵀ, its pieces side by side, in float64 from there on: one long sum keeps a GPU waiting, and loses digits."""
     whole = Q.shape[1] // LENGTH * LENGTH
+    if not whole:
+        return W @ Q.T
     total = torch.zeros(len(W), len(Q), dtype=torch.float64, device=W.device)
     for some, rows in zip(total.split(_countable(Q), 1), Q.split(_countable(Q)), strict=True):
         some += W[:, whole:] @ rows[:, whole:].T
@@ -82,7 +90,9 @@ def components(W: Float[Tensor, "b n"], Q: Float[Tensor, "k n"]) -> Float[Tensor
 
 def subtract(W: Float[Tensor, "b n"], C: Float[Tensor, "b k"], Q: Float[Tensor, "k n"]) -> None:
     """W -= C Q, in place."""
-    for some, rows in zip(C.split(_countable(Q), 1), Q.split(_countable(Q)), strict=True):
+    whole = len(Q) <= _countable(Q)
+    pieces = [(C, Q)] if whole else zip(C.split(_countable(Q), 1), Q.split(_countable(Q)), strict=True)
+    for some, rows in pieces:
         W.addmm_(some, rows, alpha=-1) if len(W) > 1 else W[0].addmv_(rows.T, some[0], alpha=-1)
 
 
