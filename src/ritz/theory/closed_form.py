@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +16,7 @@ from ..errors import ArgumentError, RitzError
 from ..spectrum import Spectrum
 from ..spectrum.lines_shown import lines_card
 
+NUMBERS_KEPT = 2**17  # of eigenvectors that come together: a megabyte
 ROWS_SHOWN = 40  # groups that a table prints before it says how many more there are
 
 
@@ -140,14 +142,27 @@ def eigenlines(A: Float[Tensor, "r r"], name: str, lift: Callable[[Tensor], Tens
     """A line "name i" for each eigenvalue of a small symmetric matrix, largest first, zeros included.
 
     Eigenvectors (r, k) are computed when the first is asked for; `lift` maps them to those of the large one, (n, k).
+    Short ones come with their neighbours, which are likely to be asked for next: the calls cost more than the numbers.
     """
 
     @cache
     def vectors() -> Tensor:
         return torch.linalg.eigh(A).eigenvectors.flip(1)
 
+    @cache
+    def together() -> int:
+        return max(1, NUMBERS_KEPT // len(lift(vectors()[:, :1])))
+
+    @lru_cache(maxsize=1)
+    def lifted(first: int, end: int) -> Tensor:
+        return lift(vectors()[:, first:end])
+
     def column(i: int) -> Callable[[int], Tensor]:
-        return lambda count: lift(vectors()[:, i : i + count])
+        def basis(count: int) -> Tensor:
+            first = i - i % together()
+            return lifted(first, first + together())[:, i - first : i - first + count].clone()
+
+        return basis
 
     values = torch.linalg.eigvalsh(A).flip(0).tolist()
     return [Group(f"{name} {i + 1}", value, 1, column(i)) for i, value in enumerate(values)]
@@ -179,7 +194,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _check_groups(groups: tuple[Group, ...]) -> None:
-    wrong = [group for group in groups if group.multiplicity < 0 or not torch.isfinite(torch.tensor(group.value))]
+    wrong = [group for group in groups if group.multiplicity < 0 or not math.isfinite(group.value)]
     twice = [name for name, count in Counter(group.name for group in groups).items() if count > 1]
     if wrong or twice:
         raise ArgumentError(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from ..spectrum import Spectrum
-from .closed_form import ClosedForm, Group, columns, table
+from .closed_form import ClosedForm, columns, table
 
 DENSE_SIZE = 2000  # up to this size `compare` diagonalises: a second or two in float64
 COLUMNS = 16  # eigenvectors per group that `compare` multiplies with beyond it
@@ -104,20 +104,23 @@ def _sorted_comparison(closed_form: ClosedForm, measured: Tensor, A: Tensor | No
     expected, order = values.repeat_interleave(counts).sort(stable=True)
     gaps = (expected - measured.to(expected).sort().values).abs()
     worst = torch.zeros(len(values), dtype=torch.float64).scatter_reduce(0, labels[order], gaps, "amax")
+    residuals = {} if A is None else _residuals(closed_form, A)
     errors = [
-        GroupError(
-            group.name, group.multiplicity, float(error), None if A is None else _residual(closed_form, group, A)
-        )
-        for group, error in zip(closed_form.groups, worst, strict=True)
+        GroupError(group.name, group.multiplicity, error, residuals.get(group.name))
+        for group, error in zip(closed_form.groups, worst.tolist(), strict=True)
     ]
     return Comparison(tuple(errors), closed_form.scale)
 
 
-def _residual(closed_form: ClosedForm, group: Group, A: Tensor) -> float | None:
-    if group.basis is None:
-        return None
-    V = closed_form.eigenvectors(group).to(A)
-    return float((A @ V - group.value * V).norm(dim=0).max())
+def _residuals(closed_form: ClosedForm, A: Tensor) -> dict[str, float]:
+    """The largest ‖A z - λ z‖ of each group that knows its eigenvectors, from one product with them all."""
+    known = [group for group in closed_form.groups if group.basis is not None]
+    if not known:
+        return {}
+    values, counts = columns(known)
+    Z = torch.cat([closed_form.eigenvectors(group) for group in known], dim=1).to(A)
+    lengths = (A @ Z - Z * values.repeat_interleave(counts).to(A)).norm(dim=0)
+    return {group.name: float(part.max()) for group, part in zip(known, lengths.split(counts.tolist()), strict=True)}
 
 
 def _ritz_comparison(closed_form: ClosedForm, A: Any) -> Comparison:

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ...arguments import bare
 from ...errors import DataError
 from ...record import SAVE_SECONDS, digest, identity_of
 from ...record.checkpoints import Arrays
@@ -29,6 +30,7 @@ from .rates import factors, learning_rates
 from .schedules import Constant, Pace, Schedule
 
 Weights = Sequence[Float[Tensor, "*B _ _"]]
+_products_after = bare(products_after)  # of weights that were looked at before the first step
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class _Linear:
     def _step(self, data: RowLoss | DiagonalLoss, rate: Float[Tensor, "*S 1 1"]) -> Tensor:
         """W_ℓ -= η S_ℓᵀ(∂R/∂W P_ℓᵀ) with S_ℓ = W_L … W_{ℓ+1} and P_ℓ = W_{ℓ-1} … W_1; returns the loss before it."""
         mapped = [m * W if m != 1 else W for m, W in zip(self.multipliers, self.weights, strict=True)]
-        after = products_after(mapped)  # as thin as the output
+        after = _products_after(mapped)  # as thin as the output
         loss, slope = data.loss_and_slope(after[0] @ mapped[0] if len(mapped) > 1 else mapped[0])
         for layer, W in enumerate(mapped):
             last = layer + 1 == len(mapped)
