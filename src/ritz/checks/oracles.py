@@ -7,20 +7,24 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.func import grad, jacfwd
+from torch.func import jacfwd
 
 
 def dense_hessian(loss: Callable[..., Tensor], *parameters: Tensor) -> Float[Tensor, "n n"]:
-    """∇² loss(*parameters), flat in the order given, row-major: forward over reverse.
+    """∇² loss(*parameters), flat in the order given, row-major: reverse over reverse, all rows together.
 
-    Not `torch.func.hessian`: with both modes swapped, torch 2.13 is wrong for some layers.
+    Not `torch.func.hessian`: torch 2.13 is wrong there for some layers. Forward over reverse takes twice as long for
+    matrices this small.
     """
     theta, rebuilt = _flat(parameters)
-
-    def flat_loss(t: Tensor) -> Tensor:
-        return loss(*rebuilt(t))
-
-    return jacfwd(grad(flat_loss))(theta)
+    with torch.enable_grad():
+        theta.requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(*rebuilt(theta)), theta, create_graph=True, materialize_grads=True)
+        if not gradient.requires_grad:  # of a linear function
+            return torch.zeros(len(theta), len(theta), dtype=theta.dtype)
+        units = torch.eye(len(theta), dtype=theta.dtype)
+        (H,) = torch.autograd.grad(gradient, theta, units, is_grads_batched=True, materialize_grads=True)
+    return H.detach()
 
 
 def dense_gauss_newton(outputs: Callable[..., Tensor], *parameters: Tensor) -> Float[Tensor, "n n"]:
