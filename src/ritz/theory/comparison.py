@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from ..spectrum import Spectrum
-from .closed_form import ClosedForm, columns, table
+from .closed_form import ClosedForm, Group, columns, table
 
 DENSE_SIZE = 2000  # up to this size `compare` diagonalises: a second or two in float64
 COLUMNS = 16  # eigenvectors per group that `compare` multiplies with beyond it
@@ -114,7 +114,7 @@ def _sorted_comparison(closed_form: ClosedForm, measured: Tensor, A: Tensor | No
 
 def _residuals(closed_form: ClosedForm, A: Tensor) -> dict[str, float]:
     """The largest ‖A z - λ z‖ of each group that knows its eigenvectors, from one product with them all."""
-    known = [group for group in closed_form.groups if group.basis is not None]
+    known: list[Group] = [group for group in closed_form.groups if group.basis is not None]
     if not known:
         return {}
     values, counts = columns(known)
