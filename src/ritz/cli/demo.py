@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,14 +28,26 @@ def run(folder: Path, *, seed: int = 0) -> tuple[Record, float]:
     check_writable(folder)
     generator = torch.Generator().manual_seed(seed)
     data = digits(generator=generator)
-    model = classifier(data, generator)
-    risk = Risk(model, nn.CrossEntropyLoss(), data.train)
-    record = analysis.run(risk, replace(SETTINGS, seed=seed), name="demo")
-    analysis.write(record, folder)
-    for name, matrix in OTHERS.items():
-        settings = replace(SETTINGS, seed=seed, operator=matrix, num_probes=4, per_layer=False)
-        analysis.write(analysis.run(risk, settings, name="demo"), folder / name)
-    return record, accuracy(model, data.test)
+    with _one_thread():
+        model = classifier(data, generator)
+        risk = Risk(model, nn.CrossEntropyLoss(), data.train)
+        record = analysis.run(risk, replace(SETTINGS, seed=seed), name="demo")
+        analysis.write(record, folder)
+        for name, matrix in OTHERS.items():
+            settings = replace(SETTINGS, seed=seed, operator=matrix, num_probes=4, per_layer=False)
+            analysis.write(analysis.run(risk, settings, name="demo"), folder / name)
+        return record, accuracy(model, data.test)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """So small a network gains nothing from several threads, which wait for each other where the machine is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def classifier(data: Split, generator: torch.Generator) -> nn.Module:
