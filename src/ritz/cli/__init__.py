@@ -1,8 +1,9 @@
 """The command `ritz`."""
 
+from . import paper_commands
 from .commands import app
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "paper_commands"]
 
 
 def main() -> None:

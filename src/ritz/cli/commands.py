@@ -1,4 +1,4 @@
-"""The commands of `ritz` as they are typed: their names, their options, their help.
+"""The commands of `ritz` on models and theory as they are typed: their names, their options, their help.
 
 Help, versions and wrong options are answered from here alone: what computes is imported when a command runs.
 """
@@ -21,14 +21,11 @@ from .options import (
     Dtype,
     Examples,
     Factory,
-    Ids,
     Layer,
     MatrixName,
     Out,
     Places,
-    Results,
     Seed,
-    WorkerKind,
 )
 
 app = typer.Typer(
@@ -283,126 +280,3 @@ def verify_theory(
         holds = verification.run(draws, seed)
     if not holds:
         raise typer.Exit(1)
-
-
-@app.command("list")
-def list_figures(out: Results = Path("results"), debug: Debug = False) -> None:
-    """List the figures of the papers, with their presets and the records that are there.
-
-    \b
-    Example:
-      ritz list
-    """
-    with report_errors(debug):
-        from . import papers
-
-        papers.show_list(out)
-
-
-@app.command("run")
-def run_figures(
-    ids: Ids,
-    preset: Annotated[str, typer.Option(help="paper, laptop (minutes on two cores) or smoke (seconds).")] = "laptop",
-    setting: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Repeatable.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets.", show_default="RITZ_DATA, or as ritz.lab.data says")
-    ] = None,
-    workers: Annotated[WorkerKind, typer.Option(help="Who runs the tasks of a sweep.")] = WorkerKind.IN_PROCESS,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="With --workers processes.", show_default="cores")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Compute what is there again.")] = False,
-    out: Results = Path("results"),
-    debug: Debug = False,
-) -> None:
-    """Compute figures of the papers, judge their claims, draw them.
-
-    Written are record.json, arrays.npz and figure.png in OUT/ID/PRESET. What is there is not computed again, and an
-    interrupted run goes on where it was: run the same command once more.
-
-    \b
-    Examples:
-      ritz run linear2026.fig1c
-      ritz run 'linear2026.*' --preset paper --device cuda
-      ritz run singh2026.fig4 --set training.networks=20 --workers processes
-    """
-    with report_errors(debug):
-        from . import papers
-        from .target import device_of
-
-        context = papers.context(device_of(device), data_dir, workers.value, processes)
-        complete = papers.run(ids, preset, setting or [], out, context, force=force, debug=debug)
-    if not complete:
-        raise typer.Exit(1)
-
-
-@app.command("draw")
-def draw_figures(
-    ids: Ids,
-    preset: Annotated[str | None, typer.Option(help="Only the records of this preset.", show_default="all")] = None,
-    out: Results = Path("results"),
-    debug: Debug = False,
-) -> None:
-    """Draw figures again from their records, and judge their claims again. Nothing is computed.
-
-    \b
-    Examples:
-      ritz draw linear2026.fig1c
-      ritz draw '*' --preset paper
-    """
-    with report_errors(debug):
-        from . import papers
-
-        if not papers.draw(ids, preset, out):
-            raise typer.Exit(1)
-
-
-@app.command("claims")
-def show_claims(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only these figures, or globs.")] = None,
-    out: Results = Path("results"),
-    statements: Annotated[bool, typer.Option("--statements", help="Only what the papers say: no record.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="With numbers, rules, other readings and reasons.")] = False,
-    debug: Debug = False,
-) -> None:
-    """Print the claims of all records with their verdicts: a line for each, or with --full all that is known of it.
-
-    With --statements what the papers say alone, where they say it, the rule by which it is judged, and known reasons
-    why it may fail.
-
-    \b
-    Examples:
-      ritz claims
-      ritz claims 'linear2026.*' --full
-      ritz claims linear2026.fig1c --statements
-    """
-    with report_errors(debug):
-        from . import claims
-
-        if statements:
-            claims.show_statements(ids or ["*"])
-        else:
-            claims.show_claims(ids or ["*"], out, full=full)
-
-
-@app.command("pages")
-def make_pages(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only their papers; globs.")] = None,
-    out: Results = Path("results"),
-    to: Annotated[Path, typer.Option(help="The folder of the pages.")] = Path("docs/papers"),
-    debug: Debug = False,
-) -> None:
-    """Write a page for each paper from its figures' records: printed, ours and why; pictures; claims with verdicts.
-
-    What stands on a page above its mark is kept.
-
-    \b
-    Examples:
-      ritz pages
-      ritz pages 'linear2026.*'
-    """
-    with report_errors(debug):
-        from . import claims
-
-        claims.make_pages(ids or ["*"], out, to)
