@@ -1,4 +1,5 @@
 import gc
+import os
 
 import jaxtyping
 from jaxtyping import install_import_hook
@@ -19,6 +20,14 @@ def pytest_collection_finish():
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unawaited():
+    """What is written is not awaited on the disk, thousands of times: no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture
