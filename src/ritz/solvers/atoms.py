@@ -141,10 +141,12 @@ def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]
     share = prior
     for _ in range(ROUNDS):
         posterior = (evidence + share.log()).softmax(0)
-        share = posterior.sum(1, keepdim=True) - posterior + STRENGTH * prior  # of all others
-        share = share / share.sum(0)
-    before, after = ((evidence + shares.log()).logsumexp(0).sum() for shares in (prior, share))
-    best, count = (evidence + (share if after > before + LEARNT else prior).log()).softmax(0).max(0)
+        others = posterior.sum(1, keepdim=True) - posterior + STRENGTH * prior
+        before, share = share, others / others.sum(0)
+        if torch.equal(share, before):  # and so it would stay
+            break
+    plain, learnt = ((evidence + shares.log()).logsumexp(0).sum() for shares in (prior, share))
+    best, count = (evidence + (share if learnt > plain + LEARNT else prior).log()).softmax(0).max(0)
     plausible = size * masses.mean(0) < 2 * MOST  # else it is more than any of these
     enough = torch.where(count == 0, best >= SURE[0], best >= SURE[1])
     return torch.where(enough & plausible, count + 1, 0)
