@@ -1,6 +1,8 @@
 """`ritz report` and `ritz compare` on the command line."""
 
 import json
+import re
+import shlex
 import unicodedata
 
 import numpy as np
@@ -74,6 +76,20 @@ def test_what_cannot_be_compared_is_refused(folders, tmp_path, monkeypatch, plac
     np.savez("other.npz", values=np.ones(3))
     result = ritz("compare", *places)
     assert result.exit_code == 2 and words in result.output, result.output
+
+
+def test_layers_that_were_not_measured_can_be_compared_after_the_command_that_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.py").write_text(
+        "import torch\n\ndef risk():\n    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))\n"
+        "    return model, torch.nn.CrossEntropyLoss(), (torch.eye(2), torch.arange(2))\n"
+    )
+    assert ritz("spectrum", "tiny.py:risk", "-k", 1, "--steps", 3, "--probes", 2).exit_code == 0
+    refusal = ritz("compare", "out/tiny-risk", "out/tiny-risk:0")
+    command = re.search("ritz (spectrum .*)", refusal.output.replace("\n", " "))
+    assert refusal.exit_code == 2 and command is not None, refusal.output
+    assert ritz(*shlex.split(command[1])).exit_code == 0
+    assert ritz("compare", "out/tiny-risk", "out/tiny-risk:0").exit_code == 0
 
 
 STEERING = "\x1b]0;mine\x07\x1b[31m\x9b2J\u202e\r"  # a title, red, an empty screen, text from right to left

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 import torch
 from rich.table import Table
@@ -48,9 +49,14 @@ def entry(place: str) -> Entry:
         raise FileError(
             f"{folder} has no layer {layer!r}.",
             "A layer is compared if it was measured.",
-            f"Its layers are: {', '.join(layers)}." if layers else f"Measure them: {command(record)} --per-layer",
+            f"Its layers are: {', '.join(layers)}." if layers else f"Measure them: {_again(record, folder)}",
         )
     return Entry.of(record, layer=layer or None, name=place)
+
+
+def _again(record: Record, folder: str) -> str:
+    """The command that measures layers too, into the same folder: by itself it would take another for its --dtype."""
+    return f"{command(record)} --per-layer --out {quote(folder)}"
 
 
 def _spectrum(path: Path) -> Spectrum:
