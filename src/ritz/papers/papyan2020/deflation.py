@@ -125,7 +125,7 @@ PRINTED = {
 }
 PRESETS = {
     "paper": Config(),
-    "laptop": Config(replace(SMALL, network="resnet18", per_class=30), (0, 1), Method(num_steps=64)),
+    "laptop": Config(replace(SMALL, network="resnet18", per_class=30), (0,), Method(num_steps=64)),
     "smoke": Config(replace(TINY, network="resnet18", narrow=64), (0,), SMOKE_METHOD),
 }
 TITLE = "The train Hessian of ResNet-18 with and without deflation"

@@ -132,12 +132,12 @@ def exactly(measure: Callable[[Panel, np.ndarray], float]) -> Callable[[Record],
 
 
 def cross_alignment(one: Panel, values: np.ndarray) -> float:
-    """|log₁₀| of the median eigenvalue of G_cross over the nearest bulk of G beside its main one; NaN without any."""
+    """|log₁₀| of the median eigenvalue of G_cross over the nearest bulk of G: beside its main one, if there is any."""
     u, y = _curve(values)
     places = peaks(y)
-    others = u[np.delete(places, np.argmax(y[places]))] if len(places) else places
+    others = np.delete(places, np.argmax(y[places])) if len(places) > 1 else places
     centre = np.log(max(np.median(one.means[C : C + MEANS]), 1e-30))
-    return float(np.abs(others - centre).min() / np.log(10)) if len(others) else float("nan")
+    return float(np.abs(u[others] - centre).min() / np.log(10)) if len(others) else float("nan")
 
 
 def _curve(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -215,7 +215,7 @@ def _of_2020(paper: str, where: str, section: str) -> tuple[Statement, ...]:
     return (
         say(
             "The C² outliers of G align with the eigenvalues of G_cross (|log₁₀| of their median over the nearest bulk "
-            "of G beside its main one, exact panels).",
+            "of G, its main one only where there is no other; exact panels).",
             paper, section, measured=exactly(cross_alignment), rule=each(at_most(0.3, partly=1.0)), expected=0.0,
             why="G has no such bulk there: G_within has as large eigenvalues, and more of them.",
         ),
@@ -259,7 +259,7 @@ BRIEF = Training(num_epochs=3, batch_size=32, rates=(0.05,), num_errors=3)
 PRESETS = {
     "paper": Config(),
     "laptop": Config(
-        Piece("vgg11", "cifar10", 13, 0, (1, 5, 20), Training(num_epochs=60, rates=(0.03,)), 8),
+        Piece("vgg11", "cifar10", 13, 0, (1, 5, 20), Training(num_epochs=60, rates=(0.03,), num_errors=4), 8),
         (13, 51),
         (0,),
         13,

@@ -244,7 +244,9 @@ BRIEF = Training(num_epochs=3, batch_size=32, rates=(0.05,), num_errors=3)
 PRESETS = {
     "paper": Config(),
     "laptop": Config(
-        Piece("vgg11", "cifar10", 13, training=Training(num_epochs=40, rates=(0.03,)), narrow=8), (0, 1), 512
+        Piece("vgg11", "cifar10", 13, training=Training(num_epochs=40, rates=(0.03,), num_errors=4), narrow=8),
+        (0,),
+        512,
     ),
     "smoke": Config(Piece("mlp", "digits", 4, pauses=(1,), training=BRIEF, width=16, depth=3), (0,), 60),
 }
