@@ -135,6 +135,11 @@ def test_headline_numbers_are_those_of_the_record(text, records):
     assert f"{records[0].scalars['accuracy']:.2%} on these data" in text
 
 
+def test_the_model_and_the_loss_are_named(text, records):
+    words = re.sub("<[^>]*>", "", text)
+    assert "Sequential, from " in words and f"CrossEntropy: {records[0].scalars['loss']:.6g}" in words
+
+
 def test_it_is_small(records, tmp_path):
     one, two = (report.write(records * n, tmp_path / f"{n}.html").stat().st_size for n in (1, 2))
     assert one < 3e6 and one + 19 * (two - one) < 10e6

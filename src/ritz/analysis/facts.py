@@ -53,7 +53,8 @@ ENDS = Kind("two numbers", lambda value: NUMBER.listed("numbers").fits(value) an
 
 SOURCE = {
     "seed": COUNT, "dtype": TEXT, "num_examples": COUNT, "parameters": TEXT.listed("texts"),
-    "factory": TEXT.or_none(), "examples": COUNT.or_none(), "layers": TEXT.listed("texts").or_none(),
+    "model": TEXT, "loss": TEXT, "factory": TEXT.or_none(),
+    "examples": COUNT.or_none(), "layers": TEXT.listed("texts").or_none(),
 }  # fmt: skip
 WORK = Each(SHOWN)
 ESTIMATES = {

@@ -120,13 +120,14 @@ def _analysed(record: Record) -> Section:
     """The model, the data and the loss."""
     scalars, config = record.scalars, record.config
     facts = {
-        "model": config.get("factory") or record.id,
+        "model": ", from ".join(filter(None, [config.get("model"), config.get("factory") or record.id])),
         "parameters": f"{scalars['num_parameters']:,} in {len(config['parameters'])} tensors, {config['dtype']}",
         "data": f"{config['num_examples']:,} examples, {scalars['num_terms']:,} terms of the loss",
     }
     if "num_classes" in scalars:
         facts["classes"] = f"{scalars['num_classes']:,}"
-    facts["loss"] = f"{scalars['loss']:.6g}, with a gradient of norm {scalars['gradient_norm']:.4g}"
+    loss = f"{scalars['loss']:.6g}, with a gradient of norm {scalars['gradient_norm']:.4g}"
+    facts["loss"] = ": ".join(filter(None, [config.get("loss"), loss]))
     if scalars.get("accuracy") is not None:
         facts["accuracy"] = f"{scalars['accuracy']:.2%} on these data"
     proof = "One pass over all data at the given parameters; the model is evaluated as it was handed over."

@@ -106,5 +106,7 @@ def _config(risk: Risk, settings: ClassSettings) -> dict[str, Any]:
         **asdict(settings),
         "dtype": str(risk.dtype).removeprefix("torch."),
         "num_examples": risk.num_examples,
+        "model": type(risk.model).__name__,
+        "loss": type(risk.loss).__name__,
         "parameters": list(risk.shapes),
     }

@@ -176,5 +176,7 @@ def _config(risk: Risk, settings: Settings) -> dict[str, Any]:
         "dtype": str(risk.dtype).removeprefix("torch."),
         "num_examples": risk.num_examples,
         "num_batches": None if risk.batches.held is None else len(risk.batches.held),  # counting would read the data
+        "model": type(risk.model).__name__,
+        "loss": type(risk.loss).__name__,
         "parameters": list(risk.shapes),
     }
