@@ -169,7 +169,7 @@ class Measure:
 def _gaussians(points: Float[Tensor, " g"], centres: Float[Tensor, " k"], weights: Tensor) -> Float[Tensor, " g"]:
     """Σₖ wₖ exp(-(x - cₖ)²/2) at every point; of the ascending centres only those count that are near one."""
     ends = torch.stack([points.min() - FARTHEST, points.max() + FARTHEST])
-    low, high = torch.searchsorted(centres, ends).tolist() if not ends.isnan().any() else (0, len(centres))
+    low, high = torch.searchsorted(centres, ends).tolist() if ends.isfinite().all() else (0, len(centres))
     return torch.exp(-0.5 * (points[:, None] - centres[low:high]).square_()) @ weights[low:high]
 
 
