@@ -40,8 +40,9 @@ def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
     rows = risk.num_targets * (risk.num_classes - 1)
     by_gram = rows <= settings.exact_rows and risk.group is None and risk.separable
     products = 2 * PER_PAIR * count + risk.num_classes  # the class means are made of about C products' gradients
-    products += rows if by_gram else (DECOMPOSITIONS - 2) * STEPS * PROBES + PER_PAIR
-    seconds = set_up + products * one + (DECOMPOSITIONS * _decomposition_seconds(rows) if by_gram else 0.0)
+    products += 0 if by_gram else (DECOMPOSITIONS - 2) * STEPS * PROBES + PER_PAIR
+    by_rows = rows * one + DECOMPOSITIONS * _decomposition_seconds(rows) if by_gram else 0.0  # a row costs a product
+    seconds = set_up + products * one + by_rows
     number, vector = risk.theta.element_size(), risk.size * risk.theta.element_size()
     gram = 8 * rows**2 if by_gram else 0
     held = 2.0 * risk.num_classes**2 * vector
