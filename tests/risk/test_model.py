@@ -142,7 +142,7 @@ def test_batch_norm_without_running_statistics_is_refused():
         ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore:`torch.jit:FutureWarning")
 def test_compiled_by_jit_is_refused_and_its_weights_can_be_taken_over(x, y):
     compiled = torch.jit.trace(network(), x)
     for model in (compiled, nn.Sequential(compiled)):
