@@ -283,7 +283,7 @@ class Risk:
             return output_tensor(self._network(tensors, batch.inputs))
 
     def leaves(self) -> list[Tensor]:
-        """Views of θ, one for each parameter, that autograd can differentiate with respect to."""
+        """θ by parameters, that autograd can differentiate with respect to: views, but for pairs at odd places."""
         return [as_pairs(piece).detach().requires_grad_() for piece in self.unflatten(self.theta)]
 
     def unflatten(self, vector: Float[Tensor, " n"]) -> list[Tensor]:

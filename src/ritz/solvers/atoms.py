@@ -99,7 +99,7 @@ class Atoms:
 def rows_of(T: Tridiagonal, size: int, eps: float, scale: float = 0.0) -> list[Row]:
     """The rule of each probe, for products that round to eps times the largest eigenvalue, which is `scale` or more."""
     nodes, weights = T.quadrature()
-    residuals = T.residual[:, None] * T._ends[2].abs()
+    residuals = T.residual[:, None] * T.ends[2].abs()
     rounding = GHOSTS * eps * max(scale, float(nodes.abs().max()))
     rules = zip(nodes.numpy(), weights.numpy(), residuals.numpy(), strict=True)
     return [Row.of(*rule, size, rounding) for rule in rules]

@@ -74,7 +74,7 @@ def log_determinant(
 
 def _smallest_ritz_value(A: Operator, T: Tridiagonal, damping: float) -> tuple[float, bool]:
     """That of A + μ, and whether its residual proves it positive; one that is not refutes it."""
-    theta, _, last = T._ends
+    theta, _, last = T.ends
     probe = int(theta[:, 0].argmin())
     low, error = float(theta[probe, 0]) + damping, float(T.residual[probe] * last[probe, 0].abs())
     least = zero(A, max(abs(low), float(theta.abs().max())))

@@ -100,7 +100,7 @@ class Tridiagonal:
         return torch.from_numpy(np.stack(values)) * scale, torch.from_numpy(np.stack(S))
 
     @cached_property
-    def _ends(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m"], Float[Tensor, "p m"]]:
+    def ends(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m"], Float[Tensor, "p m"]]:
         """Ritz values, and the first and last entries of the eigenvectors: all that most results need, found once."""
         values, S = self.eigh()
         return values, S[:, 0].clone(), S[:, -1].clone()
@@ -134,7 +134,7 @@ class Tridiagonal:
 
     def quadrature(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m"]]:
         """Nodes θ and weights y[1]² of the Gauss rule for Σᵢ (vᵀuᵢ)² δ(λ - λᵢ); exact for degrees below 2m."""
-        nodes, first, _ = self._ends
+        nodes, first, _ = self.ends
         weights = first**2
         return nodes.clone(), weights / weights.sum(1, keepdim=True)
 

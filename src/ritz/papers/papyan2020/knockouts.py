@@ -135,20 +135,7 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
             paper, where, measured=per_seed(modes), rule=each(within(3, 3, partly=(2, 4))), expected=3,
             why="Neighbouring bulks overlap, or one of them is spread over decades with maxima of its own.",
         ),
-        *([_say(
-            "The one in the middle is the main bulk (which of the maxima, from the left, is the highest).",
-            paper, section, measured=per_seed(place_of_main), rule=each(within(2, 2)), expected=2,
-            why="The main bulk is the lowest: nothing stands apart on its left.",
-        ), _say(
-            "The others have a very low density beside it (its height over that of the next).",
-            paper, section, measured=per_seed(height_of_main), rule=each(at_least(10.0, partly=2.0)),
-            expected="far above 1", why="There is one bulk alone, or another as high.",
-        ), _say(
-            "The spectrum of log G exposes what that of G does not (the share of the eigenvalues of G_cross that 128 "
-            "Lanczos steps do not tell from zero).",
-            paper, section, measured=per_seed(unresolved), rule=each(at_least(0.9, partly=0.4)), expected=1.0,
-            why="So many of them only lie in the peak at zero: the others are seen on a linear axis, too.",
-        )] if first else []),
+        *(_of_the_main_bulk(paper, section) if first else ()),
         _say(
             "C eigenvalues of G are outliers (how many lie above the largest of the within part).",
             paper, section, measured=outliers("G"), rule=each(near(C, relative=0.0, partly=0.3)), expected=C,
@@ -191,6 +178,27 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
             f"Subtracting {names[3]} has no clear effect (its change of log λ over the least of the other knockouts).",
             paper, where, measured=per_seed(own_effect), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             why="Gradients of the own class are not zero on average: training has not converged.",
+        ),
+    )  # fmt: skip
+
+
+def _of_the_main_bulk(paper: str, section: str) -> tuple[Statement, ...]:
+    return (
+        _say(
+            "The one in the middle is the main bulk (which of the maxima, from the left, is the highest).",
+            paper, section, measured=per_seed(place_of_main), rule=each(within(2, 2)), expected=2,
+            why="The main bulk is the lowest: nothing stands apart on its left.",
+        ),
+        _say(
+            "The others have a very low density beside it (its height over that of the next).",
+            paper, section, measured=per_seed(height_of_main), rule=each(at_least(10.0, partly=2.0)),
+            expected="far above 1", why="There is one bulk alone, or another as high.",
+        ),
+        _say(
+            "The spectrum of log G exposes what that of G does not (the share of the eigenvalues of G_cross that 128 "
+            "Lanczos steps do not tell from zero).",
+            paper, section, measured=per_seed(unresolved), rule=each(at_least(0.9, partly=0.4)), expected=1.0,
+            why="So many of them only lie in the peak at zero: the others are seen on a linear axis, too.",
         ),
     )  # fmt: skip
 
