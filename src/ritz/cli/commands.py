@@ -65,7 +65,7 @@ def _ritz(
 
 @app.command("demo")
 def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
-    """Train a small classifier of handwritten digits and analyse its Hessian.
+    """Train a classifier of handwritten digits, analyse its Hessian.
 
     It takes about half a minute on a laptop and needs no download.
 
@@ -128,7 +128,7 @@ def analyse_spectrum(
     out: Out = None,
     debug: Debug = False,
 ) -> None:
-    """Analyse your own model: its spectrum, its largest eigenvalues, what they sum up to.
+    """Analyse your own model: its spectrum and largest eigenvalues.
 
     FACTORY is a function of yours that returns a ritz.Risk or (model, loss, data); `ritz new mine.py` writes one to
     begin with. It is called with whichever of device, dtype and seed its signature names.
@@ -183,11 +183,12 @@ def analyse_classes(
     out: Out = None,
     debug: Debug = False,
 ) -> None:
-    """Say where the largest eigenvalues of a classifier come from: its classes, cross-classes, or the rest.
+    """Say which classes the largest eigenvalues come from.
 
-    FACTORY is as for ritz spectrum. Written are record.json, arrays.npz, report.html, and pictures: the spectrum of G
-    after each part was knocked out, and the class structure of features, errors and weights, KFAC and CFAC, by layer.
-    Beyond --exact-rows, spectra are Lanczos quadratures, and wide layers are left out.
+    Each is shared out among the classifier's classes, its cross-classes, and the rest. FACTORY is as for ritz spectrum.
+    Written are record.json, arrays.npz, report.html, and pictures: the spectrum of G after each part was knocked out,
+    and the class structure of features, errors and weights, KFAC and CFAC, by layer. Beyond --exact-rows, spectra are
+    Lanczos quadratures, and wide layers are left out.
 
     \b
     Examples:
@@ -217,10 +218,10 @@ def write_report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
     debug: Debug = False,
 ) -> None:
-    """Write a page of what was measured: one HTML file that explains itself and needs no network.
+    """Write a page of what was measured, one HTML file.
 
-    What was measured of one model stands together: the spectra of H, G and E, and where their lines come from. A folder
-    stands for all records in it.
+    It explains itself and needs no network. What was measured of one model stands together: the spectra of H, G and E,
+    and where their lines come from. A folder stands for all records in it.
 
     \b
     Examples:
@@ -235,11 +236,13 @@ def write_report(
 
 @app.command("compare")
 def compare_spectra(
-    places: Annotated[list[str], typer.Argument(metavar="A B...", help="Records, FOLDER:LAYER, or .npz files.")],
+    places: Annotated[
+        list[str], typer.Argument(metavar="SPECTRUM", help="Two or more: records, FOLDER:LAYER, or .npz files.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("compare.html"),
     debug: Debug = False,
 ) -> None:
-    """Hold spectra against the first: what changed, and whether it is more than noise.
+    """Hold spectra against the first: what changed beyond noise.
 
     Two checkpoints, two layers, train and test, or ours and those of another tool: an .npz file with `nodes` and
     `weights`, one row for each probe, and the `size` of the matrix.
@@ -264,10 +267,11 @@ def verify_theory(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Check every closed form of the papers against the dense Hessian by automatic differentiation, in float64.
+    """Check every closed form of the papers against dense Hessians.
 
-    On fresh random inputs and on the degenerate cases. Errors are relative to the largest eigenvalue; exit code 1 if
-    any is above 1e-10 (eigenvalues) or 1e-9 (eigenvectors). It takes less than a minute.
+    These are from automatic differentiation in float64, on fresh random inputs and on the degenerate cases. Errors are
+    relative to the largest eigenvalue; exit code 1 if any is above 1e-10 (eigenvalues) or 1e-9 (eigenvectors). It takes
+    less than a minute.
 
     \b
     Examples:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from . import completions
+
 
 class MatrixName(StrEnum):
     """The matrices that `ritz spectrum` knows, as they are written on the command line."""
@@ -37,10 +39,17 @@ Layer = Annotated[list[str] | None, typer.Option(help="Only parameters that matc
 Examples = Annotated[int | None, typer.Option(min=1, help="Only the first so many examples.")]
 Dtype = Annotated[Precision | None, typer.Option(help="Convert a copy of the model.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.")]
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Figures, or globs such as 'linear2026.*'.")]
+Ids = Annotated[
+    list[str],
+    typer.Argument(metavar="ID", help="Figures, or globs such as 'linear2026.*'.", autocompletion=completions.ids),
+]
+SomeIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", help="Only these figures, or globs.", autocompletion=completions.ids),
+]
 Results = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="out/NAME")]
-Places = Annotated[list[Path], typer.Argument(metavar="RECORD...", help="Records, or folders of them.")]
+Places = Annotated[list[Path], typer.Argument(metavar="RECORD", help="Records, or folders of them.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what time, memory and disk it would take.")]
 Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.", show_default="0")]

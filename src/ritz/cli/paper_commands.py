@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
+from . import completions
 from .commands import app
 from .failures import report_errors
-from .options import Debug, Ids, Results, WorkerKind
+from .options import Debug, Ids, Results, SomeIds, WorkerKind
 
 
 @app.command("list")
 def list_figures(out: Results = Path("results"), debug: Debug = False) -> None:
-    """List the figures of the papers, with their presets and the records that are there.
+    """List the figures of the papers, their presets and records.
 
     \b
     Example:
@@ -29,8 +30,16 @@ def list_figures(out: Results = Path("results"), debug: Debug = False) -> None:
 @app.command("run")
 def run_figures(
     ids: Ids,
-    preset: Annotated[str, typer.Option(help="paper, laptop (minutes on two cores) or smoke (seconds).")] = "laptop",
-    setting: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Repeatable.")] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="paper, laptop (minutes on two cores) or smoke (seconds).", autocompletion=completions.presets
+        ),
+    ] = "laptop",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Repeatable.", autocompletion=completions.settings),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the data sets.", show_default="RITZ_DATA, or as ritz.lab.data says")
@@ -67,11 +76,16 @@ def run_figures(
 @app.command("draw")
 def draw_figures(
     ids: Ids,
-    preset: Annotated[str | None, typer.Option(help="Only the records of this preset.", show_default="all")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Only the records of this preset.", show_default="all", autocompletion=completions.presets),
+    ] = None,
     out: Results = Path("results"),
     debug: Debug = False,
 ) -> None:
-    """Draw figures again from their records, and judge their claims again. Nothing is computed.
+    """Draw figures again from their records; nothing is computed.
+
+    Their claims are judged again, too.
 
     \b
     Examples:
@@ -87,14 +101,15 @@ def draw_figures(
 
 @app.command("claims")
 def show_claims(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only these figures, or globs.")] = None,
+    ids: SomeIds = None,
     out: Results = Path("results"),
     statements: Annotated[bool, typer.Option("--statements", help="Only what the papers say: no record.")] = False,
     full: Annotated[bool, typer.Option("--full", help="With numbers, rules, other readings and reasons.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Print the claims of all records with their verdicts: a line for each, or with --full all that is known of it.
+    """Print the claims of the papers with their verdicts.
 
+    A line for each, or with --full all that is known of it.
     With --statements what the papers say alone, where they say it, the rule by which it is judged, and known reasons
     why it may fail.
 
@@ -115,14 +130,15 @@ def show_claims(
 
 @app.command("pages")
 def make_pages(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Only their papers; globs.")] = None,
+    ids: SomeIds = None,
     out: Results = Path("results"),
     to: Annotated[Path, typer.Option(help="The folder of the pages.")] = Path("docs/papers"),
     debug: Debug = False,
 ) -> None:
-    """Write a page for each paper from its figures' records: printed, ours and why; pictures; claims with verdicts.
+    """Write a page for each paper from its figures' records.
 
-    What stands on a page above its mark is kept.
+    It shows what is printed, what we have and why; pictures; claims with verdicts. What stands on a page above its mark
+    is kept.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Where the results of a command go: whatever else is analysed has a folder of its own."""
+"""Where the results of a command go: whatever else is analysed has a folder of its own; and where records lie."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
+RESULTS = Path("results")  # the folder of the figures' records, unless another is named
+SHIPPED = Path(__file__).parents[1] / "papers" / "records"  # those in the wheel; a clone has them in results
 LONGEST = 60  # letters of a name that says which layers: file systems take 255 in all
 ODD = re.compile(r"[^\w.+-]", re.ASCII)  # what shells and file systems would take for something else
 

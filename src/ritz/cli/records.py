@@ -7,9 +7,7 @@ from pathlib import Path
 import typer
 
 from ..papers.frame.results import folders
-
-RESULTS = Path("results")  # the folder of records, unless another is named
-SHIPPED = Path(__file__).parents[1] / "papers" / "records"  # in the wheel; a clone has them in results
+from .places import RESULTS, SHIPPED
 
 
 def places(out: Path, id: str = "*", preset: str = "*") -> list[Path]:
