@@ -14,7 +14,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from ritz import SquaredError
 from ritz.lab import ensemble
 from ritz.lab.training import Plateau, linear_descent
+from ritz.lab.workers import one_thread
 
 NETWORKS, MEASURED = 200, 10
 WIDTH, SIZE, EXAMPLES, BATCH = 100, 10, 1024, 128  # Singh et al. (2026), D.1.3
@@ -38,17 +38,6 @@ def seconds(run: Callable[[], object], device: torch.device) -> tuple[float, obj
     found = run()
     synchronize(device)
     return time.perf_counter() - started, found
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """For matrices so small that a second thread costs more than it brings: plain PyTorch at its best."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def synchronize(device: torch.device) -> None:

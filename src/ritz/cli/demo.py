@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from torch import nn
 from ..analysis import spectrum as analysis
 from ..lab.data import Split, digits
 from ..lab.training import accuracy, train
+from ..lab.workers import one_thread
 from ..operators import functional_hessian, gauss_newton
 from ..record import Record, check_writable
 from ..risk import Risk
@@ -28,7 +27,7 @@ def run(folder: Path, *, seed: int = 0) -> tuple[Record, float]:
     check_writable(folder)
     generator = torch.Generator().manual_seed(seed)
     data = digits(generator=generator)
-    with _one_thread():
+    with one_thread():
         model = classifier(data, generator)
         risk = Risk(model, nn.CrossEntropyLoss(), data.train)
         record = analysis.run(risk, replace(SETTINGS, seed=seed), name="demo")
@@ -37,17 +36,6 @@ def run(folder: Path, *, seed: int = 0) -> tuple[Record, float]:
             settings = replace(SETTINGS, seed=seed, operator=matrix, num_probes=4, per_layer=False)
             analysis.write(analysis.run(risk, settings, name="demo"), folder / name)
         return record, accuracy(model, data.test)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """So small a network gains nothing from several threads, which wait for each other where the machine is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def classifier(data: Split, generator: torch.Generator) -> nn.Module:

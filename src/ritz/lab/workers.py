@@ -11,9 +11,10 @@ import signal
 import traceback
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -248,6 +249,17 @@ def _outcome(task: Task, config: Any) -> Record | Failure:
         return record_of(task(config), seconds=perf_counter() - start)
     except (Exception, SystemExit) as error:
         return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Small matrices gain nothing from several threads, which wait for each other where the machine is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _quiet_outcome(task: Task, config: Any) -> Record | Failure:

@@ -131,14 +131,13 @@ def _draw(
             _panel(ax, first, name, key, row)
             _size_axis(ax, sizes(record))
             write_title(ax, trained_networks.stage_title(first, name, row, "hollow"))
-    for ax in axes[: len(STAGES) * len(names) : len(names)]:
+    for ax in axes[:: len(names)]:
         ax.set_ylabel(f"{_LABELS[key]} ({KINDS[record.config['activation']]})", fontsize=8)
     legend_above(figure, axes[0], columns=3)
     below = axes[len(STAGES) * len(names) :]
     for ax, name in zip(below, names, strict=False):
         _draw_readings(ax, record, name, key, readings, compared)
     if below:
-        below[0].set_ylabel("by reading", fontsize=8)
         legend_at_foot(figure, below[0], columns=min(len(names), 2))
     _one_range(axes)
     return figure
@@ -168,12 +167,13 @@ def _draw_readings(
     words = {reading.value: reading.words for reading in readings}
     for index, reading in enumerate(record.config["readings"]):
         values = part(record, index).arrays[key][NAMES.index(name), :, stage, ..., norm]
-        values = values.max(-1) if values.ndim > 1 else values
+        values = values.max(-1) if values.ndim > 1 else values  # alignments have no layers
         style, wide = ("-o", 1.8) if index == 0 else ("--.", 1.0)
         ax.plot(sizes(record), values, style, ms=3, lw=wide, color=plot.COLOURS[index], label=words[reading])
     _size_axis(ax, sizes(record))
-    what = f"{tuple(_TITLES.values())[norm]} {'alignment' if key == 'alignments' else 'norm'}"
-    write_title(ax, f"{name}, {STAGES[stage]}: {what}, by reading", size=8)
+    kind = "alignment" if key == "alignments" else "norm, layer where it is larger"
+    what = f"{tuple(_TITLES.values())[norm]} {kind}"
+    write_title(ax, f"{name}, {STAGES[stage]}, by reading of the text:\n{what}", size=8)
 
 
 def _panel(ax: Any, record: Record, name: Name, key: str, stage: int) -> None:
