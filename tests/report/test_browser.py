@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ritz import report
-from ritz.report.articles import Article, Section
+from ritz.report.articles import Article, Section, Table
 from ritz.report.charts import Axis, Chart, Series
 from ritz.report.page import page as page_of
 from tests.report.conftest import HOSTILE
@@ -216,6 +216,32 @@ def test_it_prints_charts_of_the_width_of_paper_with_their_colours_named(open_pa
     assert page.evaluate(swatch) == "exact" and page.locator("figure.chart .swatch").first.is_visible()
 
 
+LONG_NAMES = ["transformer.encoder.layers.11.self_attention.output_projection.dense", "vision_model.blocks.0.1.norm"]
+
+
+@pytest.mark.parametrize("width", [390, 700])  # a phone, and paper
+def test_names_of_layers_end_their_lines_at_a_dot(browser, width):
+    columns = {"layer": LONG_NAMES, **{f"number {rank}": ["1.2345 ± 0.0067"] * 2 for rank in range(5)}}
+    section = Section("Layers", tables=[Table("All 0.5 of them.", columns)])
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_content(page_of([_article([section])], title="Names"))
+    page.emulate_media(media="print" if width == 700 else "screen")
+    names = page.locator("tbody th.long")
+    lines = names.evaluate_all(
+        """cells => cells.map((cell) => { const range = document.createRange(), lines = [];
+        const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT); let top = null;
+        while (walker.nextNode()) for (let i = 0; i < walker.currentNode.length; i++) {
+            range.setStart(walker.currentNode, i); range.setEnd(walker.currentNode, i + 1);
+            const at = range.getBoundingClientRect().top;
+            if (top === null || at > top + 4) { lines.push(""); top = at; }
+            lines[lines.length - 1] += walker.currentNode.data[i]; }
+        return lines; })"""
+    )
+    page.close()
+    assert ["".join(parts) for parts in lines] == LONG_NAMES and len(lines[0]) > 1  # as copied, and on several lines
+    assert all(line[-1] in "._" for parts in lines for line in parts[:-1])
+
+
 def _large():
     """Twenty spectra of 1,024 points with bands, and 10,000 eigenvalues."""
     x = [0.01 * i for i in range(1024)]
@@ -228,10 +254,12 @@ def _large():
         notes = [f"λ = {v}" for v in stems]
         series.append(Series(f"eigenvalues {rank}", "stems", stems, [1e-3] * 500, notes=notes, colour=rank))
     axes = Axis("eigenvalue λ", ("linear", "symlog")), Axis("density", ("log", "linear"))
-    section = Section("Density", charts=[Chart("Twenty", "Many.", *axes, tuple(series))])
-    return Article(
-        "Large", "Many.", "Counted.", Section("What was analysed"), [], [section], Section("How to reproduce it")
-    )
+    return _article([Section("Density", charts=[Chart("Twenty", "Many.", *axes, tuple(series))])])
+
+
+def _article(sections):
+    ends = Section("What was analysed"), [], sections, Section("How to reproduce it")
+    return Article("Large", "Many.", "Counted.", *ends)
 
 
 def test_the_page_with_all_its_charts_is_there_in_less_than_a_second(browser, address):

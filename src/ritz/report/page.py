@@ -23,6 +23,7 @@ SPOKEN = {"closer": "Look closer", "farther": "Look from farther away"}  # what 
 THEME = '<button type="button" id="theme" hidden></button>'  # its words and what it does are of page.js
 NUMBERS = re.compile(r"(?<![\w.,:/-])[-−]?\d(?:[\d.,]*\d)?(?:e[-+]?\d+)?(?:\s?%)?(?![\w/]|\.\d)")  # not those in names
 SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")
+LONG_WORD, JOINTS = re.compile(rf"\S{{{LONG},}}"), re.compile(r"(?<=\w)[._](?=\w)")
 
 
 def page(articles: Sequence[Article], *, title: str) -> str:
@@ -191,8 +192,12 @@ def _term(label: str, term: str | None = None) -> str:
 
 
 def _typeset(content: str) -> str:
-    """Text of ours, in which λ_max and G_class have their subscripts."""
-    return SYMBOLS.sub(r"\1<sub>\2</sub>", _text(content))
+    """Text of ours, in which λ_max and G_class have their subscripts, and a long name may end a line at its dots."""
+    return LONG_WORD.sub(_jointed, SYMBOLS.sub(r"\1<sub>\2</sub>", _text(content)))
+
+
+def _jointed(word: re.Match[str]) -> str:
+    return JOINTS.sub(r"\g<0><wbr>", word.group())
 
 
 def _text(content: str) -> str:
