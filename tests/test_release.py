@@ -1,6 +1,9 @@
 """A release changes the version everywhere at once; links of the long description work or are left out."""
 
+import os
 import runpy
+import shutil
+import subprocess
 import tomllib
 
 import pytest
@@ -11,7 +14,7 @@ import ritz
 from tests import matrix
 from tests.source import ROOT
 
-NAMES = ("pyproject.toml", "src/ritz/__init__.py", "CITATION.cff", "CHANGELOG.md")
+NAMES = release.FILES
 
 
 def test_the_version_and_the_date_reach_every_file():
@@ -33,6 +36,89 @@ def test_all_files_have_one_version():
 def test_what_is_no_version_is_refused(version):
     with pytest.raises(SystemExit, match="make release VERSION"):
         release.main(version)
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A repository with the files that a release changes; nothing is built."""
+    for name in NAMES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    monkeypatch.setattr(release, "CHECKS", ())
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "config", "user.name", "A")
+    git(tmp_path, "config", "user.email", "a@example.org")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    return tmp_path
+
+
+def git(folder, *words):
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def state(folder):
+    return git(folder, "log", "--format=%s"), git(folder, "status", "--porcelain"), git(folder, "tag")
+
+
+def test_a_release_is_a_commit_with_a_tag_and_can_be_taken_back(clone, capsys):
+    release.main("9.8.7")
+    assert state(clone) == ("Release 9.8.7\nfirst\n", "", "v9.8.7\n")
+    assert '__version__ = "9.8.7"' in (clone / "src/ritz/__init__.py").read_text()
+    subprocess.run(capsys.readouterr().out.split("To take it back: ")[1], shell=True, cwd=clone, check=True)
+    assert state(clone) == ("first\n", "", "")
+
+
+@pytest.mark.parametrize("version", ["9.8.7", "9.8.6", "9.8.7rc1"])
+def test_a_version_that_exists_or_was_passed_is_refused_before_anything_runs(clone, monkeypatch, version):
+    git(clone, "tag", "v9.8.7")
+    git(clone, "tag", "data-of-2020")  # of another kind
+    monkeypatch.setattr(release, "CHECKS", (["no such command"],))
+    with pytest.raises(SystemExit, match=r"v9\.8\.7 is tagged.*take a higher number"):
+        release.main(version)
+    assert state(clone)[:2] == ("first\n", "")
+    monkeypatch.setattr(release, "CHECKS", ())
+    release.main("9.8.8")
+
+
+def test_changes_are_named_and_can_be_put_aside(clone):
+    (clone / "new.py").write_text("")
+    with pytest.raises(SystemExit, match=r"git stash -u(.|\n)*new.py"):
+        release.main("9.8.7")
+    git(clone, "stash", "-u")
+    release.main("9.8.7")
+
+
+def test_a_folder_that_is_no_clone_is_refused(clone, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(clone.parent))
+    shutil.rmtree(clone / ".git")
+    with pytest.raises(SystemExit, match="make it in a clone"):
+        release.main("9.8.7")
+
+
+def test_an_empty_changelog_is_refused(clone):
+    release.main("9.8.7")
+    with pytest.raises(SystemExit, match="write there what a user will notice"):
+        release.main("9.8.8")
+    changelog = clone / "CHANGELOG.md"
+    changelog.write_text(changelog.read_text().replace("## Unreleased\n", "## Unreleased\n\n- It is better.\n"))
+    git(clone, "commit", "-qam", "Say so")
+    release.main("9.8.8")
+
+
+@pytest.mark.parametrize("command", ["test", "tag"])
+def test_what_fails_leaves_no_trace(clone, monkeypatch, command):
+    if command == "test":
+        monkeypatch.setattr(release, "CHECKS", (["false"],))
+    else:  # a tag that git refuses after the commit
+        git(clone, "config", "tag.gpgSign", "true")
+        git(clone, "config", "gpg.program", "false")
+    with pytest.raises(SystemExit, match=r"Nothing was released, for .*false.* failed|git tag .* failed"):
+        release.main("9.8.7")
+    assert state(clone) == ("first\n", "", "")
 
 
 @pytest.fixture
