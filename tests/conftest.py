@@ -12,12 +12,15 @@ jaxtyping.jaxtyped = tests.shapes.as_the_hook_asks
 import pytest
 import torch
 
+gc.disable()  # until all tests are collected: of what that makes, nearly all stays
+
 
 def pytest_collection_finish():
     """What the modules of all tests made stays to the end: the collector need not look through it again and again.
 
     What tests leave is small, and need not be looked at as often as usual.
     """
+    gc.enable()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 

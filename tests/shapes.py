@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 from contextlib import contextmanager
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import jaxtyping
@@ -171,46 +171,67 @@ class _Checks:
         hints = {name: _hint(hint, function.__globals__) for name, hint in function.__annotations__.items()}
         self.hints = dict(hints)
         self.has_axes = any(map(_has_axes, hints.values()))
-        self.is_method = next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
+        self.is_method = inspect.unwrap(function).__code__.co_varnames[:1] in (("self",), ("cls",))
         self.right = {}  # likenesses of arguments that fit, with those of the results
         result = {"result": hints.pop("return", Any)}
-        self.arguments = self._made_at_first("arguments", _bare(function, function.__qualname__), hints)
-        self.result = self._made_at_first("result", _bare(lambda result: None, function.__qualname__), result)
+        self.arguments = self._made_at_first("arguments", _Bare(function, function), hints)
+        self.result = self._made_at_first("result", _Bare(lambda result: None, function), result)
 
-    def _made_at_first(self, name, check, hints):
+    def _made_at_first(self, name, bare, hints):
         if all(hint is Any for hint in hints.values()):
             return None
-        check.__annotations__ = hints
 
         def first(*args, **kwargs):
             __tracebackhide__ = True
-            setattr(self, name, beartype(check, conf=CONF))
+            setattr(self, name, beartype(bare.function(hints), conf=CONF))
             getattr(self, name)(*args, **kwargs)
 
         return first
 
 
-def _bare(function, name):
-    """A function of the same arguments that does nothing, and holds nothing else of the first."""
-    parameters = inspect.signature(function).parameters.values()
-    bare = [p.replace(annotation=p.empty, default=p.empty if p.default is p.empty else None) for p in parameters]
-    names = {}
-    exec(f"def check{inspect.Signature(bare)}: pass", names)
-    check = names["check"]
-    check.__defaults__, check.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    check.__module__, check.__qualname__ = function.__module__, name
-    return check
+class _Bare:
+    """A function of the same arguments that does nothing, and holds nothing of the first but its defaults."""
+
+    def __init__(self, function, named):
+        function = inspect.unwrap(function)
+        self.code, self.defaults = function.__code__, (function.__defaults__, function.__kwdefaults__)
+        self.names = named.__module__, named.__qualname__
+
+    def function(self, hints):
+        alike = FunctionType(self.code, {}, closure=tuple(CellType() for _ in self.code.co_freevars))
+        alike.__defaults__, alike.__kwdefaults__ = self.defaults
+        parameters = inspect.signature(alike).parameters.values()
+        bare = [p.replace(default=p.empty if p.default is p.empty else None) for p in parameters]
+        names = {}
+        exec(f"def check{inspect.Signature(bare)}: pass", names)
+        check = names["check"]
+        check.__defaults__, check.__kwdefaults__ = self.defaults
+        check.__module__, check.__qualname__ = self.names
+        check.__annotations__ = hints
+        return check
+
+
+HINTS = {}
 
 
 def _hint(annotation, names):
-    """As it is written; one that only the type checker can look up binds nobody."""
+    """As it is written; one that only the type checker can look up binds nobody.
+
+    A module writes most of its annotations many times: one that was looked up is known.
+    """
 
     def one(value: annotation): ...
 
-    try:
-        return get_type_hints(one, names, include_extras=True)["value"]
-    except Exception:  # as many kinds as there are ways to write a name that does not exist
-        return Any
+    _, known = HINTS.setdefault(id(names), (names, {}))  # which are held, so that nothing else has their number
+    if not isinstance(annotation, str) or annotation not in known:
+        try:
+            hint = get_type_hints(one, names, include_extras=True)["value"]
+        except Exception:  # as many kinds as there are ways to write a name that does not exist
+            return Any
+        if not isinstance(annotation, str):
+            return hint
+        known[annotation] = hint
+    return known[annotation]
 
 
 def _has_axes(hint):

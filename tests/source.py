@@ -24,6 +24,12 @@ def every_path():
 
 
 @functools.cache
+def syntax(path):
+    """All of a file, parsed once; nobody may change it."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def code(parts):
     return running(ast.parse(SOURCE.joinpath(*parts).with_suffix(".py").read_text()))
 

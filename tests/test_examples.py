@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ritz
-from tests.source import ROOT, SOURCE
+from tests.source import ROOT, SOURCE, syntax
 
 
 def docstrings(tree, name):
@@ -24,9 +24,9 @@ def docstrings(tree, name):
 
 def examples():
     """Every docstring of ritz with an example, as parameters of a test."""
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in (path for path in sorted(SOURCE.rglob("*.py")) if ">>>" in path.read_text()):
         module = ".".join(("ritz", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
-        for name, text in docstrings(ast.parse(path.read_text()), module):
+        for name, text in docstrings(syntax(path), module):
             if ">>>" in text:
                 yield pytest.param(module, text, id=name.removeprefix("ritz."))
 

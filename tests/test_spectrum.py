@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import wasserstein_distance
 from torch.testing import assert_close
 
 from ritz import record
@@ -112,6 +111,8 @@ def test_moments_and_cdf_are_those_of_the_eigenvalues(eigenvalues):
 @given(values, values)
 @settings(max_examples=50, deadline=None)
 def test_wasserstein_distance_matches_scipy(first, second):
+    from scipy.stats import wasserstein_distance  # here, for it takes a second
+
     ours = Spectrum.of_eigenvalues(real(*first)).wasserstein(Spectrum.of_eigenvalues(real(*second)))
     assert ours == pytest.approx(wasserstein_distance(first, second), rel=1e-9, abs=1e-9)
 

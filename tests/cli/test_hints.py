@@ -12,7 +12,7 @@ from ritz.papers.frame.registry import selection
 from ritz.papers.frame.results import order as order_of
 from ritz.record import Record
 from ritz.report.spectra import command
-from tests.source import ROOT, SOURCE
+from tests.source import ROOT, SOURCE, syntax
 from tests.test_docs import PAGES
 
 GROUP = typer.main.get_command(app)
@@ -30,8 +30,9 @@ def filled(node):
 
 def strings(tree):
     """All strings of a module but those that are parts of others."""
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(tree)]
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    for node in nodes:
         plain = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside
         if plain or isinstance(node, ast.JoinedStr):
             yield filled(node)
@@ -39,9 +40,8 @@ def strings(tree):
 
 def printed():
     """What stands behind a colon, between backticks or on a line of its own; bare names of commands are mentions."""
-    sources = {path: path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
-    for path in (path for path, source in sources.items() if "ritz " in source):
-        for text in strings(ast.parse(sources[path])):
+    for path in (path for path in sorted(SOURCE.rglob("*.py")) if "ritz " in path.read_text()):
+        for text in strings(syntax(path)):
             for match in COMMAND.finditer(text):
                 before, order = text[: match.start()], match.group(0).strip().rstrip(".:")
                 if not before.strip() or before.rstrip(" ").endswith((":", "`", "\n", "then")):

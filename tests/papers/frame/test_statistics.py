@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
 from ritz.papers.frame.statistics import median_spearman, spearman
 
 
 def test_rank_correlation_leaves_out_what_is_no_number_and_says_so_where_too_little_is_left():
+    from scipy.stats import spearmanr  # here, for it takes a second
+
     x = np.arange(5.0)
     assert spearman(x, np.array([1.0, np.nan, 7, 8, 90])) == pytest.approx(1)
     assert spearman(x, -(x**3)) == pytest.approx(-1)
