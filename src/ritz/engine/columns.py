@@ -14,12 +14,15 @@ from .curvatures import Map
 from .pieces import quiet
 
 MAX_COLUMNS = 16  # beyond that, a batched product gains nothing and costs memory
+SMALL_COLUMNS = 64  # unless all of them with their graphs are small, where the calls themselves take the time
 BUSY_BYTES = defaultdict(lambda: 2.0**28, cpu=2.0**21)  # of graphs: where so much is to do, more gain nothing
 
 
-def columns_for(device: torch.device, graph_bytes: float) -> int:
-    """How many columns pay, counted from the size of a graph alone: a result must not depend on a machine's load."""
-    return int(max(1, min(MAX_COLUMNS, BUSY_BYTES[device.type] // max(graph_bytes, 1.0))))
+def columns_for(device: torch.device, graph_bytes: float, vector_bytes: float) -> int:
+    """How many columns pay, counted from sizes alone: a result must not depend on a machine's load."""
+    busy = BUSY_BYTES[device.type]
+    pay = min(MAX_COLUMNS, busy // max(graph_bytes, 1.0))
+    return int(max(1, pay, min(SMALL_COLUMNS, busy // (graph_bytes + 2 * vector_bytes + 1))))
 
 
 class Columns:

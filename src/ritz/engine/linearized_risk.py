@@ -143,7 +143,8 @@ class LinearizedRisk:
         return self.risk.numerics(precision or self.risk.tangent_precision, search=self._num_products > SEARCH_AFTER)
 
     def _most_columns(self, trial: Trial) -> int:
-        return columns_for(self.risk.device, trial.example_bytes * len(next(iter(self._batches))))
+        graph_bytes = trial.example_bytes * len(next(iter(self._batches)))
+        return columns_for(self.risk.device, graph_bytes, self.risk.theta.nbytes)
 
     def _examples_that_fit(self, batch: Batch) -> int:
         """How many examples main memory holds; a GPU says so itself, but here the process would be killed."""
