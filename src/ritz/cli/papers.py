@@ -123,6 +123,8 @@ def _run(one: Order, context: Context, *, force: bool) -> None:
         record = finish(one.figure, record, one.folder)
     lender = record.provenance.get("shared_with")
     how = f"computed in {computing_time(record)}" if lender is None else f"computed with {lender}"
+    if lender is None and (lent := record.provenance.get("lent")):
+        how += f" ({lent} measurement{'s' * (lent > 1)} from records of other settings; --force makes them again)"
     typer.echo(f"{_title(one)}: {how}{verdict_counts(record.claims)} · {one.folder}")
 
 

@@ -54,6 +54,61 @@ def test_a_preset_that_has_changed_since_is_computed_again(folder):
     assert Record.load(path.parent).config["scale"] == 1.0
 
 
+LENDING = """
+from functools import partial
+
+from ritz.papers.frame.figure import Figure
+from ritz.papers.frame.loans import Loan
+
+from .squares import PRESETS, area, draw, run
+
+
+def area_at(record, at):
+    return {"area": float(record.arrays["areas"][at])}
+
+
+def loans(config):
+    return [Loan(area, {"side": side}, partial(area_at, at=at)) for at, side in enumerate(config.sides)]
+
+
+FIGURES = {"us2000.fig4": Figure("us2000.fig4", "Squares that are lent", PRESETS, run, draw, (), loans=loans)}
+"""
+
+
+@pytest.fixture
+def lending(folder):
+    """The same paper with a figure whose records lend what they have."""
+    (folder.parent / "package/fakes/us2000/lending.py").write_text(LENDING)
+    return folder
+
+
+def test_what_a_record_of_another_config_has_measured_is_not_measured_again_unless_forced(lending):
+    ritz("run", "us2000.fig4", "--preset", "smoke")
+    result = ritz("run", "us2000.fig4", "--preset", "laptop", "--set", "sides=2,3,1")
+    assert called() == [1, 2, 3] and "2 measurements from records of other settings" in result.stdout
+    (path,) = (lending / "results/us2000.fig4").glob("laptop+*")
+    record = Record.load(path)
+    assert record.arrays["areas"].tolist() == [4, 9, 1]
+    assert record.provenance["lent"] == 2 and record.provenance["resumed"]
+    ritz("run", "us2000.fig4", "--preset", "laptop", "--set", "sides=2,3,1", "--force")
+    assert called() == [1, 2, 3, 2, 3, 1]
+
+
+def test_neither_a_damaged_record_nor_one_with_other_fields_lends(lending):
+    ritz("run", "us2000.fig4", "--preset", "smoke")
+    path = lending / "results/us2000.fig4/smoke"
+    text = (path / "record.json").read_text()
+    (path / "record.json").write_text(text.replace('"scale": 1.0', '"scale": 1.0, "new": 3'))
+    ritz("run", "us2000.fig4", "--preset", "laptop")
+    assert called() == [1, 2, 1, 2, 3, 4]
+    (path / "record.json").write_text(text.replace('"scale": 1.0', '"other": 1.0'))
+    ritz("run", "us2000.fig4", "--preset", "paper", "--set", "sides=1,5")
+    assert called()[6:] == [5]  # 1 is that of the preset laptop
+    (path / "record.json").write_text("{")
+    ritz("run", "us2000.fig4", "--preset", "paper", "--set", "sides=2,6")
+    assert called()[7:] == [6]
+
+
 def test_figures_of_one_computation_compute_once_and_draw_and_judge_each_its_own(folder):
     result = ritz("run", "us2000.fig2", "us2000.fig10", "--preset", "smoke")
     assert called() == [1, 2] and "us2000.fig10 smoke: computed with us2000.fig2" in result.stdout

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from ritz.papers.frame.figure import Context
+from ritz.papers.frame.loans import lent
 from ritz.papers.papyan2019 import dynamics
 from ritz.papers.papyan2020 import components, inheritance, spectra, synthetic, tail
 from ritz.papers.papyan2020.spectra import Measurement
-from tests.papers.singh2026.records import record_with, verdicts
+from tests.papers.singh2026.records import record_of, record_with, verdicts
 
 from .records import (
     FIGURES,
@@ -62,6 +63,45 @@ def test_every_rule_says_yes_to_numbers_that_agree(name):
 def test_every_rule_says_no_to_numbers_that_do_not(name):
     found = verdicts(FIGURES[name], RECORDS[name](False))
     assert "yes" not in found.values(), found
+
+
+LENDERS = {figure.shared: figure for figure in FIGURES.values() if figure.loans(figure.presets["smoke"])}
+
+
+class NoWorkers:
+    """What is lent must do."""
+
+    def outcomes(self, task, configs):
+        assert not configs, task
+        yield from ()
+
+
+@pytest.mark.parametrize("name", LENDERS)
+def test_a_run_of_which_a_record_has_everything_computes_nothing_and_returns_the_same(name, computed):
+    figure = LENDERS[name]
+    record, config = computed(figure).detached(), figure.presets["smoke"]
+    loans = lent(figure.loans(config), figure.loans(config), record)
+    again = record_of(figure, figure.run(config, Context(lent=loans, workers=NoWorkers()))).detached()
+    assert again.scalars == record.scalars and again.arrays.keys() == record.arrays.keys()
+    for name, values in record.arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("name", LENDERS)
+def test_another_network_is_not_lent(name, computed):
+    figure = LENDERS[name]
+    config = figure.presets["smoke"]
+    piece = "network" if hasattr(config, "network") else "piece"
+    wider = replace(config, **{piece: replace(getattr(config, piece), width=99)})
+    assert not lent(figure.loans(wider), figure.loans(config), computed(figure))
+
+
+def test_curves_that_are_kept_in_part_are_not_lent_as_whole_ones(computed):
+    figure = FIGURES["papyan2020.fig7"]
+    config, record = figure.presets["smoke"], computed(figure)
+    alone, first, second = figure.loans(config), *(figure.loans(replace(config, seeds=s)) for s in ((0, 1), (1, 0)))
+    assert len(lent(first, alone, record)) == len(lent(second, alone, record)) == len(config.sets)
+    assert lent(second, second, record) and not lent(alone, second, record)
 
 
 def test_a_density_that_misses_the_eigenvalues_is_told_from_one_that_does_not(computed):

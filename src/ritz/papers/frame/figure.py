@@ -28,7 +28,8 @@ import torch
 
 from ...lab.sweeps import unlocked_sweep
 from ...lab.workers import InProcess, Task, Workers, name_of
-from ...record import Claim, Picture, Record
+from ...record import Claim, Picture, Record, key, plain
+from .loans import Filed, Loan
 from .readings import Reading, check_readings
 from .statements import Statement
 
@@ -42,15 +43,25 @@ class Context:
     folder: Path | None = None  # what an interrupted run needs to go on, such as checkpoints; None: it keeps nothing
     shelf: Path | None = None  # what several computations need, such as trained networks; None: each has its own
     workers: Workers = field(default_factory=InProcess)
+    lent: Mapping[Filed, Record] = field(default_factory=dict)  # results of sweeps that other records have
 
     def sweep(self, task: Task, configs: Iterable[Any], *, name: str | None = None) -> list[Record]:
-        """One record for each config, by the workers of this run; what an interrupted run has computed is kept.
+        """One record for each config, by the workers of this run; what is lent or an interrupted run has is taken.
 
         The device and the data folder are bound to the task by the caller: `partial(point, device=context.device)`.
         """
-        name = name or name_of(task)
+        name, configs = name or name_of(task), list(configs)
+        found = [self.lent.get((name, key(plain(config)))) for config in configs]
+        missing = [config for config, record in zip(configs, found, strict=True) if record is None]
         with nullcontext(self.folder) if self.folder is not None else TemporaryDirectory() as folder:
-            return unlocked_sweep(task, configs, Path(folder) / name, workers=self.workers, name=name)
+            made = unlocked_sweep(task, missing, Path(folder) / name, workers=self.workers, name=name)
+        rest = iter(made)
+        return [next(rest) if record is None else record for record in found]
+
+
+def _nothing(config: Any) -> Sequence[Loan]:
+    """A figure that lends nothing."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,7 @@ class Figure:
     computation: str = ""
     readings: Sequence[Reading] = ()  # of the fields of its configs that print leaves open
     printed: Mapping[str, str] = field(default_factory=dict)  # of fields whose source is not the Config's comment
+    loans: Callable[[Any], Sequence[Loan]] = _nothing  # what a record of a config has of the results of sweeps
     paper_cost: str = (
         ""  # why "paper" is not run as a matter of course, and what it takes; kept in other presets' records
     )

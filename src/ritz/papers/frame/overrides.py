@@ -30,6 +30,20 @@ def with_settings(config: Any, settings: Sequence[str]) -> Any:
     return config
 
 
+def with_values(config: Any, values: Mapping[str, Any]) -> Any:
+    """The config with all values of a record's; KeyError where it has a field that they lack."""
+    return replace(
+        config, **{field.name: _of_record(getattr(config, field.name), values[field.name]) for field in fields(config)}
+    )
+
+
+def _of_record(old: Any, value: Any) -> Any:
+    """A value in the types of a config: JSON has no tuples, and a config in a config is a mapping there."""
+    if is_dataclass(old) and isinstance(value, Mapping):
+        return with_values(old, value)
+    return tuple(value) if isinstance(value, list) else value
+
+
 def differences(config: Mapping[str, Any], preset: Any) -> list[str]:
     """The settings that make a config, in the plain values of a record, out of a preset."""
     values = dict(_flat(config))

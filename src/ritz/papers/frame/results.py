@@ -3,9 +3,11 @@
     results/<id>/<preset>/{record.json, arrays.npz, figure.png}
 
 A config that differs from its preset goes beside it, to <preset>+<eight digits of its key>, so that nobody takes it for
-the preset. What an interrupted run needs to go on lies in results/.cache/<computation>/<key of the config>, which git
-does not see, and is removed once the record is written. What several computations need, such as trained networks, lies
-in results/.cache/shelf and stays; deleting .cache by hand costs time and nothing else.
+the preset. What records of other configs have measured of a figure is not measured again (`loans`).
+
+What an interrupted run needs to go on lies in results/.cache/<computation>/<key of the config>, which git does not see,
+and is removed once the record is written. What several computations need, such as trained networks, lies in
+results/.cache/shelf and stays; deleting .cache by hand costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from ...errors import ArgumentError, FileError
 from ...lab.workers import record_of, warn
 from ...record import Record, canonical, check_writable, discard, key, lock, plain, write_bytes, write_picture
 from .figure import Context, Figure
-from .overrides import with_settings
+from .loans import Filed, lent
+from .overrides import with_settings, with_values
 
 _CACHE = ".cache"
 _SHELF = "shelf"
@@ -77,13 +80,14 @@ def run(order: Order, relatives: Iterable[Figure], context: Context, *, force: b
     The record is written once, with its claims; what was computed is in the cache until then.
     """
     check_writable(order.folder)
-    record = None if force else _loan(order, relatives)
+    record = None if force else _copy(order, relatives)
     if record is not None:
         record = _write(order, record)
     else:
         write_bytes(order.out / _CACHE / ".gitignore", b"*\n")
         with lock(order.cache) as cache:  # the only one: sweeps of this run take none
-            place = replace(context, folder=cache, shelf=order.out / _CACHE / _SHELF)
+            loans = {} if force else _loans(order, relatives)
+            place = replace(context, folder=cache, shelf=order.out / _CACHE / _SHELF, lent=loans)
             record = _write(order, _compute(order, place, force=force), cache)
         with suppress(OSError):  # the cache of another config is in it
             order.cache.parent.rmdir()
@@ -121,7 +125,7 @@ def folders(out: str | Path, figure: str = "*", preset: str = "*") -> list[Path]
     return sorted({file.parent for file in files if file.parent.parent.name != _CACHE})
 
 
-def _loan(order: Order, relatives: Iterable[Figure]) -> Record | None:
+def _copy(order: Order, relatives: Iterable[Figure]) -> Record | None:
     """The record of another figure of the same computation, preset and config."""
     for other in relatives:
         if other.shared == order.figure.shared and other.id != order.figure.id:
@@ -132,6 +136,19 @@ def _loan(order: Order, relatives: Iterable[Figure]) -> Record | None:
     return None
 
 
+def _loans(order: Order, relatives: Iterable[Figure]) -> dict[Filed, Record]:
+    """What records of other configs have measured of what this one needs."""
+    wanted, found = order.figure.loans(order.config), dict[Filed, Record]()
+    others = (other for other in relatives if other.shared == order.figure.shared)
+    for folder in (path for one in (order.figure, *others) if wanted for path in folders(order.out, one.id)):
+        with suppress(FileError, KeyError):  # damaged, or of a config with other fields: no help
+            record = Record.load(folder)
+            config = with_values(order.config, record.config)
+            if canonical(config) == canonical(record.config):
+                found |= lent(wanted, order.figure.loans(config), record)
+    return found
+
+
 def _compute(order: Order, context: Context, *, force: bool) -> Record:
     """The numbers, by what is in the context's folder of an interrupted run."""
     cache = [path for path in (context.folder or Path()).iterdir() if path.name != ".lock"]
@@ -140,8 +157,9 @@ def _compute(order: Order, context: Context, *, force: bool) -> Record:
     start = perf_counter()
     result = order.figure.run(order.config, context)
     record = record_of(result, seconds=perf_counter() - start, device=context.device)
-    resumed = {"resumed": True} if cache and not force else {}  # then the seconds are not all
-    return replace(record, config=plain(order.config), provenance={**record.provenance, **resumed})
+    resumed = {"resumed": True} if (cache and not force) or context.lent else {}  # then the seconds are not all
+    lent = {"lent": len(context.lent)} if context.lent else {}
+    return replace(record, config=plain(order.config), provenance={**record.provenance, **resumed, **lent})
 
 
 def _write(order: Order, record: Record, cache: Path | None = None) -> Record:

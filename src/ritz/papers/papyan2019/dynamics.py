@@ -18,10 +18,12 @@ from matplotlib.axes import Axes
 from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Context, Figure
+from ..frame.loans import Loan
 from ..frame.pictures import legend_above, write_title
 from ..frame.readings import ByReading
 from ..frame.statements import at_least, at_most, each
 from ..frame.statistics import spearman
+from ..papyan2020 import spectra
 from ..papyan2020.components import COLOUR, MATRICES
 from ..papyan2020.hessians import SMOKE_METHOD
 from ..papyan2020.networks import Place, on_shelf, training
@@ -31,6 +33,7 @@ from ..papyan2020.spectra import Measurement, Method, bulk, certified, measured
 from .paper import says
 
 BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # 225 spectra; 128 steps in print
+CURVES = ("train_error", "test_error")
 FALL = 0.9  # of its whole fall: where the error has made this, its curve has bent
 
 
@@ -55,13 +58,24 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     for size in config.sizes:
         pieces = [config.piece(size, seed) for seed in config.seeds]
         records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
-        result |= {
-            f"{size}/{name}": np.stack([r.arrays[name] for r in records]) for name in ("train_error", "test_error")
-        }
+        result |= {f"{size}/{name}": np.stack([r.arrays[name] for r in records]) for name in CURVES}
         result["error_epochs"] = records[0].arrays["epochs"]
         for piece in pieces:
             result |= measured(_measurements(piece, config.method), context)
     return result | {"epochs": np.array(pieces[0].epochs)}
+
+
+def loans(config: Config) -> list[Loan]:
+    """What a record of this config has measured."""
+    pieces = [(at, config.piece(size, seed)) for at, seed in enumerate(config.seeds) for size in config.sizes]
+    trainings = [Loan(training, piece, partial(_curves, size=piece.per_class, at=at)) for at, piece in pieces]
+    every = {name: one for _, piece in pieces for name, one in _measurements(piece, config.method).items()}
+    return trainings + spectra.loans(every)
+
+
+def _curves(record: Record, *, size: int, at: int) -> dict[str, Any]:
+    """What is read here of a training: its errors, of the seed at this place."""
+    return {"epochs": record.arrays["error_epochs"]} | {name: record.arrays[f"{size}/{name}"][at] for name in CURVES}
 
 
 def _measurements(piece: Piece, method: Method) -> dict[str, Measurement]:
@@ -283,9 +297,23 @@ PRESETS = {
 }
 FIGURES = {
     "papyan2019.fig6": Figure(
-        "papyan2019.fig6", "H, G and E along training, by sample size", PRESETS, run, draw_spectra, SPECTRA, COMPUTATION
+        "papyan2019.fig6",
+        "H, G and E along training, by sample size",
+        PRESETS,
+        run,
+        draw_spectra,
+        SPECTRA,
+        COMPUTATION,
+        loans=loans,
     ),
     "papyan2019.fig10": Figure(
-        "papyan2019.fig10", "Errors along training, by sample size", PRESETS, run, draw_errors, ERRORS, COMPUTATION
+        "papyan2019.fig10",
+        "Errors along training, by sample size",
+        PRESETS,
+        run,
+        draw_errors,
+        ERRORS,
+        COMPUTATION,
+        loans=loans,
     ),
 }

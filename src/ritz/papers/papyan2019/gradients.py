@@ -5,6 +5,6 @@ from ..papyan2020 import gradient_dynamics, knockouts
 from .paper import PAPER
 
 FIGURES = {
-    id: Figure(id, own.TITLE, own.PRESETS, own.run, own.draw, own.statements(PAPER), own.COMPUTATION)
+    id: Figure(id, own.TITLE, own.PRESETS, own.run, own.draw, own.statements(PAPER), own.COMPUTATION, loans=own.loans)
     for id, own in (("papyan2019.fig1", knockouts), ("papyan2019.fig7", gradient_dynamics))
 }

@@ -9,7 +9,7 @@ from .paper import PAPER
 _FIGURES = [
     Figure(
         "papyan2019.fig2", hessians.TITLE, hessians.PRESETS, hessians.run, hessians.draw_deflated,
-        hessians.deflated_statements(PAPER, "Fig. 2"), hessians.COMPUTATION,
+        hessians.deflated_statements(PAPER, "Fig. 2"), hessians.COMPUTATION, loans=hessians.loans,
     ),
     Figure(
         "papyan2019.fig3", components.TITLE, components.PRESETS, components.run, components.draw,
@@ -17,11 +17,11 @@ _FIGURES = [
     ),
     Figure(
         "papyan2019.fig4", tail.TITLE, tail.PRESETS, tail.run, tail.draw, tail.statements(PAPER, "Fig. 4"),
-        tail.COMPUTATION, printed=tail.PRINTED,
+        tail.COMPUTATION, loans=tail.loans, printed=tail.PRINTED,
     ),
     Figure(
         "papyan2019.fig5", deflation.TITLE, deflation.PRESETS, deflation.run, deflation.draw,
-        deflation.statements(PAPER, "Fig. 5"), deflation.COMPUTATION, printed=deflation.PRINTED,
+        deflation.statements(PAPER, "Fig. 5"), deflation.COMPUTATION, loans=deflation.loans, printed=deflation.PRINTED,
     ),
     Figure(
         "papyan2019.fig8", synthetic.TITLE, synthetic.PRESETS, synthetic.run, synthetic.draw,
@@ -29,7 +29,7 @@ _FIGURES = [
     ),
     Figure(
         "papyan2019.fig9", hessians.PLAIN_TITLE, hessians.PRESETS, hessians.run_plain, hessians.draw_plain,
-        hessians.plain_statements(PAPER, "Fig. 9"), hessians.PLAIN_COMPUTATION,
+        hessians.plain_statements(PAPER, "Fig. 9"), hessians.PLAIN_COMPUTATION, loans=hessians.plain_loans,
     ),
 ]  # fmt: skip
 FIGURES = {figure.id: figure for figure in _FIGURES}

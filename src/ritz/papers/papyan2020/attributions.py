@@ -13,7 +13,7 @@ from ..frame.statements import Rule, Statement, at_least, at_most, each, within
 from .gradients import eigenvalues
 from .kronecker import middle
 from .layer_numbers import CROSS, bulk_change, relative_fall
-from .layer_results import COMPUTATION, PRESETS, C, at_layer, run, titled
+from .layer_results import COMPUTATION, PRESETS, C, at_layer, loans, run, titled
 from .paper import says
 
 COLUMNS = ("C outliers", "C² outliers (mini-bulk)", "bulk")
@@ -133,5 +133,6 @@ FIGURES = {
     "papyan2020.table1": Figure(
         "papyan2020.table1", "What outliers, mini-bulk and bulk are attributed to", PRESETS, run, draw, STATEMENTS,
         COMPUTATION,
+        loans=loans,
     )
 }  # fmt: skip

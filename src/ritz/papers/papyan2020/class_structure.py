@@ -15,7 +15,7 @@ from ..frame.pictures import legend_above
 from . import layer_results as results
 from .layer_numbers import SYMBOLS
 from .layer_panels import ERROR_PANELS, ERROR_SCREE_PANELS, FEATURE_PANELS, SCREE_PANELS, WEIGHT_PANELS
-from .layer_results import STRUCTURE, STRUCTURES, C, curve, data_sets, depth, run_structure
+from .layer_results import STRUCTURE, STRUCTURES, C, curve, data_sets, depth, run_structure, structure_loans
 from .layer_statements import ERROR_CROSS, GENERALISATION, WEIGHTS, structure_statements, whitening
 from .setting import TITLES
 
@@ -88,7 +88,7 @@ def _scree_panel(ax: Axes, record: Record, kind: str, data: str, layer: int) -> 
     ax.set_title(f"{NAMES.get(data, TITLES[data])}, l = {index}", fontsize=6, loc="left", pad=2)
 
 
-_figure = partial(Figure, presets=STRUCTURES, run=run_structure, computation=STRUCTURE)
+_figure = partial(Figure, presets=STRUCTURES, run=run_structure, computation=STRUCTURE, loans=structure_loans)
 FIGURES = {
     "papyan2020.fig7": _figure(
         "papyan2020.fig7",

@@ -14,8 +14,10 @@ import numpy as np
 from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Context, Figure
+from ..frame.loans import Loan
 from ..frame.pictures import write_title
 from ..frame.statements import Statement, at_most, each, near
+from . import spectra
 from .hessians import SMOKE_METHOD, finer, misaligned, num_outliers
 from .networks import Place, on_shelf, training
 from .paper import BEYOND, PAPER
@@ -25,6 +27,7 @@ from .spectra import LANCZOS, Measurement, Method, certified, measured
 
 RESNET = Piece("resnet18", per_class=136)
 KINDS = {"deflated": NUM_CLASSES, "plain": 0}
+ERRORS = ("last_train_error", "last_test_error")
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,29 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     check_ten_classes(config.network)
     pieces = [config.piece(seed) for seed in config.seeds]
     records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
-    spectra = {
+    errors = np.array([[record.scalars[name] for name in ERRORS] for record in records])
+    return {"last_errors": errors, **measured(_measurements(config), context)}
+
+
+def loans(config: Config) -> list[Loan]:
+    """What a record of this config has measured."""
+    trainings = [
+        Loan(training, config.piece(seed), partial(_last_errors, at=at)) for at, seed in enumerate(config.seeds)
+    ]
+    return trainings + spectra.loans(_measurements(config))
+
+
+def _last_errors(record: Record, *, at: int) -> dict[str, Any]:
+    """What is read here of a training, of the seed at this place."""
+    return dict(zip(ERRORS, record.arrays["last_errors"][at], strict=True))
+
+
+def _measurements(config: Config) -> dict[str, Measurement]:
+    return {
         f"seed {piece.seed}/{kind}": Measurement(piece, piece.num_epochs, "train", "H", count, config.method)
-        for piece in pieces
+        for piece in (config.piece(seed) for seed in config.seeds)
         for kind, count in KINDS.items()
     }
-    errors = np.array([[record.scalars[f"last_{part}_error"] for part in ("train", "test")] for record in records])
-    return {"last_errors": errors, **measured(spectra, context)}
 
 
 def draw(record: Record) -> Picture:
@@ -131,6 +150,14 @@ PRESETS = {
 TITLE = "The train Hessian of ResNet-18 with and without deflation"
 FIGURES = {
     "papyan2020.fig17": Figure(
-        "papyan2020.fig17", TITLE, PRESETS, run, draw, statements(PAPER, "Fig. 17"), COMPUTATION, printed=PRINTED
+        "papyan2020.fig17",
+        TITLE,
+        PRESETS,
+        run,
+        draw,
+        statements(PAPER, "Fig. 17"),
+        COMPUTATION,
+        loans=loans,
+        printed=PRINTED,
     )
 }

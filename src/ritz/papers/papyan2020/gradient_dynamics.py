@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -15,6 +14,7 @@ from ... import plot
 from ...record import Picture, Record
 from ...risk.precision import Precision
 from ..frame.figure import Context, Figure
+from ..frame.loans import Loan
 from ..frame.statements import Statement, at_least, at_most, each, within
 from . import gradients
 from .dynamics_numbers import (
@@ -37,8 +37,7 @@ from .dynamics_numbers import (
     spread_alignment,
     variation,
 )
-from .gradients import Exact, Network, Quadrature, spectrum_of
-from .networks import Place, on_shelf
+from .gradients import Exact, Measurement, Network, Quadrature, spectrum_of
 from .paper import BEYOND, PAPER
 from .setting import NUM_CLASSES, SIZES, Piece, Training, dynamics_piece
 
@@ -88,38 +87,31 @@ class Cell:
         return Network(self.piece, self.epoch)
 
 
-def run(config: Config, context: Context) -> dict[str, Any]:
-    """Every panel: exactly where a Gram matrix fits, by Lanczos and the means beyond."""
-    place, context = Place.of(context), on_shelf(context)
+def measurements(config: Config) -> dict[str, Measurement]:
+    """Every panel, exactly where a Gram matrix fits, by Lanczos and the means beyond: tasks by their prefix."""
     pieces = [replace(config.piece, per_class=size, seed=seed) for seed in config.seeds for size in config.sizes]
     cells = [Cell(piece, epoch) for piece in pieces for epoch in piece.epochs]
     beside = [c for c in cells if c.piece.per_class == config.compared and c.epoch == c.piece.num_epochs]
     small = [c for c in cells if c.piece.per_class <= config.exact or c in beside]
     large = [c for c in cells if c not in small]
-    result: dict[str, Any] = {}
-    _gather(result, context, gradients.exact, place, {c.name: Exact(c.network, SPECTRA, config.digits) for c in small})
-    steps = {c.name: Quadrature(c.network, config.num_steps, precision=config.precision) for c in [*large, *beside]}
-    _gather(result, context, gradients.quadrature, place, steps, prefix="lanczos/")
     followed = [c for c in cells if (c.piece.per_class, c.piece.seed) == (config.followed, config.seeds[0])]
-    _gather(result, context, gradients.origins, place, {c.name: c.network for c in followed}, prefix="origins/")
-    _gather(result, context, gradients.parts, place, {c.name: c.network for c in large}, prefix="parts/")
-    return result
+    steps = partial(Quadrature, num_steps=config.num_steps, precision=config.precision)
+    return {
+        **{c.name: (gradients.exact, Exact(c.network, SPECTRA, config.digits)) for c in small},
+        **{f"{c.name}/lanczos": (gradients.quadrature, steps(c.network)) for c in [*large, *beside]},
+        **{f"{c.name}/origins": (gradients.origins, c.network) for c in followed},
+        **{f"{c.name}/parts": (gradients.parts, c.network) for c in large},
+    }
 
 
-def _gather(
-    result: dict[str, Any],
-    context: Context,
-    task: Callable[..., Any],
-    place: Place,
-    measurements: Mapping[str, Any],
-    *,
-    prefix: str = "",
-) -> None:
-    """The records of a sweep, under the names of their panels."""
-    records = context.sweep(partial(task, place=place), measurements.values()) if measurements else []
-    for name, record in zip(measurements, records, strict=True):
-        result.update({f"{name}/{prefix}{key}": value for key, value in record.arrays.items()})
-        result[f"{name}/{prefix}facts"] = dict(record.scalars)
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """All measurements of all panels."""
+    return gradients.measured(measurements(config), context)
+
+
+def loans(config: Config) -> list[Loan]:
+    """What a record of this config has measured."""
+    return gradients.loans(measurements(config))
 
 
 def draw(record: Record) -> Picture:
@@ -269,4 +261,6 @@ PRESETS = {
     ),
     "smoke": Config(Piece("mlp", "digits", 4, 0, (1,), BRIEF, width=16, depth=3), (4, 6), (0,), 4, 4, 4, 30),
 }
-FIGURES = {"papyan2020.fig6": Figure("papyan2020.fig6", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION)}
+FIGURES = {
+    "papyan2020.fig6": Figure("papyan2020.fig6", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION, loans=loans)
+}

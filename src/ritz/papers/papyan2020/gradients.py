@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,10 +22,13 @@ from ...risk import Risk
 from ...risk.precision import Precision
 from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Eigenpairs, Spectrum
-from .networks import Place
+from ..frame.figure import Context
+from ..frame.loans import FACTS, Loan, below
+from .networks import Place, on_shelf
 from .setting import NUM_CLASSES, Piece, check_ten_classes
 from .spectra import risk_of
 
+Measurement = tuple[Callable[..., Any], Any]  # a task, and its config
 Digits = Literal["float64", "float32"]
 OTHERS: tuple[Part, ...] = PARTS[:3]  # all but G_within
 SPECTRA: dict[str, tuple[Part, ...]] = {  # what is subtracted from G
@@ -67,6 +72,23 @@ class Quadrature:
     outliers: int = NUM_CLASSES
     seed: int = 0
     precision: Precision = "highest"  # of the steps; what certifies an outlier is in float32
+
+
+def measured(measurements: Mapping[str, Measurement], context: Context) -> dict[str, Any]:
+    """The results of these tasks, each under its prefix, from the shelf where they are there."""
+    place, shelf, result = Place.of(context), on_shelf(context), dict[str, Any]()
+    for task in dict.fromkeys(task for task, _ in measurements.values()):
+        own = {prefix: config for prefix, (its, config) in measurements.items() if its is task}
+        for prefix, record in zip(own, shelf.sweep(partial(task, place=place), own.values()), strict=True):
+            result |= {f"{prefix}/{name}": value for name, value in record.arrays.items()}
+            result[f"{prefix}/{FACTS}"] = dict(record.scalars)
+    return result
+
+
+def loans(measurements: Mapping[str, Measurement]) -> list[Loan]:
+    """What a record has measured; a prefix may stand below another."""
+    inner = {prefix.rpartition("/")[2] for prefix in measurements if prefix.rpartition("/")[0] in measurements}
+    return [Loan(task, config, below(prefix, but=inner)) for prefix, (task, config) in measurements.items()]
 
 
 def exact(measurement: Exact, *, place: Place) -> dict[str, Any]:

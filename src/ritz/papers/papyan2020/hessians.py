@@ -16,8 +16,10 @@ from matplotlib.axes import Axes
 from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Context, Figure
+from ..frame.loans import Loan
 from ..frame.pictures import write_title
 from ..frame.statements import Statement, at_least, at_most, each, near
+from . import spectra
 from .networks import Place, on_shelf, training
 from .paper import BEYOND, PAPER
 from .pictures import draw_spectrum
@@ -66,6 +68,35 @@ def run_plain(config: Config, context: Context) -> dict[str, Any]:
     return _hessians(config, context, {"deflated": True, "plain": False})
 
 
+def loans(config: Config) -> list[Loan]:
+    """What a record of the deflated Hessians has measured."""
+    return _trainings(config) + spectra.loans(_measurements(config, {"deflated": True}) | _checks(config))
+
+
+def plain_loans(config: Config) -> list[Loan]:
+    """What a record of the Hessians, deflated and not, has measured."""
+    return _trainings(config) + spectra.loans(_measurements(config, {"deflated": True, "plain": False}))
+
+
+def _trainings(config: Config) -> list[Loan]:
+    return [Loan(training, config.piece(name), partial(_outcome, name=name)) for name in config.data]
+
+
+def _outcome(record: Record, *, name: Data) -> dict[str, Any]:
+    """What is read here of a training."""
+    rates = record.scalars["rates"][name]
+    return {**record.scalars["errors"][name], "rate": rates["taken"], "tried": rates["tried"]}
+
+
+def _measurements(config: Config, kinds: Mapping[str, bool]) -> dict[str, Measurement]:
+    return {
+        f"{name}/{part}/{kind}": config.hessian(name, part, deflated=k)
+        for name in config.data
+        for part in PARTS
+        for kind, k in kinds.items()
+    }
+
+
 def _hessians(config: Config, context: Context, kinds: Mapping[str, bool]) -> dict[str, Any]:
     result: dict[str, Any] = {"errors": {}, "rates": {}}
     for name in config.data:
@@ -73,14 +104,7 @@ def _hessians(config: Config, context: Context, kinds: Mapping[str, bool]) -> di
         facts = {key: record.scalars[key] for key in ("last_train_error", "last_test_error", "identity")}
         result["errors"][name] = facts
         result["rates"][name] = {"taken": record.scalars["rate"], "tried": record.scalars["tried"]}
-        result |= measured(
-            {
-                f"{name}/{part}/{kind}": config.hessian(name, part, deflated=k)
-                for part in PARTS
-                for kind, k in kinds.items()
-            },
-            context,
-        )
+        result |= measured(_measurements(replace(config, data=(name,)), kinds), context)
     return result
 
 
@@ -317,10 +341,10 @@ draw_deflated, draw_plain = partial(draw, kind="deflated"), partial(draw, kind="
 FIGURES = {
     "papyan2020.fig3": Figure(
         "papyan2020.fig3", TITLE, PRESETS, run, draw_deflated, (*deflated_statements(PAPER, "Sec. 4.1, Fig. 3"), *OURS),
-        COMPUTATION,
+        COMPUTATION, loans=loans,
     ),
     "papyan2020.fig14": Figure(
         "papyan2020.fig14", PLAIN_TITLE, PRESETS, run_plain, draw_plain, plain_statements(PAPER, "App. C, Fig. 14"),
-        PLAIN_COMPUTATION,
+        PLAIN_COMPUTATION, loans=plain_loans,
     ),
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ from matplotlib.axes import Axes
 from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Context, Figure
+from ..frame.loans import Loan
 from ..frame.statements import Statement, at_least, at_most, each, near, within
 from . import gradients
-from .gradients import Exact, Network, Quadrature
+from .gradients import Exact, Measurement, Network, Quadrature
 from .knockout_numbers import (
     LOWEST,
     WIDTH,
@@ -40,7 +40,6 @@ from .knockout_numbers import (
     unresolved,
     values_of,
 )
-from .networks import Place, on_shelf
 from .paper import BEYOND, PAPER
 from .setting import NUM_CLASSES, Piece, Training, dynamics_piece
 
@@ -68,21 +67,28 @@ class Config:
     digits: gradients.Digits = "float64"  # open: of the Gram matrix
 
 
+def measurements(config: Config) -> dict[str, Measurement]:
+    """The exact spectra of every seed, Lanczos beside them, what the largest eigenvectors are made of: by prefix."""
+    tasks: dict[str, Measurement] = {}
+    for seed in config.seeds:
+        piece = config.piece.with_seed(seed)
+        end = Network(piece, piece.num_epochs)
+        tasks |= {
+            f"{seed}/exact": (gradients.exact, Exact(end, digits=config.digits)),
+            f"{seed}/lanczos": (gradients.quadrature, Quadrature(end, config.num_steps, 0)),
+            f"{seed}/origins": (gradients.origins, end),
+        }
+    return tasks
+
+
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """The exact spectra of every seed, Lanczos beside them, and what the largest eigenvectors are made of."""
-    pieces = [config.piece.with_seed(seed) for seed in config.seeds]
-    place, ends = Place.of(context), [Network(piece, piece.num_epochs) for piece in pieces]
-    context = on_shelf(context)
-    exact = context.sweep(partial(gradients.exact, place=place), [Exact(end, digits=config.digits) for end in ends])
-    steps = [Quadrature(end, config.num_steps, 0) for end in ends]
-    lanczos = context.sweep(partial(gradients.quadrature, place=place), steps)
-    origins = context.sweep(partial(gradients.origins, place=place), ends)
-    result: dict[str, Any] = {}
-    for seed, *records in zip(config.seeds, exact, lanczos, origins, strict=True):
-        for prefix, record in zip(("exact", "lanczos", "origins"), records, strict=True):
-            result |= {f"{seed}/{prefix}/{name}": value for name, value in record.arrays.items()}
-            result[f"{seed}/{prefix}/facts"] = dict(record.scalars)
-    return result
+    """All measurements of every seed."""
+    return gradients.measured(measurements(config), context)
+
+
+def loans(config: Config) -> list[Loan]:
+    """What a record of this config has measured."""
+    return gradients.loans(measurements(config))
 
 
 def draw(record: Record) -> Picture:
@@ -264,6 +270,6 @@ PRINTED = {
 }
 FIGURES = {
     "papyan2020.fig5": Figure(
-        "papyan2020.fig5", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION, printed=PRINTED
+        "papyan2020.fig5", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION, loans=loans, printed=PRINTED
     )
 }

@@ -19,7 +19,7 @@ from ..frame.statistics import spearman
 from . import layer_blocks
 from . import layer_results as results
 from .layer_blocks import LINES
-from .layer_results import COMPUTATION, PRESETS, C, data_sets, depth, of_panels, run, titled
+from .layer_results import COMPUTATION, PRESETS, C, data_sets, depth, loans, of_panels, run, titled
 from .paper import BEYOND, says
 from .pictures import resolved_from
 from .setting import TITLES
@@ -305,7 +305,7 @@ FIGURE_12 = (
     ),
 )  # fmt: skip
 
-_figure = partial(Figure, presets=PRESETS, run=run, computation=COMPUTATION)
+_figure = partial(Figure, presets=PRESETS, run=run, computation=COMPUTATION, loans=loans)
 FIGURES = {
     "papyan2020.fig11": _figure(
         "papyan2020.fig11", "G, KFAC and CFAC of the last layer of an MLP", draw=draw_last, statements=FIGURE_11

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...record import Record
 from ..frame.figure import Context
+from ..frame.loans import Loan, below
 from ..frame.statistics import spearman
 from . import gradients, layer_blocks, layers
 from .gradients import Exact, Network
@@ -22,6 +23,7 @@ from .setting import NUM_CLASSES, TITLES, Data, Piece, Training
 C = NUM_CLASSES
 KEPT = 110  # values of a curve that are kept of seeds after the first: the outliers, the mini-bulk, some of the bulk
 COMPUTATION, STRUCTURE = "papyan2020.layers", "papyan2020.structure"
+SPECTRA = ("G", "class", "cross", "only_within", "only_cross")  # for Table 1
 MLP = Piece("mlp")  # App. D.1
 SETS: tuple[Data, ...] = ("mnist", "fashion_mnist", "cifar10")
 
@@ -64,13 +66,46 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 def run_structure(config: Structure, context: Context) -> dict[str, Any]:
     """Features, errors and weights of all networks."""
-    measurements = {piece: Layers(piece) for piece in config.pieces}
-    return _gathered("structure", layers.structure, measurements, config.seeds[0], context)
+    return _gathered("structure", layers.structure, _layers(config), config.seeds[0], context)
+
+
+def loans(config: Config) -> list[Loan]:
+    """What a record of this config has measured."""
+    ends = _ends(config)
+    blocks = _lent("blocks", layer_blocks.blocks, _sampled(config), config.seeds[0])
+    grams = [Loan(gradients.exact, Exact(end, SPECTRA), below(f"{name}/gram")) for name, end in ends.items()]
+    origins = [Loan(gradients.origins, end, below(f"{name}/origins")) for name, end in ends.items()]
+    return structure_loans(config.structure) + blocks + grams + origins
+
+
+def structure_loans(config: Structure) -> list[Loan]:
+    """What a record of features, errors and weights has measured."""
+    return _lent("structure", layers.structure, _layers(config), config.seeds[0])
+
+
+def _lent(kind: str, task: Callable[..., Any], measurements: Mapping[Piece, Any], first: int) -> list[Loan]:
+    return [
+        Loan(task, measurement, below(f"{piece.data}/{piece.seed}/{kind}"), "" if piece.seed == first else "cut")
+        for piece, measurement in measurements.items()
+    ]
+
+
+def _layers(config: Structure) -> dict[Piece, Layers]:
+    return {piece: Layers(piece) for piece in config.pieces}
+
+
+def _sampled(config: Config) -> dict[Piece, Blocks]:
+    return {piece: Blocks(piece, config.num_examples, config.num_steps) for piece in config.structure.pieces}
+
+
+def _ends(config: Config) -> dict[str, Network]:
+    """The networks of the first seed at the end of their training, by data set."""
+    pieces = [piece for piece in config.structure.pieces if piece.seed == config.seeds[0]]
+    return {piece.data: Network(piece, piece.num_epochs, config.gram_examples) for piece in pieces}
 
 
 def _blocks(config: Config, context: Context) -> dict[str, Any]:
-    measurements = {piece: Blocks(piece, config.num_examples, config.num_steps) for piece in config.structure.pieces}
-    return _gathered("blocks", layer_blocks.blocks, measurements, config.seeds[0], context)
+    return _gathered("blocks", layer_blocks.blocks, _sampled(config), config.seeds[0], context)
 
 
 def _gathered(
@@ -87,10 +122,8 @@ def _gathered(
 def _origins(config: Config, context: Context) -> dict[str, Any]:
     """The parts of G, and what the largest eigenvectors of G and H are made of, of the first seed's networks."""
     place, context, result = Place.of(context), on_shelf(context), dict[str, Any]()
-    pieces = [piece for piece in config.structure.pieces if piece.seed == config.seeds[0]]
-    ends = {piece.data: Network(piece, piece.num_epochs, config.gram_examples) for piece in pieces}
-    spectra = ("G", "class", "cross", "only_within", "only_cross")
-    grams = context.sweep(partial(gradients.exact, place=place), [Exact(end, spectra) for end in ends.values()])
+    ends = _ends(config)
+    grams = context.sweep(partial(gradients.exact, place=place), [Exact(end, SPECTRA) for end in ends.values()])
     origins = context.sweep(partial(gradients.origins, place=place), ends.values())
     for name, gram, origin in zip(ends, grams, origins, strict=True):
         _add(result, f"{name}/gram", gram, None)

@@ -135,6 +135,7 @@ FIGURES = {
         draw,
         STATEMENTS,
         knockouts.COMPUTATION,
+        loans=knockouts.loans,
         printed=knockouts.PRINTED,
     )
 }

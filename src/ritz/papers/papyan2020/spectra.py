@@ -19,6 +19,7 @@ from ...risk.precision import Precision
 from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Eigenpairs, Spectrum
 from ..frame.figure import Context
+from ..frame.loans import Loan, below
 from .networks import Place, identity, on_shelf, trained_network
 from .setting import NUM_CLASSES, Part, Piece, examples
 
@@ -139,6 +140,11 @@ def named(prefix: str, record: Record) -> dict[str, Any]:
     return {f"{prefix}/{name}": record.arrays.get(name, np.zeros(0)) for name in ARRAYS} | {
         f"{prefix}/facts": {name: value for name, value in record.scalars.items() if name not in ARRAYS}
     }
+
+
+def loans(measurements: Mapping[str, Measurement]) -> list[Loan]:
+    """Spectra that a record has under their prefixes."""
+    return [Loan(spectrum, measurement, below(prefix)) for prefix, measurement in measurements.items()]
 
 
 def of(record: Record, prefix: str) -> Spectrum:

@@ -18,8 +18,10 @@ from ... import plot
 from ...record import Picture, Record
 from ...spectrum import Spectrum
 from ..frame.figure import Context, Figure
+from ..frame.loans import Loan
 from ..frame.pictures import write_title
 from ..frame.statements import Statement, at_least, at_most, each, near, within
+from . import spectra
 from .networks import Place, on_shelf, training
 from .paper import PAPER
 from .pictures import resolved_from
@@ -55,13 +57,30 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     """Train a network from each seed; its E by as many steps as printed, and for the first the long recursion."""
     pieces = [config.piece(seed) for seed in config.seeds]
     records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
-    spectra = {
-        f"seed {piece.seed}": Measurement(piece, piece.num_epochs, "test", "E", 0, config.method) for piece in pieces
+    errors = np.array([record.scalars["last_test_error"] for record in records])
+    return {"test_errors": errors, **measured(_measurements(config), context)}
+
+
+def loans(config: Config) -> list[Loan]:
+    """What a record of this config has measured."""
+    trainings = [
+        Loan(training, config.piece(seed), partial(_last_error, at=at)) for at, seed in enumerate(config.seeds)
+    ]
+    return trainings + spectra.loans(_measurements(config))
+
+
+def _last_error(record: Record, *, at: int) -> dict[str, Any]:
+    """What is read here of a training, of the seed at this place."""
+    return {"last_test_error": record.arrays["test_errors"][at]}
+
+
+def _measurements(config: Config) -> dict[str, Measurement]:
+    own = {
+        f"seed {seed}": Measurement(piece, piece.num_epochs, "test", "E", 0, config.method)
+        for seed, piece in ((seed, config.piece(seed)) for seed in config.seeds)
     }
     long = replace(config.method, num_steps=config.log_steps, num_probes=1, num_examples=config.log_examples)
-    spectra["long"] = replace(spectra[f"seed {config.seeds[0]}"], method=long)
-    errors = np.array([record.scalars["last_test_error"] for record in records])
-    return {"test_errors": errors, **measured(spectra, context)}
+    return {**own, "long": replace(own[f"seed {config.seeds[0]}"], method=long)}
 
 
 @dataclass(frozen=True)
@@ -307,6 +326,14 @@ PRESETS = {
 TITLE = "The tails of E on test, and their power law"
 FIGURES = {
     "papyan2020.fig16": Figure(
-        "papyan2020.fig16", TITLE, PRESETS, run, draw, statements(PAPER, "Fig. 16"), COMPUTATION, printed=PRINTED
+        "papyan2020.fig16",
+        TITLE,
+        PRESETS,
+        run,
+        draw,
+        statements(PAPER, "Fig. 16"),
+        COMPUTATION,
+        loans=loans,
+        printed=PRINTED,
     )
 }
