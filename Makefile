@@ -94,6 +94,7 @@ bench-gpu:
 	PYTHONPATH=src $(PYTHON) -m benchmarks.lab --gpu
 	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks.memory
 	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks.mixed
+	PYTHONPATH=src:.peers $(PYTHON) -m benchmarks.deepnets --gpu
 
 .peers: $(READY)
 	$(BIN)/python -m pip install --quiet --target .peers --no-deps -c constraints.txt \
