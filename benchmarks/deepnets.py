@@ -41,6 +41,7 @@ SMALL_NETWORKS = (
 METHOD = Method(num_pairs=NUM_CLASSES, num_examples=5000)
 SMALL_METHOD = replace(METHOD, num_steps=32, num_examples=100)
 GRAM, SMALL_GRAM, BLOCKS, SMALL_BLOCKS = 1360, 60, 10_000, 100  # examples
+SHARED_STEPS = 16  # of 128 in a density: what both libraries do with the same products, from one vector
 
 
 def rows(small: bool, place: Place) -> Iterator[dict[str, Any]]:
@@ -55,12 +56,15 @@ def rows(small: bool, place: Place) -> Iterator[dict[str, Any]]:
         densities.append(row(f"density of H, {NUM_CLASSES} certified outliers, {name}", spectrum, task))
         yield densities[-1]
     yield {"work": "distance between both densities", "relative": _distance(*(one["result"] for one in densities))}
-    yield row("density by curvlinops, no outliers, float32", partial(_peer, method=method), network)
     count, sampled = (SMALL_GRAM, SMALL_BLOCKS) if small else (GRAM, BLOCKS)
     gram = Exact(Network(network, network.num_epochs, count))
     yield row(f"exact spectrum of G and all knockouts, {count} examples", gradients.exact, gram)
     yield row("features, errors and weights of the MLP", layers.structure, Layers(mlp))
     yield row("G, KFAC and CFAC of its layers", layer_blocks.blocks, Blocks(mlp, sampled))
+    few = replace(method, num_steps=SHARED_STEPS, precision="highest")
+    plain = Measurement(network, network.num_epochs, "train", "H", 0, few)
+    yield row(f"{SHARED_STEPS} Lanczos steps of H, float32", spectrum, plain)
+    yield row(f"{SHARED_STEPS} Lanczos steps of H, float32, by curvlinops", partial(_peer, method=few), network)
 
 
 def _row(work: str, task: Callable[..., Any], config: Any, *, place: Place) -> dict[str, Any]:
