@@ -1,6 +1,7 @@
 """How a figure gets to its record: what is computed, kept, shared, resumed."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,9 +90,21 @@ def test_what_a_record_of_another_config_has_measured_is_not_measured_again_unle
     (path,) = (lending / "results/us2000.fig4").glob("laptop+*")
     record = Record.load(path)
     assert record.arrays["areas"].tolist() == [4, 9, 1]
-    assert record.provenance["lent"] == 2 and record.provenance["resumed"]
+    assert record.provenance["lent"] == 2
     ritz("run", "us2000.fig4", "--preset", "laptop", "--set", "sides=2,3,1", "--force")
     assert called() == [1, 2, 3, 2, 3, 1]
+
+
+def test_a_record_names_the_devices_of_its_measurements_and_their_seconds(lending):
+    ritz("run", "us2000.fig4", "--preset", "smoke")
+    path = lending / "results/us2000.fig4/smoke"
+    lender = Record.load(path)
+    replace(lender, provenance={**lender.provenance, "device": "NVIDIA H200", "seconds": 100.0}).save(path)
+    ritz("run", "us2000.fig4", "--preset", "laptop", "--set", "sides=2,1")
+    ritz("run", "us2000.fig4", "--preset", "laptop", "--set", "sides=2,1,3")
+    lent, both = sorted(map(Record.load, path.parent.glob("laptop+*")), key=lambda record: len(record.arrays["areas"]))
+    assert lent.provenance["device"] == "NVIDIA H200" and 100 < lent.provenance["seconds"] < 200
+    assert both.provenance["device"] == "NVIDIA H200 and cpu" and both.provenance["seconds"] > 100
 
 
 def test_neither_a_damaged_record_nor_one_with_other_fields_lends(lending):

@@ -34,6 +34,14 @@ from .readings import Reading, check_readings
 from .statements import Statement
 
 
+@dataclass
+class Origins:
+    """Where the results of a run's sweeps come from: how many it made, and the origins of those that were there."""
+
+    num_made: int = 0
+    earlier: list[Mapping[str, Any]] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Context:
     """Where a figure is computed. None of it changes what is computed, so none of it is in the config."""
@@ -44,6 +52,7 @@ class Context:
     shelf: Path | None = None  # what several computations need, such as trained networks; None: each has its own
     workers: Workers = field(default_factory=InProcess)
     lent: Mapping[Filed, Record] = field(default_factory=dict)  # results of sweeps that other records have
+    origins: Origins = field(default_factory=Origins)
 
     def sweep(self, task: Task, configs: Iterable[Any], *, name: str | None = None) -> list[Record]:
         """One record for each config, by the workers of this run; what is lent or an interrupted run has is taken.
@@ -54,8 +63,12 @@ class Context:
         found = [self.lent.get((name, key(plain(config)))) for config in configs]
         missing = [config for config, record in zip(configs, found, strict=True) if record is None]
         with nullcontext(self.folder) if self.folder is not None else TemporaryDirectory() as folder:
-            made = unlocked_sweep(task, missing, Path(folder) / name, workers=self.workers, name=name)
-        rest = iter(made)
+            there = [(Path(folder) / name / key(plain(config))).exists() for config in missing]
+            swept = unlocked_sweep(task, missing, Path(folder) / name, workers=self.workers, name=name)
+        stored = [record for record, was_there in zip(swept, there, strict=True) if was_there]
+        self.origins.num_made += len(swept) - len(stored)
+        self.origins.earlier += [record.provenance for record in (*filter(None, found), *stored)]
+        rest = iter(swept)
         return [next(rest) if record is None else record for record in found]
 
 

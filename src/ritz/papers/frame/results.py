@@ -12,7 +12,7 @@ results/.cache/shelf and stays; deleting .cache by hand costs time and nothing e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from ...errors import ArgumentError, FileError
 from ...lab.workers import record_of, warn
 from ...record import Record, canonical, check_writable, discard, key, lock, plain, write_bytes, write_picture
-from .figure import Context, Figure
+from .figure import Context, Figure, Origins
 from .loans import Filed, lent
 from .overrides import with_settings, with_values
 
@@ -87,7 +87,7 @@ def run(order: Order, relatives: Iterable[Figure], context: Context, *, force: b
         write_bytes(order.out / _CACHE / ".gitignore", b"*\n")
         with lock(order.cache) as cache:  # the only one: sweeps of this run take none
             loans = {} if force else _loans(order, relatives)
-            place = replace(context, folder=cache, shelf=order.out / _CACHE / _SHELF, lent=loans)
+            place = replace(context, folder=cache, shelf=order.out / _CACHE / _SHELF, lent=loans, origins=Origins())
             record = _write(order, _compute(order, place, force=force), cache)
         with suppress(OSError):  # the cache of another config is in it
             order.cache.parent.rmdir()
@@ -157,9 +157,24 @@ def _compute(order: Order, context: Context, *, force: bool) -> Record:
     start = perf_counter()
     result = order.figure.run(order.config, context)
     record = record_of(result, seconds=perf_counter() - start, device=context.device)
-    resumed = {"resumed": True} if (cache and not force) or context.lent else {}  # then the seconds are not all
+    origin = _with_earlier(record.provenance, context.origins)
+    resumed = {"resumed": True} if cache and not force else {}  # then the seconds are not all
     lent = {"lent": len(context.lent)} if context.lent else {}
-    return replace(record, config=plain(order.config), provenance={**record.provenance, **resumed, **lent})
+    return replace(record, config=plain(order.config), provenance={**origin, **resumed, **lent})
+
+
+def _with_earlier(own: Mapping[str, Any], origins: Origins) -> dict[str, Any]:
+    """The origin of a record: where its measurements were made, and how long all of these took, not this run alone."""
+    earlier = list({(one.get("date"), one.get("seconds")): one for one in origins.earlier}.values())
+    if not earlier:
+        return dict(own)
+    devices = [one.get("device") for one in earlier] + [own["device"]] * (origins.num_made > 0)
+    return {
+        **own,
+        "device": " and ".join(dict.fromkeys(filter(None, devices))),
+        "seconds": sum(one.get("seconds") or 0.0 for one in (own, *earlier)),
+        **({"resumed": True} if any(one.get("resumed") for one in earlier) else {}),
+    }
 
 
 def _write(order: Order, record: Record, cache: Path | None = None) -> Record:
