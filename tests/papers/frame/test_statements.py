@@ -77,9 +77,9 @@ def test_a_single_sentence_is_for_whatever_is_not_yes():
 def test_what_is_not_yes_names_the_numbers_that_keep_it_from_yes_the_worst_first():
     said = {"paper": "Us 2000", "where": "", "rule": each(at_most(0.1, partly=0.5)), "expected": 0}
     few = judge("", measured={"a": 0.3, "b": 0.0, "c": 2.0}, **said)
-    assert few.why == "Not yes: c 2; a 0.3 of 3, where yes takes ≤ 0.1."
+    assert few.why == "Not yes for 2 of 3: c at 2; a at 0.3, where yes takes ≤ 0.1."
     many = judge("", measured=[0.2, math.nan, 3.0, 4.0, 0.0], **said)
-    assert many.why == "Not yes: NaN; 4; 3 and 1 more of 5, where yes takes ≤ 0.1."
+    assert many.why == "Not yes for 4 of 5: NaN; 4; 3 and others, where yes takes ≤ 0.1."
     assert "0.25" in judge("", measured=0.25, **said | {"rule": at_most(0.1, partly=0.5)}).why
     assert judge("", measured={}, **said).why == "Nothing was measured."
 

@@ -177,10 +177,11 @@ def _what_keeps_it_from_yes(rule: Rule | Each, measured: Any) -> str:
     against = rule.against(measured)
     if not against:
         return "Nothing was measured."
-    several = isinstance(measured, Mapping)
-    few = [f"{name} {_number(value)}" if several else _number(value) for name, value in list(against.items())[:SHOWN]]
-    more = f" and {len(against) - SHOWN} more" if len(against) > SHOWN else ""
-    return f"Not yes: {'; '.join(few)}{more} of {len(measured)}, where yes takes {_interval(rule.rule.yes)}."
+    named = isinstance(measured, Mapping)
+    few = [f"{name} at {_number(value)}" if named else _number(value) for name, value in list(against.items())[:SHOWN]]
+    more = " and others" if len(against) > SHOWN else ""
+    count = f" for {len(against)} of {len(measured)}" if len(measured) > 1 else ""
+    return f"Not yes{count}: {'; '.join(few)}{more}, where yes takes {_interval(rule.rule.yes)}."
 
 
 def _number(value: Any) -> str:
@@ -198,4 +199,6 @@ def _interval(ends: tuple[float, float]) -> str:
     low, high = ends
     if math.isinf(high):
         return f"≥ {low:g}"
+    if low == high:
+        return f"{low:g}"
     return f"≤ {high:g}" if math.isinf(low) else f"from {low:g} to {high:g}"
