@@ -252,12 +252,12 @@ PRESETS = {
     "paper": Config(),
     "laptop": Config(
         Piece("vgg11", "cifar10", 13, 0, (1, 5, 20), Training(num_epochs=60, rates=(0.03,), num_errors=4), 8),
-        (13, 51),
+        (13, 26),
         (0,),
         13,
         13,
         13,
-        128,
+        64,
     ),
     "smoke": Config(Piece("mlp", "digits", 4, 0, (1,), BRIEF, width=16, depth=3), (4, 6), (0,), 4, 4, 4, 30),
 }
