@@ -110,3 +110,22 @@ def test_weight_norm_is_differentiated_right():
 
     difference = (gradient(risk.theta + step * v) - gradient(risk.theta - step * v)) / (2 * step)
     assert_close(H @ v, difference, rtol=1e-5, atol=1e-7)
+
+
+class Cumulative(nn.Module):
+    """PyTorch takes the logarithm of what comes back to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.head = nn.Linear(4, 4), nn.Linear(4, OUTPUTS)
+
+    def forward(self, x):
+        return self.head(torch.logcumsumexp(self.into(x), dim=1))
+
+
+@pytest.mark.parametrize("path", ["rules", "plain"])
+def test_derivatives_by_logarithms_are_no_nan(path):
+    x, y = torch.randn(9, 4, dtype=torch.float64), class_targets((9, OUTPUTS))
+    risk = ritz.Risk(Cumulative().double(), ritz.CrossEntropy(), (x, y))
+    G, by_forward = (by_paths(risk, MATRICES["G"][1], PATH[name]).dense() for name in (path, "forward"))
+    assert_close(G, by_forward, rtol=1e-10, atol=1e-13)

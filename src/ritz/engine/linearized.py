@@ -70,6 +70,11 @@ class Linearized(ABC):
         return self.risk.theta.new_zeros(count, self.risk.size)
 
 
+def _nowhere_zero(z: Tensor) -> Tensor:
+    """A vector like the outputs without a zero, at which some derivatives of PyTorch, by logarithms of u, are NaN."""
+    return torch.linspace(1, 2, z.numel(), dtype=z.dtype, device=z.device).view(z.shape)
+
+
 class ReverseMode(Linearized):
     """By backward passes through kept graphs: with the efficient rules, or by PyTorch alone.
 
@@ -85,7 +90,7 @@ class ReverseMode(Linearized):
     def jvp(self, V: Rows) -> Outputs:
         """J V as the derivative of u ↦ Jᵀu along V: linear in u, so that its graph serves at any u."""
         if "jvp" not in self._graphs:
-            self._u = torch.zeros_like(self.z, requires_grad=True)
+            self._u = _nowhere_zero(self.z).requires_grad_()
             self._graphs["jvp"] = self._graph(self._u)
         return self._graphs["jvp"].to_input(self._u, tangents_of(self.risk, V), len(V), retain_graph=not self.frees)
 
