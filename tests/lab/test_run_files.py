@@ -43,6 +43,11 @@ def with_attribute(model):
     return model
 
 
+def with_window(model, *ends):
+    model.window = slice(*ends)
+    return model
+
+
 def with_relu(model):
     return nn.Sequential(model[0], nn.ReLU(), *model[2:])
 
@@ -66,6 +71,11 @@ SIMILAR = {
     "a number in a closure": ({"loss": weighted(0.1)}, {"loss": weighted(0.2)}, "loss"),
     "another activation": ({}, {"change": with_relu}, "model structure"),
     "another number in the model": ({"change": Doubled}, {"change": lambda m: with_attribute(Doubled(m))}, "structure"),
+    "another window in the model": (
+        {"change": lambda m: with_window(m, 0, 2)},
+        {"change": lambda m: with_window(m, 2, 4)},
+        "model structure",
+    ),
     "another forward": ({"change": Doubled}, {"change": Trebled}, "model code"),
     "one example of many": ({}, {"data": other_example(classes())}, "data"),
 }

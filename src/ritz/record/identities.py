@@ -1,26 +1,37 @@
 """What tells one computation from another: its values, its code and its data, as short texts.
 
 They are the same in every process: no address of an object and no order of a set enters. Where they differ, the
-computations do; a helper in another file that a user's function calls is not followed.
+computations do; a helper in another file that a user's function calls is not followed. An object is what pickle would
+keep of it; what nobody can describe is refused, for two of its kind would pass for one.
 """
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import functools
 import hashlib
 import inspect
+import threading
 import types
-from collections.abc import Iterator, Mapping
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..errors import ArgumentError, first_line
+
 DIGITS = 16  # of a digest, hexadecimal
 PIECE = 2**24  # entries of a tensor that are hashed at a time
 OTHERS = ("torch", "numpy", "builtins", "ritz", "functools", "math")  # whose code has a version, which is kept beside
+MAPPINGS = (dict, OrderedDict, types.MappingProxyType)  # that are their entries, and nothing else
+LOCKS = (type(threading.Lock()), type(threading.RLock()))  # which keep threads apart, and hold no value
+CONSTANTS = (bool, int, float, complex, str, bytes, tuple, frozenset, slice, range, Tensor, np.ndarray, np.generic)
+PICKLING = 2  # the protocol by which objects say what they are made of: the first that knows slots
 
 
 def digest(*tensors: Tensor | None) -> str:
@@ -54,11 +65,16 @@ def identity_of(name: str, value: Any) -> dict[str, str]:
 
 
 def model_identity(name: str, model: nn.Module) -> dict[str, str]:
-    """The structure of a module and its code; parameters and buffers are no part of it."""
+    """The structure of a module and its code; the tensors of its state_dict are no part of it."""
+    return _module_identity(name, model, ())
+
+
+def _module_identity(name: str, model: nn.Module, seen: tuple[int, ...]) -> dict[str, str]:
     modules = dict(model.named_modules())
-    structure = [f"{place}: {_kind(one)} {_described(_settings(one), ())}" for place, one in modules.items()]
+    within = {place: (*seen, id(model), id(one)) for place, one in modules.items()}
+    structure = [f"{at}: {_kind(one)} {_described(_settings(one), within[at])}" for at, one in modules.items()]
     code = sorted({_code(kind) for kind in {type(one) for one in modules.values()}})
-    code += [_own_forward(one) for one in modules.values()]
+    code += [_own_forward(one, within[at]) for at, one in modules.items()]
     tensors = [f"{key} {tuple(t.shape)} {t.dtype}" for key, t in model.state_dict(keep_vars=True).items()]
     return {
         f"{name} structure": text_digest("\n".join([*structure, *tensors])),
@@ -89,10 +105,11 @@ def _pieces(tensor: Tensor) -> Iterator[bytes | memoryview]:
 
 def _parts(value: Any) -> dict[str, Any]:
     """What a mapping or an object of plain attributes is made of."""
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+    if type(value) in MAPPINGS and all(isinstance(key, str) for key in value):
         return dict(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return fields | _not_looked_up(value, getattr(value, "__dict__", {}))
     return {}
 
 
@@ -111,17 +128,17 @@ def _described(value: Any, seen: tuple[int, ...]) -> str:
         return f"{value.dtype} {value!r}"
     if isinstance(value, torch.Generator):
         return f"generator {digest(value.get_state())}"
-    if isinstance(value, Mapping):
+    if type(value) in MAPPINGS:
         return "{" + ", ".join(f"{_described(k, inner)}: {_described(v, inner)}" for k, v in value.items()) + "}"
     if isinstance(value, (set, frozenset)):
         return "{" + ", ".join(sorted(_described(one, inner) for one in value)) + "}"
-    if isinstance(value, (list, tuple)):
+    if type(value) in (list, tuple):
         return f"{type(value).__name__}(" + ", ".join(_described(one, inner) for one in value) + ")"
     return _described_object(value, inner)
 
 
 def _described_object(value: Any, seen: tuple[int, ...]) -> str:
-    """A function with all that it holds on to, a class by its code, an object by its attributes."""
+    """A function with all that it holds on to, a class by its code, an object by what it is made of."""
     if isinstance(value, functools.partial):
         return f"partial {_described([value.func, value.args, value.keywords], seen)}"
     if isinstance(value, types.MethodType):
@@ -132,11 +149,49 @@ def _described_object(value: Any, seen: tuple[int, ...]) -> str:
         return _code(value)
     if isinstance(value, nn.Module):
         weights = {name: digest(one) for name, one in value.state_dict().items()}
-        return f"{_described(model_identity('module', value), seen)} {weights}"
-    if isinstance(value, (types.BuiltinFunctionType, types.ModuleType)):
+        return f"{_described(_module_identity('module', value, seen), seen)} {weights}"
+    if isinstance(value, types.ModuleType) or _is_free_builtin(value):
         return f"{getattr(value, '__module__', '')}.{value.__name__}"
-    attributes = _parts(value) or getattr(value, "__dict__", {})
-    return f"{_kind(value)} {_code(type(value))} {_described(dict(attributes), seen)}"
+    if isinstance(value, weakref.ReferenceType):
+        return f"reference {_described(value(), seen)}"
+    if isinstance(value, LOCKS):
+        return _kind(value)
+    return f"{_kind(value)} {_code(type(value))} {_described(_made_of(value), seen)}"
+
+
+def _is_free_builtin(value: Any) -> bool:
+    """Whether it is a function of Python's or PyTorch's own, and not the method of some value."""
+    return isinstance(value, types.BuiltinFunctionType) and (
+        value.__self__ is None or isinstance(value.__self__, (types.ModuleType, type))
+    )
+
+
+def _made_of(value: Any) -> Any:
+    """What pickle would keep of an object: its attributes and slots, its entries, what it is made from."""
+    reduced = copyreg.dispatch_table.get(type(value))
+    try:
+        kept = value.__reduce_ex__(PICKLING) if reduced is None else reduced(value)
+    except Exception as error:  # whatever its class says of it
+        raise ArgumentError(
+            f"A {_kind(value)} cannot be told from another one: {first_line(error)}.",
+            "A file belongs to one computation, which is known by the values of all that it was given.",
+            "Keep it out of the model, the loss, the data and the settings, or write no file.",
+            "Give its class a method __reduce__, by which it says what it is made of.",
+        ) from error
+    if isinstance(kept, str):  # a constant, by its name
+        return kept
+    maker, arguments, state, *entries = (*kept, None, None, None)[:5]
+    state = _not_looked_up(value, state) if isinstance(state, dict) else state
+    if getattr(maker, "__name__", "") == "__newobj__" and len(arguments) == 1 and entries == [None, None]:
+        return state or {}  # as of most: a class and attributes
+    return [maker, arguments, state, *(None if one is None else list(one) for one in entries)]
+
+
+def _not_looked_up(value: Any, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes but for those that the object has computed from the others, which say nothing new."""
+    kind = type(value)
+    computed = lambda name: isinstance(inspect.getattr_static(kind, name, None), functools.cached_property)
+    return {name: one for name, one in attributes.items() if not (isinstance(name, str) and computed(name))}
 
 
 def _described_function(function: types.FunctionType, seen: tuple[int, ...]) -> str:
@@ -164,26 +219,24 @@ def _names(code: types.CodeType) -> list[str]:
 
 
 def _is_own(value: Any, module: str) -> bool:
-    """Whether a global of a function's module is one that its result may depend on: a number, a tensor, a function."""
-    if isinstance(value, (bool, int, float, str, Tensor)):
+    """Whether a global of a function's module is one that its result may depend on: a constant, or a function."""
+    if isinstance(value, CONSTANTS):
         return True
     return isinstance(value, types.FunctionType) and value.__module__ == module
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
-    """The attributes of a module but for tensors, parts, hooks and whether it trains."""
+    """The attributes of a module but for parts, hooks and whether it trains; of tensors, those that no file has."""
     inside = ("_parameters", "_buffers", "_modules", "training")
-    return {
-        key: value
-        for key, value in vars(module).items()
-        if key not in inside and "hook" not in key and not isinstance(value, (Tensor, nn.Module))
-    }
+    settings = {key: value for key, value in vars(module).items() if key not in inside and "hook" not in key}
+    unsaved = {key: module._buffers[key] for key in sorted(module._non_persistent_buffers_set)}
+    return settings | ({"buffers that are not saved": unsaved} if unsaved else {})
 
 
-def _own_forward(module: nn.Module) -> str:
+def _own_forward(module: nn.Module, seen: tuple[int, ...]) -> str:
     """The code of a forward that was set on the module itself."""
     forward = vars(module).get("forward")
-    return "" if forward is None else _described(forward, ())
+    return "" if forward is None else _described(forward, seen)
 
 
 def _kind(value: Any) -> str:
