@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ritz import Record
-from ritz.record import write_arrays, write_bytes
+from ritz.record import lock, write_arrays, write_bytes
 from ritz.record.files import write_whole
 from ritz.record.parts import part_of, remove_dead_parts
 
@@ -51,12 +51,24 @@ def test_a_living_writer_keeps_its_part_and_others_keep_theirs(tmp_path):
 
 
 def test_names_are_no_patterns(tmp_path):
-    (tmp_path / ".xy.1.tmp").write_bytes(b"somebody else's")
-    for name in ("x*", "x?", "[x]y"):
+    part = tmp_path / f".xy.{'0' * 32}.tmp"
+    part.write_bytes(b"somebody else's")
+    for name in ("x*", "x?", "[x]y", ".*", "x"):
         remove_dead_parts(tmp_path / name)
-    assert (tmp_path / ".xy.1.tmp").exists()
+    assert part.exists()
     remove_dead_parts(tmp_path / "xy")
-    assert not (tmp_path / ".xy.1.tmp").exists()
+    assert not part.exists()
+
+
+def test_who_locks_a_folder_removes_what_the_dead_left_and_nothing_else(tmp_path):
+    dead = tmp_path / f".x.npz.{'0' * 32}.tmp"
+    for mine in (".notes.tmp", ".x.npz.old.tmp"):
+        (tmp_path / mine).write_bytes(b"the user's")
+    dead.write_bytes(b"half")
+    with part_of(tmp_path / "x.npz") as living, lock(tmp_path):
+        assert living.exists() and not dead.exists()
+    write_bytes(tmp_path / "x.npz", b"whole")
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", ".notes.tmp", ".x.npz.old.tmp", "x.npz"}
 
 
 def test_no_descriptor_is_left_open(tmp_path):

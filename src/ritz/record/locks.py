@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import FileError
-from .files import check_writable, discard
+from .files import check_writable
+from .parts import remove_all_dead_parts
 
 try:
     import fcntl
@@ -33,6 +34,5 @@ def lock(folder: str | Path) -> Iterator[Path]:
                     "Two writers would do the same work twice and replace each other's results.",
                     "Wait for the other one, or name another folder.",
                 ) from error
-        for part in folder.glob(".*.tmp"):
-            discard(part)
+        remove_all_dead_parts(folder)
         yield folder

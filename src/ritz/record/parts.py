@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ try:
     import fcntl
 except ImportError:  # Windows: there, nobody can tell whose writer is dead
     fcntl = None  # type: ignore[assignment]
+
+DIGITS = 32  # by which the parts of one path differ, hexadecimal
 
 
 @contextmanager
@@ -34,9 +37,20 @@ def part_of(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 def remove_dead_parts(path: Path) -> None:
     """Remove what writers of this path left behind when they were killed; what a living one holds stays."""
+    _remove_dead(path.parent, re.escape(path.name))
+
+
+def remove_all_dead_parts(folder: Path) -> None:
+    """Remove what killed writers of any path in the folder left behind; hidden files of others stay."""
+    _remove_dead(folder, ".+")
+
+
+def _remove_dead(folder: Path, name: str) -> None:
+    """Remove the parts of the dead whose path has a name like this: those that are called as `_new_part` calls them."""
+    ours = re.compile(rf"\.{name}\.[0-9a-f]{{{DIGITS}}}\.tmp", re.DOTALL)
     with suppress(OSError):  # a folder that is gone or not ours holds up nobody
-        for part in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
-            if _is_dead(part):
+        for part in folder.iterdir():
+            if ours.fullmatch(part.name) and _is_dead(part):
                 shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
 
 
@@ -71,8 +85,3 @@ def _is_dead(part: Path) -> bool:
     finally:
         os.close(held)
     return True
-
-
-def _literal(name: str) -> str:
-    """A name as a pattern that matches itself alone."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
