@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from ..errors import DataError
 from .batches import Batch, Batches, add_note, input_tensors, mapped
 from .fingerprints import check_second_pass, fingerprint, unchanged
+from .losses import is_label
 from .randomness import untouched_randomness
 
 IGNORED, FEW_TOKENS = -100, 8  # the label of what does not count; fewer labels may be tokens by chance
@@ -198,8 +199,8 @@ def _check_shift(inputs: Mapping[str, Any], labels: Tensor, what: str) -> None:
     tokens = inputs.get("input_ids")
     if not isinstance(tokens, Tensor) or tokens.shape != labels.shape or "decoder_input_ids" in inputs:
         return
-    counted = labels != IGNORED
-    if int(counted.sum()) >= FEW_TOKENS and torch.equal(tokens[counted].to(labels), labels[counted]):
+    counted = ~is_label(labels, IGNORED)
+    if int(counted.sum()) >= FEW_TOKENS and bool((tokens.to(labels.device) == labels)[counted].all()):
         raise DataError(
             f"{what} a {type(inputs).__name__} whose labels are its input_ids, token by token.",
             "A causal model would be asked for the token that it sees: transformers shifts labels inside the model, "

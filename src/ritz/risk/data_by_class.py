@@ -9,7 +9,7 @@ import torch
 
 from ..errors import DataError
 from .batches import Batch, joined
-from .losses import Classification
+from .losses import Classification, is_label
 from .risk import Risk
 
 
@@ -20,7 +20,7 @@ def class_batches(risk: Risk, *, only: int | None = None) -> Iterator[Batch]:
     what can have terms of that class.
     """
     if not risk.separable or any(batch.targets.ndim > 1 for batch in known_batches(risk)):
-        yield from (b for b in risk.batches if only is None or bool((b.targets == only).any()))
+        yield from (b for b in risk.batches if only is None or bool(is_label(b.targets, only).any()))
         return
     held = risk.batches.held
     pools = [held] if held is not None and risk.batches.alike() else ([batch] for batch in risk.batches)
@@ -35,13 +35,13 @@ def known_batches(risk: Risk) -> list[Batch]:
 
 
 def _labels(risk: Risk, pool: list[Batch]) -> list[int]:
-    labels = torch.cat([batch.targets for batch in pool]).unique()
-    return labels[labels != cast(Classification, risk.loss).ignore_index].tolist()
+    labels = torch.cat([batch.targets for batch in pool]).long().unique()
+    return labels[~cast(Classification, risk.loss).ignored(labels)].tolist()
 
 
 def _of_class(pool: list[Batch], label: int) -> Iterator[Batch]:
     """The examples of one class, in batches no larger than the user's."""
-    pieces = [batch.rows((batch.targets == label).nonzero()[:, 0]) for batch in pool]
+    pieces = [batch.rows(is_label(batch.targets, label).nonzero()[:, 0]) for batch in pool]
     pieces = [piece for piece in pieces if len(piece)]
     if not pieces:
         return

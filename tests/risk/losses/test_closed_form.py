@@ -95,6 +95,19 @@ def test_labels_of_any_integer_type(normal, labels):
         assert_close(CrossEntropy(CLASS_WEIGHTS).gradient(z, y.to(dtype)), CrossEntropy(CLASS_WEIGHTS).gradient(z, y))
 
 
+@pytest.mark.parametrize(
+    "dtype, label, ignored", [(torch.uint8, 156, -100), (torch.uint8, 44, 300), (torch.int8, 44, 300)]
+)
+def test_a_label_is_not_ignored_because_its_type_has_no_room_for_the_index_to_ignore(dtype, label, ignored, normal):
+    z, y = normal(2, 200), torch.tensor([label, 3])
+    loss = CrossEntropy(ignore_index=ignored)
+    loss.check(z, y.to(dtype))
+    assert_close(loss.terms(z, y.to(dtype)), F.cross_entropy(z, y, reduction="none"))
+    assert loss.weights(z, y.to(dtype)).tolist() == [1.0, 1.0]
+    with pytest.raises(DataError, match="Labels run from 3"):
+        loss.check(z[:, :10], y.to(dtype))
+
+
 @pytest.mark.parametrize("shape", [(7, C), (7,), (2, 4, C)])
 def test_squared_error_is_half_the_square_of_the_distance(shape, normal):
     z, y, loss = normal(*shape), normal(*shape), SquaredError()

@@ -82,6 +82,14 @@ def test_a_module_keeps_its_value_gradient_and_hessian(name, reduction, normal, 
     check_square_root(loss, z, y, class_dim=getattr(loss, "class_dim", -1))
 
 
+def test_weights_of_labels_in_bytes_are_those_of_their_classes(normal):
+    z, y = normal(2, 200).log_softmax(-1), torch.tensor([156, 3])
+    weight = normal(200).abs()
+    loss = loss_from(nn.NLLLoss(weight))
+    assert_close(loss.weights(z, y.to(torch.uint8)), weight[y])
+    assert_close(sums(loss, z, y.to(torch.uint8)), nn.NLLLoss(weight)(z, y))
+
+
 def test_batchmean_divides_by_the_batch_alone(normal):
     module, z, y = nn.KLDivLoss(reduction="batchmean"), normal(11, C).log_softmax(-1), normal(11, C).softmax(-1)
     assert_close(sums(loss_from(module), z, y), module(z, y))

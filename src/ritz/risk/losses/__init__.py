@@ -1,7 +1,7 @@
 """Losses: those whose derivatives are known in closed form, and every other one by automatic differentiation."""
 
 from .binary_cross_entropy import BinaryCrossEntropy
-from .classification import Classification, complement_of_root
+from .classification import Classification, complement_of_root, is_label
 from .conversion import loss_from
 from .cross_entropy import CrossEntropy
 from .loss import Loss, not_convex, on_device
@@ -9,5 +9,5 @@ from .squared_error import SquaredError
 
 __all__ = [
     "BinaryCrossEntropy", "Classification", "CrossEntropy", "Loss", "SquaredError",
-    "complement_of_root", "loss_from", "not_convex", "on_device",
+    "complement_of_root", "is_label", "loss_from", "not_convex", "on_device",
 ]  # fmt: skip

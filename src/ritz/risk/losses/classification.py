@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...errors import DataError
@@ -42,7 +42,7 @@ class Classification(Loss):
 
     def ignored(self, y: Targets) -> Tensor:
         """Which terms count for nothing."""
-        return y.flatten() == self.ignore_index
+        return is_label(y.flatten(), self.ignore_index)
 
     def curvature(self, z: Outputs, y: Targets) -> LinearMap:
         """a (diag(p) - p pᵀ)."""
@@ -109,7 +109,7 @@ class Classification(Loss):
             )
 
     def _check_labels(self, y: Tensor, count: int) -> None:
-        labels = y[y != self.ignore_index]
+        labels = y[~is_label(y, self.ignore_index)].long()
         if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < count:
             raise DataError(
                 f"Labels run from {int(labels.min())} to {int(labels.max())}; there are {count} outputs.",
@@ -125,6 +125,11 @@ class Classification(Loss):
 
     def _rows(self, z: Tensor) -> Tensor:
         return class_rows(z, self.class_dim)
+
+
+def is_label(y: Targets, label: int) -> Bool[Tensor, "..."]:
+    """Which targets are this label; a narrow type of integers would take 156 for -100, which it has no room for."""
+    return (y if y.is_floating_point() else y.long()) == label
 
 
 def complement_of_root(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"]:

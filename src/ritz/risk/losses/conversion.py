@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ...errors import ArgumentError
 from .binary_cross_entropy import BinaryCrossEntropy
 from .by_autograd import Autodiff
+from .classification import is_label
 from .cross_entropy import CrossEntropy
 from .loss import Loss, Reduction
 from .squared_error import SquaredError
@@ -72,5 +73,5 @@ def _class_dim(module: Any) -> int:
 
 def _label_weights(module: Any, z: Tensor, y: Tensor) -> Tensor:
     weight = z.new_ones(z.shape[1]) if module.weight is None else module.weight.to(z)
-    ignored = y.flatten() == module.ignore_index
-    return weight[y.flatten().masked_fill(ignored, 0)].masked_fill(ignored, 0.0)
+    ignored = is_label(y.flatten(), module.ignore_index)
+    return weight[y.flatten().long().masked_fill(ignored, 0)].masked_fill(ignored, 0.0)
