@@ -55,15 +55,37 @@ def test_a_mean_of_no_samples_is_refused(x, y):
         ritz.monte_carlo_fisher(ritz.Risk(model, ritz.CrossEntropy(), (x, y)), 0)
 
 
-def test_the_covariance_of_gradients_is_that_of_the_terms():
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_covariance_of_gradients_is_that_of_the_terms(reduction):
     built = case("mlp")
     y, weight = class_targets(built.shape), torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
-    risk = ritz.Risk(built.model, nn.CrossEntropyLoss(weight=weight), unequal_batches(built.inputs, y))
+    risk = ritz.Risk(built.model, nn.CrossEntropyLoss(weight, reduction=reduction), unequal_batches(built.inputs, y))
     outputs, w = whole(risk, built), weight[y]
     losses = lambda t: nn.functional.cross_entropy(outputs(t), y, reduction="none")
     centred = torch.func.jacfwd(losses)(risk.theta)
     centred = centred - (w @ centred) / w.sum()
-    check_operator(ritz.gradient_covariance(risk), (centred.T * w) @ centred / w.sum())
+    covariance = ritz.gradient_covariance(risk)
+    check_operator(covariance, (centred.T * w) @ centred / (w.sum() if reduction == "mean" else 1))
+    assert covariance.semidefinite
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_terms_of_negative_weight_count_negatively(reduction):
+    built = case("mlp")
+    y, weight = class_targets(built.shape), torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+    risk = ritz.Risk(built.model, nn.CrossEntropyLoss(weight, reduction=reduction), unequal_batches(built.inputs, y))
+    outputs, w = whole(risk, built), weight[y]
+    gradients = torch.func.jacfwd(lambda t: nn.functional.cross_entropy(outputs(t), y, reduction="none"))(risk.theta)
+    total = w.sum() if reduction == "mean" else 1
+    check_operator(ritz.empirical_fisher(risk), (gradients.T * w) @ gradients / total)
+    centred = gradients - (w @ gradients) / w.sum()
+    check_operator(ritz.gradient_covariance(risk), (centred.T * w) @ centred / total)
+    assert not ritz.gradient_covariance(risk).semidefinite
+
+
+def test_a_sum_over_nothing_has_no_covariance(x, y):
+    risk = ritz.Risk(nn.Linear(x.shape[1], 3).double(), nn.CrossEntropyLoss(reduction="sum"), (x, y.fill_(-100)))
+    assert not ritz.gradient_covariance(risk).dense().any()
 
 
 @pytest.mark.parametrize("network", ["mlp", "cnn", "transformer", "recurrent"])

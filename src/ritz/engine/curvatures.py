@@ -127,7 +127,7 @@ def _second_moment(risk: Risk, gradient: Tensor, factors: Tensor) -> Middle:
 
 
 def _inverse(weights: Tensor) -> Tensor:
-    return torch.where(weights > 0, 1 / weights, 0.0)
+    return torch.where(weights != 0, 1 / weights, 0.0)
 
 
 def _check_terms(risk: Risk, z: Tensor, weights: Tensor) -> None:

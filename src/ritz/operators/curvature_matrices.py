@@ -129,7 +129,9 @@ def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Gen
 
 
 def gradient_covariance(risk: Risk) -> Operator:
-    """Σᵢ wᵢ (gᵢ - ḡ)(gᵢ - ḡ)ᵀ / Σ wᵢ, with gᵢ = ∇ℓᵢ and ḡ = ∇R: the noise of a stochastic gradient of one term.
+    """Σᵢ wᵢ (gᵢ - ḡ)(gᵢ - ḡ)ᵀ / Σ wᵢ, with gᵢ = ∇ℓᵢ and their mean ḡ: the noise of a stochastic gradient of one term.
+
+    Of a loss that is a sum, which does not divide, it is Σᵢ wᵢ (gᵢ - ḡ)(gᵢ - ḡ)ᵀ.
 
     >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.ones(2, 1)
     >>> model = torch.nn.Linear(2, 1, bias=False)
@@ -138,7 +140,10 @@ def gradient_covariance(risk: Risk) -> Operator:
     tensor([[ 1., -2.],
             [-2.,  4.]])
     """
-    return empirical_fisher(risk) - low_rank(risk.gradient()[:, None])
+    second_moment, gradient = empirical_fisher(risk), risk.gradient()[:, None]
+    share = risk.total_weight / risk.sum_of_weights if risk.sum_of_weights else 0.0  # of ∇R∇Rᵀ; one of a mean
+    covariance = second_moment - low_rank(gradient, gradient.new_tensor([share]))
+    return replace(covariance, semidefinite=second_moment.semidefinite)  # known there by weights that are not negative
 
 
 def ntk(risk: Risk) -> Operator:

@@ -29,7 +29,7 @@ class Evaluation:
     num_targets: int
     num_terms: int  # those of the targets that have a weight
     total: float  # Σ tᵢ
-    total_weight: float  # Σ wᵢ
+    weight: float  # Σ wᵢ
 
 
 def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> Batches:
@@ -94,13 +94,11 @@ def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.devic
 
 
 def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) -> Evaluation:
-    """The evaluations of all ranks as one, refused where it has no average; a loss that is a sum has weight one."""
-    sums = [own.num_examples, own.num_targets, own.num_terms, own.total, own.total_weight]
+    """The evaluations of all ranks as one, refused where it has no average; a loss that is a sum needs none."""
+    sums = [own.num_examples, own.num_targets, own.num_terms, own.total, own.weight]
     summed = sum_over_ranks(torch.tensor(sums, dtype=torch.float64, device=device), group)
     examples, targets, terms, total, weight = summed.tolist()
-    if loss.reduction == "sum":
-        weight = 1.0
-    _check_total(total, weight)
+    _check_total(total, 1.0 if loss.reduction == "sum" else weight)
     return Evaluation(int(examples), int(targets), int(terms), total, weight)
 
 

@@ -158,7 +158,12 @@ class Risk:
     @property
     def total_weight(self) -> float:
         """Σ wᵢ, by which sums are divided; one for a loss that is a sum."""
-        return self._evaluation.total_weight
+        return 1.0 if self.loss.reduction == "sum" else self.sum_of_weights
+
+    @property
+    def sum_of_weights(self) -> float:
+        """Σ wᵢ, whatever the loss divides by."""
+        return self._evaluation.weight
 
     @property
     def separable(self) -> bool:
