@@ -130,12 +130,19 @@ def _inverse(weights: Tensor) -> Tensor:
     return torch.where(weights != 0, 1 / weights, 0.0)
 
 
+def _of_several(risk: Risk) -> str:
+    """What a term depends on beside its own row, in the words of a refusal."""
+    if not risk.separable:
+        return ", each of which depends on several examples"
+    return "" if risk.loss.by_rows else ", each of which depends on several rows"
+
+
 def _check_terms(risk: Risk, z: Tensor, weights: Tensor) -> None:
     rows = z.numel() // (1 if z.ndim == 1 else z.shape[risk.loss.class_dim])
-    if not risk.separable or len(weights) not in (rows, len(z)):
+    by_rows = risk.loss.by_rows and len(weights) == rows
+    if not risk.separable or not (by_rows or len(weights) == len(z)):
         raise ModelError(
-            f"The loss has {len(weights)} terms on {len(z)} examples"
-            + (", each of which depends on several." if not risk.separable else f" of {rows} rows of outputs."),
+            f"The loss has {len(weights)} terms on {len(z)} examples of {rows} rows of outputs{_of_several(risk)}.",
             "The empirical Fisher is made of one gradient for each term, which needs a term for each example or row.",
             "Return one value per example; give ignored tokens the weight zero by ignore_index.",
             "Use gauss_newton(risk), which has no such condition.",

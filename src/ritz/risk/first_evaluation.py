@@ -32,21 +32,27 @@ class Evaluation:
     weight: float  # Σ wᵢ
 
 
-def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> Batches:
-    """The batches as they may be cut and joined, after two evaluations of the first one gave the same."""
+def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
+    """The loss as the first outputs show it, and the batches as they may be cut and joined.
+
+    Two evaluations of the first batch must give the same.
+    """
     network = lambda batch: outputs(leaves, batch)
     first = next(iter(batches))
-    _check_deterministic(_checked_outputs(network, loss, first, 0), network(first))
-    return Separability(outputs, leaves, loss).examined(batches)
+    z = _checked_outputs(network, loss, first, 0)
+    _check_deterministic(z, network(first))
+    with noted("the loss on", first):
+        loss = loss.settled(z, first.targets)
+    return loss, Separability(outputs, leaves, loss).examined(batches)
 
 
-def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> Batches:
+def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
     """The same; where memory does not suffice for the batches, with smaller ones, if that changes nothing."""
     tried, given = batches, len(next(iter(batches)))
     size = given
     while True:
         try:
-            result = examine(outputs, leaves, loss, tried)
+            settled, result = examine(outputs, leaves, loss, tried)
             break
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -60,7 +66,7 @@ def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batche
         tried = replace(batches.regrouped(size), ours=False)
     if tried is not batches and not (result.separable and result.joinable):
         raise _no_room(given, message, "Their terms depend on each other, so that the batch cannot be cut.")
-    return result
+    return settled, result
 
 
 def _no_room(size: int, message: str, why: str) -> OutOfMemoryError:

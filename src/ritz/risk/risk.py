@@ -92,7 +92,7 @@ class Risk:
         with in_step(self.theta, self.group):
             self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
             self._forget_caches(original)
-            self.batches = self._examined()
+            self.loss, self.batches = self._examined()
             self.batches = self._in_best_layout()
         self.batches = agreed(self.batches, self.device, self.group)
         self.budget = Budget(allowed - self.batches.held_bytes())
@@ -374,8 +374,8 @@ class Risk:
                     self._network = Network.of(original, self._all_tensors(), list(self.shapes))
                 return
 
-    def _examined(self) -> Batches:
-        """The batches with what is known of the independence of their examples."""
+    def _examined(self) -> tuple[Loss, Batches]:
+        """The loss as it is on these outputs, and the batches with what is known of the independence of examples."""
         leaves = [leaf.detach() for leaf in self.leaves()]
         with self._one_pass():
             return examine_in_memory(self.outputs, leaves, self.loss, self.batches)

@@ -1,5 +1,8 @@
 """Losses that are differentiated by autograd."""
 
+import math
+
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -9,6 +12,7 @@ import ritz
 from ritz.errors import ModelError
 from ritz.risk.losses.conversion import loss_from
 from tests.risk.losses.derivatives import C, check_derivatives, refused
+from tests.risk.problem import outputs_at
 
 
 def test_a_term_of_an_entrywise_loss_is_a_row_of_outputs(normal):
@@ -49,6 +53,89 @@ def test_terms_that_join_several_rows_have_no_square_root_by_rows(normal, labels
     check_derivatives(loss, z, y, lambda t: F.cross_entropy(t.mT, y, reduction="none").sum(1).square().sum())
     with refused(ModelError, "5 terms for 20 rows"):
         loss.square_root(z, y)
+
+
+class Shaped(nn.Linear):
+    """Outputs of any shape that are linear in the inputs."""
+
+    def __init__(self, *shape):
+        super().__init__(2, math.prod(shape))
+        self.shape = shape
+
+    def forward(self, x):
+        return super().forward(x).unflatten(1, self.shape)
+
+
+def along_the_second(z, y):
+    return F.cross_entropy(z, y, reduction="none")
+
+
+def along_the_last(z, y):
+    return F.cross_entropy(z.flatten(0, -2), y.flatten(), reduction="none")
+
+
+def entry_by_entry(z, y):
+    return -F.one_hot(y, z.shape[1]).movedim(-1, 1) * z.log_softmax(1)
+
+
+BY_CLASSES = {
+    "as many positions as classes": (along_the_second, 1, (3, 3)),
+    "fewer": (along_the_second, 1, (3, 2)),
+    "more": (along_the_second, 1, (3, 4)),
+    "one": (along_the_second, 1, (3, 1)),
+    "images": (along_the_second, 1, (3, 3, 2)),
+    "tokens": (along_the_last, -1, (3, 3)),
+    "more tokens": (along_the_last, -1, (4, 3)),
+    "one token": (along_the_last, -1, (1, 3)),
+    "a value for each output": (entry_by_entry, 1, (3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", BY_CLASSES)
+def test_the_dimension_of_the_classes_is_seen_at_the_outputs(name, normal, labels):
+    function, dim, shape = BY_CLASSES[name]
+    model, x = Shaped(*shape).double(), normal(5, 2)
+    y = labels(5, *torch.empty(1, *shape).movedim(dim, -1).shape[1:-1])
+    batches = [(x[:3], y[:3]), (x[3:], y[3:])]
+    risk, known = (ritz.Risk(model, loss, batches) for loss in (function, ritz.CrossEntropy(class_dim=dim)))
+    assert risk.num_classes == known.num_classes == C
+    scale = C if function is entry_by_entry else 1.0  # each output has a weight there
+    assert_close(risk.gradient() * scale, known.gradient())
+    assert_close(ritz.empirical_fisher(risk).dense() * scale**2, ritz.empirical_fisher(known).dense())
+    assert_close(ritz.kfac(risk).operator.dense() * scale, ritz.kfac(known).operator.dense())
+    assert_close(top_of(risk) * scale, top_of(known))
+    v = normal(risk.size)
+    samples = [ritz.monte_carlo_fisher(risk, generator=torch.Generator().manual_seed(s)) @ v for s in range(40)]
+    error = (torch.stack(samples).mean(0) - ritz.gauss_newton(risk) @ v) / torch.stack(samples).std(0) * 40**0.5
+    assert float(error.abs().max()) < 6
+
+
+def top_of(risk):
+    """The largest eigenvalues of G, by its Gram matrix."""
+    return ritz.gram_spectrum(risk).nodes[0].sort(descending=True).values[:3]
+
+
+def with_neighbours(z, y):
+    """As many values as rows of outputs, none of which depends on one row alone."""
+    return F.cross_entropy(z.mT, y, reduction="none") + 0.1 * (z - z.roll(1, 1)).square().sum(-1)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 3)])
+def test_terms_that_see_other_rows_have_neither_fisher_nor_square_root(shape, normal, labels):
+    model, x, y = Shaped(*shape).double(), normal(5, 2), labels(5, shape[0])
+    risk = ritz.Risk(model, with_neighbours, (x, y))
+    for matrix in (ritz.empirical_fisher, ritz.monte_carlo_fisher, ritz.kfac):
+        with refused(ModelError, "each of which depends on several rows"):
+            matrix(risk).operator if matrix is ritz.kfac else matrix(risk) @ risk.theta
+    value = lambda t: with_neighbours(outputs_at(risk, t, x), y).mean()
+    assert_close(ritz.hessian(risk).dense(), torch.func.hessian(value)(risk.theta))
+
+
+def test_a_network_that_is_sure_is_convex_though_rounding_is_all_there_is(normal):
+    z = torch.diag(torch.full((C,), 40.0)).double() + normal(C, C)
+    loss = loss_from(along_the_second)
+    root = loss.square_root(z, torch.arange(C))
+    assert_close(root @ root.mT, torch.zeros(C, C, C).double(), rtol=0, atol=1e-14)
 
 
 def plain_ctc(z, y):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,31 +11,66 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import ModelError, first_line
-from .loss import LinearMap, Loss, Outputs, Reduction, Targets, misfit, not_convex, term_rows, unit_weights
+from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex
+
+CONVEX = 1e-6  # of the largest eigenvalue of the Hessian may be below zero
+ROUNDING = 64  # roundings of one, too: a network that is sure has nothing else, for softmax is of order one
 
 
 @dataclass(frozen=True, eq=False)
 class Autodiff(Loss):
     """Any callable (outputs, targets) -> one loss per term or per output, differentiated by autograd.
 
-    Losses of single outputs are added up over the last dimension, with one weight for each. `weigh` gives the
-    weights of the terms where they are others.
+    Losses of single outputs are added up along the dimension of the classes, with one weight for each. `weigh` gives
+    the weights of the terms where they are others. Which dimension that is only outputs show (`settled`).
     """
 
     function: Callable[[Tensor, Tensor], Tensor]
     weigh: Callable[[Tensor, Tensor], Tensor] | None = None
     reduction: Reduction = "mean"
     class_dim: int = -1
+    by_rows: bool = True
+
+    def settled(self, z: Outputs, y: Targets) -> Autodiff:
+        """With the dimension of the classes: one along which each term runs and depends on no other row of outputs."""
+        if z.ndim < 3:  # one row an example
+            return self
+        own = self.class_dim % z.ndim
+        dims = [own, *(dim for dim in range(1, z.ndim) if dim != own)]
+        fitting = next((dim for dim in dims if replace(self, class_dim=dim)._splits_by_rows(z, y)), None)
+        if fitting is None:
+            return replace(self, by_rows=False)
+        return self if fitting == own else replace(self, class_dim=fitting)
+
+    def _splits_by_rows(self, z: Tensor, y: Tensor) -> bool:
+        """Whether there are as many terms as rows of outputs, and no row gets a slope from the terms of others."""
+        places = z.numel() // z.shape[self.class_dim] // len(z)  # rows of one example
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            terms = self.terms(z, y)
+        if len(terms) != len(z) * places:
+            return False
+        if not terms.requires_grad:
+            return True
+        uneven = torch.linspace(1, 2, len(terms)).to(terms)  # so that no two slopes cancel
+        for half in _halves(places):
+            some = (half.to(terms).repeat(len(z)) * uneven,)
+            (slope,) = torch.autograd.grad([terms], [z], some, retain_graph=True, materialize_grads=True)
+            if bool(class_rows(slope, self.class_dim).unflatten(0, (len(z), places))[:, ~half].any()):
+                return False
+        return True
 
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         values = self.function(z, y)
-        return term_rows(values).sum(-1) if values.shape == z.shape else values.flatten()
+        return class_rows(values, self.class_dim).sum(-1) if values.shape == z.shape else values.flatten()
 
     def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         if self.weigh is not None:
             return self.weigh(z, y)
         values = self.function(z, y)
-        return unit_weights(z, True) if values.shape == z.shape else torch.ones_like(values).flatten()
+        if values.shape != z.shape:
+            return torch.ones_like(values).flatten()
+        return torch.ones_like(class_rows(values, self.class_dim)).sum(-1)
 
     def gradient(self, z: Outputs, y: Targets) -> Outputs:
         try:
@@ -52,22 +87,28 @@ class Autodiff(Loss):
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
         """By the eigenvectors of each term's Hessian, from one product per output."""
         dim = -1 if z.ndim == 1 else self.class_dim
-        rows = lambda t: term_rows(t if t.ndim == 1 else t.movedim(dim, -1))
-        product, (count, width) = self.curvature(z, y), rows(z).shape
-        if len(self.terms(z, y)) != count:
-            raise ModelError(
-                f"The loss has {len(self.terms(z, y))} terms for {count} rows of outputs.",
-                "A term that joins several rows has a Hessian that does not split into blocks of one row.",
-                "Use products with gauss_newton(risk), which need no square root.",
-                "Return one value for each row of outputs.",
-            )
+        rows = lambda t: class_rows(t, dim)
+        self._check_rows(z, y)
+        product, width = self.curvature(z, y), rows(z).shape[1]
         unit = lambda k: torch.zeros_like(z).index_fill_(dim, torch.tensor(k, device=z.device), 1.0)
         ones = torch.ones_like(z)
         blocks = torch.stack([rows(product(ones if z.ndim == 1 else unit(k))) for k in range(width)], dim=-1)
         values, vectors = torch.linalg.eigh((blocks + blocks.mT) / 2)
-        if bool((values < -1e-6 * values.abs().max()).any()):
-            raise not_convex(float(values.min()))
+        least, eps = float(values.min()), torch.finfo(values.dtype).eps
+        if least < -CONVEX * float(values.abs().max()) - ROUNDING * eps:
+            raise not_convex(least)
         return vectors * values.clamp(min=0).sqrt()[:, None, :]
+
+    def _check_rows(self, z: Tensor, y: Tensor) -> None:
+        terms, rows = len(self.terms(z, y)), len(class_rows(z, self.class_dim))
+        if terms != rows or not self.by_rows:
+            raise ModelError(
+                f"The loss has {terms} terms for {rows} rows of outputs"
+                + (", each of which depends on several rows." if terms == rows else "."),
+                "A term that joins several rows has a Hessian that does not split into blocks of one row.",
+                "Use products with gauss_newton(risk), which need no square root.",
+                "Return one value for each row of outputs.",
+            )
 
     def check(self, z: Outputs, y: Targets) -> None:
         values = self._checked_values(z, y)
@@ -103,3 +144,11 @@ class Autodiff(Loss):
 
     def _total(self, y: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda z: self.function(z, y).sum()
+
+
+def _halves(count: int) -> Iterator[Tensor]:
+    """Halves of so many places, such that for any two of them there is one that has the first without the second."""
+    places = torch.arange(count)
+    for bit in range((count - 1).bit_length()):
+        half = (places >> bit) % 2 == 0
+        yield from (half, ~half)
