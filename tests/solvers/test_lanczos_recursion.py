@@ -190,3 +190,9 @@ def test_a_recursion_padded_with_steps_has_the_same_integrals():
     A = Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0]).double()))
     run = lanczos(A, torch.ones(3, 2).double(), 3)
     assert torch.allclose(run.padded(5).integral(torch.exp), run.integral(torch.exp))
+
+
+def test_steps_that_were_not_made_are_not_made_up(generator):
+    run = lanczos(with_eigenvalues(linspace(0, 1, 30), generator), random(30, 2, generator=generator), 4)
+    with pytest.raises(ArgumentError, match="Make the steps"):
+        run.padded(5)

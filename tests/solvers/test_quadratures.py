@@ -1,7 +1,9 @@
 """Quadratures that go on: what is added in pieces is what one run makes, within the operator's room."""
 
+import math
 import re
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -106,9 +108,40 @@ def test_steps_of_vectors_that_were_dropped_are_refused_and_the_ways_out_work():
     assert quadrature(A, (5, 12)).num_products == 60
 
 
+def test_all_probes_go_on_where_they_cannot_all_run_beside_the_vectors_of_others():
+    A, calls = counted(rotated(network_like()))
+    result = quadrature(with_room(A, 16), (4, 5), (5, 5), (5, 20))
+    assert sum(calls) == result.num_products == 100 and max(calls[:5]) == 4 > max(calls[10:])
+    assert_same(result, quadrature(rotated(network_like()), (5, 20)), atol=1e-8, rtol=1e-8)
+
+
+def test_those_that_go_on_in_parts_stay_within_the_room():
+    A = with_room(diagonal(LARGE), 16)
+    assert peak_vectors(lambda: quadrature(A, (4, 3), (5, 3), (5, 6)), len(LARGE)) <= 16.2
+
+
+def test_a_quadrature_that_was_interrupted_is_what_it_was_and_goes_on():
+    A, left = with_room(rotated(network_like()), 9), [math.inf]
+
+    def product(V):
+        left[0] -= V.shape[1]
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return A.matmat(V)
+
+    result = quadrature(replace(A, matmat=product), (2, 5), (3, 5))
+    before, left[0] = result.spectrum(), 9
+    with pytest.raises(KeyboardInterrupt):
+        result.extend(num_steps=12)
+    assert torch.equal(result.spectrum().nodes, before.nodes) and torch.equal(result.spectrum().weights, before.weights)
+    left[0] = math.inf
+    result.extend(num_steps=12)
+    assert_same(result, quadrature(rotated(network_like()), (3, 12)), atol=1e-8, rtol=1e-8)
+
+
 def test_vectors_in_another_place_come_back_and_go_on(monkeypatch):
     A = with_room(rotated(network_like()), 9)
-    monkeypatch.setattr(LanczosQuadrature, "_put_away", lambda self, run: run)  # as if there were main memory beside
+    monkeypatch.setattr(LanczosQuadrature, "_have_another_place", lambda self, runs: True)  # as beside a GPU
     assert_same(quadrature(A, (5, 6), (5, 20)), quadrature(A, (5, 20)))
 
 

@@ -143,13 +143,19 @@ class Tridiagonal:
         return replace(self, basis=None)
 
     def padded(self, num_steps: int) -> Tridiagonal:
-        """The same after more steps, which change nothing where every space was invariant; without a basis."""
+        """The same after more steps, which change nothing, for every space was invariant; without a basis."""
         if num_steps < self.num_steps:
             raise ArgumentError(
                 f"{num_steps} steps were asked for.", f"There are {self.num_steps} already.", "Take `after` for fewer."
             )
         if (more := num_steps - self.num_steps) == 0:
             return self.without_basis()
+        if bool(self.residual.any()):
+            raise ArgumentError(
+                f"{num_steps} steps were asked for, of which {self.num_steps} were made.",
+                "The spaces are not invariant yet: the next steps have coefficients that only products tell.",
+                "Make the steps: lanczos(A, starts, num_steps).",
+            )
         off = torch.cat([self.off_diagonal, self.residual[:, None]], dim=1)
         zeros = torch.zeros(len(off), more, dtype=torch.float64)
         diagonal = torch.cat([self.diagonal, self.diagonal[:, :1] + zeros], dim=1)
@@ -263,6 +269,23 @@ class Recursion:
     def num_bytes(self) -> int:
         """What its vectors take."""
         return sum(rows.nbytes for rows in (self.previous, self.current, self.basis) if rows is not None)
+
+    def parts(self, most: int) -> list[Recursion]:
+        """The same recursions as several of so many probes at most, in the memory of this one."""
+        if self.num_probes <= most:
+            return [self]
+        return [
+            replace(
+                self,
+                previous=self.previous[span],
+                current=self.current[span],
+                alpha=self.alpha[:, span],
+                beta=self.beta[:, span],
+                scale=self.scale[span],
+                basis=None if self.basis is None else self.basis[span],
+            )
+            for span in (slice(first, first + most) for first in range(0, self.num_probes, most))
+        ]
 
     def is_on(self, device: torch.device) -> bool:
         """Whether its vectors are there."""

@@ -19,6 +19,7 @@ from .lanczos_recursion import VECTORS, Recursion, Tridiagonal, in_step, joined
 from .probes import source
 from .vectors import room
 
+MAIN = torch.device("cpu")
 KEPT = 2  # vectors of each probe between two steps
 FIRST = (2, 16)  # probes and steps before there is a bound to look at
 DENSE = 4096  # rows of which all eigenvalues are computed, in seconds
@@ -32,9 +33,10 @@ class LanczosQuadrature:
 
     What several calls of `extend` have made is what one makes: to the bit where the same probes run in step, else to
     the rounding of products with fewer columns. As many probes run in step as the operator's `room` holds, four vectors
-    each, beside the outliers. Between two calls there are two vectors a probe. If they do not fit beside those that
-    run, they go from a GPU to main memory, as far as that has room; else they are dropped, and these probes can be
-    given no more steps. Up to n = 512 a basis is kept, where there is room for it.
+    each, beside the outliers. Between two calls there are two vectors a probe. If they do not fit beside new probes,
+    they go from a GPU to main memory, as far as that has room; else they are dropped, and these probes can be given no
+    more steps. Those that are kept can: fewer at a time, where it must be. Up to n = 512 a basis is kept, where there
+    is room for it.
 
     With outliers, that many eigenpairs of largest |λ|, or those given, are atoms, and the probes see the rest.
 
@@ -82,13 +84,9 @@ class LanczosQuadrature:
         num_probes = self.num_probes if num_probes is None else num_probes
         num_steps = self.num_steps if num_steps is None else num_steps
         self._check_growth(num_probes, num_steps)
-        steps = min(num_steps, self.size)
-        for run in self.runs if steps > self.num_steps else []:
-            assert isinstance(run, Recursion)  # or it was refused
-            self._make_room(run.num_probes, besides=run)
-            run.to(self.A.device)
-            run.extend(self.A, steps)
-        self.num_steps = max(steps, self.num_steps)
+        if (steps := min(num_steps, self.size)) > self.num_steps:
+            self._go_on(steps)
+            self.num_steps = steps
         while self.size and self.num_probes < num_probes:
             self._start(num_probes - self.num_probes)
 
@@ -128,7 +126,8 @@ class LanczosQuadrature:
         """The decompositions of all probes."""
         if not self.runs:
             raise ArgumentError("No probe has run yet.", "There is nothing to decompose.", "Call `extend` first.")
-        return joined([run if isinstance(run, Tridiagonal) else run.result() for run in self.runs])
+        results = [run if isinstance(run, Tridiagonal) else run.result() for run in self.runs]
+        return joined([result.after(self.num_steps) for result in results])  # some are ahead after an interruption
 
     def _start(self, num_probes: int) -> None:
         """Run as many new probes in step as there is room for."""
@@ -136,31 +135,60 @@ class LanczosQuadrature:
         self._make_room(count)
         longest = self.size if self.size <= SMALL else self.num_steps
         outside = None if self.pairs is None else self.pairs.vectors.T
-        bases = sum(own.num_probes for own in self.runs if isinstance(own, Recursion) and own.basis is not None)
+        bases = sum(own.num_probes for own in self._kept() if own.basis is not None)
         spare = self._spare - bases * (self.size + VECTORS)
         run = Recursion.of_probes(self.A, count, longest, self.generator, outside, spare)
         run.extend(self.A, self.num_steps)
         self.runs.append(run)
 
-    def _make_room(self, num_probes: int, besides: Recursion | None = None) -> None:
-        """Put away the vectors of other probes, where they do not fit beside those of so many that run."""
-        here = [
-            run for run in self.runs if isinstance(run, Recursion) and run is not besides and run.is_on(self.A.device)
-        ]
+    def _go_on(self, num_steps: int) -> None:
+        """Give every probe so many steps, in fewer columns at a time where not all fit beside the vectors that stay."""
+        runs, staying = self._kept(), self._here()
+        if any(run.num_probes > self._columns(run, staying) for run in runs) and self._have_another_place(staying):
+            for run in staying:
+                run.to(MAIN)
+            staying = []
+        runs = [part for run in runs for part in run.parts(self._columns(run, staying))]
+        self.runs = [*runs]
+        for run in runs:
+            place = run.current.device
+            run.to(self.A.device)
+            run.extend(self.A, num_steps)
+            run.to(place)
+
+    def _columns(self, run: Recursion, staying: list[Recursion]) -> int:
+        """How many probes of a run can step at a time beside the vectors that stay on the device; one at least."""
+        free = self._spare - KEPT * sum(one.num_probes for one in staying)
+        return int(min(run.num_probes, max(1, free / (VECTORS - KEPT if run in staying else VECTORS))))
+
+    def _make_room(self, num_probes: int) -> None:
+        """Put away the vectors of other probes, where they do not fit beside those of so many that begin."""
+        here = self._here()
         if VECTORS * num_probes + KEPT * sum(run.num_probes for run in here) > self._spare:
             self.runs = [self._put_away(run) if run in here else run for run in self.runs]
 
     def _put_away(self, run: Recursion) -> Recursion | Tridiagonal:
-        main = torch.device("cpu")
-        if self.A.device.type == "cpu" or run.num_bytes > memory_budget(None, main):
+        if not self._have_another_place([run]):
             return run.result().without_basis()
-        run.to(main)
+        run.to(MAIN)
         return run
+
+    def _kept(self) -> list[Recursion]:
+        """The runs whose vectors are kept."""
+        return [run for run in self.runs if isinstance(run, Recursion)]
+
+    def _here(self) -> list[Recursion]:
+        """Those whose vectors are on the operator's device."""
+        return [run for run in self._kept() if run.is_on(self.A.device)]
+
+    def _have_another_place(self, runs: list[Recursion]) -> bool:
+        """Whether main memory is elsewhere, and has room for their vectors."""
+        return self.A.device.type != MAIN.type and sum(run.num_bytes for run in runs) <= memory_budget(None, MAIN)
 
     def _next(self, quadrature: float, random: float, goal: float) -> tuple[int, int]:
         """The probes and steps to go on to, at most twice as many of either; no more where none would help."""
         probes, steps = self.num_probes, self.num_steps
-        can_step = steps < self.size and all(isinstance(run, Recursion) for run in self.runs)
+        can_step = steps < self.size and len(self._kept()) == len(self.runs)
         is_full = 2 * VECTORS * probes > self._spare
         if can_step and quadrature > goal / 3 and (is_full or quadrature > random / 2):  # a/m + b/√p is least at a half
             return probes, min(2 * steps, math.ceil(3 * steps * quadrature / goal), self.size)
@@ -219,7 +247,7 @@ class LanczosQuadrature:
                 "They are totals, of one at least, and what has been made is not taken back.",
                 f"Ask for num_probes={max(1, self.num_probes)} and num_steps={max(1, self.num_steps)}, or more.",
             )
-        if num_steps > self.num_steps and any(isinstance(run, Tridiagonal) for run in self.runs):
+        if num_steps > self.num_steps and len(self._kept()) < len(self.runs):
             raise ArgumentError(
                 f"num_steps={num_steps} were asked of {self!r}.",
                 "There was no room to keep the vectors of all its probes, and without them no step can be made.",
