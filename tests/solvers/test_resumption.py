@@ -15,6 +15,7 @@ from ritz.errors import ConvergenceWarning, FileError
 from ritz.record import checkpoints, read_arrays, write_arrays
 from ritz.record.layouts import layout_of
 
+from .memory import with_room
 from .spectra import linspace, with_eigenvalues
 
 SIZE = 700  # above what is solved exactly
@@ -85,6 +86,17 @@ def test_a_solver_killed_again_and_again_gives_the_same_bits(tmp_path, name):
     again = SOLVERS[name](operator(after=1), checkpoint=tmp_path / "killed.npz", generator=after)  # is read alone
     assert all(torch.equal(one, other) for one, other in zip(bits(again), bits(whole), strict=True))
     assert torch.equal(after.get_state(), source.get_state())
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("before, after", [(24, 12), (12, 24), (16, 4)])
+def test_a_density_goes_on_where_there_is_another_room(tmp_path, before, after):
+    density = lambda A, **options: ritz.spectral_density(A, num_steps=20, num_probes=8, **options)
+    with pytest.raises(Killed):
+        density(with_room(operator(after=40), before), checkpoint=tmp_path / "x.npz")
+    result, whole = density(with_room(operator(), after), checkpoint=tmp_path / "x.npz"), density(operator())
+    assert result.num_probes == 8 and result.num_products == 160
+    assert result.wasserstein(whole) < 1e-6
 
 
 @pytest.mark.usefixtures("eager")

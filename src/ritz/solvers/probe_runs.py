@@ -34,9 +34,9 @@ def random_recursions(
     """`recursion` from normal probes, as many in step as there is room for."""
     most = in_step(num_probes if file is None else min(num_probes, WRITTEN // 2), room(A))
     runs, run = _begun(A, num_probes, num_steps, generator, outside, file)
-    for first in range(sum(one.num_probes for one in runs), num_probes, most):
+    while left := num_probes - sum(one.num_probes for one in runs):  # one that was begun may have had another room
         if run is None:
-            run = Recursion.of_probes(A, min(most, num_probes - first), num_steps, generator, outside, room(A))
+            run = Recursion.of_probes(A, min(most, left), num_steps, generator, outside, room(A))
         written = partial(_written, runs, run, generator)
         keep = None if file is None or run.basis is not None else partial(file.keep, written)
         run.extend(A, num_steps, keep)
