@@ -14,6 +14,8 @@ import ritz
 from ritz.errors import ConvergenceWarning, FileError
 from ritz.record import checkpoints, read_arrays, write_arrays
 from ritz.record.layouts import layout_of
+from ritz.solvers import resumption
+from ritz.solvers.stages import stages_of_risk
 
 from .memory import with_room
 from .spectra import linspace, with_eigenvalues
@@ -132,6 +134,69 @@ def test_a_file_of_another_computation_is_refused_with_what_differs(tmp_path, ot
     with pytest.raises(FileError, match=f"different .*{what}"):
         other(operator(), path)
     assert path.read_bytes() == before
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch, eager):
+    """Products are known to rounding alone: sums are not the same from run to run."""
+    monkeypatch.setattr(resumption, "_repeats", lambda A: False)
+
+
+def noisy(A, relative, seed):
+    """The operator with other rounding in every product, in float32."""
+    source = torch.Generator().manual_seed(seed)
+    product = lambda V: A.matmat(V.double()) * (1 + relative * torch.randn(V.shape, generator=source))
+    return ritz.Operator(lambda V: product(V).float(), A.size, torch.float32, A.device)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_an_operator_is_known_to_its_rounding_where_products_do_not_repeat(tmp_path):
+    path, search = tmp_path / "x.npz", lambda A: ritz.eigenpairs(A, 4, checkpoint=path)
+    with pytest.raises(Killed):
+        search(noisy(operator(15), 1e-6, 0))
+    first = search(noisy(operator(), 1e-6, 1))
+    for seed in range(2, 40):
+        assert torch.equal(search(noisy(operator(after=1), 1e-6, seed)).vectors, first.vectors)  # is read alone
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("other", [lambda A: -A, lambda A: 1.002 * A, lambda A: A + 0.01, lambda A: 0 * A])
+@pytest.mark.parametrize("after", [15, None])
+def test_another_operator_is_another_where_products_do_not_repeat(tmp_path, other, after):
+    path, search = tmp_path / "x.npz", lambda A: ritz.eigenpairs(A, 4, checkpoint=path)
+    with contextlib.suppress(Killed):
+        search(noisy(operator(after), 1e-6, 0))
+    before = path.read_bytes()
+    with pytest.raises(FileError, match="different operator"):
+        search(other(noisy(operator(), 1e-6, 1)))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("numbers", [None, [], [1.0], "text", [float("nan")] * 9])
+def test_a_file_that_does_not_tell_its_operator_is_refused(tmp_path, numbers):
+    path = tmp_path / "x.npz"
+    with pytest.raises(Killed):
+        SOLVERS["eigenpairs"](operator(30), checkpoint=path)
+    arrays, header = read_arrays(path)
+    write_arrays(path, arrays, {**header, "operator": numbers})
+    with pytest.raises(FileError, match=r"different operator|is damaged"):
+        SOLVERS["eigenpairs"](operator(), checkpoint=path)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_stages_are_known_to_rounding_where_products_do_not_repeat(tmp_path):
+    x, y, linear = torch.linspace(-1, 1, 18).view(6, 3).sin(), torch.arange(6) % 2, torch.nn.Linear(3, 2)
+
+    def pairs(layer, found):
+        model = torch.nn.Sequential(linear, layer).eval()
+        risk = ritz.Risk(model, torch.nn.CrossEntropyLoss(), [(x[:4], y[:4]), (x[4:], y[4:])])
+        compute = lambda: ritz.eigenpairs(ritz.gauss_newton(risk), 2) if found else pytest.fail("it is known")
+        return stages_of_risk(tmp_path, risk).pairs("pairs", compute, torch.device("cpu"))
+
+    assert torch.equal(pairs(torch.nn.Tanh(), True).vectors, pairs(torch.nn.Tanh(), False).vectors)
+    with pytest.raises(FileError, match="different operator"):
+        pairs(torch.nn.Sigmoid(), True)
 
 
 def gone(name):

@@ -76,6 +76,14 @@ class Checkpoint:
         """What to raise where the file is one of this computation by its name, but not by what is in it."""
         return self._refusal(f"is damaged: {what}", "Nothing was taken from it, and it is as it was.")
 
+    def of_another(self, *differing: str) -> FileError:
+        """What to raise where the file is of another computation, which differs in what these name."""
+        return self._refusal(
+            f"is of another computation: different {', '.join(differing)}",
+            "To go on from it would give neither the old result nor this one.",
+            "To go on with the old one, give the same model, data and settings as then.",
+        )
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Whatever cannot be made of the file's contents is damage."""
@@ -95,11 +103,7 @@ class Checkpoint:
         then = identity if isinstance(identity, dict) else {}
         differing = sorted(name for name in {*self.identity, *then} if then.get(name) != self.identity.get(name))
         if differing:
-            raise self._refusal(
-                f"is of another computation: different {', '.join(differing)}",
-                "To go on from it would give neither the old result nor this one.",
-                "To go on with the old one, give the same model, data and settings as then.",
-            )
+            raise self.of_another(*differing)
 
     def _note_versions(self, then: Any) -> None:
         now, before = versions(), then if isinstance(then, dict) else {}

@@ -15,9 +15,51 @@ from ..operators import Operator
 from ..record import Checkpoint, digest, identity_of
 from ..record.checkpoints import State
 from ..record.layouts import check_facts
+from .vectors import dots, norms
 
-DIGITS = 4  # of a product on a device whose sums are not the same from run to run
+PIECES = 8  # of vᵀAv, each of which must be what it was
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """What an operator is known by, from its product with one random vector v.
+
+    On a CPU the product is the same to the bit each time. Elsewhere sums may not be: then it is known by numbers, the
+    length of A v and the pieces of vᵀAv, which must agree to half of its digits. They have signs: -A is another.
+    """
+
+    text: str
+    numbers: tuple[float, ...] = ()
+    tolerance: float = 0.0  # relative to the largest of them
+
+    @classmethod
+    def of(cls, A: Operator) -> Likeness:
+        """That of this operator, for one product."""
+        v = torch.randn(A.size, generator=torch.Generator().manual_seed(17), dtype=A.dtype).to(A.device)
+        Av, kind = A @ v, f"{A.size} {A.dtype} {A.device.type}"
+        if _repeats(A):
+            return cls(f"{kind} {digest(Av)}")
+        pieces = zip(v.tensor_split(min(PIECES, A.size)), Av.tensor_split(min(PIECES, A.size)), strict=True)
+        numbers = [norms(Av[None]), *(dots(x[None], y[None]) for x, y in pieces)]
+        return cls(kind, tuple(float(number) for number in numbers), math.sqrt(torch.finfo(A.dtype).eps))
+
+    def facts(self) -> dict[str, Any]:
+        """What a file says of it beside its identity."""
+        return {"operator": [*self.numbers]} if self.numbers else {}
+
+    def fits(self, facts: Mapping[str, Any]) -> bool:
+        """Whether a file of this identity is one of this operator; ValueError where it does not say."""
+        then = facts["operator"] if self.numbers else []
+        if not isinstance(then, list) or len(then) != len(self.numbers) or not all(type(one) is float for one in then):
+            raise ValueError(f"its operator is {then!r:.80}")
+        scale = max(map(abs, (*self.numbers, *then)), default=0.0)
+        return all(abs(a - b) <= self.tolerance * scale for a, b in zip(self.numbers, then, strict=True))
+
+
+def _repeats(A: Operator) -> bool:
+    """Whether its products are the same to the bit each time."""
+    return A.device.type == "cpu"
 
 
 @dataclass(frozen=True)
@@ -25,6 +67,7 @@ class Resumption:
     """The file of a solver, and what was in it when it started."""
 
     file: Checkpoint
+    operator: Likeness
     arrays: dict[str, Tensor] | None  # of a computation under way
     header: Mapping[str, Any]
 
@@ -35,22 +78,24 @@ class Resumption:
         """The file of this solver with this operator, these settings and this source of randomness; None for none."""
         if path is None:
             return None
-        identity = {"solver": solver, "operator": operator_digest(A)} | identity_of("generator", generator)
+        identity = {"solver": solver} | identity_of("generator", generator)
         for name, value in settings.items():
             identity |= identity_of(name, value)
-        return cls.at(path, identity)
+        return cls.at(path, identity, Likeness.of(A))
 
     @classmethod
-    def at(cls, path: str | Path, identity: Mapping[str, str]) -> Resumption:
-        """The file of the computation with this identity."""
-        file = Checkpoint(path, identity)
+    def at(cls, path: str | Path, identity: Mapping[str, str], operator: Likeness) -> Resumption:
+        """The file of the computation with this identity and this operator."""
+        file = Checkpoint(path, {**identity, "operator": operator.text})
         state = file.state()
         if state is None:
-            return cls(file, None, {})
+            return cls(file, operator, None, {})
         arrays, header = state
         with file.reading():
             check_facts(header, over=bool)
-            return cls(file, {name: torch.from_numpy(array) for name, array in arrays.items()}, header)
+            if not operator.fits(header):
+                raise file.of_another("operator")
+            return cls(file, operator, {name: torch.from_numpy(array) for name, array in arrays.items()}, header)
 
     @property
     def is_over(self) -> bool:
@@ -71,7 +116,7 @@ class Resumption:
 
         def whole() -> State:
             arrays, header = state()
-            return arrays, {**header, "over": over}
+            return arrays, {**header, **self.operator.facts(), "over": over}
 
         self.file.keep(whole, last=over)
 
@@ -83,14 +128,3 @@ class Resumption:
                 if array.is_floating_point() and not bool(array.isfinite().all()):
                     raise ValueError(f"{name} holds NaN or infinity")
             return make(self.arrays, self.header)
-
-
-def operator_digest(A: Operator) -> str:
-    """An operator by its product with one random vector: to the bit on the CPU, to a few digits elsewhere."""
-    v = torch.randn(A.size, generator=torch.Generator().manual_seed(17), dtype=A.dtype).to(A.device)
-    Av = A @ v
-    kind = f"{A.size} {A.dtype} {A.device.type}"
-    if A.device.type == "cpu":
-        return f"{kind} {digest(Av)}"
-    length = float(torch.linalg.vector_norm(Av.double()))
-    return f"{kind} {length:.{DIGITS}g}" if math.isfinite(length) else f"{kind} {length}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from ..record.files import discard, path_of
 from ..risk import Risk
 from ..risk.fingerprints import fingerprint
 from ..spectrum import Eigenpairs, Spectrum
-from .resumption import Resumption, operator_digest
+from .resumption import Likeness, Resumption
 
 Result = TypeVar("Result")
 
@@ -29,6 +29,7 @@ class Stages:
 
     folder: Path | None
     identity: Mapping[str, str]
+    operator: Likeness
 
     def file(self, name: str) -> Path | None:
         """Where a stage that keeps a file by itself has it."""
@@ -38,11 +39,11 @@ class Stages:
         """The file of a stage that is kept on its way."""
         if self.folder is None:
             return None
-        return Resumption.at(self.folder / f"{name}.npz", {"stage": name, **self.identity})
+        return Resumption.at(self.folder / f"{name}.npz", {"stage": name, **self.identity}, self.operator)
 
     def under(self, name: str) -> Stages:
         """Those of a part of the computation, in a folder of their own."""
-        return self if self.folder is None else Stages(self.folder / name, self.identity)
+        return self if self.folder is None else replace(self, folder=self.folder / name)
 
     def discard(self) -> None:
         """Remove the folder: what was in it is part of a result that is kept elsewhere."""
@@ -61,7 +62,8 @@ class Stages:
         if self.folder is None:
             return compute()
         drawn = {} if generator is None else identity_of("generator", generator)
-        file = Resumption.at(self.folder / f"{name}.npz", {"stage": name, **self.identity, **drawn})
+        identity = {"stage": name, **self.identity, **drawn}
+        file = Resumption.at(self.folder / f"{name}.npz", identity, self.operator)
         if file.is_over:
             return file.read(partial(_read, read, generator))
         result = compute()
@@ -94,12 +96,12 @@ def _spectrum(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Spectrum:
 def stages_of_risk(folder: str | Path | None, risk: Risk, **settings: Any) -> Stages:
     """Those of a computation with this risk and these settings; what tells it apart is computed for a folder alone."""
     if folder is None:
-        return Stages(None, {})
+        return Stages(None, {}, Likeness(""))
     data = torch.cat([fingerprint(batch).cpu() for batch in risk.batches])
-    identity = {"parameters": digest(risk.theta), "data": digest(data), "operator": operator_digest(gauss_newton(risk))}
+    identity = {"parameters": digest(risk.theta), "data": digest(data)}
     for name, value in {"loss": risk.loss, **settings}.items():
         identity |= identity_of(name, value)
-    return Stages(path_of(folder), identity)
+    return Stages(path_of(folder), identity, Likeness.of(gauss_newton(risk)))
 
 
 def _written(written: Callable[[Result], State], result: Result, generator: torch.Generator | None) -> State:
