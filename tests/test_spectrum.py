@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from ritz import record
 from ritz.errors import ArgumentError, FileError, NumericalError, RitzError
 from ritz.operators import Operator
-from ritz.solvers import spectral_density
+from ritz.solvers import LanczosQuadrature, eigenpairs, spectral_density
 from ritz.spectrum import Eigenpairs, Estimate, Spectrum
 
 moderate = st.floats(-1e6, 1e6).map(lambda x: x if abs(x) > 1e-100 else 0.0)
@@ -203,6 +203,36 @@ def test_zero_is_what_the_products_cannot_tell_from_it():
         Spectrum(nodes, weights, 10, 0.1, precision=torch.finfo(d).eps) for d in (torch.float32, torch.float64)
     )
     assert single.zero_mass() == 0.5 and double.zero_mass() == 0.0
+
+
+def of_rank_three(dtype):
+    U = torch.randn(100, 3, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    return U @ U.T
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_exact_zeros_are_zero_to_the_precision_of_their_matrix(dtype):
+    A = Operator.from_matrix(of_rank_three(dtype))
+    pairs = eigenpairs(A, 100, which="magnitude")
+    quadrature = LanczosQuadrature(A, outliers=pairs)
+    spectra = [
+        Spectrum.of_matrix(A.dense()),
+        Spectrum.of_eigenvalues(torch.linalg.eigvalsh(A.dense())),
+        Spectrum.of_eigenvalues(pairs.values.double(), precision=torch.finfo(dtype).eps),
+        spectral_density(A, tolerance=1e-9),
+        spectral_density(A, outliers=pairs),
+        spectral_density(A, num_steps=100),
+        quadrature.spectrum(),
+    ]
+    for spectrum in spectra:
+        assert spectrum.zero_mass() == pytest.approx(0.97) and spectrum.precision == torch.finfo(dtype).eps
+    assert "zeros 0.97" in repr(spectra[0])
+
+
+@pytest.mark.parametrize("precision", [-1e-7, 2.0, float("inf")])
+def test_a_precision_is_a_share_of_the_largest_eigenvalue(precision):
+    with pytest.raises(ArgumentError, match="precision="):
+        Spectrum.of_eigenvalues(real(1, 2), precision=precision)
 
 
 def test_one_probe_has_intervals_and_an_exact_spectrum_has_none_to_speak_of():

@@ -43,6 +43,19 @@ def assert_same_spectrum(spectrum, A, *, scale=None):
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10 * scale)
 
 
+def test_zeros_are_zero_to_the_precision_of_the_gram_matrix():
+    """A layer of one unit leaves G far from full rank."""
+    torch.manual_seed(0)
+    model, x, y = nn.Sequential(nn.Linear(8, 1), nn.Linear(1, 3)).eval(), torch.randn(12, 8), torch.arange(12) % 3
+    risk = Risk(model, CrossEntropy(), [(x[:7], y[:7]), (x[7:], y[7:])])
+    values = torch.linalg.eigvalsh(ritz.gauss_newton(risk.to(torch.float64)).dense())
+    zeros = float((values.abs() < 1e-12 * values.max()).double().mean())
+    assert zeros > 0.2
+    for dtype in (torch.float32, torch.float64):
+        assert Gram.of(risk, dtype=dtype).spectrum().zero_mass() == pytest.approx(zeros)
+    assert ritz.Spectrum.of_matrix(ritz.gauss_newton(risk).dense()).zero_mass() == pytest.approx(zeros)
+
+
 def dense_parts(found, risk):
     """The parts of G from the Jacobian of every term, as the paper defines them."""
     outputs = whole(risk, found)

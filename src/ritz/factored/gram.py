@@ -113,7 +113,8 @@ class Gram:
         values = self.eigenvalues(subtract=subtract, project=project)
         zeros = values.new_zeros(1)
         multiplicity = torch.cat([torch.ones_like(values), zeros + self.size - len(values)])
-        return Spectrum.of_eigenvalues(torch.cat([values, zeros]), multiplicity)
+        precision = torch.finfo(self.matrix.dtype).eps
+        return Spectrum.of_eigenvalues(torch.cat([values, zeros]), multiplicity, precision=precision)
 
     def eigenvalues(self, *, subtract: Sequence[Part] = (), project: Sequence[Part] = ()) -> Float[Tensor, " k"]:
         """The eigenvalues that need not be zero, largest magnitude first: at most n, at most one for each row of K."""

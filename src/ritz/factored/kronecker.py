@@ -277,7 +277,7 @@ def _union(spectra: list[Spectrum], size: int) -> Spectrum:
     """The spectrum of a block-diagonal matrix of this size, zero where no block is."""
     missing = size - sum(spectrum.size for spectrum in spectra)
     if missing:
-        spectra = [*spectra, Spectrum.of_eigenvalues(torch.zeros(1), torch.tensor([missing]))]
+        spectra = [*spectra, Spectrum.of_eigenvalues(torch.zeros(1).double(), torch.tensor([missing]))]
     probes = max(spectrum.num_probes for spectrum in spectra)
     atoms = [spectrum.nodes.shape[1] if spectrum.is_exact else spectrum.num_atoms for spectrum in spectra]
     parts = [slice(None, count) for count in atoms], [slice(count, None) for count in atoms]  # atoms come first

@@ -118,7 +118,8 @@ class LanczosQuadrature:
         """The measure that the probes have seen so far."""
         values = torch.zeros(0, dtype=torch.float64) if self.pairs is None else self.pairs.values.double().cpu()
         if not self.size:
-            return replace(Spectrum.of_eigenvalues(values), num_products=self.num_products)
+            spectrum = Spectrum.of_eigenvalues(values, precision=torch.finfo(self.A.dtype).eps)
+            return replace(spectrum, num_products=self.num_products)
         self._check_growth(self.num_probes, self.num_steps)
         return replace(spectrum_from(self.tridiagonal(), values, self.A), num_products=self.num_products)
 

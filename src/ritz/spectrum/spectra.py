@@ -44,19 +44,31 @@ class Spectrum(Measure):
 
     @classmethod
     def of_eigenvalues(
-        cls, values: Float[Tensor, " k"], multiplicity: Shaped[Tensor, " k"] | None = None, *, probes: int = 1
+        cls,
+        values: Float[Tensor, " k"],
+        multiplicity: Shaped[Tensor, " k"] | None = None,
+        *,
+        probes: int = 1,
+        precision: float | None = None,
     ) -> Spectrum:
-        """The exact spectrum with these eigenvalues; a multiplicity of one each unless given."""
+        """The exact spectrum with these eigenvalues; a multiplicity of one each unless given.
+
+        The precision, relative to the largest of them, says which are zero. It is the rounding of their own type
+        unless given: pass `torch.finfo(A.dtype).eps` for values in float64 of a matrix in float32.
+        """
         counts = _counts(torch.ones(len(values)) if multiplicity is None else multiplicity)
         nodes, weights = values[None].expand(probes, -1), (counts / counts.sum())[None].expand(probes, -1)
-        return cls(nodes, weights, round(float(counts.sum())))
+        precision = torch.finfo(values.dtype).eps if precision is None else precision
+        _check_precision(precision)
+        return cls(nodes, weights, round(float(counts.sum())), precision=precision)
 
     @classmethod
     def of_matrix(cls, matrix: Float[Tensor, "n n"]) -> Spectrum:
-        """The exact spectrum of a small symmetric matrix."""
+        """The exact spectrum of a small symmetric matrix, to the precision of its type."""
         check_instance(Tensor, TENSOR, matrix=matrix)
         check_symmetric(matrix)
-        return cls.of_eigenvalues(torch.linalg.eigvalsh(matrix.to(torch.float64)))
+        values = torch.linalg.eigvalsh(matrix.to(torch.float64))
+        return cls.of_eigenvalues(values, precision=torch.finfo(matrix.dtype).eps)
 
     def band(
         self, x: Float[Tensor, " g"], width: float | None = None, *, rate: float = 0.95
@@ -335,6 +347,15 @@ def _overlap(low: Tensor, high: Tensor, start: float, end: float) -> Tensor:
     length = (high - low).clamp(min=0)
     inside = (high.clamp(max=end) - low.clamp(min=start)).clamp(min=0)
     return torch.where(length > 0, inside / length.clamp(min=1e-300), ((low >= start) & (low <= end)).double())
+
+
+def _check_precision(precision: float) -> None:
+    if not 0 <= precision < 1:
+        raise ArgumentError(
+            f"precision={precision} was given.",
+            "It is how well eigenvalues are known, relative to the largest.",
+            "Pass that of the products, such as torch.finfo(torch.float32).eps, or leave it out.",
+        )
 
 
 def _check_rate(rate: float) -> None:
