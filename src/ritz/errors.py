@@ -4,8 +4,12 @@ Every message says what was seen, why it is a problem, and the ways out.
 """
 
 import math
+import sys
+import warnings
 from numbers import Integral
 from typing import Any
+
+BETWEEN = ("ritz", "torch", "contextlib", "functools")  # whose lines may stand between a warning and its user
 
 
 class RitzError(Exception):
@@ -72,6 +76,14 @@ class VersionWarning(UserWarning):
 
 class ConvergenceWarning(UserWarning):
     """A result is less accurate than was asked for; its own residuals or errors say how accurate it is."""
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called ritz, however many of its own stand between: guards, solvers inside solvers."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def check_whole(**counts: int | None) -> None:

@@ -9,7 +9,6 @@ import os
 import pickle
 import signal
 import traceback
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -28,7 +27,7 @@ import numpy as np
 import torch
 
 from .. import progress
-from ..errors import ArgumentError, first_line
+from ..errors import ArgumentError, first_line, warn_user
 from ..record import Record, provenance
 
 __all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepWarning", "Workers"]
@@ -40,6 +39,7 @@ Outcomes = Generator[tuple[str, "Record | Failure"], None, None]
 class SweepWarning(UserWarning):
     """Something that a sweep recovered from, or will report at its end.
 
+    >>> import warnings
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore", SweepWarning)
     ...     warn("It is computed again.")
@@ -366,4 +366,4 @@ def _ray() -> Any:
 
 def warn(message: str) -> None:
     """Tell at once what does not end the sweep."""
-    warnings.warn(message, SweepWarning, stacklevel=3)
+    warn_user(message, SweepWarning)

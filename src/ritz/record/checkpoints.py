@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import platform
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, FileError, VersionWarning
+from ..errors import ArgumentError, FileError, VersionWarning, warn_user
 from .arrays import numpy_arrays, read_arrays, write_arrays
 from .files import check_writable, discard, path_of
 from .layouts import check_layout, layout_of
@@ -109,11 +108,10 @@ class Checkpoint:
         now, before = versions(), then if isinstance(then, dict) else {}
         changes = [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]
         if changes:
-            warnings.warn(
+            warn_user(
                 f"{self.path} was written with other versions ({'; '.join(changes)}): "
                 "the result may differ in its last digits from one that was computed in one go.",
                 VersionWarning,
-                stacklevel=4,
             )
 
     def _refusal(self, seen: str, why: str, *ways_out: str) -> FileError:

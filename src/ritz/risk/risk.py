@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -14,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .. import progress
-from ..errors import ArgumentError, DataError, PrecisionWarning, check_whole, first_line
+from ..errors import ArgumentError, DataError, PrecisionWarning, check_whole, first_line, warn_user
 from ..record.cards import card
 from .batches import Batch, Batches, in_pieces, noted
 from .caches import forget_caches, may_have_caches
@@ -336,11 +335,10 @@ class Risk:
         self._network.settle()
         if self._network.lowest is not None:
             dtype, function = self._network.lowest
-            warnings.warn(
+            warn_user(
                 f"The model computes in {dtype} inside (first in {function}), though its parameters are {self.dtype}: "
                 "derivatives are no more accurate than that.",
                 PrecisionWarning,
-                stacklevel=3,
             )
 
     def _all_tensors(self) -> dict[str, Tensor]:

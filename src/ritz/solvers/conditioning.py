@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import ConvergenceWarning, check_positive, check_whole
+from ..errors import ConvergenceWarning, check_positive, check_whole, warn_user
 from ..operators import Operator
 from ..spectrum import Eigenpairs, Estimate
 from .damping import check_damping, not_positive, zero
@@ -45,11 +45,10 @@ def condition_number(
     if ends.low - ends.low_error <= zero(A, abs(ends.high)):
         raise not_positive(ends.low, ends.low_error, damping, "max_products")
     if ends.relative_error > tolerance:
-        warnings.warn(
+        warn_user(
             f"The condition number is known to {ends.relative_error:.0%} only, after {ends.num_products} products.\n"
             "  - Raise max_products, or add damping.",
             ConvergenceWarning,
-            stacklevel=2,
         )
     ratio = ends.high / ends.low
     return Estimate(ratio, ratio * ends.relative_error, ends.num_products)

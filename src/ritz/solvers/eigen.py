@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_instance, check_tolerance, check_whole
+from ..errors import (
+    ArgumentError,
+    ConvergenceWarning,
+    check_finite,
+    check_instance,
+    check_tolerance,
+    check_whole,
+    warn_user,
+)
 from ..operators import Operator
 from ..record.checkpoints import State
 from ..record.layouts import check_arrays, check_facts, like
@@ -294,10 +301,9 @@ def _check_search(A: Operator, k: int, which: str, block_size: int, capacity: in
 
 def _warn_of_residuals(pairs: Eigenpairs) -> None:
     if not bool(pairs.converged.all()):
-        warnings.warn(
+        warn_user(
             f"{int((~pairs.converged).sum())} of {len(pairs)} eigenpairs did not reach the tolerance after "
             f"{pairs.num_products} products; the largest residual is {float(pairs.residuals.max()):.2g}.\n"
             f"  - Raise max_products, basis_size or the tolerance; {pairs.vectors.dtype} limits what can be reached.",
             ConvergenceWarning,
-            stacklevel=3,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -12,7 +11,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError, ConvergenceWarning, check_finite, check_positive, check_tolerance, check_whole
+from ..errors import (
+    ArgumentError,
+    ConvergenceWarning,
+    check_finite,
+    check_positive,
+    check_tolerance,
+    check_whole,
+    warn_user,
+)
 from ..operators import Operator
 from .conjugate_gradients import System, conjugate_gradients, kept
 from .damping import check_damping
@@ -270,11 +277,10 @@ def _check_sides(A: Operator, b: Tensor, start: Tensor | None) -> None:
 def _warn_of_residuals(solution: Solution, scale: Float[Tensor, " r"]) -> None:
     if not bool(solution.converged.all()):
         relative = float((solution.residuals / scale.clamp(min=torch.finfo(torch.float64).tiny)).max())
-        warnings.warn(
+        warn_user(
             f"{int((~solution.converged).sum())} of {len(solution)} right-hand sides did not reach the tolerance after "
             f"{solution.num_products} products; the largest residual is {relative:.2g} of ‖b‖.\n"
             f"  - Raise max_products, the damping or the tolerance; {solution.x.dtype} limits what can be reached, and "
             "a singular system may have no solution.",
             ConvergenceWarning,
-            stacklevel=3,
         )

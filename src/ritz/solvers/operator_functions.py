@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import ArgumentError, ConvergenceWarning, NumericalError, check_positive, check_tolerance, check_whole
+from ..errors import (
+    ArgumentError,
+    ConvergenceWarning,
+    NumericalError,
+    check_positive,
+    check_tolerance,
+    check_whole,
+    warn_user,
+)
 from ..operators import Operator
 from .lanczos_recursion import Recursion, Tridiagonal
 from .vectors import norms, room
@@ -216,9 +223,8 @@ def _warn_of_errors(errors: Tensor, lengths: Tensor, tolerance: float, spent: in
     missed = errors > tolerance * lengths
     if bool(missed.any()):
         relative = float((errors[missed] / lengths[missed]).max())
-        warnings.warn(
+        warn_user(
             f"{int(missed.sum())} of {len(errors)} vectors did not reach the tolerance after {spent} products; "
             f"the largest error is estimated as {relative:.2g} of ‖x‖.\n  - Raise max_steps or the tolerance.",
             ConvergenceWarning,
-            stacklevel=3,
         )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from ..errors import ArgumentError, ConvergenceWarning, check_positive, check_whole
+from ..errors import ArgumentError, ConvergenceWarning, check_positive, check_whole, warn_user
 from ..operators import Operator, orthonormal_columns
 from ..risk.memory import memory_budget
 from ..spectrum import Eigenpairs, Spectrum
@@ -232,12 +231,11 @@ class LanczosQuadrature:
         reached = tolerance * (quadrature + random) / goal
         steps = self.num_steps * max(1.0, 3 * quadrature / goal)
         products = self._own + 2 * steps * self.num_probes * max(1.0, 1.5 * random / goal) ** 2
-        warnings.warn(
+        warn_user(
             f"The spectrum is known to a Wasserstein distance of {reached:.2g} max|λ|, not of {tolerance:g}, after "
             f"{self.num_products} products: {self.num_probes} probes × {self.num_steps} steps.\n"
             f"  - Pass max_products={math.ceil(products)}, or tolerance={1.05 * reached:.2g}.",
             ConvergenceWarning,
-            stacklevel=4,
         )
 
     def _check_growth(self, num_probes: int, num_steps: int) -> None:

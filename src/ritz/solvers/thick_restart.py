@@ -7,7 +7,6 @@ estimates allow. Wu and Simon (2000), with full reorthogonalisation.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import ConvergenceWarning, check_finite
+from ..errors import ConvergenceWarning, check_finite, warn_user
 from ..operators import Operator
 from ..record.checkpoints import State
 from ..spectrum import Eigenpairs
@@ -391,4 +390,4 @@ def _recursion_error(
 def warn_of_missing_copies(pairs: Eigenpairs) -> None:
     """Say that a search ended before all copies of its eigenvalues were found."""
     message = f"{pairs.num_products} products were too few to rule out more copies of multiple eigenvalues."
-    warnings.warn(f"{message}\n  - Raise max_products.", ConvergenceWarning, stacklevel=4)
+    warn_user(f"{message}\n  - Raise max_products.", ConvergenceWarning)

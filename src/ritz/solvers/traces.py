@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ConvergenceWarning, check_positive, check_whole
+from ..errors import ConvergenceWarning, check_positive, check_whole, warn_user
 from ..operators import Operator
 from ..record.checkpoints import State
 from ..record.layouts import check_arrays, check_facts
@@ -64,10 +63,9 @@ def trace(
     estimate = _trace(A, goal, budget, generator) if file is None else _kept_trace(A, goal, budget, generator, file)
     settled = estimate.has_error and estimate.standard_error <= goal * abs(estimate.value)
     if not settled and num_products is None:
-        warnings.warn(
+        warn_user(
             f"The trace is known to {estimate} only.\n  - Pass num_products to allow more.",
             ConvergenceWarning,
-            stacklevel=2,
         )
     return estimate
 

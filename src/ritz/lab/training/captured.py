@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
+
+from ...errors import warn_user
 
 Rows = Int[Tensor, " rows"]
 Results = tuple[Shaped[Tensor, "..."], ...]
@@ -65,7 +66,7 @@ class CapturedStep:
                 results = self._step(self._rows)
         except RuntimeError as error:
             self._usable = False
-            warnings.warn(f"The training step is taken as it is: it cannot be captured ({error}).", stacklevel=2)
+            warn_user(f"The training step is taken as it is: it cannot be captured ({error}).", UserWarning)
         else:
             self._graph, self._results = graph, results
 
