@@ -144,6 +144,7 @@ def test_nan_products_are_refused(n):
     [
         *({"k": 0}, {"k": 301}, {"which": "LM"}, {"block_size": 0}, {"basis_size": 5}, {"max_products": 5}),
         *({"k": 2.0}, {"k": True}, {"block_size": 1.0}, {"max_products": 100.0}, {"basis_size": 50.0}),
+        *({"max_products": 0}, {"basis_size": 0}, {"basis_size": -3}, {"fresh_products": 0}, {"fresh_products": -1}),
         *({"generator": 0}, {"tolerance": -1.0}, {"tolerance": math.nan}, {"tolerance": math.inf}),
         *({"start": torch.ones(299)}, {"start": torch.zeros(300)}, {"start": torch.full((300, 2), math.nan)}),
     ],

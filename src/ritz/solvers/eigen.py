@@ -19,6 +19,7 @@ from ..errors import (
     ConvergenceWarning,
     check_finite,
     check_instance,
+    check_positive,
     check_tolerance,
     check_whole,
     warn_user,
@@ -100,14 +101,16 @@ def eigenpairs(
             precision, only the result is written.
         copies: Whether the last products look for eigenvalues that were missed; without them, `doubts` is None.
     """
-    check_whole(block_size=block_size, max_products=max_products, basis_size=basis_size, fresh_products=fresh_products)
+    counts = {"max_products": max_products, "basis_size": basis_size, "fresh_products": fresh_products}
+    check_whole(block_size=block_size, **counts)
+    check_positive("Where it is given, it counts something.", **counts)
     _check_count(A, k)
     check_tolerance(tolerance)
     capacity = basis_for(
         A, k, block_size, basis_size if checkpoint is None else basis_size or kept_basis(k, block_size)
     )
     limit = max_products or 10 * max(capacity, usual_basis(k))
-    fresh = k if fresh_products is None else max(1, min(fresh_products, k))
+    fresh = k if fresh_products is None else min(fresh_products, k)
     _check_search(A, k, which, block_size, capacity, limit)
     rough = _rough_operator(A, precision)
     rows, random = None if start is None else _start_rows(A, start), source(generator)
