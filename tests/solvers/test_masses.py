@@ -8,7 +8,7 @@ import torch
 from ritz.operators import Operator
 from ritz.solvers import negative_mass, spectral_density
 
-from .spectra import INDEFINITE, coverage, linspace, rotated, runs, with_eigenvalues
+from .spectra import INDEFINITE, counted, coverage, linspace, rotated, runs, with_eigenvalues
 
 CROWDED = 0.1 * torch.randn(400, generator=torch.Generator().manual_seed(4), dtype=torch.float64) ** 3
 
@@ -28,6 +28,12 @@ def test_negative_mass_is_exact_where_the_krylov_space_is_exhausted(generator):
     eigenvalues = torch.cat([torch.full((30,), -1.0), torch.full((70,), 2.0)])
     runs = [negative_mass(with_eigenvalues(eigenvalues), num_probes=50, generator=generator) for _ in range(5)]
     assert all(abs(run.value - 0.3) < 4 * run.standard_error and run.standard_error < 0.02 for run in runs)
+
+
+@pytest.mark.parametrize("values", [[-1.0, 2.0, 5.0], [2.0]])
+def test_a_negative_mass_says_how_many_products_were_made(values):
+    A, calls = counted(rotated(torch.tensor(values).repeat(200).double()))
+    assert negative_mass(A).num_products == sum(calls) < 8 * 128
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -36,7 +36,7 @@ def negative_mass(
         check_tolerance(tolerance)
     spectrum = spectral_density(A, num_steps=num_steps, num_probes=num_probes, generator=generator)
     mass = mass_below(spectrum, resolved_zero(spectrum) if tolerance is None else tolerance)
-    return Estimate(mass.value, mass.standard_error, min(num_steps, A.size) * num_probes)
+    return Estimate(mass.value, mass.standard_error, spectrum.num_products)
 
 
 def mass_below(spectrum: Spectrum, tolerance: float) -> Estimate:
