@@ -1,6 +1,7 @@
 """Who may import whom: house.txt has the order, and `python -m tests.house_map` draws it into CONTRIBUTING.md."""
 
 import ast
+import re
 
 import pytest
 
@@ -41,6 +42,15 @@ def test_imports_go_one_way(parts):
 
 def test_contributing_shows_this_map():
     assert house_map(ORDER) in (ROOT / "CONTRIBUTING.md").read_text(), "python -m tests.house_map draws it anew"
+
+
+def test_contributing_names_places_that_exist():
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where things belong")[2].partition("\n## ")[0]
+    places = [place for row in table.splitlines() for place in re.findall(r"`([\w/]+(?:/|\.py))`", row)]
+    known = [*SOURCE.rglob("*"), *ROOT.glob("*"), *(ROOT / "docs").glob("*")]
+    ends = {f"/{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in known}
+    lost = [place for place in places if not any(end.endswith(f"/{place}") for end in ends)]
+    assert len(places) > 20 and lost == []
 
 
 def test_the_rules_can_say_no():

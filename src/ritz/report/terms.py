@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TERMS = {
     "Hessian": "H, the second derivatives of the loss in the parameters: how the gradient changes as they move.",
-    "Gauss-Newton": "G, the part of H that the curvature of the loss in the network's outputs makes; never negative.",
+    "Gauss-Newton": "G, the part of H that the loss's own curvature makes; never negative where the loss is convex.",
     "Functional Hessian": "E = H - G, the part of H that comes from the curvature of the network itself.",
     "λ_max": "The largest eigenvalue: how sharply the loss bends along its sharpest direction.",
     "matrix": "H is the Hessian, G the Gauss-Newton matrix, E = H - G what is left.",
@@ -33,7 +33,7 @@ TERMS = {
     "G_own": "The part of G made by each class's own label.",
     "G_within": "The part of G made by how examples differ within their class.",
     "KFAC": "A layer's block of G approximated by one Kronecker product: features by errors.",
-    "CFAC": "A layer's block of G approximated by a sum of Kronecker products, one for each pair of classes.",
+    "CFAC": "A layer's block of G approximated by a sum of Kronecker products, one for each class.",
     "W₁": "The Wasserstein distance of two spectra: how far eigenvalues have to move to make one of the other.",
     "claim": "A sentence of a paper, judged on what was measured by a rule that was fixed before.",
     "model": "The class of the network, and the function or the record that it comes from.",
