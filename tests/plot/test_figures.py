@@ -22,6 +22,11 @@ def test_spectra_of_one_point_are_drawn_without_warning(values, tmp_path):
     assert write_picture(tmp_path / "figure.png", figure).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("name", "start"), [("a.PNG", b"\x89PNG"), ("a.Pdf", b"%PDF")])
+def test_the_ending_of_a_picture_may_be_in_capitals(name, start, tmp_path):
+    assert write_picture(tmp_path / name, plot.panels()[0]).read_bytes().startswith(start)
+
+
 def test_drawing_leaves_no_global_state(spectrum):
     before = dict(matplotlib.rcParams)
     figure, (ax,) = plot.panels()

@@ -26,7 +26,7 @@ def write_picture(path: str | Path, figure: Picture, *, dpi: int = 200) -> Path:
     """Write a figure in the format that the file's ending names (.png, .pdf, .svg); returns its path."""
     path = Path(path)
     check_writable(path.parent)
-    ending = path.suffix.lstrip(".") or "png"
+    ending = path.suffix.lstrip(".").lower() or "png"
     if ending not in FORMATS:
         raise ArgumentError(
             f"A picture was to be written to {path.name}.",
