@@ -91,6 +91,22 @@ def test_a_detached_record_holds_neither_tensors_nor_graphs(example):
     assert pickle.loads(pickle.dumps(plain)).config == {"layers": [64, 10], "dtype": "float64", "seed": 0}
 
 
+def test_the_claims_of_a_detached_record_are_plain_too(example):
+    graph = torch.ones(2, requires_grad=True) * 2
+    claim = Claim("All are 2", "Nobody", "Fig. 1", "equal", np.float64(2), graph, 0.0, "yes", beside={"x": graph})
+    (plain,) = replace(example, claims=(claim,)).detached().claims
+    assert plain.measured == [2.0, 2.0] and plain.beside == {"x": [2.0, 2.0]} and type(plain.expected) is float
+    assert pickle.loads(pickle.dumps(plain)) == plain
+
+
+def test_a_detached_record_says_what_a_saved_one_says(example, tmp_path):
+    claim = Claim("It is finite", "Nobody 2000", "Fig. 1", "equal", 1.0, math.nan, math.inf, "no")
+    own = replace(example, scalars={"loss": math.nan, "rates": [math.inf]}, claims=(claim,))
+    for one in (own.detached(), Record.load(own.save(tmp_path))):
+        assert math.isnan(one.scalars["loss"]) and one.scalars["rates"] == [math.inf]
+        assert math.isnan(one.claims[0].measured) and one.claims[0].error == math.inf
+
+
 @dataclass(frozen=True)
 class Inner:
     rate: float = 0.1

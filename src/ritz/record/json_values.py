@@ -51,6 +51,19 @@ def _plain(value: Any) -> Any:
     )
 
 
+def reread(value: Any) -> Any:
+    """The value as it comes back from a file: in the types of JSON, NaN and infinities as numbers.
+
+    >>> reread({"rate": float("nan"), "widths": (1, 2)})
+    {'rate': nan, 'widths': [1, 2]}
+    """
+    return json.loads(json_text(value), object_hook=_restored)
+
+
+def _restored(item: dict[str, Any]) -> Any:
+    return float(item[_FLOAT]) if item.keys() == {_FLOAT} and isinstance(item[_FLOAT], str) else item
+
+
 def canonical(value: Any) -> str:
     """The value as JSON in one spelling: equal configs have equal texts in every process and version of Python.
 
@@ -77,11 +90,8 @@ def json_text(value: Any, indent: int | None = None) -> str:
 def json_value(text: str | bytes, path: Path) -> Any:
     """What a text of `json_text` stands for; `path` is where it was read."""
 
-    def restore(item: dict[str, Any]) -> Any:
-        return float(item[_FLOAT]) if item.keys() == {_FLOAT} and isinstance(item[_FLOAT], str) else item
-
     try:
-        return json.loads(text, object_hook=restore)
+        return json.loads(text, object_hook=_restored)
     except (ValueError, RecursionError) as error:
         raise unreadable(path, error, "a JSON file that ritz wrote") from error
 

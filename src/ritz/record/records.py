@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from .arrays import numpy_arrays, read_arrays, write_npz
 from .cards import card
 from .claims import Claim
 from .files import check_writable, checksum, discard, flush, path_of, read_bytes, unwritable
-from .json_values import json_text, json_value, plain, printable
+from .json_values import json_text, json_value, plain, printable, reread
 from .origin import provenance
 from .parts import part_of
 
@@ -70,7 +70,7 @@ class Record:
             {
                 "format": _FORMAT,
                 **{name: getattr(self, name) for name in _FIELDS},
-                "claims": [asdict(claim) for claim in self.claims],
+                "claims": list(self.claims),
             }
         )
         arrays = numpy_arrays(self.arrays)
@@ -106,12 +106,12 @@ class Record:
 
     def detached(self) -> Record:
         """The same record in the types of JSON and numpy: it depends on no device and can go to another process."""
+        names = ("config", "scalars", "provenance")
         return replace(
             self,
             arrays=numpy_arrays(self.arrays),
-            **{
-                name: _Facts.within(plain(getattr(self, name)), self.id) for name in ("config", "scalars", "provenance")
-            },
+            claims=tuple(Claim(**reread(claim)) for claim in self.claims),
+            **{name: _Facts.within(reread(getattr(self, name)), self.id) for name in names},
         )
 
     def place(self, folder: str | Path) -> Path:
