@@ -60,6 +60,35 @@ def test_a_layer_and_the_spectrum_of_another_tool_are_named_too(folders, tmp_pat
     assert result.stdout.count("W₁ = ") == 2 and "error unknown" in result.stdout
 
 
+@pytest.mark.parametrize("nodes", [[[2.0]], [[1.0], [3.0]], [2.0, 2.0]])
+def test_a_spectrum_of_another_tool_may_have_one_node(folders, tmp_path, monkeypatch, nodes):
+    monkeypatch.chdir(tmp_path)
+    np.savez("theirs.npz", nodes=nodes, weights=np.ones_like(nodes), size=83)
+    result = ritz("compare", "all/H", "theirs.npz")
+    assert result.exit_code == 0 and "W₁ = " in result.stdout, result.output
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nodes": np.zeros((1, 0)), "weights": np.zeros((1, 0))},
+        {"nodes": np.ones((1, 1, 2)), "weights": np.ones((1, 1, 2))},
+        {"nodes": np.array([["a", "b"]])},
+        {"nodes": np.array([[1j, 2.0]])},
+        {"weights": np.ones(3)},
+        {"size": 2.5},
+        {"size": [83, 83]},
+        {"size": np.nan},
+        {"size": "83"},
+    ],
+)
+def test_arrays_that_are_no_spectrum_are_refused(folders, tmp_path, monkeypatch, wrong):
+    monkeypatch.chdir(tmp_path)
+    np.savez("theirs.npz", **{"nodes": [[0.1, 2.0]], "weights": [[3.0, 1.0]], "size": 83, **wrong})
+    result = ritz("compare", "all/H", "theirs.npz")
+    assert result.exit_code == 2 and "numpy.savez(path, nodes=nodes" in result.output, result.output
+
+
 @pytest.mark.parametrize(
     "places, words",
     [

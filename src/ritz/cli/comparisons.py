@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
+import numpy as np
 import torch
 from rich.table import Table
 
@@ -64,15 +66,34 @@ def _spectrum(path: Path) -> Spectrum:
     arrays, header = read_arrays(path)
     if header.get("kind") == "Spectrum":
         return Spectrum.load(path)
-    if not {"nodes", "weights", "size"} <= {*arrays}:
+    if not _is_spectrum(arrays):
         raise FileError(
-            f"{path} holds {', '.join(arrays) or 'nothing'}.",
+            f"{path} holds {', '.join(map(_shown, arrays.items())) or 'nothing'}.",
             "A spectrum of another tool is given by its nodes and weights, one row for each probe, and by its size.",
             "numpy.savez(path, nodes=nodes, weights=weights, size=num_parameters)",
         )
     nodes, weights = (torch.atleast_2d(torch.as_tensor(arrays[name]).double()) for name in ("nodes", "weights"))
-    width = lent_width(float(nodes.max() - nodes.min()) or 1.0, nodes.shape[1])
-    return Spectrum(nodes, weights / weights.sum(1, keepdim=True), int(arrays["size"]), width)
+    spread = float(nodes.max() - nodes.min()) or float(nodes.abs().max()) or 1.0
+    width = lent_width(spread, max(2, nodes.shape[1]))  # one node has no neighbour that would tell how fine it is
+    return Spectrum(nodes, weights / weights.sum(1, keepdim=True), int(arrays["size"].item()), width)
+
+
+def _is_spectrum(arrays: Mapping[str, Any]) -> bool:
+    """Whether there are nodes with a weight each, and a whole number of parameters."""
+    if not {"nodes", "weights", "size"} <= {*arrays}:
+        return False
+    nodes, weights, size = (np.asarray(arrays[name]) for name in ("nodes", "weights", "size"))
+    real = all(array.dtype.kind in "fiu" for array in (nodes, weights, size))
+    return real and nodes.ndim in (1, 2) and nodes.size > 0 and nodes.shape == weights.shape and _is_whole(size)
+
+
+def _is_whole(size: np.ndarray) -> bool:
+    return size.size == 1 and float(size.item()).is_integer()
+
+
+def _shown(item: tuple[str, Any]) -> str:
+    name, array = item[0], np.asarray(item[1])
+    return f"{name} ({' × '.join(map(str, array.shape)) or 'one'}, {array.dtype})"
 
 
 def _table(first: Entry, other: Entry) -> Table:
