@@ -261,9 +261,38 @@ def test_every_call_that_the_fuzz_saw_end_raw_is_answered(name, tmp_path, monkey
     assert caught.value.seen and caught.value.why and caught.value.ways_out
 
 
+WITHOUT_ANSWER = {
+    "a closed form against half a matrix": lambda: ritz.theory.compare(
+        ritz.theory.ClosedForm([ritz.theory.Group("a", 1.0), ritz.theory.Group("b", 2.0)]),
+        torch.tensor([[1.0, 5.0], [0.0, 2.0]]),
+    ),
+    "more residuals than inputs": lambda: ritz.theory.balanced_linear(
+        torch.ones(1), (1, 3, 2), 1.0, residuals=torch.ones(2)
+    ),
+    "residuals beyond all widths": lambda: ritz.theory.balanced_linear(
+        torch.ones(1), (1, 1, 1), 1.0, residuals=torch.ones(2)
+    ),
+    "a moment of degree -1 in an interval": lambda: ritz.Spectrum.of_eigenvalues(torch.arange(3.0)).interval(-1),
+    "a moment of degree True in an interval": lambda: ritz.Spectrum.of_eigenvalues(torch.ones(2)).interval(True),
+    "eigenvalues that are there in part": lambda: ritz.Spectrum.of_eigenvalues(torch.ones(2), torch.tensor([0.4, 0.8])),
+    "an error rate of no classes": lambda: ritz.theory.ccm_error_rate(3.0, 2.0, 1.0, 0),
+    "an error rate of one class": lambda: ritz.theory.ccm_error_rate(3.0, 2.0, 1.0, 1),
+    "an error rate from an infinite line": lambda: ritz.theory.ccm_error_rate(float("inf"), 2.0, 1.0, 3),
+    "lines of classes infinitely far apart": lambda: ritz.theory.logistic_ccm(5, 3, float("inf"), 0.1),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_ANSWER)
+def test_what_has_no_answer_is_refused_and_not_given_a_number(name):
+    with pytest.raises(RitzError) as caught:
+        WITHOUT_ANSWER[name]()
+    assert caught.value.seen and caught.value.why and caught.value.ways_out
+
+
 def test_a_power_law_has_no_density_below_zero():
     law = ritz.theory.laws.PowerLaw(0.5, 1.0, 1.0, (1.0, 2.0))
-    assert law.density(torch.tensor([-1.0, 4.0])).tolist() == [0.0, 0.5]
+    density = law.density(torch.tensor([-1.0, 0.0, 4.0, float("nan")]))
+    assert density[:3].tolist() == [0.0, 0.0, 0.5] and density[3].isnan()
 
 
 def test_pictures_take_values_that_gradients_follow():

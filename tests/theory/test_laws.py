@@ -60,6 +60,15 @@ def test_a_density_and_its_atoms_have_mass_one(law):
     assert float(torch.trapezoid(law.density(x), x)) + sum(mass for _, mass in law.atoms) == approx(1, abs=1e-5)
 
 
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])
+def test_there_is_no_density_outside_of_the_support(ratio):
+    law = laws.marchenko_pastur(ratio)
+    low, high = law.support
+    outside = torch.tensor([-1.0, -0.0, 0.0, low / 2, low, high, 2 * high], dtype=torch.float64)
+    assert law.density(outside).tolist() == [0.0] * 7
+    assert law.density(torch.tensor([(low + high) / 2], dtype=torch.float64)) > 0
+
+
 @pytest.mark.parametrize("ratio", [0.25, 1.0, 2.0])
 def test_a_sample_covariance_follows_marchenko_pastur(ratio):
     D = 300

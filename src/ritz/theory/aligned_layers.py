@@ -90,7 +90,8 @@ def balanced_linear(
     depth, q = len(widths) - 1, max(widths)
     rho = sigma.new_zeros(q)
     if residuals is not None:
-        rho[: len(residuals)] = residuals.to(sigma)
+        _check_residuals(residuals, widths)
+        rho[: len(residuals)] = residuals.detach().to(sigma)
     factors = sigma.new_zeros(depth, q)
     factors[:, : len(sigma)] = sigma
     present = torch.arange(q) < torch.tensor(list(widths))[:, None]
@@ -308,6 +309,15 @@ def _check_aligned(directions: Directions, matrices: Sequence[Tensor], norms: Se
             "The blocks need W_ℓ = U_ℓ S_ℓ U_{ℓ-1}ᵀ for all layers and R = (1/N)(f(X) - Y)ᵀX = U_L diag(ρ) U₀ᵀ.",
             "balanced_weights(M, hidden) makes such layers; with gauss_newton=True the residual does not matter.",
             "two_layer_linear takes any two layers, linear_gauss_newton any number.",
+        )
+
+
+def _check_residuals(residuals: Tensor, widths: Sequence[int]) -> None:
+    if residuals.ndim != 1 or len(residuals) > min(widths[0], widths[-1]) or not bool(residuals.isfinite().all()):
+        raise ArgumentError(
+            f"Residuals of shape {tuple(residuals.shape)} were given for widths {tuple(widths)}.",
+            "They are the diagonal of a matrix of d_L rows and d₀ columns, min(d₀, d_L) finite numbers at most.",
+            "Give the widths as (inputs, hidden …, outputs), and leave out what lies beyond that diagonal.",
         )
 
 

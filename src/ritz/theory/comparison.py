@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from ..spectrum import Spectrum
+from ..spectrum.matrices import check_symmetric
 from .closed_form import ClosedForm, Group, columns, table
 
 DENSE_SIZE = 2000  # up to this size `compare` diagonalises: a second or two in float64
@@ -79,6 +80,8 @@ def compare(closed_form: ClosedForm, measured: Any) -> Comparison:
     _check_size(closed_form, size)
     if size > DENSE_SIZE and not isinstance(measured, Tensor):
         return _ritz_comparison(closed_form, measured)
+    if isinstance(measured, Tensor):
+        check_symmetric(measured)
     A = (measured if isinstance(measured, Tensor) else measured.dense()).to(torch.float64)
     return _sorted_comparison(closed_form, torch.linalg.eigvalsh(A), A)
 

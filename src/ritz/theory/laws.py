@@ -69,7 +69,8 @@ def marchenko_pastur(ratio: float, variance: float = 1.0) -> Law:
     low, high = variance * (1 - math.sqrt(ratio)) ** 2, variance * (1 + math.sqrt(ratio)) ** 2
 
     def density(x: Tensor) -> Tensor:
-        return ((high - x) * (x - low)).clamp(min=0).sqrt() / (2 * math.pi * variance * ratio * x)
+        inside = ((high - x) * (x - low)).clamp(min=0).sqrt() / (2 * math.pi * variance * ratio * x)
+        return torch.where((x <= low) | (x >= high), 0.0, inside)  # zero is outside, and nothing is divided by it
 
     return Law("Marchenko-Pastur", density, (low, high), ((0.0, 1 - 1 / ratio),) if ratio > 1 else ())
 
@@ -168,7 +169,7 @@ class PowerLaw:
 
     def density(self, x: Float[Tensor, " g"]) -> Float[Tensor, " g"]:
         """φ(x), which is a density of |λ|: zero where x is not positive."""
-        return torch.where(x > 0, self.scale * x.clamp(min=0) ** -self.exponent, 0.0)
+        return torch.where(x <= 0, 0.0, self.scale * x.clamp(min=0) ** -self.exponent)
 
 
 def power_law_tail(

@@ -109,6 +109,8 @@ def ccm_error_rate(outliers: float, mini_bulk: float, bulk: float, num_classes: 
     >>> round(ccm_error_rate(lines["outliers"], lines["mini-bulk"], lines["bulk"], 3), 9)
     0.1
     """
+    _check_classes(num_classes, num_classes)
+    check_number(outliers=outliers)
     if not outliers >= mini_bulk > bulk >= 0:
         raise ArgumentError(
             f"Outliers at {outliers:.4g}, mini-bulk at {mini_bulk:.4g} and bulk at {bulk:.4g} were given.",
@@ -158,15 +160,19 @@ def _basis(D: int, frame: Float[Tensor, "c q"], inputs: Sequence[int]) -> Callab
     return vectors
 
 
-def _checked(
-    D: int, C: int, error_rate: float | Sequence[float] | Tensor, proportions: Sequence[float] | Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _check_classes(D: int, C: int) -> None:
     if not 2 <= C <= D:
         raise ArgumentError(
             f"{C} classes in {D} dimensions were given.",
             "The model has at least two classes, each with its own coordinate axis (Papyan 2020, Def. 8.1).",
             "Take num_inputs ≥ num_classes ≥ 2.",
         )
+
+
+def _checked(
+    D: int, C: int, error_rate: float | Sequence[float] | Tensor, proportions: Sequence[float] | Tensor | None
+) -> tuple[Tensor, Tensor]:
+    _check_classes(D, C)
     alpha = torch.as_tensor(error_rate, dtype=torch.float64)
     if alpha.shape not in ((), (1,), (C,)):
         raise ArgumentError(
