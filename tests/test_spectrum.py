@@ -131,6 +131,14 @@ def test_a_matrix_has_the_spectrum_of_its_eigenvalues():
     assert spectrum.zero_mass() == pytest.approx(1 / 3)
 
 
+def test_a_place_that_is_no_number_has_no_mass_below_it():
+    x = real(math.nan, -1.0, 1.0, math.inf)
+    for spectrum in (quadrature(), Spectrum.of_eigenvalues(real(0, 1))):
+        assert spectrum.cdf(x).isnan().tolist() == [True, False, False, False] and spectrum.cdf(x)[-1] == 1.0
+        for end in spectrum.cdf_band(x):
+            assert end.isnan().tolist() == [True, False, False, False]
+
+
 def test_multiplicities_are_weights():
     spectrum = Spectrum.of_eigenvalues(real(2, 5), torch.tensor([3, 1]))
     assert spectrum.size == 4 and spectrum.moment(1) == pytest.approx(11 / 4)

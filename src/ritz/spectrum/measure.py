@@ -122,14 +122,13 @@ class Measure:
         check_instance(Tensor, TENSOR, points=x)
         nodes, order = self.nodes.flatten().sort()
         mass = self.weights.flatten()[order].cumsum(0) / self.num_probes
-        below = torch.searchsorted(nodes, x.to(nodes), right=True)
-        return torch.cat([mass.new_zeros(1), mass])[below].clamp(max=1.0)
+        x = x.to(nodes)
+        below = torch.searchsorted(nodes, x, right=True)
+        return torch.cat([mass.new_zeros(1), mass])[below].clamp(max=1.0).where(~x.isnan(), math.nan)
 
     def moment(self, degree: int) -> float:
         """∫ λᵈ dμ = tr(Aᵈ)/n; exact for each probe's measure while d < 2m."""
-        check_whole(degree=degree)
-        if degree is None or degree < 0:
-            raise ArgumentError(f"degree={degree} was given.", "A moment has a degree from 0 on.", "Ask for 0 or more.")
+        check_degree(degree)
         return float((self.weights * self.nodes**degree).sum(1).mean())
 
     def zero_mass(self, tolerance: float | None = None) -> float:
@@ -171,6 +170,13 @@ def _gaussians(points: Float[Tensor, " g"], centres: Float[Tensor, " k"], weight
     ends = torch.stack([points.min() - FARTHEST, points.max() + FARTHEST])
     low, high = torch.searchsorted(centres, ends).tolist() if ends.isfinite().all() else (0, len(centres))
     return torch.exp(-0.5 * (points[:, None] - centres[low:high]).square_()) @ weights[low:high]
+
+
+def check_degree(degree: int) -> None:
+    """Refuse what is no degree of a moment."""
+    check_whole(degree=degree)
+    if degree is None or degree < 0:
+        raise ArgumentError(f"degree={degree} was given.", "A moment has a degree from 0 on.", "Ask for 0 or more.")
 
 
 def lent_width(spread: float, steps: int = STEPS) -> float:

@@ -19,7 +19,7 @@ from .intervals import Sample, gaussian_extremes
 from .kinds import check_count, check_kind, check_numbers, reading
 from .lines_shown import density_card
 from .matrices import check_symmetric
-from .measure import CHUNK, EPS, TENSOR, Measure
+from .measure import CHUNK, EPS, TENSOR, Measure, check_degree
 
 MOST = 2**63  # what can be counted
 FACTS = ("size", "resolution", "num_atoms", "precision", "num_products")  # of a spectrum, beside its arrays
@@ -94,7 +94,8 @@ class Spectrum(Measure):
         """What holds the true F(x), at each x with this probability."""
         x = x.to("cpu", torch.float64)
         lower, upper = ((place <= x[:, None, None]).double() for place in (self.ends[1], self.ends[0]))
-        return self._interval(lower.flatten(1), upper.flatten(1), rate)
+        low, high = self._interval(lower.flatten(1), upper.flatten(1), rate)
+        return low.where(~x.isnan(), math.nan), high.where(~x.isnan(), math.nan)
 
     def interval(self, f: Callable[[Tensor], Tensor] | int, *, rate: float = 0.95) -> tuple[float, float]:
         """What holds the true ∫ f dμ with this probability, for a smooth f; a degree d stands for λᵈ.
@@ -105,6 +106,8 @@ class Spectrum(Measure):
         More probes mend that.
         """
         degree = f if isinstance(f, int) else None
+        if degree is not None:
+            check_degree(degree)
         function = f if callable(f) else lambda x: x**degree
         values, (first, last) = function(self.nodes), (function(end) for end in self.ends)
         known = torch.arange(values.shape[1]) < self._num_known  # as precisely as their places are
@@ -320,10 +323,10 @@ def _counts(multiplicity: Tensor) -> Float[Tensor, " k"]:
     """How often each eigenvalue is there, in float64 on the CPU."""
     real = not multiplicity.is_complex()
     counts = multiplicity.detach().to("cpu", torch.float64) if real else torch.full(multiplicity.shape, math.nan)
-    if not (bool((counts >= 0).all()) and 0 < float(counts.sum()) < MOST):
+    if not (bool(((counts >= 0) & (counts == counts.round())).all()) and 0 < float(counts.sum()) < MOST):
         raise ArgumentError(
             f"Multiplicities of {multiplicity.dtype} with the sum {float(counts.sum()):.4g} were given.",
-            "Each counts how often an eigenvalue is there: none is negative, and not all are zero.",
+            "Each counts how often an eigenvalue is there: a whole number, none negative, and not all zero.",
             "Pass integers, such as torch.tensor([97, 2, 1]), or leave them out.",
         )
     return counts
