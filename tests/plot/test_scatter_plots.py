@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from ritz import plot
 from ritz.errors import ArgumentError
+from ritz.theory import ClosedForm, Group
 from tests.plot.curves import curve
 
 
@@ -16,6 +17,16 @@ def test_eigenvalues_are_paired_by_order_with_those_of_a_closed_form(ax):
     assert_close(y, torch.tensor([0.9, 2.0, 3.1], dtype=torch.float64), atol=1e-6, rtol=0)
     with pytest.raises(ArgumentError, match="paired"):
         plot.eigenvalues(ax, torch.ones(3), torch.ones(4))
+
+
+def test_the_largest_of_a_closed_form_are_paired_as_the_refusal_says(ax):
+    closed_form = ClosedForm([Group("bulk", 0.0, 7), Group("outliers", 2.0, 1), Group("largest", 5.0, 1)])
+    measured = torch.tensor([5.0, 2.0])  # the k largest, as a search finds them
+    with pytest.raises(ArgumentError) as caught:
+        plot.eigenvalues(ax, measured, closed_form.eigenvalues())
+    assert "closed_form.eigenvalues()[-k:]" in caught.value.ways_out[0]
+    x, y = curve(plot.eigenvalues(ax, measured, closed_form.eigenvalues()[-2:]).lines[-1])
+    assert_close(x, y)
 
 
 @pytest.mark.parametrize(

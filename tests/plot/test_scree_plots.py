@@ -1,6 +1,7 @@
 """Eigenvalues by rank as they are drawn."""
 
 import numpy as np
+import pytest
 import torch
 from matplotlib.colors import to_hex
 from torch.testing import assert_close
@@ -23,3 +24,12 @@ def test_screes_leave_zeros_out_and_name_a_decade_at_least(ax):
     plot.screes(ax, curves, zero=1e-9, whisker=(2.5, 5.0))
     assert [len(line.get_ydata()) for line in ax.lines[:2]] == [3, 2]
     assert ax.get_ylim()[0] <= 1 < ax.get_ylim()[1]
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 20])
+def test_screes_draw_every_list_and_no_two_alike(ax, count):
+    curves = {f"list {i}": torch.tensor([3.0 + i, 1.0]) for i in range(count)}
+    plot.screes(ax, curves)
+    assert ax.get_legend_handles_labels()[1] == list(curves)
+    assert [float(line.get_ydata()[0]) for line in ax.lines] == [3.0 + i for i in range(count)]
+    assert len({(to_hex(line.get_color()), line.get_marker()) for line in ax.lines}) == count

@@ -27,7 +27,7 @@ def eigenvalues(ax: Axes, measured: Float[Tensor, " k"], predicted: Float[Tensor
         raise ArgumentError(
             f"{tuple(measured.shape)} measured and {tuple(predicted.shape)} predicted eigenvalues were to be paired.",
             "Each point needs one of both, and they are paired by their order.",
-            "Compare as many as were measured: closed_form.eigenvalues()[:k].",
+            "Compare as many as were measured: closed_form.eigenvalues()[-k:] are the k largest.",
         )
     x, y = (values.detach().cpu().double().sort().values for values in (predicted, measured))
     both = torch.cat([x, y])

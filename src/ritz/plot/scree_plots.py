@@ -15,6 +15,12 @@ from torch import Tensor
 from ..errors import ArgumentError
 from .figures import COLOURS, empty
 
+LOOKS = (  # colour, points, what lies above what: two that may agree, then others
+    *((COLOURS[0], 3.6, 2.0), (COLOURS[3], 1.8, 2.2), ("0.55", 2.7, 2.1)),
+    *((colour, 2.7, 2.1) for colour in COLOURS if colour not in (COLOURS[0], COLOURS[3])),
+)
+MARKERS = "os^Dv"  # one for each round of the colours
+
 
 def scree(ax: Axes, values: Float[Tensor, " k"], *, residuals: Float[Tensor, " k"] | None = None, **style: Any) -> Axes:
     """|λ| by rank, largest first, on a logarithmic axis; hollow where λ is negative, with residuals as error bars.
@@ -64,11 +70,9 @@ def screes(
         raise ArgumentError(
             f"whisker={whisker} was given.", "It is a range on a logarithmic axis.", "Pass 0 < low ≤ high."
         )
-    looks = ((COLOURS[0], 3.6, 2.0), (COLOURS[3], 1.8, 2.2), ("0.55", 2.7, 2.1))  # colour, points, what lies above what
-    for (colour, size, order), (name, values) in zip(looks, curves.items(), strict=False):
+    for index, (name, values) in enumerate(curves.items()):
         values = values[values > zero].detach().cpu()
-        line: dict[str, Any] = {"linewidth": 0.8, "markeredgewidth": 0, "zorder": order}
-        ax.plot(range(1, len(values) + 1), values, "o-", color=colour, label=name, markersize=size, **line)
+        ax.plot(range(1, len(values) + 1), values, "-", label=name, **_look(index))
     if not any(len(line.get_xdata()) for line in ax.lines):  # type: ignore[arg-type]
         return empty(ax)
     if whisker is not None:
@@ -80,3 +84,11 @@ def screes(
     ax.yaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_minor_formatter(NullFormatter())
     return ax
+
+
+def _look(index: int) -> dict[str, Any]:
+    """That of a list by its place: colours first, then other markers."""
+    colour, size, order = LOOKS[index % len(LOOKS)]
+    marker = MARKERS[index // len(LOOKS) % len(MARKERS)]
+    look = {"color": colour, "marker": marker, "markersize": size, "zorder": order}
+    return {**look, "linewidth": 0.8, "markeredgewidth": 0}
