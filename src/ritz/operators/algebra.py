@@ -64,7 +64,8 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operato
     """(I - Q Qᵀ) A (I - Q Qᵀ): A on the orthogonal complement of the columns of Q, zero on their span.
 
     The columns, or the vectors of the Eigenpairs, must be orthonormal. The result has k eigenvalues zero that A does
-    not have; `spectral_density` removes them from the count (Papyan 2020, Sec. D.3 leaves them in).
+    not have, and its density counts them, as that of Papyan (2020), Sec. D.3 does. For one without them, pass the pairs
+    to `spectral_density(A, outliers=pairs)`, which measures the rest on their orthogonal complement.
 
     >>> A = Operator.from_matrix(torch.diag(torch.tensor([5.0, 2.0])))
     >>> deflated(A, torch.tensor([[1.0], [0.0]])).dense()
