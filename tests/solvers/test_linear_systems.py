@@ -86,6 +86,8 @@ def test_a_singular_system_is_solved_where_it_can_be(n, low, generator):
 def test_a_start_saves_products(generator):
     A, b = rotated(linspace(0.01, 1, N)), random(N, 2, generator=generator)
     plain = solve(A, b, tolerance=1e-6)
+    with pytest.raises(ArgumentError, match="start has entries that are infinite or NaN"):
+        solve(A, b, start=math.nan * plain.x)
     again = solve(A, b, tolerance=1e-6, start=plain.x)
     nearby = solve(A, 1.001 * b, tolerance=1e-6, start=plain.x)
     assert again.num_products == 2 and bool(again.converged.all())

@@ -34,7 +34,7 @@ from .probes import gaussian, source
 from .resumption import Resumption
 from .ritz_pairs import ENDS, as_eigenpairs, rayleigh_ritz, selection
 from .thick_restart import restarted_lanczos
-from .vectors import norms, product, room
+from .vectors import as_rows, check_starts, norms, product, room
 
 PRECISIONS = ("own", "mixed")
 SMALL = 500  # sizes solved exactly: five of the least bases, in columns that are multiplied together
@@ -81,7 +81,7 @@ def eigenpairs(
         k: How many, at most its size.
         which: The requested end of the spectrum; it comes first in the result.
         tolerance: Relative to the largest |λ| seen.
-        start: A vector, columns, or the Eigenpairs of a similar operator.
+        start: A vector, columns, or the Eigenpairs of a similar operator, in the precision and place of A.
         generator: Source of the start vector; without it, a new generator with seed 0.
         block_size: Columns multiplied at a time.
         max_products: When to give up, with a ConvergenceWarning and `converged` False; 10 bases unless given.
@@ -241,17 +241,10 @@ def _exact(A: Operator, k: int, which: str, tolerance: float) -> Eigenpairs:
 
 def _start_rows(A: Operator, start: Float[Tensor, "n ..."] | Eigenpairs) -> Float[Tensor, "s n"]:
     """A vector, columns or the vectors of Eigenpairs as rows."""
-    V = start.vectors if isinstance(start, Eigenpairs) else start
+    name, V = ("start.vectors", start.vectors) if isinstance(start, Eigenpairs) else ("start", start)
     check_instance(Tensor, "Pass a vector (n,), columns (n, s) or Eigenpairs, or leave it out.", start=V)
-    rows = (V[:, None] if V.ndim == 1 else V).detach().T
-    usable = V.ndim <= 2 and rows.shape[1] == A.size and rows.shape[0] > 0
-    if not usable or not all(0 < length < math.inf for length in norms(rows).tolist()):
-        raise ArgumentError(
-            f"A start of shape {tuple(V.shape)} was given for an operator of size {A.size}.",
-            "It must be a vector (n,) or columns (n, s), finite and without a zero column.",
-            "Leave it out for a random start.",
-        )
-    return rows
+    check_starts(A, **{name: V})
+    return as_rows(V)
 
 
 def _rough_operator(A: Operator, precision: str) -> Operator | None:

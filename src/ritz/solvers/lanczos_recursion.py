@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,15 +15,15 @@ from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
 from .probes import gaussian
-from .vectors import norms, rounding
+from .vectors import as_rows, check_starts, norms, rounding
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 VECTORS = 4  # for each probe, its product's argument and result among them
 PATIENCE = 16  # steps between two looks at whether all probes have stopped: each makes a GPU wait
 
 
-def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_basis: bool = False) -> Tridiagonal:
-    """Tridiagonalise A on the Krylov space of each start vector: A Q = Q T + β r eₘᵀ.
+def lanczos(A: Operator, starts: Float[Tensor, "n ..."], num_steps: int, *, keep_basis: bool = False) -> Tridiagonal:
+    """Tridiagonalise A on the Krylov space of each start vector, one (n,) or columns (n, p): A Q = Q T + β r eₘᵀ.
 
     The p recursions run in step, so one pass over the data serves them all; they end early where every space has
     become invariant. With the basis, Q is orthogonal to rounding: Papyan (2020), Alg. 1, SlowLanczos. Without
@@ -32,12 +31,13 @@ def lanczos(A: Operator, starts: Float[Tensor, "n p"], num_steps: int, *, keep_b
     the quadrature right: Alg. 2, FastLanczos. Papyan (2019), Alg. 1 and Alg. 2 are the same.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
-    >>> T = ritz.lanczos(A, torch.ones(4, 1), 2)
+    >>> T = ritz.lanczos(A, torch.ones(4), 2)
     >>> T.integral(torch.square).round(decimals=2)  # Σᵢ λᵢ²/4, exact, for it has degree 2 < 2m
     tensor([23.7500], dtype=torch.float64)
     """
-    _check_steps(A, starts, num_steps, keep_basis)
-    rows = starts.T.to(A.device, A.dtype).clone(memory_format=torch.contiguous_format)
+    _check_steps(A, num_steps, keep_basis)
+    check_starts(A, starts=starts)
+    rows = as_rows(starts).clone(memory_format=torch.contiguous_format)
     return recursion(A, rows, num_steps, keep_basis=keep_basis)
 
 
@@ -339,7 +339,7 @@ def _tridiagonal_eigh(diagonal: np.ndarray, off_diagonal: np.ndarray) -> tuple[n
     return np.linalg.eigh(np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1))
 
 
-def _check_steps(A: Operator, starts: Tensor, num_steps: int, keep_basis: bool) -> None:
+def _check_steps(A: Operator, num_steps: int, keep_basis: bool) -> None:
     check_whole(num_steps=num_steps)
     most = A.size if keep_basis else None
     if num_steps < 1 or (most is not None and num_steps > most):
@@ -347,11 +347,4 @@ def _check_steps(A: Operator, starts: Tensor, num_steps: int, keep_basis: bool) 
             f"num_steps={num_steps} Lanczos steps were asked of an operator of size {A.size}.",
             "It takes one step at least, and no more than n vectors are orthogonal to each other.",
             f"Ask for 1 to {A.size}.",
-        )
-    usable = starts.ndim == 2 and starts.shape[0] == A.size and starts.shape[1] > 0
-    if not usable or not all(0 < length < math.inf for length in norms(starts.T).tolist()):
-        raise ArgumentError(
-            f"Start vectors of shape {tuple(starts.shape)} were given for an operator of size {A.size}.",
-            "They are columns (n, p), finite and not zero.",
-            "Draw them with torch.randn(n, p, generator=generator, dtype=A.dtype).",
         )

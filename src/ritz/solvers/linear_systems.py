@@ -25,7 +25,7 @@ from .conjugate_gradients import System, conjugate_gradients, kept
 from .damping import check_damping
 from .eigen import SMALL
 from .minres import minres
-from .vectors import norms, room
+from .vectors import as_rows, check_vectors, norms, room
 
 VECTORS, MINRES_VECTORS = 6, 11  # for each right-hand side, x and the product's own among them
 STEPS = 1000  # for each right-hand side, unless given
@@ -118,11 +118,10 @@ def solve(
     check_whole(max_products=max_products)
     check_positive(max_products=max_products)
     _check_sides(A, b, start)
-    rows = lambda V: (V[:, None] if V.ndim == 1 else V).detach().T
     system = System(A + damping if damping else A, _inverse_of(A, preconditioner, damping))
-    B, X = rows(b), torch.zeros_like(rows(b), memory_format=torch.contiguous_format)
+    B, X = as_rows(b), torch.zeros_like(as_rows(b), memory_format=torch.contiguous_format)
     if start is not None:
-        X.copy_(rows(start))
+        X.copy_(as_rows(start))
     search = _Search(system, tolerance, max_products or STEPS)
     most = int(min(len(B), max(1, room(A) / VECTORS)))
     with progress.bar("Solve", total=len(B)) as bar:
@@ -256,15 +255,7 @@ def _inverse_of(
 
 
 def _check_sides(A: Operator, b: Tensor, start: Tensor | None) -> None:
-    usable = b.ndim in (1, 2) and b.shape[0] == A.size and b.numel() > 0
-    if not usable or (b.dtype, b.device) != (A.dtype, A.device):
-        raise ArgumentError(
-            f"b of shape {tuple(b.shape)} in {b.dtype} on {b.device} was given for {A!r}.",
-            "Right-hand sides are a vector (n,) or columns (n, r) in the operator's precision and place.",
-            "Convert them: b.to(A.device, A.dtype).",
-        )
-    if not bool(b.isfinite().all()):
-        raise ArgumentError("b has entries that are infinite or NaN.", "So would x.", "Set them right first.")
+    check_vectors(A, b=b)
     if start is not None and ((start.shape, start.dtype, start.device) != (b.shape, b.dtype, b.device)):
         raise ArgumentError(
             f"A start of shape {tuple(start.shape)} in {start.dtype} on {start.device} was given for b of shape "
@@ -272,6 +263,8 @@ def _check_sides(A: Operator, b: Tensor, start: Tensor | None) -> None:
             "It is a first guess of x.",
             "Leave it out to start from zero.",
         )
+    if start is not None:
+        check_vectors(A, start=start)
 
 
 def _warn_of_residuals(solution: Solution, scale: Float[Tensor, " r"]) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import (
-    ArgumentError,
     ConvergenceWarning,
     NumericalError,
     check_positive,
@@ -21,7 +20,7 @@ from ..errors import (
 )
 from ..operators import Operator
 from .lanczos_recursion import Recursion, Tridiagonal
-from .vectors import norms, room
+from .vectors import as_rows, check_vectors, norms, room
 
 STRIDE = 10  # steps between two looks at the error
 STEPS = 500  # unless given
@@ -91,8 +90,8 @@ def function(
     check_tolerance(tolerance)
     check_whole(max_steps=max_steps)
     check_positive(max_steps=max_steps)
-    _check_vectors(A, v)
-    rows = (v[:, None] if v.ndim == 1 else v).detach().T
+    check_vectors(A, v=v)
+    rows = as_rows(v)
     X, lengths = torch.zeros_like(rows, memory_format=torch.contiguous_format), norms(rows)
     errors, spent = torch.zeros_like(lengths), 0
     some = torch.nonzero(lengths)[:, 0]
@@ -207,16 +206,6 @@ def _first_column(
     change = lambda by: (f(theta + by) - f(theta - by)).double().abs().nan_to_num(0.0, 0.0, 0.0)
     jumps = torch.where(change(JUMP * jitter) > largest / 10, change(JUMP * jitter), change(4 * jitter))
     return y, eps * largest[:, 0] + (jumps * S[:, 0]).norm(dim=1)
-
-
-def _check_vectors(A: Operator, v: Tensor) -> None:
-    usable = v.ndim in (1, 2) and v.shape[0] == A.size and v.numel() > 0
-    if not usable or (v.dtype, v.device) != (A.dtype, A.device) or not bool(v.isfinite().all()):
-        raise ArgumentError(
-            f"v of shape {tuple(v.shape)} in {v.dtype} on {v.device} was given for {A!r}.",
-            "It is a vector (n,) or columns (n, r), finite, in the operator's precision and place.",
-            "Convert it: v.to(A.device, A.dtype).",
-        )
 
 
 def _warn_of_errors(errors: Tensor, lengths: Tensor, tolerance: float, spent: int) -> None:

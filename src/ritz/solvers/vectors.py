@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import ArgumentError
 from ..operators import Operator
 
 PIECE = 2**24  # numbers of several rows turned to float64, or mixed, at a time: 128 MB
@@ -22,6 +23,39 @@ NARROW = 2**10  # coordinates below which a piece is not worth its calls
 def room(A: Operator) -> float:
     """The vectors that may be kept beside those of a product; infinitely many where no limit is known."""
     return math.inf if A.room is None else A.room() / (A.size * torch.finfo(A.dtype).bits / 8)
+
+
+def as_rows(V: Float[Tensor, "n ..."]) -> Float[Tensor, "r n"]:
+    """A vector (n,) or columns (n, r) as rows, where they lie."""
+    return (V[:, None] if V.ndim == 1 else V).detach().T
+
+
+def check_vectors(A: Operator, /, **vectors: Tensor) -> None:
+    """Refuse vectors of a user's that are not finite, or not in the operator's precision and place."""
+    for name, V in vectors.items():
+        usable = V.ndim in (1, 2) and V.shape[0] == A.size and V.numel() > 0
+        if not usable or (V.dtype, V.device) != (A.dtype, A.device):
+            raise ArgumentError(
+                f"{name} of shape {tuple(V.shape)} in {V.dtype} on {V.device} was given for {A!r}.",
+                "It is a vector (n,) or columns (n, r) in the operator's precision and place.",
+                f"Convert it: {name}.to(A.device, A.dtype).",
+                "Transpose what are rows, and flatten what has the shape of parameters.",
+            )
+        if not bool(V.isfinite().all()):
+            seen = f"{name} has entries that are infinite or NaN."
+            raise ArgumentError(seen, "So would the result.", "Set them right first.")
+
+
+def check_starts(A: Operator, /, **vectors: Tensor) -> None:
+    """Refuse what `check_vectors` does, and columns without a direction."""
+    check_vectors(A, **vectors)
+    for name, V in vectors.items():
+        if not all(0 < length < math.inf for length in norms(as_rows(V)).tolist()):
+            raise ArgumentError(
+                f"{name} has a column that is zero, or too long to be squared.",
+                "It has no direction to start in.",
+                "Draw it: torch.randn(A.size, generator=generator, dtype=A.dtype).",
+            )
 
 
 def spans(size: int, num_rows: int) -> Iterator[slice]:

@@ -53,7 +53,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
         starts = torch.randn(len(Y), config.num_probes, generator=generator, dtype=torch.float64)
         result[f"{name}_eigenvalues"] = torch.linalg.eigvalsh(Y)
         for kind, most, basis in (("fast", steps, False), ("slow", min(steps, len(Y)), True)):
-            nodes, weights = lanczos(A, starts, most, keep_basis=basis).quadrature()
+            nodes, weights = lanczos(A, starts.to(A.device), most, keep_basis=basis).quadrature()
             result |= {f"{name}_{kind}_nodes": nodes, f"{name}_{kind}_weights": weights}
     return result
 
