@@ -139,6 +139,13 @@ def test_a_place_that_is_no_number_has_no_mass_below_it():
             assert end.isnan().tolist() == [True, False, False, False]
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_spectrum_of_eigenvalues_has_as_many_rows_as_probes(count):
+    assert Spectrum.of_eigenvalues(real(1, 2), num_probes=3).num_probes == 3
+    with pytest.raises(ArgumentError, match="num_probes="):
+        Spectrum.of_eigenvalues(real(1, 2), num_probes=count)
+
+
 def test_multiplicities_are_weights():
     spectrum = Spectrum.of_eigenvalues(real(2, 5), torch.tensor([3, 1]))
     assert spectrum.size == 4 and spectrum.moment(1) == pytest.approx(11 / 4)

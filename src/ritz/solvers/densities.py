@@ -122,7 +122,7 @@ def _measured(
     values = torch.zeros(0, dtype=torch.float64) if pairs is None else pairs.values.double().cpu()
     made = 0 if pairs is None or isinstance(outliers, Eigenpairs) else pairs.num_products
     if count == A.size:
-        spectrum = Spectrum.of_eigenvalues(values, probes=num_probes, precision=torch.finfo(A.dtype).eps)
+        spectrum = Spectrum.of_eigenvalues(values, num_probes=num_probes, precision=torch.finfo(A.dtype).eps)
         return replace(spectrum, num_products=made)
     outside = None if pairs is None else pairs.vectors.T
     T = random_recursions(A, num_probes, min(num_steps, A.size - count), generator, outside=outside, file=file)

@@ -39,10 +39,11 @@ def trace(
 
     The subspace grows while that lowers the error: a sixth of the products makes it where the spectrum is flat, and
     the others are samples of the rest; half of them where it decays.
-    Stops when the standard error is below `tolerance` relative, or when `num_products` are made, whichever comes
-    first; 1 % within 256 products if neither is given. As many products as n give the exact trace. The error is
-    the Monte Carlo error. Where there is no room for six vectors a probe, it is `hutchinson` with all the products,
-    which keeps nothing. Epperly, Tropp and Webber (2024), with their normalisation.
+    With `num_products` alone, so many are made. With a `tolerance` it stops as soon as the standard error is below it,
+    relative to the trace, and `num_products` are the most that it may take: 256 unless given, with a ConvergenceWarning
+    where they do not suffice. Without either, the tolerance is 1 %. As many products as n give the exact trace. The
+    error is the Monte Carlo error. Where there is no room for six vectors a probe, it is `hutchinson` with all the
+    products, which keeps nothing. Epperly, Tropp and Webber (2024), with their normalisation.
 
     With a checkpoint, a file, a computation that was killed goes on from there to the same bits, and one that is over
     is read from it. It belongs to this operator and these arguments. So that it stays small, at most twelve vectors

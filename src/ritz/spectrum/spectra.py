@@ -48,16 +48,17 @@ class Spectrum(Measure):
         values: Float[Tensor, " k"],
         multiplicity: Shaped[Tensor, " k"] | None = None,
         *,
-        probes: int = 1,
+        num_probes: int = 1,
         precision: float | None = None,
     ) -> Spectrum:
-        """The exact spectrum with these eigenvalues; a multiplicity of one each unless given.
+        """The exact spectrum with these eigenvalues, each there once unless given; one row for each of the probes.
 
         The precision, relative to the largest of them, says which are zero. It is the rounding of their own type
         unless given: pass `torch.finfo(A.dtype).eps` for values in float64 of a matrix in float32.
         """
+        check_positive("As many rows are alike.", num_probes=num_probes)
         counts = _counts(torch.ones(len(values)) if multiplicity is None else multiplicity)
-        nodes, weights = values[None].expand(probes, -1), (counts / counts.sum())[None].expand(probes, -1)
+        nodes, weights = (row[None].expand(num_probes, -1) for row in (values, counts / counts.sum()))
         precision = torch.finfo(values.dtype).eps if precision is None else precision
         _check_precision(precision)
         return cls(nodes, weights, round(float(counts.sum())), precision=precision)
