@@ -12,9 +12,9 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.testing import assert_close
 
 from ritz.analysis import spectrum as analysis
-from ritz.analysis.spectrum import Settings, pictures
+from ritz.analysis.spectrum import Settings, measurement, pictures
 from ritz.errors import ArgumentError
-from ritz.operators import Operator, functional_hessian, gauss_newton, hessian
+from ritz.operators import Operator, functional_hessian, gauss_newton, hessian, monte_carlo_fisher, ntk
 from ritz.record import Record, write_picture
 from ritz.report.spectra import gap
 from ritz.risk import Risk
@@ -158,6 +158,44 @@ def test_other_matrices_are_analysed_alike(risk, operator):
     V, values = analysis.array_of(record, "eigenvectors"), analysis.array_of(record, "eigenvalues")
     assert_close(operator(risk).dense() @ V, V * values, atol=1e-6, rtol=1e-6)
     assert record.config["operator"] == operator.__name__
+
+
+class Sampled:
+    """A matrix with something bound to it, as an object."""
+
+    def __call__(self, risk):
+        return monte_carlo_fisher(risk, 2, generator=torch.Generator().manual_seed(0))
+
+
+SAMPLED = functools.partial(monte_carlo_fisher, num_samples=2)
+
+
+@pytest.mark.parametrize(
+    "operator, name",
+    [(SAMPLED, "monte_carlo_fisher"), (functools.partial(SAMPLED), "monte_carlo_fisher"), (Sampled(), "Sampled")],
+)
+def test_a_matrix_with_something_bound_to_it_has_the_name_of_its_function(risk, operator, name, tmp_path):
+    settings = Settings(operator, num_eigenpairs=2, num_probes=2, num_steps=8)
+    record = Record.load(analysis.run(risk, settings).save(tmp_path))
+    assert record.config["operator"] == name and analysis.title_of(record) in ("Monte Carlo Fisher", "Sampled")
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"num_probes": 0}, "num_probes=0 was given"),
+        ({"num_steps": -1}, "num_steps=-1 was given"),
+        ({"seed": -1}, "seed=-1 was given"),
+        ({"tolerance": -1.0}, "tolerance=-1.0 was given"),
+        ({"operator": ntk}, "a matrix of size 90"),
+        ({"operator": lambda risk: None}, "gave a NoneType"),
+    ],
+)
+@pytest.mark.parametrize("work", [analysis.run, analysis.forecast])
+def test_settings_are_refused_before_anything_is_measured(risk, wrong, words, work, monkeypatch):
+    monkeypatch.setattr(measurement, "eigenpairs", lambda *args, **options: pytest.fail("It was measured."))
+    with pytest.raises(ArgumentError, match=words):
+        work(risk, Settings(**wrong))
 
 
 @pytest.mark.parametrize("k, probes", [(0, 1), (57, 2), (3, 1)])

@@ -1,5 +1,6 @@
 """The page as a file: whole, small, in order, and without anything from elsewhere."""
 
+import html
 import math
 import re
 from dataclasses import replace
@@ -138,6 +139,13 @@ def test_headline_numbers_are_those_of_the_record(text, records):
 def test_the_model_and_the_loss_are_named(text, records):
     words = re.sub("<[^>]*>", "", text)
     assert "Sequential, from " in words and f"CrossEntropy: {records[0].scalars['loss']:.6g}" in words
+
+
+def test_a_matrix_that_the_command_does_not_know_is_measured_again_from_python(records, tmp_path):
+    record = replace(records[1], config={**records[1].config, "operator": "monte_carlo_fisher"})
+    words = html.unescape(report.write([record], tmp_path / "page.html").read_text())
+    assert "Settings(operator=monte_carlo_fisher, num_eigenpairs=3, num_probes=4, num_steps=20" in words
+    assert "--operator" not in words and "The Monte Carlo Fisher has" in re.sub("<[^>]*>", "", words)
 
 
 def test_it_is_small(records, tmp_path):

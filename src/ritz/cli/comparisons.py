@@ -16,7 +16,7 @@ from ..analysis.comparison import Entry, changes, distance
 from ..errors import FileError
 from ..record import Record, read_arrays
 from ..report.differences import check, columns_of
-from ..report.spectra import command
+from ..report.spectra import TYPED, command
 from ..spectrum import Spectrum
 from ..spectrum.measure import lent_width
 from .tables import show
@@ -58,6 +58,8 @@ def entry(place: str) -> Entry:
 
 def _again(record: Record, folder: str) -> str:
     """The command that measures layers too, into the same folder: by itself it would take another for its --dtype."""
+    if record.config["operator"] not in TYPED:
+        return "Settings(per_layer=True)"
     return f"{command(record)} --per-layer --out {quote(folder)}"
 
 

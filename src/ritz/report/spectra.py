@@ -18,7 +18,7 @@ NEAR_ZERO = 0.01  # of the largest |λ|
 APART = 1.5  # times the next, from which on an eigenvalue stands apart
 LARGEST = 1000.0  # such factor that is said
 SURE = 0.02  # the error of a share with which it is said
-OPTIONS = {"functional_hessian": "functional", "gauss_newton": "gauss-newton"}  # of the command, where they differ
+TYPED = {"hessian": "hessian", "gauss_newton": "gauss-newton", "functional_hessian": "functional"}  # as an option
 
 
 def finding(record: Record) -> str:
@@ -205,8 +205,10 @@ def command(record: Record) -> str:
     config = record.config
     if record.id.startswith("demo") and not config.get("factory"):
         return f"ritz demo --seed {config['seed']}"
+    if config["operator"] not in TYPED:
+        return _call(config)
     options = {
-        "--operator": OPTIONS.get(config["operator"], config["operator"]),
+        "--operator": TYPED[config["operator"]],
         "--eigenpairs": config["num_eigenpairs"],
         "--probes": config["num_probes"],
         "--steps": config["num_steps"],
@@ -218,6 +220,12 @@ def command(record: Record) -> str:
     words = [f"{option} {value}" for option, value in options.items() if value is not None]
     factory = quote(config.get("factory") or "FILE.py:FACTORY")
     return " ".join(["ritz spectrum", factory, *words, *layers, *["--per-layer"] * bool(config["per_layer"])])
+
+
+def _call(config: Mapping[str, Any]) -> str:
+    """What to write in Python for a matrix that the command does not know."""
+    names = ("operator", "num_eigenpairs", "num_probes", "num_steps", "seed", "per_layer")
+    return f"analysis.spectrum.run(risk, Settings({', '.join(f'{name}={config[name]}' for name in names)}))"
 
 
 def _listed(names: Mapping[str, Any]) -> str:

@@ -15,7 +15,14 @@ from ...record import Record
 from ...spectrum import Spectrum
 from ...theory import ClosedForm, Group
 
-TITLES = {"hessian": "Hessian", "gauss_newton": "Gauss-Newton", "functional_hessian": "Functional Hessian"}
+TITLES = {
+    "hessian": "Hessian",
+    "gauss_newton": "Gauss-Newton",
+    "functional_hessian": "Functional Hessian",
+    "empirical_fisher": "Empirical Fisher",
+    "monte_carlo_fisher": "Monte Carlo Fisher",
+    "gradient_covariance": "Gradient covariance",
+}
 
 
 def title_of(record: Record) -> str:

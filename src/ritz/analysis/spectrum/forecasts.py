@@ -53,9 +53,11 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     >>> forecast(risk, Settings(num_eigenpairs=1, num_probes=2, num_steps=2)).num_products
     4
     """
-    settings = (settings or Settings()).for_size(risk.size)
+    settings = settings or Settings()
+    settings.check()
+    settings = settings.for_size(risk.size)
     start = time.perf_counter()
-    A = settings.operator(risk)
+    A = settings.matrix(risk)
     product_seconds(A, settings.seed, 1, repeats=1)
     set_up = time.perf_counter() - start + _overhead_seconds(risk, settings)
     one, step = (product_seconds(A, settings.seed, columns) for columns in (1, settings.num_probes))

@@ -47,7 +47,9 @@ def run(
     >>> record.arrays["eigenvalues"], record.scalars["num_parameters"]
     (tensor([0.2500], dtype=torch.float64), 4)
     """
-    settings = (settings or Settings()).for_size(risk.size)
+    settings = settings or Settings()
+    settings.check()
+    settings = settings.for_size(risk.size)
     start = time.perf_counter()
     layers = layers_of(risk) if settings.per_layer else {}
     with progress.bar("Spectra", total=1 + len(layers)) as bar:
@@ -96,7 +98,7 @@ def _results(
     risk: Risk, settings: Settings, files: Mapping[str, Path | None]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The scalars and arrays of one risk."""
-    generator, A = torch.Generator().manual_seed(settings.seed), settings.operator(risk)
+    generator, A = torch.Generator().manual_seed(settings.seed), settings.matrix(risk)
     pairs = _pairs(A, settings, generator, files["eigenpairs"])
     numbers: dict[str, Any] = {"num_steps": settings.num_steps, "num_probes": settings.num_probes}
     spectrum = spectral_density(A, outliers=pairs, generator=generator, checkpoint=files["density"], **numbers)
@@ -171,7 +173,7 @@ def _rounded(estimate: Estimate, rounding: float) -> Estimate:
 def _config(risk: Risk, settings: Settings) -> dict[str, Any]:
     values = {name: getattr(settings, name) for name in settings.__dataclass_fields__ if name != "operator"}
     return {
-        "operator": settings.operator.__name__,
+        "operator": settings.operator_name,
         **values,
         "dtype": str(risk.dtype).removeprefix("torch."),
         "num_examples": risk.num_examples,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, check_positive, check_tolerance
 from ...operators import Operator, hessian
 from ...risk import Risk
 
@@ -29,6 +31,34 @@ class Settings:
     vectors: bool = False  # whether the record keeps the eigenvectors
     per_layer: bool = False  # whether every layer is measured too, as a diagonal block
     log_spectrum: bool = False  # whether the picture shows the density of log |λ|
+
+    @property
+    def operator_name(self) -> str:
+        """The name of the function that makes the matrix, whatever is bound to it."""
+        function: Any = self.operator
+        while isinstance(function, partial):
+            function = function.func
+        return str(getattr(function, "__name__", type(function).__name__))
+
+    def check(self) -> None:
+        """Refuse what no analysis could satisfy."""
+        why = "A density takes one probe and one step at least."
+        check_positive(why, num_probes=self.num_probes, num_steps=self.num_steps)
+        check_tolerance(self.tolerance)
+        if self.seed < 0:
+            raise ArgumentError(f"seed={self.seed} was given.", "Seeds are counted from 0.", "Pass 0, 1, 2, ...")
+
+    def matrix(self, risk: Risk) -> Operator:
+        """The matrix of a risk; whatever has not as many rows as there are parameters is refused."""
+        A = self.operator(risk)
+        if isinstance(A, Operator) and A.size == risk.size:
+            return A
+        seen = f"a matrix of size {A.size}" if isinstance(A, Operator) else f"a {type(A).__name__}"
+        raise ArgumentError(
+            f"{self.operator_name} gave {seen} for {risk.size} parameters.",
+            "An analysis is of a matrix of curvature, which has a row for each parameter.",
+            "Pass ritz.hessian, ritz.gauss_newton, or a function of yours that returns such an Operator.",
+        )
 
     def for_size(self, size: int) -> Settings:
         """These settings for so many parameters; more eigenpairs than that are refused where they were requested."""
