@@ -171,12 +171,6 @@ def attribution(
     return Attribution(classes, lines[1], lines[0], spectra, values, edge)
 
 
-def _stages(
-    folder: str | Path | None, risk: Risk, count: int, exact_rows: int, generator: torch.Generator | None
-) -> Stages:
-    return stages_of_risk(folder, risk, num_lines=count, exact_rows=exact_rows, generator=generator)
-
-
 def _search(
     risk: Risk,
     name: str,
