@@ -402,6 +402,26 @@ def test_traces_are_exact_for_small_networks_and_estimated_for_large():
     assert not exact.standard_errors.any()
 
 
+def test_one_probe_says_nothing_of_its_error():
+    stack = lab.Ensemble.of([network(seed) for seed in range(2)])
+    with pytest.raises(ArgumentError, match=r"(?s)num_products=1 .* 51 parameters.*two probes"):
+        lab.trace(stack, SQUARED, (normal(7, 4), normal(7, 3)), num_products=1)
+    alone = lab.linear([torch.ones(2, 1, 1)])  # one parameter: one product is the trace itself
+    assert not lab.trace(alone, SQUARED, (torch.ones(1, 1), torch.ones(1, 1)), num_products=1).standard_errors.any()
+
+
+def test_another_precision_leaves_counts_and_masks_as_they_are():
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    model.register_buffer("count", torch.tensor(3))
+    model.register_buffer("scale", torch.ones(2))
+    model.register_buffer("mask", torch.tensor([True, False]))
+    stack = lab.Ensemble.of([model]).to(F64)
+    kinds = {name: buffer.dtype for name, buffer in stack.buffers.items()}
+    assert kinds["count"] == torch.int64 and kinds["mask"] == torch.bool
+    assert kinds["scale"] == stack.flat.dtype == F64
+    assert stack.to("cpu").buffers["mask"].data_ptr() != stack.buffers["mask"].data_ptr()  # a copy
+
+
 def test_the_error_of_a_trace_covers_it():
     """z-scores of 40 independent estimates of 5 networks have the variance of Student's t, near 1."""
     models, data = networks(5), regression()

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ... import progress
-from ...errors import check_positive, check_tolerance, check_whole
+from ...errors import ArgumentError, check_positive, check_tolerance, check_whole
 from ...risk.memory import free_memory
 from ...solvers.probes import source
 from ..training.batches import Data
@@ -150,9 +150,20 @@ def trace(
         blocks = (_coordinates(curvature.gradient, start, stop) for start, stop in curvature.pieces())
         total = torch.stack([(V * curvature.product(V)).sum((0, 2)) for V in blocks]).sum(0)
         return Traces(total, torch.zeros_like(total), n)
+    _check_probes(budget, n)
     generator = source(generator)
     samples = torch.stack([_probe(curvature.gradient, curvature.product, generator) for _ in range(budget)])
     return Traces(samples.mean(0), samples.std(0) / budget**0.5, budget)
+
+
+def _check_probes(budget: int, size: int) -> None:
+    """Refuse an estimate without an error."""
+    if budget < 2:
+        raise ArgumentError(
+            f"num_products={budget} was given for {size} parameters.",
+            "An estimate has an error by the scatter of two probes or more.",
+            f"Pass 2 or more; with {size} the trace is exact.",
+        )
 
 
 def _probe(gradient: Tensor, product: Product, generator: torch.Generator) -> Float[Tensor, " B"]:

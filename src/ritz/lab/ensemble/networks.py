@@ -68,9 +68,9 @@ class Ensemble:
         return next(iter(self.parameters.values())).device
 
     def to(self, place: torch.device | str | torch.dtype) -> Ensemble:
-        """A copy on another device or in another precision."""
+        """A copy on another device or in another precision; counts and masks among the buffers stay what they are."""
         parameters = {name: parameter.to(place, copy=True) for name, parameter in self.parameters.items()}
-        return Ensemble(self.model, parameters, {name: buffer.to(place) for name, buffer in self.buffers.items()})
+        return Ensemble(self.model, parameters, {name: _moved(buffer, place) for name, buffer in self.buffers.items()})
 
     def part(self, which: slice | Int[Tensor, " b"]) -> Ensemble:
         """Some of the networks: a view for a slice, else a copy."""
@@ -204,6 +204,11 @@ def _with(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
     replaced: dict[int, Any] = {id(old): nn.Parameter(tensors[name]) for name, old in module.named_parameters()}
     replaced |= {id(old): tensors[name] for name, old in module.named_buffers()}
     return copy.deepcopy(module, replaced)
+
+
+def _moved(buffer: Tensor, place: torch.device | str | torch.dtype) -> Tensor:
+    stays = isinstance(place, torch.dtype) and not buffer.is_floating_point()
+    return buffer.clone() if stays else buffer.to(place, copy=True)
 
 
 def _check_alike(networks: Sequence[nn.Module]) -> None:
