@@ -172,6 +172,41 @@ def test_numbers_and_pictures_can_be_saved(page, records):
     assert text.startswith("<svg") and "Hessian" in text and "var(" not in text
 
 
+def test_the_saved_picture_names_the_colours_that_it_has(page):
+    """A curve and its eigenvalues have one colour, in the picture and beside their names."""
+    picture = "new DOMParser().parseFromString(ritzPanels[0].image(), 'image/svg+xml')"
+    colours = page.evaluate(
+        f"""[...{picture}.querySelectorAll('svg > line[stroke-width="3"]')].map((line) => line.style.stroke)"""
+    )
+    drawn = page.evaluate(
+        f"""[...{picture}.querySelectorAll('g[clip-path] path[fill="none"]')].map((path) => path.style.stroke)"""
+    )
+    assert len(colours) == 6 and colours[::2] == colours[1::2] and len({*colours}) == 3
+    assert list(dict.fromkeys(drawn)) == colours[::2]
+
+
+def test_names_are_typeset_wherever_they_stand(page):
+    figure = page.locator("figure.chart", has_text="with each part taken away")
+    assert "G_" not in figure.inner_text() and figure.locator("label sub").first.inner_text() == "class"
+    index = int(figure.get_attribute("data-chart"))
+    texts = page.evaluate(
+        f"""() => {{ const panel = ritzPanels[{index}]; panel.point({{ series: 1, point: panel.view.chart.series[1].y
+        .findIndex((y) => y !== null) }}); const svg = new DOMParser().parseFromString(panel.image(), "image/svg+xml");
+        return [panel.tip.innerHTML, svg.documentElement.innerHTML]; }}"""
+    )
+    assert all("G_class" not in text for text in texts)
+    assert "<sub>class</sub>" in texts[0] and '<tspan dy="3" font-size="75%">class</tspan>' in texts[1]
+
+
+def test_marks_of_an_axis_are_written_alike(page):
+    write = "values => marksWritten(values)"
+    assert page.evaluate(write, [1e-4, 1e-3, 1e-2, 0.1, 1, 10]) == ["10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1", "10"]
+    assert page.evaluate(write, [0.01, 0.1, 1, 10]) == ["0.01", "0.1", "1", "10"]
+    assert page.evaluate(write, [-1e-5, 0, 1e-5, 1e-3]) == ["−10⁻⁵", "0", "10⁻⁵", "10⁻³"]
+    assert page.evaluate(write, [0, 5000, 10000, 15000]) == ["0", "5,000", "10,000", "15,000"]
+    assert page.evaluate(write, [0, 2e-5, 4e-5]) == ["0", "2·10⁻⁵", "4·10⁻⁵"]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_button_switches_between_light_and_dark(open_page, scheme):
     page = open_page(color_scheme=scheme)

@@ -86,7 +86,8 @@ class Panel {
     this.at = at;
     this.cursor(element("circle", { cx: x, cy: y, r: 6, fill: "none", "stroke-width": 2, style: "stroke: var(--ink)" }));
     const [name, ...rest] = this.view.words(at);
-    const head = Object.assign(document.createElement("b"), { textContent: name });
+    const head = document.createElement("b");
+    head.append(...inHtml(name));
     this.tip.replaceChildren(head, ...rest.flatMap((line) => [document.createElement("br"), line]));
     this.tip.hidden = false;
     const left = Math.min(x + 12, this.frame.width - this.tip.offsetWidth - 4);
@@ -124,15 +125,15 @@ class Panel {
 
   // The picture as a file of its own, in the colours of paper, with its title and names.
   image() {
-    const width = 900, height = 500, names = this.view.chart.series.flatMap((series, i) => (this.view.shown[i] ? [[series.name, i]] : []));
+    const width = 900, height = 500, names = this.view.chart.series.filter((_, i) => this.view.shown[i]).map((series) => [series.name, series.colour]);
     const svg = this.view.drawing(width, height), head = 30 + 18 * names.length;
     svg.setAttribute("viewBox", `0 ${-head} ${width} ${height + head}`);
     for (const [key, value] of Object.entries({ xmlns: "http://www.w3.org/2000/svg", width, height: height + head })) svg.setAttribute(key, value);
     svg.prepend(element("rect", { x: 0, y: -head, width, height: height + head, fill: "white" }));
-    svg.append(element("text", { x: MARGIN.left, y: 18 - head, "font-size": 15, "font-weight": 600, style: "fill: var(--ink)" }, this.view.chart.title));
-    names.forEach(([name, i], row) => svg.append(
-      element("line", { x1: MARGIN.left, x2: MARGIN.left + 24, y1: 34 - head + 18 * row, y2: 34 - head + 18 * row, "stroke-width": 3, "stroke-dasharray": dashOf(i), style: `stroke: ${colourOf(i)}` }),
-      element("text", { x: MARGIN.left + 32, y: 38 - head + 18 * row, style: "fill: var(--ink)" }, name),
+    svg.append(element("text", { x: MARGIN.left, y: 18 - head, "font-size": 15, "font-weight": 600, style: "fill: var(--ink)" }, ...inSvg(this.view.chart.title)));
+    names.forEach(([name, colour], row) => svg.append(
+      element("line", { x1: MARGIN.left, x2: MARGIN.left + 24, y1: 34 - head + 18 * row, y2: 34 - head + 18 * row, "stroke-width": 3, "stroke-dasharray": dashOf(colour), style: `stroke: ${colourOf(colour)}` }),
+      element("text", { x: MARGIN.left + 32, y: 38 - head + 18 * row, style: "fill: var(--ink)" }, ...inSvg(name)),
     ));
     return new XMLSerializer().serializeToString(svg).replaceAll(/var\((--\w+)\)/g, (_, name) => LIGHT[name]);
   }

@@ -17,7 +17,7 @@ from .terms import TERMS
 
 LONG, LONG_NAME = 24, ' class="long"'  # letters beyond which the name of a row is broken into lines
 SCALES = {"linear": "linear", "log": "logarithmic", "symlog": "logarithmic on both sides"}
-SCRIPTS = ("scales.js", "view.js", "page.js")
+SCRIPTS = ("letters.js", "scales.js", "view.js", "page.js")
 BUTTONS = {"closer": "+", "farther": "−", "whole": "Whole range", "svg": "SVG", "csv": "CSV"}
 SPOKEN = {"closer": "Look closer", "farther": "Look from farther away"}  # what a sign alone does not say
 THEME = '<button type="button" id="theme" hidden></button>'  # its words and what it does are of page.js

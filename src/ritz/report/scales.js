@@ -47,16 +47,3 @@ function symmetricMarks(low, high, c) {
   const apart = inside.filter((v, i) => i === 0 || scale.place(v) - scale.place(inside[i - 1]) > (high - low) / 14);
   return apart.length > 1 ? apart : roundMarks(scale.value(low), scale.value(high));
 }
-
-const SUPERSCRIPTS = Object.fromEntries([..."0123456789-"].map((digit, i) => [digit, "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"[i]]));
-const raised = (power) => [...String(power)].map((digit) => SUPERSCRIPTS[digit]).join("");
-
-// A number as people write it: 0.05, 1,000, 2·10⁻⁸.
-function written(v, digits = 3) {
-  if (v === null || Number.isNaN(v)) return "-";
-  const size = Math.abs(v);
-  if (size === 0 || (size >= 1e-3 && size < 1e5)) return String(+v.toPrecision(digits)).replace("-", "−");
-  const [factor, power] = v.toExponential(digits - 1).split("e");
-  const times = +factor === 1 ? "" : +factor === -1 ? "−" : `${String(+factor).replace("-", "−")}·`;
-  return `${times}10${raised(+power)}`;
-}

@@ -12,6 +12,11 @@ function element(name, attributes, ...children) {
   return node;
 }
 
+// A name with its subscripts; what follows one is on the line again.
+function inSvg(name) {
+  return pieces(name).map((part, i) => element("tspan", i % 2 ? { dy: 3, "font-size": "75%" } : i ? { dy: -3 } : {}, part));
+}
+
 const colourOf = (index) => `var(--s${index % COLOURS})`;
 const dashOf = (index) => DASHES[Math.floor(index / COLOURS) % DASHES.length];
 
@@ -102,17 +107,18 @@ class View {
 
   axis(name, frame) {
     const across = name === "x", scale = this.scale(name), right = frame.width - MARGIN.right;
-    const parts = scale.marks(...this.window[name]).flatMap((value) => {
+    const marks = scale.marks(...this.window[name]), words = marksWritten(marks);
+    const parts = marks.flatMap((value, i) => {
       const at = frame[name](value);
       if (at === null || (across ? !frame.inside(at) : at < MARGIN.top - 1 || at > frame.floor + 1)) return [];
       const line = across ? { x1: at, x2: at, y1: MARGIN.top, y2: frame.floor } : { x1: MARGIN.left, x2: right, y1: at, y2: at };
       const place = across ? { x: at, y: frame.floor + 16, "text-anchor": "middle" } : { x: MARGIN.left - 6, y: at + 4, "text-anchor": "end" };
-      return [element("line", { ...line, style: "stroke: var(--line)", opacity: 0.7 }), element("text", { ...place, style: "fill: var(--quiet)" }, written(value))];
+      return [element("line", { ...line, style: "stroke: var(--line)", opacity: 0.7 }), element("text", { ...place, style: "fill: var(--quiet)" }, words[i])];
     });
     const middle = MARGIN.top + frame.size.y / 2;
     const place = across ? { x: MARGIN.left + frame.size.x / 2, y: frame.height - 8 } : { transform: `translate(13 ${middle}) rotate(-90)` };
     const edge = across ? { x1: MARGIN.left, x2: right, y1: frame.floor, y2: frame.floor } : { x1: MARGIN.left, x2: MARGIN.left, y1: MARGIN.top, y2: frame.floor };
-    return [...parts, element("line", { ...edge, style: "stroke: var(--quiet)" }), element("text", { ...place, "text-anchor": "middle", style: "fill: var(--ink)" }, this.chart[name].label)];
+    return [...parts, element("line", { ...edge, style: "stroke: var(--quiet)" }), element("text", { ...place, "text-anchor": "middle", style: "fill: var(--ink)" }, ...inSvg(this.chart[name].label))];
   }
 
   marks(series, index, frame) {
@@ -182,7 +188,7 @@ class View {
   // What a point says of itself, line by line: its place, its height, and what holds the truth.
   words({ series: s, point: i }) {
     const series = this.chart.series[s];
-    if (series.notes) return [series.name, series.notes[i]];
+    if (series.notes) return [series.name, asWritten(series.notes[i])];
     const band = series.lower ? ` (${written(series.lower[i])} to ${written(series.upper[i])})` : "";
     return [series.name, `${this.chart.x.label} = ${written(series.x[i], 4)}`, `${this.chart.y.label} = ${written(series.y[i])}${band}`];
   }
