@@ -113,6 +113,20 @@ def test_layers_are_compared_with_their_factorisations(risk, record):
             assert distance == pytest.approx(dense.wasserstein(exact) / exact.moment(1), rel=1e-6)
 
 
+def test_examples_to_ignore_change_nothing():
+    found = case("mlp")
+    y = torch.randint(OUTPUTS, found.shape[:-1], generator=torch.Generator().manual_seed(1))
+    y[[0, 8]] = -100
+    kept = y != -100
+    whole = Risk(found.model, CrossEntropy(), unequal_batches(found.inputs, y))
+    fewer = Risk(found.model, CrossEntropy(), unequal_batches(found.inputs[kept], y[kept]))
+    one, other = (analysis.run(risk, SETTINGS).detached() for risk in (whole, fewer))
+    for name in layers_of(one, "kronecker"):
+        for kind, spectrum in kronecker_spectra.layer_spectra_of(one, name).items():
+            assert spectrum.wasserstein(kronecker_spectra.layer_spectra_of(other, name)[kind]) < 1e-10
+    assert_close(array(one, "gauss_newton/values"), array(other, "gauss_newton/values"))
+
+
 def test_a_large_spectrum_is_kept_small_with_its_mass_trace_and_largest_eigenvalues():
     values = torch.logspace(-12, 0, 9000, dtype=torch.float64)
     spectrum = Spectrum.of_eigenvalues(torch.cat([values, torch.zeros(500)]))

@@ -112,6 +112,14 @@ def test_labels_and_classes(x, y):
     assert images.num_classes == C and len(images.labels) == 20
 
 
+def test_every_target_has_a_label_and_those_to_ignore_have_the_index_for_it(x, y):
+    y[[1, 7]] = -100
+    risk = Risk(network(), nn.CrossEntropyLoss(), unequal_batches(x, y))
+    assert torch.equal(risk.labels, y) and len(risk.labels) == risk.num_targets == risk.num_terms + 2
+    bytes_of = Risk(network(), nn.CrossEntropyLoss(ignore_index=156), unequal_batches(x, (y % 256).to(torch.uint8)))
+    assert bytes_of.labels.dtype == torch.int64 and bytes_of.num_terms == N - 2
+
+
 def test_a_regression_has_no_labels(x):
     with pytest.raises(DataError, match="Only class indices are labels"):
         Risk(network(), ritz.SquaredError(), (x, x[:, :C])).labels

@@ -199,7 +199,7 @@ class Risk:
 
     @cached_property
     def labels(self) -> Int[Tensor, " N"]:
-        """The class of every term, for losses whose targets are classes."""
+        """The class of every target of this rank, for losses whose targets are classes; `ignore_index` for none."""
         labels = torch.cat([batch.targets.flatten() for batch in self.batches])
         if labels.is_floating_point() or not isinstance(self.loss, Classification):
             raise DataError(
@@ -207,7 +207,7 @@ class Risk:
                 "Only class indices are labels.",
                 "Use a cross-entropy risk with integer targets.",
             )
-        return labels
+        return labels.long()
 
     @cached_property
     def num_classes(self) -> int:

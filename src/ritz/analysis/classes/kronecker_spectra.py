@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from ...factored.kronecker import Kronecker, cfac, kfac
 from ...layers.linear import LinearLayer
 from ...operators import gauss_newton
 from ...record import Record
-from ...risk import Risk
+from ...risk import Classification, Risk
 from ...solvers import spectral_density
 from ...solvers.stages import Stages
 from ...spectrum import Spectrum
@@ -79,12 +79,18 @@ def _decomposable(results: Results, layers: list[LinearLayer], exact_rows: int) 
 
 def _affordable(results: Results, layers: list[LinearLayer], risk: Risk) -> list[LinearLayer]:
     """The layers of which CFAC can be multiplied as often as a quadrature needs it."""
-    most = int(risk.labels.bincount().max())
+    most = _largest_class(risk)
     dear = [layer for layer in layers if _work(layer, most) * risk.num_classes * PRODUCTS > WORK]
     if dear:
         left_out = ", ".join(layer.name for layer in dear)
         results.notes.append(f"CFAC: left out in {left_out}, where its spectrum would take minutes.")
     return [layer for layer in layers if layer not in dear]
+
+
+def _largest_class(risk: Risk) -> int:
+    """How many terms the largest class has, the same on all ranks."""
+    labels = risk.labels[~cast(Classification, risk.loss).ignored(risk.labels)]
+    return int(risk.sum_over_ranks(labels.bincount(minlength=risk.num_classes).double()).max())
 
 
 def _work(layer: LinearLayer, examples: int) -> float:

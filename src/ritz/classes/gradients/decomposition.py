@@ -55,7 +55,7 @@ class ClassDecomposition:
 
     @property
     def labels(self) -> Int[Tensor, " N"]:
-        """The class of every term."""
+        """The class of every target, as the risk has them; `ignore_index` for none."""
         return self.risk.labels
 
     @property
