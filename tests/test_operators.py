@@ -135,6 +135,40 @@ def test_arrays_are_refused_with_the_remedy(symmetric, unchecked):
         Operator.from_matrix(symmetric()) @ np.ones(N)
 
 
+def tracked(generator, *shape):
+    """A tensor that gradients follow."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def of_tracked_tensors(generator):
+    """Operators of such tensors, each with its matrix."""
+    M, U, s = tracked(generator, N, N), tracked(generator, N, 2), tracked(generator, 2)
+    S = M + M.T
+    A, Q, D = Operator.from_matrix(S.detach()), torch.linalg.qr(U).Q, U[:, 0].abs()
+    P = torch.eye(N).double() - Q @ Q.T
+    return {
+        "matrix": (Operator.from_matrix(S), S),
+        "low rank": (ritz.low_rank(U), U @ U.T),
+        "values": (ritz.low_rank(U, s), U * s @ U.T),
+        "deflated": (ritz.deflated(A, Q), P @ S @ P),
+        "preconditioned": (ritz.preconditioned(A, D), D.sqrt()[:, None] * S * D.sqrt()),
+        "a product of one's own": (Operator(lambda V: S @ V, N, S.dtype, S.device), S),
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", ["matrix", "low rank", "values", "deflated", "preconditioned", "a product of one's own"]
+)
+def test_operators_of_tensors_that_gradients_follow_are_those_of_their_values(kind, generator):
+    A, matrix = of_tracked_tensors(generator)[kind]
+    check_operator(A, matrix.detach())
+    largest = torch.linalg.eigvalsh(matrix.detach())[-1:]
+    assert_close(ritz.eigenpairs(A, 1).values, largest)
+    assert_close(A.to_scipy() @ np.ones(N), matrix.detach().sum(1).numpy())
+    assert not (A @ torch.ones(N, dtype=torch.float64)).requires_grad
+    assert ritz.Spectrum.of_matrix((matrix + matrix.T) / 2).range[1] == pytest.approx(float(largest))
+
+
 # Low rank, deflated, preconditioned -----------------------------------------------------------------------------------
 
 

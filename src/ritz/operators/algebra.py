@@ -33,6 +33,7 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
             "U has a column, in the same precision, for each value.",
             "Pass U of shape (n, r) and values of shape (r,).",
         )
+    U, values = U.detach(), None if values is None else values.detach()
     parts = [part for part in (U, values) if part is not None and part.numel()]
     if not all(math.isfinite(torch.linalg.vector_norm(part, math.inf)) for part in parts):  # which takes no memory
         raise NumericalError(
@@ -92,6 +93,7 @@ def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs)
             "They are columns (n, k) in the operator's own precision and place.",
             "Compute them with eigenpairs(A, k) of this operator, or convert them with .to(A.device, A.dtype).",
         )
+    Q = Q.detach()
     overlap = Q.T @ Q - torch.eye(Q.shape[1], dtype=Q.dtype, device=Q.device)
     if Q.numel() and not float(overlap.abs().max()) <= torch.finfo(Q.dtype).eps ** 0.5:
         raise ArgumentError(
@@ -116,6 +118,7 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
             "It has one entry for each coordinate, in the operator's own precision and place.",
             "Flatten it in named_parameters() order and convert it with .to(A.device, A.dtype).",
         )
+    diagonal = diagonal.detach()
     usable = (diagonal >= 0) & torch.isfinite(diagonal)
     if not bool(usable.all()):
         raise ArgumentError(

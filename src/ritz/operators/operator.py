@@ -77,7 +77,8 @@ class Operator:
 
     def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         self._check(V)
-        return self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
+        AV = self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
+        return AV.detach()  # solvers write into what they get, which no gradient can follow
 
     def __add__(self, other: Operator | Scalar) -> Operator:
         if isinstance(other, Operator):
@@ -157,6 +158,7 @@ class Operator:
         """Wrap an explicit symmetric matrix, a tensor or a NumPy array."""
         matrix = torch.from_numpy(np.ascontiguousarray(matrix)) if isinstance(matrix, np.ndarray) else matrix
         check_instance(Tensor, "Pass a tensor or a NumPy array.", matrix=matrix)
+        matrix = matrix.detach()
         check_symmetric(matrix)
         return Operator(
             partial(torch.matmul, matrix),

@@ -67,6 +67,7 @@ class Spectrum(Measure):
     def of_matrix(cls, matrix: Float[Tensor, "n n"]) -> Spectrum:
         """The exact spectrum of a small symmetric matrix, to the precision of its type."""
         check_instance(Tensor, TENSOR, matrix=matrix)
+        matrix = matrix.detach()
         check_symmetric(matrix)
         values = torch.linalg.eigvalsh(matrix.to(torch.float64))
         return cls.of_eigenvalues(values, precision=torch.finfo(matrix.dtype).eps)
