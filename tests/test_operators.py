@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Operator
+from ritz.engine import Info
 from ritz.errors import ArgumentError
 from ritz.testing import check_operator
 
@@ -74,6 +75,17 @@ def test_operators_of_different_spaces_are_not_added(symmetric):
         for combined in (lambda B=B: A + B, lambda B=B: A - B):
             with pytest.raises(ArgumentError, match="were combined"):
                 combined()
+
+
+def test_a_sum_knows_what_either_of_its_operands_knows(symmetric):
+    plain = Operator.from_matrix(symmetric())
+    small, large = (
+        replace(plain, inform=lambda: Info("p", None, None, 1, 1, 0, 0), room=lambda r=r: r) for r in (7, 9)
+    )
+    for A, B, room in ((plain, small, 7), (small, plain, 7), (small, large, 7), (large, small, 7)):
+        for combined in (A + B, A - B, 2 * (A + B) + 1):
+            assert combined.room() == room and combined.info.path == "p"
+    assert (plain + plain).room is None and (plain + plain).info is None
 
 
 def test_the_operands_stay_as_they_are(symmetric):

@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 import ritz
+from ritz.classes.gradients.part_products import PartProducts
 from ritz.errors import RitzError
 from ritz.factored import khatri_rao_cfac
+from ritz.risk.class_terms import cross_weights
 from tests.processes import CONTEXT
 
 X, Y = torch.randn(23, 5, generator=torch.Generator().manual_seed(0)), torch.arange(23) % 3
@@ -49,6 +51,8 @@ OPERATORS = {
     "monte_carlo_fisher": ritz.monte_carlo_fisher,
     "gradient_covariance": ritz.gradient_covariance,
     "ntk": ritz.ntk,
+    "part of G": lambda subject: PartProducts(subject, cross_weights(subject)).operator("cross_class"),
+    "sum": lambda subject: ritz.low_rank(torch.ones(subject.size, 1)) + ritz.hessian(subject),
     "combination": combination,
     "preconditioned": lambda subject: ritz.preconditioned(ritz.hessian(subject), torch.ones(subject.size)),
     "kfac": lambda _: ritz.kfac(linear_risk()).operator,
@@ -70,6 +74,7 @@ def test_an_operator_multiplies_to_the_same_bits_after_its_journey(name, way):
     for B in (before, way(A)):
         assert torch.equal(B @ vectors(A), expected)
         assert (B.size, B.dtype, B.device) == (A.size, A.dtype, A.device)
+        assert (B.room is None) == (A.room is None) and B.semidefinite == A.semidefinite
 
 
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda A: pickle.loads(pickle.dumps(A))], ids=["deepcopy", "pickle"])

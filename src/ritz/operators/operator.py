@@ -209,7 +209,13 @@ class Operator:
         return replace(self, matmat=matmat, factor=factor, inverse=inverse, rough=rough, semidefinite=semidefinite)
 
     def _sum(self, other: Operator) -> Operator:
-        return self._changed(partial(_added, self, other), semidefinite=self.semidefinite and other.semidefinite)
+        """The sum, with the smaller room of both and the first of them that has something to tell."""
+        rooms = [one.room for one in (self, other) if one.room is not None]
+        return replace(
+            self._changed(partial(_added, self, other), semidefinite=self.semidefinite and other.semidefinite),
+            inform=other.inform if self.inform is None else self.inform,
+            room=partial(_smallest, rooms) if len(rooms) > 1 else next(iter(rooms), None),
+        )
 
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):
@@ -264,6 +270,10 @@ def _scaled(A: Operator, scale: float, V: Tensor) -> Tensor:
 
 def _added(A: Operator, B: Operator, V: Tensor) -> Tensor:
     return A @ V + B @ V
+
+
+def _smallest(rooms: list[Callable[[], float]]) -> float:
+    return min([room() for room in rooms])  # all are asked: ranks agree on each of them together
 
 
 def _inverse_of_shifted(inverse: Callable[[float], Operator], shift: float, damping: float) -> Operator:

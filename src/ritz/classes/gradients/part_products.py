@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -35,16 +36,27 @@ class PartProducts:
 
     def operator(self, part: str) -> Operator:
         """One of "between_class", "cross_class", "own_class" and "within"."""
-        coefficients = {
-            "between_class": lambda a: (self._class_average(a).expand_as(a)).masked_fill(self._eye, 0.0),
-            "cross_class": lambda a: (a - self._class_average(a)).masked_fill(self._eye, 0.0),
-            "own_class": lambda a: a.masked_fill(~self._eye, 0.0),
-            "within": None,
-        }[part]
-        risk = self.risk
-        return Operator(lambda V: self._product(V, coefficients), risk.size, risk.dtype, risk.device)
+        risk, coefficients = self.risk, None if part == "within" else getattr(self, f"_{part}")
+        return Operator(
+            partial(self._product, coefficients),
+            risk.size,
+            risk.dtype,
+            risk.device,
+            room=partial(getattr, risk, "memory"),
+            semidefinite=True,
+        )
 
-    def _product(self, V: Float[Tensor, "n k"], coefficients: Callable[[Along], Along] | None) -> Float[Tensor, "n k"]:
+    def _between_class(self, along: Along) -> Along:
+        return self._class_average(along).expand_as(along).masked_fill(self._eye, 0.0)
+
+    def _cross_class(self, along: Along) -> Along:
+        return (along - self._class_average(along)).masked_fill(self._eye, 0.0)
+
+    def _own_class(self, along: Along) -> Along:
+        return along.masked_fill(~self._eye, 0.0)
+
+    def _product(self, coefficients: Callable[[Along], Along] | None, V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+        """With the coefficients β of a part, made of class averages; G_within has what they leave of every term."""
         if not V.shape[1]:
             return V.clone()
         rows = V.T.contiguous()
