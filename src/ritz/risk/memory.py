@@ -7,7 +7,7 @@ import os
 import re
 import weakref
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -15,10 +15,26 @@ from ..errors import ArgumentError
 
 SHARE = {"cuda": 0.75, "cpu": 0.5}  # of what is free, where nothing else is said: main memory has other users
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-LIMITS = {  # of the control group of this process, and what it uses
-    "/sys/fs/cgroup/memory.max": "/sys/fs/cgroup/memory.current",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes": "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-}
+
+
+class _Group(NamedTuple):
+    """Where the control group of this process says what it may use, and what it uses."""
+
+    limit: str
+    used: str
+    statistics: str
+    cached: str  # the entry of the statistics that says how much of it are files that nobody has read twice
+
+
+GROUPS = (
+    _Group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file"),
+    _Group(
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
 
 
 @runtime_checkable
@@ -126,14 +142,24 @@ def _available() -> float:
 
 
 def _limits() -> list[tuple[float, float]]:
-    """Limit and use of the control group, where there is one with a limit."""
+    """Limit and use of the control group, where there is one with a limit; what it would take back is not used."""
     limits = []
-    for limit, used in LIMITS.items():
+    for group in GROUPS:
         try:
-            limits.append((float(Path(limit).read_text()), float(Path(used).read_text())))
+            limit, used = float(Path(group.limit).read_text()), float(Path(group.used).read_text())
         except (OSError, ValueError):  # no such group, or "max"
             continue
+        limits.append((limit, used - _cached(group)))
     return limits
+
+
+def _cached(group: _Group) -> float:
+    """Bytes of files that lie in memory because there was room, and go when it is needed."""
+    try:
+        lines = Path(group.statistics).read_text().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.split()[:1] == [group.cached])
+    except (OSError, ValueError, IndexError, StopIteration):  # nothing is said of them
+        return 0.0
 
 
 def is_out_of_memory(error: BaseException) -> bool:
