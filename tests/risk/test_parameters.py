@@ -21,6 +21,49 @@ def test_globs_choose_parameters(x, y):
     assert names(("0.*", "*")) == names("*")
 
 
+class Shared(nn.Module):
+    """Two layers of one weight, and one module under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
+        self.second.weight = self.first.weight
+        self.head = self.tail = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.tail(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+@pytest.mark.parametrize(
+    "glob, names",
+    [
+        ("second.*", ["first.weight", "second.bias"]),
+        ("second.weight", ["first.weight"]),
+        ("tail.*", ["head.weight", "head.bias"]),
+        ("*d.weight", ["first.weight", "head.weight"]),
+    ],
+)
+def test_a_shared_parameter_is_found_by_each_of_its_names(glob, names):
+    x, y = torch.randn(8, 5), torch.arange(8) % 3
+    full = Risk(Shared(), CE, (x, y))
+    assert list(full.restricted_to(glob).shapes) == names
+    assert list(Risk(Shared(), CE, (x, y), parameters=glob).shapes) == names
+    assert full.size == 25 + 5 + 5 + 15 + 3
+
+
+def test_a_frozen_parameter_is_found_by_none_of_its_names():
+    model = Shared()
+    model.first.weight.requires_grad_(False)
+    x, y = torch.randn(8, 5), torch.arange(8) % 3
+    assert list(Risk(model, CE, (x, y), parameters="second.*").shapes) == ["second.bias"]
+
+
+def test_the_name_of_a_module_leads_to_its_parameters(x, y):
+    with pytest.raises(ModelError, match=r"For all of that module, write '2\.\*'") as caught:
+        Risk(network(), CE, (x, y), parameters="2")
+    check_refusal(caught, ModelError)
+
+
 @pytest.mark.parametrize("glob", ["0.*", "2.weight", ["0.bias", "2.*"]])
 def test_a_restricted_risk_has_the_block_of_the_full_hessian(glob, x, y):
     model, data = network(), unequal_batches(x, y)

@@ -24,8 +24,8 @@ def unwrapped(module: nn.Module) -> nn.Module:
             return module
 
 
-def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """As `model.named_modules()`, each once, without wrappers and without their part of the names."""
+def named_modules(model: nn.Module, *, repeated: bool = False) -> Iterator[tuple[str, nn.Module]]:
+    """As `model.named_modules()`, without wrappers and their part of the names; each once, unless `repeated`."""
     seen: set[int] = set()
 
     def walk(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
@@ -37,6 +37,8 @@ def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         for name, child in module._modules.items():
             if child is not None:
                 yield from walk(child, f"{prefix}.{name}" if prefix else name)
+        if repeated:
+            seen.discard(id(module))
 
     return walk(model, "")
 
@@ -44,6 +46,18 @@ def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def named_parameters(model: nn.Module) -> dict[str, Tensor]:
     """As `model.named_parameters()`, without what wrappers add to the names."""
     return _named(model, "_parameters")
+
+
+def further_names(model: nn.Module) -> dict[str, str]:
+    """Of parameters that several modules share: every name but the first, with the first."""
+    first = {id(parameter): name for name, parameter in named_parameters(model).items()}
+    every = {
+        f"{prefix}.{name}" if prefix else name: first[id(parameter)]
+        for prefix, module in named_modules(model, repeated=True)
+        for name, parameter in module._parameters.items()
+        if parameter is not None
+    }
+    return {name: known for name, known in every.items() if name != known}
 
 
 def named_buffers(model: nn.Module) -> dict[str, Tensor]:

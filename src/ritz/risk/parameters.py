@@ -24,8 +24,13 @@ def trainable(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter for name, parameter in named_parameters(model).items() if parameter.requires_grad}
 
 
-def matching_names(trainable: dict[str, Tensor], parameters: str | Sequence[str]) -> list[str]:
-    """The names that match a glob, or one of several; each glob must match something."""
+def matching_names(
+    trainable: dict[str, Tensor], parameters: str | Sequence[str], further: Mapping[str, str]
+) -> list[str]:
+    """The names that match a glob, or one of several; each glob must match something.
+
+    `further` has other names of some parameters, each with the first: those that several modules share.
+    """
     if not isinstance(parameters, (str, Sequence)) or not all(isinstance(glob, str) for glob in parameters):
         raise ArgumentError(
             f"parameters={parameters!r} was given.",
@@ -33,15 +38,19 @@ def matching_names(trainable: dict[str, Tensor], parameters: str | Sequence[str]
             "Pass a glob or several: '*', ['0.*', 'head.*'].",
         )
     globs = [parameters] if isinstance(parameters, str) else list(parameters)
-    matches = lambda name, glob: name == glob or (glob not in trainable and fnmatchcase(name, glob))
-    theta = {n: p for n, p in trainable.items() if any(matches(n, glob) for glob in globs)}
-    idle = [glob for glob in globs if not any(matches(name, glob) for name in theta)]
+    first = {name: name for name in trainable} | {n: known for n, known in further.items() if known in trainable}
+    matches = lambda name, glob: name == glob or (glob not in first and fnmatchcase(name, glob))
+    chosen = {known for name, known in first.items() if any(matches(name, glob) for glob in globs)}
+    theta = {name: parameter for name, parameter in trainable.items() if name in chosen}
+    idle = [glob for glob in globs if not any(matches(name, glob) for name in first)]
     if idle or not theta:
-        shown = ", ".join(list(trainable)[:6]) + (", ..." if len(trainable) > 6 else "")
+        shown = ", ".join(list(trainable)[:6]) + (f" and {len(trainable) - 6} more" if len(trainable) > 6 else "")
+        modules = [f"{glob}.*" for glob in idle if any(name.startswith(f"{glob}.") for name in first)]
         culprit = f": {', '.join(map(repr, idle))}" if len(globs) > 1 else ""
         raise ModelError(
             f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
             "Curvature is taken with respect to the matching ones that have requires_grad.",
+            *(f"For all of that module, write '{glob}'." for glob in modules),
             f"Choose among: {shown}." if trainable else "Unfreeze some: parameter.requires_grad_().",
             "Globs match whole names: '*.weight', 'layer1.*', '*' for all.",
         )

@@ -22,7 +22,7 @@ from .distributed import check_group, in_step, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, evaluate, examine_in_memory, over_ranks
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
-from .model import check_model, output_tensor, prefers_channels_last
+from .model import check_model, further_names, output_tensor, prefers_channels_last
 from .network import Network, called, check_importable
 from .original import Original
 from .own_gradient import check_own_gradient
@@ -81,7 +81,8 @@ class Risk:
         check_precision(tangent_precision)
         check_group(group)
         self.group, self.tangent_precision = group, tangent_precision
-        names, original = matching_names(trainable(model), parameters), Original(model)
+        self._further_names, original = further_names(model), Original(model)
+        names = matching_names(trainable(model), parameters, self._further_names)
         self._select(tensors(model, names), names)
         self._network = Network.of(original, self._all_tensors(), names)
         self.device, self.dtype = self.theta.device, self.theta.dtype
@@ -220,7 +221,8 @@ class Risk:
     def restricted_to(self, parameters: str | Sequence[str]) -> Risk:
         """The same risk as a function of fewer parameters, such as those of one layer."""
         risk, tensors = self._sibling(), self._all_tensors()
-        risk._select(tensors, matching_names({name: tensors[name] for name in self.shapes}, parameters))
+        own = {name: tensors[name] for name in self.shapes}
+        risk._select(tensors, matching_names(own, parameters, self._further_names))
         risk._network = self._network.holding(risk._all_tensors(), risk.shapes)
         return risk
 
