@@ -171,3 +171,26 @@ def test_ctc_has_no_second_derivative_and_both_ways_out_work(normal):
     step = 1e-5 * torch.randn(risk.size, generator=torch.Generator().manual_seed(0)).double()
     difference = (risk.at(risk.theta + step).gradient() - risk.at(risk.theta - step).gradient()) / 2
     assert_close(ritz.hessian(plain) @ step, difference, rtol=1e-6, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda z, y: (z.argmax(-1) != y).float(),
+        lambda z, y: F.cross_entropy(z, y, reduction="none").detach(),
+    ],
+    ids=["errors counted", "detached"],
+)
+def test_a_loss_without_a_gradient_is_refused_where_all_curvature_would_be_zero(loss):
+    x, y = torch.randn(12, 4), torch.arange(12) % 3
+    with pytest.raises(ModelError, match="no gradient"):
+        ritz.Risk(nn.Linear(4, 3), loss, (x, y))
+
+
+def test_a_batch_without_loss_needs_no_gradient():
+    x, y = torch.randn(6, 4), torch.tensor([0, 1, 2, -1, -1, -1])
+
+    def loss(z, y):
+        return torch.zeros(len(z)) if bool((y < 0).all()) else F.cross_entropy(z, y, reduction="none")
+
+    assert ritz.Risk(nn.Linear(4, 3), loss, [(x[:3], y[:3]), (x[3:], y[3:])]).num_examples == 6

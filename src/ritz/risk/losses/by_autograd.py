@@ -111,17 +111,25 @@ class Autodiff(Loss):
             )
 
     def check(self, z: Outputs, y: Targets) -> None:
-        values = self._checked_values(z, y)
+        with torch.enable_grad():
+            values = self._checked_values(z.detach().requires_grad_(), y)
         if not isinstance(values, Tensor) or values.ndim == 0 or (values.numel() == 1 and len(z) > 1):
             got = "one value for a whole batch" if isinstance(values, Tensor) else f"a {type(values).__name__}"
             raise ModelError(
                 f"The loss function returned {got}.",
                 "It must return one value per term: an average over a batch would weigh unequal batches wrongly.",
-                'Use reduction="none" inside the loss.',
+                'Use reduction="none" inside the loss, or return what stands before its .mean() or .sum().',
                 "Pass a torch.nn loss module such as torch.nn.CrossEntropyLoss().",
             )
         if values.numel() > z.numel():
             raise misfit(z, y, f"The loss broadcasts them to {values.numel()} values, more than there are outputs.")
+        if not values.requires_grad and bool(values.any()):  # a batch without loss may be a plain zero
+            raise ModelError(
+                "The loss has no gradient with respect to the outputs.",
+                "All its derivatives would be zero: it counts, or its gradient is lost inside.",
+                "Pass the loss of the training, not an error rate or a score.",
+                "Leave out .argmax(), comparisons, torch.no_grad(), .detach() and .item() in it.",
+            )
 
     def _checked_values(self, z: Tensor, y: Tensor) -> Any:
         try:
