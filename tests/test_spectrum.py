@@ -14,6 +14,7 @@ from ritz.errors import ArgumentError, FileError, NumericalError, RitzError
 from ritz.operators import Operator
 from ritz.solvers import LanczosQuadrature, eigenpairs, spectral_density
 from ritz.spectrum import Eigenpairs, Estimate, Spectrum
+from ritz.spectrum.estimate import digits_within
 
 moderate = st.floats(-1e6, 1e6).map(lambda x: x if abs(x) > 1e-100 else 0.0)
 values = st.lists(moderate, min_size=1, max_size=30)
@@ -419,3 +420,11 @@ def test_a_density_is_the_sum_of_its_gaussians_at_points_in_any_order(generator,
     assert_close(Spectrum.of_eigenvalues(values).density(x, width), expected, rtol=1e-10, atol=1e-300)
     x[7] = torch.nan
     assert Spectrum.of_eigenvalues(values).density(x, width).isnan().nonzero().tolist() == [[7]]
+
+
+@pytest.mark.parametrize("value", [112.99985504, -16.03787, 3.1e-7, 1.0, 24.252, 4.2e8])
+@pytest.mark.parametrize("error", [1e-8, 3e-7, 9.9e-7, 2e-6])  # of the value
+def test_an_eigenvalue_is_shown_as_finely_as_its_residual_says(value, error):
+    shown = digits_within(value, error * abs(value))
+    assert abs(float(shown) - value) <= error * abs(value)
+    assert len(shown.partition("e")[0].lstrip("-0.").replace(".", "")) <= 9

@@ -59,6 +59,6 @@ def test_the_true_distance_lies_between_the_ends_and_so_does_the_measured_one(mo
 
 def test_one_sentence_says_both_ends_and_nothing_that_contradicts_them():
     means = Distance(0.0029, 0.013, 0.00069).sentence  # the means are known far better than the whole spectra
-    assert means == "W₁ = 0.0029; between the true spectra it is from 0.00069 to 0.016, with 95 % probability"
+    assert means == "W₁ = 0.0029; between the true spectra it is from 0.00069 to 0.0159, with 95 % probability"
     noise = Distance(0.0029, 0.013, 0.0).sentence
     assert noise == "W₁ = 0.0029, which noise could explain: between the true spectra it is at most 0.016"

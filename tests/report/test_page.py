@@ -15,6 +15,7 @@ from ritz.analysis import spectrum
 from ritz.analysis.comparison import Entry
 from ritz.errors import ArgumentError
 from ritz.record import Claim, Record
+from ritz.spectrum.estimate import digits_within
 from ritz.theory import ClosedForm, Group
 from tests.report.conftest import HOSTILE
 
@@ -130,8 +131,10 @@ def test_nothing_is_fetched_from_elsewhere(text):
 
 
 def test_headline_numbers_are_those_of_the_record(text, records):
-    value = float(records[0].arrays["eigenvalues"].max())
-    assert f"{value:.6g} ±</span>" in text and f"{2 / value:.6g} ±" in text
+    value, residual = (float(records[0].arrays[key][0]) for key in ("eigenvalues", "residuals"))
+    assert value == float(records[0].arrays["eigenvalues"].max())
+    assert f"{digits_within(value, residual)} ±</span>" in text
+    assert f"{digits_within(2 / value, 2 * residual / value**2)} ±" in text
     assert "plain gradient descent is unstable" in text
     assert f"{records[0].scalars['accuracy']:.2%} on these data" in text
 

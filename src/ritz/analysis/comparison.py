@@ -134,7 +134,7 @@ class Distance:
     def sentence(self) -> str:
         """What is known of the distance, without its full stop."""
         if self.at_least > 0:
-            ends = f"from {self.at_least:.2g} to {self.at_most:.2g}, with 95 % probability"
+            ends = f"from {self.at_least:.3g} to {self.at_most:.3g}, with 95 % probability"
             return f"W₁ = {self.value:.3g}; between the true spectra it is {ends}"
         known = f"between the true spectra it is at most {self.at_most:.2g}"
         return f"W₁ = {self.value:.3g}, which noise could explain: {known}"

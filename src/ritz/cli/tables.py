@@ -15,6 +15,7 @@ from ..analysis.spectrum import Forecast, array_of, num_products, title_of
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate
+from ..spectrum.estimate import digits_within
 
 _SURE = 5e-7  # relative error below which six printed digits are right
 _PIPE_WIDTH = 110  # a pipe has no width of its own; the widest table fits
@@ -68,7 +69,7 @@ def _eigenvalues(record: Record) -> RenderableType:
         table.add_column(heading, justify="right")
     table.add_column("")
     for rank, (value, residual, good) in enumerate(zip(values, residuals, converged, strict=True), start=1):
-        table.add_row(str(rank), f"{value:.6g}", f"{residual:.1e}", "" if good else "not converged")
+        table.add_row(str(rank), digits_within(value, residual), f"{residual:.1e}", "" if good else "not converged")
     return table
 
 

@@ -57,7 +57,7 @@ def _moved(change: Change) -> str:
 
 
 def _number(first: Entry, other: Entry, gap: Distance, several: bool) -> Number:
-    text = f"{gap.value:.3g} ({gap.at_least:.2g} to {gap.at_most:.2g})"
+    text = f"{gap.value:.3g} ({gap.at_least:.3g} to {gap.at_most:.3g})"
     proof = f"The distance of the measured spectra, and in brackets the ends between which the true one lies. {ENDS}"
     return Number(f"W₁ to {other.name}" if several else "W₁", text, proof, "W₁")
 
@@ -132,8 +132,8 @@ def _distances(entries: Sequence[Entry]) -> Section:
     columns = {
         "pair": [f"{a.name}, {b.name}" for a, b in pairs],
         "W₁": [f"{gap.value:.4g}" for gap in gaps],
-        "at least": [f"{gap.at_least:.2g}" for gap in gaps],
-        "at most": [f"{gap.at_most:.2g}" for gap in gaps],
+        "at least": [f"{gap.at_least:.3g}" for gap in gaps],
+        "at most": [f"{gap.at_most:.3g}" for gap in gaps],
         "verdict": [gap.verdict for gap in gaps],
     }
     return Section("Distances", tables=[Table("How far eigenvalues move on average", columns)], certificate=ENDS)

@@ -10,6 +10,7 @@ from ..analysis import spectrum as analysis
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate, Spectrum
+from ..spectrum.estimate import digits_within
 from .articles import Number, Section, Table
 from .spectral_charts import Lines, density, log_density
 
@@ -83,13 +84,14 @@ def _largest(record: Record) -> list[Number]:
         return []
     top = int(values.argmax())
     value, residual = float(values[top]), float(residuals[top])
-    proof = f"Its residual, from a product of its own, is {residual:.1g}: the matrix has an eigenvalue that near."
-    largest = Number("λ_max", f"{value:.6g} ± {residual:.1g}", proof, "λ_max")
+    near = f"the matrix, as products in {record.config['dtype']} give it, has an eigenvalue that near"
+    proof = f"Its residual, from a product of its own, is {residual:.1g}: {near}."
+    largest = Number("λ_max", f"{digits_within(value, residual)} ± {residual:.1g}", proof, "λ_max")
     if value <= 0 or record.config["operator"] != "hessian":
         return [largest]
-    step = 2 / value
+    step, error = 2 / value, 2 / value * residual / value
     proof = "Two over λ_max, with its error. Above this step size plain gradient descent is unstable at this point."
-    return [largest, Number("2/λ_max", f"{step:.6g} ± {step * residual / value:.1g}", proof, "2/λ_max")]
+    return [largest, Number("2/λ_max", f"{digits_within(step, error)} ± {error:.1g}", proof, "2/λ_max")]
 
 
 def estimate(scalars: Mapping[str, Any], key: str) -> str:
@@ -120,7 +122,7 @@ def lines_of(record: Record) -> Lines:
         *(analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged")), strict=True
     )
     notes = [
-        (v, f"λ{rank} = {v:.6g} ± {r:.1g}{'' if good else ', not converged'}")
+        (v, f"λ{rank} = {digits_within(v, r)} ± {r:.1g}{'' if good else ', not converged'}")
         for rank, (v, r, good) in enumerate(rows, 1)
     ]
     return Lines(analysis.spectrum_of(record), analysis.num_outliers(record), notes)
@@ -143,13 +145,18 @@ def _eigenvalues(records: Sequence[Record]) -> Section:
     ranks = {"rank": [str(rank) for rank in range(1, longest + 1)]}
     rows = {title: [*cells, *["-"] * (longest - len(cells))] for title, cells in columns.items()}
     words = [f"{analysis.title_of(record)}: {gap(record)}." for record in records]
-    proof = "± is the residual, from a product of its own: a true eigenvalue lies no farther away."
+    proof = (
+        "± is the residual, from a product of its own: the matrix, as products give it, has an eigenvalue that near."
+    )
     return Section("Eigenvalues", words, tables=[Table("Of largest magnitude", ranks | rows)], certificate=proof)
 
 
 def _with_residuals(record: Record) -> list[str]:
     arrays = (analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged"))
-    return [f"{v:.6g} ± {r:.1g}{'' if good else ', not converged'}" for v, r, good in zip(*arrays, strict=True)]
+    return [
+        f"{digits_within(v, r)} ± {r:.1g}{'' if good else ', not converged'}"
+        for v, r, good in zip(*arrays, strict=True)
+    ]
 
 
 def layers(record: Record) -> Section:

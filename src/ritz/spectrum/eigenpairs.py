@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from .. import record
+from .estimate import digits_within
 from .kinds import check_count, check_kind, check_numbers, reading
 from .lines_shown import lines_card
 
@@ -90,7 +91,9 @@ class Eigenpairs:
         """In a notebook: a row for each, with its residual."""
         columns: dict[str, list[str]] = {
             "rank": [str(rank) for rank in range(1, len(self) + 1)],
-            "eigenvalue": [f"{value:.6g}" for value in self.values.tolist()],
+            "eigenvalue": [
+                digits_within(*row) for row in zip(self.values.tolist(), self.residuals.tolist(), strict=True)
+            ],
             "residual": [f"{residual:.1e}" for residual in self.residuals.tolist()],
             "": ["" if good else "not converged" for good in self.converged.tolist()],
         }
@@ -98,7 +101,7 @@ class Eigenpairs:
 
     def __repr__(self) -> str:
         rows = zip(self.values.tolist(), self.residuals.tolist(), self.converged.tolist(), strict=True)
-        lines = [f"{v:>14.6g}  ± {r:<10.2g}{'' if ok else '  not converged'}" for v, r, ok in rows]
+        lines = [f"{digits_within(v, r):>14}  ± {r:<10.2g}{'' if ok else '  not converged'}" for v, r, ok in rows]
         basis = "" if self.basis_size is None else f", a basis of {self.basis_size}"
         rough = f", {self.num_rough_products} of them rough" if self.num_rough_products else ""
         head = f"Eigenpairs({len(self)} of {len(self.vectors)}, {self.num_products} products{rough}{basis})"

@@ -54,6 +54,18 @@ class Estimate:
         return f"{_with_error(self.value, self._error)} ({products})"
 
 
+def digits_within(value: float, error: float) -> str:
+    """The value to the digit that its error reaches, with six digits at least and nine at most.
+
+    >>> digits_within(112.99985504, 6e-6), digits_within(113.0, 1e-7), digits_within(1.115163, 1e-3)
+    ('112.999855', '113.000000', '1.11516')
+    """
+    if not (math.isfinite(value) and 0 < error < 1e-5 * abs(value)):
+        return f"{value:.6g}"
+    digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(error)) + 1
+    return f"{value:#.{min(digits, 9)}g}".rstrip(".")
+
+
 def _with_error(value: float, error: float) -> str:
     """The value to the digit that its error reaches."""
     if not (math.isfinite(value) and math.isfinite(error) and error > 1e-9 * abs(value)):
