@@ -460,3 +460,9 @@ def test_a_risk_in_another_precision_reads_its_own_tensors_through_a_closure(x, 
         for parameter in model.parameters():
             parameter.zero_()  # the risk does not ask it
     assert float(ritz.hessian(exact).dense().norm()) > 0 and exact.dtype == torch.float64
+
+
+def test_a_dict_without_a_known_name_for_targets_is_answered_in_its_own_names():
+    batch = {"wave": torch.randn(3, 4), "tags": torch.zeros(3, dtype=torch.long)}
+    with pytest.raises(DataError, match=r"\[\(\{'wave': batch\['wave'\]\}, batch\['tags'\]\) for batch in loader\]"):
+        Risk(nn.Linear(4, 3), nn.CrossEntropyLoss(), [batch])

@@ -187,11 +187,17 @@ def _pair_of(entries: Mapping[str, Any], what: str) -> tuple[dict[str, Any], Any
         raise DataError(
             f"{what} a {type(entries).__name__} with the entries {', '.join(map(str, entries))}.",
             f"Exactly one must be a tensor of targets, called {', '.join(TARGETS)}; the others are inputs by name.",
-            "Say which it is: [({'x': batch['x']}, batch['outcome']) for batch in loader].",
+            f"Say which it is: {_example_of_pairs(list(entries))}.",
         )
     inputs = {name: value for name, value in entries.items() if name != names[0]}
     _check_shift(inputs, entries[names[0]], what)
     return inputs, entries[names[0]]
+
+
+def _example_of_pairs(names: list[Any]) -> str:
+    """How to make pairs of such dicts, as if the last entry were the targets, which it often is."""
+    *inputs, targets = names if len(names) > 1 else ["x", "outcome"]
+    return f"[({{{', '.join(f'{n!r}: batch[{n!r}]' for n in inputs)}}}, batch[{targets!r}]) for batch in loader]"
 
 
 def _check_shift(inputs: Mapping[str, Any], labels: Tensor, what: str) -> None:

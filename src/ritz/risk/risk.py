@@ -204,9 +204,10 @@ class Risk:
         labels = torch.cat([batch.targets.flatten() for batch in self.batches])
         if labels.is_floating_point() or not isinstance(self.loss, Classification):
             raise DataError(
-                f"The targets are {labels.dtype} values of a {type(self.loss).__name__} loss.",
+                f"The targets are {labels.dtype} values, and the loss is {type(self.loss).__name__}.",
                 "Only class indices are labels.",
                 "Use a cross-entropy risk with integer targets.",
+                "Without classes, look at the spectrum alone: ritz spectrum.",
             )
         return labels.long()
 

@@ -104,8 +104,9 @@ class Classification(Loss):
                 y,
                 f"{type(self).__name__} with classes in dimension {self.class_dim} takes {kind} of shape "
                 f"{tuple(shape)} here.",
-                "Class indices are integers: y.long().",
-                "For outputs (batch, length, classes) use ritz.CrossEntropy(), whose classes are the last dimension.",
+                *(["Class indices are integers: y.long()."] if y.is_floating_point() else []),
+                "For outputs (batch, length, classes) use ritz.CrossEntropy(), whose classes are the last dimension. "
+                "It takes weight, ignore_index and label_smoothing as PyTorch's does.",
             )
 
     def _check_labels(self, y: Tensor, count: int) -> None:
