@@ -11,7 +11,7 @@ import torch
 from ..errors import OutOfMemoryError, first_line
 from ..risk import Risk
 from ..risk.batches import Batch, Batches, noted
-from ..risk.distributed import in_step
+from ..risk.distributed import in_step, smallest_over_ranks
 from ..risk.memory import forget_unused, free_memory, is_out_of_memory
 from ..risk.precision import Precision
 from .agreement import tolerance
@@ -43,6 +43,7 @@ class LinearizedRisk:
         self._num_products, self._num_batches = 0, 0  # made so far; in the last of them
         self._maps: dict[int, Contribution] = {}
         self._most: int | None = None  # examples in one pass, where memory sets a limit
+        self._least_room: float | None = None  # of all ranks, when they had all made their trial
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the graphs, which are built anew where they are needed."""
@@ -64,10 +65,19 @@ class LinearizedRisk:
 
     @property
     def room(self) -> float:
-        """What the budget leaves for vectors beside a pass over one batch: kept graphs give way to them."""
-        trial = self.within_memory(self.prepare)
+        """What the budget leaves for vectors beside a pass over one batch: kept graphs give way to them.
+
+        Ranks have the least of all of them, as it was at first, for solvers decide by it what they multiply together.
+        """
+        self.prepare()
+        if self.risk.group is not None and self._least_room is not None:
+            return self._least_room
+        return self._own_room()
+
+    def _own_room(self) -> float:
+        assert self._trial is not None
         largest = max(len(batch) for batch in self._batches)
-        return max(0.0, self.risk.budget.total - trial.example_bytes * largest)
+        return max(0.0, self.risk.budget.total - self._trial.example_bytes * largest)
 
     def for_each(self, use: Callable[[Batch, Contribution], None]) -> None:
         """Use the contribution of every batch; one that is not kept is gone before the next is built."""
@@ -102,7 +112,7 @@ class LinearizedRisk:
             try:
                 return work()
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
+                if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):  # nothing is left to try
                     raise
                 message = first_line(error)
             self._relent(message)  # outside of the handler, whose traceback holds what filled the memory
@@ -113,10 +123,16 @@ class LinearizedRisk:
         self.risk.budget.give_back(self)
 
     def prepare(self) -> Trial:
-        """Choose the path and the size of the pieces, once."""
+        """Choose the path and the size of the pieces, once; with smaller ones again where memory runs out.
+
+        Ranks do so together at first, and then by themselves: one of them alone may run out of memory.
+        """
         if self._trial is None:
-            with in_step(self.risk.theta, self.risk.group), quiet():
-                self._choose()
+            group = self.risk.group if self._least_room is None else None
+            with in_step(self.risk.theta, group), quiet():
+                self.within_memory(self._choose)
+            if self._least_room is None:
+                self._least_room = smallest_over_ranks(self._own_room(), self.risk.device, group)
         assert self._trial is not None
         return self._trial
 

@@ -93,4 +93,4 @@ def _add_squares(layer: EigenLayer, phi: Float[Tensor, "N T d"], delta: Float[Te
 def _check_size(risk: Risk, linear: list[LinearLayer]) -> None:
     """Refuse, before anything is allocated, what exceeds the memory: factors, eigenvectors and eigenvalues."""
     sizes = [(layer.outputs, width(layer)) for layer in linear]
-    check_memory(sum(8.0 * (2 * (o**2 + d**2) + o * d) for o, d in sizes), risk.memory, "EKFAC's factors")
+    check_memory(sum(8.0 * (2 * (o**2 + d**2) + o * d) for o, d in sizes), risk.common_memory(), "EKFAC's factors")

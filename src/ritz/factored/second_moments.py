@@ -111,4 +111,4 @@ def width(layer: LinearLayer) -> int:
 
 def check_size(risk: Risk, moments: Iterable[SecondMoments]) -> None:
     """Refuse factors that take more than the risk's memory, before any is allocated."""
-    check_memory(sum(own.bytes for own in moments), risk.memory, "The Kronecker factors")
+    check_memory(sum(own.bytes for own in moments), risk.common_memory(), "The Kronecker factors")

@@ -34,6 +34,15 @@ def sum_over_ranks(value: Tensor, group: Any) -> Tensor:
     return value
 
 
+def smallest_over_ranks(value: float, device: torch.device, group: Any) -> float:
+    """The smallest of a number over all ranks, so that all of them take the same way; all of them must ask."""
+    if group is None:
+        return value
+    smallest = torch.tensor(value, dtype=torch.float64, device=device)
+    torch.distributed.all_reduce(smallest, torch.distributed.ReduceOp.MIN, group=group)
+    return float(smallest)
+
+
 @contextlib.contextmanager
 def in_step(theta: Float[Tensor, " n"], group: Any) -> Iterator[None]:
     """Fail on all ranks of the group where one fails, so that none waits for the others for ever."""

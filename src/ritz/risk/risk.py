@@ -18,7 +18,7 @@ from ..record.cards import card
 from .batches import Batch, Batches, in_pieces, noted
 from .caches import forget_caches, may_have_caches
 from .data import batches_from
-from .distributed import check_group, in_step, sum_over_ranks
+from .distributed import check_group, in_step, smallest_over_ranks, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, evaluate, examine_in_memory, over_ranks
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
@@ -174,6 +174,10 @@ class Risk:
     def memory(self) -> float:
         """Bytes that are still left of the budget."""
         return self.budget.left
+
+    def common_memory(self) -> float:
+        """The least that is left on any rank, by which all of them decide alike; all of them must ask."""
+        return smallest_over_ranks(self.memory, self.device, self.group)
 
     @property
     def lowest_precision(self) -> torch.dtype:

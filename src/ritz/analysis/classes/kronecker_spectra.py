@@ -114,7 +114,7 @@ def _block(risk: Risk, layer: LinearLayer, exact_rows: int, generator: torch.Gen
 
 def _options(risk: Risk, size: int, generator: torch.Generator) -> dict[str, Any]:
     """Of a quadrature: the C largest eigenvalues are found by themselves, if the search has room for its vectors."""
-    outliers = risk.num_classes if 8.0 * BASIS * size < risk.memory / 4 else 0
+    outliers = risk.num_classes if 8.0 * BASIS * size < risk.common_memory() / 4 else 0
     return {"num_steps": STEPS, "num_probes": PROBES, "outliers": min(outliers, size // 4), "generator": generator}
 
 

@@ -152,7 +152,7 @@ class ClassDecomposition:
 
     @cached_property
     def _memory(self) -> float:
-        return common_memory(self.risk)
+        return self.risk.common_memory()
 
     def _present(self) -> list[int]:
         return (self.cross_weights.sum(1) > 0).nonzero()[:, 0].tolist()
@@ -201,7 +201,7 @@ def class_decomposition(risk: Risk) -> ClassDecomposition:
     >>> classes.ranks
     {'between_class': 2, 'cross_class': 0, 'own_class': 2, 'together': 2}
     """
-    (weights, count), memory = cross_weights_and_count(risk), common_memory(risk)
+    (weights, count), memory = cross_weights_and_count(risk), risk.common_memory()
     if _needed(risk, weights.numel()) <= memory:
         means = cross_class_means(risk, weights)
         return ClassDecomposition(risk, count, weights, class_means(means, weights), diagonal(means), means)
@@ -209,14 +209,6 @@ def class_decomposition(risk: Risk) -> ClassDecomposition:
         own, centres = own_and_class_means(risk, weights)
         return ClassDecomposition(risk, count, weights, centres, own, None)
     return ClassDecomposition(risk, count, weights, None, None, None)
-
-
-def common_memory(risk: Risk) -> float:
-    """The smallest memory budget of all ranks, so that all of them take the same way."""
-    smallest = torch.tensor(risk.memory, dtype=torch.float64, device=risk.device)
-    if risk.group is not None:
-        torch.distributed.all_reduce(smallest, torch.distributed.ReduceOp.MIN, group=risk.group)
-    return float(smallest)
 
 
 def _needed(risk: Risk, count: int) -> float:

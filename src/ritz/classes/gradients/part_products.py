@@ -42,7 +42,7 @@ class PartProducts:
             risk.size,
             risk.dtype,
             risk.device,
-            room=partial(getattr, risk, "memory"),
+            room=risk.common_memory,
             semidefinite=True,
         )
 

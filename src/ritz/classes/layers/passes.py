@@ -34,4 +34,6 @@ def class_passes(layers: Layers, linear: list[LinearLayer], label: str) -> Itera
 
 def check_size(risk: Risk, sizes: dict[LinearLayer, tuple[int, int, int]], what: str) -> None:
     """Refuse what exceeds the memory: groups, the width of their means, and the rows of a scatter of that width."""
-    check_memory(sum(8.0 * width * (groups + rows) for groups, width, rows in sizes.values()), risk.memory, what)
+    check_memory(
+        sum(8.0 * width * (groups + rows) for groups, width, rows in sizes.values()), risk.common_memory(), what
+    )

@@ -226,7 +226,7 @@ def _basis_size(risk: Risk, count: int) -> int | None:
 
     A hundred vectors of 28 million parameters are 11 GB; a search with fewer restarts more often.
     """
-    held = int(risk.memory / 3 / (risk.size * risk.theta.element_size()))
+    held = int(risk.common_memory() / 3 / (risk.size * risk.theta.element_size()))
     return None if risk.size <= SMALL or held >= usual_basis(count) else max(held, 2 * count + 10)
 
 
