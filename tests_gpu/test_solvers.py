@@ -106,6 +106,17 @@ def test_quadratures_go_on_where_their_vectors_are_put_away_between_steps():
     torch.testing.assert_close(results[0], results[2], atol=1e-4, rtol=1e-3)
 
 
+def test_a_checkpoint_is_known_by_its_operator(operators, tmp_path):
+    """Whatever the order in which the device has summed, and with its sign."""
+    _, there = operators
+    search = lambda A: solvers.eigenpairs(A, 2, checkpoint=tmp_path / "x.npz", generator=seeded())
+    first = search(there)
+    assert all(torch.equal(search(there).vectors, first.vectors) for _ in range(5))
+    for other in (-there, 1.01 * there):
+        with pytest.raises(ritz.errors.FileError, match="different operator"):
+            search(other)
+
+
 def test_lanczos_agrees(operators):
     here, there = operators
     starts = normal(here.size, 2)
