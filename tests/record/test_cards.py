@@ -9,6 +9,7 @@ from torch import nn
 import ritz
 from ritz.record import Claim, Record
 from ritz.record.cards import card
+from ritz.spectrum.estimate import digits_within
 from ritz.theory.closed_form import ClosedForm, Group
 
 HOSTILE = "<script>alert(1)</script>&"
@@ -47,7 +48,10 @@ def results():
     return {
         "Risk": (risk, f"{risk.loss_value():.6g}"),
         "Operator": (H, "12 × 12"),
-        "Eigenpairs": (pairs := ritz.eigenpairs(H, 2), f"{float(pairs.values[1]):.6g}"),
+        "Eigenpairs": (
+            pairs := ritz.eigenpairs(H, 2),
+            digits_within(float(pairs.values[1]), float(pairs.residuals[1])),
+        ),
         "Spectrum": (spectrum := ritz.spectral_density(H, num_steps=4), f"{spectrum.moment(1):.4g}"),
         "ClosedForm": (ClosedForm([Group(HOSTILE, 9.0), Group("bulk", 0.5, 3)]), HOSTILE),
         "Attribution": (found := ritz.attribution(risk), found.findings[0]),

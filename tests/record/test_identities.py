@@ -88,6 +88,10 @@ def factory(kind):
     return defaultdict(kind, {1: 2})
 
 
+def compiled(text):
+    return compile(text, "one.py", "eval")
+
+
 ONE_AND_OTHER = {
     "slice": (slice, (0, 2), (2, 4)),
     "range": (range, (0, 2), (2, 4)),
@@ -96,6 +100,7 @@ ONE_AND_OTHER = {
     "deque": (deque, ([1, 2],), ([1, 3],)),
     "length of a deque": (deque, ([1, 2], 2), ([1, 2], 3)),
     "slots": (Slotted, (1,), (2,)),
+    "code": (compiled, ("1 + 1",), ("1 + 2",)),
     "slots of a base": (SlottedBelow, (1,), (2,)),
     "attribute of a list": (Named, ([1], "a"), ([1], "b")),
     "entries of a list of ours": (Named, ([1], "a"), ([2], "a")),

@@ -156,6 +156,8 @@ def _described_object(value: Any, seen: tuple[int, ...]) -> str:
         return f"reference {_described(value(), seen)}"
     if isinstance(value, LOCKS):
         return _kind(value)
+    if isinstance(value, types.CodeType):  # which some decorators hold
+        return f"code {value.co_code.hex()} {_described([value.co_names, value.co_consts], seen)}"
     return f"{_kind(value)} {_code(type(value))} {_described(_made_of(value), seen)}"
 
 
