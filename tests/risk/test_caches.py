@@ -6,6 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import ritz
+from ritz.risk.first_evaluation import forget_tables
 from tests.risk.unchanged import nothing_changes
 
 
@@ -102,8 +103,8 @@ class Read(list):
 def test_nothing_is_read_for_a_model_without_tables(monkeypatch):
     x, y = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(8) % 3
     counts = []
-    for look in (ritz.Risk._forget_caches, lambda *_: None):
-        monkeypatch.setattr(ritz.Risk, "_forget_caches", look)
+    for look in (forget_tables, lambda *_: False):
+        monkeypatch.setattr("ritz.risk.risk.forget_tables", look)
         Read.count = 0
         ritz.Risk(nn.Linear(3, 3).double(), nn.CrossEntropyLoss(), Read([(x, y)]), memory=0)
         counts.append(Read.count)

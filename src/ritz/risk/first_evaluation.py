@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,12 +14,17 @@ from torch import Tensor
 from .. import progress
 from ..errors import DataError, ModelError, NumericalError, OutOfMemoryError, first_line
 from .batches import Batch, Batches, in_pieces, noted
+from .caches import forget_caches, may_have_caches
 from .distributed import sum_over_ranks
 from .losses import Loss
 from .memory import forget_unused, is_out_of_memory
+from .model import output_tensor
+from .network import called
+from .original import Original
 from .separability import Outputs, Separability
 
 Network = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
+COMPARED_EXAMPLES = 16  # on which what a model does is compared: as many as the paths are tried on
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,31 @@ def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batche
     if tried is not batches and not (result.separable and result.joinable):
         raise _no_room(given, message, "Their terms depend on each other, so that the batch cannot be cut.")
     return settled, result
+
+
+def forget_tables(original: Original, batches: Batches, one_pass: Callable[[], AbstractContextManager[None]]) -> bool:
+    """Leave behind what the model has looked up of its parameters before; whether there was anything."""
+    if not may_have_caches(original):
+        return False
+    whole = next(iter(batches))
+    few = [whole.first(COMPARED_EXAMPLES), whole.first(1)] if whole.countable() else []
+    for batch in (*few, whole):  # what memory holds; all of it for a model that takes nothing else
+        forward = lambda inputs=batch.inputs: output_tensor(called(original.model, inputs))
+        with suppress(Exception), one_pass():  # which is said where the risk is evaluated
+            return forget_caches(original, forward)
+    return False
+
+
+def channels_last(network: Network, batches: Batches, device: torch.device) -> Batches:
+    """The batches with images channels-last, if the model takes them so."""
+    moved = batches.channels_last()
+    first = next(iter(moved))
+    try:
+        # a GPU chooses its kernels for every size of a batch anew: no other than the evaluation's
+        network(first.first(1) if device.type == "cpu" else first)
+    except RuntimeError:  # a view() that wants contiguous images
+        return batches
+    return moved
 
 
 def _no_room(size: int, message: str, why: str) -> OutOfMemoryError:

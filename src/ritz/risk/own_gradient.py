@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..errors import ModelError, first_line
-from .batches import Batch
+from .batches import Batch, Batches, in_pieces
+from .first_evaluation import COMPARED_EXAMPLES
 from .memory import is_out_of_memory
 from .model import output_tensor
 from .network import Network, called
@@ -21,6 +23,15 @@ DISTANCE = 0.01  # of the second point from θ: far enough for zeros to become s
 
 
 def check_own_gradient(
+    original: Original, network: Network, tensors: Mapping[str, Tensor], theta: Collection[str], batches: Batches
+) -> None:
+    """Refuse a model that reaches its parameters in a way that the risk cannot follow, as the first examples show."""
+    first = next(iter(batches))
+    few = first.first(COMPARED_EXAMPLES) if batches.separable else first
+    in_pieces(partial(_check_batch, original, network, tensors, theta), few, divisible=batches.separable)
+
+
+def _check_batch(
     original: Original, network: Network, tensors: Mapping[str, Tensor], theta: Collection[str], batch: Batch
 ) -> None:
     """Refuse a model of which Jᵀu is another by the user's own module than by our copy, at θ or at a moved θ.

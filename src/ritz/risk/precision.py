@@ -135,6 +135,17 @@ def check_precision(precision: str) -> None:
         )
 
 
+def check_dtype(dtype: Any) -> None:
+    """Refuse to convert a risk to anything but float32 and float64."""
+    if dtype not in (torch.float32, torch.float64):
+        raise ArgumentError(
+            f"A risk was to be converted to {dtype!r}.",
+            "It is computed in float32 or float64, whose second derivatives are more than rounding.",
+            "Pass torch.float32 or torch.float64.",
+            "To move it, name both: risk.to(risk.dtype, device='cuda').",
+        )
+
+
 def _check_inference_mode() -> None:
     if torch.is_inference_mode_enabled():
         raise ModelError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -15,23 +15,20 @@ from torch import Tensor, nn
 from .. import progress
 from ..errors import ArgumentError, DataError, PrecisionWarning, check_whole, first_line, warn_user
 from ..record.cards import card
-from .batches import Batch, Batches, in_pieces, noted
-from .caches import forget_caches, may_have_caches
+from .batches import Batch, Batches, noted
 from .data import batches_from
 from .distributed import check_group, in_step, smallest_over_ranks, sum_over_ranks
-from .first_evaluation import Evaluation, agreed, evaluate, examine_in_memory, over_ranks
+from .first_evaluation import Evaluation, agreed, channels_last, evaluate, examine_in_memory, forget_tables, over_ranks
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
 from .model import check_model, further_names, output_tensor, prefers_channels_last
-from .network import Network, called, check_importable
+from .network import Network, check_importable
 from .original import Original
 from .own_gradient import check_own_gradient
 from .parameters import as_pairs, flat_theta, matching_names, tensors, trainable
 from .path_names import checked_path
-from .precision import Numerics, Precision, check_precision
+from .precision import Numerics, Precision, check_dtype, check_precision
 from .randomness import untouched_randomness
-
-COMPARED_EXAMPLES = 16  # on which the user's own gradient is compared with ours: as many as the paths are tried on
 
 
 class Risk:
@@ -91,13 +88,15 @@ class Risk:
         self.loss: Loss = on_device(loss_from(loss), self.device)
         with in_step(self.theta, self.group):
             self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
-            self._forget_caches(original)
+            if forget_tables(original, self.batches, self._one_pass):
+                self._network = Network.of(original, self._all_tensors(), names)
             self.loss, self.batches = self._examined()
             self.batches = self._in_best_layout()
         self.batches = agreed(self.batches, self.device, self.group)
         self.budget = Budget(allowed - self.batches.held_bytes())
         self._evaluation = self._first_evaluation()
-        self._check_own_gradient(original)
+        with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
+            check_own_gradient(original, self._network, self._all_tensors(), names, self.batches)
         self._settle()
 
     def __repr__(self) -> str:
@@ -218,9 +217,8 @@ class Risk:
     @cached_property
     def num_classes(self) -> int:
         """C, the width of the model's output."""
-        batch = next(iter(self.batches))
         with self.numerics(), torch.no_grad():
-            z = self.outputs(self.leaves(), batch)
+            z = self.outputs(self.leaves(), next(iter(self.batches)))
         return 1 if z.ndim == 1 else z.shape[self.loss.class_dim]
 
     def restricted_to(self, parameters: str | Sequence[str]) -> Risk:
@@ -268,7 +266,7 @@ class Risk:
             dtype: float32 or float64.
             device: Where all of it is to lie; there, memory has a budget of its own.
         """
-        _check_precision_of(dtype)
+        check_dtype(dtype)
         device = self.device if device is None else _device(device)
         if (dtype, device) == (self.dtype, self.device):
             return self
@@ -355,68 +353,29 @@ class Risk:
         """Images channels-last where convolutions are faster so, if the model allows it."""
         if not prefers_channels_last(self.model, self.device, self.tangent_precision):
             return self.batches
-        moved = self.batches.channels_last()
-        first = next(iter(moved))
-        leaves = [leaf.detach() for leaf in self.leaves()]
-        with self.numerics(), torch.no_grad(), untouched_randomness(self.device):
-            try:
-                # a GPU chooses its kernels for every size of a batch anew: no other than the evaluation's
-                self.outputs(leaves, first.first(1) if self.device.type == "cpu" else first)
-            except RuntimeError:  # a view() that wants contiguous images
-                return self.batches
-        return moved
-
-    def _forget_caches(self, original: Original) -> None:
-        """Leave behind what the model has looked up of its parameters before."""
-        if not may_have_caches(original):
-            return
-        whole = next(iter(self.batches))
-        few = [whole.first(COMPARED_EXAMPLES), whole.first(1)] if whole.countable() else []
-        for batch in (*few, whole):  # what memory holds; all of it for a model that takes nothing else
-            forward = lambda inputs=batch.inputs: output_tensor(called(original.model, inputs))
-            with contextlib.suppress(Exception), self._one_pass():  # which is said where the risk is evaluated
-                if forget_caches(original, forward):
-                    self._network = Network.of(original, self._all_tensors(), list(self.shapes))
-                return
+        with self._one_pass():
+            return channels_last(partial(self.outputs, self._fixed()), self.batches, self.device)
 
     def _examined(self) -> tuple[Loss, Batches]:
         """The loss as it is on these outputs, and the batches with what is known of the independence of examples."""
-        leaves = [leaf.detach() for leaf in self.leaves()]
         with self._one_pass():
-            return examine_in_memory(self.outputs, leaves, self.loss, self.batches)
+            return examine_in_memory(self.outputs, self._fixed(), self.loss, self.batches)
 
     def _first_evaluation(self) -> Evaluation:
         """Evaluate every batch once, and refuse what cannot be analysed."""
-        leaves = [leaf.detach() for leaf in self.leaves()]
         with in_step(self.theta, self.group), self._one_pass():
-            own = evaluate(lambda batch: self.outputs(leaves, batch), self.loss, self.batches, self.device)
+            own = evaluate(partial(self.outputs, self._fixed()), self.loss, self.batches, self.device)
         return over_ranks(own, self.loss, self.device, self.group)
 
-    def _check_own_gradient(self, original: Original) -> None:
-        """Refuse a model that reaches its parameters in a way that the risk cannot follow."""
-        batch = next(iter(self.batches))
-        batch = batch.first(COMPARED_EXAMPLES) if self.separable else batch
-        with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
-            compare = lambda piece: check_own_gradient(
-                original, self._network, self._all_tensors(), list(self.shapes), piece
-            )
-            in_pieces(compare, batch, divisible=self.separable)
+    def _fixed(self) -> list[Tensor]:
+        """θ by parameters, with respect to which nothing is differentiated."""
+        return [leaf.detach() for leaf in self.leaves()]
 
     @contextlib.contextmanager
     def _one_pass(self) -> Iterator[None]:
         """Without gradients, and without moving the random state."""
         with self.numerics(), torch.no_grad(), untouched_randomness(self.device):
             yield
-
-
-def _check_precision_of(dtype: Any) -> None:
-    if dtype not in (torch.float32, torch.float64):
-        raise ArgumentError(
-            f"A risk was to be converted to {dtype!r}.",
-            "It is computed in float32 or float64, whose second derivatives are more than rounding.",
-            "Pass torch.float32 or torch.float64.",
-            "To move it, name both: risk.to(risk.dtype, device='cuda').",
-        )
 
 
 def _device(place: Any) -> torch.device:
