@@ -1,12 +1,14 @@
 """The page in a real browser: what it shows, what its controls do, that names in it are text."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from ritz import report
-from ritz.report.articles import Article, Section, Table
+from ritz.report.articles import Article, Number, Section, Table
 from ritz.report.charts import Axis, Chart, Series
+from ritz.report.letters import numerals
 from ritz.report.page import page as page_of
 from ritz.spectrum.estimate import digits_within
 from tests.report.conftest import HOSTILE
@@ -97,7 +99,8 @@ def test_hovering_over_an_eigenvalue_shows_the_value_of_the_record(page, records
         value,
     )
     page.mouse.move(x + 2, y + 2)
-    assert f"λ1 = {digits_within(value, residual)} ± {residual:.1g}" in page.locator(".tip").first.inner_text()
+    seen = page.locator(".tip").first.inner_text()
+    assert f"λ₁ = {digits_within(value, residual)} ± " in seen and numerals(f"{residual:.1g}") in seen
     page.mouse.move(5, 5)
     assert page.locator(".tip").first.is_hidden()
 
@@ -166,7 +169,7 @@ def test_numbers_and_pictures_can_be_saved(page, records):
         page.locator("figure.chart .csv").first.click()
     rows = download.value.path().read_text().splitlines()
     assert rows[0] == "series,x,y,lower,upper,note" and len(rows) > 1000
-    assert sum("λ1 = " in row for row in rows) == 3  # of H, G and E
+    assert sum("λ₁ = " in row for row in rows) == 3  # of H, G and E
     with page.expect_download() as download:
         page.locator("figure.chart .svg").first.click()
     text = download.value.path().read_text()
@@ -250,6 +253,35 @@ def test_it_prints_charts_of_the_width_of_paper_with_their_colours_named(open_pa
     page.emulate_media(media="print")
     swatch = "getComputedStyle(document.querySelector('.swatch')).printColorAdjust"
     assert page.evaluate(swatch) == "exact" and page.locator("figure.chart .swatch").first.is_visible()
+
+
+def test_cards_hold_their_numbers_and_are_not_stretched(browser):
+    texts = ["0.0145343 ± 2e-08", "0.117 (0.036 to 0.64)", "(1.23 ± 0.04)e-05", "0.11423883 ± 0.00000002"]
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    for shown in (texts, texts[:1]):
+        numbers = [Number(f"n{rank}", text, "Proof.", hint="what it says") for rank, text in enumerate(shown)]
+        page.set_content(page_of([replace(_article([]), numbers=numbers)], title="Cards"))
+        for width in (1440, 700, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            cards = page.locator(".numbers li")
+            assert cards.count() == len(shown) and cards.first.bounding_box()["width"] < 300
+            for media in ("screen", "print"):
+                page.emulate_media(media=media)
+                assert cards.evaluate_all("cards => cards.every((card) => card.scrollWidth <= card.clientWidth)")
+    page.close()
+
+
+def test_commands_and_pictures_are_not_cut(open_page):
+    page = open_page("phone")
+    assert page.locator("pre").evaluate_all("all => all.every((pre) => pre.scrollWidth <= pre.clientWidth)")
+
+
+def test_the_headline_is_one_row_on_paper(open_page):
+    page = open_page()
+    page.set_viewport_size({"width": 700, "height": 900})  # A4 within its margins
+    page.emulate_media(media="print")
+    tops = {card.bounding_box()["y"] for card in page.locator(".numbers li").all()}
+    assert page.locator(".numbers li").count() == 5 and len(tops) == 1
 
 
 LONG_NAMES = ["transformer.encoder.layers.11.self_attention.output_projection.dense", "vision_model.blocks.0.1.norm"]

@@ -14,7 +14,12 @@ from ritz import Risk, hessian, report
 from ritz.analysis import spectrum
 from ritz.analysis.comparison import Entry
 from ritz.errors import ArgumentError
-from ritz.record import Claim, Record
+from ritz.papers.frame.registry import figures
+from ritz.record import Claim, Record, plain
+from ritz.report import paper_figures, spectra
+from ritz.report.letters import numerals, typeset
+from ritz.report.spectral_charts import log_density
+from ritz.spectrum import Spectrum
 from ritz.spectrum.estimate import digits_within
 from ritz.theory import ClosedForm, Group
 from tests.report.conftest import HOSTILE
@@ -108,7 +113,7 @@ class Sentences(HTMLParser):
         self.open.pop()
 
     def handle_data(self, data):
-        if {"p", "dd", "caption", "td"} & {*self.open} and not {"a", "dfn", "sub"} & {*self.open}:
+        if {"p", "li", "dd", "caption", "td"} & {*self.open} and not {"a", "dfn", "sub"} & {*self.open}:
             self.words.append(data)
 
 
@@ -136,7 +141,7 @@ def test_headline_numbers_are_those_of_the_record(text, records):
     assert f"{digits_within(value, residual)} ±</span>" in text
     assert f"{digits_within(2 / value, 2 * residual / value**2)} ±" in text
     assert "plain gradient descent is unstable" in text
-    assert f"{records[0].scalars['accuracy']:.2%} on these data" in text
+    assert numerals(f"{records[0].scalars['accuracy']:.2%} on these data") in text
 
 
 def test_the_model_and_the_loss_are_named(text, records):
@@ -146,9 +151,51 @@ def test_the_model_and_the_loss_are_named(text, records):
 
 def test_a_matrix_that_the_command_does_not_know_is_measured_again_from_python(records, tmp_path):
     record = replace(records[1], config={**records[1].config, "operator": "monte_carlo_fisher"})
-    words = html.unescape(report.write([record], tmp_path / "page.html").read_text())
+    words = html.unescape(report.write([record], tmp_path / "page.html").read_text().partition("<script")[0])
     assert "Settings(operator=monte_carlo_fisher, num_eigenpairs=3, num_probes=4, num_steps=20" in words
-    assert "--operator" not in words and "The Monte Carlo Fisher has" in re.sub("<[^>]*>", "", words)
+    assert "--operator" not in words and "The Monte Carlo Fisher matrix has" in re.sub("<[^>]*>", "", words)
+
+
+@pytest.mark.parametrize(
+    "plain, written",
+    [
+        ("1.87541 ± 3e-07", "1.87541 ± 3·10⁻⁷"),
+        ("from 1e-05 to 2.5e+06", "from 10⁻⁵ to 2.5·10⁶"),
+        ("(1.2 ± 0.3)e-05", "(1.2 ± 0.3)·10⁻⁵"),
+        ("96% of 4, 95 % of all", "96\u202f% of 4, 95\u202f% of all"),
+        ("lr1e-5 and v1.2e-4x", "lr1e-5 and v1.2e-4x"),
+        ("-λ_min/λ_max <b>", "-λ<sub>min</sub>/λ<sub>max</sub> &lt;b&gt;"),
+    ],
+)
+def test_numbers_and_symbols_are_typeset(plain, written):
+    assert typeset(plain) == written
+
+
+def test_no_number_of_a_page_is_written_as_computers_do(text):
+    words = re.sub("<[^>]*>", "", re.sub("<(script|style|pre).*?</\\1>", "", text, flags=re.S))
+    assert len(words) > 5000 and re.findall(r"\S*\de[-+]\d\S*", words) == []
+
+
+def test_a_share_is_never_rounded_to_a_falsehood(records, tmp_path):
+    """Some eigenvalues are far from zero, however many are near."""
+    assert spectra._share(0.9996) == "nearly all are" and spectra._share(1.0) == "all are"
+    assert spectra._share(0.96) == "96% of all are" and spectra._share(0.001) == "hardly any are"
+
+
+def test_zeros_in_a_log_spectrum_are_said_to_be_zeros():
+    zeros = {"G": Spectrum.of_eigenvalues(torch.cat([torch.zeros(50), torch.linspace(0.1, 1, 50)]).double())}
+    none = {"G": Spectrum.of_eigenvalues(torch.linspace(0.1, 1, 50).double())}
+    assert "zeros too" in log_density("Log spectrum", zeros).summary
+    assert "zeros too" not in log_density("Log spectrum", none).summary
+
+
+def test_counts_of_lines_stand_on_a_page_once_with_their_meaning(records, tmp_path, text):
+    alone = report.write(records[-1:], tmp_path / "page.html").read_text(encoding="utf-8")
+    for page, cards in ((text, 0), (alone, 1)):
+        body = page.partition("Certificates")[0]
+        assert len(re.findall('class="label"><dfn[^>]*>outliers<', body)) == cards
+        assert len(re.findall("<dt><dfn[^>]*>outliers<", body)) == 1 - cards
+        assert "above everything that is left of it without" in page.partition("Certificates")[2]
 
 
 def test_it_is_small(records, tmp_path):
@@ -168,6 +215,33 @@ def test_the_figure_of_a_paper_shows_its_claims(tmp_path):
     page = report.write([record], tmp_path / "page.html").read_text()
     assert "Of 1 statement of the paper, 1 holds" in re.sub("<a[^>]*>|</a>", "", page)
     assert "Lines are &lt;b&gt;straight" in page
+
+
+def test_claims_are_counted_apart_and_shown_with_numbers_readings_and_reasons(tmp_path):
+    said = ("Nobody 2000", "Fig. 1", "at least 1", 1.0)
+    claims = (
+        Claim("One", *said, {"MNIST": 0.5, "CIFAR-10": [2.0, None]}, None, "partly", "Not yes: MNIST."),
+        Claim("Two", *said, 2.0, None, "yes", "", "as printed", {"squared": {"measured": 0.25, "verdict": "no"}}),
+        Claim("Three", "ritz", "Fig. 1", "at least 1", 1.0, 0.0, None, "no"),
+    )
+    config = {"network": {"rates": [0.1, 0.03], "whole": False}, "data": "mnist"}
+    record = Record("nobody2000.fig1", "smoke", config, {}, {}, claims, {"seconds": 61.0, "device": "cpu"})
+    page = report.write([record], tmp_path / "page.html").read_text()
+    body = re.sub("<a [^>]*>|</a>", "", page.partition("<main>")[2].partition("<script")[0])
+    words = " ".join(html.unescape(re.sub("<[^>]*>", " ", body)).split())
+    assert "Of 2 statements of the paper, 1 holds, 1 holds in part." in words
+    assert "Of 1 statement of ours beside it, 1 does not hold." in words
+    for part in ("MNIST: 0.5; CIFAR-10: 2, -", "Not yes: MNIST.", "squared: 0.25 (no)", "ours, Fig. 1", "1 min 01 s"):
+        assert part in words
+    assert "network.rates 0.1, 0.03 network.whole false data mnist" in words and "{'" not in words
+    assert 'data-term="data"' not in page  # it is the name of a setting
+
+
+def test_a_figure_is_run_again_with_what_was_set(tmp_path):
+    figure = figures(["linear2026.fig1a"])["linear2026.fig1a"]
+    config = plain(figure.presets["smoke"])
+    record = Record(figure.id, "smoke", {**config, "seed": 7}, {}, {}, (), {})
+    assert paper_figures._reproduction(record).code == "ritz run linear2026.fig1a --preset smoke --set seed=7"
 
 
 def test_the_same_records_give_the_same_page(records, tmp_path):

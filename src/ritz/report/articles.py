@@ -16,6 +16,7 @@ class Number:
     text: str
     certificate: str
     term: str | None = None
+    hint: str = ""  # what it says, in a few words that are always there
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,30 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """A sentence that was judged: the verdict, the sentence, who says it where, and what decided it."""
+
+    verdict: str
+    sentence: str
+    where: str
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Section:
     """A heading and whatever stands under it, in this order; its numbers lead to its certificate."""
 
     title: str
     sentences: Sequence[str] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    statements: Sequence[Statement] = ()
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
     code: str | None = None
     picture: bytes | None = None  # a PNG
+    picture_words: str = ""  # what one sees on it, for who does not see it
     certificate: str | None = None
+    own_names: bool = False  # whether facts and curves have names of the reader's, which are no terms of ours
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -15,17 +16,24 @@ from ..record import Record
 from ..spectrum import Spectrum
 from .articles import Number, Section, Table
 from .charts import Axis, Chart, Series
-from .spectral_charts import POINTS
+from .spectral_charts import POINTS, log_density
 
 LOWEST = 1e-8  # relative to the largest eigenvalue: below it float32 products say nothing
+SHOWN = ("G", "G - G_class")  # at first; the others are a click away
 FINENESS = 120  # widths in the logarithmic range
 SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}
-MATRICES = {"gauss_newton": "Gauss-Newton", "hessian": "Hessian"}
+MATRICES = {"gauss_newton": ("G", "Gauss-Newton matrix"), "hessian": ("H", "Hessian")}  # in a symbol, in words
 COUNTS = {
     "outliers": "Eigenvalues of G above everything that is left of it without G_class.",
     "mini-bulk": "Eigenvalues of G above the largest of G_within, the outliers left out.",
     "bulk": "The others that the examples can make.",
     "zero": "Parameters beyond those.",
+}
+HINTS = {
+    "outliers": "lines that the class means make",
+    "mini-bulk": "lines that the cross-classes make",
+    "bulk": "all other lines",
+    "zero": "more parameters than the examples reach",
 }
 BY_LAYER: dict[str, tuple[tuple[str, ...], str]] = {
     "class part of features": (("class_part_of_features",), ".1%"),
@@ -53,30 +61,30 @@ def proof(record: Record) -> str:
 def numbers(record: Record) -> list[Number]:
     """The headline: the largest eigenvalue of each matrix, where its eigenvectors lie, how many lines there are."""
     scalars, numbers = record.scalars, []
-    for name, title in MATRICES.items():
+    for name, (symbol, title) in MATRICES.items():
         value, residual = (float(record.arrays[f"{name}/{key}"][0]) for key in ("values", "residuals"))
         proof = f"Its residual, from a product of its own, is {residual:.1g}: the matrix has an eigenvalue that near."
-        numbers.append(Number(f"λ_max of {title}", f"{value:.6g} ± {residual:.1g}", proof, "λ_max"))
+        numbers.append(Number(f"λ_max of {symbol}", f"{value:.6g} ± {residual:.1g}", proof, "λ_max", f"of the {title}"))
     return numbers + counts(scalars)
 
 
 def counts(scalars: Mapping[str, Any]) -> list[Number]:
     """How many lines of each kind there are, and where the eigenvectors of the largest lie."""
-    numbers = [Number(name, f"{scalars['counts'][name]:,}", proof) for name, proof in COUNTS.items()]
+    numbers = [Number(name, f"{scalars['counts'][name]:,}", COUNTS[name], hint=hint) for name, hint in HINTS.items()]
     if scalars["class_overlap"] is None:
         return numbers
     proof = "The mean squared length of the top eigenvectors of G within the span of the class means."
-    return [Number("overlap with class means", f"{scalars['class_overlap']:.3f}", proof, "class mean"), *numbers]
+    return [Number("overlap with class means", f"{scalars['class_overlap']:.3f}", proof, hint="1 is all"), *numbers]
 
 
-def sections(record: Record) -> list[Section]:
-    """What was found in words, the spectra after knockouts, and every line with its parts."""
+def sections(record: Record, *, counted: bool) -> list[Section]:
+    """What was found in words, the spectra after knockouts, every line with its parts; `counted` lines too."""
     scalars = record.scalars
-    facts = {number.label: number.text for number in counts(scalars)}
-    proof = (
-        "Counted among certified eigenvalues, or exact ones of the Gram matrix; what each count means is said above."
-    )
-    parts = [Section("Where the lines come from", scalars["findings"], facts, [_knockouts(record)], certificate=proof)]
+    facts = {number.label: number.text for number in counts(scalars)} if counted else {}
+    proof = "Counted among certified eigenvalues, or exact ones of the Gram matrix."
+    proof += "".join(f" {name.capitalize()}: {meaning}" for name, meaning in COUNTS.items()) if counted else ""
+    charts = [_knockouts(record)]
+    parts = [Section("Where the lines come from", scalars["findings"], facts, charts=charts, certificate=proof)]
     parts += [_lines(record, name) for name in MATRICES]
     left = "Sizes and limits, which decide what is computed; nothing is estimated here."
     return parts + ([Section("What was left out", scalars["notes"], certificate=left)] if scalars["notes"] else [])
@@ -84,14 +92,18 @@ def sections(record: Record) -> list[Section]:
 
 def _knockouts(record: Record) -> Chart:
     """The spectrum of G and of G without each part, in eigenvalues per decade."""
-    spectra = spectra_of(record)
+    spectra, title = spectra_of(record), "The spectrum of G with each part taken away"
+    summary = "G, and G without each of its parts: what vanishes with a part is made by it."
+    if not all(spectrum.is_exact for spectrum in spectra.values()):
+        chart = log_density(title, spectra, per_decade=True)
+        series = tuple(replace(one, shown=one.name in SHOWN) for one in chart.series)
+        return replace(chart, summary=f"{summary} {chart.summary}", series=series)
     top = spectra["G"].range[1] or 1.0
     low = LOWEST * top
     width = math.log(top / low) / FINENESS
     curves = [_counts(name, spectrum, low, top, width, rank) for rank, (name, spectrum) in enumerate(spectra.items())]
-    summary = "G, and G without each of its parts: what vanishes with a part is made by it."
     across, up = Axis("eigenvalue λ", ("log",)), Axis("eigenvalues per decade", ("log", "linear"))
-    return Chart("The spectrum of G with each part taken away", summary, across, up, tuple(curves))
+    return Chart(title, summary, across, up, tuple(curves))
 
 
 def _counts(name: str, spectrum: Spectrum, low: float, top: float, width: float, rank: int) -> Series:
@@ -99,7 +111,7 @@ def _counts(name: str, spectrum: Spectrum, low: float, top: float, width: float,
     y = spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=1e-9 * low)
     one = math.log(10) / (width * math.sqrt(2 * math.pi))
     heights = torch.where(y >= one / 10, y, torch.tensor(math.nan, dtype=y.dtype))
-    return Series(name, "line", u.exp().tolist(), heights.tolist(), shown=name in ("G", "G - G_class"), colour=rank)
+    return Series(name, "line", u.exp().tolist(), heights.tolist(), shown=name in SHOWN, colour=rank)
 
 
 def _lines(record: Record, name: str) -> Section:
@@ -111,14 +123,20 @@ def _lines(record: Record, name: str) -> Section:
         "eigenvalue": [f"{value:.6g}" for value in of["values"]],
         "residual": [f"{residual:.1e}" for residual in of["residuals"]],
     }
-    columns |= {SHARES[part]: [f"{x:.1%}" for x in row] for part, row in zip(parts, of["shares"], strict=True)}
+    columns |= {SHARES[part]: list(map(_share, row)) for part, row in zip(parts, of["shares"], strict=True)}
     if "in_class_means" in of:
         columns["in class means"] = [f"{x:.3f}" for x in of["in_class_means"]]
     if not of["converged"].all():
         columns[""] = ["" if good else "not converged" for good in of["converged"]]
-    caption = f"The largest eigenvalues of the {MATRICES[name]}, and the share of each part in them"
+    title = MATRICES[name][1]
+    caption = f"The largest eigenvalues of the {title}, and the share of each part in them"
     proof = "A true eigenvalue lies no farther away than the residual; shares are vᵀ(part)v / λ for its eigenvector v."
-    return Section(f"Lines of the {MATRICES[name]}", tables=[Table(caption, columns)], certificate=proof)
+    return Section(f"Lines of the {title}", tables=[Table(caption, columns)], certificate=proof)
+
+
+def _share(value: float) -> str:
+    """Without the sign of a zero."""
+    return f"{round(float(value), 3) + 0.0:.1%}"
 
 
 def layers(record: Record) -> Section:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from shlex import quote
 
@@ -9,9 +10,10 @@ from ..analysis.comparison import Change, Distance, Entry, Measured, changes, di
 from ..errors import ArgumentError
 from ..spectrum import Estimate
 from .articles import Article, Number, Section, Table
-from .spectra import bounds, lines_of
+from .spectra import bounds, lines_of, matrix_of
 from .spectral_charts import Lines, density, log_density
 
+DIGITS = 6  # of a number, at most
 ENDS = (
     "The true distance differs from the measured one by no more than the bounds of both spectra together. It is not "
     "less than that of their means, which are known better than whole spectra: the lower end is often theirs. Both "
@@ -48,23 +50,23 @@ def check(entries: Sequence[Entry]) -> None:
 
 def _finding(first: Entry, other: Entry, found: Sequence[Change], gap: Distance) -> str:
     real = [_moved(change) for change in found if change.verdict == "changed"]
-    moved = ", ".join(real) if real else "no number changed by more than noise"
+    moved = f"these change: {', '.join(real)}" if real else "no number changes by more than noise"
     return f"From {first.name} to {other.name} {moved}. The spectra differ by {gap.sentence}"
 
 
 def _moved(change: Change) -> str:
-    return f"{change.quantity} went from {change.before.value:.4g} to {change.after.value:.4g}"
+    return f"{change.quantity} from {_text(change.before, 4)} to {_text(change.after, 4)}"
 
 
 def _number(first: Entry, other: Entry, gap: Distance, several: bool) -> Number:
     text = f"{gap.value:.3g} ({gap.at_least:.3g} to {gap.at_most:.3g})"
     proof = f"The distance of the measured spectra, and in brackets the ends between which the true one lies. {ENDS}"
-    return Number(f"W₁ to {other.name}" if several else "W₁", text, proof, "W₁")
+    return Number(f"W₁ to {other.name}" if several else "W₁", text, proof, "W₁", "how far eigenvalues move on average")
 
 
 def _analysed(entries: Sequence[Entry]) -> Section:
-    facts = {entry.name: _fact(entry) for entry in entries}
-    return Section("What was analysed", facts=facts, certificate="Read from the records, or from the files named.")
+    facts, proof = {entry.name: _fact(entry) for entry in entries}, "Read from the records, or from the files named."
+    return Section("What was analysed", facts=facts, certificate=proof, own_names=True)
 
 
 def _fact(entry: Entry) -> str:
@@ -72,14 +74,15 @@ def _fact(entry: Entry) -> str:
     if entry.record is None:
         return size
     config = entry.record.config
-    return f"{size}, {config['operator'].replace('_', ' ')}, {config['num_examples']:,} examples"
+    return f"{size} of the {matrix_of(entry.record)}, {config['num_examples']:,} examples"
 
 
 def _spectra(entries: Sequence[Entry]) -> Section:
     lines = {entry.name: _lines(entry) for entry in entries}
     words = ["One width and one axis for all: no curve is smoother than another for its width alone."]
     proof = bounds({name: own.spectrum for name, own in lines.items()})
-    return Section("Density", words, charts=[density("Spectra on common axes", lines)], certificate=proof)
+    charts = [density("Spectra on common axes", lines)]
+    return Section("Density", words, charts=charts, certificate=proof, own_names=True)
 
 
 def _lines(entry: Entry) -> Lines:
@@ -91,7 +94,7 @@ def _lines(entry: Entry) -> Lines:
 def _log_spectra(entries: Sequence[Entry]) -> Section:
     spectra = {entry.name: entry.spectrum for entry in entries}
     charts = [log_density("Log spectra on common axes", spectra)]
-    return Section("Log spectrum", charts=charts, certificate=bounds(spectra))
+    return Section("Log spectrum", charts=charts, certificate=bounds(spectra), own_names=True)
 
 
 def _changes(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]]) -> Section:
@@ -106,10 +109,23 @@ def columns_of(found: Sequence[Change]) -> dict[str, list[str]]:
         "number": [change.quantity for change in found],
         "before": [_text(change.before) for change in found],
         "after": [_text(change.after) for change in found],
-        "difference": [f"{change.difference:+.4g}" for change in found],
+        "difference": [_difference(change) for change in found],
         "noise": ["unknown" if change.noise is None else _short(change.noise) for change in found],
         "verdict": [change.verdict for change in found],
     }
+
+
+def _difference(change: Change) -> str:
+    """To one digit more than noise reaches, with its sign."""
+    if not change.noise:
+        return f"{change.difference:+.4g}"
+    place = 1 - math.floor(math.log10(change.noise))
+    rounded = round(change.difference, place)
+    if not rounded:
+        return "0"
+    digits = math.floor(math.log10(abs(rounded))) + place + 1
+    text = f"{rounded:+.{min(max(digits, 1), DIGITS)}g}"
+    return f"{rounded:+.0f}" if "e+0" in text else text
 
 
 def _short(noise: float) -> str:
@@ -118,12 +134,13 @@ def _short(noise: float) -> str:
     return f"{float(digit):.0f}" if 1 <= float(digit) < 1e6 else digit
 
 
-def _text(measured: Measured) -> str:
+def _text(measured: Measured, digits: int = DIGITS) -> str:
     """To the digit that a standard error reaches; a bound at its end, and none where it is rounding alone."""
-    if measured.error is not None and not measured.is_bound:
+    if measured.error and not measured.is_bound:
         return repr(Estimate(measured.value, measured.error, 0)).partition(" (0")[0]
     rounding = measured.error is None or measured.error <= 2e-5 * abs(measured.value)
-    return f"{measured.value:.6g}" if rounding else f"{measured.value:.6g} ± {measured.error:.1g}"
+    value = f"{measured.value:.{digits}g}"
+    return value if rounding else f"{value} ± {measured.error:.1g}"
 
 
 def _distances(entries: Sequence[Entry]) -> Section:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from itertools import count
 
-from .articles import Article, Number, Section, Table
-from .charts import Chart
+from .articles import Article, Number, Section, Statement, Table
+from .charts import Chart, Series
+from .letters import LONG, escaped, numerals, typeset
 from .terms import TERMS
 
-LONG, LONG_NAME = 24, ' class="long"'  # letters beyond which the name of a row is broken into lines
+LONG_NAME = ' class="long"'  # of a row: it is broken into lines
 SCALES = {"linear": "linear", "log": "logarithmic", "symlog": "logarithmic on both sides"}
 SCRIPTS = ("letters.js", "scales.js", "view.js", "page.js")
 BUTTONS = {"closer": "+", "farther": "−", "whole": "Whole range", "svg": "SVG", "csv": "CSV"}
+MANY = 12  # facts that stand one below the other
+COLOURS, DASHES = 6, 4  # of page.css and view.js: curves beyond the sixth are dashed
 SPOKEN = {"closer": "Look closer", "farther": "Look from farther away"}  # what a sign alone does not say
 THEME = '<button type="button" id="theme" hidden></button>'  # its words and what it does are of page.js
 NUMBERS = re.compile(r"(?<![\w.,:/-])[-−]?\d(?:[\d.,]*\d)?(?:e[-+]?\d+)?(?:\s?%)?(?![\w/]|\.\d)")  # not those in names
-SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")
-LONG_WORD, JOINTS = re.compile(rf"\S{{{LONG},}}"), re.compile(r"(?<=\w)[._](?=\w)")
 
 
 def page(articles: Sequence[Article], *, title: str) -> str:
@@ -31,13 +31,13 @@ def page(articles: Sequence[Article], *, title: str) -> str:
     charts = [chart for article in articles for section in article.sections for chart in section.charts]
     numbers = count()
     body = "".join(_article(article, index, numbers) for index, article in enumerate(articles, start=1))
-    words = sorted(term for term in TERMS if f'data-term="{_text(term)}"' in body)
+    words = sorted((term for term in TERMS if f'data-term="{escaped(term)}"' in body), key=str.casefold)
     scripts = "".join(f"<script>\n{_asset(name)}</script>\n" for name in SCRIPTS)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{_text(title)}</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n"
+        f"<title>{escaped(title)}</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n"
         f"{THEME}{_contents(articles)}<main>{body}{_glossary(words)}</main>\n"
         "<noscript>The charts need JavaScript; the tables have the same numbers.</noscript>\n"
         f'<script type="application/json" id="charts">{_json([chart.plain() for chart in charts])}</script>\n'
@@ -50,7 +50,7 @@ def _article(article: Article, index: int, charts: Iterator[int]) -> str:
     numbers = "".join(_number(number, f"{prefix}-n{rank}") for rank, number in enumerate(article.numbers))
     sections = "".join(_section(section, f"{prefix}-s{i}", charts) for i, section in enumerate(article.sections, 1))
     return (
-        f'<article id="{prefix}"><h1>{_text(article.title)}</h1>'
+        f'<article id="{prefix}"><h1>{escaped(article.title)}</h1>'
         f'<p class="finding">{_sentence(article.finding, f"{prefix}-finding")}{_sure(f"{prefix}-finding")}</p>'
         f"{_section(article.analysed, f'{prefix}-s0', charts)}"
         f'<ul class="numbers">{numbers}</ul>{sections}{_certificates(article, prefix)}'
@@ -60,9 +60,10 @@ def _article(article: Article, index: int, charts: Iterator[int]) -> str:
 
 def _number(number: Number, anchor: str) -> str:
     label = _term(number.label, number.term)
-    value, sign, error = number.text.partition(" ± ")  # a line may end between the two, but not at the sign of 1e-07
-    text = " ".join(f'<span class="whole">{_text(part)}</span>' for part in (value + sign.rstrip(), error) if part)
-    return f'<li><span class="label">{label}</span><a class="value" href="#{anchor}">{text}</a></li>'
+    parts = re.split(r"(?<=±) | (?=\()", number.text)  # where a line may end: not at the sign of 1e-07
+    text = " ".join(f'<span class="whole">{numerals(part)}</span>' for part in parts)
+    hint = f'<span class="hint">{typeset(number.hint)}</span>' if number.hint else ""
+    return f'<li><span class="label">{label}</span><a class="value" href="#{anchor}">{text}</a>{hint}</li>'
 
 
 def _certificates(article: Article, prefix: str) -> str:
@@ -80,8 +81,8 @@ def _certificates(article: Article, prefix: str) -> str:
         if section.certificate
     ]
     body = "".join(
-        f'<tr id="{anchor}"><th scope="row">{label}</th><td>{_text(value)}</td>'
-        f'<td class="words">{_typeset(proof)}</td></tr>'
+        f'<tr id="{anchor}"><th scope="row">{label}</th><td>{numerals(value)}</td>'
+        f'<td class="words">{typeset(proof)}</td></tr>'
         for anchor, label, value, proof in rows
     )
     head = '<th scope="col">number</th><th scope="col">value</th><th scope="col" class="words">what it rests on</th>'
@@ -92,19 +93,46 @@ def _certificates(article: Article, prefix: str) -> str:
 
 def _section(section: Section, anchor: str, charts: Iterator[int]) -> str:
     proof = f"{anchor}-proof" if section.certificate else None
-    parts = [f"<p>{_sentence(sentence, proof)}</p>" for sentence in section.sentences]
+    parts = [_sentences(section.sentences, proof)]
     if section.facts:
-        rows = "".join(f"<dt>{_term(name)}</dt><dd>{_linked(fact, proof)}</dd>" for name, fact in section.facts.items())
-        parts.append(f'<dl class="facts">{rows}</dl>')
-    parts += [_figure(chart, next(charts), proof) for chart in section.charts]
-    parts += [_table(table, proof) for table in section.tables]
+        parts.append(_facts(section.facts, proof, own_names=section.own_names))
     if section.picture:
         data = base64.b64encode(section.picture).decode()
-        parts.append(f'<img alt="{_text(section.title)}" src="data:image/png;base64,{data}">')
+        image = f'<img alt="{escaped(section.picture_words)}" src="data:image/png;base64,{data}">'
+        swipe = '<p class="summary swipe">Swipe to see all of the picture.</p>'
+        parts.append(f'{swipe}<div class="scroll" tabindex="0">{image}</div>')
+    if section.statements:
+        rows = "".join(_statement(statement, proof) for statement in section.statements)
+        parts.append(f'<ul class="statements">{rows}</ul>')
+    parts += [_figure(chart, next(charts), proof, own_names=section.own_names) for chart in section.charts]
+    parts += [_table(table, proof) for table in section.tables]
     if section.code:
-        parts.append(f'<pre tabindex="0"><code>{_text(section.code)}</code></pre>')
+        parts.append(f'<pre tabindex="0"><code>{escaped(section.code)}</code></pre>')
     title = f'<div class="head"><h2>{_term(section.title)}</h2>{_sure(proof) if proof else ""}</div>'
     return f'<section id="{anchor}">{title}{"".join(parts)}</section>'
+
+
+def _sentences(sentences: Sequence[str], proof: str | None) -> str:
+    """One or two as they are, more as a list."""
+    if len(sentences) < 3:
+        return "".join(f"<p>{_sentence(sentence, proof)}</p>" for sentence in sentences)
+    return f"<ul>{''.join(f'<li>{_sentence(sentence, proof)}</li>' for sentence in sentences)}</ul>"
+
+
+def _facts(facts: Mapping[str, str], proof: str | None, *, own_names: bool) -> str:
+    """One below the other; many of them in as many columns as there is room for."""
+    name_of, many = (typeset if own_names else _term), len(facts) > MANY
+    rows = [f"<dt>{name_of(name)}</dt><dd>{_linked(fact, proof)}</dd>" for name, fact in facts.items()]
+    if many:
+        return f'<dl class="facts many">{"".join(f"<div>{row}</div>" for row in rows)}</dl>'
+    return f'<dl class="facts">{"".join(rows)}</dl>'
+
+
+def _statement(statement: Statement, proof: str | None) -> str:
+    verdict = f'<span class="verdict {escaped(statement.verdict)}">{escaped(statement.verdict)}</span>'
+    where = f'<span class="where">{escaped(statement.where)}</span>'
+    facts = _facts(statement.facts, proof, own_names=False)
+    return f"<li><p>{verdict} {_sentence(statement.sentence, proof)} {where}</p>{facts}</li>"
 
 
 def _sure(target: str) -> str:
@@ -112,12 +140,8 @@ def _sure(target: str) -> str:
     return f' <a class="sure" href="#{target}">how sure?</a>'
 
 
-def _figure(chart: Chart, index: int, proof: str | None) -> str:
-    boxes = "".join(
-        f'<label><input type="checkbox" value="{rank}"{" checked" * series.shown}>'
-        f' <span class="swatch s{series.colour % 6}"></span> {_typeset(series.name)}</label>'
-        for rank, series in enumerate(chart.series)
-    )
+def _figure(chart: Chart, index: int, proof: str | None, *, own_names: bool) -> str:
+    boxes = "".join(_box(rank, series, own_names=own_names) for rank, series in enumerate(chart.series))
     selects = "".join(
         f'<label>{name}: <select data-axis="{name}">'
         + "".join(f'<option value="{scale}">{SCALES[scale]}</option>' for scale in axis.scales)
@@ -130,18 +154,25 @@ def _figure(chart: Chart, index: int, proof: str | None) -> str:
         for name, label in BUTTONS.items()
     )
     return (
-        f'<figure class="chart" data-chart="{index}"><figcaption>{_typeset(chart.title)}</figcaption>'
+        f'<figure class="chart" data-chart="{index}"><figcaption>{typeset(chart.title)}</figcaption>'
         f'<p class="summary">{_sentence(chart.summary, proof)}</p><div class="stage">'
-        f'<div class="plot" tabindex="0" role="img" aria-label="{_text(chart.title + ". " + chart.summary)}"></div>'
+        f'<div class="plot" tabindex="0" role="img" aria-label="{escaped(chart.title + ". " + chart.summary)}"></div>'
         '<div class="tip" role="status" hidden></div></div>'
         f'<div class="controls">{boxes}{selects}{buttons}</div></figure>'
     )
 
 
+def _box(rank: int, series: Series, *, own_names: bool) -> str:
+    """What shows and hides a series, with its colour and its dashes."""
+    sign = f'<span class="swatch s{series.colour % COLOURS} d{series.colour // COLOURS % DASHES}"></span>'
+    name = typeset(series.name) if own_names else _term(series.name, reached=False)
+    return f'<label><input type="checkbox" value="{rank}"{" checked" * series.shown}> {sign} {name}</label>'
+
+
 def _table(table: Table, proof: str | None) -> str:
     head = "".join(f'<th scope="col">{_term(name)}</th>' for name in table.columns)
     rows = "".join(
-        f'<tr><th scope="row"{LONG_NAME * (len(first) > LONG)}>{_typeset(first)}</th>'
+        f'<tr><th scope="row"{LONG_NAME * (len(first) > LONG)}>{typeset(first)}</th>'
         + "".join(f"<td>{_linked(cell, proof)}</td>" for cell in rest)
         + "</tr>"
         for first, *rest in zip(*table.columns.values(), strict=True)
@@ -155,53 +186,41 @@ def _table(table: Table, proof: str | None) -> str:
 def _linked(text: str, proof: str | None) -> str:
     """A cell; one with a number in it leads to what it rests on."""
     is_number = proof is not None and any(character.isdigit() for character in text)
-    return f'<a class="quiet" href="#{proof}">{_text(text)}</a>' if is_number else _text(text)
+    return f'<a class="quiet" href="#{proof}">{numerals(text)}</a>' if is_number else typeset(text)
 
 
 def _sentence(text: str, proof: str | None) -> str:
     """A sentence, every number of which leads to what it rests on."""
     if proof is None:
-        return _typeset(text)
+        return typeset(text)
     parts, end = [], 0
     for match in NUMBERS.finditer(text):
-        parts += [_typeset(text[end : match.start()]), f'<a class="quiet" href="#{proof}">{_text(match.group())}</a>']
+        parts += [typeset(text[end : match.start()]), f'<a class="quiet" href="#{proof}">{numerals(match.group())}</a>']
         end = match.end()
-    return "".join([*parts, _typeset(text[end:])])
+    return "".join([*parts, typeset(text[end:])])
 
 
 def _contents(articles: Sequence[Article]) -> str:
     if len(articles) < 2:
         return ""
     links = "".join(
-        f'<li><a href="#a{index}">{_text(article.title)}</a></li>' for index, article in enumerate(articles, start=1)
+        f'<li><a href="#a{index}">{escaped(article.title)}</a></li>' for index, article in enumerate(articles, start=1)
     )
     return f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
 
 
 def _glossary(words: Sequence[str]) -> str:
-    rows = "".join(f"<dt>{_typeset(word)}</dt><dd>{_typeset(TERMS[word])}</dd>" for word in words)
+    rows = "".join(f"<dt>{typeset(word)}</dt><dd>{typeset(TERMS[word])}</dd>" for word in words)
     return f'<section id="words"><h2>Words</h2><dl class="facts">{rows}</dl></section>' if words else ""
 
 
-def _term(label: str, term: str | None = None) -> str:
-    """A label, with its explanation on hover and focus where there is one."""
+def _term(label: str, term: str | None = None, *, reached: bool = True) -> str:
+    """A label, with its explanation on hover and focus where there is one; `reached` by the Tab key, or on hover."""
     term = term or (label if label in TERMS else label[:1].lower() + label[1:])
     if term not in TERMS:
-        return _typeset(label)
-    return f'<dfn tabindex="0" data-term="{_text(term)}" data-tip="{_text(TERMS[term])}">{_typeset(label)}</dfn>'
-
-
-def _typeset(content: str) -> str:
-    """Text of ours, in which λ_max and G_class have their subscripts, and a long name may end a line at its dots."""
-    return LONG_WORD.sub(_jointed, SYMBOLS.sub(r"\1<sub>\2</sub>", _text(content)))
-
-
-def _jointed(word: re.Match[str]) -> str:
-    return JOINTS.sub(r"\g<0><wbr>", word.group())
-
-
-def _text(content: str) -> str:
-    return html.escape(content, quote=True)
+        return typeset(label)
+    stop = ' tabindex="0"' * reached
+    return f'<dfn{stop} data-term="{escaped(term)}" data-tip="{escaped(TERMS[term])}">{typeset(label)}</dfn>'
 
 
 def _json(value: object) -> str:

@@ -19,6 +19,13 @@ NEAR_ZERO = 0.01  # of the largest |λ|
 APART = 1.5  # times the next, from which on an eigenvalue stands apart
 LARGEST = 1000.0  # such factor that is said
 SURE = 0.02  # the error of a share with which it is said
+EXACT = 5e-7  # the relative error below which six digits are right
+HINTS = {
+    "trace": "sum of all eigenvalues",
+    "effective_rank": "how many equal ones would make it",
+    "negative_mass": "share of eigenvalues below zero",
+}
+BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 TYPED = {"hessian": "hessian", "gauss_newton": "gauss-newton", "functional_hessian": "functional"}  # as an option
 
 
@@ -26,12 +33,24 @@ def finding(record: Record) -> str:
     """One sentence, of what the numbers support; without its full stop."""
     scalars = record.scalars
     low, high = scalars["range"]
-    matrix, size = analysis.title_of(record), scalars["num_parameters"]
-    known = gap(record)
+    size, known = scalars["num_parameters"], gap(record)
     reach, inside = _near_zero(record)
-    near = f"{inside.value:.0%} of all are within {reach:.2g} of zero" if inside.standard_error < SURE else ""
-    start = f"The {matrix} has {size:,} eigenvalue{'s' * (size > 1)} from {low:.3g} to {high:.3g}"
+    near = f"{_share(inside.value)} within {reach:.2g} of zero" if inside.standard_error < SURE else ""
+    start = f"The {matrix_of(record)} has {size:,} eigenvalue{'s' * (size > 1)} from {low:.3g} to {high:.3g}"
     return "; ".join(part for part in (start, known, near) if part)
+
+
+def matrix_of(record: Record) -> str:
+    """The name of the matrix within a sentence."""
+    title = analysis.title_of(record)
+    return f"{title} matrix" if title.endswith(("Newton", "Fisher")) else title
+
+
+def _share(value: float) -> str:
+    """A share in words that rounding does not make false."""
+    percent = f"{value:.0%}"
+    words = {"100%": "all are" if value == 1 else "nearly all are", "0%": "hardly any are"}
+    return words.get(percent, f"{percent} of all are")
 
 
 def gap(record: Record) -> str:
@@ -62,7 +81,8 @@ def proof(record: Record) -> str:
         "within the spectrum. Those stand apart that are above the widest gap of |λ|, if it is a "
         f"factor of {APART:g} or more. The next after all that were computed is the largest that the probes saw."
     )
-    share = f" The share near zero has a standard error of {inside.standard_error:.1%}."
+    error = f"{inside.standard_error:.1%}" if inside.standard_error >= 5e-4 else "less than 0.1%"
+    share = f" The share near zero has a standard error of {error}."
     return words + (share if inside.standard_error < SURE else "")
 
 
@@ -70,11 +90,9 @@ def numbers(record: Record) -> list[Number]:
     """The headline, each number with what it rests on."""
     probes = f"{record.config['num_probes']} random probes of {record.config['num_steps']} steps"
     proof = f"The standard error is that of {probes}, with the rounding of products in {record.config['dtype']}."
-    labels = {"trace": "trace", "effective_rank": "effective rank", "negative_mass": "negative mass"}
-    return [
-        *_largest(record),
-        *(Number(label, estimate(record.scalars, key), proof, label) for key, label in labels.items()),
-    ]
+    estimates = {key: estimate(record.scalars, key) for key in HINTS}
+    rest = [Number(key.replace("_", " "), text, proof, hint=HINTS[key]) for key, text in estimates.items()]
+    return [*_largest(record), *rest]
 
 
 def _largest(record: Record) -> list[Number]:
@@ -86,12 +104,14 @@ def _largest(record: Record) -> list[Number]:
     value, residual = float(values[top]), float(residuals[top])
     near = f"the matrix, as products in {record.config['dtype']} give it, has an eigenvalue that near"
     proof = f"Its residual, from a product of its own, is {residual:.1g}: {near}."
-    largest = Number("λ_max", f"{digits_within(value, residual)} ± {residual:.1g}", proof, "λ_max")
+    text = f"{digits_within(value, residual)} ± {residual:.1g}"
+    largest = Number("λ_max", text, proof, hint="curvature of the sharpest direction")
     if value <= 0 or record.config["operator"] != "hessian":
         return [largest]
     step, error = 2 / value, 2 / value * residual / value
     proof = "Two over λ_max, with its error. Above this step size plain gradient descent is unstable at this point."
-    return [largest, Number("2/λ_max", f"{digits_within(step, error)} ± {error:.1g}", proof, "2/λ_max")]
+    text = f"{digits_within(step, error)} ± {error:.1g}"
+    return [largest, Number("2/λ_max", text, proof, hint="step size above which plain gradient descent is unstable")]
 
 
 def estimate(scalars: Mapping[str, Any], key: str) -> str:
@@ -101,6 +121,12 @@ def estimate(scalars: Mapping[str, Any], key: str) -> str:
         .replace(" (0 products)", "")
         .replace("0 products, ", "")
     )
+
+
+def _short(scalars: Mapping[str, Any], key: str) -> str:
+    """The same for a table: without its error where six digits are right."""
+    value, error = scalars[key], scalars[f"{key}_error"]
+    return f"{value:.6g}" if error is not None and error <= EXACT * abs(value) else estimate(scalars, key)
 
 
 def sections(records: Sequence[Record]) -> list[Section]:
@@ -122,7 +148,7 @@ def lines_of(record: Record) -> Lines:
         *(analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged")), strict=True
     )
     notes = [
-        (v, f"λ{rank} = {digits_within(v, r)} ± {r:.1g}{'' if good else ', not converged'}")
+        (v, f"λ{str(rank).translate(BELOW)} = {digits_within(v, r)} ± {r:.1g}{'' if good else ', not converged'}")
         for rank, (v, r, good) in enumerate(rows, 1)
     ]
     return Lines(analysis.spectrum_of(record), analysis.num_outliers(record), notes)
@@ -144,7 +170,7 @@ def _eigenvalues(records: Sequence[Record]) -> Section:
     longest = max(map(len, columns.values()))
     ranks = {"rank": [str(rank) for rank in range(1, longest + 1)]}
     rows = {title: [*cells, *["-"] * (longest - len(cells))] for title, cells in columns.items()}
-    words = [f"{analysis.title_of(record)}: {gap(record)}." for record in records]
+    words = [f"{matrix_of(record)}: {gap(record)}." for record in records]
     proof = (
         "± is the residual, from a product of its own: the matrix, as products give it, has an eigenvalue that near."
     )
@@ -167,20 +193,18 @@ def layers(record: Record) -> Section:
         "parameters": [f"{numbers['num_parameters']:,}" for numbers in own.values()],
         "largest λ": [f"{numbers['range'][1]:.4g}" for numbers in own.values()],
         "smallest λ": [f"{numbers['range'][0]:.4g}" for numbers in own.values()],
-        **{
-            key.replace("_", " "): [estimate(numbers, key) for numbers in own.values()]
-            for key in ("trace", "effective_rank", "negative_mass")
-        },
+        **{key.replace("_", " "): [_short(numbers, key) for numbers in own.values()] for key in HINTS},
     }
     first = sorted(own, key=lambda layer: -own[layer]["range"][1])[:LAYERS]
     spectra = {layer: analysis.spectrum_of(record, layer) for layer in first}
     title = f"Log spectra of the layers, {analysis.title_of(record)}"
     words = [f"The {LAYERS} layers with the largest eigenvalues have a curve."] if len(own) > LAYERS else []
     proof = (
-        "Each layer by probes of its own; ± is the standard error. The largest and smallest λ are eigenvalues or nodes."
+        "Each layer by probes of its own; ± is the standard error, and what has none is right in all its digits. The "
+        "largest and smallest λ are eigenvalues or nodes."
     )
     charts, tables = [log_density(title, spectra)], [Table("Diagonal blocks", columns)]
-    return Section("Layers side by side", words, charts=charts, tables=tables, certificate=proof)
+    return Section("Layers side by side", words, charts=charts, tables=tables, certificate=proof, own_names=True)
 
 
 def work(records: Sequence[Record]) -> Section:

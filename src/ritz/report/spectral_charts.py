@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -14,6 +14,7 @@ from .charts import Axis, Chart, Series
 
 POINTS = 1024  # of a curve: more than a screen shows
 SHOWN = 3  # curves at first; the others are a click away
+NEAR_FLOOR = 2.0  # times the floor of a logarithm: what is drawn below that stands for all that is smaller
 DECADES = 1e4  # of the largest eigenvalue: where a symmetric logarithm turns linear
 
 
@@ -52,21 +53,33 @@ def _parts(name: str, lines: Lines, width: float, index: int) -> list[Series]:
     return parts
 
 
-def log_density(title: str, spectra: Mapping[str, Spectrum]) -> Chart:
-    """Densities of log |λ| on one width and floor; what no curve resolves is left open."""
+def log_density(title: str, spectra: Mapping[str, Spectrum], *, per_decade: bool = False) -> Chart:
+    """Densities of log |λ| on one width and floor, or eigenvalues per decade; what no curve resolves is left open."""
     scale = common_log_options(spectra.values())
     width, floor = scale["width"], scale["floor"]
     curves = {name: log_curve(spectrum, points=POINTS, width=width, floor=floor) for name, spectrum in spectra.items()}
+    if per_decade:
+        curves = {name: _counted(curve, spectra[name].size) for name, curve in curves.items()}
     series = tuple(_line(name, curve, index) for index, (name, curve) in enumerate(curves.items()))
     ends = [curve.resolved_from for curve in curves.values()]
     least = min((end for end in ends if end is not None), default=None)
     unknown = ((0.0, least),) if least is not None and None not in ends else ()
     summary = "Each curve is drawn where its band spans less than a factor of ten; below that, the probes say little."
-    summary += (
-        f" All that is below {float(f'{least:.1g}'):g} is open, down to zero." if unknown and least is not None else ""
-    )
-    up = Axis("density of log |λ|", ("log", "linear"))
+    if all(spectrum.is_exact for spectrum in spectra.values()):
+        summary = "All eigenvalues are known."
+    if unknown and least is not None:
+        summary += f" All that is below {float(f'{least:.1g}'):g} is open, down to zero."
+    if any(bool((curve.seen & (curve.x < NEAR_FLOOR * floor)).any()) for curve in curves.values()):
+        summary += f" The peak at {floor:.1g} holds all that is smaller, zeros too: products cannot tell them apart."
+    up = Axis("eigenvalues per decade" if per_decade else "density of log |λ|", ("log", "linear"))
     return Chart(title, summary, Axis("|λ|", ("log",)), up, series, unknown)
+
+
+def _counted(curve: Curve, size: int) -> Curve:
+    """The curve of a density of log |λ| as eigenvalues per decade."""
+    factor = size * math.log(10)
+    band = None if curve.band is None else (factor * curve.band[0], factor * curve.band[1])
+    return replace(curve, y=factor * curve.y, band=band, base=factor * curve.base)
 
 
 def _line(name: str, curve: Curve, index: int) -> Series:

@@ -90,7 +90,7 @@ def _article(subject: Subject, theory: ClosedForm | None) -> Article:
     sentences += [class_structure.finding(classes)] if classes else []
     proofs = [spectra.proof(record) for record in measured[:1]] + ([class_structure.proof(classes)] if classes else [])
     sections = spectra.sections(measured) if measured else []
-    sections += class_structure.sections(classes) if classes else []
+    sections += class_structure.sections(classes, counted=bool(measured)) if classes else []
     sections += [spectra.layers(record) for record in measured if record.scalars["layers"]]
     sections += [class_structure.layers(classes)] if classes and classes.scalars["layers"] else []
     forms = {index: _form(record, theory if index == 0 else None) for index, record in enumerate(measured)}

@@ -1,0 +1,37 @@
+"""Text of a page as people write it: numbers with powers of ten, symbols with subscripts, nothing that is markup."""
+
+from __future__ import annotations
+
+import html
+import re
+
+LONG = 24  # letters beyond which a name is broken into lines
+SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")  # as in letters.js
+POWER = re.compile(r"(?:(?<![\w.])(\d+(?:\.\d+)?)|(?<=\d)\))e([-+]\d+)\b")
+PERCENT = re.compile(r"(?<=\d) ?%")
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+LONG_WORD, JOINTS = re.compile(rf"\S{{{LONG},}}"), re.compile(r"(?<=\w)[._](?=\w)")
+
+
+def escaped(content: str) -> str:
+    """Text as it is, whatever stands in it."""
+    return html.escape(content, quote=True)
+
+
+def numerals(content: str) -> str:
+    """Text with its numbers as people write them: 3·10⁻⁷ for 3e-07, (2 ± 1)·10⁻⁵, and a narrow space before %."""
+    return escaped(PERCENT.sub("\u202f%", POWER.sub(_power, content)))
+
+
+def typeset(content: str) -> str:
+    """Text of ours, in which λ_max and G_class have their subscripts, and a long name may end a line at its dots."""
+    return LONG_WORD.sub(_jointed, SYMBOLS.sub(r"\1<sub>\2</sub>", numerals(content)))
+
+
+def _power(match: re.Match[str]) -> str:
+    factor, power = match.group(1) or ")", str(int(match.group(2)))
+    return f"{'' if factor == '1' else f'{factor}·'}10{power.translate(RAISED)}"
+
+
+def _jointed(word: re.Match[str]) -> str:
+    return JOINTS.sub(r"\g<0><wbr>", word.group())
