@@ -27,7 +27,7 @@ TERMS = {
     "residual": "‖A v - λ v‖: a true eigenvalue of the matrix as multiplied lies this near to λ.",
     "standard error": "The root mean square error that random probes leave in an estimate.",
     "2/λ_max": "The step size above which plain gradient descent is unstable here; with momentum β, 1 + β times that.",
-    "path": "How products are computed: by ritz's rules for layers, by PyTorch's plain derivatives, or in forward mode.",
+    "path": "How products are computed: by ritz's rules for layers, by PyTorch's derivatives, or in forward mode.",
     "layer": "The diagonal block of the matrix that belongs to the parameters of one module.",
     "class mean": "The mean over a class of its examples' gradients; all C of them span at most C dimensions.",
     "knockout": "The matrix without one of its parts.",
