@@ -131,6 +131,14 @@ def test_digits_within_names_are_no_numbers(records, tmp_path):
     assert "From out/a-2 to b:0.conv1 " in text
 
 
+def test_the_finding_of_several_is_one_sentence(records, tmp_path):
+    named = [Entry.of(record, name=name) for name, record in zip("abc", records, strict=False)]
+    page = report.compare(named, tmp_path / "compare.html").read_text(encoding="utf-8")
+    finding = re.sub("<[^>]*>", "", re.findall('class="finding">(.*?)<a class="sure"', page)[0])
+    assert finding.startswith("Against a: b is W₁ = ") and "; c is W₁ = " in finding and finding.count(". ") == 1
+    assert "changed beyond noise" in finding and finding.endswith(". ")
+
+
 def test_nothing_is_fetched_from_elsewhere(text):
     assert not re.search(r"(src|href)=[\"']?(https?:)?//|@import|url\(\s*[\"']?http", text)
 

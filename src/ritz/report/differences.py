@@ -28,7 +28,7 @@ def article(entries: Sequence[Entry]) -> Article:
     found = [(other, changes(first, other), distance(first, other)) for other in others]
     return Article(
         " and ".join(entry.name for entry in entries) if len(entries) < 4 else f"{first.name} and {len(others)} others",
-        ". ".join(_finding(first, *one) for one in found) + ".",
+        _finding(first, *found[0]) if len(found) == 1 else _findings(first, found),
         "What changed by more than its noise, and the distance of the spectra; both tables are below.",
         _analysed(entries),
         [_number(first, other, gap, len(others) > 1) for other, _, gap in found],
@@ -51,7 +51,17 @@ def check(entries: Sequence[Entry]) -> None:
 def _finding(first: Entry, other: Entry, found: Sequence[Change], gap: Distance) -> str:
     real = [_moved(change) for change in found if change.verdict == "changed"]
     moved = f"these change: {', '.join(real)}" if real else "no number changes by more than noise"
-    return f"From {first.name} to {other.name} {moved}. The spectra differ by {gap.sentence}"
+    return f"From {first.name} to {other.name} {moved}. The spectra differ by {gap.sentence}."
+
+
+def _findings(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]]) -> str:
+    """Of several, the distances and what changed; the tables have the numbers."""
+    parts = []
+    for other, own, gap in found:
+        noise = "" if gap.at_least > 0 else ", which noise could explain"
+        real = ", ".join(change.quantity for change in own if change.verdict == "changed")
+        parts.append(f"{other.name} is W₁ = {gap.value:.3g} away{noise} ({real or 'no number'} changed beyond noise)")
+    return f"Against {first.name}: {'; '.join(parts)}."
 
 
 def _moved(change: Change) -> str:
