@@ -339,10 +339,10 @@ def test_the_page_with_all_its_charts_is_there_in_less_than_a_second(browser, ad
     before = busy()["TaskDuration"]
     page.goto(address)
     page.wait_for_function("[...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('svg'))")
-    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint').length")
+    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length === 1")
     spent = busy()["TaskDuration"] - before
     page.close()
-    assert painted == 1 and 0.001 < spent < 1
+    assert 0.001 < spent < 1
 
 
 def test_a_zoom_into_twenty_spectra_takes_less_than_200_ms(browser, tmp_path):
@@ -363,3 +363,20 @@ def test_a_zoom_into_twenty_spectra_takes_less_than_200_ms(browser, tmp_path):
     spent = (busy()["TaskDuration"] - before) / 6
     page.close()
     assert 0.001 < spent < 0.2
+
+
+def test_a_curve_is_drawn_through_few_points_and_stays_where_it_is(page):
+    """All points lie within a fifth of a pixel of what is drawn, also on steps and where the curve is one point."""
+    far, few = page.evaluate(
+        """() => { const n = 1000, xs = [...Array(n).keys()].map((i) => i - (i % 7 ? 0.5 : 0)).sort((a, b) => a - b);
+        xs[501] = xs[500]; const ys = xs.map((x, i) => 100 * Math.sin(x / 60) + (i > 500 ? 80 : 0));
+        const drawn = thinned(xs, ys, 0, n).map((text) => text.split(" ").map(Number));
+        const away = (x, y) => Math.min(...drawn.slice(1).map(([c, d], k) => { const [a, b] = drawn[k];
+            const along = ((x - a) * (c - a) + (y - b) * (d - b)) / ((c - a) ** 2 + (d - b) ** 2 || 1);
+            const t = Math.max(0, Math.min(1, along));
+            return Math.hypot(x - a - t * (c - a), y - b - t * (d - b)); }));
+        return [Math.max(...xs.map((x, i) => away(x, ys[i]))), drawn.length]; }"""
+    )
+    assert far < 0.25 and few < 200
+    assert page.evaluate("thinned([3], [4], 0, 1)") == ["3 4"]
+    assert page.evaluate("stretches([false, true, true, false, true])") == [[1, 3], [4, 5]]

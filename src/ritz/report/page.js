@@ -66,7 +66,7 @@ class Panel {
 
   select([a, b], [c, d]) {
     const flat = Math.abs(b - d) < 16, top = flat ? MARGIN.top : Math.min(b, d), height = flat ? this.frame.size.y : Math.abs(b - d);
-    this.cursor(element("rect", { x: Math.min(a, c), y: top, width: Math.abs(a - c), height, style: "fill: var(--accent)", opacity: 0.2 }));
+    this.cursor(element("rect", { x: Math.min(a, c), y: top, width: Math.abs(a - c), height, style: "fill: var(--accent)", "fill-opacity": 0.2 }));
   }
 
   enter([a, b], [c, d]) {

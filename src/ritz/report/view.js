@@ -3,6 +3,7 @@
 
 const COLOURS = 6; // --s0 to --s5 of the style sheet
 const DASHES = ["", "7 4", "2 3", "8 3 2 3"]; // a second sign beside the colour, for print and for who sees no colours
+const TOGETHER = 60; // marks in one path: the time to paint one grows faster than their number
 const MARGIN = { left: 62, right: 14, top: 10, bottom: 46 };
 
 function element(name, attributes, ...children) {
@@ -99,7 +100,7 @@ class View {
     return this.chart.unknown.flatMap(([low, high]) => {
       const from = frame.x(low) ?? MARGIN.left, to = frame.x(high) ?? MARGIN.left;
       return to <= from ? [] : [
-        element("rect", { x: from, y: MARGIN.top, width: to - from, height: frame.size.y, style: "fill: var(--line)", opacity: 0.45 }),
+        element("rect", { x: from, y: MARGIN.top, width: to - from, height: frame.size.y, style: "fill: var(--line)", "fill-opacity": 0.45 }),
         ...(to - Math.max(from, MARGIN.left) < 90 ? [] : [element("text", { x: Math.max(from, MARGIN.left) + 6, y: MARGIN.top + 14, style: "fill: var(--quiet)" }, "not resolved")]),
       ];
     });
@@ -113,7 +114,7 @@ class View {
       if (at === null || (across ? !frame.inside(at) : at < MARGIN.top - 1 || at > frame.floor + 1)) return [];
       const line = across ? { x1: at, x2: at, y1: MARGIN.top, y2: frame.floor } : { x1: MARGIN.left, x2: right, y1: at, y2: at };
       const place = across ? { x: at, y: frame.floor + 16, "text-anchor": "middle" } : { x: MARGIN.left - 6, y: at + 4, "text-anchor": "end" };
-      return [element("line", { ...line, style: "stroke: var(--line)", opacity: 0.7 }), element("text", { ...place, style: "fill: var(--quiet)" }, words[i])];
+      return [element("line", { ...line, style: "stroke: var(--line)", "stroke-opacity": 0.7 }), element("text", { ...place, style: "fill: var(--quiet)" }, words[i])];
     });
     const middle = MARGIN.top + frame.size.y / 2;
     const place = across ? { x: MARGIN.left + frame.size.x / 2, y: frame.height - 8 } : { transform: `translate(13 ${middle}) rotate(-90)` };
@@ -128,10 +129,11 @@ class View {
       const line = element("path", { d: outline(series.x.map(frame.x), series.y.map(frame.y)), fill: "none", "stroke-width": 1.8, "stroke-dasharray": dashOf(series.colour), style: stroke });
       return series.lower ? [this.band(series, index, frame), line] : [line];
     }
-    const seen = this.places(series, frame);
-    const dots = element("path", { d: seen.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join(""), fill: "none", "stroke-width": 7, "stroke-linecap": "round", style: stroke });
-    if (series.kind === "points") return [...this.whiskers(series, index, frame), dots];
-    return [element("path", { d: seen.map(([x, y]) => `M${x.toFixed(1)} ${frame.floor}V${y.toFixed(1)}`).join(""), fill: "none", "stroke-width": 1.2, style: stroke }), dots];
+    const parts = portions(this.places(series, frame), TOGETHER);
+    const dots = parts.map((part) => element("path", { d: part.map(([x, y]) => `M${tenth(x)} ${tenth(y)}h0`).join(""), fill: "none", "stroke-width": 7, "stroke-linecap": "round", style: stroke }));
+    if (series.kind === "points") return [...this.whiskers(series, index, frame), ...dots];
+    const stems = parts.map((part) => element("path", { d: part.map(([x, y]) => `M${tenth(x)} ${frame.floor}V${tenth(y)}`).join(""), fill: "none", "stroke-width": 1, "shape-rendering": "crispEdges", style: stroke }));
+    return [...stems, ...dots];
   }
 
   // Where the points of a series are, those on the same half pixel once.
@@ -149,7 +151,7 @@ class View {
     if (!series.lower) return [];
     const d = series.x.map((v, i) => {
       const x = frame.x(v), low = frame.y(series.lower[i]) ?? frame.floor, high = frame.y(series.upper[i]);
-      return x === null || high === null ? "" : `M${x.toFixed(1)} ${low.toFixed(1)}V${high.toFixed(1)}`;
+      return x === null || high === null ? "" : `M${tenth(x)} ${tenth(low)}V${tenth(high)}`;
     }).join("");
     return [element("path", { d, fill: "none", "stroke-width": 1.5, style: `stroke: ${colourOf(series.colour)}` })];
   }
@@ -158,14 +160,10 @@ class View {
   band(series, index, frame) {
     const x = series.x.map(frame.x), high = series.upper.map(frame.y);
     const low = series.lower.map((v) => (v === null ? null : frame.y(v) ?? frame.floor));
-    let d = "", stretch = [];
-    const close = () => {
-      if (stretch.length > 1) d += `M${stretch.map((i) => `${x[i].toFixed(1)} ${high[i].toFixed(1)}`).join("L")}L${stretch.reverse().map((i) => `${x[i].toFixed(1)} ${low[i].toFixed(1)}`).join("L")}Z`;
-      stretch = [];
-    };
-    x.forEach((at, i) => { if (at !== null && high[i] !== null && low[i] !== null) stretch.push(i); else close(); });
-    close();
-    return element("path", { d, stroke: "none", opacity: 0.22, style: `fill: ${colourOf(series.colour)}` });
+    const d = stretches(x.map((at, i) => at !== null && high[i] !== null && low[i] !== null))
+      .filter(([first, end]) => end - first > 1)
+      .map(([first, end]) => `M${thinned(x, high, first, end).join("L")}L${thinned(x, low, first, end).reverse().join("L")}Z`);
+    return element("path", { d: d.join(""), stroke: "none", "fill-opacity": 0.22, style: `fill: ${colourOf(series.colour)}` }); // opacity would take a layer of its own
   }
 
   // The point that is nearest to a pixel: of a curve by its height there, of stems and points by their ends.
@@ -218,11 +216,41 @@ function extent(series, axis) {
 }
 
 function outline(xs, ys) {
-  let d = "", pen = "M";
-  for (let i = 0; i < xs.length; i++) {
-    if (xs[i] === null || ys[i] === null) { pen = "M"; continue; }
-    d += `${pen}${xs[i].toFixed(1)} ${ys[i].toFixed(1)}`;
-    pen = "L";
+  return stretches(xs.map((x, i) => x !== null && ys[i] !== null)).map(([first, end]) => `M${thinned(xs, ys, first, end).join("L")}`).join("");
+}
+
+// From where to where there is something: pairs of the first and of what follows the last.
+function stretches(there) {
+  const pairs = [];
+  there.forEach((is, i) => {
+    if (is && !there[i - 1]) pairs.push([i, i + 1]);
+    else if (is) pairs[pairs.length - 1][1] = i + 1;
+  });
+  return pairs;
+}
+
+function portions(values, size) {
+  return Array.from({ length: Math.ceil(values.length / size) }, (_, i) => values.slice(i * size, (i + 1) * size));
+}
+
+const NEAR = 0.15; // pixels that nobody sees
+const tenth = (v) => Math.round(10 * v) / 10;
+
+// The points of a curve that make it: those between two of them lie within NEAR of the line from one to the other.
+function thinned(xs, ys, first, end) {
+  const kept = [`${tenth(xs[first])} ${tenth(ys[first])}`];
+  let from = first, least = -Infinity, most = Infinity;
+  for (let i = first + 1; i < end; i++) {
+    const across = xs[i] - xs[from], slope = (ys[i] - ys[from]) / across;
+    if (!(across > 0) || slope < least || slope > most) {
+      from = i = Math.max(from + 1, i - 1); // the last that fits, or a step straight up
+      kept.push(`${tenth(xs[i])} ${tenth(ys[i])}`);
+      [least, most] = [-Infinity, Infinity];
+      continue;
+    }
+    least = Math.max(least, slope - NEAR / across);
+    most = Math.min(most, slope + NEAR / across);
   }
-  return d;
+  if (end - 1 > from) kept.push(`${tenth(xs[end - 1])} ${tenth(ys[end - 1])}`);
+  return kept;
 }
