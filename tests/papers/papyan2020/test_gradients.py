@@ -14,6 +14,7 @@ from ritz.papers.papyan2020.networks import Place
 from ritz.papers.papyan2020.setting import NUM_CLASSES as C
 from ritz.record import Record, plain
 from ritz.risk import Risk
+from ritz.spectrum import Spectrum
 
 FIGURES = {**knockouts.FIGURES, **gradient_dynamics.FIGURES, **logistic.FIGURES}
 
@@ -189,6 +190,13 @@ def test_at_one_size_both_ways_stand_side_by_side_also_beyond_where_all_is_exact
     record = Record("papyan2020.fig6", "", plain(config), *split(result))
     assert dynamics_numbers.beside(record) and dynamics_numbers.panel(record, 0, 6, last).exact
     assert not dynamics_numbers.panel(record, 0, 6, 1).exact
+
+
+def test_zeros_that_lanczos_sees_at_the_size_of_rounding_are_no_bulk():
+    seen = Spectrum(torch.tensor([[1e-4, 5.0, 2.0]]), torch.tensor([[0.97, 0.01, 0.02]]), 100)
+    ours = dynamics_numbers.with_zeros(seen, 3)
+    assert ours.nodes.tolist() == [[5.0, 2.0, 0.0]] and ours.size == 100
+    torch.testing.assert_close(ours.weights, torch.tensor([[0.01, 0.02, 0.97]]).double())
 
 
 def split(result):

@@ -1,11 +1,14 @@
 """The figures of layers: computed at the smallest size, and their rules fed with what should pass or not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from ritz import Operator, gauss_newton, kfac
+from ritz.papers.frame.figure import Context
 from ritz.papers.papyan2020 import attributions, class_structure, kronecker, layer_blocks, layer_numbers, layers
 from ritz.papers.papyan2020.layer_results import PRESETS
 from ritz.papers.papyan2020.networks import Place
@@ -14,6 +17,7 @@ from ritz.papers.papyan2020.setting import examples
 from ritz.record import Record, plain
 from ritz.risk import Risk
 from ritz.spectrum import Spectrum
+from tests.papers.singh2026.records import record_with
 
 FIGURES = {**class_structure.FIGURES, **kronecker.FIGURES, **attributions.FIGURES}
 
@@ -29,6 +33,15 @@ def test_a_figure_is_computed_judged_and_drawn(figure, computed):
     ]
     assert len(figure.statements) - len(named) <= len(claims) <= len(figure.statements)
     assert figure.draw(record).axes
+
+
+def test_blocks_are_judged_by_several_seeds(shelf, tmp_path):
+    figure = kronecker.FIGURES["papyan2020.fig11"]
+    config = replace(figure.presets["smoke"], seeds=(0, 1))
+    record = record_with(config, figure.run(config, Context(folder=tmp_path, shelf=shelf)))
+    gaps = [kronecker.mini_bulk_gap(record, config.sets[0], seed, 1) for seed in config.seeds]
+    assert min(gaps) >= 1 and len(set(gaps)) == len(gaps)
+    assert figure.claims(record) and figure.draw(record).axes
 
 
 def test_blocks_of_which_all_eigenvalues_are_known_are_drawn(computed, monkeypatch):

@@ -54,6 +54,17 @@ def panel(record: Record, seed: int, size: int, epoch: int) -> Panel:
     return Panel(top, means, record.arrays[f"{name}/parts/within_traces"] / size, False)
 
 
+def with_zeros(spectrum: Spectrum, rank: int) -> Spectrum:
+    """A quadrature of a matrix of at most this rank: what it has beyond so many eigenvalues from above is zero.
+
+    Lanczos sees millions of zeros at the size of its rounding, where a log spectrum would show them as a bulk.
+    """
+    order = spectrum.nodes[0].argsort(descending=True)
+    nodes, weights = spectrum.nodes[0][order], spectrum.weights[0][order]
+    nonzero = (weights * spectrum.size).cumsum(0) <= rank + 0.5
+    return Spectrum((nodes * nonzero)[None], weights[None], spectrum.size, spectrum.resolution)
+
+
 def cross_distance(one: Panel) -> float:
     """log₁₀ of the median eigenvalue of the cross-class means over the average of G_within."""
     cross = one.means[C : C + MEANS]

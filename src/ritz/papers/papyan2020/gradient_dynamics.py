@@ -36,6 +36,7 @@ from .dynamics_numbers import (
     separation,
     spread_alignment,
     variation,
+    with_zeros,
 )
 from .gradients import Exact, Measurement, Network, Quadrature, spectrum_of
 from .paper import BEYOND, PAPER
@@ -123,7 +124,7 @@ def draw(record: Record) -> Picture:
         drawn = (cells[0][0], size, epoch) in seen_cells(record)
         if drawn:
             _draw_panel(ax, record, (cells[0][0], size, epoch))
-        title = f"{size} a class, epoch {epoch}" + ("" if drawn else ": G = 0")
+        title = f"{size} a class, epoch {epoch}" + _how(record, (cells[0][0], size, epoch), drawn=drawn)
         ax.set_title(title, fontsize=7, loc="left", pad=2)
         ax.label_outer()
     right = max(panel(record, *cell).top[0] for cell in cells)
@@ -143,11 +144,20 @@ def draw(record: Record) -> Picture:
     return figure
 
 
+def _how(record: Record, cell: tuple[int, int, int], *, drawn: bool) -> str:
+    """What sets a panel apart from the exact ones."""
+    if not drawn:
+        return ": G = 0"
+    return "" if panel(record, *cell).exact else " (Lanczos)"
+
+
 def _draw_panel(ax: Axes, record: Record, cell: tuple[int, int, int]) -> None:
     one, name = panel(record, *cell), "/".join(map(str, cell))
     prefix = f"{name}/G" if one.exact else f"{name}/lanczos/G"
     facts = record.scalars[f"{name}/facts" if one.exact else f"{name}/lanczos/facts"]
     spectrum = spectrum_of(record, prefix, int(facts["size"]), None if one.exact else facts["resolution"])
+    if not one.exact:
+        spectrum = with_zeros(spectrum, C * cell[1] * (C - 1))
     plot.counts(ax, spectrum, floor=FLOOR, width=WIDTH, color=plot.COLOURS[0], linewidth=0.9, label="G")
     ax.set_xlabel("")
     low = ax.get_ylim()[0]

@@ -132,10 +132,13 @@ def _origins(config: Config, context: Context) -> dict[str, Any]:
 
 
 def _add(result: dict[str, Any], prefix: str, record: Record, kept: int | None) -> None:
-    """The results of a task under a prefix, long curves cut; densities of the first seed alone."""
+    """The results of a task under a prefix, long curves cut; densities of the first seed alone, and G's upper nodes."""
     for name, value in record.arrays.items():
-        if kept is None or not name.endswith(("/nodes", "/counts")):
-            result[f"{prefix}/{name}"] = value[:kept].astype(np.float32 if value.dtype == np.float64 else value.dtype)
+        if kept is not None and name.endswith("/G/nodes"):
+            value = np.sort(value)[::-1]  # where the main bulk ends is asked of every seed
+        elif kept is not None and name.endswith(("/nodes", "/counts")):
+            continue
+        result[f"{prefix}/{name}"] = value[:kept].astype(np.float32 if value.dtype == np.float64 else value.dtype)
     result |= {f"{prefix}/{name}": value for name, value in record.scalars.items()}
 
 
