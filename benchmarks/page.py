@@ -103,7 +103,8 @@ def _deepnets() -> str:
     ]
     head = (
         "## Figures of trained networks, piece by piece\n\nVGG11 with 28 million parameters and an eight-layer MLP of "
-        "width 2048 on CIFAR-10. Trainings include reading the data; a density has 128 Lanczos steps over 5,000 images.\n\n"
+        "width 2048 on CIFAR-10. Trainings include reading the data; a density has 128 Lanczos steps over 5,000 "
+        "images.\n\n"
     )
     return head + _origin("deepnets-h200") + "\n\n" + _table(["work", "time", "peak"], rows)
 
