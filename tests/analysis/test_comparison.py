@@ -5,6 +5,7 @@ import torch
 
 from ritz import Operator, spectral_density
 from ritz.analysis.comparison import Change, Distance, Entry, Measured, changes, distance
+from ritz.report.differences import columns_of
 from ritz.spectrum import Spectrum
 
 
@@ -41,6 +42,14 @@ def test_bounds_add_up_and_standard_errors_add_in_squares():
     bounds, errors = (Change("x", Measured(0.0, 3.0, kind), Measured(7.0, 4.0, kind)) for kind in (True, False))
     assert bounds.noise == 7.0 and errors.noise == 10.0
     assert bounds.verdict == errors.verdict == "within noise"
+
+
+@pytest.mark.parametrize("noise", [0.176, 0.1798, 0.18, 0.1849, 0.19, 26.0, 29.7, 31.0, 0.0])
+@pytest.mark.parametrize("difference", [0.18, 0.1801, -29.8, 34.0])
+def test_a_verdict_is_that_of_the_numbers_beside_it(noise, difference):
+    change = Change("x", Measured(0.0, noise / 2), Measured(difference, 0.0))
+    ((shown,), (beside,)) = (columns_of([change])[name] for name in ("difference", "noise"))
+    assert (abs(float(shown)) > float(beside)) == (change.verdict == "changed")
 
 
 def test_without_an_error_there_is_no_verdict():

@@ -12,11 +12,12 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.testing import assert_close
 
 from ritz.analysis import spectrum as analysis
+from ritz.analysis.comparison import Entry, changes
 from ritz.analysis.spectrum import Settings, measurement, pictures
 from ritz.errors import ArgumentError
 from ritz.operators import Operator, functional_hessian, gauss_newton, hessian, monte_carlo_fisher, ntk
 from ritz.record import Record, write_picture
-from ritz.report.spectra import gap
+from ritz.report.spectra import gap, numbers
 from ritz.risk import Risk
 from tests.processes import run_alone
 from tests.shapes import unchecked
@@ -352,7 +353,7 @@ def test_to_measure_needs_no_picture_library():
 @pytest.mark.parametrize(("top", "count", "words"), [
     ([1.1, 1.06, 1.03], 0, "the 3 largest fall without a gap: each is at most 1.04 times the next"),
     ([30.0, 1.1, 1.05], 1, "the largest stands apart: the next is 27.3 times smaller"),
-    ([-6.0, 5.0, 4.0], 3, "the 3 largest stand apart: the next is 4 times smaller"),
+    ([-6.0, 5.0, 4.0], 3, "the 3 largest in magnitude stand apart: the next is 4 times smaller"),
 ])  # fmt: skip
 def test_only_what_a_gap_parts_from_the_rest_is_said_to_stand_apart(top, count, words):
     values = torch.cat([torch.tensor(top), torch.linspace(0, 1, 400)]).double()
@@ -363,3 +364,18 @@ def test_only_what_a_gap_parts_from_the_rest_is_said_to_stand_apart(top, count, 
     place, factor = analysis.widest_gap(record)
     assert (place if factor >= 1.5 else 0) == count
     assert gap(record).startswith(words)
+
+
+def test_where_all_eigenpairs_are_negative_the_largest_eigenvalue_is_another():
+    values = torch.cat([torch.tensor([-6.0, 5.0]), torch.linspace(0, 1, 400)]).double()
+    model = nn.Linear(len(values), 1, bias=False).double()
+    risk = Risk(model, nn.MSELoss(), (torch.ones(1, len(values)).double(), torch.ones(1, 1).double()))
+    one, two = (
+        analysis.run(risk, Settings(operator=lambda _: Operator.from_matrix(values.diag()), num_eigenpairs=k))
+        for k in (1, 2)
+    )
+    assert analysis.largest_of(one) == (pytest.approx(5.0), None)
+    assert analysis.largest_of(two) == (pytest.approx(5.0), pytest.approx(0.0, abs=1e-9))
+    assert numbers(one)[0].text == "about 5" and numbers(two)[0].text.startswith("5 ±")
+    assert {change.quantity: change.verdict for change in changes(Entry.of(one), Entry.of(two))}["λ_max"] != "changed"
+    assert gap(one) == "the largest in magnitude does not stand apart: it is 1.2 times the next"

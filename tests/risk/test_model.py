@@ -55,6 +55,11 @@ BAD_MODELS = {
     "infinite parameters": (lambda: filled(INF), NumericalError, "Parameter 0.bias holds NaN"),
     "returns a tuple": (lambda: Returns(lambda z: (z, z)), ModelError, "returned a tuple"),
     "returns a dict": (lambda: Returns(lambda z: {"out": z}), ModelError, "returned a dict"),
+    "returns several": (lambda: Returns(lambda z: {"out": z, "h": z}), ModelError, r"\['out'\][\s\S]*torch.cat"),
+    "is a class": (lambda: nn.Linear, ModelError, r"the class Linear[\s\S]*Make one of it: Linear\("),
+    "is a state dict": (lambda: network().state_dict(), ModelError, "load_state_dict"),
+    "is the loss": (lambda: nn.MSELoss(), ModelError, r"Risk\(model, loss, data\)"),
+    "takes two inputs": (lambda: TakesTwo(), ModelError, r"\(\(a, b\), y\) for model\(a, b\)"),
     "returns a scalar": (lambda: Returns(lambda z: z.mean()), ModelError, "returned a scalar"),
     "returns nothing": (lambda: Returns(lambda z: None), ModelError, "returned a NoneType"),
     "returns integers": (lambda: Returns(lambda z: z.argmax(1)), ModelError, "returns torch.int64"),
@@ -64,6 +69,15 @@ BAD_MODELS = {
     "returns NaN": (lambda: Returns(lambda z: z / 0), NumericalError, "NaN or infinity on batch 0."),
     "fails": (lambda: Returns(lambda z: z @ z), ModelError, "The model failed on batch 0"),
 }  # fmt: skip
+
+
+class TakesTwo(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(D, C).double()
+
+    def forward(self, first, second):
+        return self.layer(first - second)
 
 
 class Attends(nn.Module):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -55,9 +54,10 @@ class Entry:
     def of(cls, record: Record, *, layer: str | None = None, name: str | None = None) -> Entry:
         """A record of `analysis.spectrum`, or one layer of it."""
         check_facts(record)
-        values, residuals = (analysis.array_of(record, key, layer) for key in ("eigenvalues", "residuals"))
+        largest, residual = analysis.largest_of(record, layer)
         scalars = record.scalars if layer is None else record.scalars["layers"][layer]
-        numbers = {} if not len(values) else {"λ_max": _largest(values, residuals)}
+        computed = len(analysis.array_of(record, "eigenvalues", layer)) > 0
+        numbers = {"λ_max": Measured(largest, residual, True)} if computed else {}
         numbers |= {label: Measured(scalars[key], scalars[f"{key}_error"]) for key, label in ESTIMATES.items()}
         known = {label: scalars[key] for key, label in EXACT.items() if scalars.get(key) is not None}
         numbers |= {label: Measured(value, ROUNDING * abs(value), True) for label, value in known.items()}
@@ -182,11 +182,6 @@ def _apart(before: Entry, after: Entry) -> float:
     ]
     rounding = before.spectrum.floor + after.spectrum.floor
     return abs(first.value / before.spectrum.size - second.value / after.spectrum.size) - math.hypot(*reach) - rounding
-
-
-def _largest(values: Any, residuals: Any) -> Measured:
-    top = int(values.argmax())
-    return Measured(float(values[top]), float(residuals[top]), True)
 
 
 guard(__name__)

@@ -39,7 +39,8 @@ def summary(record: Record) -> RenderableType:
 def cost(forecast: Forecast) -> RenderableType:
     """What an analysis would take."""
     table = plain_table()
-    table.add_row("products", f"about {forecast.num_products:,}, {forecast.product_seconds * 1e3:.3g} ms each")
+    alone = f"{forecast.product_seconds * 1e3:.3g} ms for one by itself"
+    table.add_row("products", f"about {forecast.num_products:,}; {alone}")
     table.add_row("time", f"about {duration(forecast.seconds)}")
     table.add_row("memory", f"about {_bytes(forecast.bytes)} beyond the model and the data")
     table.add_row("disk", f"{_bytes(forecast.file_bytes)} at most while it runs, to go on from")

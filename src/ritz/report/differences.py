@@ -119,29 +119,37 @@ def columns_of(found: Sequence[Change]) -> dict[str, list[str]]:
         "number": [change.quantity for change in found],
         "before": [_text(change.before) for change in found],
         "after": [_text(change.after) for change in found],
-        "difference": [_difference(change) for change in found],
-        "noise": ["unknown" if change.noise is None else _short(change.noise) for change in found],
+        "difference": [_with_noise(change)[0] for change in found],
+        "noise": [_with_noise(change)[1] for change in found],
         "verdict": [change.verdict for change in found],
     }
 
 
-def _difference(change: Change) -> str:
-    """To one digit more than noise reaches, with its sign."""
+def _with_noise(change: Change) -> tuple[str, str]:
+    """The difference and its noise, in as few digits as agree with the verdict."""
+    if change.noise is None:
+        return _difference(change), "unknown"
+    pairs = [
+        (_difference(change, more), f"{change.noise:.{digits}g}")
+        for more in range(DIGITS)
+        for digits in range(1, DIGITS + 1)
+    ]
+    fitting = ((d, n) for d, n in pairs if (abs(float(d)) > float(n)) == (change.verdict == "changed"))
+    difference, noise = next(fitting, pairs[0])
+    return difference, f"{float(noise):.0f}" if "e+0" in noise and float(noise) < 1e6 else noise  # 60, not 6e+01
+
+
+def _difference(change: Change, more: int = 0) -> str:
+    """To one digit more than noise reaches, or some more, with its sign."""
     if not change.noise:
         return f"{change.difference:+.4g}"
-    place = 1 - math.floor(math.log10(change.noise))
+    place = 1 + more - math.floor(math.log10(change.noise))
     rounded = round(change.difference, place)
     if not rounded:
         return "0"
     digits = math.floor(math.log10(abs(rounded))) + place + 1
     text = f"{rounded:+.{min(max(digits, 1), DIGITS)}g}"
     return f"{rounded:+.0f}" if "e+0" in text else text
-
-
-def _short(noise: float) -> str:
-    """One digit, as people write it: 60, not 6e+01."""
-    digit = f"{noise:.1g}"
-    return f"{float(digit):.0f}" if 1 <= float(digit) < 1e6 else digit
 
 
 def _text(measured: Measured, digits: int = DIGITS) -> str:

@@ -25,6 +25,11 @@ HINTS = {
     "effective_rank": "how many equal ones would make it",
     "negative_mass": "share of eigenvalues below zero",
 }
+UPWARDS = "curvature where the loss bends upwards most"
+SEEN = (
+    "The eigenvalues that were computed, those of largest magnitude, are negative. The largest of all is at least that "
+    "of the nodes of the quadrature, which lie within the spectrum. More eigenpairs (-k) find it."
+)
 BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 TYPED = {"hessian": "hessian", "gauss_newton": "gauss-newton", "functional_hessian": "functional"}  # as an option
 
@@ -59,11 +64,14 @@ def gap(record: Record) -> str:
     if not count:
         return ""
     times = f"{factor:.3g}" if factor < LARGEST else f"more than {LARGEST:,.0f}"
+    values = analysis.array_of(record, "eigenvalues")
+    by = " in magnitude" if bool((values < 0).any()) else ""
     if factor >= APART:
-        largest = "the largest stands" if count == 1 else f"the {count} largest stand"
+        largest = f"the largest{by} stands" if count == 1 else f"the {count} largest{by} stand"
         return f"{largest} apart: the next is {times} times smaller"
-    computed = len(analysis.array_of(record, "eigenvalues"))
-    return f"the {computed} largest fall without a gap: each is at most {times} times the next"
+    if len(values) == 1:
+        return f"the largest{by} does not stand apart: it is {times} times the next"
+    return f"the {len(values)} largest{by} fall without a gap: each is at most {times} times the next"
 
 
 def _near_zero(record: Record) -> tuple[float, Estimate]:
@@ -97,15 +105,15 @@ def numbers(record: Record) -> list[Number]:
 
 def _largest(record: Record) -> list[Number]:
     """λ_max and, of a Hessian, the step size that belongs to it."""
-    values, residuals = (analysis.array_of(record, key) for key in ("eigenvalues", "residuals"))
-    if not len(values):
+    if not len(analysis.array_of(record, "eigenvalues")):
         return []
-    top = int(values.argmax())
-    value, residual = float(values[top]), float(residuals[top])
+    value, residual = analysis.largest_of(record)
+    if residual is None:
+        return [Number("λ_max", f"about {value:.3g}", SEEN, hint=UPWARDS)]
     near = f"the matrix, as products in {record.config['dtype']} give it, has an eigenvalue that near"
     proof = f"Its residual, from a product of its own, is {residual:.1g}: {near}."
     text = f"{digits_within(value, residual)} ± {residual:.1g}"
-    largest = Number("λ_max", text, proof, hint="curvature of the sharpest direction")
+    largest = Number("λ_max", text, proof, hint=UPWARDS)
     if value <= 0 or record.config["operator"] != "hessian":
         return [largest]
     step, error = 2 / value, 2 / value * residual / value

@@ -9,7 +9,7 @@ TERMS = {
     "Empirical Fisher": "The mean of g gᵀ over the gradients g of all terms of the loss.",
     "Monte Carlo Fisher": "G with random samples in place of the loss's curvature; its mean over seeds is G.",
     "Gradient covariance": "How the gradients of single terms scatter: the noise of a stochastic gradient.",
-    "λ_max": "The largest eigenvalue: how sharply the loss bends along its sharpest direction.",
+    "λ_max": "The largest eigenvalue: how sharply the loss bends upwards, where it does so most.",
     "matrix": "H is the Hessian, G the Gauss-Newton matrix, E = H - G what is left.",
     "agreement of paths": "How far two ways to compute the same product are apart, relative to its length.",
     "kept memory": "What the way of computing products keeps from one product to the next.",
@@ -22,7 +22,8 @@ TERMS = {
     "log spectrum": "The density of log |λ|: it shows what a linear axis puts into one peak at zero.",
     "band": "Where the true density, smoothed alike, lies at the stated rate.",
     "trace": "The sum of all eigenvalues.",
-    "effective rank": "(tr A)² / tr A²: how many eigenvalues there would be if all that matter were equal.",
+    "effective rank": "(tr A)² / tr A²: how many eigenvalues there would be if all that matter were equal. Those of "
+    "opposite signs cancel in tr A, so that it may be less than one.",
     "negative mass": "The share of all eigenvalues that are below zero by more than rounding.",
     "residual": "‖A v - λ v‖: a true eigenvalue of the matrix as multiplied lies this near to λ.",
     "standard error": "The root mean square error that random probes leave in an estimate.",

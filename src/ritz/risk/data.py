@@ -104,6 +104,8 @@ def _source(data: Any) -> Iterable[Any]:
         _check_pair(inputs, targets)
         _check_lengths(inputs, targets)
         return _Chunks((inputs, targets))
+    if isinstance(data, (tuple, list)) and len(data) == 2 and data[1] is None:
+        return [tuple(data)]
     if isinstance(data, Mapping):
         return _source(_pair_of(data, "The data are"))
     if _is_plain(data):
@@ -168,16 +170,26 @@ def _batch(item: Any, number: int) -> Batch:
     item = _pair_of(item, f"Batch {number} is") if isinstance(item, Mapping) else item
     if not isinstance(item, (tuple, list)) or len(item) != 2 or not isinstance(item[1], Tensor):
         raise DataError(
-            f"Batch {number} is a {type(item).__name__}"
-            + (f" of {len(item)} entries." if isinstance(item, (tuple, list)) else "."),
+            f"Batch {number} is a {type(item).__name__}{_entries(item)}.",
             "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs), or a tuple.",
-            "For triples: [((a, b), y) for a, b, y in loader], with DataLoader(dataset, 64) as a Dataset's loader.",
+            "For triples: [((a, b), y) for a, b, y in loader], with DataLoader(dataset, 64) as a Dataset's loader; "
+            "((a, b), y) where they are tensors.",
+            "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x))).",
             "For arrays: (torch.as_tensor(x), torch.as_tensor(y)).",
         )
     inputs, targets = item
     inputs = _inputs(inputs)
     _check_pair(inputs, targets)
     return Batch(inputs, targets)
+
+
+def _entries(item: Any) -> str:
+    """How many a batch has, if any, and the kind of its second one where there are two."""
+    if not isinstance(item, (tuple, list)):
+        return ""
+    if len(item) == 2:
+        return f" whose targets are a {type(item[1]).__name__}"
+    return " of one entry" if len(item) == 1 else f" of {len(item)} entries"
 
 
 def _pair_of(entries: Mapping[str, Any], what: str) -> tuple[dict[str, Any], Any]:

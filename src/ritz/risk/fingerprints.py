@@ -76,7 +76,7 @@ def _changed(seen: str) -> DataError:
 def _other_data(how: str) -> DataError:
     return DataError(
         f"A second pass over the data differs from the first: {how}.",
-        "Every product must see the same matrix: shuffling with drop_last, random augmentation or a "
+        "Every product must see the same matrix: shuffling with drop_last or with padding, random augmentation or a "
         "one-shot iterable give another one each time.",
         "Turn shuffling and augmentation off for the analysis.",
         "Pass a fixed sample: list(loader) or (x, y) tensors.",

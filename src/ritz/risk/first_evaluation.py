@@ -155,6 +155,7 @@ def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) ->
         raise ModelError(
             f"The model failed on batch {number}: {first_line(error)}",
             "The inputs do not fit the model in shape or type, or parts of it are on different devices.",
+            *_ways_to_call(error),
             "Call model(inputs) on one batch by hand and compare the shapes.",
             "Integers are passed on as they are, for embeddings; convert images: x.float().",
         ) from error
@@ -162,6 +163,16 @@ def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) ->
     with noted("the loss on", batch):
         loss.check(z, batch.targets)
     return z
+
+
+def _ways_to_call(error: Exception) -> list[str]:
+    """How inputs reach a model, where it was called with too few, too many or other arguments."""
+    if not isinstance(error, TypeError) or "argument" not in str(error):
+        return []
+    return [
+        "For several inputs, give ((a, b), y) for model(a, b), or ({'a': a, 'b': b}, y) for model(a=a, b=b).",
+        "For inputs as one dict, a Module around it: def forward(self, **batch): return self.model(batch).",
+    ]
 
 
 def _check_outputs(z: Tensor, batch: Batch, number: int) -> None:

@@ -147,18 +147,29 @@ def output_tensor(z: Any) -> Tensor:
         raise ModelError(
             f"The model returned a {'scalar' if isinstance(z, Tensor) else type(z).__name__}.",
             "The loss takes one tensor of outputs, the first dimension counting examples.",
-            "Wrap the model in a Module whose forward returns that tensor: return self.model(*args, **kwargs)[0].",
+            *_ways_to_one_tensor(z),
         )
     return z
+
+
+def _ways_to_one_tensor(z: Any) -> list[str]:
+    """How a model that returned this is made to return one tensor."""
+    if isinstance(z, Tensor):
+        return ["Return one row of outputs for each example, and let the loss compute what is minimised."]
+    entry = repr(next(iter(z), "out")) if isinstance(z, Mapping) else "0"
+    one = f"Wrap the model in a Module whose forward returns that tensor: return self.model(*args, **kwargs)[{entry}]."
+    several = "Where the loss needs several of them, join them, and let the loss split them: torch.cat(outputs, -1)."
+    return [one, *([several] if isinstance(z, (tuple, list, Mapping)) and len(z) > 1 else [])]
 
 
 def check_model(model: Any) -> None:
     """Refuse a model whose outputs are no function of θ and the example alone."""
     if not isinstance(model, nn.Module):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         raise ModelError(
-            f"The model is a {type(model).__name__}.",
+            f"The model is {what}.",
             "Parameters have their names in a torch.nn.Module.",
-            "Wrap the function in a Module that owns its parameters.",
+            _way_to_a_module(model),
         )
     for name, module in named_modules(model):
         _check_script(name, module)
@@ -171,6 +182,15 @@ def check_model(model: Any) -> None:
             )
     for name, module in named_modules(model):
         _check_layer(name or "(the model itself)", module)
+
+
+def _way_to_a_module(model: Any) -> str:
+    """What to do with something else that was given as the model."""
+    if isinstance(model, type):
+        return f"Make one of it: {model.__name__}(...)."
+    if isinstance(model, Mapping):
+        return "Build the model, and load these weights into it: model.load_state_dict(weights)."
+    return "Wrap the function in a Module that owns its parameters. The order is Risk(model, loss, data)."
 
 
 def _check_script(name: str, module: nn.Module) -> None:

@@ -51,11 +51,20 @@ def matching_names(
             f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
             "Curvature is taken with respect to the matching ones that have requires_grad.",
             *(f"For all of that module, write '{glob}'." for glob in modules),
-            f"Choose among: {shown}." if trainable else "Unfreeze some: parameter.requires_grad_().",
-            "Globs match whole names: '*.weight', 'layer1.*', '*' for all.",
+            *_choices(shown),
         )
     _check_parameters(theta)
     return list(theta)
+
+
+def _choices(shown: str) -> list[str]:
+    """What can be asked for; of a model without any, how it comes to some."""
+    if not shown:
+        return [
+            "Unfreeze some: parameter.requires_grad_().",
+            "Check the order of arguments: Risk(model, loss, data).",
+        ]
+    return [f"Choose among: {shown}.", "Globs match whole names: '*.weight', 'layer1.*', '*' for all."]
 
 
 def flat_theta(

@@ -7,7 +7,7 @@ from torch import nn
 import ritz
 from ritz.classes import attribution
 from ritz.classes.lines import attributions
-from ritz.classes.lines.findings import about_the_mini_bulk
+from ritz.classes.lines.findings import about_the_hessian, about_the_mini_bulk
 from ritz.classes.lines.knockout_spectra import PROJECTED, SUBTRACTED
 from ritz.errors import ArgumentError
 from ritz.factored.gram_parts import PARTS
@@ -218,3 +218,9 @@ def test_eigenvalues_of_the_mini_bulk_are_counted_in_words(number, words):
     (sentence,) = about_the_mini_bulk(3, values, edge=1.0, floor=1e-12)
     assert sentence.endswith(f"there {'is' if number == 1 else 'are'} {number}.")
     assert about_the_mini_bulk(3, None, edge=1.0, floor=1e-12) == []
+
+
+def test_spaces_are_said_to_be_the_same_only_where_they_nearly_are():
+    same, most, part, apart = (about_the_hessian(3, overlap, 0.1)[0] for overlap in (0.999, 0.9, 0.4, 0.1))
+    assert "span the same space" in same and "lie apart from" in apart
+    assert "share most of their span" in most and "share a part of their span" in part

@@ -194,3 +194,8 @@ def test_a_batch_without_loss_needs_no_gradient():
         return torch.zeros(len(z)) if bool((y < 0).all()) else F.cross_entropy(z, y, reduction="none")
 
     assert ritz.Risk(nn.Linear(4, 3), loss, [(x[:3], y[:3]), (x[3:], y[3:])]).num_examples == 6
+
+
+def test_the_refusal_of_a_mean_says_that_padding_would_count(normal, labels):
+    with pytest.raises(ModelError, match=r"values\[targets != -100\]"):
+        loss_from(F.cross_entropy).check(normal(4, C), labels(4))

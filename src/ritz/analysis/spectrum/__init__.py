@@ -9,7 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import guard
-from .contents import array_of, num_outliers, num_products, spectrum_of, theory_of, title_of, widest_gap
+from .contents import (
+    array_of,
+    largest_of,
+    num_outliers,
+    num_products,
+    spectrum_of,
+    theory_of,
+    title_of,
+    widest_gap,
+)
 from .forecasts import Forecast, forecast
 from .measurement import layers_of, run
 from .settings import Settings
@@ -18,8 +27,8 @@ if TYPE_CHECKING:
     from .pictures import draw, write
 
 __all__ = [
-    "Forecast", "Settings", "array_of", "draw", "forecast", "layers_of", "num_outliers", "num_products", "run",
-    "spectrum_of", "theory_of", "title_of", "widest_gap", "write",
+    "Forecast", "Settings", "array_of", "draw", "forecast", "largest_of", "layers_of", "num_outliers", "num_products",
+    "run", "spectrum_of", "theory_of", "title_of", "widest_gap", "write",
 ]  # fmt: skip
 
 

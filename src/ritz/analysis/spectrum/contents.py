@@ -106,6 +106,26 @@ def theory_of(record: Record) -> ClosedForm | None:
     return ClosedForm([Group(*line) for line in lines])
 
 
+def largest_of(record: Record, layer: str | None = None) -> tuple[float, float | None]:
+    """λ_max of a record, and its residual; None where it is none of the eigenpairs, but a node of the quadrature.
+
+    Eigenpairs are those of largest magnitude. Where all of them are negative, and there are more, the largest of all is
+    another.
+
+    >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
+    >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
+    >>> record = ritz.analysis.spectrum.run(risk)
+    >>> round(largest_of(record)[0], 4)
+    4.0
+    """
+    values, residuals = (array_of(record, key, layer) for key in ("eigenvalues", "residuals"))
+    scalars = record.scalars if layer is None else _fact(record, _fact(record, record.scalars, "layers"), layer)
+    top = int(values.argmax()) if len(values) else None
+    if top is None or (float(values[top]) <= 0 and len(values) < scalars["num_parameters"]):
+        return float(scalars["range"][1]), None
+    return float(values[top]), float(residuals[top])
+
+
 def num_outliers(record: Record) -> int:
     """How many of the eigenpairs are larger than everything that the probes saw of the rest: what is drawn as stems.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...spectrum import Spectrum
 
-NEAR_ONE, NEAR_ZERO = 0.8, 0.2  # overlaps that are called "lie in" and "do not lie in"
+ONE, NEAR_ONE, NEAR_ZERO = 0.95, 0.8, 0.2  # overlaps that are called "lie in", "lie mostly in" and "do not lie in"
 
 
 def about_outliers(
@@ -21,8 +21,7 @@ def about_outliers(
     if len(values) > C and float(values[C]) > floor:
         sentences.append(f"Eigenvalue {C} of G is {float(values[C - 1] / values[C]):.3g} times eigenvalue {C + 1}.")
     if class_overlap is not None:
-        inside, partly = class_overlap >= NEAR_ONE, class_overlap > NEAR_ZERO
-        where = "lie in" if inside else "lie partly in" if partly else "do not lie in"
+        where = _graded(class_overlap, "lie in", "lie mostly in", "lie partly in", "do not lie in")
         top = min(C, len(values))
         sentences.append(
             f"The top {top} eigenvectors of G {where} the span of the class means: overlap {class_overlap:.3f}."
@@ -58,9 +57,16 @@ def about_the_mini_bulk(C: int, values: Float[Tensor, " r"] | None, edge: float,
 
 def about_the_hessian(count: int, overlap: float, share: float) -> list[str]:
     """How near the top eigenvectors of H are to those of G, with what E = H - G gives of their eigenvalues."""
-    near, far = overlap >= NEAR_ONE, overlap <= NEAR_ZERO
-    how = "span the same space as" if near else "lie apart from" if far else "share a part of their span with"
+    words = "span the same space as", "share most of their span with", "share a part of their span with"
+    how = _graded(overlap, *words, "lie apart from")
     return [
         f"The top {count} eigenvectors of H {how} those of G: overlap {overlap:.3f}.",
         f"On average E = H - G gives {share:.1%} of the top {count} eigenvalues of H.",
     ]
+
+
+def _graded(overlap: float, whole: str, most: str, part: str, none: str) -> str:
+    """What to say of such an overlap, of the four."""
+    if overlap <= NEAR_ZERO:
+        return none
+    return whole if overlap >= ONE else most if overlap >= NEAR_ONE else part

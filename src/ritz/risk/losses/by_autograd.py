@@ -119,6 +119,7 @@ class Autodiff(Loss):
                 f"The loss function returned {got}.",
                 "It must return one value per term: an average over a batch would weigh unequal batches wrongly.",
                 'Use reduction="none" inside the loss, or return what stands before its .mean() or .sum().',
+                "Leave out what does not count, such as padding, whose zeros would count: values[targets != -100].",
                 "Pass a torch.nn loss module such as torch.nn.CrossEntropyLoss().",
             )
         if values.numel() > z.numel():
