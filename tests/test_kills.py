@@ -48,8 +48,8 @@ def analysis(folder, exact_rows=3000):
     return {**{k: v for k, v in record.scalars.items() if k != "seconds"}, **record.arrays}
 
 
-def whole_spectrum(folder):
-    settings = spectra.Settings(num_eigenpairs=2, num_probes=2, num_steps=12, per_layer=True)
+def whole_spectrum(folder, exact_rows=4096):
+    settings = spectra.Settings(num_eigenpairs=2, num_probes=2, num_steps=12, per_layer=True, exact_rows=exact_rows)
     record = spectra.run(risk(), settings, checkpoint=folder)
     return {**{k: v for k, v in record.scalars.items() if k != "seconds"}, **record.arrays}
 
@@ -70,6 +70,7 @@ COMPUTATIONS = {
     "attribution by its Gram matrix": lines,
     "attribution by products": lambda folder: lines(folder, exact_rows=0),
     "spectrum": whole_spectrum,
+    "spectrum by probes": lambda folder: whole_spectrum(folder, exact_rows=0),
     "classes": analysis,
     "classes by products": lambda folder: analysis(folder, exact_rows=30),
 }

@@ -30,6 +30,16 @@ def convolutions():
 FEW = {"num_eigenpairs": 3, "num_probes": 4, "num_steps": 12}
 KINDS = {
     "the spectrum of H": (perceptron, spectrum, spectrum.Settings(**FEW)),
+    "all eigenvalues of H": (
+        lambda: perceptron(20, 20, 5),
+        spectrum,
+        spectrum.Settings(num_eigenpairs=3, num_probes=10),
+    ),
+    "G layer by layer, estimated": (
+        convolutions,
+        spectrum,
+        spectrum.Settings(gauss_newton, per_layer=True, **FEW, exact_rows=0),
+    ),
     "G layer by layer": (convolutions, spectrum, spectrum.Settings(gauss_newton, per_layer=True, **FEW)),
     "classes": (lambda: perceptron(20, 24, 4, 60), classes, classes.ClassSettings()),
 }

@@ -41,7 +41,16 @@ def dense(risk):
 
 @pytest.fixture(scope="module")
 def record(risk):
-    return analysis.run(risk, Settings(num_eigenpairs=4, num_probes=20, num_steps=20, per_layer=True), name="tiny")
+    """Estimated, though all eigenvalues would take fewer products."""
+    numbers = {"num_eigenpairs": 4, "num_probes": 20, "num_steps": 20}
+    return analysis.run(risk, Settings(**numbers, per_layer=True, exact_rows=0), name="tiny")
+
+
+@pytest.fixture(scope="module")
+def exact(risk):
+    """The same, by the default rule."""
+    numbers = {"num_eigenpairs": 4, "num_probes": 20, "num_steps": 20}
+    return analysis.run(risk, Settings(**numbers, per_layer=True), name="tiny")
 
 
 def largest(matrix, k):
@@ -78,11 +87,13 @@ def small_hessian(seed):
     return hessian(small_risk(seed, torch.float64)).dense()
 
 
+@pytest.mark.parametrize("exact_rows", [0, 4096])
 @pytest.mark.parametrize("dtype, steps, k", [(torch.float64, 12, 4), (torch.float32, 12, 4), (torch.float32, 60, 0)])
-def test_errors_cover_what_they_say_over_seeds(dtype, steps, k):
+def test_errors_cover_what_they_say_over_seeds(dtype, steps, k, exact_rows):
     off = {name: [] for name in ("trace", "effective_rank", "negative_mass")}
     for seed in range(24):
-        settings = Settings(num_eigenpairs=k, num_probes=8, num_steps=steps, seed=2000 + seed)
+        numbers = {"num_eigenpairs": k, "num_probes": 8, "num_steps": steps, "exact_rows": exact_rows}
+        settings = Settings(**numbers, seed=2000 + seed)
         with unchecked() if seed else nullcontext():
             found = analysis.run(small_risk(seed, dtype), settings).scalars
         exact = small_hessian(seed)
@@ -128,6 +139,47 @@ def test_the_error_of_float32_products_is_no_smaller_than_their_rounding(risk):
     )
     found = analysis.run(single, Settings(num_eigenpairs=57, num_probes=2)).scalars
     assert 1e-7 < found["trace_error"] / abs(found["trace"]) < 1e-3
+
+
+def test_a_small_matrix_is_solved_with_a_product_for_each_column(risk, exact, record, dense):
+    assert analysis.num_products(exact) == 57 + 36 + 21 < analysis.num_products(record) / 10
+    for layer, block in {None: dense, "0": dense[:36, :36], "2": dense[36:, 36:]}.items():
+        spectrum, truth = analysis.spectrum_of(exact, layer), torch.linalg.eigvalsh(block)
+        assert spectrum.is_exact
+        assert_close(spectrum.nodes[0].sort().values, truth, atol=1e-12, rtol=1e-9)
+        assert_close(analysis.array_of(exact, "eigenvalues", layer), largest(block, 4), atol=1e-12, rtol=1e-9)
+    assert abs(exact.scalars["trace"] - dense.trace()) <= exact.scalars["trace_error"] < 1e-13
+    assert analysis.forecast(risk, Settings(num_eigenpairs=4, per_layer=True)).num_products == 57 + 36 + 21
+
+
+@pytest.mark.parametrize(
+    "size, numbers, solved",
+    [
+        (592, {}, True),  # 8 products for each of ten pairs, and 8 probes of 64 steps
+        (593, {}, False),
+        (500, {"num_probes": 1, "num_steps": 1}, True),  # a search for pairs takes as many
+        (500, {"num_probes": 1, "num_steps": 1, "num_eigenpairs": 0}, False),
+        (4096, {"num_probes": 40, "num_steps": 128}, True),
+        (4097, {"num_probes": 40, "num_steps": 128}, False),
+        (30, {"exact_rows": 29}, False),
+    ],
+)
+def test_a_matrix_is_solved_where_an_estimate_takes_as_many_products(size, numbers, solved):
+    assert Settings(**numbers).for_layer(size).solves(size, float("inf")) == solved
+    assert not Settings(**numbers).for_layer(size).solves(size, 9 * size**2)  # no room for it
+
+
+@pytest.mark.parametrize("work", [analysis.run, analysis.forecast])
+def test_a_size_below_zero_is_refused(risk, work):
+    with pytest.raises(ArgumentError, match="exact_rows=-1 was given"):
+        work(risk, Settings(exact_rows=-1))
+
+
+def test_a_forecast_adds_up(risk):
+    for settings in (Settings(per_layer=True), Settings(per_layer=True, exact_rows=0)):
+        cost = analysis.forecast(risk, settings)
+        assert cost.product_seconds > 0 and 0 < cost.other_seconds < cost.seconds
+        assert cost.seconds == pytest.approx(cost.num_products * cost.product_seconds + cost.other_seconds)
 
 
 def test_every_layer_is_a_diagonal_block(record, risk, dense):
@@ -201,7 +253,8 @@ def test_settings_are_refused_before_anything_is_measured(risk, wrong, words, wo
 
 @pytest.mark.parametrize("k, probes", [(0, 1), (57, 2), (3, 1)])
 def test_extreme_settings_are_measured_and_drawn(risk, k, probes, tmp_path):
-    settings = Settings(num_eigenpairs=k, num_probes=probes, num_steps=70, log_spectrum=True, per_layer=True)
+    numbers = {"num_eigenpairs": k, "num_probes": probes, "num_steps": 70, "exact_rows": 0}
+    settings = Settings(**numbers, log_spectrum=True, per_layer=True)
     record = Record.load(analysis.run(risk, settings).save(tmp_path))
     analysis.draw(record).draw_without_rendering()
     assert (record.scalars["trace_error"] is None) == (probes == 1)
@@ -237,7 +290,7 @@ def test_a_forecast_is_within_a_factor_of_two_at_every_size(widths):
 
 
 def test_a_forecast_counts_what_the_analysis_then_makes(risk, record):
-    forecast = analysis.forecast(risk, Settings(num_eigenpairs=4, num_probes=20, num_steps=20))
+    forecast = analysis.forecast(risk, Settings(num_eigenpairs=4, num_probes=20, num_steps=20, exact_rows=0))
     assert 0.5 < forecast.num_products / record.scalars["num_products"] < 2
     assert forecast.seconds > 0 and forecast.bytes > 0 and forecast.path == "rules"
 
@@ -249,7 +302,8 @@ def test_a_record_says_how_its_products_were_computed(record):
 
 def test_the_same_seed_gives_the_same_probes(risk):
     first, second, other = (
-        analysis.run(risk, Settings(num_eigenpairs=2, num_probes=2, num_steps=6, seed=seed)) for seed in (3, 3, 4)
+        analysis.run(risk, Settings(num_eigenpairs=2, num_probes=2, num_steps=6, seed=seed, exact_rows=0))
+        for seed in (3, 3, 4)
     )
     assert_close(first.arrays["weights"], second.arrays["weights"], atol=1e-10, rtol=0)
     assert (first.arrays["weights"] - other.arrays["weights"]).abs().max() > 1e-3

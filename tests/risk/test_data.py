@@ -469,3 +469,19 @@ def test_a_dict_without_a_known_name_for_targets_is_answered_in_its_own_names():
     batch = {"wave": torch.randn(3, 4), "tags": torch.zeros(3, dtype=torch.long)}
     with pytest.raises(DataError, match=r"\[\(\{'wave': batch\['wave'\]\}, batch\['tags'\]\) for batch in loader\]"):
         Risk(nn.Linear(4, 3), nn.CrossEntropyLoss(), [batch])
+
+
+def test_a_nan_is_found_in_its_tensor_and_example():
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, a, b):
+            return self.linear(a + b)
+
+    a, b, y = torch.ones(7, 4), torch.ones(7, 4), torch.zeros(7, dtype=torch.int64)
+    b[5, 2] = float("nan")
+    batches = [({"a": a[:4], "b": b[:4]}, y[:4]), ({"a": a[4:], "b": b[4:]}, y[4:])]
+    with pytest.raises(NumericalError, match=r"batch 1.*'b' of its example 1, which is example 5 of the data"):
+        Risk(Sum(), nn.CrossEntropyLoss(), batches)

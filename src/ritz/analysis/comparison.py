@@ -58,7 +58,8 @@ class Entry:
         scalars = record.scalars if layer is None else record.scalars["layers"][layer]
         computed = len(analysis.array_of(record, "eigenvalues", layer)) > 0
         numbers = {"λ_max": Measured(largest, residual, True)} if computed else {}
-        numbers |= {label: Measured(scalars[key], scalars[f"{key}_error"]) for key, label in ESTIMATES.items()}
+        exact = scalars["resolution"] is None  # then the error is the rounding's, a bound
+        numbers |= {label: Measured(scalars[key], scalars[f"{key}_error"], exact) for key, label in ESTIMATES.items()}
         known = {label: scalars[key] for key, label in EXACT.items() if scalars.get(key) is not None}
         numbers |= {label: Measured(value, ROUNDING * abs(value), True) for label, value in known.items()}
         outliers = analysis.num_outliers(record) if layer is None else 0

@@ -72,6 +72,7 @@ WHOLE = {"accuracy": NUMBER.or_none(), "seconds": NUMBER}
 SPECTRUM = {
     "config": {
         **SOURCE, "operator": TEXT, "num_eigenpairs": COUNT.or_none(), "num_probes": COUNT, "num_steps": COUNT,
+        "exact_rows": COUNT,
         "per_layer": SWITCH, "log_spectrum": SWITCH,
     },
     "scalars": {

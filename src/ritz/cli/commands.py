@@ -116,6 +116,9 @@ def analyse_spectrum(
     ] = None,
     probes: Annotated[int, typer.Option(min=1, help="Random probes of the density: more, less noise.")] = 8,
     steps: Annotated[int, typer.Option(min=1, help="Lanczos steps per probe: more, finer detail.")] = 64,
+    exact_rows: Annotated[
+        int, typer.Option(min=0, help="The largest matrix that is decomposed, if n products are no more.")
+    ] = 4096,
     layer: Layer = None,
     per_layer: Annotated[bool, typer.Option("--per-layer", help="Every layer too, each as a diagonal block.")] = False,
     examples: Examples = None,
@@ -154,6 +157,7 @@ def analyse_spectrum(
             vectors=save_vectors,
             per_layer=per_layer,
             log_spectrum=log,
+            exact_rows=exact_rows,
         )
         inside = "" if operator is MatrixName.HESSIAN else operator.value
         request = Request.of(device, dtype, seed)

@@ -39,9 +39,11 @@ def summary(record: Record) -> RenderableType:
 def cost(forecast: Forecast) -> RenderableType:
     """What an analysis would take."""
     table = plain_table()
-    alone = f"{forecast.product_seconds * 1e3:.3g} ms for one by itself"
-    table.add_row("products", f"about {forecast.num_products:,}; {alone}")
-    table.add_row("time", f"about {duration(forecast.seconds)}")
+    products = forecast.num_products * forecast.product_seconds
+    each = f"{forecast.product_seconds * 1e3:.3g} ms each in the mean"
+    table.add_row("products", f"about {forecast.num_products:,}, {each}: {_seconds(products)}")
+    table.add_row("beside them", f"about {_seconds(forecast.other_seconds)}, to set products up and in the solvers")
+    table.add_row("time", f"about {_seconds(forecast.seconds)} in all")
     table.add_row("memory", f"about {_bytes(forecast.bytes)} beyond the model and the data")
     table.add_row("disk", f"{_bytes(forecast.file_bytes)} at most while it runs, to go on from")
     table.add_row("products by", forecast.path)
@@ -56,9 +58,17 @@ def _facts(record: Record) -> RenderableType:
         "parameters", f"n = {scalars['num_parameters']:,}, {config['dtype']} on {record.provenance['device']}"
     )
     table.add_row("terms", f"N = {scalars['num_terms']:,}")
+    table.add_row("spectrum", _kind(scalars, config))
     table.add_row("loss", f"{scalars['loss']:.6g}")
     table.add_row("gradient norm", f"{scalars['gradient_norm']:.4g}")
     return table
+
+
+def _kind(scalars: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Whether all eigenvalues were computed."""
+    if scalars["resolution"] is None:
+        return f"exact: all {scalars['num_parameters']:,} eigenvalues, to rounding"
+    return f"estimated: {config['num_probes']} probes of {config['num_steps']} steps"
 
 
 def _eigenvalues(record: Record) -> RenderableType:
@@ -88,12 +98,13 @@ def _statistics(scalars: Mapping[str, Any]) -> RenderableType:
 def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), title="Layer by layer (diagonal blocks)", title_justify="left")
     table.add_column("layer")
-    for heading in ("n", "largest λ", "smallest λ", "trace", "eff. rank", "neg. mass"):
+    for heading in ("n", "spectrum", "largest λ", "smallest λ", "trace", "eff. rank", "neg. mass"):
         table.add_column(heading, justify="right")
     for layer, scalars in layers.items():
         low, high = scalars["range"]
         estimates = (_with_error(scalars, name) for name in ("trace", "effective_rank", "negative_mass"))
-        table.add_row(layer, f"{scalars['num_parameters']:,}", f"{high:.4g}", f"{low:.4g}", *estimates)
+        kind = "exact" if scalars["resolution"] is None else "estimated"
+        table.add_row(layer, f"{scalars['num_parameters']:,}", kind, f"{high:.4g}", f"{low:.4g}", *estimates)
     return table
 
 
@@ -110,6 +121,11 @@ def _with_error(scalars: Mapping[str, Any], name: str) -> str:
     if error is not None and error <= _SURE * abs(value):
         return f"{value:.6g}"
     return repr(Estimate(value, error, 0)).partition(" (")[0]
+
+
+def _seconds(seconds: float) -> str:
+    """A time that may be short, to two digits."""
+    return duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def _bytes(count: float) -> str:

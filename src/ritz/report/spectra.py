@@ -7,6 +7,7 @@ from shlex import quote
 from typing import Any
 
 from ..analysis import spectrum as analysis
+from ..analysis.spectrum.settings import EXACT_ROWS
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate, Spectrum
@@ -83,6 +84,9 @@ def _near_zero(record: Record) -> tuple[float, Estimate]:
 
 def proof(record: Record) -> str:
     """What the numbers of the finding rest on."""
+    if _is_exact(record):
+        apart = f"Those stand apart that are above the widest gap of |λ|, if it is a factor of {APART:g} or more."
+        return f"{_all_known(record)} {apart}"
     _, inside = _near_zero(record)
     words = (
         "The least and the largest λ are eigenvalues with a residual each, or nodes of the quadrature, which lie "
@@ -94,10 +98,22 @@ def proof(record: Record) -> str:
     return words + (share if inside.standard_error < SURE else "")
 
 
+def _is_exact(record: Record) -> bool:
+    return record.scalars["resolution"] is None
+
+
+def _all_known(record: Record) -> str:
+    """How all eigenvalues were computed, and how far they may be off."""
+    count = record.scalars["num_parameters"]
+    made = f"All {count:,} eigenvalues were computed, from a product with each column of the matrix in"
+    return f"{made} {record.config['dtype']}: they are exact but for the rounding of these products."
+
+
 def numbers(record: Record) -> list[Number]:
     """The headline, each number with what it rests on."""
     probes = f"{record.config['num_probes']} random probes of {record.config['num_steps']} steps"
     proof = f"The standard error is that of {probes}, with the rounding of products in {record.config['dtype']}."
+    proof = f"{_all_known(record)} ± is what that rounding may change." if _is_exact(record) else proof
     estimates = {key: estimate(record.scalars, key) for key in HINTS}
     rest = [Number(key.replace("_", " "), text, proof, hint=HINTS[key]) for key, text in estimates.items()]
     return [*_largest(record), *rest]
@@ -199,6 +215,7 @@ def layers(record: Record) -> Section:
     columns = {
         "layer": list(own),
         "parameters": [f"{numbers['num_parameters']:,}" for numbers in own.values()],
+        "spectrum is": ["exact" if numbers["resolution"] is None else "estimated" for numbers in own.values()],
         "largest λ": [f"{numbers['range'][1]:.4g}" for numbers in own.values()],
         "smallest λ": [f"{numbers['range'][0]:.4g}" for numbers in own.values()],
         **{key.replace("_", " "): [_short(numbers, key) for numbers in own.values()] for key in HINTS},
@@ -208,8 +225,9 @@ def layers(record: Record) -> Section:
     title = f"Log spectra of the layers, {analysis.title_of(record)}"
     words = [f"The {LAYERS} layers with the largest eigenvalues have a curve."] if len(own) > LAYERS else []
     proof = (
-        "Each layer by probes of its own; ± is the standard error, and what has none is right in all its digits. The "
-        "largest and smallest λ are eigenvalues or nodes."
+        "A spectrum is exact where a product with every column of the block takes no more than an estimate: ± is then "
+        "what rounding may change. Others by probes of their own, with the standard error. What has no ± is right in "
+        "all its digits. The largest and smallest λ are eigenvalues or nodes."
     )
     charts, tables = [log_density(title, spectra)], [Table("Diagonal blocks", columns)]
     return Section("Layers side by side", words, charts=charts, tables=tables, certificate=proof, own_names=True)
@@ -251,6 +269,7 @@ def command(record: Record) -> str:
         "--eigenpairs": config["num_eigenpairs"],
         "--probes": config["num_probes"],
         "--steps": config["num_steps"],
+        "--exact-rows": config["exact_rows"] if config.get("exact_rows", EXACT_ROWS) != EXACT_ROWS else None,
         "--examples": config.get("examples"),
         "--seed": config["seed"],
         "--dtype": config["dtype"],

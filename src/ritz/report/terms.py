@@ -53,6 +53,7 @@ TERMS = {
     "classes": "How many labels there are.",
     "largest λ": "The largest eigenvalue of the layer's own block.",
     "smallest λ": "The smallest eigenvalue of the layer's own block.",
+    "spectrum is": "Exact where all eigenvalues were computed, estimated where random probes saw it.",
     "rank": "The place in the order of size, 1 for the largest.",
     "products": "How often the matrix was multiplied by a vector: the unit in which the work is counted.",
     "time": "From the start to the end of this measurement.",

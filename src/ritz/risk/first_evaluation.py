@@ -184,14 +184,31 @@ def _check_outputs(z: Tensor, batch: Batch, number: int) -> None:
             "Leave out casts such as .half() and .argmax() in the forward pass.",
         )
     if not bool(torch.isfinite(z).all()):
-        blame = [t for t in batch.tensors()[:-1] if t.is_floating_point() and not bool(torch.isfinite(t).all())]
+        blame = _not_finite(batch)
+        held = f", whose inputs hold such values: {blame}" if blame else ""
         raise NumericalError(
-            f"The model returns NaN or infinity on batch {number}{', whose inputs hold such values' if blame else ''}.",
+            f"The model returns NaN or infinity on batch {number}{held}.",
             "Derivatives of such outputs mean nothing.",
             "Fill or drop missing values."
             if blame
             else "Look for weights that overflowed, inputs that were not scaled, or a division by zero.",
         )
+
+
+def _not_finite(batch: Batch) -> str:
+    """The first input that holds NaN or infinity, and in which example; nothing where none does."""
+    names = list(batch.inputs) if isinstance(batch.inputs, dict) else None
+    for place, x in enumerate(batch.tensors()[:-1]):
+        if not x.is_floating_point() or bool(torch.isfinite(x).all()):
+            continue
+        several = isinstance(batch.inputs, tuple)
+        name = repr(names[place]) if names is not None else f"input {place}" if several else "the inputs"
+        if not batch.countable():  # what belongs to which example is not known
+            return name
+        row = int((~torch.isfinite(x)).nonzero()[0, 0])
+        known = f", which is example {int(batch.keys[row])} of the data" if len(batch.keys) else ""
+        return f"{name} of its example {row}{known}"
+    return ""
 
 
 def _check_deterministic(first: Tensor, second: Tensor) -> None:

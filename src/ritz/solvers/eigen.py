@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,8 @@ from .goals import Goal
 from .mixed_precision import mixed_lanczos
 from .probes import gaussian, source
 from .resumption import Resumption
-from .ritz_pairs import ENDS, as_eigenpairs, rayleigh_ritz, selection
+from .ritz_pairs import ENDS, as_eigenpairs, rayleigh_ritz
+from .small_matrices import columns, decomposition, pairs_of
 from .thick_restart import restarted_lanczos
 from .vectors import as_rows, check_starts, norms, product, room
 
@@ -230,13 +230,8 @@ def subspace_iteration(
 
 def _exact(A: Operator, k: int, which: str, tolerance: float) -> Eigenpairs:
     """All eigenpairs of a small operator from its n columns, cut to the requested ones."""
-    D = A.dense().T.contiguous()  # its columns as rows, which are the same
-    check_finite(float(D.abs().max()))
-    values, vectors = torch.linalg.eigh((D + D.T).double() / 2)
-    X = vectors[:, selection(values, which, k)].T.to(D)
-    pairs = rayleigh_ritz(X, (D.double() @ X.T.double()).T, which)
-    limit = tolerance * float(values.abs().max())
-    return replace(as_eigenpairs(*pairs, limit, A.size, A.size), doubts=torch.zeros_like(pairs[0], dtype=D.dtype))
+    D = columns(A)
+    return pairs_of(D, decomposition(D), k, which, tolerance)
 
 
 def _start_rows(A: Operator, start: Float[Tensor, "n ..."] | Eigenpairs) -> Float[Tensor, "s n"]:

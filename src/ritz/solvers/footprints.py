@@ -20,9 +20,9 @@ from .determinants import DENSE, SEARCH, log_determinant
 from .lanczos_recursion import VECTORS, lanczos
 from .masses import negative_mass
 from .probes import BLOCK
+from .small_matrices import COPIES as EXACT
 from .vectors import room
 
-EXACT = 10  # copies of a small matrix, some in float64
 COPIES = {"probe": 3, "basis": 12, "sketch": 24}  # in float64, of the matrix that each of these has in its own space
 
 

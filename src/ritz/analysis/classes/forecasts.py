@@ -12,13 +12,12 @@ from ...operators import Operator, gauss_newton
 from ...risk import Risk
 from ...solvers import eigenpairs, memory_needed, spectral_density
 from ...solvers.eigen import kept_basis
-from ..spectrum.forecasts import FILE, Forecast, product_bytes, product_seconds
+from ..spectrum.forecasts import FILE, Forecast, decomposition_seconds, product_bytes, product_seconds
 from ..spectrum.measurement import layers_of
 from .measurement import ClassSettings
 
 PER_PAIR = 8  # products of a search, for each of its pairs
 COPIES = 6  # of a matrix that is formed and decomposed
-SAMPLE = 300  # rows of the matrix whose decomposition is timed
 DECOMPOSITIONS = len(SUBTRACTED) + len(PROJECTED) + 2  # of the Gram matrix: its spectra, its vectors, one edge
 
 
@@ -41,7 +40,7 @@ def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
     by_gram = rows <= settings.exact_rows and risk.group is None and risk.separable
     products = 2 * PER_PAIR * count + risk.num_classes  # the class means are made of about C products' gradients
     products += 0 if by_gram else (DECOMPOSITIONS - 2) * STEPS * PROBES + PER_PAIR
-    by_rows = rows * one + DECOMPOSITIONS * _decomposition_seconds(rows) if by_gram else 0.0  # a row costs a product
+    by_rows = rows * one + DECOMPOSITIONS * decomposition_seconds(rows) if by_gram else 0.0  # a row costs a product
     seconds = set_up + products * one + by_rows
     number, vector = risk.theta.element_size(), risk.size * risk.theta.element_size()
     gram = 8 * rows**2 if by_gram else 0
@@ -65,11 +64,3 @@ def _spectrum_bytes(size: int, risk: Risk) -> float:
         return 8.0 * COPIES * size**2
     block = Operator(lambda V: V, size, torch.float64, risk.device)
     return memory_needed(spectral_density, block, num_probes=PROBES, num_steps=STEPS)
-
-
-def _decomposition_seconds(rows: int) -> float:
-    """That of all eigenvalues of a matrix: a small one is timed, and the time grows as the cube."""
-    matrix = torch.eye(SAMPLE, dtype=torch.float64) + 1.0 / SAMPLE
-    start = time.perf_counter()
-    torch.linalg.eigvalsh(matrix)
-    return (time.perf_counter() - start) * (rows / SAMPLE) ** 3

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from ...operators import Operator
+from ...operators.operator import COLUMNS
 from ...risk import Risk
 from ...solvers import eigenpairs, memory_needed, spectral_density
 from ...solvers.eigen import SMALL, kept_basis
+from ...solvers.small_matrices import COPIES
 from ..peak_bytes import peak_bytes
-from .measurement import layers_of
+from .measurement import is_solved, layers_of
 from .settings import Settings
 
 
@@ -25,21 +27,27 @@ class Forecast:
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
     >>> cost = forecast(risk)
-    >>> 0 < cost.product_seconds < cost.seconds
+    >>> cost.seconds == cost.num_products * cost.product_seconds + cost.other_seconds
     True
     """
 
-    seconds: float
+    seconds: float  # of all products, and of what there is beside them
     num_products: int
-    product_seconds: float
+    product_seconds: float  # of one product in the mean: several that go together take less each
     bytes: float
     path: str  # how products are computed
     file_bytes: float  # of what it writes on its way, to go on from if it is killed
 
+    @property
+    def other_seconds(self) -> float:
+        """What is no product: setting these up for every matrix, and what solvers do between them."""
+        return self.seconds - self.num_products * self.product_seconds
 
-_PRODUCTS_PER_PAIR = 8  # five where the largest eigenvalues are well separated, ten in a bulk
+
 LONG = 1.0  # seconds, after which a time is not taken once more
 FILE = 2**14  # what else a file holds, at most
+SAMPLE = 300  # rows of the matrix whose decomposition is timed
+WITH_VECTORS = 3  # times as long as that of eigenvalues takes the decomposition of a matrix with its vectors
 _LARGEST_OVERHEAD = 600  # the size of the matrix on which what solvers do beside the products is timed
 
 
@@ -51,7 +59,7 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
     >>> forecast(risk, Settings(num_eigenpairs=1, num_probes=2, num_steps=2)).num_products
-    4
+    2
     """
     settings = settings or Settings()
     settings.check()
@@ -59,14 +67,19 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     start = time.perf_counter()
     A = settings.matrix(risk)
     product_seconds(A, settings.seed, 1, repeats=1)
-    set_up = time.perf_counter() - start + _overhead_seconds(risk, settings)
-    one, step = (product_seconds(A, settings.seed, columns) for columns in (1, settings.num_probes))
-    counts = [_counts(size, settings.for_layer(size)) for size in _sizes(risk, settings)]
-    seconds = sum(set_up + pairs * one + steps * step for pairs, steps in counts)
-    products = sum(pairs + settings.num_probes * steps for pairs, steps in counts)
-    k, vector = settings.num_eigenpairs or 0, risk.size * risk.theta.element_size()
-    written = (kept_basis(k) + k * settings.per_layer) * vector + FILE * len(counts)
-    return Forecast(seconds, products, one, *_footprint(A, risk, settings), written)
+    set_up, sizes = time.perf_counter() - start, _sizes(risk, settings)
+    solved = [size for size in sizes if is_solved(A, settings.for_layer(size), size)]
+    estimated = [size for size in sizes if size not in solved]
+    counts = [settings.for_layer(size).estimate(size) for size in estimated]
+    searches, steps = sum(search for search, _ in counts), sum(steps for _, steps in counts)
+    columns = min(COLUMNS, A.size) if A.size in solved else settings.num_probes
+    one, together = (product_seconds(A, settings.seed, count) for count in (1, columns))
+    products = searches + settings.num_probes * steps + sum(solved)
+    seconds = searches * one + (products - searches) * together / columns
+    beside = set_up * len(sizes) + sum(WITH_VECTORS * decomposition_seconds(size) for size in solved)
+    beside += len(estimated) * _overhead_seconds(risk, settings) if estimated else 0.0
+    footprint, written = _footprint(A, settings, solved), _written(risk, settings, solved, estimated)
+    return Forecast(seconds + beside, products, seconds / products, *footprint, written)
 
 
 def _sizes(risk: Risk, settings: Settings) -> list[int]:
@@ -75,11 +88,11 @@ def _sizes(risk: Risk, settings: Settings) -> list[int]:
     return [risk.size, *(sum(risk.shapes[name].numel() for name in names) for names in layers)]
 
 
-def _counts(size: int, settings: Settings) -> tuple[int, int]:
-    """Products of the search for eigenpairs, and steps of the density; small matrices are solved exactly."""
-    pairs = settings.num_eigenpairs or 0
-    search = size if pairs and size <= SMALL else min(size, _PRODUCTS_PER_PAIR * pairs)
-    return search, min(settings.num_steps, size - pairs)
+def _written(risk: Risk, settings: Settings, solved: list[int], estimated: list[int]) -> float:
+    """Bytes of all files: the columns of matrices that are decomposed, vectors of searches, a header each."""
+    number, k = risk.theta.element_size(), settings.num_eigenpairs or 0
+    vectors = (kept_basis(k) + k * settings.per_layer) * risk.size if estimated else 0
+    return number * (vectors + sum(size**2 for size in solved)) + FILE * (len(solved) + len(estimated))
 
 
 def product_seconds(A: Operator, seed: int, columns: int, repeats: int = 5) -> float:
@@ -107,6 +120,14 @@ def product_bytes(A: Operator, columns: int) -> float:
     return max(0.0, peak_bytes(lambda: A @ V, A.device) - V.numel() * V.element_size()) + more
 
 
+def decomposition_seconds(rows: int) -> float:
+    """That of all eigenvalues of a matrix: a small one is timed, and the time grows as the cube."""
+    matrix = torch.eye(SAMPLE, dtype=torch.float64) + 1.0 / SAMPLE
+    start = time.perf_counter()
+    torch.linalg.eigvalsh(matrix)
+    return (time.perf_counter() - start) * (rows / SAMPLE) ** 3
+
+
 def _overhead_seconds(risk: Risk, settings: Settings) -> float:
     """What solvers take beside the products: they are run on a small matrix, whose products cost next to nothing."""
     size = min(risk.size, _LARGEST_OVERHEAD)
@@ -120,16 +141,25 @@ def _overhead_seconds(risk: Risk, settings: Settings) -> float:
     return time.perf_counter() - start
 
 
-def _footprint(A: Operator, risk: Risk, settings: Settings) -> tuple[float, str]:
-    """Bytes: the kept linearisations, and the larger of the two solvers: its vectors, and what its products hold."""
+def _footprint(A: Operator, settings: Settings, solved: list[int]) -> tuple[float, str]:
+    """Bytes: the kept linearisations, and the larger of the solvers: its vectors, and what its products hold."""
+    whole = COPIES * max(solved, default=0) ** 2 * torch.finfo(A.dtype).bits / 8
+    if A.size in solved:
+        solver = whole + product_bytes(A, min(COLUMNS, A.size))
+    else:
+        solver = max(whole, _estimate_bytes(A, settings))
+    if A.info is None:
+        return solver, "unknown"
+    return solver + A.info.kept_bytes, A.info.path
+
+
+def _estimate_bytes(A: Operator, settings: Settings) -> float:
+    """Those of the search for eigenpairs, or of the density, whichever are more."""
     probes = {"num_probes": settings.num_probes, "num_steps": settings.num_steps}
     k = settings.num_eigenpairs or 0
     basis = kept_basis(k) if A.size > SMALL else None  # that of a search which writes to a file
     search = memory_needed(eigenpairs, A, k, basis_size=basis) + product_bytes(A, k) if k else 0.0
-    solver = max(search, memory_needed(spectral_density, A, **probes) + product_bytes(A, settings.num_probes))
-    if A.info is None:
-        return solver, "unknown"
-    return solver + A.info.kept_bytes, A.info.path
+    return max(search, memory_needed(spectral_density, A, **probes) + product_bytes(A, settings.num_probes))
 
 
 def _synchronised(result: Tensor) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from ...solvers import eigenpairs, spectral_density
 from ...solvers.masses import mass_below, resolved_zero
 from ...solvers.probes import mean_of
 from ...solvers.ranks import rank_from
+from ...solvers.small_matrices import whole_spectrum
+from ...solvers.vectors import room
 from ...spectrum import Eigenpairs, Estimate, Spectrum
 from ...theory import ClosedForm
 from ..scores import accuracy
@@ -90,7 +92,7 @@ def layers_of(risk: Risk) -> dict[str, list[str]]:
 
 def _files(checkpoint: str | Path | None, number: int) -> dict[str, Path | None]:
     """Where the parts of the measurement of one risk are written on their way."""
-    names = ("eigenpairs", "density")
+    names = ("eigenpairs", "density", "columns")
     return {name: None if checkpoint is None else Path(checkpoint) / f"{name}-{number}.npz" for name in names}
 
 
@@ -98,25 +100,42 @@ def _results(
     risk: Risk, settings: Settings, files: Mapping[str, Path | None]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The scalars and arrays of one risk."""
-    generator, A = torch.Generator().manual_seed(settings.seed), settings.matrix(risk)
-    pairs = _pairs(A, settings, generator, files["eigenpairs"])
-    numbers: dict[str, Any] = {"num_steps": settings.num_steps, "num_probes": settings.num_probes}
-    spectrum = spectral_density(A, outliers=pairs, generator=generator, checkpoint=files["density"], **numbers)
+    A = settings.matrix(risk)
+    spectrum, pairs = _solved(A, settings, files) if is_solved(A, settings) else _estimated(A, settings, files)
     arrays, facts = spectrum.state()
     scalars = {
         "num_parameters": risk.size,
         "num_terms": risk.num_terms,
         "loss": risk.loss_value(),
         "gradient_norm": float(risk.gradient().norm()),
-        "num_products": pairs.num_products + spectrum.num_products,
+        "num_products": spectrum.num_products,
         "products": _products(A),
-        **{name: fact for name, fact in facts.items() if name not in ("size", "num_products")},  # of the density alone
+        **{name: fact for name, fact in facts.items() if name not in ("size", "num_products")},
         "range": list(spectrum.range),
         "resolved_zero": resolved_zero(spectrum),
         **statistics(spectrum, A.dtype),
     }
     arrays |= {"eigenvalues": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
     return scalars, arrays | ({"eigenvectors": pairs.vectors} if settings.vectors else {})
+
+
+def is_solved(A: Operator, settings: Settings, size: int | None = None) -> bool:
+    """Whether all eigenvalues of A are computed, or of a block of it that has this size."""
+    return settings.solves(A.size if size is None else size, room(A) * A.size)
+
+
+def _solved(A: Operator, settings: Settings, files: Mapping[str, Path | None]) -> tuple[Spectrum, Eigenpairs]:
+    """All eigenvalues, and the requested pairs."""
+    return whole_spectrum(A, settings.num_eigenpairs or 0, settings.tolerance, files["columns"])
+
+
+def _estimated(A: Operator, settings: Settings, files: Mapping[str, Path | None]) -> tuple[Spectrum, Eigenpairs]:
+    """What probes see of the spectrum, and the requested pairs, which are its outliers."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    pairs = _pairs(A, settings, generator, files["eigenpairs"])
+    numbers: dict[str, Any] = {"num_steps": settings.num_steps, "num_probes": settings.num_probes}
+    spectrum = spectral_density(A, outliers=pairs, generator=generator, checkpoint=files["density"], **numbers)
+    return replace(spectrum, num_products=pairs.num_products + spectrum.num_products), pairs
 
 
 def _theory(title: str, form: ClosedForm) -> tuple[dict[str, Any], Tensor]:
@@ -148,26 +167,35 @@ def statistics(spectrum: Spectrum, dtype: torch.dtype) -> dict[str, float | None
     """What the probes give without another product, each with its standard error; None with one probe.
 
     An error covers the scatter over the probes, the rounding of products in `dtype` (‖A‖_F eps in A, so √n ‖A‖_F eps
-    in its trace), and for the negative mass what the quadrature leaves open around zero.
+    in its trace), and for the negative mass what the quadrature leaves open around zero. Exact spectra have that of
+    rounding alone; of the negative mass, that is the share near its end.
     """
     first, second = (spectrum.size * (spectrum.weights * spectrum.nodes**degree).sum(1) for degree in (1, 2))
     eps, total, square = torch.finfo(dtype).eps, float(first.mean()), float(second.mean())
     trace, rank = mean_of(first, spectrum.num_probes), rank_from(first, second)
     slope = 2 * (math.sqrt(spectrum.size / square) * abs(total) + rank.value) if square else 0.0
+    zero = resolved_zero(spectrum)
+    exact = spectrum.is_exact
     estimates = {
-        "trace": _rounded(trace, eps * math.sqrt(spectrum.size * square)),
-        "effective_rank": _rounded(rank, eps * slope),
-        "negative_mass": mass_below(spectrum, resolved_zero(spectrum)),
+        "trace": _rounded(trace, eps * math.sqrt(spectrum.size * square), exact),
+        "effective_rank": _rounded(rank, eps * slope, exact),
+        "negative_mass": _rounded(mass_below(spectrum, zero), _undecided(spectrum, zero) if exact else 0.0, exact),
     }
-    several = spectrum.num_probes > 1
-    errors = {f"{name}_error": estimate.standard_error if several else None for name, estimate in estimates.items()}
+    known = exact or spectrum.num_probes > 1
+    errors = {f"{name}_error": estimate.standard_error if known else None for name, estimate in estimates.items()}
     return {name: estimate.value for name, estimate in estimates.items()} | errors
 
 
-def _rounded(estimate: Estimate, rounding: float) -> Estimate:
-    """With the error that rounding adds."""
-    error = math.hypot(estimate.standard_error, rounding) if estimate.has_error else None
-    return Estimate(estimate.value, error, estimate.num_products)
+def _rounded(estimate: Estimate, rounding: float, exact: bool) -> Estimate:
+    """With the error that rounding adds, which is all that an exact spectrum has."""
+    if exact or not estimate.has_error:
+        return Estimate(estimate.value, rounding if exact else None, estimate.num_products)
+    return Estimate(estimate.value, math.hypot(estimate.standard_error, rounding), estimate.num_products)
+
+
+def _undecided(spectrum: Spectrum, zero: float) -> float:
+    """The share of the eigenvalues of an exact spectrum that rounding may have put on the other side of -zero."""
+    return spectrum.mass(-1.5 * zero, -0.5 * zero).value if zero else 0.0
 
 
 def _config(risk: Risk, settings: Settings) -> dict[str, Any]:

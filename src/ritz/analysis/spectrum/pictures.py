@@ -27,7 +27,7 @@ def draw(record: Record) -> Figure:
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
     >>> record = ritz.analysis.spectrum.run(risk, ritz.analysis.spectrum.Settings(num_eigenpairs=1, num_steps=1))
     >>> draw(record).axes[0].get_title(loc="left")
-    'Hessian: n = 2, N = 2'
+    'Hessian: n = 2, N = 2, exact'
     """
     spectrum, outliers = spectrum_of(record), num_outliers(record)
     largest = "largest |λ|" if outliers == 1 else f"{outliers} largest |λ|"
@@ -35,6 +35,7 @@ def draw(record: Record) -> Figure:
     figure, axes = plot.panels(2 + bool(layers))
     plot.density(axes[0], spectrum, outliers=outliers)
     sizes = f"n = {record.scalars['num_parameters']:,}, N = {record.scalars['num_terms']:,}"
+    sizes += ", exact" * spectrum.is_exact
     axes[0].set_title(f"{title_of(record)}: {sizes}", fontsize="medium", loc="left")
     if outliers:
         axes[0].legend(labels=[largest], handles=axes[0].lines[-1:], frameon=False, fontsize="small", loc="upper right")

@@ -10,8 +10,12 @@ from typing import Any
 from ...errors import ArgumentError, check_positive, check_tolerance
 from ...operators import Operator, hessian
 from ...risk import Risk
+from ...solvers.eigen import SMALL
+from ...solvers.small_matrices import COPIES
 
 DEFAULT_EIGENPAIRS = 10  # or all, where there are fewer
+EXACT_ROWS = 4096  # eigenvalues that are computed within half a minute
+PER_PAIR = 8  # products of a search: five where the largest eigenvalues are well separated, ten in a bulk
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Settings:
     vectors: bool = False  # whether the record keeps the eigenvectors
     per_layer: bool = False  # whether every layer is measured too, as a diagonal block
     log_spectrum: bool = False  # whether the picture shows the density of log |λ|
+    exact_rows: int = EXACT_ROWS  # the largest matrix that is decomposed, where its columns take no more products
 
     @property
     def operator_name(self) -> str:
@@ -45,6 +50,9 @@ class Settings:
         why = "A density takes one probe and one step at least."
         check_positive(why, num_probes=self.num_probes, num_steps=self.num_steps)
         check_tolerance(self.tolerance)
+        if self.exact_rows < 0:
+            seen, way = f"exact_rows={self.exact_rows} was given.", "Pass 0 to estimate every spectrum, or a size."
+            raise ArgumentError(seen, "It is the size of the largest matrix that is decomposed.", way)
         if self.seed < 0:
             raise ArgumentError(f"seed={self.seed} was given.", "Seeds are counted from 0.", "Pass 0, 1, 2, ...")
 
@@ -69,6 +77,20 @@ class Settings:
                 f"Ask for 0 to {size}.",
             )
         return self.for_layer(size)
+
+    def estimate(self, size: int) -> tuple[int, int]:
+        """What an estimate takes of a matrix: products of the search for eigenpairs, and steps of each probe."""
+        pairs = self.num_eigenpairs or 0
+        search = size if pairs and size <= SMALL else min(size, PER_PAIR * pairs)
+        return search, min(self.num_steps, size - pairs)
+
+    def solves(self, size: int, room: float) -> bool:
+        """Whether a product with every column takes no more than an estimate, and the matrix has room.
+
+        `room` counts the numbers that there is memory for.
+        """
+        search, steps = self.estimate(size)
+        return size <= min(self.exact_rows, search + self.num_probes * steps) and COPIES * size**2 <= room
 
     def for_layer(self, size: int) -> Settings:
         """These settings for a layer, which may have fewer parameters than eigenpairs were asked for."""

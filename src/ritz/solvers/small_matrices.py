@@ -1,0 +1,101 @@
+"""All eigenvalues of a small matrix, from a product with each of its columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .. import progress
+from ..errors import check_finite
+from ..operators import Operator
+from ..operators.operator import COLUMNS
+from ..record.checkpoints import State
+from ..record.layouts import check_arrays, like
+from ..spectrum import Eigenpairs, Spectrum
+from .resumption import Likeness, Resumption
+from .ritz_pairs import as_eigenpairs, ranking, rayleigh_ritz, selection
+from .vectors import product
+
+COPIES = 10  # of the matrix while it is decomposed, in its own precision; some are in float64
+Decomposition = tuple[Float[Tensor, " n"], Float[Tensor, "n n"]]
+
+
+def whole_spectrum(
+    A: Operator, num_pairs: int, tolerance: float, checkpoint: Path | None = None
+) -> tuple[Spectrum, Eigenpairs]:
+    """The exact spectrum of A, largest |λ| first, and the eigenpairs at its beginning, with their residuals.
+
+    With a checkpoint, a file, the columns that were multiplied are kept on their way.
+    """
+    D = columns(A, checkpoint)
+    values, vectors = decomposition(D)
+    pairs = pairs_of(D, (values, vectors), num_pairs, "magnitude", tolerance)
+    order = ranking(values, "magnitude")
+    spectrum = Spectrum.of_eigenvalues(values[order], precision=torch.finfo(A.dtype).eps)
+    return replace(spectrum, num_products=A.size), pairs
+
+
+def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]:
+    """The columns of A as rows, many at a time; those that a file holds are not multiplied again."""
+    identity = {"solver": "columns"}
+    file = None if checkpoint is None else Resumption.at(checkpoint, identity, Likeness.of(A))
+    if file is not None and file.is_over:
+        return file.read(lambda arrays, _: _checked(A, arrays["rows"], A.size))
+    D = torch.zeros(A.size, A.size, dtype=A.dtype, device=A.device)
+    done = 0 if file is None or file.under_way is None else file.read(lambda arrays, _: _taken(A, D, arrays["rows"]))
+    with progress.bar("Columns", total=A.size) as bar:
+        bar.advance(done)
+        for first in range(done, A.size, COLUMNS):
+            rows = D[first : first + COLUMNS]
+            unit = torch.zeros_like(rows)
+            unit.diagonal(first).fill_(1.0)
+            rows.copy_(product(A, unit))
+            bar.advance(len(rows))
+            if file is not None:
+                file.keep(partial(_written, D[: first + len(rows)]))
+    if file is not None:
+        file.keep(partial(_written, D), over=True)
+    return D
+
+
+def decomposition(D: Float[Tensor, "n n"]) -> Decomposition:
+    """The eigenvalues of a matrix, ascending, and its eigenvectors in columns, in float64."""
+    check_finite(float(D.abs().max()))
+    values, vectors = torch.linalg.eigh((D + D.T).double() / 2)
+    return values, vectors
+
+
+def pairs_of(D: Float[Tensor, "n n"], whole: Decomposition, k: int, which: str, tolerance: float) -> Eigenpairs:
+    """The requested k of all eigenpairs, in the precision of the matrix; none was missed."""
+    values, vectors = whole
+    if not k:
+        none = torch.zeros(0, dtype=D.dtype)
+        return Eigenpairs(none, torch.zeros(len(D), 0, dtype=D.dtype), none, none.bool(), len(D), len(D))
+    X = vectors[:, selection(values, which, k)].T.to(D)
+    pairs = rayleigh_ritz(X, (D.double() @ X.T.double()).T, which)
+    limit = tolerance * float(values.abs().max())
+    return replace(as_eigenpairs(*pairs, limit, len(D), len(D)), doubts=torch.zeros_like(pairs[0], dtype=D.dtype))
+
+
+def _written(rows: Tensor) -> State:
+    return {"rows": rows}, {}
+
+
+def _taken(A: Operator, D: Tensor, rows: Tensor) -> int:
+    """Put the rows of a file into the matrix; how many these are."""
+    count = len(rows)
+    if count > A.size or (count % COLUMNS and count < A.size):
+        raise ValueError(f"it has {count} of {A.size} columns")
+    D[:count] = _checked(A, rows, count)
+    return count
+
+
+def _checked(A: Operator, rows: Tensor, count: int) -> Tensor:
+    """The rows of a file, if they are so many of A."""
+    check_arrays({"rows": rows}, {"rows": like(A.dtype, count, A.size)})
+    return rows.to(A.device)
