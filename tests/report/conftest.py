@@ -28,7 +28,7 @@ def records():
         model.add_module(name, layer)
     x, y = torch.randn(60, 6), torch.randint(3, (60,))
     risk = Risk(model, nn.CrossEntropyLoss(), (x, y))
-    settings = {"num_eigenpairs": 3, "num_probes": 4, "num_steps": 20}
+    settings = {"num_eigenpairs": 3, "num_probes": 4, "num_steps": 20, "exact_rows": 0}
     options = {"name": HOSTILE, "source": {"factory": f"{HOSTILE}.py:risk"}}
     matrices = [spectrum.Settings(matrix, **settings) for matrix in (gauss_newton, functional_hessian)]
     return [
