@@ -11,7 +11,7 @@ import torch
 
 import ritz
 from ritz import errors
-from ritz.errors import ConvergenceWarning, PrecisionWarning, VersionWarning
+from ritz.errors import ConvergenceWarning, PaddingWarning, PrecisionWarning, VersionWarning
 from tests.processes import run_alone
 from tests.solvers.spectra import linspace, network_like, rotated
 
@@ -24,6 +24,15 @@ class Halved(torch.nn.Linear):
 def half_precision():
     risk = ritz.Risk(Halved(3, 2), torch.nn.CrossEntropyLoss(), (torch.ones(4, 3), torch.arange(4) % 2))
     ritz.hessian(risk) @ torch.ones(8)
+
+
+def counted_padding():
+    def loss(z, y):
+        return torch.nn.functional.cross_entropy(z, y, reduction="none")
+
+    ritz.hessian(
+        ritz.Risk(torch.nn.Linear(3, 2), loss, (torch.ones(4, 3), torch.tensor([0, 1, -100, 1])))
+    ) @ torch.ones(8)
 
 
 def another_version():
@@ -67,6 +76,7 @@ GIVEN = {
     ),
     "versions": (VersionWarning, another_version),
     "precision": (PrecisionWarning, half_precision),
+    "padding": (PaddingWarning, counted_padding),
     "sweep": (UserWarning, failed_task),
 }
 

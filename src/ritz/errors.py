@@ -70,6 +70,10 @@ class PrecisionWarning(UserWarning):
     """The model computes in less precision inside than its parameters have, and results are no better than that."""
 
 
+class PaddingWarning(UserWarning):
+    """Terms of a loss that stand for padding are counted, so that the mean over all terms is too small."""
+
+
 class VersionWarning(UserWarning):
     """A computation goes on from a file that other versions have written."""
 

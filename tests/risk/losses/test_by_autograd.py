@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import ritz
-from ritz.errors import ModelError
+from ritz.errors import ModelError, PaddingWarning
 from ritz.risk.losses.conversion import loss_from
 from tests.risk.losses.derivatives import C, check_derivatives, refused
 from tests.risk.problem import outputs_at
@@ -33,6 +33,18 @@ def test_a_callable_that_is_linear_has_no_curvature(normal):
     z, y, loss = normal(7, C), normal(7, C), loss_from(lambda a, b: (a * b).sum(-1))
     assert not loss.hessian_product(z, y, z).any()
     assert not loss.square_root(z, y).any()
+
+
+def test_zeros_of_padding_that_count_as_terms_are_said(normal, recwarn):
+    z, y = normal(2, 3, C), torch.tensor([[0, 1, -100], [2, -100, -100]])
+    entropy = lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none")
+    with pytest.warns(PaddingWarning, match="3 of 6 targets of a batch are -100"):
+        loss_from(entropy).check(z, y)
+    recwarn.clear()
+    loss_from(lambda z, y: entropy(z, y)[y.flatten() != -100]).check(z, y)
+    loss_from(nn.CrossEntropyLoss()).check(z.mT, y)
+    loss_from(lambda z, y: (z - y).square()).check(torch.full((2, 1), -100.0), torch.full((2, 1), -100.0))
+    assert not recwarn.list
 
 
 def test_a_loss_that_averages_over_the_batch_is_refused(normal, labels):

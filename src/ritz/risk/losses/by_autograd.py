@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...errors import ModelError, first_line
+from ...errors import ModelError, PaddingWarning, first_line, warn_user
 from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex
 
 CONVEX = 1e-6  # of the largest eigenvalue of the Hessian may be below zero
+PADDING = -100  # the label that PyTorch's losses ignore
 ROUNDING = 64  # roundings of one, too: a network that is sure has nothing else, for softmax is of order one
 
 
@@ -130,6 +131,21 @@ class Autodiff(Loss):
                 "All its derivatives would be zero: it counts, or its gradient is lost inside.",
                 "Pass the loss of the training, not an error rate or a score.",
                 "Leave out .argmax(), comparisons, torch.no_grad(), .detach() and .item() in it.",
+            )
+        self._warn_of_padding(values, y)
+
+    def _warn_of_padding(self, values: Tensor, y: Tensor) -> None:
+        """Say that zeros of labels which a loss ignores count as terms, where no weights say that they do not."""
+        padding = (y == PADDING).flatten()
+        counted = self.reduction == "mean" and self.weigh is None and values.numel() == y.numel()
+        if not counted or y.is_floating_point() or not bool(padding.any()):
+            return
+        if not bool(values.flatten()[padding].any()):
+            warn_user(
+                f"{int(padding.sum())} of {padding.numel()} targets of a batch are {PADDING}, and the loss returns a "
+                "zero for each: ritz counts them as terms, so that its mean is over padding too. If they should not "
+                f"count, leave them out of what the loss returns: values[targets != {PADDING}].",
+                PaddingWarning,
             )
 
     def _checked_values(self, z: Tensor, y: Tensor) -> Any:
