@@ -84,8 +84,8 @@ class ReverseMode(Linearized):
     def __init__(self, risk: Risk, batch: Batch, order: int, *, rules: bool = False) -> None:
         super().__init__(risk, batch)
         self._leaves, self._graphs = risk.leaves(), dict[str, _Graph]()
-        self._outputs = self._forward(order) if rules else risk.outputs(self._leaves, batch)
-        self.z = self._outputs.detach()
+        self.outputs = self._forward(order) if rules else risk.outputs(self._leaves, batch)
+        self.z = self.outputs.detach()
 
     def jvp(self, V: Rows) -> Outputs:
         """J V as the derivative of u ↦ Jᵀu along V: linear in u, so that its graph serves at any u."""
@@ -95,15 +95,15 @@ class ReverseMode(Linearized):
         return self._graphs["jvp"].to_input(self._u, tangents_of(self.risk, V), len(V), retain_graph=not self.frees)
 
     def vjp(self, U: Outputs, into: Rows | None = None) -> Rows:
-        if not self._outputs.requires_grad:
+        if not self.outputs.requires_grad:
             return self.zeros(len(U)) if into is None else into
-        return self._backward([self._outputs], [U[0] if len(U) == 1 else U], len(U), into)
+        return self._backward([self.outputs], [U[0] if len(U) == 1 else U], len(U), into)
 
     def hessian(self, V: Rows, into: Rows | None = None) -> Rows:
         """By a second backward pass through the graph of ∇R."""
         if "hessian" not in self._graphs:
             loss, y = self.risk.loss, self.batch.targets
-            u = OutputGradient.apply(self._outputs, loss.gradient(self.z, y), loss.curvature(self.z, y))
+            u = OutputGradient.apply(self.outputs, loss.gradient(self.z, y), loss.curvature(self.z, y))
             self._graphs["hessian"] = self._graph(u)
         return self._second_backward("hessian", V, into)
 
@@ -116,7 +116,7 @@ class ReverseMode(Linearized):
     def kept_bytes(self) -> int:
         """What its graphs have saved, and a few tensors of the outputs' size that a loss keeps."""
         roots = [edge.node for graph in self._graphs.values() for edge in graph.edges]
-        saved = graph_bytes([self._outputs.grad_fn, *roots], [self.risk.theta, *self.batch.tensors()])
+        saved = graph_bytes([self.outputs.grad_fn, *roots], [self.risk.theta, *self.batch.tensors()])
         return saved + 4 * self.z.untyped_storage().nbytes()
 
     def _forward(self, order: int) -> Tensor:
@@ -128,9 +128,9 @@ class ReverseMode(Linearized):
 
     def _graph(self, u: Tensor) -> _Graph:
         """The graph of Jᵀu."""
-        if not self._outputs.requires_grad:  # no output depends on θ
+        if not self.outputs.requires_grad:  # no output depends on θ
             return _Graph([])
-        return _Graph(torch.autograd.grad(self._outputs, self._leaves, u, create_graph=True, allow_unused=True))
+        return _Graph(torch.autograd.grad(self.outputs, self._leaves, u, create_graph=True, allow_unused=True))
 
     def _second_backward(self, name: str, V: Rows, into: Rows | None) -> Rows:
         graph = self._graphs[name]
