@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import get_gradient_edge
 
+from ..errors import ModelError, first_line
 from ..risk import Risk
 from ..risk.batches import Batch, of_one
 from ..risk.memory import is_out_of_memory
@@ -214,13 +216,22 @@ class ForwardMode(ReverseMode):
 
 
 def pushforward(batch: Linearized, V: Rows) -> Outputs:
-    """J V of a batch; by forward differentiation where an operation has no double backward."""
-    try:
-        return batch.jvp(V)
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise
-        return ForwardMode(batch.risk, batch.batch).jvp(V)
+    """J V of a batch; with rules, or by forward differentiation, where an operation has no double backward."""
+    other_ways = (partial(ReverseMode, order=1, rules=True), ForwardMode)
+    failures: list[str] = []
+    for way in (lambda *_: batch, *other_ways):
+        try:
+            return way(batch.risk, batch.batch).jvp(V)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            failures.append(first_line(error))
+    raise ModelError(
+        f"The network cannot be differentiated along a direction of θ. {'; '.join(failures)}",
+        "Some operation in it has neither a derivative of its backward pass nor a forward derivative in PyTorch.",
+        "Replace the operation.",
+        "Leave out the parameters in front of it: Risk(..., parameters=...).",
+    )
 
 
 def example_vjps(
