@@ -73,6 +73,110 @@ class _Power(nn.Module):
         return x**3
 
 
+class Hidden(torch.autograd.Function):
+    """x³ whose backward reads x without its history."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.numbers = x.detach()
+        return x**3
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return 3 * ctx.numbers**2 * cotangent
+
+
+class Open(Hidden):
+    """The same with all of its history."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.numbers = x
+        return x**3
+
+
+class Rounded(torch.autograd.Function):
+    """Rounding that lets gradients through."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return cotangent
+
+
+class Applied(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function.apply(x)
+
+
+def _with(function, dtype=torch.float64):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), Applied(function), nn.Linear(4, OUTPUTS)).to(dtype)
+    batches = [(torch.randn(n, 3, dtype=dtype), torch.randint(OUTPUTS, (n,))) for n in (5, 3)]
+    return model, batches
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.functional_hessian])
+def test_a_backward_that_hides_a_symmetric_part_of_its_derivative_is_refused(operator, dtype):
+    risk = Risk(_with(Hidden, dtype)[0], ritz.CrossEntropy(), _with(Hidden, dtype)[1])
+    with pytest.raises(ModelError, match="hides part of its derivative"):
+        operator(risk) @ torch.ones(risk.size, dtype=dtype)
+    twin = Risk(nn.Sequential(risk.model[0], _Power(), risk.model[2]), ritz.CrossEntropy(), _with(Hidden, dtype)[1])
+    assert_close(ritz.gauss_newton(risk).dense(), ritz.gauss_newton(twin).dense())  # of first derivatives alone
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_custom_function_that_hides_nothing_is_taken(dtype):
+    model, batches = _with(Open, dtype)
+    twin = nn.Sequential(model[0], _Power(), model[2])
+    A, expected = (ritz.hessian(Risk(m, ritz.CrossEntropy(), batches)).dense() for m in (model, twin))
+    assert_close(A, expected)
+
+
+def test_a_gradient_that_is_a_convention_has_the_second_derivative_of_the_convention():
+    model, batches = _with(Rounded)
+    risk = Risk(model, ritz.CrossEntropy(), batches)
+    theta = list(model.parameters())
+    total = sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in batches) / 8
+    slope = torch.cat([g.flatten() for g in torch.autograd.grad(total, theta, create_graph=True)])
+    v = torch.randn_like(slope)
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(slope @ v, theta)])
+    assert_close(ritz.hessian(risk) @ v, expected)
+
+
+class _ByLength(nn.Module):
+    """Layers for long sequences; for short ones products that have no rule."""
+
+    def __init__(self, length):
+        super().__init__()
+        self.inner, self.outer, self.length = nn.Linear(3, 4), nn.Linear(4, OUTPUTS), length
+
+    def forward(self, x):
+        if x.shape[1] > self.length:
+            return self.outer(torch.tanh(self.inner(x)).mean(1))
+        return torch.tanh(x @ self.inner.weight.T).mean(1) @ self.outer.weight.T
+
+
+@pytest.mark.parametrize("lengths", [(5, 2), (2, 5)])
+def test_a_batch_that_takes_a_way_without_rules_has_the_same_products(lengths):
+    torch.manual_seed(0)
+    model = _ByLength(3).double()
+    batches = [
+        (torch.randn(n, t, 3).double(), torch.randint(OUTPUTS, (n,))) for n, t in zip((5, 3), lengths, strict=True)
+    ]
+    own, plain = (Risk(model, ritz.CrossEntropy(), batches, path=path) for path in (None, "plain"))
+    for operator in (ritz.hessian, ritz.gauss_newton, ritz.functional_hessian, ritz.empirical_fisher):
+        assert_close(operator(own).dense(), operator(plain).dense())
+
+
 class OutsideOfPyTorch(torch.autograd.Function):
     """x³ with a first derivative only, computed by NumPy."""
 

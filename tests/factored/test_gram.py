@@ -13,7 +13,7 @@ from ritz.factored.gram_parts import PARTS
 from ritz.layers import jacobian_rows
 from ritz.risk import Risk
 from ritz.risk.losses import CrossEntropy
-from tests.layers.test_capture import Routed, Sorted, Stacked
+from tests.layers.test_capture import ByLength, Routed, Sorted, Stacked, by_length
 from tests.zoo import CASES, OUTPUTS, Centred, case, unequal_batches, whole
 
 LOSSES = {
@@ -275,6 +275,47 @@ def test_rows_in_any_order_give_the_spectrum_of_g(model, sizes):
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("lengths", [(5, 2), (2, 5)])
+def test_batches_that_take_different_ways_have_the_spectrum_of_g(lengths):
+    risk = Risk(ByLength().double(), nn.CrossEntropyLoss(), by_length(lengths))
+    assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())
+
+
+class Bags(nn.Module):
+    """Words with weights of their own, which PyTorch alone does not differentiate twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.bag, self.weights = nn.EmbeddingBag(6, 3, mode="sum"), nn.Parameter(torch.linspace(0.5, 1.5, 6))
+
+    def forward(self, words):
+        return self.bag(words, per_sample_weights=self.weights[words]).tanh()
+
+
+def test_what_only_our_rules_differentiate_has_the_spectrum_of_g():
+    words = torch.randint(6, (11, 4), generator=torch.Generator().manual_seed(0))
+    risk = Risk(Bags().double(), nn.CrossEntropyLoss(), unequal_batches(words, torch.arange(11) % 3))
+    assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())
+
+
+class Distances(nn.Module):
+    """Distances to centres, which PyTorch differentiates once, and backwards."""
+
+    def __init__(self):
+        super().__init__()
+        self.centres = nn.Parameter(torch.randn(3, 4, generator=torch.Generator().manual_seed(1)))
+
+    def forward(self, x):
+        return torch.cdist(x, self.centres)
+
+
+def test_what_nothing_differentiates_is_refused():
+    x = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double()
+    risk = Risk(Distances().double(), nn.CrossEntropyLoss(), unequal_batches(x, torch.arange(11) % 3))
+    with pytest.raises(ModelError, match="cannot be differentiated along a direction"):
+        gram_spectrum(risk)
+
+
 def test_no_warning_reaches_the_user():
     class Product(nn.Module):
         def __init__(self):

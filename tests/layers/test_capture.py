@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import ritz
 from ritz.errors import ModelError
 from ritz.layers.capture import Layers
 from ritz.risk import Risk
@@ -224,6 +225,32 @@ def test_a_layer_that_later_sees_a_part_of_the_examples_is_refused_by_name():
     with pytest.raises(ModelError, match="Layer left saw 4 rows of a batch of 6"):
         for batch in risk.batches:
             known.forward(batch)
+
+
+class ByLength(nn.Module):
+    """A layer for long sequences; for short ones its weight alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        hidden = self.layer(x) if x.shape[1] > 3 else x @ self.layer.weight.T
+        return self.head(hidden.mean(1).tanh())
+
+
+def by_length(lengths):
+    """Batches of unequal size and length."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = zip((9, 6), lengths, strict=True)
+    return [(torch.randn(n, t, 4, generator=generator).double(), torch.arange(n) % 3) for n, t in shapes]
+
+
+def test_parameters_that_enter_later_in_another_way_are_refused_by_name():
+    risk = Risk(ByLength().double(), nn.CrossEntropyLoss(), by_length((5, 2)))
+    with pytest.raises(ModelError, match=r"examples 9 to 14 .* or not at all: layer.bias, layer.weight\."):
+        ritz.kfac(risk)
+    assert ritz.kfac(risk.restricted_to("head.*")).operator.size == 18
 
 
 @pytest.mark.parametrize("padding", [0, -1])

@@ -133,6 +133,23 @@ def check_hessian(risk, model, loss, batches, columns=None):
     assert_close(ritz.hessian(risk) @ V, expected, rtol=0, atol=1e-10 * float(expected.abs().max()))
 
 
+BY_SIZE = {
+    "large batches are centred": lambda z: batch_centred(z) if len(z) > 5 else z,
+    "large batches go elsewhere": lambda z: z.tanh() if len(z) > 5 else z,
+}
+
+
+@pytest.mark.parametrize("sizes", [(4, 7), (7, 4), (4, 4, 7)])
+@pytest.mark.parametrize("name", BY_SIZE)
+def test_what_only_batches_of_some_sizes_do_is_not_cut(name, sizes):
+    torch.manual_seed(0)
+    model = Mixed(BY_SIZE[name]).double()
+    batches = [some(1, rows)[0] for rows in sizes]
+    risk = ritz.Risk(model, per_example, batches)
+    assert not risk.separable
+    check_hessian(risk, model, per_example, batches)
+
+
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_rows_are_right_in_the_batches_of_the_user(name):
     model, loss = problem(name)

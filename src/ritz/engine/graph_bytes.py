@@ -13,7 +13,7 @@ from ..risk.sparse import dense_parts
 def graph_bytes(roots: Iterable[Any], present: Iterable[Tensor]) -> int:
     """The bytes of all tensors that the nodes behind `roots` have saved; storages of `present` are there anyway."""
     storages: dict[int, int] = {}
-    for node in _nodes(roots):
+    for node in nodes(roots):
         for tensor in _saved(node):
             storages.update(_storages(tensor))
     for tensor in present:
@@ -22,7 +22,8 @@ def graph_bytes(roots: Iterable[Any], present: Iterable[Tensor]) -> int:
     return sum(storages.values())
 
 
-def _nodes(roots: Iterable[Any]) -> Iterator[Any]:
+def nodes(roots: Iterable[Any]) -> Iterator[Any]:
+    """All nodes of the graph behind some of them, each once."""
     waiting, seen = [node for node in roots if node is not None], set()
     while waiting:
         node = waiting.pop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import get_gradient_edge
 
+from ..errors import ModelError, first_line
 from ..risk import Risk
 from ..risk.batches import Batch, of_one
 from ..risk.memory import is_out_of_memory
@@ -84,8 +86,8 @@ class ReverseMode(Linearized):
     def __init__(self, risk: Risk, batch: Batch, order: int, *, rules: bool = False) -> None:
         super().__init__(risk, batch)
         self._leaves, self._graphs = risk.leaves(), dict[str, _Graph]()
-        self._outputs = self._forward(order) if rules else risk.outputs(self._leaves, batch)
-        self.z = self._outputs.detach()
+        self.outputs = self._forward(order) if rules else risk.outputs(self._leaves, batch)
+        self.z = self.outputs.detach()
 
     def jvp(self, V: Rows) -> Outputs:
         """J V as the derivative of u ↦ Jᵀu along V: linear in u, so that its graph serves at any u."""
@@ -95,15 +97,15 @@ class ReverseMode(Linearized):
         return self._graphs["jvp"].to_input(self._u, tangents_of(self.risk, V), len(V), retain_graph=not self.frees)
 
     def vjp(self, U: Outputs, into: Rows | None = None) -> Rows:
-        if not self._outputs.requires_grad:
+        if not self.outputs.requires_grad:
             return self.zeros(len(U)) if into is None else into
-        return self._backward([self._outputs], [U[0] if len(U) == 1 else U], len(U), into)
+        return self._backward([self.outputs], [U[0] if len(U) == 1 else U], len(U), into)
 
     def hessian(self, V: Rows, into: Rows | None = None) -> Rows:
         """By a second backward pass through the graph of ∇R."""
         if "hessian" not in self._graphs:
             loss, y = self.risk.loss, self.batch.targets
-            u = OutputGradient.apply(self._outputs, loss.gradient(self.z, y), loss.curvature(self.z, y))
+            u = OutputGradient.apply(self.outputs, loss.gradient(self.z, y), loss.curvature(self.z, y))
             self._graphs["hessian"] = self._graph(u)
         return self._second_backward("hessian", V, into)
 
@@ -116,7 +118,7 @@ class ReverseMode(Linearized):
     def kept_bytes(self) -> int:
         """What its graphs have saved, and a few tensors of the outputs' size that a loss keeps."""
         roots = [edge.node for graph in self._graphs.values() for edge in graph.edges]
-        saved = graph_bytes([self._outputs.grad_fn, *roots], [self.risk.theta, *self.batch.tensors()])
+        saved = graph_bytes([self.outputs.grad_fn, *roots], [self.risk.theta, *self.batch.tensors()])
         return saved + 4 * self.z.untyped_storage().nbytes()
 
     def _forward(self, order: int) -> Tensor:
@@ -128,9 +130,9 @@ class ReverseMode(Linearized):
 
     def _graph(self, u: Tensor) -> _Graph:
         """The graph of Jᵀu."""
-        if not self._outputs.requires_grad:  # no output depends on θ
+        if not self.outputs.requires_grad:  # no output depends on θ
             return _Graph([])
-        return _Graph(torch.autograd.grad(self._outputs, self._leaves, u, create_graph=True, allow_unused=True))
+        return _Graph(torch.autograd.grad(self.outputs, self._leaves, u, create_graph=True, allow_unused=True))
 
     def _second_backward(self, name: str, V: Rows, into: Rows | None) -> Rows:
         graph = self._graphs[name]
@@ -214,13 +216,22 @@ class ForwardMode(ReverseMode):
 
 
 def pushforward(batch: Linearized, V: Rows) -> Outputs:
-    """J V of a batch; by forward differentiation where an operation has no double backward."""
-    try:
-        return batch.jvp(V)
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise
-        return ForwardMode(batch.risk, batch.batch).jvp(V)
+    """J V of a batch; with rules, or by forward differentiation, where an operation has no double backward."""
+    other_ways = (partial(ReverseMode, order=1, rules=True), ForwardMode)
+    failures: list[str] = []
+    for way in (lambda *_: batch, *other_ways):
+        try:
+            return way(batch.risk, batch.batch).jvp(V)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            failures.append(first_line(error))
+    raise ModelError(
+        f"The network cannot be differentiated along a direction of θ. {'; '.join(failures)}",
+        "Some operation in it has neither a derivative of its backward pass nor a forward derivative in PyTorch.",
+        "Replace the operation.",
+        "Leave out the parameters in front of it: Risk(..., parameters=...).",
+    )
 
 
 def example_vjps(

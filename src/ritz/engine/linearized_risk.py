@@ -18,7 +18,7 @@ from .agreement import tolerance
 from .columns import BUSY_BYTES, Columns, columns_for
 from .curvatures import Contribution, Curvature, Map
 from .info import Info
-from .linearized import ReverseMode
+from .linearized import DoesNotApply, Linearized, ReverseMode
 from .path_choice import Trial, try_paths
 from .paths import PATHS, Path
 from .pieces import norm, quiet, random_row
@@ -216,8 +216,18 @@ class LinearizedRisk:
     def _build(self, batch: Batch, *, kept: bool = True) -> Contribution:
         assert self._trial is not None
         with self.risk.numerics():
-            linearized = self._trial.path.linearize(self.risk, batch, self.curvature.order)
+            linearized = self._linearized(self._trial.path, batch)
             return Contribution(linearized, self.curvature.contribution(linearized), kept)
+
+    def _linearized(self, path: Path, batch: Batch) -> Linearized:
+        """By the path of the trial; by PyTorch alone where a batch takes a way through the model without rules."""
+        try:
+            return path.linearize(self.risk, batch, self.curvature.order)
+        except DoesNotApply:
+            reference = next((path for path in self.paths if path.reference), None)
+            if reference is None:
+                raise
+            return reference.linearize(self.risk, batch, self.curvature.order)
 
     def _keep(self, number: int, contribution: Contribution, size: float) -> bool:
         fits = free_memory(self.risk.device) >= size and self.risk.budget.take(self, size)

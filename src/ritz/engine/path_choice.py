@@ -15,7 +15,8 @@ from ..risk.memory import is_out_of_memory
 from ..risk.precision import Precision
 from .agreement import tolerance
 from .curvatures import Contribution, Curvature, Map
-from .linearized import DoesNotApply
+from .custom_functions import check_custom_functions
+from .linearized import DoesNotApply, ReverseMode
 from .paths import Path
 from .pieces import inner, norm, random_row
 from .timing import seconds_of
@@ -96,6 +97,7 @@ class _Attempts:
         """PyTorch's own product, if it has one that is right."""
         try:
             contribution = self._contribution(path, kept=False)
+            self._check_complete(contribution)
             self._expected = self._symmetric_product(contribution, contribution.finish)
             del contribution
             self._scale = norm(self._expected)
@@ -126,16 +128,21 @@ class _Attempts:
             linearized = path.linearize(self.risk, self.batch, self.curvature.order)
             return Contribution(linearized, self.curvature.contribution(linearized), kept)
 
-    def _disagreement(self, path: Path, product: Map) -> float | None:
+    def _disagreement(self, path: Path, product: Contribution) -> float | None:
         if path.reference:
             self._add(product, 1, torch.zeros_like(self.risk.theta)[None])  # which shows what it keeps
             return None
         if self._expected is None:
+            self._check_complete(product)
             self._symmetric_product(product, product)
             return None
         self._add(product, -1, self._expected)
         difference = norm(self._expected)
         return difference / self._scale if self._scale > 0 else difference
+
+    def _check_complete(self, product: Contribution) -> None:
+        if self.curvature.order == 2 and isinstance(product.linearized, ReverseMode):
+            check_custom_functions(product.linearized)
 
     def _add(self, product: Map, sign: int, total: Tensor, *, seed: int = 1, precision: Precision = "highest") -> None:
         v = random_row(self.risk, seed).mul_(sign)

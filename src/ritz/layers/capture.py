@@ -5,7 +5,7 @@ What enters in a way that is not watched is named, never lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -84,14 +84,18 @@ class Layers:
 
     def forward(self, batch: Batch) -> Forward:
         """A forward pass that remembers what every layer saw."""
-        forward = _watch(self.risk, batch, self.others, self.orders)[0]
+        forward, outside = _watch(self.risk, batch, self.others, self.orders)
         _check_rows(forward, len(batch))
+        _check_ways(_ways(forward.uses) ^ _ways(self.uses), outside - self.others, batch)
         return forward
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
         """The uses on the first examples, to see what layers there are."""
-        return self.forward(_first(self.risk)).uses
+        batch = _first(self.risk)
+        forward = _watch(self.risk, batch, self.others, self.orders)[0]
+        _check_rows(forward, len(batch))
+        return forward.uses
 
     @property
     def num_watched(self) -> int:
@@ -161,6 +165,24 @@ def _check_rows(forward: Forward, count: int) -> None:
                 "Which row belongs to which example is not clear, though it was on the first ones.",
                 "Leave it out: risk.restricted_to(...) with globs that match the other parameters.",
             )
+
+
+def _ways(uses: Iterable[Use]) -> set[tuple[str, str | None, str | None]]:
+    """The kinds of layers through which parameters enter, with their names."""
+    return {(use.kind, use.weight, use.bias) for use in uses}
+
+
+def _check_ways(differing: set[tuple[str, str | None, str | None]], outside: set[str], batch: Batch) -> None:
+    """Refuse a batch that takes another way through the model than the first examples did."""
+    names = sorted({name for _, *names in differing for name in names if name is not None} | outside)
+    if names:
+        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        raise ModelError(
+            f"In {batch.name}, these parameters enter otherwise than on the first examples, or not at all: {shown}.",
+            "The layers that are watched are those of the first examples; what enters elsewhere would be lost.",
+            "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
+            "Use products with gauss_newton(risk), which need no layers.",
+        )
 
 
 def _check_separable(risk: Risk) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import combinations, cycle, islice
+from itertools import chain, combinations, cycle, islice
 from itertools import count as count_from
 
 import torch
@@ -38,6 +38,8 @@ class Separability:
         first, other = _first_and_another(several)
         separable = all(batch.countable() for batch in several) and (len(first) < 2 or self.independent(first))
         joinable = separable and (other is None or self._joinable(first, other))
+        if separable and not joinable:  # the others may be larger, or of examples that meet
+            separable = all(self.independent(batch) for batch in _others(several, first))
         if not batches.ours:
             return replace(batches, separable=separable, joinable=joinable)
         if separable and joinable:
@@ -46,23 +48,23 @@ class Separability:
             raise _no_batches()
         return replace(batches.whole(), separable=False, joinable=False)
 
-    def independent(self, batch: Batch) -> bool:
+    def independent(self, batch: Batch, parts: Sequence[Tensor] = ()) -> bool:
         """Whether outputs and terms of every example are the same without any other.
 
         Groups of examples are evaluated apart, in another order, and for any two examples there is a group that has the
-        one without the other. All of it at moved parameters, where no output of zero hides anything; at the user's own
-        where those overflow.
+        one without the other; `parts` are further groups. All of it at moved parameters, where no output of zero hides
+        anything; at the user's own where those overflow.
         """
         moved = [_jittered(leaf, STEP * _scale(leaf)) for leaf in self.leaves]
-        at_moved = self._splits(moved, batch)
-        return bool(self._splits(self.leaves, batch) if at_moved is None else at_moved)
+        at_moved = self._splits(moved, batch, parts)
+        return bool(self._splits(self.leaves, batch, parts) if at_moved is None else at_moved)
 
     def _joinable(self, first: Batch, other: Batch) -> bool:
-        """Whether rows of two batches are independent: as many of them as memory holds together."""
+        """Whether rows of two batches are independent, and the same apart: as many of them as memory holds together."""
         edge = EDGE
         while edge:
             try:
-                return self.independent(_edges(first, other, edge))
+                return self.independent(*_edges(first, other, edge))
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -70,7 +72,7 @@ class Separability:
             edge = min(edge, max(len(first), len(other))) // 2
         return False
 
-    def _splits(self, leaves: list[Tensor], batch: Batch) -> bool | None:
+    def _splits(self, leaves: list[Tensor], batch: Batch, parts: Sequence[Tensor]) -> bool | None:
         """Whether a batch is the same in parts; None where these parameters do not say."""
         try:
             whole = self._evaluated(leaves, batch)
@@ -81,7 +83,8 @@ class Separability:
         if not bool(torch.isfinite(whole.z).all()):
             return None
         try:
-            return all(whole.agrees(self.outputs(leaves, batch.rows(rows)), rows) for rows in _groups(batch))
+            groups = chain(parts, _groups(batch))
+            return all(whole.agrees(self.outputs(leaves, batch.rows(rows)), rows) for rows in groups)
         except Exception as error:  # whatever a user's model raises on other batches than the user's
             if is_out_of_memory(error):
                 raise
@@ -189,9 +192,17 @@ def _first_and_another(several: list[Batch]) -> tuple[Batch, Batch | None]:
     return first, next(others, None)
 
 
-def _edges(first: Batch, other: Batch, count: int) -> Batch:
-    """The end of one batch and the beginning of another, together."""
-    return joined([first.rows(slice(-count, None)), other.rows(slice(count))])
+def _others(several: list[Batch], first: Batch) -> list[Batch]:
+    """The largest batch and the last one, as far as they are others than the first and have several examples."""
+    chosen = {id(batch): batch for batch in (max(several, key=len), several[-1])}
+    return [batch for batch in chosen.values() if batch is not first and len(batch) > 1]
+
+
+def _edges(first: Batch, other: Batch, count: int) -> tuple[Batch, Sequence[Tensor]]:
+    """The end of one batch and the beginning of another, together, with the rows of each."""
+    end, beginning = first.rows(slice(-count, None)), other.rows(slice(count))
+    both = joined([end, beginning])
+    return both, torch.arange(len(both), device=both.targets.device).split([len(end), len(beginning)])
 
 
 def _no_batches() -> DataError:
