@@ -32,6 +32,11 @@ class Noisy(nn.Module):
         return F.dropout(x, 0.5)
 
 
+class Overwrites(nn.Module):
+    def forward(self, x):
+        return x.mul_(0.5)
+
+
 BAD_MODELS = {
     "a function": (lambda: torch.tanh, ModelError, "The model is a builtin_function_or_method"),
     "a tuple": (lambda: Returns(lambda z: (z, z)), ModelError, r"return self.model\(\*args, \*\*kwargs\)\[0\]"),
@@ -39,6 +44,7 @@ BAD_MODELS = {
     "batch norm in train mode": (lambda: nn.Sequential(network(), nn.BatchNorm1d(C)), ModelError, "BatchNorm1d"),
     "functional dropout": (lambda: nn.Sequential(network(), Noisy()).eval(), ModelError, "Two evaluations"),
     "dropout inside of attention": (lambda: nn.Sequential(network(), Attends()), ModelError, "Two evaluations"),
+    "writes into its inputs": (lambda: nn.Sequential(Overwrites(), network()), ModelError, "writes into its inputs"),
     "half precision": (lambda: network().half(), ModelError, r"float32 copy"),
     "bfloat16": (lambda: network().bfloat16(), ModelError, r"float32 copy"),
     "complex": (lambda: nn.Linear(D, C, dtype=torch.complex64), ModelError, "view_as_complex"),

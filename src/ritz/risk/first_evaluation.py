@@ -45,8 +45,9 @@ def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches
     """
     network = lambda batch: outputs(leaves, batch)
     first = next(iter(batches))
+    inputs = [(x, x._version) for x in first.tensors()]
     z = _checked_outputs(network, loss, first, 0)
-    _check_deterministic(z, network(first))
+    _check_deterministic(z, network(first), overwritten=any(x._version != before for x, before in inputs))
     with noted("the loss on", first):
         loss = loss.settled(z, first.targets)
     return loss, Separability(outputs, leaves, loss).examined(batches)
@@ -211,12 +212,20 @@ def _not_finite(batch: Batch) -> str:
     return ""
 
 
-def _check_deterministic(first: Tensor, second: Tensor) -> None:
+def _check_deterministic(first: Tensor, second: Tensor, *, overwritten: bool) -> None:
     scale = float(first.abs().max())
     difference = float((first - second).abs().max())
     if difference > 1e3 * torch.finfo(first.dtype).eps * max(scale, torch.finfo(first.dtype).tiny):
+        seen = f"Two evaluations of the same batch differ by {difference:.3g} (outputs up to {scale:.3g})."
+        if overwritten:
+            raise ModelError(
+                seen,
+                "The model writes into its inputs, so that the next product would see other data.",
+                "Let its first operation make a new tensor: x = x * 0.5, not x *= 0.5 or x.mul_(0.5).",
+                "Or begin its forward pass with x = x.clone().",
+            )
         raise ModelError(
-            f"Two evaluations of the same batch differ by {difference:.3g} (outputs up to {scale:.3g}).",
+            seen,
             "A random network has another curvature in every product, and Lanczos would mix them.",
             "Call model.eval(); turn off functional dropout, noise layers and random crops.",
         )
