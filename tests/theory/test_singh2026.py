@@ -52,6 +52,12 @@ def test_closed_form_is_the_dense_hessian(check, seed):
     assert result.values <= 1e-10 and result.vectors <= 1e-9
 
 
+def test_a_nearly_sure_softmax_has_a_symmetric_oracle():
+    """Second derivatives in two orders differ there by 1e-12 of the largest entry, which is refused as asymmetry."""
+    check = CHECKS["self-attention, batches"]
+    assert deviation(check, check.draw(seeded(88))).small
+
+
 DEGENERATE = [
     pytest.param(check, name, id=f"{check.result}: {name}")
     for check in CHECKS.values()
