@@ -121,9 +121,13 @@ def _start(piece: Piece, place: Place) -> tuple[nn.Sequential, Examples, Example
 
 
 def _pauses(piece: Piece, model: nn.Module, examples: Examples, rate: float, file: Path | None) -> Iterator[Any]:
-    settings = piece.training
+    settings, on_gpu = piece.training, examples.x.is_cuda
     optimizer = torch.optim.SGD(
-        model.parameters(), lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay
+        model.parameters(),
+        lr=rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        fused=on_gpu,  # a step of the wide MLP takes three quarters of the time
     )
     return train(
         model,
@@ -135,7 +139,7 @@ def _pauses(piece: Piece, model: nn.Module, examples: Examples, rate: float, fil
         generator=torch.Generator().manual_seed(piece.seed),
         schedule=Annealing(),
         checkpoint=file,
-        precision=settings.precision if examples.x.is_cuda else None,
+        precision=settings.precision if on_gpu else None,
         capture=True,
         least_batch=settings.batch_size // _LEAST,
     )
