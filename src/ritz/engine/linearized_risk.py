@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,9 +26,7 @@ from .pieces import norm, quiet, random_row
 Result = TypeVar("Result")
 FORTH, BACK = "forth", "back"  # directions of maps
 SEARCH_AFTER = 300  # products: then cuDNN's search for its fastest convolution, which takes as long, is likely to pay
-# Times what several columns may take: joined batches gain for longer, most of all where a product is asked of a device
-# kernel by kernel. VGG11 asks for 700 in a pass over 512 images, which takes longer than they do.
-JOINED = defaultdict(lambda: 32.0, cpu=4.0)
+JOINED = 4  # times what several columns may take: joined batches gain for longer
 TRIAL_EXAMPLES = 16  # on which paths are compared, where examples are independent
 LARGE_BYTES = 2**28  # of θ: from here on vectors of its size are what fills the memory
 HEADROOM = 2.0  # what a pass takes, in units of what its graph keeps
@@ -179,7 +176,7 @@ class LinearizedRisk:
         if not self.risk.separable or self._trial is None:
             return given
         each = max(self._trial.example_bytes, 1.0)
-        busy = int(JOINED[self.risk.device.type] * BUSY_BYTES[self.risk.device.type] / each)
+        busy = int(JOINED * BUSY_BYTES[self.risk.device.type] / each)
         joined = max(1, int(min(busy, self.risk.budget.total / 8 / each) // given)) * given
         fitting = int(free_memory(self.risk.device) / HEADROOM / each)
         return max(1, min(joined, fitting, self._most or joined))
