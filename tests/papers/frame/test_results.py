@@ -95,6 +95,45 @@ def test_what_a_record_of_another_config_has_measured_is_not_measured_again_unle
     assert called() == [1, 2, 3, 2, 3, 1]
 
 
+ANOTHER = """
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ritz.papers.frame.figure import Figure
+from ritz.papers.frame.loans import Loan
+
+from .squares import area, draw
+
+
+@dataclass(frozen=True)
+class Config:
+    longest: int = 3
+
+
+def run(config, context):
+    records = context.sweep(partial(area, scale=1.0), [{"side": side} for side in range(1, config.longest + 1)])
+    return {"areas": np.array([record.scalars["area"] for record in records])}
+
+
+def loans(config):
+    return [Loan(area, {"side": side}, lambda record: {}) for side in range(1, config.longest + 1)]
+
+
+FIGURES = {"us2000.fig5": Figure("us2000.fig5", "As many as fit", {"smoke": Config()}, run, draw, (), loans=loans)}
+"""
+
+
+def test_a_record_of_another_computation_lends_what_both_measure(lending):
+    (lending.parent / "package/fakes/us2000/another.py").write_text(ANOTHER)
+    ritz("run", "us2000.fig4", "--preset", "smoke")
+    ritz("run", "us2000.fig5", "--preset", "smoke")
+    assert called() == [1, 2, 3]
+    record = Record.load(lending / "results/us2000.fig5/smoke")
+    assert record.arrays["areas"].tolist() == [1, 4, 9] and record.provenance["lent"] == 2
+
+
 def test_a_record_names_the_devices_of_its_measurements_and_their_seconds(lending):
     ritz("run", "us2000.fig4", "--preset", "smoke")
     path = lending / "results/us2000.fig4/smoke"
@@ -104,7 +143,8 @@ def test_a_record_names_the_devices_of_its_measurements_and_their_seconds(lendin
     ritz("run", "us2000.fig4", "--preset", "laptop", "--set", "sides=2,1,3")
     lent, both = sorted(map(Record.load, path.parent.glob("laptop+*")), key=lambda record: len(record.arrays["areas"]))
     assert lent.provenance["device"] == "NVIDIA H200" and 100 < lent.provenance["seconds"] < 200
-    assert both.provenance["device"] == "NVIDIA H200 and cpu" and both.provenance["seconds"] > 100
+    assert both.provenance["device"] == "NVIDIA H200 and cpu" and 100 < both.provenance["seconds"] < 200
+    assert len(both.provenance["made_of"]) == 2  # the lender of both is counted once
 
 
 def test_neither_a_damaged_record_nor_one_with_other_fields_lends(lending):

@@ -57,9 +57,8 @@ def selection(patterns: Sequence[str]) -> list[Figure]:
 
 
 def relatives(figure: Figure) -> list[Figure]:
-    """The other figures of its computation, in its own paper and in the one that the computation is named after."""
-    near_ones = figures([figure.id, figure.shared]).values()
-    return [other for other in near_ones if other.shared == figure.shared and other.id != figure.id]
+    """The other figures of its own paper and of the one that its computation is named after."""
+    return [other for other in figures([figure.id, figure.shared]).values() if other.id != figure.id]
 
 
 def first_sentence(paper: str) -> str:

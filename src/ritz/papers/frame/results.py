@@ -137,16 +137,21 @@ def _copy(order: Order, relatives: Iterable[Figure]) -> Record | None:
 
 
 def _loans(order: Order, relatives: Iterable[Figure]) -> dict[Filed, Record]:
-    """What records of other configs have measured of what this one needs."""
+    """What other records have measured of what this one needs: of other configs, or of other computations."""
     wanted, found = order.figure.loans(order.config), dict[Filed, Record]()
-    others = (other for other in relatives if other.shared == order.figure.shared)
-    for folder in (path for one in (order.figure, *others) if wanted for path in folders(order.out, one.id)):
-        with suppress(FileError, KeyError):  # damaged, or of a config with other fields: no help
-            record = Record.load(folder)
-            config = with_values(order.config, record.config)
-            if canonical(config) == canonical(record.config):
-                found |= lent(wanted, order.figure.loans(config), record)
+    for lender in (order.figure, *relatives) if wanted else ():
+        for folder in folders(order.out, lender.id) if lender.loans(_some_config(lender)) else ():
+            with suppress(FileError, KeyError):  # damaged, or of a config with other fields: no help
+                record = Record.load(folder)
+                config = with_values(_some_config(lender), record.config)
+                if canonical(config) == canonical(record.config):
+                    found = lent(wanted, lender.loans(config), record) | found  # nearer relatives come first
     return found
+
+
+def _some_config(figure: Figure) -> Any:
+    """A config of the figure, whichever."""
+    return next(iter(figure.presets.values()))
 
 
 def _compute(order: Order, context: Context, *, force: bool) -> Record:
@@ -165,16 +170,23 @@ def _compute(order: Order, context: Context, *, force: bool) -> Record:
 
 def _with_earlier(own: Mapping[str, Any], origins: Origins) -> dict[str, Any]:
     """The origin of a record: where its measurements were made, and how long all of these took, not this run alone."""
-    earlier = list({(one.get("date"), one.get("seconds")): one for one in origins.earlier}.values())
-    if not earlier:
+    runs = [one for origin in origins.earlier for one in origin.get("made_of", [_run_of(origin)])]
+    runs = list({canonical(one): one for one in runs}.values())  # a lender that has borrowed is counted once
+    if not runs:
         return dict(own)
-    devices = [one.get("device") for one in earlier] + [own["device"]] * (origins.num_made > 0)
+    here = [_run_of(own)] if origins.num_made else []
     return {
         **own,
-        "device": " and ".join(dict.fromkeys(filter(None, devices))),
-        "seconds": sum(one.get("seconds") or 0.0 for one in (own, *earlier)),
-        **({"resumed": True} if any(one.get("resumed") for one in earlier) else {}),
+        "device": " and ".join(dict.fromkeys(filter(None, (one["device"] for one in (*runs, *here))))),
+        "seconds": own["seconds"] + sum(one["seconds"] or 0.0 for one in runs),
+        "made_of": [*runs, *here],
+        **({"resumed": True} if any(one.get("resumed") for one in origins.earlier) else {}),
     }
+
+
+def _run_of(origin: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells one run from another: when it was, where, and how long it took."""
+    return {name: origin.get(name) for name in ("date", "device", "seconds")}
 
 
 def _write(order: Order, record: Record, cache: Path | None = None) -> Record:
