@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +25,7 @@ from ritz.papers.papyan2020 import gradients, layer_blocks, layers
 from ritz.papers.papyan2020.gradients import Exact, Network
 from ritz.papers.papyan2020.layer_blocks import Blocks
 from ritz.papers.papyan2020.layers import Layers
-from ritz.papers.papyan2020.networks import Place, trained_network, training
+from ritz.papers.papyan2020.networks import Place, epochs, trained_network, training, untrained
 from ritz.papers.papyan2020.setting import NUM_CLASSES, Piece, Training, examples
 from ritz.papers.papyan2020.spectra import Measurement, Method, spectrum
 from ritz.spectrum import Spectrum
@@ -41,6 +42,7 @@ SMALL_NETWORKS = (
 METHOD = Method(num_pairs=NUM_CLASSES, num_examples=5000)
 SMALL_METHOD = replace(METHOD, num_steps=32, num_examples=100)
 GRAM, SMALL_GRAM, BLOCKS, SMALL_BLOCKS = 1360, 60, 10_000, 100  # examples
+EPOCHS = 4  # of which one is the mean
 SHARED_STEPS = 16  # of 128 in a density: what both libraries do with the same products, from one vector
 
 
@@ -50,6 +52,7 @@ def rows(small: bool, place: Place) -> Iterator[dict[str, Any]]:
     row = partial(_row, place=place)
     for piece in (network, mlp):
         yield row(f"training of {piece.title}, {piece.num_epochs} epochs", training, piece)
+        yield {"work": f"an epoch of it, {NUM_CLASSES * piece.per_class:,} examples", "seconds": _epoch(piece, place)}
     densities = []
     for name, precision in (("TF32 tangents", "high"), ("float32", "highest")):
         task = Measurement(network, network.num_epochs, "train", "H", method=replace(method, precision=precision))
@@ -71,6 +74,14 @@ def _row(work: str, task: Callable[..., Any], config: Any, *, place: Place) -> d
     clear_memory(place.device)
     result, seconds = timed(lambda: task(config, place=place), place.device)
     return {"work": work, "seconds": seconds, "peak_gb": memory_peak(place.device) / 1e9, "result": result}
+
+
+def _epoch(piece: Piece, place: Place) -> float:
+    """The seconds of an epoch after the first, in which the step is captured; the data are on the device."""
+    model, train_set, _ = untrained(piece, place)
+    pauses = epochs(piece, model, train_set, piece.training.rates[0])
+    next(pauses)
+    return timed(lambda: list(islice(pauses, EPOCHS)), place.device)[1] / EPOCHS
 
 
 def _distance(first: dict[str, Any], second: dict[str, Any]) -> float:

@@ -96,7 +96,7 @@ def _exact() -> str:
 
 def _deepnets() -> str:
     rows = [
-        [row["work"], f"{row['seconds']:.1f} s", f"{row['peak_gb']:.1f} GB"]
+        [row["work"], f"{row['seconds']:.1f} s", f"{row['peak_gb']:.1f} GB" if "peak_gb" in row else ""]
         if "seconds" in row
         else [row["work"], f"{row['relative']:.1g} of the range", ""]
         for row in _record("deepnets-h200")["rows"]

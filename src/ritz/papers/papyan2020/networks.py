@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from ...errors import FileError, NumericalError
 from ...lab.data import Examples
-from ...lab.training import Annealing, accuracy, train
+from ...lab.training import Annealing, Pause, accuracy, train
 from ...lab.training.arithmetic import multiply_in
 from ...record import Record, digest, discard, key, lock, plain, read_arrays, write_arrays
 from ..frame.figure import Context
@@ -103,12 +103,12 @@ def _short(piece: Piece) -> Piece:
 
 def _error_at(piece: Piece, rate: float, place: Place) -> float:
     """The last test error; 1 where training diverged."""
-    model, train_set, test_set = _start(piece, place)
-    *_, last = _pauses(piece, model, train_set, rate, None)
+    model, train_set, test_set = untrained(piece, place)
+    *_, last = epochs(piece, model, train_set, rate)
     return 1.0 if last.diverged else _error(model, test_set)
 
 
-def _start(piece: Piece, place: Place) -> tuple[nn.Sequential, Examples, Examples]:
+def untrained(piece: Piece, place: Place) -> tuple[nn.Sequential, Examples, Examples]:
     """The network at its start and its data, on the device, with channels last on a GPU, where that is faster."""
     both = split(piece, place.data_dir)
     model: Any = network(piece, place.device)
@@ -120,7 +120,10 @@ def _start(piece: Piece, place: Place) -> tuple[nn.Sequential, Examples, Example
     return model, train_set, test_set
 
 
-def _pauses(piece: Piece, model: nn.Module, examples: Examples, rate: float, file: Path | None) -> Iterator[Any]:
+def epochs(
+    piece: Piece, model: nn.Module, examples: Examples, rate: float, file: Path | None = None
+) -> Iterator[Pause[Any, Any]]:
+    """Train the network at an initial rate as the piece says, pausing after every epoch."""
     settings, on_gpu = piece.training, examples.x.is_cuda
     optimizer = torch.optim.SGD(
         model.parameters(),
@@ -149,12 +152,12 @@ def _record(piece: Piece, place: Place, folder: Path) -> Record:
     """What is known of the piece once it is trained, and its parameters in their files."""
     if (folder / "record.json").exists():
         return Record.load(folder)
-    model, train_set, test_set = _start(piece, place)
+    model, train_set, test_set = untrained(piece, place)
     rate, tried = best_rate(piece, place)
     started = time.perf_counter()
     _keep(model, folder, 0, piece)
     at, notes = error_epochs(piece), {"train_error": _error(model, train_set), "test_error": _error(model, test_set)}
-    for pause in _pauses(piece, model, train_set, rate, folder / "run.npz"):
+    for pause in epochs(piece, model, train_set, rate, folder / "run.npz"):
         if pause.epoch in at or pause.epoch in piece.epochs:
             pause.note(train_error=_error(model, train_set), test_error=_error(model, test_set))
         _keep(model, folder, pause.epoch, piece)
