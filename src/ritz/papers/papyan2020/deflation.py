@@ -129,9 +129,9 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
             ),
             paper=BEYOND,
         ),
-        says(
+        Statement(
             "There are C of them (the place of the largest gap among the eigenvalues behind the first).",
-            measured=every_seed(num_outliers), rule=each(near(NUM_CLASSES, relative=0.1, partly=0.3)),
+            paper, "Sec. C.8" if paper == PAPER else "Sec. 5.7", measured=every_seed(num_outliers), rule=each(near(NUM_CLASSES, relative=0.1, partly=0.3)),
             expected=NUM_CLASSES, why="The widest gap lies elsewhere: fewer lines, or more, stand apart.",
         ),
     )  # fmt: skip

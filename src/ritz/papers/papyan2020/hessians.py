@@ -177,9 +177,10 @@ def num_outliers(record: Record, prefix: str) -> float:
 
 
 def off_centre(record: Record, prefix: str) -> float:
-    """|mean| over the root mean square of the bulk: 0 where it is centred, 1 where all of it is on one side."""
+    """|∫λ|/∫|λ| of the bulk: 0 where it is centred, 1 where all of it is on one side, however much is zero."""
     spectrum = bulk(record, prefix)
-    return abs(spectrum.moment(1)) / max(spectrum.moment(2) ** 0.5, np.finfo(float).tiny)
+    size = float((spectrum.weights * spectrum.nodes.abs()).sum(1).mean())
+    return abs(spectrum.moment(1)) / max(size, np.finfo(float).tiny)
 
 
 def mass_at_zero(record: Record, prefix: str) -> float:
@@ -267,7 +268,7 @@ def deflated_statements(paper: str, where: str) -> tuple[Statement, ...]:
             why="The widest gap lies elsewhere: fewer lines, or more, stand apart.",
         ),
         says(
-            "The bulk is centred around zero (|mean| over root mean square).",
+            "The bulk is centred around zero (|∫λ|/∫|λ|).",
             measured=each_panel(off_centre), rule=each(at_most(0.1, partly=0.4)), expected=0.0,
             why="The bulk leans to one side.",
         ),

@@ -73,6 +73,21 @@ def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
     return per_seed(measure)
 
 
+def lost_mass(record: Record, seed: int) -> float:
+    """Of ∫λ of G where nine tenths of that of G_within lie, the share that goes with it.
+
+    By number, all but C(C - 1) eigenvalues go, whatever they are: no more are left of G without it.
+    """
+    own = values_of(record, seed, "only_within")
+    below = own.cumsum() / own.sum()
+    high, low = (float(own[np.searchsorted(below, share)]) for share in (0.05, 0.95))
+    before, after = (
+        values[(values >= low) & (values <= high)].sum()
+        for values in (values_of(record, seed, name) for name in ("G", "within"))
+    )
+    return float(1 - after / before) if before else float("nan")
+
+
 def position(record: Record, seed: int) -> float:
     """log₁₀ of the median eigenvalue of G_cross over that of G_within, of those that are not zero."""
     medians = [

@@ -27,6 +27,7 @@ from .knockout_numbers import (
     lanczos_error,
     lanczos_spectrum,
     least_layer,
+    lost_mass,
     lost_share,
     missed_decades,
     modes,
@@ -170,9 +171,9 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
             expected=1.0, why="Class and cross-class means have a part in what is no outlier.",
         ),
         _say(
-            f"Once {names[2]} is knocked out, the {'main' if first else 'right'} bulk disappears (of the "
-            "eigenvalues of G where its own lie, the share that goes).",
-            paper, where, measured=lost_share("within"), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
+            f"Once {names[2]} is knocked out, the {'main' if first else 'right'} bulk disappears (of the trace of G "
+            "where its own lies, the share that goes).",
+            paper, where, measured=per_seed(lost_mass), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
             why="Others lie there, too.",
         ),
         _say(

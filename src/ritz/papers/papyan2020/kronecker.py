@@ -90,9 +90,22 @@ def deeper(record: Record) -> dict[str, float]:
     return titled(record, rho)
 
 
+def one_shift(record: Record, data: str, seed: int, layer: int) -> float:
+    """The mean of these logarithms."""
+    return abs(float(shift(record, data, seed, layer).mean()))
+
+
 def shape_error(record: Record, data: str, seed: int, layer: int) -> float:
-    """The standard deviation of these logarithms: what is left after one shift."""
+    """Their standard deviation: what is left after one shift."""
     return float(shift(record, data, seed, layer).std())
+
+
+def small_shift(record: Record) -> dict[str, float] | None:
+    """The shift of the C outliers, and what it leaves, in the sixth and seventh layer on Fashion-MNIST."""
+    both = {"shift": one_shift, "what it leaves": shape_error}
+    found = {name: of_panels(record, "fashion_mnist", [6, 7], one) for name, one in both.items()}
+    known = {f"{layer}, {name}": v for name, values in found.items() for layer, v in (values or {}).items()}
+    return known or None
 
 
 def as_bad(record: Record, data: str, seed: int, layer: int) -> float:
@@ -274,9 +287,10 @@ FIGURE_12 = (
         rule=each(at_most(0.1, partly=0.3)), expected=0.0, why="A shift or a spread is left.",
     ),
     says(
-        "In the sixth and seventh on Fashion-MNIST outliers align up to a small shift (standard deviation of ln).",
-        where="Fig. 12", measured=lambda record: of_panels(record, "fashion_mnist", [6, 7], shape_error),
-        rule=each(at_most(0.15, partly=0.4)), expected=0.0, why="They differ by more than one shift.",
+        "In the sixth and seventh on Fashion-MNIST outliers align up to a small shift (|mean| of ln of the C ratios, "
+        "and their standard deviation).",
+        where="Fig. 12", measured=small_shift, rule=each(at_most(0.15, partly=0.4)), expected=0.0,
+        why="The shift is not small, or they differ by more than one shift.",
     ),
     says(
         "In the third on MNIST they align (mean |ln| of the C ratios).",

@@ -67,15 +67,17 @@ def bulk_change(
 
 
 def both_bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading]:
-    """The change of the bulk at a layer: of its first hundred, where the outliers were, and of all that is drawn."""
-    kept = {"the first hundred": results.KEPT, "all that is drawn": None}
+    """The change of the bulk at a layer: of all that is drawn, and of its first hundred, where the outliers were."""
+    kept = {
+        "all that is drawn": drawn(bulk_change(kind, last=None, **names)),
+        "the first hundred": bulk_change(kind, **names),
+    }
+    return lambda record: ByReading((words, at_layer(one, layer)(record)) for words, one in kept.items())
 
-    def measured(record: Record) -> ByReading:
-        return ByReading(
-            (words, at_layer(bulk_change(kind, last=last, **names), layer)(record)) for words, last in kept.items()
-        )
 
-    return measured
+def drawn(measure: results.Measure) -> results.Measure:
+    """A number of the first seed, of which whole curves are kept, in place of each."""
+    return lambda record, data, _, layer: measure(record, data, results.first(record), layer)
 
 
 def relative_fall(kind: str, count: int = C, before: str = "whole", after: str = "off_class") -> results.Measure:
