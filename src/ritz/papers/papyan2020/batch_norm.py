@@ -189,8 +189,8 @@ def draw(record: Record) -> Picture:
             share = record.arrays[f"{seed}/{kind}/global_share"]
             axes[1].plot(range(len(share)), share, "o-", ms=3, lw=0.8, color=colour)
     axes[0].axvline(C + 0.5, color="0.7", lw=0.8)
-    axes[0].set(yscale="log", xlabel="rank", ylabel="eigenvalue of H over the (C + 1)-th")
-    axes[1].set(xlabel="layer l that the features leave", ylabel="‖h_G‖² over the mean ‖h_c‖²", ylim=(0, None))
+    axes[0].set(yscale="log", xlabel="rank", ylabel="eigenvalue of H over λ$_{C+1}$")
+    axes[1].set(xlabel="layer l that the features leave", ylabel="$‖h_G‖^2$ over the mean $‖h_c‖^2$", ylim=(0, None))
     axes[0].legend(frameon=False, fontsize=7)
     write_title(axes[0], f"Hessian of MLPs on {TITLES[record.config['data']]}: C outliers, left of the line", size=8)
     write_title(axes[1], "the global mean's share in the class means", size=8)

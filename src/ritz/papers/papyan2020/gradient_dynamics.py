@@ -40,6 +40,7 @@ from .dynamics_numbers import (
 )
 from .gradients import Exact, Measurement, Network, Quadrature, spectrum_of
 from .paper import BEYOND, PAPER
+from .pictures import of_seeds
 from .setting import NUM_CLASSES, SIZES, Piece, Training, dynamics_piece
 
 C = NUM_CLASSES
@@ -131,7 +132,7 @@ def draw(record: Record) -> Picture:
     high = 2 * max(float(np.max(line.get_ydata(), initial=1.0)) for ax in axes for line in ax.lines)  # a common axis
     for ax in axes:
         ax.set(xlim=(FLOOR, 2 * right), ylim=(ax.get_ylim()[0], high))
-    figure.supxlabel("eigenvalue λ", fontsize=8)
+    figure.supxlabel(f"eigenvalue λ{of_seeds(record)}", fontsize=8)
     named = next(ax for ax in axes if ax.lines)
     figure.legend(
         *named.get_legend_handles_labels(),

@@ -42,6 +42,7 @@ from .knockout_numbers import (
     values_of,
 )
 from .paper import BEYOND, PAPER
+from .pictures import of_seeds
 from .setting import NUM_CLASSES, Piece, Training, dynamics_piece
 
 C = NUM_CLASSES
@@ -111,7 +112,7 @@ def draw(record: Record) -> Picture:
         linewidth=0.8,
     )
     title = f"$G$: exact (blue), and {record.config['num_steps']:,} Lanczos steps (orange); ticks: the {MARKED} largest"
-    axes[0].set_title(title, fontsize="small", loc="left", pad=2)
+    axes[0].set_title(f"{title}{of_seeds(record)}", fontsize="small", loc="left", pad=2)
     axes[0].label_outer()
     axes[-1].set_xlabel("eigenvalue λ")
     return figure

@@ -21,7 +21,7 @@ from . import layer_results as results
 from .layer_blocks import LINES
 from .layer_results import COMPUTATION, PRESETS, C, data_sets, depth, loans, of_panels, run, titled
 from .paper import BEYOND, says
-from .pictures import resolved_from
+from .pictures import of_seeds, resolved_from
 from .setting import TITLES
 
 LOWEST = 1e-6  # of the largest eigenvalue: where axes begin
@@ -125,7 +125,7 @@ def draw_last(record: Record) -> Picture:
     data = data_sets(record)[0]
     for ax, kind in zip(axes, PAIRS, strict=True):
         _panel(ax, record, data, depth(record), kind)
-        write_title(ax, f"{TITLES[data]}, l = {depth(record)}: G and {kind}", size=8)
+        write_title(ax, f"{TITLES[data]}, l = {depth(record)}: G and {kind}{of_seeds(record)}", size=8)
     _name_groups(axes[0], record, data)
     _legend(figure, axes)
     return figure

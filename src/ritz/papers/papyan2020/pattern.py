@@ -15,6 +15,7 @@ from ..frame.statements import Statement, at_least, at_most, each, near
 from . import knockouts
 from .gradients import eigenvalues
 from .paper import PAPER
+from .pictures import of_seeds
 from .setting import NETWORKS, NUM_CLASSES, TITLES
 
 C = NUM_CLASSES
@@ -47,7 +48,7 @@ def draw(record: Record) -> Picture:
     ax.set(ylim=(low, 20 * high), xlabel="eigenvalue λ of G")
     _name_groups(ax, record, seed, 3 * high)
     ax.legend(frameon=False, fontsize=7, loc="upper left", ncols=4)
-    write_title(ax, f"G of {_network(record)}: its eigenvalues, and whose they are")
+    write_title(ax, f"G of {_network(record)}{of_seeds(record)}: its eigenvalues, and whose they are")
     return figure
 
 

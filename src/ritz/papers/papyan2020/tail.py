@@ -214,7 +214,7 @@ def exponent_in_words(record: Record) -> str:
     return f"Over networks and sides it is {mean:.3g}{scatter}; print does not say which part was fitted."
 
 
-def log_exponent_in_words(record: Record) -> dict[Verdict, str]:
+def log_exponent_in_words(record: Record) -> dict[str, str]:
     """The exponents of both halves of what is fitted: one network has no standard error, but a line that bends."""
     spectrum = of(record, "long")
     x = _fitted(spectrum, record.config["log_part"])
