@@ -39,7 +39,7 @@ class Panel:
 
     top: np.ndarray  # the C largest of G
     means: np.ndarray  # of G_class + G_cross + G_c=c', largest first
-    within: np.ndarray  # tr G_within,c / N by class, in units of an eigenvalue of G: times C, for w holds 1/(NC)
+    within: np.ndarray  # tr G_within,c / N by class, as printed: Σ_c' w_cc' G_within,c,c', so that they add up to G_within
     exact: bool
 
 
