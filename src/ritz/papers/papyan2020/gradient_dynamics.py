@@ -36,9 +36,8 @@ from .dynamics_numbers import (
     separation,
     spread_alignment,
     variation,
-    with_zeros,
 )
-from .gradients import Exact, Measurement, Network, Quadrature, spectrum_of
+from .gradients import Exact, Measurement, Network, Quadrature, spectrum_of, with_zeros
 from .paper import BEYOND, PAPER
 from .pictures import of_seeds
 from .setting import NUM_CLASSES, SIZES, Piece, Training, dynamics_piece
