@@ -14,7 +14,7 @@ from ..frame.figure import Figure
 from ..frame.statements import Rule, Statement, at_least, at_most, each, within
 from .gradients import eigenvalues
 from .kronecker import middle
-from .layer_numbers import CROSS, bulk_change, drawn, relative_fall
+from .layer_numbers import CROSS, bulk_change, drawn, known, relative_fall
 from .layer_results import COMPUTATION, PRESETS, C, Measure, at_layer, loans, run, titled
 from .paper import says
 
@@ -144,7 +144,7 @@ def _statement(
     return says(
         f"{quantity}: {COLUMNS[column]} attributed to {cause} ({what}).",
         where="Table 1",
-        measured=measured,
+        measured=lambda record: known(measured(record)),
         rule=each(rule),
         expected=rule.yes[0] if np.isfinite(rule.yes[0]) else 0.0,
         why=why,
@@ -168,7 +168,8 @@ def draw(record: Record) -> Picture:
     cells = [["–"] * len(COLUMNS) for _ in quantities]
     for quantity, column, cause, what, measured, rule, _ in ENTRIES:
         numbers = ", ".join(f"{value:.2g}" for value in measured(record).values())
-        text = f"{_in_maths(cause)}: {numbers} [{each(rule)(measured(record))}]\n({what})"
+        verdict = each(rule)(measured(record)) if known(measured(record)) else "not measured"
+        text = f"{_in_maths(cause)}: {numbers} [{verdict}]\n({what})"
         row = cells[quantities.index(quantity)]
         row[column] = text if row[column] == "–" else f"{row[column]}\n{text}"
     table = ax.table(cells, rowLabels=quantities, colLabels=COLUMNS, loc="center", cellLoc="left")

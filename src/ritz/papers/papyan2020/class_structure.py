@@ -13,7 +13,7 @@ from ...record import Picture, Record
 from ..frame.figure import Figure
 from ..frame.pictures import legend_above
 from . import layer_results as results
-from .layer_numbers import SYMBOLS
+from .layer_numbers import SYMBOLS, rounding
 from .layer_panels import ERROR_PANELS, ERROR_SCREE_PANELS, FEATURE_PANELS, SCREE_PANELS, WEIGHT_PANELS
 from .layer_results import STRUCTURE, STRUCTURES, C, curve, data_sets, depth, run_structure, structure_loans
 from .layer_statements import ERROR_CROSS, GENERALISATION, WEIGHTS, structure_statements, whitening
@@ -50,7 +50,7 @@ def _knockout_panel(ax: Axes, record: Record, kind: str, data: str, layer: int, 
     before, after, top = row
     x, y = (torch.as_tensor(curve(record, data, results.first(record), kind, layer, name)) for name in (before, after))
     largest = curve(record, data, results.first(record), kind, layer, "whole").max(initial=0.0)
-    plot.knockout(ax, x, y, top=top, zero=1e-12 * float(largest), markersize=2)
+    plot.knockout(ax, x, y, top=top, zero=rounding(kind) * float(largest), markersize=2)
     index = layer - 1 if kind == "features" else layer
     ax.set_title(f"{NAMES.get(data, TITLES[data])}, l = {index}", fontsize=6, loc="left", pad=2)
 

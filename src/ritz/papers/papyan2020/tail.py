@@ -13,6 +13,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from ... import plot
 from ...record import Picture, Record, Verdict
@@ -233,6 +234,7 @@ def draw(record: Record) -> Picture:
         printed = PowerLaw(EXPONENTS[name], PREFACTORS[name], 0.99)
         ax.plot(x, printed.prefactor * x**printed.exponent, ":", color="0.4", lw=1.0, label=f"printed: {printed}")
         ax.set(xscale="log", yscale="log", xlabel="|λ|", ylabel="density of |λ|")
+        ax.xaxis.set_minor_formatter(NullFormatter())
         ax.legend(frameon=False, fontsize=7)
     write_title(left, f"E on test, by the density of λ ({record.config['method']['num_steps']:,} steps)")
     write_title(right, f"by the density of log |λ| ({record.config['log_steps']:,} steps, {seeds(record)[0]})")
