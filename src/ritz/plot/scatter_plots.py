@@ -45,15 +45,15 @@ def knockout(
 ) -> Axes:
     """Log-eigenvalues before a knockout against those after it, both moved to [0, 1] alike; the top in another colour.
 
-    Ticks are eigenvalues: the least, the largest, and their geometric mean between them. Points are paired by rank.
-    What the knockout leaves unchanged lies on the identity line, and what it takes down lies above it. Pairs of which
-    one is not above `zero` are not drawn. Papyan (2020), Figs. 7, 9, 13.
+    Ticks are eigenvalues, on both axes alike: the least, the largest, and their geometric mean. Points are paired by
+    rank. What the knockout leaves unchanged lies on the identity line, and what it takes down lies above it. Pairs of
+    which one is not above `zero` are not drawn. Papyan (2020), Figs. 7, 9, 13.
 
     >>> figure, (ax,) = ritz.plot.panels()
     >>> knockout(ax, torch.tensor([9.0, 2.0, 1.0]), torch.tensor([2.0, 2.0, 1.0]), top=1).lines[-1].get_xdata().shape
     (1,)
     >>> [label.get_text() for label in ax.get_xticklabels()]
-    ['1', '3', '9']
+    ['1', '', '9']
     """
     if len(before) != len(after):
         raise ArgumentError(
@@ -71,11 +71,19 @@ def knockout(
         return ax
     low, high = float(torch.cat([x, y]).min()), float(torch.cat([x, y]).max())
     x, y = ((values - low) / max(high - low, 1e-12) for values in (x, y))
-    marks = [f"{math.exp(place):.1g}" for place in (low, (low + high) / 2, high)]
-    ax.set_xticks((0, 0.5, 1), marks, fontsize="x-small")
+    marks = [_short(math.exp(place)) for place in (low, (low + high) / 2, high)]
+    ax.set_xticks((0, 0.5, 1), [marks[0], "", marks[2]], fontsize="x-small")  # there is no room for a third
     ax.set_yticks((0, 0.5, 1), marks, fontsize="x-small")
     ax.plot((0, 1), (0, 1), color="black", linewidth=0.8, zorder=0)
     look: dict[str, Any] = {"markersize": 3.5, "alpha": 0.7, "markeredgewidth": 0} | style
     ax.plot(x[top:], y[top:], "o", color=COLOURS[3], **look)
     ax.plot(x[:top], y[:top], "o", color=COLOURS[0], **look)
     return ax
+
+
+def _short(value: float) -> str:
+    """A positive number in few characters: two digits, or one and a power of ten."""
+    if 1e-2 <= value < 1e4:
+        return f"{float(f'{value:.2g}'):g}"
+    digit, power = f"{value:.0e}".split("e")
+    return rf"${digit} \cdot 10^{{{int(power)}}}$" if digit != "1" else f"$10^{{{int(power)}}}$"

@@ -79,8 +79,9 @@ def screes(
         low, high = whisker
         ax.errorbar([0.7], [low], [[0.0], [high - low]], color=COLOURS[3], capsize=3, linewidth=1.2)
     ax.set(xscale="log", yscale="log", xlabel="rank")
-    low, high = ax.get_ylim()
-    ax.set_ylim(min(low, 10 ** math.floor(math.log10(high))), high)  # one decade is named at least
+    low, high = (math.log10(end) for end in ax.get_ylim())
+    if math.floor(high) <= math.ceil(low):  # two decades are named at least, or nobody knows the scale
+        ax.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
     ax.yaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_minor_formatter(NullFormatter())
     return ax

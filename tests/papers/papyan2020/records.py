@@ -111,7 +111,8 @@ def deflation_record(agree):
 
 def pattern_record(agree):
     """Exact eigenvalues of G and of G_within, as Fig. 1 has them in print, or without any gap."""
-    bulk = np.linspace(1.0, 0.1, 2000)
+    halves = (1.0, 0.3, 0.3, 0.1) if agree else (1.0, 0.5, 0.1, 0.05)  # with a gap, it is no bulk
+    bulk = np.concatenate([np.linspace(*halves[:2], 1000), np.linspace(*halves[2:], 1000)])
     apart = [1000.0, *np.linspace(300, 200, 9), *np.linspace(50, 5, 90)] if agree else np.full(3000, 1.2)
     result = {"0/exact/facts": {"size": 10**6}}
     for name, values in (("G", [*apart, *bulk]), ("only_within", bulk), ("only_cross", apart), ("only_class", apart)):
@@ -133,6 +134,6 @@ def batch_norm_record(agree):
     for kind, height in zip(batch_norm.KINDS.values(), heights, strict=True):
         known, share = 0.99 if agree else 0.1, {"without": 0.8}.get(kind, 0.1 if agree else 0.9)
         result |= {f"0/{kind}/values": np.concatenate([np.full(10, height), np.ones(10)])}
-        result |= {f"0/{kind}/global_share": np.full(8, share)}
+        result |= {f"0/{kind}/global_share": np.full(8, share), f"0/{kind}/class_size": np.full(8, share)}
         result |= {f"0/{kind}/in_global": known, f"0/{kind}/in_class": known}
     return record_with(batch_norm.Config(seeds=(0,)), result)

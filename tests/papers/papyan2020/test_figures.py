@@ -233,6 +233,18 @@ def test_a_fit_finds_the_exponent_and_says_how_well_it_fits():
     assert np.isnan(tail.PowerLaw.through(x, 0 * x).exponent)
 
 
+def test_each_network_is_smoothed_by_the_width_of_its_own_spectrum():
+    rng, result = np.random.default_rng(0), {"test_errors": np.zeros(2)}
+    nodes, weights = np.linspace(-1.0, 1.0, 128), rng.uniform(0.1, 1.0, 128)
+    for seed, scale in enumerate((1.0, 20.0)):  # the same tail on another scale has the same exponent
+        result |= entry(f"seed {seed}", scale * nodes, weights)
+    record = record_with(tail.Config(seeds=(0, 1)), {**result, **entry("long", nodes, weights)})
+    first, second = (tail.linear_laws(record, name)["positive"] for name in tail.seeds(record))
+    assert np.isclose(first.exponent, second.exponent) and np.isclose(first.explained, second.explained)
+    assert np.isclose(second.prefactor, first.prefactor * 20.0 ** -(first.exponent + 1))
+    assert len(tail.explained(record)) == len(tail.prefactors(record)) == 3  # one of each network, and of the logarithm
+
+
 def test_a_figure_of_another_paper_borrows_what_was_computed_for_the_first(tmp_path, capsys):
     from ritz.cli import papers
 

@@ -9,7 +9,14 @@ import torch
 from ritz.checks.oracles import dense_hessian
 from ritz.factored import Gram
 from ritz.papers.frame.figure import Context
-from ritz.papers.papyan2020 import dynamics_numbers, gradient_dynamics, gradients, knockouts, logistic
+from ritz.papers.papyan2020 import (
+    dynamics_numbers,
+    gradient_dynamics,
+    gradients,
+    knockout_numbers,
+    knockouts,
+    logistic,
+)
 from ritz.papers.papyan2020.networks import Place
 from ritz.papers.papyan2020.setting import NUM_CLASSES as C
 from ritz.record import Record, plain
@@ -192,9 +199,22 @@ def test_at_one_size_both_ways_stand_side_by_side_also_beyond_where_all_is_exact
     assert not dynamics_numbers.panel(record, 0, 6, 1).exact
 
 
+def test_the_lanczos_curve_has_no_bulk_of_zeros_on_either_side():
+    record = knockout_record(True)
+    values = record.arrays["0/lanczos/G/nodes"]
+    noise, many = 1e-6 * values.max() * np.array([1.0, -1.0]), np.full(2, 1e5)  # zeros, as rounding leaves them
+    seen = {"0/lanczos/G/nodes": np.append(values, noise), "0/lanczos/G/counts": np.append(np.ones(len(values)), many)}
+    noisy = replace(record, arrays={**record.arrays, **seen})
+    assert knockout_numbers.lanczos_error(noisy, 0) < 1e-6 and knockout_numbers.right_from(noisy, 0) < -7
+    half = {"0/lanczos/G/nodes": values[values > 1.0]}  # of eigenvalues from 0.5 to 2, and 100
+    half["0/lanczos/G/counts"] = np.ones(len(half["0/lanczos/G/nodes"]))
+    cut = replace(record, arrays={**record.arrays, **half})
+    assert -2.2 < knockout_numbers.right_from(cut, 0) < -1.8 and 0 < knockout_numbers.lanczos_error(cut, 0) <= 2
+
+
 def test_zeros_that_lanczos_sees_at_the_size_of_rounding_are_no_bulk():
     seen = Spectrum(torch.tensor([[1e-4, 5.0, 2.0]]), torch.tensor([[0.97, 0.01, 0.02]]), 100)
-    ours = dynamics_numbers.with_zeros(seen, 3)
+    ours = gradients.with_zeros(seen, 3)
     assert ours.nodes.tolist() == [[5.0, 2.0, 0.0]] and ours.size == 100
     torch.testing.assert_close(ours.weights, torch.tensor([[0.01, 0.02, 0.97]]).double())
 

@@ -29,7 +29,8 @@ def test_a_figure_is_computed_judged_and_drawn(figure, computed):
     named = [
         s
         for s in figure.statements
-        if any(word in s.statement for word in ("CIFAR-10", "MNIST")) or s.where in ("Fig. 11", "Sec. 9.2")
+        if any(word in s.statement for word in ("CIFAR-10", "MNIST", "bulk is unaffected", "bulk attributed"))
+        or s.where in ("Fig. 11", "Sec. 9.2")
     ]
     assert len(figure.statements) - len(named) <= len(claims) <= len(figure.statements)
     assert figure.draw(record).axes
@@ -176,6 +177,29 @@ EVERY = [pytest.param(s, id=f"{name} {i}") for name, f in FIGURES.items() for i,
 def test_every_statement_can_say_yes_and_no(statement):
     verdicts = [statement.claim(layer_record(good)).verdict for good in (True, False)]
     assert verdicts[0] == "yes" and verdicts[1] != "yes", (statement.statement, verdicts)
+
+
+def test_singular_values_of_the_size_of_rounding_are_no_bulk():
+    record = layer_record(True)
+    record.arrays.update({name: values.copy() for name, values in record.arrays.items()})  # as read from a file
+    whole = np.concatenate([np.full(C, 5.0), np.full(50, 1.0), np.full(C, 1e-9)])
+    off = np.concatenate([np.full(50, 1.0), np.full(2 * C, 1e-9)])
+    for layer in range(1, 9):
+        prefix = f"mnist/0/structure/weights/{layer}"
+        record.arrays.update({f"{prefix}/whole": whole, f"{prefix}/off_class": off})
+    assert layer_numbers.bulk_change("weights", last=None)(record, "mnist", 0, 7) == 0.0
+    points = FIGURES["papyan2020.fig13"].draw(record).axes[6].lines[1:]
+    assert sum(len(line.get_xdata()) for line in points) == 50
+
+
+def test_where_the_knockout_leaves_no_bulk_nothing_is_said_of_it():
+    record = layer_record(True)
+    for name in [name for name in record.arrays if name.endswith("off_class")]:
+        record.arrays[name] = np.where(np.arange(len(record.arrays[name])) < C, record.arrays[name], 0.0)
+    said = [s for f in FIGURES.values() for s in f.statements if "bulk is unaffected by" in s.statement]
+    assert len(said) == 3 and all(statement.claim(record) is None for statement in said)
+    entry = next(s for s in FIGURES["papyan2020.table1"].statements if "H_within" in s.statement)
+    assert entry.claim(record) is None and FIGURES["papyan2020.table1"].draw(record).axes
 
 
 def test_spectra_of_products_keep_their_trace():

@@ -27,7 +27,7 @@ from ..papyan2020 import spectra
 from ..papyan2020.components import COLOUR, MATRICES
 from ..papyan2020.hessians import SMOKE_METHOD
 from ..papyan2020.networks import Place, on_shelf, training
-from ..papyan2020.pictures import draw_spectrum
+from ..papyan2020.pictures import draw_spectrum, of_seeds
 from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes
 from ..papyan2020.spectra import Measurement, Method, bulk, certified, measured
 from .paper import says
@@ -213,7 +213,7 @@ def draw_spectra(record: Record) -> Picture:
     for row, epoch in enumerate(at):
         for column, size in enumerate(sizes):
             _panel(axes[row * len(sizes) + column], record, size, seed, epoch)
-    figure.supxlabel("eigenvalue λ over the largest |λ| of E", fontsize=8)
+    figure.supxlabel(f"eigenvalue λ over the largest |λ| of E{of_seeds(record)}", fontsize=8)
     figure.supylabel("density", fontsize=8)
     legend_above(figure, axes[0], columns=len(MATRICES))
     return figure
@@ -240,15 +240,16 @@ def draw_errors(record: Record) -> Picture:
             when = peak_epoch(record, heights(record, size))
             ax.plot(when, error[np.searchsorted(at, when)], "o", color=colour, ms=7)
         ax.set(xscale="log", xlabel="epoch", ylabel="misclassified")
-        write_title(ax, f"{part} (○ the peak of G)")
-    axes[1].legend(frameon=False, fontsize=7)
+        means = ", the mean over the seeds" if len(record.config["seeds"]) > 1 else ""
+        write_title(ax, f"{part}{means} (○ the peak of G)")
+    legend_above(figure, axes[0], columns=len(record.config["sizes"]))
     return figure
 
 
 SPECTRA = (
     says(
         "With epochs G rises in magnitude to a peak and falls again (λ_max at its peak over the larger of both ends).",
-        where="Fig. 6", measured=by_reading(peak), rule=each(at_least(1.5, partly=1.0001)), expected="above 1",
+        where="Fig. 6", measured=by_reading(peak), rule=each(at_least(1.5, partly=1.1)), expected="above 1",
         why="G is largest at the first or at the last of the epochs at which it was measured.",
     ),
     says(

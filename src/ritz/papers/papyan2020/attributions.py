@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +14,8 @@ from ..frame.figure import Figure
 from ..frame.statements import Rule, Statement, at_least, at_most, each, within
 from .gradients import eigenvalues
 from .kronecker import middle
-from .layer_numbers import CROSS, bulk_change, relative_fall
-from .layer_results import COMPUTATION, PRESETS, C, at_layer, loans, run, titled
+from .layer_numbers import CROSS, bulk_change, drawn, known, relative_fall
+from .layer_results import COMPUTATION, PRESETS, C, Measure, at_layer, loans, run, titled
 from .paper import says
 
 COLUMNS = ("C outliers", "C² outliers (mini-bulk)", "bulk")
@@ -65,49 +67,97 @@ def gradient_bulk(record: Record) -> dict[str, float]:
     return titled(record, share)
 
 
+def bulk(kind: str, **names: Any) -> Measure:
+    """The change of all of the bulk that is drawn, as Figs 7, 9 and 13 lead with it."""
+    return drawn(bulk_change(kind, last=None, **names))
+
+
 FALLS, STAYS = at_least(0.8, partly=0.5), at_most(0.1, partly=0.3)
 PRODUCT = at_most(0.3, partly=0.7)
 
-# quantity, column, attribution as printed, what is measured, how, by which rule
-ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule], ...] = (
-    ("Hessian", 0, "G", "share of G in the C largest", hessian_outliers, at_least(0.9, partly=0.5)),
-    ("Hessian", 2, "E", "share of E in the next C", hessian_bulk, at_least(0.5, partly=0.2)),
-    ("Gradients", 0, "G_class", "its share of the C largest", gradient_outliers, at_least(0.9, partly=0.5)),
-    ("Gradients", 0, "g_c ≈ h_c ⊗ δ_c", "relative error, the median layer", middle("class"), PRODUCT),
-    ("Gradients", 1, "G_cross", "what goes with it", gradient_cross, at_least(0.5, partly=0.1)),
-    ("Gradients", 1, "g_cc' ≈ h_c ⊗ δ_cc'", "relative error, the median layer", middle("cross"), PRODUCT),
-    ("Gradients", 2, "G_within", "its trace over the bulk's", gradient_bulk, within(0.8, 1.2, partly=(0.5, 2.0))),
-    ("Features", 0, "H_class", "fall of the largest, last layer", at_layer(relative_fall("features")), FALLS),
-    ("Features", 2, "H_within", "change of the bulk, last layer", at_layer(bulk_change("features")), STAYS),
+# quantity, column, attribution as printed, what is measured, how, by which rule, and what is true where it is not so
+ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule, str], ...] = (
+    (
+        "Hessian", 0, "G", "share of G in the C largest", hessian_outliers, at_least(0.9, partly=0.5),
+        "E has a part in them.",
+    ),
+    (
+        "Hessian", 2, "E", "share of E in the next C, the bulk's upper end", hessian_bulk, at_least(0.5, partly=0.2),
+        "Its upper end is G_within's; of all of the bulk, for VGG11, Fig. 4 has the shares.",
+    ),
+    (
+        "Gradients", 0, "G_class", "its share of the C largest", gradient_outliers, at_least(0.9, partly=0.5),
+        "G_within and G_cross have the rest of them.",
+    ),
+    (
+        "Gradients", 0, "g_c ≈ h_c ⊗ δ_c", "relative error, the median layer", middle("class"), PRODUCT,
+        "Examples that carry the error of a class are not its average ones: Fig. 12.",
+    ),
+    (
+        "Gradients", 1, "G_cross", "what goes with it", gradient_cross, at_least(0.5, partly=0.1),
+        "Where cross-class means have their eigenvalues, G_within has many more: Fig. 5.",
+    ),
+    (
+        "Gradients", 1, "g_cc' ≈ h_c ⊗ δ_cc'", "relative error, the median layer", middle("cross"), PRODUCT,
+        "Examples of c that look like c' have features of their own: Fig. 12.",
+    ),
+    (
+        "Gradients", 2, "G_within", "its trace over the bulk's", gradient_bulk, within(0.8, 1.2, partly=(0.5, 2.0)),
+        "Class and cross-class means have a part in what is no outlier.",
+    ),
+    (
+        "Features", 0, "H_class", "fall of the largest, last layer", at_layer(relative_fall("features")), FALLS,
+        "Something else stands apart, too: Fig. 7.",
+    ),
+    (
+        "Features", 2, "H_within", "change of the bulk, last layer", at_layer(bulk("features")), STAYS,
+        "C directions less shift the ranks of the eigenvalues beyond: Fig. 7.",
+    ),
     (
         "Backprop. errors", 0, "Δ_class", "fall of the largest, last layer but one",
-        at_layer(relative_fall("errors"), -2), FALLS,
+        at_layer(relative_fall("errors"), -2), FALLS, "Something else stands apart, too: Fig. 9a.",
     ),
     (
         "Backprop. errors", 1, "Δ_cross", "fall of the largest, last layer but one",
         at_layer(relative_fall("errors", CROSS, "off_class", "off_class_and_cross"), -2), FALLS,
+        "Something else stands apart, too: Fig. 9b.",
     ),
     (
         "Backprop. errors", 2, "Δ_within", "change of the bulk, last layer but one",
-        at_layer(bulk_change("errors", "off_class", "off_class_and_cross", CROSS), -2), STAYS,
+        at_layer(bulk("errors", before="off_class", after="off_class_and_cross", first=CROSS), -2), STAYS,
+        "C(C - 2) directions less shift the ranks of the eigenvalues beyond: Fig. 9b.",
     ),
-    ("Weights", 0, "W_class", "fall of the largest, last layer but one", at_layer(relative_fall("weights"), -2), FALLS),
-    ("Weights", 2, "W_within", "change of the bulk, last layer but one", at_layer(bulk_change("weights"), -2), STAYS),
+    (
+        "Weights", 0, "W_class", "fall of the largest, last layer but one", at_layer(relative_fall("weights"), -2),
+        FALLS, "W is not made of class means alone where training has not come to rest: Fig. 13.",
+    ),
+    (
+        "Weights", 2, "W_within", "change of the bulk, last layer but one", at_layer(bulk("weights"), -2), STAYS,
+        "C directions less shift the ranks of the singular values beyond: Fig. 13.",
+    ),
 )  # fmt: skip
 
 
-def _statement(quantity: str, column: int, cause: str, what: str, measured: Measured, rule: Rule) -> Statement:
+def _statement(
+    quantity: str, column: int, cause: str, what: str, measured: Measured, rule: Rule, why: str
+) -> Statement:
     return says(
         f"{quantity}: {COLUMNS[column]} attributed to {cause} ({what}).",
         where="Table 1",
-        measured=measured,
+        measured=lambda record: known(measured(record)),
         rule=each(rule),
         expected=rule.yes[0] if np.isfinite(rule.yes[0]) else 0.0,
-        why="See the figures of this quantity, layer by layer.",
+        why=why,
     )
 
 
 STATEMENTS = tuple(_statement(*entry) for entry in ENTRIES)
+
+
+def _in_maths(cause: str) -> str:
+    """An attribution as a formula."""
+    cause = re.sub(r"_(\w{3,})", r"_\\mathrm{\1}", cause.replace("_cc'", "_{c,c'}"))
+    return f"${cause}$".replace("≈", r"\approx").replace("⊗", r"\otimes")
 
 
 def draw(record: Record) -> Picture:
@@ -116,9 +166,10 @@ def draw(record: Record) -> Picture:
     ax.axis("off")
     quantities = list(dict.fromkeys(entry[0] for entry in ENTRIES))
     cells = [["–"] * len(COLUMNS) for _ in quantities]
-    for quantity, column, cause, what, measured, rule in ENTRIES:
+    for quantity, column, cause, what, measured, rule, _ in ENTRIES:
         numbers = ", ".join(f"{value:.2g}" for value in measured(record).values())
-        text = f"{cause}: {numbers} [{each(rule)(measured(record))}]\n({what})"
+        verdict = each(rule)(measured(record)) if known(measured(record)) else "not measured"
+        text = f"{_in_maths(cause)}: {numbers} [{verdict}]\n({what})"
         row = cells[quantities.index(quantity)]
         row[column] = text if row[column] == "–" else f"{row[column]}\n{text}"
     table = ax.table(cells, rowLabels=quantities, colLabels=COLUMNS, loc="center", cellLoc="left")

@@ -13,10 +13,11 @@ from ...record import Picture, Record
 from ..frame.figure import Figure
 from ..frame.pictures import legend_above
 from . import layer_results as results
-from .layer_numbers import SYMBOLS
+from .layer_numbers import SYMBOLS, rounding
 from .layer_panels import ERROR_PANELS, ERROR_SCREE_PANELS, FEATURE_PANELS, SCREE_PANELS, WEIGHT_PANELS
 from .layer_results import STRUCTURE, STRUCTURES, C, curve, data_sets, depth, run_structure, structure_loans
 from .layer_statements import ERROR_CROSS, GENERALISATION, WEIGHTS, structure_statements, whitening
+from .pictures import of_seeds
 from .setting import TITLES
 
 WIDTH = 1.35  # inches of a panel: eight to a row
@@ -28,7 +29,8 @@ def draw_knockouts(kind: str, *rows: tuple[str, str, int]) -> Callable[[Record],
 
     def draw(record: Record) -> Picture:
         names, count = data_sets(record), depth(record)
-        figure, axes = plot.panels(count, len(names) * len(rows), width=WIDTH, height=WIDTH + 0.25)
+        figure, axes = plot.panels(count, len(names) * len(rows), width=WIDTH, height=WIDTH - 0.05)
+        figure.set_layout_engine("constrained", w_pad=0.01, h_pad=0.03, wspace=0.0, hspace=0.0)
         panels = iter(axes)
         for letter, (before, after, top) in zip("ab", rows, strict=False):
             for data in names:
@@ -38,7 +40,7 @@ def draw_knockouts(kind: str, *rows: tuple[str, str, int]) -> Callable[[Record],
                         ax.set_title(f"({letter}) {ax.get_title(loc='left')}", fontsize=6, loc="left", pad=2)
         noun = "singular value" if kind == "weights" else "eigenvalue"
         figure.supxlabel(f"{noun} after the knockout, on a logarithmic axis; black: where nothing changes", fontsize=8)
-        figure.supylabel(f"{noun} before it (blue: the outliers)", fontsize=8)
+        figure.supylabel(f"{noun} before it (blue: the outliers{of_seeds(record)})", fontsize=8)
         return figure
 
     return draw
@@ -48,7 +50,7 @@ def _knockout_panel(ax: Axes, record: Record, kind: str, data: str, layer: int, 
     before, after, top = row
     x, y = (torch.as_tensor(curve(record, data, results.first(record), kind, layer, name)) for name in (before, after))
     largest = curve(record, data, results.first(record), kind, layer, "whole").max(initial=0.0)
-    plot.knockout(ax, x, y, top=top, zero=1e-12 * float(largest), markersize=2)
+    plot.knockout(ax, x, y, top=top, zero=rounding(kind) * float(largest), markersize=2)
     index = layer - 1 if kind == "features" else layer
     ax.set_title(f"{NAMES.get(data, TITLES[data])}, l = {index}", fontsize=6, loc="left", pad=2)
 
@@ -63,7 +65,8 @@ def draw_scree(kind: str) -> Callable[[Record], Picture]:
             _scree_panel(ax, record, kind, names[i // count], i % count + 1)
             ax.set(xlabel="rank" if i // count == len(names) - 1 else "", ylabel="")
             ax.tick_params(labelsize=5)
-        figure.supylabel(rf"eigenvalue over the median of those of ${SYMBOLS[kind]}_\mathrm{{class}}$", fontsize=8)
+        over = rf"the median of those of ${SYMBOLS[kind]}_\mathrm{{class}}$"
+        figure.supylabel(f"eigenvalue over {over}{of_seeds(record)}", fontsize=8)
         legend_above(figure, axes[0], columns=3)
         return figure
 

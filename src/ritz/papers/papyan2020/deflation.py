@@ -18,10 +18,10 @@ from ..frame.loans import Loan
 from ..frame.pictures import write_title
 from ..frame.statements import Statement, at_most, each, near
 from . import spectra
-from .hessians import SMOKE_METHOD, finer, misaligned, num_outliers
+from .hessians import HIDDEN, SMOKE_METHOD, finer, misaligned, num_outliers, shown
 from .networks import Place, on_shelf, training
 from .paper import BEYOND, PAPER
-from .pictures import draw_spectrum
+from .pictures import draw_spectrum, mark_outliers, of_seeds
 from .setting import NETWORKS, NUM_CLASSES, SMALL, TINY, TITLES, Piece, check_ten_classes
 from .spectra import LANCZOS, Measurement, Method, certified, measured
 
@@ -79,8 +79,9 @@ def draw(record: Record) -> Picture:
     first = _deflated(record)[0].removesuffix("/deflated")
     for ax, kind in zip(axes, KINDS, strict=True):
         draw_spectrum(ax, record, f"{first}/{kind}", color=plot.COLOURS[0])
-        words = "C outliers by a search of their own" if kind == "deflated" else "Lanczos alone"
-        write_title(ax, f"{_network(record)}: {words}", size=8)
+        words = "C outliers by a search of their own" if kind == "deflated" else "Lanczos alone (ticks: the C outliers)"
+        write_title(ax, f"{_network(record)}{of_seeds(record)}: {words}", size=8)
+    mark_outliers(axes[-1], certified(record, f"{first}/deflated")[:NUM_CLASSES], "")
     ends = [end for ax in axes for end in ax.get_xlim()]
     for ax in axes:
         ax.set_xlim(min(ends), max(ends))
@@ -129,10 +130,12 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
             ),
             paper=BEYOND,
         ),
-        says(
+        replace(HIDDEN, where=where, measured=every_seed(shown)),
+        Statement(
             "There are C of them (the place of the largest gap among the eigenvalues behind the first).",
-            measured=every_seed(num_outliers), rule=each(near(NUM_CLASSES, relative=0.1, partly=0.3)),
-            expected=NUM_CLASSES, why="The widest gap lies elsewhere: fewer lines, or more, stand apart.",
+            paper, "Sec. C.8" if paper == PAPER else "Sec. 5.7", measured=every_seed(num_outliers),
+            rule=each(near(NUM_CLASSES, relative=0.1, partly=0.3)), expected=NUM_CLASSES,
+            why="The widest gap lies elsewhere: fewer lines, or more, stand apart.",
         ),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from ...record import Record
 from ...spectrum import Spectrum
 from ..frame.statistics import spearman
 from .gradients import eigenvalues, spectrum_of
-from .knockout_numbers import peaks
+from .knockout_numbers import curve_distance, peaks
 from .setting import NUM_CLASSES, SIZES
 
 C = NUM_CLASSES
@@ -39,7 +39,7 @@ class Panel:
 
     top: np.ndarray  # the C largest of G
     means: np.ndarray  # of G_class + G_cross + G_c=c', largest first
-    within: np.ndarray  # tr G_within,c / N by class, in units of an eigenvalue of G: times C, for w holds 1/(NC)
+    within: np.ndarray  # tr G_within,c / N by class, as printed, of Σ_c' w_cc' G_within,c,c'
     exact: bool
 
 
@@ -52,17 +52,6 @@ def panel(record: Record, seed: int, size: int, epoch: int) -> Panel:
     means = np.sort(record.arrays[f"{name}/parts/together/nodes"])[::-1]
     top = np.sort(record.arrays[f"{name}/lanczos/outliers"])[::-1]
     return Panel(top, means, record.arrays[f"{name}/parts/within_traces"] / size, False)
-
-
-def with_zeros(spectrum: Spectrum, rank: int) -> Spectrum:
-    """A quadrature of a matrix of at most this rank: what it has beyond so many eigenvalues from above is zero.
-
-    Lanczos sees millions of zeros at the size of its rounding, where a log spectrum would show them as a bulk.
-    """
-    order = spectrum.nodes[0].argsort(descending=True)
-    nodes, weights = spectrum.nodes[0][order], spectrum.weights[0][order]
-    nonzero = (weights * spectrum.size).cumsum(0) <= rank + 0.5
-    return Spectrum((nodes * nonzero)[None], weights[None], spectrum.size, spectrum.resolution)
 
 
 def cross_distance(one: Panel) -> float:
@@ -193,7 +182,7 @@ def variation(record: Record) -> dict[str, float]:
 
 
 def beside(record: Record) -> dict[str, float] | None:
-    """∫ |q - q̂| d log λ per eigenvalue above 1e-5, of Lanczos beside the Gram matrix; None where there is none."""
+    """∫ |q - q̂| d log λ over half of ∫ q + q̂ above 1e-5, of Lanczos beside the Gram matrix; None for none."""
     names = sorted(name.removesuffix("/lanczos/G/nodes") for name in record.arrays if name.endswith("lanczos/G/nodes"))
     names = [name for name in names if f"{name}/G/nodes" in record.arrays]
     return {name: _curve_distance(record, name) for name in names} or None
@@ -204,8 +193,8 @@ def _curve_distance(record: Record, name: str) -> float:
     resolution = record.scalars[f"{name}/lanczos/facts"]["resolution"]
     exact, ours = spectrum_of(record, f"{name}/G", size), spectrum_of(record, f"{name}/lanczos/G", size, resolution)
     u = torch.linspace(float(np.log(FLOOR)), float(np.log(exact.range[1])) + 4 * WIDTH, 3000, dtype=torch.float64)
-    a, b = (s.log_density(u, width=WIDTH, floor=1e-3 * FLOOR) for s in (exact, ours))
-    return float(torch.trapezoid((a - b).abs(), u) / torch.trapezoid(a, u))
+    a, b = (s.log_density(u, width=WIDTH, floor=1e-3 * FLOOR).numpy() for s in (exact, ours))
+    return curve_distance(u.numpy(), a, b)
 
 
 def in_means(record: Record) -> dict[str, float] | None:

@@ -236,6 +236,18 @@ def spectrum_of(record: Record, prefix: str, size: int, resolution: float | None
     return Spectrum(nodes[None], (counts / counts.sum())[None], size, resolution)
 
 
+def with_zeros(spectrum: Spectrum, rank: int) -> Spectrum:
+    """A quadrature of a matrix of at most this rank: what it has beyond so many eigenvalues from above is zero.
+
+    Lanczos sees millions of zeros at the size of its rounding, on both sides of zero, where a log spectrum would show
+    them as a bulk.
+    """
+    order = spectrum.nodes[0].argsort(descending=True)
+    nodes, weights = spectrum.nodes[0][order], spectrum.weights[0][order]
+    nonzero = (weights * spectrum.size).cumsum(0) <= rank + 0.5
+    return Spectrum((nodes * nonzero)[None], weights[None], spectrum.size, spectrum.resolution)
+
+
 def eigenvalues(record: Record, prefix: str) -> np.ndarray:
     """The eigenvalues of a record, largest first, each as often as it occurs (those in bins at their mean)."""
     nodes, counts = (np.asarray(record.arrays[f"{prefix}/{part}"]) for part in ("nodes", "counts"))

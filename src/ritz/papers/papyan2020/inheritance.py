@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
 from torch import Tensor
 
 from ... import plot
@@ -27,7 +28,7 @@ from ..frame.pictures import write_title
 from ..frame.statements import at_least, at_most, each
 from .networks import Place, on_shelf
 from .paper import says
-from .setting import NUM_CLASSES, SMALL, TINY, Piece, check_ten_classes
+from .setting import NETWORKS, NUM_CLASSES, SMALL, TINY, TITLES, Piece, check_ten_classes
 from .spectra import risk_of
 
 C = NUM_CLASSES
@@ -130,19 +131,29 @@ def draw(record: Record) -> Picture:
     """Cosines between the classes: features times errors make gradients, entry by entry; and H against G."""
     figure, axes = plot.panels(5, width=2.2, height=2.3)
     h, e, g = (record.arrays[f"table_{name}"] for name in ("features", "errors", "gradients"))
-    titles = ("features h_c", "errors δ_c", "their product", "gradients g_c")
+    titles = ("features $h_c$", "errors $δ_c$", "products of both cosines", "gradients $g_c$")
     for ax, table, title in zip(axes, (h, e, h * e, g), titles, strict=False):
-        _table(ax, table, title, -1.0)
-    _table(axes[-1], record.arrays["overlap"], "eigenvectors, H with G", 0.0)
-    axes[-1].set(xlabel="the C largest of G\n(cos², yellow: 1)", ylabel="the C largest of H")
-    axes[0].set(xlabel="classes (cosines,\nblue: -1, white: 0, red: 1)", ylabel="classes")
+        image = _table(ax, table, title, -1.0)
+    figure.colorbar(image, ax=axes[:-1], shrink=0.7, pad=0.01, ticks=(-1, 0, 1))
+    overlap = _table(axes[-1], record.arrays["overlap"], "cos² of eigenvectors", 0.0)
+    figure.colorbar(overlap, ax=axes[-1], shrink=0.7, pad=0.02, ticks=(0, 1))
+    axes[-1].set(xlabel="the C largest of G", ylabel="the C largest of H")
+    axes[0].set(xlabel="classes", ylabel="classes")
+    figure.suptitle(f"{_network(record)}: cosines between the class means, last layer but one", fontsize=9)
     return figure
 
 
-def _table(ax: Axes, table: np.ndarray, title: str, low: float) -> None:
-    ax.imshow(table, vmin=low, vmax=1.0, cmap="RdBu_r" if low < 0 else "viridis")
+def _network(record: Record) -> str:
+    """The network in words."""
+    piece = record.config["network"]
+    return f"{NETWORKS[piece['network']]} on {TITLES[piece['data']]}"
+
+
+def _table(ax: Axes, table: np.ndarray, title: str, low: float) -> AxesImage:
+    image = ax.imshow(table, vmin=low, vmax=1.0, cmap="RdBu_r" if low < 0 else "viridis")
     ax.set(xticks=[], yticks=[])
     write_title(ax, title, size=8)
+    return image
 
 
 def by_layer(name: str) -> Callable[[Record], dict[str, float]]:

@@ -10,13 +10,14 @@ import torch
 from ...record import Record
 from ...spectrum import Spectrum
 from . import gradients
-from .gradients import eigenvalues, spectrum_of
+from .gradients import eigenvalues, spectrum_of, with_zeros
 from .setting import NUM_CLASSES
 
 C = NUM_CLASSES
 LOWEST = 1e-8  # of the largest eigenvalue: the logarithmic axis begins there
 WIDTH = 0.15  # of a Gaussian in log λ
 STEPS = 128  # of a spectrum whose axis is linear: App. D.2
+CLOSE = 0.1  # a distance of two curves that are as good as one
 PROMINENCE = 0.3  # of a maximum of log₁₀ of the count, above what separates it from a higher one
 
 
@@ -35,9 +36,9 @@ def exact_spectrum(record: Record, seed: int, name: str) -> Spectrum:
 
 
 def lanczos_spectrum(record: Record, seed: int) -> Spectrum:
-    """That of G by Lanczos."""
-    facts = record.scalars[f"{seed}/lanczos/facts"]
-    return spectrum_of(record, f"{seed}/lanczos/G", _size(record, seed), facts["resolution"])
+    """That of G by Lanczos, zero beyond as many eigenvalues as its Gram matrix has."""
+    facts, rank = record.scalars[f"{seed}/lanczos/facts"], int(record.arrays[f"{seed}/exact/G/counts"].sum())
+    return with_zeros(spectrum_of(record, f"{seed}/lanczos/G", _size(record, seed), facts["resolution"]), rank)
 
 
 def values_of(record: Record, seed: int, name: str) -> np.ndarray:
@@ -71,6 +72,21 @@ def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
         return float((before - after) / before) if before else float("nan")
 
     return per_seed(measure)
+
+
+def lost_mass(record: Record, seed: int) -> float:
+    """Of ∫λ of G where nine tenths of that of G_within lie, the share that goes with it.
+
+    By number, all but C(C - 1) eigenvalues go, whatever they are: no more are left of G without it.
+    """
+    own = values_of(record, seed, "only_within")
+    below = own.cumsum() / own.sum()
+    high, low = (float(own[np.searchsorted(below, share)]) for share in (0.05, 0.95))
+    before, after = (
+        values[(values >= low) & (values <= high)].sum()
+        for values in (values_of(record, seed, name) for name in ("G", "within"))
+    )
+    return float(1 - after / before) if before else float("nan")
 
 
 def position(record: Record, seed: int) -> float:
@@ -145,9 +161,23 @@ def log_distance(record: Record, seed: int, name: str) -> float:
 
 
 def lanczos_error(record: Record, seed: int) -> float:
-    """∫ |q - q̂| du over the number of eigenvalues: both curves of log λ smoothed alike, above LOWEST; from 0 to 2."""
+    """The distance of both curves of log λ, smoothed alike, above LOWEST."""
     (u, exact), (_, ours) = (_curve(s) for s in (exact_spectrum(record, seed, "G"), lanczos_spectrum(record, seed)))
-    return float(np.trapezoid(np.abs(exact - ours), u) / np.trapezoid(exact, u))
+    return curve_distance(u, exact, ours)
+
+
+def right_from(record: Record, seed: int) -> float:
+    """log₁₀ of the least λ/λ_max above which that distance is a tenth at most; 0 where it never is."""
+    (u, exact), (_, ours) = (_curve(s) for s in (exact_spectrum(record, seed, "G"), lanczos_spectrum(record, seed)))
+    decades = (u - float(np.log(values_of(record, seed, "G")[0]))) / np.log(10)
+    below = np.arange(0, int((decades < 0).sum()), 10)
+    near = [at for at in below if curve_distance(u[at:], exact[at:], ours[at:]) <= CLOSE]
+    return float(decades[near[0]]) if near else 0.0
+
+
+def curve_distance(x: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
+    """∫ |q - q̂| over half of ∫ q + q̂: from 0 to 2."""
+    return float(2 * np.trapezoid(np.abs(first - second), x) / max(np.trapezoid(first + second, x), 1e-300))
 
 
 def missed_decades(record: Record, seed: int) -> float:

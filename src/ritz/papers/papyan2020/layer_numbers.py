@@ -16,6 +16,8 @@ from .setting import TITLES
 
 CROSS = C * (C - 2)  # cross-class means beside the class means
 LAST = {"features": -1, "errors": -2, "weights": -2}  # that has more than C outputs, as far as these matter
+ROUNDING = {"weights": 1e-6}  # of the largest: singular values are roots of the eigenvalues of a Gram matrix
+EXACT = 1e-12  # the same of eigenvalues
 SYMBOLS = {"features": "H", "errors": "Δ", "weights": "W"}  # as the paper writes them
 
 
@@ -58,24 +60,40 @@ def bulk_change(
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
         a, b = (curve(record, data, seed, kind, layer, name)[first:last] for name in (before, after))
-        both = (
-            (a > 1e-12 * a.max(initial=1e-300)) & (b > 1e-12 * a.max(initial=1e-300)) if len(a) else np.zeros(0, bool)
-        )
+        least = rounding(kind) * curve(record, data, seed, kind, layer, before).max(initial=1e-300)
+        both = (a > least) & (b > least)
         return float(np.median(np.abs(np.log(a[both] / b[both])))) if both.any() else float("nan")
 
     return measure
 
 
-def both_bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading]:
-    """The change of the bulk at a layer: of its first hundred, where the outliers were, and of all that is drawn."""
-    kept = {"the first hundred": results.KEPT, "all that is drawn": None}
+def rounding(kind: str) -> float:
+    """What is no more than rounding, over the largest."""
+    return ROUNDING.get(kind, EXACT)
 
-    def measured(record: Record) -> ByReading:
-        return ByReading(
-            (words, at_layer(bulk_change(kind, last=last, **names), layer)(record)) for words, last in kept.items()
-        )
+
+def known(values: dict[str, float]) -> dict[str, float] | None:
+    """The numbers, or None where there are none: in a narrow network the knockout may leave no bulk."""
+    return None if all(np.isnan(value) for value in values.values()) else values
+
+
+def both_bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading | None]:
+    """The change of the bulk at a layer: of all that is drawn, and of its first hundred, where the outliers were."""
+    kept = {
+        "all that is drawn": drawn(bulk_change(kind, last=None, **names)),
+        "the first hundred": bulk_change(kind, **names),
+    }
+
+    def measured(record: Record) -> ByReading | None:
+        found = ByReading((words, at_layer(one, layer)(record)) for words, one in kept.items())
+        return found if known(found["all that is drawn"]) else None
 
     return measured
+
+
+def drawn(measure: results.Measure) -> results.Measure:
+    """A number of the first seed, of which whole curves are kept, in place of each."""
+    return lambda record, data, _, layer: measure(record, data, results.first(record), layer)
 
 
 def relative_fall(kind: str, count: int = C, before: str = "whole", after: str = "off_class") -> results.Measure:

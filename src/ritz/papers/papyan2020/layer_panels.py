@@ -28,7 +28,7 @@ def first_apart(kind: str, data: str) -> Callable[[Record], float | None]:
     """The first layer of which C eigenvalues lie above all that is left without the class part."""
 
     def measured(record: Record) -> float | None:
-        if data not in data_sets(record):
+        if data not in data_sets(record) or depth(record) != results.MLP.depth:
             return None
         counts = results.by_layer(record, data, outliers(kind, above="off_class"))
         return float(np.argmax(counts >= C) + 1) if (counts >= C).any() else depth(record) + 1.0

@@ -189,8 +189,11 @@ def at_layer(measure: Measure, layer: int = -1) -> Callable[[Record], dict[str, 
 def of_panels(
     record: Record, data: str, which: list[int], measure: Measure, *, name: str = "l = {}"
 ) -> dict[str, float] | None:
-    """A number of some layers of one data set; None where the record has no such layers."""
-    if data not in data_sets(record) or max(which) > depth(record):
+    """A number of some layers of one data set; None where the network has another depth than that of the paper.
+
+    A column of a deeper or a shallower network is no column of the figure.
+    """
+    if data not in data_sets(record) or depth(record) != MLP.depth:
         return None
     values = by_layer(record, data, measure, which)
     return {name.format(layer): float(value) for layer, value in zip(which, values, strict=True)}

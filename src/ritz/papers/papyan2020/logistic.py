@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -242,6 +243,8 @@ def draw(record: Record) -> Picture:
         right.plot(record.arrays["trained/error"].T, rows.T, "o-", ms=3, lw=0.8, color=colour)
         right.plot([], [], "o-", ms=3, color=colour, label=GAPS[gap])
     right.set(xlabel="test error of the trained classifier", ylabel="ratio", yscale="log")
+    right.set_yticks(marks := (1, 2, 5, 10), [f"{mark}" for mark in marks])
+    right.yaxis.set_minor_formatter(NullFormatter())
     right.legend(frameon=False, fontsize=7)
     write_title(right, "ratios against errors")
     return figure

@@ -16,10 +16,25 @@ from .spectra import bulk, certified, printed_width
 _FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
 
 
+def of_seeds(record: Record) -> str:
+    """Which network of several a picture shows, in words that follow others; nothing where there is one."""
+    first, *others = record.config["seeds"]
+    return f"; seed {first} of {1 + len(others)}" if others else ""
+
+
+def mark_outliers(ax: Axes, values: np.ndarray, name: str) -> None:
+    """Ticks on the axis where another measurement has eigenvalues: a probe that hardly has one shows no hump there."""
+    low, high = ax.get_ylim()
+    ax.vlines(values, low, low * (high / low) ** 0.06, color="black", linewidth=0.7, label=name)
+
+
 def draw_spectrum(
-    ax: Axes, record: Record, prefix: str, *, scale: float = 1.0, markersize: float = 3.0, **style: Any
+    ax: Axes, record: Record, prefix: str, *, scale: float = 1.0, markersize: float = 3.0, stems: str = "", **style: Any
 ) -> None:
-    """Draw the density of what lies under a prefix, as of all eigenvalues over `scale`, with the outliers as stems."""
+    """Draw the density of what lies under a prefix, as of all eigenvalues over `scale`, with the outliers as stems.
+
+    `stems` is their name in a legend.
+    """
     facts = record.scalars[f"{prefix}/facts"]
     count, size = facts["outliers"], facts["size"]
     rest = rescaled(bulk(record, prefix), scale)
@@ -30,7 +45,8 @@ def draw_spectrum(
     colour = ax.lines[-1].get_color()
     one = 1 / (size * width * math.sqrt(2 * math.pi))
     ax.vlines(values, ax.get_ylim()[0], one, color=colour, linewidth=0.9)
-    ax.plot(values, np.full(count, one), "o", color=colour, markersize=markersize, markeredgewidth=0)
+    look: dict[str, Any] = {"markersize": markersize, "markeredgewidth": 0, "label": stems or None}
+    ax.plot(values, np.full(count, one), "o", color=colour, **look)
 
 
 def resolved_from(spectrum: Spectrum, width: float) -> float:

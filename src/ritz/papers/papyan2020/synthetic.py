@@ -145,7 +145,7 @@ def _panel(ax: Axes, record: Record, name: str) -> None:
     values = np.log(values) if name == "pareto" else values
     ax.hist(values, edges.tolist(), density=True, color=plot.COLOURS[0], alpha=0.6, label="eigenvalues")
     width = float(edges[1] - edges[0])
-    x = torch.linspace(float(edges[0]) - 2 * width, float(edges[-1]) + 2 * width, 1024, dtype=torch.float64)
+    x = torch.linspace(float(edges[0]) - 5 * width, float(edges[-1]) + 5 * width, 1024, dtype=torch.float64)
     y = _curve(name, by_lanczos(record, name), x, width)
     ax.plot(x, y, color=plot.COLOURS[1], lw=1.2, label="Lanczos")
     least = 1 / (len(values) * width)

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from ... import plot
-from ...record import Picture, Record
+from ...record import Picture, Record, Verdict
 from ...spectrum import Spectrum
 from ..frame.figure import Context, Figure
 from ..frame.loans import Loan
@@ -28,8 +29,9 @@ from .pictures import resolved_from
 from .setting import SMALL, TINY, Piece
 from .spectra import LANCZOS, Measurement, Method, measured, of, printed_width
 
-EXPONENTS = {"density of λ": -2.7, "density of log |λ|": -2.2}  # as printed, of φ in |λ|
-PREFACTORS = {"density of λ": 1.2e-4, "density of log |λ|": 2.6e-4}
+LINEAR, LOGARITHM = "density of λ", "density of log |λ|"
+EXPONENTS = {LINEAR: -2.7, LOGARITHM: -2.2}  # as printed, of φ in |λ|
+PREFACTORS = {LINEAR: 1.2e-4, LOGARITHM: 2.6e-4}
 PART = Piece(per_class=1351)
 SEMICIRCLE = 2.0  # its fourth moment over the square of its second
 WIDTH = 0.15  # of a Gaussian in log |λ|, as in Fig. 5
@@ -102,6 +104,11 @@ class PowerLaw:
         rest = np.var(v - start - slope * u)
         return cls(float(slope), float(np.exp(start)), float(1 - rest / np.var(v)))
 
+    def __str__(self) -> str:
+        digits, power = f"{self.prefactor:.1e}".split("e")
+        law = rf"${digits} \cdot 10^{{{int(power)}}}\,|λ|^{{{self.exponent:.2f}}}$"
+        return f"{law}, $R^2$ = {self.explained:.2f}"
+
 
 def rows(spectrum: Spectrum) -> list[Spectrum]:
     """Each probe's measure by itself."""
@@ -119,10 +126,10 @@ def _ends(spectrum: Spectrum, part: Sequence[float]) -> np.ndarray:
     return np.geomspace(part[0] * top, part[1] * top, _POINTS)
 
 
-def linear_laws(record: Record, spectrum: Spectrum) -> dict[str, PowerLaw]:
-    """The laws of the density of λ on both sides of zero."""
-    x = _ends(spectrum, record.config["linear_part"])
-    width = printed_width(record, seeds(record)[0])
+def linear_laws(record: Record, name: str, row: Spectrum | None = None) -> dict[str, PowerLaw]:
+    """The laws of the density of λ on both sides of zero: of a network, or of one of its probes."""
+    spectrum = of(record, name) if row is None else row
+    x, width = _ends(spectrum, record.config["linear_part"]), printed_width(record, name)
     side = lambda sign: PowerLaw.through(x, spectrum.density(torch.from_numpy(sign * x), width).numpy())
     return {"positive": side(1.0), "negative": side(-1.0)}
 
@@ -146,9 +153,9 @@ def log_density(spectrum: Spectrum, x: np.ndarray) -> np.ndarray:
     return spectrum.log_density(torch.from_numpy(np.log(x + floor)), width=WIDTH, floor=floor).numpy() / x
 
 
-def _scatter(record: Record, number: Callable[[Spectrum], float]) -> tuple[float, float]:
+def _scatter(record: Record, number: Callable[[str, Spectrum], float]) -> tuple[float, float]:
     """The mean of a number over all networks and probes, and its standard error over the networks."""
-    means = [np.mean([number(row) for row in rows(of(record, name))]) for name in seeds(record)]
+    means = [np.mean([number(name, row) for row in rows(of(record, name))]) for name in seeds(record)]
     error = np.std(means, ddof=1) / len(means) ** 0.5 if len(means) > 1 else np.nan
     return float(np.mean(means)), float(error)
 
@@ -159,22 +166,22 @@ def linear_exponent(record: Record) -> float:
 
 
 def _linear_exponent(record: Record) -> tuple[float, float]:
-    both = lambda row: float(np.mean([law.exponent for law in linear_laws(record, row).values()]))
+    both = lambda name, row: float(np.mean([law.exponent for law in linear_laws(record, name, row).values()]))
     return _scatter(record, both)
 
 
 def explained(record: Record) -> dict[str, float]:
-    """R² of every line."""
-    laws = linear_laws(record, of(record, seeds(record)[0]))
-    sides = {f"density of λ, {side} side": law.explained for side, law in laws.items()}
-    return {**sides, "density of log |λ|": log_law(record).explained}
+    """R² of the line through the density of λ of every network, the worse side, and through that of log |λ|."""
+    worse = {name: min(law.explained for law in linear_laws(record, name).values()) for name in seeds(record)}
+    return {f"density of λ, {name}": one for name, one in worse.items()} | {LOGARITHM: log_law(record).explained}
 
 
 def prefactors(record: Record) -> dict[str, float]:
-    """log₁₀ of the fitted prefactor over the printed one."""
-    first = linear_laws(record, of(record, seeds(record)[0]))["positive"].prefactor
-    own = dict(zip(PREFACTORS, (first, log_law(record).prefactor), strict=True))
-    return {name: float(np.log10(own[name] / printed)) for name, printed in PREFACTORS.items()}
+    """log₁₀ of the fitted prefactor over the printed one: of every network, the mean of both sides."""
+    log = lambda law, name: float(np.log10(law.prefactor / PREFACTORS[name]))
+    sides = {seed: linear_laws(record, seed).values() for seed in seeds(record)}
+    own = {f"density of λ, {seed}": float(np.mean([log(law, LINEAR) for law in both])) for seed, both in sides.items()}
+    return own | {LOGARITHM: log(log_law(record), LOGARITHM)}
 
 
 def asymmetries(record: Record) -> dict[str, float]:
@@ -189,7 +196,7 @@ def _asymmetry(spectrum: Spectrum) -> float:
 
 def skewness_in_words(record: Record) -> str:
     """The skewness with its error, over the networks."""
-    skewness = lambda row: row.moment(3) / row.moment(2) ** 1.5 if row.moment(2) else float("nan")
+    skewness = lambda _, row: row.moment(3) / row.moment(2) ** 1.5 if row.moment(2) else float("nan")
     mean, error = _scatter(record, skewness)
     scatter = "" if np.isnan(error) else f" ± {error:.2g} over the networks"
     return f"One tail is the heavier one: the skewness is {mean:.3g}{scatter}."
@@ -208,6 +215,15 @@ def exponent_in_words(record: Record) -> str:
     return f"Over networks and sides it is {mean:.3g}{scatter}; print does not say which part was fitted."
 
 
+def log_exponent_in_words(record: Record) -> dict[str, str]:
+    """The exponents of both halves of what is fitted: one network has no standard error, but a line that bends."""
+    spectrum = of(record, "long")
+    x = _fitted(spectrum, record.config["log_part"])
+    halves = [PowerLaw.through(half, log_density(spectrum, half)).exponent for half in np.split(x, 2)]
+    words = f"Of the lower half of the part that is fitted it is {halves[0]:.3g}, of the upper {halves[1]:.3g}"
+    return dict.fromkeys(get_args(Verdict), f"{words}; print does not say which part was fitted.")
+
+
 def draw(record: Record) -> Picture:
     """Left both tails of the density over log |λ|, right the density by the long recursion, each with both lines."""
     figure, (left, right) = plot.panels(2, width=4.4, height=3.2)
@@ -215,42 +231,52 @@ def draw(record: Record) -> Picture:
     _draw_log(right, record)
     for ax, name in zip((left, right), EXPONENTS, strict=True):
         x = np.asarray(ax.lines[-1].get_xdata())
-        printed = f"printed: {PREFACTORS[name]:.1e} |λ|^{EXPONENTS[name]}"
-        ax.plot(x, PREFACTORS[name] * x ** EXPONENTS[name], ":", color="0.4", lw=1.0, label=printed)
+        printed = PowerLaw(EXPONENTS[name], PREFACTORS[name], 0.99)
+        ax.plot(x, printed.prefactor * x**printed.exponent, ":", color="0.4", lw=1.0, label=f"printed: {printed}")
         ax.set(xscale="log", yscale="log", xlabel="|λ|", ylabel="density of |λ|")
+        ax.xaxis.set_minor_formatter(NullFormatter())
         ax.legend(frameon=False, fontsize=7)
     write_title(left, f"E on test, by the density of λ ({record.config['method']['num_steps']:,} steps)")
-    write_title(right, f"by the density of log |λ| ({record.config['log_steps']:,} steps)")
+    write_title(right, f"by the density of log |λ| ({record.config['log_steps']:,} steps, {seeds(record)[0]})")
     return figure
 
 
 def _draw_linear(ax: Axes, record: Record) -> None:
-    spectrum, width = of(record, seeds(record)[0]), printed_width(record, seeds(record)[0])
+    """The tails of all networks, those after the first pale, and the line through the first."""
+    first, *others = seeds(record)
+    for name in (*others, first):
+        _draw_tails(ax, record, name, pale=name != first)
+    law = linear_laws(record, first)["positive"]
+    _draw_line(ax, law, _ends(of(record, first), record.config["linear_part"]), "λ > 0")
+
+
+def _draw_tails(ax: Axes, record: Record, name: str, *, pale: bool) -> None:
+    spectrum, width = of(record, name), printed_width(record, name)
     x = _ends(spectrum, (record.config["linear_part"][0] / 10, 1.0))
     one = 1 / (spectrum.size * width * np.sqrt(2 * np.pi))  # the height of one eigenvalue
-    for sign, colour, name in ((1.0, plot.COLOURS[1], "λ > 0"), (-1.0, plot.COLOURS[0], "λ < 0")):
+    look: dict[str, Any] = {"lw": 0.8, "alpha": 0.35} if pale else {"lw": 1.2}
+    for sign, colour, side in ((1.0, plot.COLOURS[1], "λ > 0"), (-1.0, plot.COLOURS[0], "λ < 0")):
         y = spectrum.density(torch.from_numpy(sign * x), width).numpy()
-        ax.plot(x, np.where(y >= one / 3, y, np.nan), color=colour, lw=1.2, label=name)
-    _draw_line(ax, linear_laws(record, spectrum)["positive"], _ends(spectrum, record.config["linear_part"]))
+        label = None if pale else f"{side}, {name} (pale: other seeds)" if len(seeds(record)) > 1 else side
+        ax.plot(x, np.where(y >= one / 3, y, np.nan), color=colour, label=label, **look)
 
 
 def _draw_log(ax: Axes, record: Record) -> None:
     spectrum = of(record, "long")
     x = np.geomspace(resolved_from(spectrum, WIDTH), max(map(abs, spectrum.range)), _POINTS)
     ax.plot(x, log_density(spectrum, x), color=plot.COLOURS[2], lw=1.2, label="|λ|")
-    _draw_line(ax, log_law(record), _fitted(spectrum, record.config["log_part"]))
+    _draw_line(ax, log_law(record), _fitted(spectrum, record.config["log_part"]), "|λ|")
 
 
-def _draw_line(ax: Axes, law: PowerLaw, x: np.ndarray) -> None:
-    label = f"ours: {law.prefactor:.1e} |λ|^{law.exponent:.2f}, R² {law.explained:.3f}"
+def _draw_line(ax: Axes, law: PowerLaw, x: np.ndarray, name: str) -> None:
+    label = f"through {name}: {law}"
     ax.plot(x, law.prefactor * x**law.exponent, "--", color="black", lw=1.0, label=label)
 
 
 def imprecision(record: Record) -> float:
-    """1 - R² of the line through the density of log |λ|, over that of the worse line through the density of λ."""
-    laws = explained(record)
-    ours = laws.pop("density of log |λ|")
-    return float((1 - ours) / max(1 - min(laws.values()), 1e-12))
+    """1 - R² of the line through the density of log |λ|, over that of the density of λ, the worse side; one network."""
+    worse = min(law.explained for law in linear_laws(record, seeds(record)[0]).values())
+    return float((1 - log_law(record).explained) / max(1 - worse, 1e-12))
 
 
 def lesser_side(record: Record) -> dict[str, float]:
@@ -283,7 +309,7 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
             "It falls as |λ|^-2.2 (exponent by the density of log |λ|).",
             where=f"{where}b", measured=lambda record: log_law(record).exponent,
             rule=near(-2.2, relative=0.15, partly=0.5), expected=-2.2,
-            why="Print does not say which part was fitted; another part has another slope.",
+            why=log_exponent_in_words,
         ),
         says(
             "These are power laws (R² of each line; 0.99 in print).",
