@@ -1,5 +1,7 @@
 """Pairs of eigenvalues as they are drawn."""
 
+import io
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -49,3 +51,17 @@ def test_a_knockout_pairs_eigenvalues_by_rank_and_keeps_what_is_unchanged_on_the
 def test_a_knockout_that_leaves_nothing_says_so(ax):
     plot.knockout(ax, torch.tensor([1.0, 0.5]), torch.tensor([1e-17, 0.0]), top=1, zero=1e-12)
     assert [text.get_text() for text in ax.texts] == ["nothing\nis left"]
+
+
+def test_square_panels_leave_room_for_their_labels():
+    """A picture of seven layers, of which some are empty: at one layout alone the labels are cut off below."""
+    figure, axes = plot.panels(7, width=2.1, height=2.5)
+    for number, ax in enumerate(axes):
+        values = torch.tensor([0.07, 0.04, 0.02]) * (number > 2)
+        plot.knockout(ax, values, 0.2 * values, top=2)
+        ax.set(xlabel="λ(Δ off Δ_class)", title=f"layer{number}.conv")
+    figure.suptitle("blue: the 10 largest\nabove the line: made by means", fontsize="x-small")
+    figure.savefig(io.BytesIO(), format="png", dpi=100)
+    for ax in axes:
+        assert ax.xaxis.label.get_window_extent().y0 >= 0
+        assert ax.title.get_window_extent().y1 <= figure._suptitle.get_window_extent().y0 + 1

@@ -59,10 +59,17 @@ class ShownFigure(Figure):
         try:
             for text, written in plain.items():
                 text.set_text(typeset(written))
+            self._lay_out_squares()
             super().draw(renderer)
         finally:
             for text, written in plain.items():
                 text.set_text(written)
+
+    def _lay_out_squares(self) -> None:
+        """Lay square panels out once more: the first time matplotlib leaves too little room for what is around them."""
+        engine = self.get_layout_engine()
+        if engine is not None and any(ax.get_box_aspect() is not None for ax in self.axes):
+            engine.execute(self)
 
     def savefig(self, fname: Any, **options: Any) -> None:
         """Save it, as matplotlib does. That goes through every picture twice; for a plain PNG once is enough."""
