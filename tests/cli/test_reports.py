@@ -49,6 +49,7 @@ def test_two_records_are_held_against_each_other(folders, tmp_path):
     assert result.exit_code == 0, result.output
     assert "trace" in result.stdout and "W₁ = " in result.stdout
     text = (tmp_path / "compare.html").read_text()
+    assert "Noise is the error of the computation alone" in result.stdout and "Noise is the error" in text
     assert "What changed" in text and "Spectra on common axes" in text and HOSTILE not in text
 
 

@@ -19,6 +19,7 @@ from ritz.record import Claim, Record, plain
 from ritz.report import paper_figures, spectra
 from ritz.report.letters import numerals, typeset
 from ritz.report.spectral_charts import log_density
+from ritz.report.subjects import articles
 from ritz.spectrum import Spectrum
 from ritz.spectrum.estimate import digits_within
 from ritz.theory import ClosedForm, Group
@@ -71,6 +72,36 @@ def test_what_was_measured_of_one_model_is_one_article_in_this_order(text):
     headings = [heading for heading in Structure(text).headings if heading in ORDER]
     assert headings == ORDER
     assert text.count("<article") == 1
+
+
+def test_every_section_that_needs_it_says_how_to_read_it(text):
+    """Who sees a spectrum for the first time learns what an eigenvalue is, what G and E are, what a residual bounds."""
+    guides = [
+        (
+            re.sub("<[^>]*>", "", part.partition("<h2>")[2].partition("</h2>")[0]),
+            part.partition('class="guide">')[2].partition("</p>")[0],
+        )
+        for part in text.split("<section")[1:]
+        if 'class="guide"' in part
+    ]
+    assert [title for title, _ in guides[:3]] == ["Density", "Log spectrum", "Eigenvalues"]
+    assert "curvature of the loss along one direction" in guides[0][1] and "H = G + E" in guides[0][1]
+    assert "how far others would move the numbers, they do not say" in text
+
+
+def test_a_page_about_the_gauss_newton_matrix_alone_does_not_speak_of_the_loss(records):
+    (article,) = articles([record for record in records if record.config.get("operator") == "gauss_newton"])
+    words = " ".join(section.guide for section in article.sections)
+    assert "one direction" in words and "bends" not in words and "changes the loss" not in words
+
+
+def test_what_was_measured_on_other_examples_has_a_name_of_its_own(records):
+    """Two parts of a page with one heading would be two links that nobody can tell apart."""
+    few, layer = (
+        replace(records[0], config=records[0].config | own) for own in ({"examples": 20}, {"layers": ["a.*"]})
+    )
+    titles = [article.title for article in articles([records[0], few, layer])]
+    assert titles[1:] == [f"{titles[0]}, first 20 examples", f"{titles[0]}, a.*"]
 
 
 @pytest.fixture(scope="module")

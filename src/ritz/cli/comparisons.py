@@ -15,7 +15,7 @@ from .. import report
 from ..analysis.comparison import Entry, changes, distance
 from ..errors import FileError
 from ..record import Record, read_arrays
-from ..report.differences import check, columns_of
+from ..report.differences import NOISE, check, columns_of
 from ..report.spectra import TYPED, command
 from ..spectrum import Spectrum
 from ..spectrum.measure import lent_width
@@ -30,6 +30,7 @@ def run(places: Sequence[str], out: Path) -> Path:
     for other in others:
         show(_table(first, other))
         show(f"The spectra differ by {distance(first, other).sentence}.\n")
+    show(f"{NOISE}\n")
     return report.compare(entries, out)
 
 

@@ -52,6 +52,7 @@ class Section:
     picture_words: str = ""  # what one sees on it, for who does not see it
     certificate: str | None = None
     own_names: bool = False  # whether facts and curves have names of the reader's, which are no terms of ours
+    guide: str = ""  # how to read all of it, before anything else
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,4 @@ class Article:
     numbers: Sequence[Number]
     sections: Sequence[Section]
     reproduction: Section
+    trust: str = ""  # what the certificates mean

@@ -14,6 +14,7 @@ from ..analysis.classes.attribution_arrays import spectra_of
 from ..classes.lines.knockout_spectra import SYMBOLS
 from ..record import Record
 from ..spectrum import Spectrum
+from . import guides
 from .articles import Number, Section, Table
 from .charts import Axis, Chart, Series
 from .spectral_charts import POINTS, log_density
@@ -84,7 +85,8 @@ def sections(record: Record, *, counted: bool) -> list[Section]:
     proof = "Counted among certified eigenvalues, or exact ones of the Gram matrix."
     proof += "".join(f" {name.capitalize()}: {meaning}" for name, meaning in COUNTS.items()) if counted else ""
     charts = [_knockouts(record)]
-    parts = [Section("Where the lines come from", scalars["findings"], facts, charts=charts, certificate=proof)]
+    words = scalars["findings"]
+    parts = [Section("Where the lines come from", words, facts, guide=guides.PARTS, charts=charts, certificate=proof)]
     parts += [_lines(record, name) for name in MATRICES]
     left = "Sizes and limits, which decide what is computed; nothing is estimated here."
     return parts + ([Section("What was left out", scalars["notes"], certificate=left)] if scalars["notes"] else [])
@@ -131,7 +133,7 @@ def _lines(record: Record, name: str) -> Section:
     title = MATRICES[name][1]
     caption = f"The largest eigenvalues of the {title}, and the share of each part in them"
     proof = "A true eigenvalue lies no farther away than the residual; shares are vᵀ(part)v / λ for its eigenvector v."
-    return Section(f"Lines of the {title}", tables=[Table(caption, columns)], certificate=proof)
+    return Section(f"Lines of the {title}", guide=guides.SHARES, tables=[Table(caption, columns)], certificate=proof)
 
 
 def _share(value: float) -> str:

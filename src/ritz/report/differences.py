@@ -9,11 +9,16 @@ from shlex import quote
 from ..analysis.comparison import Change, Distance, Entry, Measured, changes, distance
 from ..errors import ArgumentError
 from ..spectrum import Estimate
+from . import guides
 from .articles import Article, Number, Section, Table
 from .spectra import bounds, lines_of, matrix_of
 from .spectral_charts import Lines, density, log_density
 
 DIGITS = 6  # of a number, at most
+NOISE = (
+    "Noise is the error of the computation alone. Where the two sides saw different examples, chance in drawing these "
+    "counts, too, and is not in it: measure several samples, and see how far they differ among themselves."
+)
 ENDS = (
     "The true distance differs from the measured one by no more than the bounds of both spectra together. It is not "
     "less than that of their means, which are known better than whole spectra: the lower end is often theirs. Both "
@@ -34,6 +39,7 @@ def article(entries: Sequence[Entry]) -> Article:
         [_number(first, other, gap, len(others) > 1) for other, _, gap in found],
         [_spectra(entries), _log_spectra(entries), _changes(first, found), _distances(entries)],
         Section("How to reproduce it", code=f"ritz compare {' '.join(quote(entry.name) for entry in entries)}"),
+        guides.TRUST,
     )
 
 
@@ -110,7 +116,7 @@ def _log_spectra(entries: Sequence[Entry]) -> Section:
 def _changes(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]]) -> Section:
     tables = [Table(f"From {first.name} to {other.name}", columns_of(own)) for other, own, _ in found]
     proof = "Noise: the residuals together for eigenvalues, twice the standard errors' root of squares for estimates."
-    return Section("What changed", tables=tables, certificate=proof)
+    return Section("What changed", [NOISE], tables=tables, certificate=proof)
 
 
 def columns_of(found: Sequence[Change]) -> dict[str, list[str]]:

@@ -88,12 +88,13 @@ def _certificates(article: Article, prefix: str) -> str:
     head = '<th scope="col">number</th><th scope="col">value</th><th scope="col" class="words">what it rests on</th>'
     table = f'<table class="certificates"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     title = f"<h2>{_term('Certificates')}</h2>"
-    return f'<section id="{prefix}-proofs">{title}<div class="scroll" tabindex="0">{table}</div></section>'
+    scrolled = f'<div class="scroll" tabindex="0">{table}</div>'
+    return f'<section id="{prefix}-proofs">{title}{_guide(article.trust)}{scrolled}</section>'
 
 
 def _section(section: Section, anchor: str, charts: Iterator[int]) -> str:
     proof = f"{anchor}-proof" if section.certificate else None
-    parts = [_sentences(section.sentences, proof)]
+    parts = [_guide(section.guide), _sentences(section.sentences, proof)]
     if section.facts:
         parts.append(_facts(section.facts, proof, own_names=section.own_names))
     if section.picture:
@@ -110,6 +111,10 @@ def _section(section: Section, anchor: str, charts: Iterator[int]) -> str:
         parts.append(f'<pre tabindex="0"><code>{escaped(section.code)}</code></pre>')
     title = f'<div class="head"><h2>{_term(section.title)}</h2>{_sure(proof) if proof else ""}</div>'
     return f'<section id="{anchor}">{title}{"".join(parts)}</section>'
+
+
+def _guide(words: str) -> str:
+    return f'<p class="guide">{typeset(words)}</p>' if words else ""
 
 
 def _sentences(sentences: Sequence[str], proof: str | None) -> str:

@@ -12,6 +12,7 @@ from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate, Spectrum
 from ..spectrum.estimate import digits_within
+from . import guides
 from .articles import Number, Section, Table
 from .spectral_charts import Lines, density, log_density
 
@@ -160,8 +161,18 @@ def sections(records: Sequence[Record]) -> list[Section]:
     spectra = {name: own.spectrum for name, own in lines.items()}
     proof = bounds(spectra)
     return [
-        Section("Density", charts=[density(f"Spectrum of the {names}", lines)], certificate=proof),
-        Section("Log spectrum", charts=[log_density(f"Log spectrum of the {names}", spectra)], certificate=proof),
+        Section(
+            "Density",
+            guide=guides.of_density([record.config["operator"] for record in records]),
+            charts=[density(f"Spectrum of the {names}", lines)],
+            certificate=proof,
+        ),
+        Section(
+            "Log spectrum",
+            guide=guides.SIZES,
+            charts=[log_density(f"Log spectrum of the {names}", spectra)],
+            certificate=proof,
+        ),
         *([_eigenvalues(known)] if known else []),
     ]
 
@@ -198,7 +209,10 @@ def _eigenvalues(records: Sequence[Record]) -> Section:
     proof = (
         "± is the residual, from a product of its own: the matrix, as products give it, has an eigenvalue that near."
     )
-    return Section("Eigenvalues", words, tables=[Table("Of largest magnitude", ranks | rows)], certificate=proof)
+    guide = guides.STEP if any(record.config["operator"] == "hessian" for record in records) else ""
+    return Section(
+        "Eigenvalues", words, guide=guide, tables=[Table("Of largest magnitude", ranks | rows)], certificate=proof
+    )
 
 
 def _with_residuals(record: Record) -> list[str]:
@@ -230,7 +244,15 @@ def layers(record: Record) -> Section:
         "all its digits. The largest and smallest λ are eigenvalues or nodes."
     )
     charts, tables = [log_density(title, spectra)], [Table("Diagonal blocks", columns)]
-    return Section("Layers side by side", words, charts=charts, tables=tables, certificate=proof, own_names=True)
+    return Section(
+        "Layers side by side",
+        words,
+        guide=guides.BLOCKS,
+        charts=charts,
+        tables=tables,
+        certificate=proof,
+        own_names=True,
+    )
 
 
 def work(records: Sequence[Record]) -> Section:

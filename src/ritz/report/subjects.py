@@ -10,7 +10,7 @@ from ..analysis.facts import check_facts
 from ..errors import ArgumentError, RitzError, first_line
 from ..record import Record
 from ..theory import ClosedForm
-from . import class_structure, closed_forms, paper_figures, spectra
+from . import class_structure, closed_forms, guides, paper_figures, spectra
 from .articles import Article, Section
 
 ORDER = ("hessian", "gauss_newton", "functional_hessian")  # H, G, E
@@ -97,14 +97,24 @@ def _article(subject: Subject, theory: ClosedForm | None) -> Article:
     sections += [closed_forms.section(measured[index], form) for index, form in forms.items() if form is not None]
     sections += [spectra.work(measured)] if measured else []
     return Article(
-        first.config.get("factory") or first.id,
+        _title(first),
         "; ".join(sentences) + ".",
         " ".join(proofs),
         _analysed(first),
         about.numbers(first),
         sections,
         _reproduction(every),
+        guides.TRUST,
     )
+
+
+def _title(record: Record) -> str:
+    """Who made it, with what tells it from others of the same: the layers, the examples, the precision."""
+    config, name = record.config, record.config.get("factory") or record.id
+    layers, examples = config.get("layers") or (), config.get("examples")
+    parts = [" and ".join(layers), f"first {examples:,} examples" if examples else ""]
+    parts += [config["dtype"]] if config["dtype"] != "float32" else []
+    return ", ".join([name, *filter(None, parts)])
 
 
 def _form(record: Record, theory: ClosedForm | None) -> ClosedForm | None:

@@ -80,7 +80,7 @@ TERMS = {
     "before": "Of the first of the two.",
     "after": "Of the second of the two.",
     "difference": "Second minus first.",
-    "noise": "How large a difference the errors of both sides alone could make.",
+    "noise": "How large a difference the errors of computation on both sides could make; other examples are not in it.",
     "verdict": "What the numbers decide by a fixed rule: whether it is more than noise, or whether a claim holds.",
     "pair": "The two that are compared.",
     "at least": "What the distance of the true spectra is at least, with 95 % probability.",
