@@ -11,7 +11,7 @@ import torch
 
 import ritz
 from ritz import errors
-from ritz.errors import ConvergenceWarning, PaddingWarning, PrecisionWarning, VersionWarning
+from ritz.errors import ConvergenceWarning, OutputsWarning, PaddingWarning, PrecisionWarning, VersionWarning
 from tests.processes import run_alone
 from tests.solvers.spectra import linspace, network_like, rotated
 
@@ -24,6 +24,11 @@ class Halved(torch.nn.Linear):
 def half_precision():
     risk = ritz.Risk(Halved(3, 2), torch.nn.CrossEntropyLoss(), (torch.ones(4, 3), torch.arange(4) % 2))
     ritz.hessian(risk) @ torch.ones(8)
+
+
+def probabilities_for_logits():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softmax(-1))
+    ritz.Risk(model, torch.nn.CrossEntropyLoss(), (torch.ones(4, 3), torch.tensor([0, 1, 0, 1])))
 
 
 def counted_padding():
@@ -77,6 +82,7 @@ GIVEN = {
     "versions": (VersionWarning, another_version),
     "precision": (PrecisionWarning, half_precision),
     "padding": (PaddingWarning, counted_padding),
+    "probabilities": (OutputsWarning, probabilities_for_logits),
     "sweep": (UserWarning, failed_task),
 }
 

@@ -74,6 +74,10 @@ class PaddingWarning(UserWarning):
     """Terms of a loss that stand for padding are counted, so that the mean over all terms is too small."""
 
 
+class OutputsWarning(UserWarning):
+    """Outputs do not look like what the loss takes: they are probabilities where it takes logits or logarithms."""
+
+
 class VersionWarning(UserWarning):
     """A computation goes on from a file that other versions have written."""
 

@@ -37,6 +37,9 @@ def own_default(dtype=torch.float64, seed=11):
     assert seed in (11, 12)
     return MODEL.to(dtype), nn.CrossEntropyLoss(), (X, Y)
 
+def unmade():
+    return nn.Linear, nn.CrossEntropyLoss(), (torch.ones(3, 2), torch.ones(3).long())
+
 def pair():
     return MODEL, nn.CrossEntropyLoss()
 
@@ -263,7 +266,9 @@ def test_a_dry_run_forecasts_and_writes_nothing(folder):
         (["mine.py:needy"], "cannot be called"),
         (["mine.py:failing"], "no such checkpoint"),
         (["builtins:dict"], "type dict"),
-        (["builtins:print"], "type NoneType"),
+        (["builtins:print"], "print returned None"),
+        (["builtins:print"], "`return` is missing"),
+        (["mine.py:unmade"], "Make one of it: Linear"),
         (["builtins:range"], "range failed"),
         (["mine.py:unreadable"], "no such data"),
         (["mine.py:bad_data"], "there are 3 outputs"),

@@ -1,5 +1,8 @@
 """The first evaluation: what is refused before the first product, and what is not."""
 
+import contextlib
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +10,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
-from ritz.errors import ArgumentError, DataError, NumericalError
+from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
 from tests.risk.problem import CE, INF, NAN, C, N, check_against_pytorch, check_refusal, network, with_value
 from tests.zoo import unequal_batches
 
@@ -67,3 +70,40 @@ def test_rounding_that_depends_on_the_batch_does_not_look_like_dependence_betwee
     risk = Risk(model, ritz.SquaredError(), (x, model(x).detach()))
     assert risk.separable
     assert risk.loss_value() == 0.0
+
+
+class Slopes(nn.Module):
+    """u and u' of a network u(t), as a physics-informed network has them."""
+
+    def __init__(self, graph):
+        super().__init__()
+        self.net, self.graph = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 1)).double(), graph
+
+    def forward(self, t):
+        with torch.enable_grad() if self.graph else contextlib.nullcontext():
+            t = t.clone().requires_grad_()
+            u = self.net(t)
+            (slope,) = torch.autograd.grad(u.sum(), t, create_graph=True)
+            return torch.cat([u, slope], -1)
+
+
+def test_a_model_that_differentiates_its_outputs_is_told_how_it_can(generator):
+    t = torch.rand(11, 1, generator=generator, dtype=torch.float64)
+    data, loss = unequal_batches(t, -t), lambda z, y: (z[:, :1] ** 2 + (z[:, 1:] - y) ** 2).sum(-1)
+    with pytest.raises(ModelError, match="differentiates its own outputs") as caught:
+        Risk(Slopes(graph=False), loss, data)
+    check_refusal(caught, ModelError)
+    model = Slopes(graph=True)
+    risk = Risk(model, loss, data)
+    check_against_pytorch(risk, model, loss(model(t), -t).mean())
+    exact = torch.func.hessian(partial(mean_loss_of_slopes, model, t))(risk.theta)
+    assert_close(ritz.hessian(risk).dense(), exact)
+
+
+def mean_loss_of_slopes(model, t, theta):
+    """The same risk by torch.func alone: the derivative of u with respect to t is that of each example."""
+    pieces = theta.split([p.numel() for p in model.parameters()])
+    weights = {name: piece.view_as(p) for (name, p), piece in zip(model.net.named_parameters(), pieces, strict=True)}
+    u = lambda one: torch.func.functional_call(model.net, weights, (one[None],))[0, 0]
+    slopes = torch.func.vmap(torch.func.grad(u))(t)[:, 0]
+    return (torch.func.vmap(u)(t) ** 2 + (slopes + t[:, 0]) ** 2).mean()

@@ -19,6 +19,7 @@ from torch import nn
 from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError, first_line
 from ..record import check_writable
 from ..risk import Risk
+from ..risk.model import check_model
 from .places import folder
 from .weights import misfit
 
@@ -107,16 +108,18 @@ def risk_of(target: Target, request: Request) -> Risk:
     result = _call(factory, target, request)
     if isinstance(result, Risk):
         return _fitting_risk(result, request)
-    if isinstance(result, tuple | list) and len(result) == 3 and isinstance(result[0], nn.Module):
+    if isinstance(result, tuple | list) and len(result) == 3:
         model, loss, data = result
+        check_model(model)
         model = _fitting_model(model, request)
         return _users_code(lambda: Risk(model, loss, data), f"What {target.factory} returned cannot be evaluated")
-    what = f"an object of type {type(result).__name__}"
+    what = "None" if result is None else f"an object of type {type(result).__name__}"
     if isinstance(result, tuple | list):
         what += f" of {', '.join(type(item).__name__ for item in result) or 'nothing'}"
     raise ArgumentError(
         f"{target.factory} returned {what}.",
         "A factory returns what is to be analysed.",
+        *(["See whether its `return` is missing."] if result is None else []),
         "Return ritz.Risk(model, loss, data), or the three as a tuple (model, loss, data).",
     )
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from ritz.errors import ArgumentError, DataError, NumericalError
+from ritz.errors import ArgumentError, DataError, NumericalError, OutputsWarning
 from ritz.risk.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from ritz.risk.losses.conversion import loss_from
 from tests.risk.losses.derivatives import CLASS_WEIGHTS, C, check_derivatives, check_square_root, dense_hessian, refused
@@ -221,3 +221,38 @@ def test_a_loss_that_is_not_convex_has_no_square_root(normal, labels):
     ]:
         with refused(NumericalError, "convex"):
             loss.square_root(z, y)
+
+
+def test_probabilities_in_place_of_logits_are_said(normal, labels, recwarn):
+    """Softmax twice is a model like another, so that it is no error; it is hardly ever the one that was meant."""
+    z, y = normal(7, C), labels(7)
+    tokens = normal(2, C, 4).softmax(1), labels(2, 4)
+    for loss, doubled in ((CrossEntropy(), (z.softmax(1), y)), (loss_from(nn.CrossEntropyLoss()), tokens)):
+        with pytest.warns(OutputsWarning, match="applied twice"):
+            loss.check(*doubled)
+    recwarn.clear()
+    for outputs in (z, z.log_softmax(1), z.sigmoid(), torch.zeros(7, C), z.softmax(1) * 1.001):
+        CrossEntropy().check(outputs, y)
+    assert not recwarn.list
+
+
+def test_what_is_no_log_probability_is_said_where_the_loss_takes_one(normal, labels, recwarn):
+    z, y, loss = normal(7, C), labels(7), loss_from(nn.NLLLoss())
+    for outputs in (z, z.softmax(1)):
+        with pytest.warns(OutputsWarning, match="NLLLoss takes log-probabilities"):
+            loss.check(outputs, y)
+    recwarn.clear()
+    loss.check(z.log_softmax(1).float(), y)
+    loss_from(nn.NLLLoss()).check(normal(2, C, 4).log_softmax(1), labels(2, 4))
+    assert not recwarn.list
+
+
+def test_targets_of_another_shape_are_refused_with_what_makes_them_fit(normal, labels):
+    for loss, z, y, way in (
+        (SquaredError(), normal(7, 1), normal(7), "unsqueeze"),
+        (BinaryCrossEntropy(), normal(7, 1), labels(7), "unsqueeze"),
+        (SquaredError(), normal(7, C), labels(7), f"one_hot.y, {C}"),
+        (CrossEntropy(), normal(7, C), F.one_hot(labels(7), C), "argmax"),
+    ):
+        with pytest.raises(DataError, match=way):
+            loss.check(z, y)

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from ...errors import DataError
 from .loss import (
-    ENTRY_BY_ENTRY,
     LinearMap,
     Loss,
     Outputs,
@@ -21,7 +20,7 @@ from .loss import (
     check_finite_weights,
     check_reduction,
     check_weight_tensors,
-    misfit,
+    entries_misfit,
     not_convex,
     term_rows,
     unit_weights,
@@ -82,7 +81,7 @@ class BinaryCrossEntropy(Loss):
 
     def check(self, z: Outputs, y: Targets) -> None:
         if z.shape != y.shape:
-            raise misfit(z, y, ENTRY_BY_ENTRY)
+            raise entries_misfit(z, y)
         for name in ("pos_weight", "weight"):
             check_finite_weights(name, getattr(self, name))
             check_broadcasts(name, getattr(self, name), z)

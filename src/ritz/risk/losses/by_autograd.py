@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from ...errors import ModelError, PaddingWarning, first_line, warn_user
+from ...errors import ModelError, OutputsWarning, PaddingWarning, first_line, warn_user
 from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex
 
 CONVEX = 1e-6  # of the largest eigenvalue of the Hessian may be below zero
@@ -133,6 +133,18 @@ class Autodiff(Loss):
                 "Leave out .argmax(), comparisons, torch.no_grad(), .detach() and .item() in it.",
             )
         self._warn_of_padding(values, y)
+        self._warn_of_other_logarithms(z)
+
+    def _warn_of_other_logarithms(self, z: Tensor) -> None:
+        """Say that outputs are no log-probabilities where the loss takes these."""
+        if not isinstance(self.function, nn.NLLLoss):
+            return
+        if not bool((z.detach().logsumexp(self.class_dim).abs() < 1e-3).all()):
+            warn_user(
+                "torch.nn.NLLLoss takes log-probabilities, and the outputs are none: their exponentials do not sum up "
+                "to 1. For logits pass torch.nn.CrossEntropyLoss(), for probabilities their logarithms.",
+                OutputsWarning,
+            )
 
     def _warn_of_padding(self, values: Tensor, y: Tensor) -> None:
         """Say that zeros of labels which a loss ignores count as terms, where no weights say that they do not."""

@@ -105,6 +105,7 @@ class Classification(Loss):
                 f"{type(self).__name__} with classes in dimension {self.class_dim} takes {kind} of shape "
                 f"{tuple(shape)} here.",
                 *(["Class indices are integers: y.long()."] if y.is_floating_point() else []),
+                *([f"One-hot rows become indices by y.argmax({self.class_dim})."] if y.shape == z.shape else []),
                 "For outputs (batch, length, classes) use ritz.CrossEntropy(), whose classes are the last dimension. "
                 "It takes weight, ignore_index and label_smoothing as PyTorch's does.",
             )

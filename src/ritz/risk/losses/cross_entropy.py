@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from ...errors import ArgumentError, check_whole
+from ...errors import ArgumentError, OutputsWarning, check_whole, warn_user
 from .classification import Classification
 from .loss import (
     Outputs,
@@ -86,12 +86,26 @@ class CrossEntropy(Classification):
         else:
             super().check(z, y)
         check_finite_weights("class weights", self.weight)
+        self._warn_of_probabilities(z)
         count = z.shape[self.class_dim]
         if self.weight is not None and self.weight.shape != (count,):
             raise ArgumentError(
                 f"Class weights of shape {tuple(self.weight.shape)} came with {count} outputs.",
                 "Every class has one weight.",
                 f"Pass {count} weights, in the order of the outputs.",
+            )
+
+    def _warn_of_probabilities(self, z: Tensor) -> None:
+        """Say that the outputs are probabilities already: softmax of these is another model than the one meant."""
+        if z.shape[self.class_dim] < 2 or not bool((z >= 0).all()):
+            return
+        if bool(((z.sum(self.class_dim) - 1).abs() < 1e-5).all()):
+            warn_user(
+                "The outputs of every example are between 0 and 1 and sum up to 1, as probabilities do. Cross-entropy "
+                "takes the logits before them and applies softmax itself: on probabilities it would be applied twice. "
+                "If that is not meant, leave the softmax out of the model, or pass their logarithms: "
+                "torch.log(outputs).",
+                OutputsWarning,
             )
 
     def _check_probabilities(self) -> None:

@@ -21,7 +21,6 @@ Reduction = Literal["mean", "sum"]
 Outputs = Float[Tensor, "*batch"]
 Targets = Shaped[Tensor, "..."]
 LinearMap = Callable[[Tensor], Tensor]
-ENTRY_BY_ENTRY = "The loss compares them entry by entry; broadcasting would pair the wrong ones."
 
 
 class Loss(ABC):
@@ -137,6 +136,16 @@ def misfit(z: Tensor, y: Tensor, why: str, *ways_out: str) -> DataError:
         "Reshape the targets, or the model's outputs.",
         *ways_out,
     )
+
+
+def entries_misfit(z: Tensor, y: Tensor) -> DataError:
+    """The same for a loss that compares every output with a target."""
+    ways = []
+    if z.shape == (*y.shape, 1):
+        ways.append("Targets of the shape of these outputs: y.unsqueeze(-1).")
+    elif z.shape[:-1] == y.shape and not y.is_floating_point():
+        ways.append(f"For labels of classes: torch.nn.functional.one_hot(y, {z.shape[-1]}).to(outputs.dtype).")
+    return misfit(z, y, "The loss compares them entry by entry; broadcasting would pair the wrong ones.", *ways)
 
 
 def not_convex(eigenvalue: float) -> NumericalError:

@@ -9,14 +9,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .loss import (
-    ENTRY_BY_ENTRY,
     LinearMap,
     Loss,
     Outputs,
     Reduction,
     Targets,
     check_reduction,
-    misfit,
+    entries_misfit,
     term_rows,
     unit_weights,
 )
@@ -66,7 +65,7 @@ class SquaredError(Loss):
 
     def check(self, z: Outputs, y: Targets) -> None:
         if z.shape != y.shape:
-            raise misfit(z, y, ENTRY_BY_ENTRY)
+            raise entries_misfit(z, y)
 
     @property
     def _factor(self) -> float:
