@@ -42,6 +42,7 @@ KINDS = {
     ),
     "G layer by layer": (convolutions, spectrum, spectrum.Settings(gauss_newton, per_layer=True, **FEW)),
     "classes": (lambda: perceptron(20, 24, 4, 60), classes, classes.ClassSettings()),
+    "classes of a small model": (lambda: perceptron(20, 24, 4, 300), classes, classes.ClassSettings(exact_rows=700)),
 }
 
 

@@ -18,7 +18,7 @@ from .measurement import ClassSettings
 
 PER_PAIR = 8  # products of a search, for each of its pairs
 COPIES = 6  # of a matrix that is formed and decomposed
-DECOMPOSITIONS = len(SUBTRACTED) + len(PROJECTED) + 2  # of the Gram matrix: its spectra, its vectors, one edge
+SPECTRA = len(SUBTRACTED) + len(PROJECTED)  # and of a Gram matrix its vectors and one edge
 
 
 def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
@@ -39,16 +39,20 @@ def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
     rows = risk.num_targets * (risk.num_classes - 1)
     by_gram = rows <= settings.exact_rows and risk.group is None and risk.separable
     products = 2 * PER_PAIR * count + risk.num_classes  # the class means are made of about C products' gradients
-    products += 0 if by_gram else (DECOMPOSITIONS - 2) * STEPS * PROBES + PER_PAIR
-    by_rows = rows * one + DECOMPOSITIONS * decomposition_seconds(rows) if by_gram else 0.0  # a row costs a product
-    seconds = set_up + products * one + by_rows
+    is_small = not by_gram and risk.size <= settings.exact_rows
+    quadratures = 0 if by_gram or is_small else SPECTRA * STEPS * PROBES
+    products += 0 if by_gram else quadratures + is_small * risk.size + PER_PAIR  # a small G is formed once
+    by_rows = rows * one + (SPECTRA + 2) * decomposition_seconds(rows) if by_gram else 0.0  # a row costs a product
+    dense = SPECTRA * decomposition_seconds(risk.size) if is_small else 0.0
+    seconds = set_up + products * one + by_rows + dense
     number, vector = risk.theta.element_size(), risk.size * risk.theta.element_size()
     gram = 8 * rows**2 if by_gram else 0
+    formed = 8 * COPIES * risk.size**2 if is_small else 0
     held = 2.0 * risk.num_classes**2 * vector
-    whole = (held if held <= risk.memory else 0.0) + 3 * gram + memory_needed(eigenpairs, G, count)
+    whole = (held if held <= risk.memory else 0.0) + 3 * gram + formed + memory_needed(eigenpairs, G, count)
     memory = max(whole + product_bytes(G, count), _layers_bytes(risk))
     written = gram + (kept_basis(count) + 2 * count) * vector + number * rows * risk.num_classes
-    written += FILE * (DECOMPOSITIONS + len(layers_of(risk)))
+    written += FILE * (SPECTRA + 2 + len(layers_of(risk)))
     return Forecast(seconds, products, one, memory, G.info.path if G.info is not None else "unknown", written)
 
 
