@@ -6,6 +6,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small networks; several threads would wait for each other
+os.environ["TERM"] = "dumb"  # cells run commands in a terminal, and a page shows no bar that moves
 sys.path[:0] = [str(HERE), str(HERE.parent / "src"), str(HERE.parent)]
 
 import ritz
@@ -28,6 +29,7 @@ html_theme_options = {
 }
 html_css_files = ["ritz.css"]
 html_copy_source = False
+html_show_search_summary = False  # it fetches every page found, which a browser forbids to a site opened as a file
 
 # Text: Markdown with headings as link targets, and Unicode for mathematics, so that nothing is fetched from a network.
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -50,6 +52,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
+    "write_computation_times": False,  # tables that would ask a network for their scripts
     "within_subsection_order": "FileNameSortKey",
     "capture_repr": (),
 }
