@@ -39,7 +39,7 @@ def pages() -> dict[str, str]:
     texts = {}
     for module, names in faces().items():
         texts[module] = _page(module, names, homes)
-    texts["index"] = _index(list(texts))
+    texts["index"] = _index(sorted(texts))
     return texts
 
 
