@@ -6,7 +6,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small networks; several threads would wait for each other
-os.environ["TERM"] = "dumb"  # cells run commands in a terminal, and a page shows no bar that moves
 sys.path[:0] = [str(HERE), str(HERE.parent / "src"), str(HERE.parent)]
 
 import ritz
@@ -22,6 +21,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_tools", "gallery", "auto_gallery/*.ipynb", "auto_gallery/*.py", "**/.ipynb_checkpoints"]
+exclude_patterns += ["sg_execution_times.rst"]  # Sphinx-Gallery writes it all the same
 html_theme, html_title, html_static_path = "furo", "ritz", ["_static"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
