@@ -45,6 +45,8 @@ def clone(tmp_path, monkeypatch):
     for name in NAMES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
+    changelog = (tmp_path / "CHANGELOG.md").read_text()  # nothing is unreleased while a release is made, and after it
+    (tmp_path / "CHANGELOG.md").write_text(changelog.replace("## Unreleased\n", "## Unreleased\n\n- It is better.\n"))
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         monkeypatch.setenv(name, os.devnull)
     monkeypatch.setattr(release, "ROOT", tmp_path)
