@@ -54,8 +54,8 @@ def write(folder: Path) -> None:
 def as_text(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Make a docstring readable by Sphinx: it is plain text, in which only `code` is marked."""
     lines[:] = list(_readable(lines))
-    if what in ("attribute", "property"):  # else what stands before a colon would be taken for a type
-        lines.insert(0, "")
+    if what in ("attribute", "property"):  # napoleon takes what stands before a colon in the first line for a type
+        lines[:0] = ["..", ""]
 
 
 def _module_names() -> list[str]:
