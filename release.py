@@ -34,7 +34,7 @@ def edits(version: str, date: str, read: dict[str, str]) -> dict[str, str]:
         "pyproject.toml": [(r'^version = "[^"]*"', f'version = "{version}"')],
         "src/ritz/__init__.py": [(r'^__version__ = "[^"]*"', f'__version__ = "{version}"')],
         "CITATION.cff": [(r"^version: .*", f"version: {version}"), (r"^date-released: .*", f"date-released: {date}")],
-        "CHANGELOG.md": [(r"^## Unreleased$", f"## Unreleased\n\n## {version} ({date})")],
+        "CHANGELOG.md": [(r"^## Unreleased$", f"## Unreleased\n\n## {version} - {date}")],
     }
     texts = dict(read)
     for name, changes in places.items():

@@ -1,5 +1,6 @@
 """What pyproject.toml cannot say: the records that go into the wheel, and links that work where the README is shown."""
 
+import json
 import re
 import shutil
 import tomllib
@@ -31,13 +32,24 @@ class Build(build_py):
     def run(self) -> None:
         """Copy what `ritz claims` and `ritz draw` read; the pictures can be drawn again."""
         super().run()
-        if self.editable_mode:
-            return
-        for header in sorted((HERE / "results").glob("*/*/record.json")):
-            target = Path(self.build_lib) / "ritz" / "papers" / "records" / header.parent.relative_to(HERE / "results")
-            target.mkdir(parents=True, exist_ok=True)
-            for name in ("record.json", "arrays.npz"):
-                shutil.copyfile(header.parent / name, target / name)
+        if not self.editable_mode:
+            copy_records(HERE / "results", Path(self.build_lib) / "ritz" / "papers" / "records")
+
+
+def copy_records(results: Path, target: Path) -> None:
+    """The records, and each of their arrays once: figures that share a computation name those of the first one."""
+    first = dict[str, str]()
+    for path in sorted(results.glob("*/*/record.json")):
+        place = path.parent.relative_to(results)
+        (target / place).mkdir(parents=True, exist_ok=True)
+        header = json.loads(path.read_text(encoding="utf-8"))
+        owner = first.setdefault(header["arrays"]["sha256"], place.as_posix())
+        if owner == place.as_posix():
+            shutil.copyfile(path.parent / "arrays.npz", target / place / "arrays.npz")
+        else:
+            header["arrays"]["file"] = f"../../{owner}/arrays.npz"
+        text = json.dumps(header, indent=2, ensure_ascii=False) + "\n"
+        (target / place / "record.json").write_text(text, encoding="utf-8")
 
 
 setup(

@@ -21,6 +21,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_tools", "gallery", "auto_gallery/*.ipynb", "auto_gallery/*.py", "**/.ipynb_checkpoints"]
+exclude_patterns += ["sg_execution_times.rst"]  # Sphinx-Gallery writes it all the same
 html_theme, html_title, html_static_path = "furo", "ritz", ["_static"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
@@ -28,6 +29,7 @@ html_theme_options = {
 }
 html_css_files = ["ritz.css"]
 html_copy_source = False
+html_show_search_summary = False  # it fetches every page found, which a browser forbids to a site opened as a file
 
 # Text: Markdown with headings as link targets, and Unicode for mathematics, so that nothing is fetched from a network.
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -50,6 +52,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
+    "write_computation_times": False,  # tables that would ask a network for their scripts
     "within_subsection_order": "FileNameSortKey",
     "capture_repr": (),
 }

@@ -77,6 +77,13 @@ def test_docstrings_become_text_that_sphinx_can_read():
     assert "    code | here" in lines and ">>> a | b_" in lines and r"    x: \|y\|" in lines
 
 
+def test_what_a_property_is_stays_in_one_sentence_and_fields_of_tuples_in_the_signature():
+    lines = ["N, the number of terms: as many as examples."]
+    reference_pages.as_text(None, "property", "f", None, None, lines)
+    assert lines == ["..", "", "N, the number of terms: as many as examples."]  # an empty comment has no colon
+    assert ":exclude-members: set, x, y" in reference_pages.pages()["ritz.lab.data"]
+
+
 def test_the_gallery_has_fifteen_programs_with_a_title_and_a_picture():
     assert len(GALLERY) >= 15
     for path in GALLERY:

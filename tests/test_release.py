@@ -9,6 +9,7 @@ import tomllib
 import pytest
 import release
 import setuptools
+import torch
 
 import ritz
 from tests import matrix
@@ -20,7 +21,7 @@ NAMES = release.FILES
 def test_the_version_and_the_date_reach_every_file():
     texts = release.edits("9.8.7", "2030-01-02", {name: (ROOT / name).read_text() for name in NAMES})
     assert tomllib.loads(texts["pyproject.toml"])["project"]["version"] == "9.8.7"
-    assert '__version__ = "9.8.7"' in texts["src/ritz/__init__.py"] and "## 9.8.7 (2030-01-02)" in texts["CHANGELOG.md"]
+    assert '__version__ = "9.8.7"' in texts["src/ritz/__init__.py"] and "## 9.8.7 - 2030-01-02" in texts["CHANGELOG.md"]
     assert release.edits("9.8.8", "2031-01-02", texts)["CHANGELOG.md"].count("\n## ") >= 3  # and the next time, too
     assert "version: 9.8.7\ndate-released: 2030-01-02" in texts["CITATION.cff"]
 
@@ -44,6 +45,8 @@ def clone(tmp_path, monkeypatch):
     for name in NAMES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
+    changelog = (tmp_path / "CHANGELOG.md").read_text()  # nothing is unreleased while a release is made, and after it
+    (tmp_path / "CHANGELOG.md").write_text(changelog.replace("## Unreleased\n", "## Unreleased\n\n- It is better.\n"))
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         monkeypatch.setenv(name, os.devnull)
     monkeypatch.setattr(release, "ROOT", tmp_path)
@@ -122,10 +125,16 @@ def test_what_fails_leaves_no_trace(clone, monkeypatch, command):
 
 
 @pytest.fixture
-def absolute(monkeypatch):
-    """The function of setup.py that changes links; nothing is set up."""
+def setup(monkeypatch):
+    """The functions of setup.py by name; nothing is set up."""
     monkeypatch.setattr(setuptools, "setup", lambda **_: None)
-    return runpy.run_path(str(ROOT / "setup.py"))["absolute"]
+    return runpy.run_path(str(ROOT / "setup.py"))
+
+
+@pytest.fixture
+def absolute(setup):
+    """What changes links."""
+    return setup["absolute"]
 
 
 def test_without_a_base_address_there_is_no_picture_and_no_relative_link(absolute):
@@ -136,6 +145,19 @@ def test_without_a_base_address_there_is_no_picture_and_no_relative_link(absolut
 def test_with_a_base_address_every_link_is_absolute(absolute):
     text = absolute("![a](docs/a.png) [b](docs/b.md) [c](https://c.d/e)", "https://x.y/z")
     assert text == "![a](https://x.y/z/raw/main/docs/a.png) [b](https://x.y/z/blob/main/docs/b.md) [c](https://c.d/e)"
+
+
+def test_the_wheel_has_every_record_and_each_of_their_arrays_once(setup, tmp_path):
+    one, other = (ritz.Record(id, "smoke", {}, {"π": 3.5}, {"x": torch.ones(3)}) for id in ("one", "other"))
+    third = ritz.Record("third", "paper+x", {}, {}, {"x": torch.zeros(3)})
+    for record in (one, other, third):
+        record.save(tmp_path / "results" / record.id / record.preset)
+    setup["copy_records"](tmp_path / "results", tmp_path / "wheel")
+    assert len([*(tmp_path / "wheel").rglob("arrays.npz")]) == 2
+    for record in (one, other, third):
+        same = ritz.Record.load(tmp_path / "wheel" / record.id / record.preset)
+        assert (same.id, same.scalars) == (record.id, record.scalars)
+        assert same.arrays["x"].tolist() == record.arrays["x"].tolist()
 
 
 def test_the_matrix_has_three_versions():

@@ -39,7 +39,7 @@ def pages() -> dict[str, str]:
     texts = {}
     for module, names in faces().items():
         texts[module] = _page(module, names, homes)
-    texts["index"] = _index(list(texts))
+    texts["index"] = _index(sorted(texts))
     return texts
 
 
@@ -54,6 +54,8 @@ def write(folder: Path) -> None:
 def as_text(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Make a docstring readable by Sphinx: it is plain text, in which only `code` is marked."""
     lines[:] = list(_readable(lines))
+    if what in ("attribute", "property"):  # napoleon takes what stands before a colon in the first line for a type
+        lines[:0] = ["..", ""]
 
 
 def _module_names() -> list[str]:
@@ -98,7 +100,9 @@ def _page(module: str, names: list[str], homes: dict[int, str]) -> str:
 
 def _directive(module: str, name: str, value: object) -> list[str]:
     if inspect.isclass(value):
-        return [f".. autoclass:: {module}.{name}", "   :members:", "   :exclude-members: set"]  # which matplotlib adds
+        fields = getattr(value, "_fields", ())  # of a named tuple, whose signature has them
+        hidden = ", ".join(["set", *fields])  # `set` is what matplotlib adds
+        return [f".. autoclass:: {module}.{name}", "   :members:", f"   :exclude-members: {hidden}"]
     if inspect.isroutine(value) or (callable(value) and hasattr(value, "__wrapped__")):
         return [f".. autofunction:: {module}.{name}"]
     return [f".. py:data:: {module}.{name}", "", f"   ``{str(value)[:200]}``"]

@@ -11,15 +11,21 @@ from mine import risk
 import ritz
 
 risk = risk()
-matrices = {"H": ritz.hessian(risk), "G": ritz.gauss_newton(risk), "E": ritz.functional_hessian(risk)}
+matrices = {
+    "H": ritz.hessian(risk),
+    "G": ritz.gauss_newton(risk),
+    "E": ritz.functional_hessian(risk),
+}
 for name, matrix in matrices.items():
     low, high = ritz.solvers.spectral_range(matrix)
-    print(f"{name}: eigenvalues from {low:.3f} to {high:.3f}, trace {ritz.trace(matrix, num_products=60)}")
+    trace = ritz.trace(matrix, num_products=60)
+    print(f"{name}: eigenvalues from {low:.3f} to {high:.3f}, trace {trace}")
 
 # %%
 
 figure, axes = ritz.plot.panels(3)
 for ax, (name, matrix) in zip(axes, matrices.items()):
-    ritz.plot.density(ax, ritz.spectral_density(matrix, num_steps=48, num_probes=4, outliers=10), outliers=10)
+    spectrum = ritz.spectral_density(matrix, num_steps=48, num_probes=4, outliers=10)
+    ritz.plot.density(ax, spectrum, outliers=10)
     ax.set_title(name)
 figure

@@ -9,7 +9,8 @@ from mine import risk
 
 import ritz
 
-spectrum = ritz.spectral_density(ritz.hessian(risk()), num_steps=64, num_probes=8, outliers=10)
+H = ritz.hessian(risk())
+spectrum = ritz.spectral_density(H, num_steps=64, num_probes=8, outliers=10)
 
 figure, (left, right) = ritz.plot.panels(2)
 ritz.plot.density(left, spectrum, outliers=10)

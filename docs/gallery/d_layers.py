@@ -13,7 +13,8 @@ risk = risk()
 spectra = {}
 for name, layer in {"first layer": "0.*", "last layer": "2.*"}.items():
     H = ritz.hessian(risk.restricted_to(layer))
-    print(name, H.size, "parameters,", "largest eigenvalue", float(ritz.eigenpairs(H, 1).values[0]))
+    top = ritz.eigenpairs(H, 1)
+    print(f"{name}: {H.size} parameters, largest eigenvalue {float(top.values[0]):.4f}")
     spectra[name] = ritz.spectral_density(H, num_steps=48, num_probes=8, outliers=5)
 
 figure, (ax,) = ritz.plot.panels(width=5)

@@ -10,12 +10,14 @@ from mine import risk
 import ritz
 
 answer = ritz.attribution(risk().first(100), num_lines=12)
-curves = {
-    name: spectrum.nodes.flatten().sort(descending=True).values[:300] for name, spectrum in answer.spectra.items()
-}
+curves = {}
+for name, spectrum in answer.spectra.items():
+    curves[name] = spectrum.nodes.flatten().sort(descending=True).values[:300]
 
 figure, (ax,) = ritz.plot.panels(width=6, height=3.2)
 ritz.plot.screes(ax, curves, zero=1e-6)
+ax.set_ylabel("eigenvalue λ")
+ax.legend(frameon=False, fontsize="small")
 figure
 
 # %%

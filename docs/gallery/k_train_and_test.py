@@ -15,9 +15,11 @@ from ritz.lab.training import train
 
 generator = torch.Generator().manual_seed(0)
 data = digits(generator=generator)
-model, loss = mlp((64, 32, 10), activation="tanh", generator=generator), nn.CrossEntropyLoss()
+model = mlp((64, 32, 10), activation="tanh", generator=generator)
+loss = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-for _ in train(model, loss, data.train, optimizer, num_epochs=15, batch_size=64, generator=generator):
+settings = {"num_epochs": 15, "batch_size": 64, "generator": generator}
+for _ in train(model, loss, data.train, optimizer, **settings):
     pass
 
 spectra = {}
@@ -25,7 +27,8 @@ for name, examples in {"training": data.train, "test": data.test}.items():
     risk = ritz.Risk(model, loss, examples)
     H = ritz.hessian(risk)
     spectra[name] = ritz.spectral_density(H, num_steps=48, num_probes=8, outliers=10)
-    print(f"{name}: loss {risk.loss_value():.4f}, largest eigenvalue {float(ritz.eigenpairs(H, 1).values[0]):.2f}")
+    largest = float(ritz.eigenpairs(H, 1).values[0])
+    print(f"{name}: loss {risk.loss_value():.4f}, largest eigenvalue {largest:.2f}")
 
 figure, (ax,) = ritz.plot.panels(width=5)
 ritz.plot.comparison(ax, spectra, log=True)

@@ -16,7 +16,8 @@ print(exact)
 
 # %%
 
-estimate = ritz.spectral_density(ritz.gauss_newton(risk), num_steps=64, num_probes=8, outliers=10)
+G = ritz.gauss_newton(risk)
+estimate = ritz.spectral_density(G, num_steps=64, num_probes=8, outliers=10)
 figure, (ax,) = ritz.plot.panels(width=5)
 ritz.plot.comparison(ax, {"exact": exact, "Lanczos": estimate}, log=True)
 figure

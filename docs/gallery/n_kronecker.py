@@ -22,9 +22,12 @@ values = {name: ritz.eigenpairs(A, 40).values for name, A in matrices.items()}
 
 figure, (ax,) = ritz.plot.panels(width=5)
 ritz.plot.screes(ax, values)
+ax.set_ylabel("eigenvalue λ")
+ax.legend(frameon=False)
 figure
 
 # %%
 
 for name, A in matrices.items():
-    print(f"{name:6s} trace {float(ritz.trace(A, num_products=80).value):.3f}, largest {float(values[name][0]):.3f}")
+    trace = ritz.trace(A, num_products=80)
+    print(f"{name:6s} trace {trace}, largest {float(values[name][0]):.3f}")

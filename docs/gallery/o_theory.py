@@ -12,10 +12,12 @@ from torch import nn
 import ritz
 
 generator = torch.Generator().manual_seed(0)
-X, Y = torch.randn(200, 6, generator=generator).double(), torch.randn(200, 3, generator=generator).double()
-model = nn.Sequential(nn.Linear(6, 20, bias=False), nn.Linear(20, 3, bias=False)).double()
+X = torch.randn(200, 3, generator=generator).double()
+Y = torch.randn(200, 2, generator=generator).double()
+model = nn.Sequential(nn.Linear(3, 20, bias=False), nn.Linear(20, 2, bias=False)).double()
+W1, W2 = (layer.weight.detach() for layer in model)
 
-theory = ritz.theory.two_layer_linear(model[0].weight.detach(), model[1].weight.detach(), X, Y)
+theory = ritz.theory.two_layer_linear(W1, W2, X, Y)
 H = ritz.hessian(ritz.Risk(model, ritz.SquaredError(), (X, Y)))
 measured = torch.linalg.eigvalsh(H.dense())
 print(ritz.theory.compare(theory, H))
@@ -26,5 +28,5 @@ figure, (left, right) = ritz.plot.panels(2)
 ritz.plot.eigenvalues(left, measured, theory.eigenvalues())
 left.set_title("every eigenvalue")
 ritz.plot.density(right, ritz.Spectrum.of_eigenvalues(measured), width=0.02)
-right.set_title("its density: most are the same few values")
+right.set_title("density: few values")
 figure

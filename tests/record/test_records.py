@@ -135,6 +135,20 @@ def test_saving_again_replaces_and_leaves_no_other_file(example, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arrays.npz", "record.json"]
 
 
+def test_arrays_may_be_those_of_another_record_and_of_no_other_file(example, tmp_path):
+    example.save(tmp_path / "one" / "smoke")
+    folder = example.save(tmp_path / "two" / "smoke")
+    (folder / "arrays.npz").unlink()
+    text = (folder / "record.json").read_text()
+    for file in ("../../one/smoke/arrays.npz", "../../../arrays.npz", "/dev/zero", "../../one/../arrays.npz", "x.npz"):
+        (folder / "record.json").write_text(text.replace('"file": "arrays.npz"', f'"file": "{file}"'))
+        if file.startswith("../../one/smoke"):
+            assert Record.load(folder).arrays.keys() == example.arrays.keys()
+        else:
+            with pytest.raises(FileError, match="whose arrays would be in"):
+                Record.load(folder)
+
+
 def test_a_run_killed_between_its_two_files_is_found_out(example, tmp_path, monkeypatch):
     example.save(tmp_path)
     newer = replace(example, arrays={"file": torch.zeros(3)})

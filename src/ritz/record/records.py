@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from .json_values import json_text, json_value, plain, printable, reread
 from .origin import provenance
 from .parts import part_of
 
+_ARRAYS = re.compile(r"(\.\./\.\./\w[\w.+-]*/\w[\w.+-]*/)?arrays\.npz")  # of the record, or of another one beside it
 _FORMAT = 1  # of record.json; a reader refuses what it does not know
 _FIELDS = {"id": str, "preset": str, "config": dict, "scalars": dict, "provenance": dict}  # of a Record, as JSON
 
@@ -88,19 +90,23 @@ class Record:
 
     @classmethod
     def load(cls, folder: str | Path) -> Record:
-        """Read back what `save` wrote, and check that both files belong together."""
+        """Read back what `save` wrote, and check that both files belong together.
+
+        Of several figures that share one computation, the records that come with ritz have the arrays once.
+        """
         folder = path_of(folder)
         header = _header(folder / "record.json")
-        if checksum(folder / "arrays.npz") != header["arrays"].get("sha256"):
+        file = folder / header["arrays"].get("file", "arrays.npz")
+        if checksum(file) != header["arrays"].get("sha256"):
             raise FileError(
-                f"{folder / 'arrays.npz'} is not the file that record.json was written with.",
+                f"{file} is not the file that record.json was written with.",
                 "The numbers and the arrays of this record come from different runs, or one of them was damaged.",
                 "Run the analysis again: a run that was killed while it wrote leaves this behind.",
             )
         facts = {name: header[name] for name in _FIELDS}
         return cls(
             **{name: _Facts.within(value, facts["id"]) for name, value in facts.items()},
-            arrays=read_arrays(folder / "arrays.npz")[0],
+            arrays=read_arrays(file)[0],
             claims=_claims(header["claims"], folder / "record.json"),
         )
 
@@ -167,6 +173,8 @@ def _header(path: Path) -> dict[str, Any]:
     wrong = [name for name, kind in expected.items() if not isinstance(header.get(name), kind)]
     if wrong:
         raise _no_record(path, f"without a readable {', '.join(wrong)}")
+    if not _ARRAYS.fullmatch(str(file := header["arrays"].get("file", "arrays.npz"))):
+        raise _no_record(path, f"whose arrays would be in {file!r}")
     return header
 
 
