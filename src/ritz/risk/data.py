@@ -39,7 +39,8 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
         if not fixed:
             second = [fingerprint(batch) for batch in _one_pass(source, device, dtype)]
             check_second_pass(first, second, held=kept is not None)
-    anew = lambda: unchanged(_undisturbed(_one_pass(source, device, dtype), device, generator), first)
+    own = lambda: _one_pass(source, device, dtype, copy=not fixed)  # a reader may fill the same memory again
+    anew = lambda: unchanged(_undisturbed(own(), device, generator), first)
     cut = source if isinstance(source, _Chunks) else None
     return Batches(
         anew,
