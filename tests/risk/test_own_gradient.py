@@ -11,8 +11,9 @@ from torch.utils.checkpoint import checkpoint
 import ritz
 from ritz import Risk
 from ritz.errors import ModelError
-from tests.risk.problem import CE, C, D, check_refusal, network
+from tests.risk.problem import CE, C, D, check_refusal, network, outputs_at
 from tests.risk.unchanged import nothing_changes
+from tests.zoo import dense_hessian
 
 
 class Scale(torch.autograd.Function):
@@ -46,6 +47,44 @@ class Own(Scaled):
 
     def forward(self, x):
         return Scale.apply(self.inner(x), self.scale)
+
+
+class Penalised(nn.Module):
+    """A loss that looks at the weights of the model, too."""
+
+    def __init__(self, model, penalty):
+        super().__init__()
+        self.model, self.penalty = model, penalty
+
+    def forward(self, z, y):
+        return nn.functional.cross_entropy(z, y, reduction="none") + self.penalty(self.model)
+
+
+def squares(model):
+    return 0.1 * sum(p.square().sum() for p in model.parameters())
+
+
+@pytest.mark.parametrize("parameters", ["*", "2.weight"])
+@pytest.mark.parametrize("penalty", [squares, lambda m: m[2].weight.norm(), lambda m: 0.0 * m[2].weight.sum()])
+def test_a_loss_that_takes_parameters_of_the_model_is_refused(penalty, parameters, x, y):
+    model = network()
+    with nothing_changes(model), pytest.raises(ModelError, match="The loss depends on .*2.weight") as caught:
+        Risk(model, Penalised(model, penalty), (x, y), parameters=parameters)
+    check_refusal(caught, ModelError)
+
+
+def test_a_loss_may_take_parameters_that_are_not_theta(x, y):
+    model = network()
+    risk = Risk(model, Penalised(model, lambda m: m[2].weight.square().sum()), (x, y), parameters="0.*")
+    expected = dense_hessian(lambda t: CE(outputs_at(risk, t, x), y), risk.theta)
+    assert_close(ritz.hessian(risk).dense(), expected)
+
+
+def test_what_a_penalty_of_squares_adds_is_added_to_the_operator(x, y):
+    """The way out that is said."""
+    risk = Risk(network(), CE, (x, y))
+    expected = dense_hessian(lambda t: CE(outputs_at(risk, t, x), y) + 0.1 * t.square().sum(), risk.theta)
+    assert_close((ritz.hessian(risk) + 0.2).dense(), expected)
 
 
 def of_detached_view():

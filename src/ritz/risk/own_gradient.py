@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import ModelError, first_line
 from .batches import Batch, Batches, in_pieces
 from .first_evaluation import COMPARED_EXAMPLES
+from .losses import Loss
 from .memory import is_out_of_memory
 from .model import output_tensor
 from .network import Network, called
@@ -23,16 +24,29 @@ DISTANCE = 0.01  # of the second point from θ: far enough for zeros to become s
 
 
 def check_own_gradient(
-    original: Original, network: Network, tensors: Mapping[str, Tensor], theta: Collection[str], batches: Batches
+    original: Original,
+    loss: Loss,
+    network: Network,
+    tensors: Mapping[str, Tensor],
+    theta: Collection[str],
+    batches: Batches,
 ) -> None:
-    """Refuse a model that reaches its parameters in a way that the risk cannot follow, as the first examples show."""
+    """Refuse a model that reaches its parameters in a way that the risk cannot follow, as the first examples show.
+
+    So is a loss that depends on them: a risk takes it for a function of outputs and targets.
+    """
     first = next(iter(batches))
     few = first.first(COMPARED_EXAMPLES) if batches.separable else first
-    in_pieces(partial(_check_batch, original, network, tensors, theta), few, divisible=batches.separable)
+    in_pieces(partial(_check_batch, original, loss, network, tensors, theta), few, divisible=batches.separable)
 
 
 def _check_batch(
-    original: Original, network: Network, tensors: Mapping[str, Tensor], theta: Collection[str], batch: Batch
+    original: Original,
+    loss: Loss,
+    network: Network,
+    tensors: Mapping[str, Tensor],
+    theta: Collection[str],
+    batch: Batch,
 ) -> None:
     """Refuse a model of which Jᵀu is another by the user's own module than by our copy, at θ or at a moved θ.
 
@@ -40,6 +54,7 @@ def _check_batch(
     moved in their own memory and back before ours are: what reads them on a way of its own is then seen, too.
     """
     here = _own(original, theta, batch)
+    _check_loss(original, loss, theta, here.z, batch.targets)
     _compare(here, network, tensors, theta, batch, "θ")
     movable = {name: tensors[name] for name in original.parameters if original.can_move(name)}
     with original.moved(movable, DISTANCE) as moved:
@@ -89,6 +104,24 @@ def _own(original: Original, theta: Collection[str], batch: Batch) -> _Reference
     return _Reference(z.detach(), dict(zip(theta, gradient, strict=True)), z.requires_grad)
 
 
+def _check_loss(original: Original, loss: Loss, theta: Collection[str], z: Tensor, y: Tensor) -> None:
+    """Refuse a loss whose terms autograd follows to parameters of the model, beside its outputs."""
+    with torch.enable_grad():
+        total = loss.terms(z.detach().requires_grad_(), y).sum()
+        if not total.requires_grad:
+            return
+        slopes = torch.autograd.grad(total, [original.parameters[name] for name in theta], allow_unused=True)
+    names = [name for name, slope in zip(theta, slopes, strict=True) if slope is not None]
+    if names:
+        raise ModelError(
+            f"The loss depends on parameters of the model: {_shown(names)}.",
+            "A risk takes it for a function of outputs and targets: gradient and curvature would lack what it adds.",
+            "Leave a penalty c·|θ|² out of the loss, and add its Hessian to the operator: ritz.hessian(risk) + 2 * c.",
+            "Let the forward pass return what the loss needs of the parameters, as further outputs of every example.",
+            "Take these parameters out of θ, and they are constants: Risk(..., parameters=...).",
+        )
+
+
 def _compare(
     theirs: _Reference,
     network: Network,
@@ -121,8 +154,11 @@ def _compare(
     for name in list(pending):
         compare(name, None)
     if names:
-        shown = ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        raise _difference(f"The gradient of the model itself differs from that of its copy in {shown}", where)
+        raise _difference(f"The gradient of the model itself differs from that of its copy in {_shown(names)}", where)
+
+
+def _shown(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _differ(a: Tensor | None, b: Tensor | None, scale: float) -> bool:

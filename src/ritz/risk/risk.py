@@ -96,7 +96,7 @@ class Risk:
         self.budget = Budget(allowed - self.batches.held_bytes())
         self._evaluation = self._first_evaluation()
         with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
-            check_own_gradient(original, self._network, self._all_tensors(), names, self.batches)
+            check_own_gradient(original, self.loss, self._network, self._all_tensors(), names, self.batches)
         self._settle()
 
     def __repr__(self) -> str:
