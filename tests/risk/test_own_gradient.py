@@ -68,7 +68,7 @@ def squares(model):
 @pytest.mark.parametrize("penalty", [squares, lambda m: m[2].weight.norm(), lambda m: 0.0 * m[2].weight.sum()])
 def test_a_loss_that_takes_parameters_of_the_model_is_refused(penalty, parameters, x, y):
     model = network()
-    with nothing_changes(model), pytest.raises(ModelError, match="The loss depends on .*2.weight") as caught:
+    with nothing_changes(model), pytest.raises(ModelError, match=r"The loss depends on .*2\.weight") as caught:
         Risk(model, Penalised(model, penalty), (x, y), parameters=parameters)
     check_refusal(caught, ModelError)
 

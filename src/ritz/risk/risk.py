@@ -18,7 +18,15 @@ from ..record.cards import card
 from .batches import Batch, Batches, noted
 from .data import batches_from
 from .distributed import check_group, in_step, smallest_over_ranks, sum_over_ranks
-from .first_evaluation import Evaluation, agreed, channels_last, evaluate, examine_in_memory, forget_tables, over_ranks
+from .first_evaluation import (
+    Evaluation,
+    agreed,
+    channels_last,
+    evaluate,
+    examine_in_memory,
+    forget_tables,
+    over_ranks,
+)
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
 from .model import check_model, further_names, output_tensor, prefers_channels_last
@@ -186,6 +194,10 @@ class Risk:
     def loss_value(self) -> float:
         """R(θ)."""
         return self._evaluation.total / self.total_weight
+
+    def has_terms(self, z: Tensor, batch: Batch) -> bool:
+        """Whether outputs of some examples make the same terms of each as in the batches in which they came."""
+        return self._evaluation.agrees(self.loss, z, batch)
 
     def gradient(self) -> Float[Tensor, " n"]:
         """∇R(θ)."""
