@@ -301,7 +301,8 @@ class Risk:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
         with noted("the model on", batch):
-            return output_tensor(self._network(tensors, batch.inputs))
+            z = output_tensor(self._network(tensors, batch.inputs))
+        return z if torch.is_grad_enabled() else z.detach()
 
     def leaves(self) -> list[Tensor]:
         """θ by parameters, that autograd can differentiate with respect to: views, but for pairs at odd places."""
