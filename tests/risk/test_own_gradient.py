@@ -112,6 +112,49 @@ class Checkpointed(nn.Module):
         return checkpoint(self.inner[1:], self.inner[0](x), use_reentrant=self.reentrant)
 
 
+class Beginning(nn.Module):
+    """The first layers checkpointed, which autograd takes for ones without parameters."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.inner, self.options = network(), options or {"use_reentrant": True}
+
+    def forward(self, x):
+        return self.inner[2](checkpoint(self.inner[:2], x.requires_grad_(), **self.options))
+
+
+class Backbone(nn.Module):
+    """The first layers fixed, as where only a head is trained."""
+
+    def __init__(self, *, frozen=False):
+        super().__init__()
+        self.inner = network()
+        self.inner[0].requires_grad_(not frozen)
+
+    def forward(self, x):
+        with torch.no_grad():
+            hidden = self.inner[:2](x)
+        return self.inner[2](hidden)
+
+
+class Routed(nn.Module):
+    """Two layers, of which a third chooses: a choice has the derivative zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.ways = nn.Linear(D, 2).double(), nn.ModuleList(nn.Linear(D, C).double() for _ in range(2))
+
+    def forward(self, x):
+        first = (self.router(x).argmax(-1) == 0)[:, None]
+        return torch.where(first, *(way(x) for way in self.ways))
+
+
+def test_a_choice_has_no_gradient_and_needs_none(x, y):
+    torch.manual_seed(0)
+    risk = Risk(Routed(), CE, (x, y))
+    assert not ritz.hessian(risk).dense()[: 2 * (D + 1)].any()
+
+
 def in_inference_mode():
     with torch.inference_mode():
         return network()
@@ -131,6 +174,8 @@ REFUSED = {
     "a view outside of the model": (of_detached_view, "outputs .* at a θ nearby"),
     "recomputed from a closure": (checkpointed_closure, "gradient .* at a θ nearby"),
     "reentrant checkpointing": (lambda: Checkpointed(True), "in its reentrant form"),
+    "the beginning checkpointed": (Beginning, "change with inner.0.bias, inner.0.weight, but have no gradient there"),
+    "the beginning without gradients": (Backbone, "change with inner.0.bias, inner.0.weight, but have no gradient there"),
     "all of it checkpointed": (lambda: Checkpointed(True, whole=True), "change with θ, but have no gradient"),
 }
 
@@ -155,6 +200,7 @@ WAYS_OUT = {
     "an argument from self": lambda: (Own(lambda m: None), Scaled(lambda m: lambda z: z * m.scale)),
     "use_reentrant=False": lambda: (Checkpointed(False), network()),
     "use_reentrant=False of all": lambda: (Checkpointed(False, whole=True), network()),
+    "use_reentrant=False of the beginning": lambda: (Beginning(use_reentrant=False), network()),
     "a copy outside": lambda: (copy.deepcopy(in_inference_mode()), network()),
 }
 
@@ -166,6 +212,14 @@ def test_the_ways_out_lead_out(name, x, y):
     assert_close(risk.gradient(), expected.gradient())
     v = torch.ones(risk.size, dtype=torch.float64)
     assert_close(ritz.hessian(risk) @ v, ritz.hessian(expected) @ v)
+
+
+def test_layers_that_are_fixed_may_be_frozen_or_left_out(x, y):
+    """The other ways out."""
+    frozen, left_out = Risk(Backbone(frozen=True), CE, (x, y)), Risk(Backbone(), CE, (x, y), parameters="inner.2.*")
+    expected = ritz.hessian(Risk(network(), CE, (x, y)).restricted_to("2.*")).dense()
+    for risk in (frozen, left_out):
+        assert_close(ritz.hessian(risk).dense(), expected)
 
 
 class Interrupted(nn.Module):

@@ -55,6 +55,7 @@ def _check_batch(
     """
     here = _own(original, theta, batch)
     _check_loss(original, loss, theta, here.z, batch.targets)
+    _check_lost(original, here, tensors, batch)
     _compare(here, network, tensors, theta, batch, "θ")
     movable = {name: tensors[name] for name in original.parameters if original.can_move(name)}
     with original.moved(movable, DISTANCE) as moved:
@@ -62,8 +63,21 @@ def _check_batch(
     if theirs.finite:  # else θ is at the edge of where the model is defined
         there = {**tensors, **moved}
         _compare(theirs, network.holding(there, theta), there, theta, batch, "a θ nearby")
-    if not here.differentiable and _differ(here.z, theirs.z, 0.0):
-        raise _lost_gradient()
+
+
+def _check_lost(original: Original, here: _Reference, tensors: Mapping[str, Tensor], batch: Batch) -> None:
+    """Refuse outputs that follow parameters with respect to which they have no gradient.
+
+    A step so small that no choice among branches or numbers changes tells these from what has the derivative zero.
+    """
+    names = [name for name, gradient in here.gradient.items() if gradient is None and original.can_move(name)]
+    eps = torch.finfo(here.z.dtype).eps
+    if not names:
+        return
+    with original.moved({name: tensors[name] for name in names}, eps**0.5), original.untouched():
+        z = output_tensor(called(original.model, batch.inputs)).detach()
+    if z.shape == here.z.shape and float((z - here.z).norm()) > 100 * eps * float(here.z.norm()):
+        raise _lost_gradient("θ" if len(names) == len(here.gradient) else _shown(names))
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,6 @@ class _Reference:
 
     z: Tensor
     gradient: dict[str, Tensor | None]
-    differentiable: bool  # whether z has a graph at all
     norm: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +114,7 @@ def _own(original: Original, theta: Collection[str], batch: Batch) -> _Reference
             if is_out_of_memory(error):
                 raise
             raise _refusal(error) from error
-    return _Reference(z.detach(), dict(zip(theta, gradient, strict=True)), z.requires_grad)
+    return _Reference(z.detach(), dict(zip(theta, gradient, strict=True)))
 
 
 def _check_loss(original: Original, loss: Loss, theta: Collection[str], z: Tensor, y: Tensor) -> None:
@@ -200,11 +213,12 @@ def _refusal(error: RuntimeError) -> ModelError:
     )
 
 
-def _lost_gradient() -> ModelError:
+def _lost_gradient(names: str) -> ModelError:
     return ModelError(
-        "The outputs of the model change with θ, but have no gradient.",
+        f"The outputs of the model change with {names}, but have no gradient there.",
         "It is lost inside: under torch.no_grad(), by .detach(), or in activation checkpointing in its reentrant form "
         "on inputs that need no gradient.",
         "Pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
         "Leave out torch.no_grad() and .detach() in the forward pass.",
+        "What is to stay as it is, freeze, or take out of θ: parameter.requires_grad_(False), Risk(..., parameters=...).",
     )
