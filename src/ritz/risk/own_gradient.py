@@ -220,5 +220,6 @@ def _lost_gradient(names: str) -> ModelError:
         "on inputs that need no gradient.",
         "Pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
         "Leave out torch.no_grad() and .detach() in the forward pass.",
-        "What is to stay as it is, freeze, or take out of θ: parameter.requires_grad_(False), Risk(..., parameters=...).",
+        "Freeze what is to stay as it is: parameter.requires_grad_(False).",
+        "Take it out of θ: Risk(..., parameters=...).",
     )
