@@ -259,3 +259,16 @@ def test_batches_are_not_joined_where_terms_depend_on_each_other():
     check_operator(ritz.hessian(risk), dense_hessian(total, risk.theta))
     with pytest.raises(ModelError, match="depends on several"):
         ritz.empirical_fisher(risk) @ risk.theta
+
+
+def gaps(z, y):
+    """One term per example, convex: how far it lies from all others of the batch."""
+    return (z[:, None] - z[None]).square().sum((1, 2))
+
+
+def test_samples_of_a_loss_that_compares_examples_are_refused():
+    built = case("mlp")
+    risk = ritz.Risk(built.model, gaps, unequal_batches(built.inputs, class_targets(built.shape)))
+    with pytest.raises(ModelError, match="depends on several rows") as caught:
+        ritz.monte_carlo_fisher(risk) @ risk.theta
+    assert "gauss_newton(risk)" in caught.value.ways_out[0]
