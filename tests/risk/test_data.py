@@ -414,6 +414,10 @@ BAD_DATA = {
     "arrays": (lambda x, y: (x.numpy(), y.numpy()), DataError, "as_tensor"),
     "an array of inputs": (lambda x, y: (x.numpy(), y), DataError, "hold a ndarray"),
     "several inputs for a network of one": (lambda x, y: [((x, x), y)], ModelError, "The model failed on batch 0"),
+    "sparse inputs": (lambda x, y: (x.to_sparse(), y), DataError, r"hold a sparse tensor[\s\S]*to_dense"),
+    "batches of sparse inputs": (lambda x, y: [(x.to_sparse(), y)], DataError, "hold a sparse tensor"),
+    "nested inputs": (lambda x, y: (torch.nested.nested_tensor([x[:2], x[2:3]]), y[:2]), DataError, "to_padded_tensor"),
+    "nothing as an input": (lambda x, y: [({"input": x, "mask": None}, y)], DataError, "Leave out what the model"),
     "a tuple that holds a list": (lambda x, y: [((x, [x]), y)], DataError, "hold a list"),
     "shuffled and dropped": (
         lambda x, y: DataLoader(TensorDataset(x, y), 4, drop_last=True, shuffle=True,
