@@ -432,6 +432,7 @@ BAD_DATA = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("name", BAD_DATA)
 def test_bad_data_are_refused(name, x, y, unchecked):
     data, kind, message = BAD_DATA[name]
