@@ -30,6 +30,32 @@ class Scale(torch.autograd.Function):
         return g * scale, (g * x).sum()
 
 
+class Flow(torch.autograd.Function):
+    """A step along a function that a closure keeps, whose backward pass evaluates it again, as adjoint solvers do."""
+
+    @staticmethod
+    def forward(ctx, x, function, *parameters):
+        ctx.function, ctx.parameters = function, parameters
+        ctx.save_for_backward(x)
+        return x + function(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            slopes = torch.autograd.grad(ctx.function(x), (x, *ctx.parameters), g)
+        return g + slopes[0], None, *slopes[1:]
+
+
+class Flowing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.step, self.inner = nn.Linear(D, D).double(), network()
+
+    def forward(self, x):
+        return self.inner(Flow.apply(x, lambda t: self.step(t).tanh(), *self.step.parameters()))
+
+
 class Scaled(nn.Module):
     """A network and a scale, which `reach` finds."""
 
@@ -170,6 +196,7 @@ def zero():
 
 REFUSED = {
     "a Function fed from a closure": (fed_by_closure, "gradient .* in scale, at θ"),
+    "an adjoint with a closure": (Flowing, "its copy fails: .* not have been used in the graph"),
     "what is zero at θ": (zero, "gradient .* at a θ nearby"),
     "a view outside of the model": (of_detached_view, "outputs .* at a θ nearby"),
     "recomputed from a closure": (checkpointed_closure, "gradient .* at a θ nearby"),

@@ -163,11 +163,22 @@ def _compare(
     for name, leaf in leaves.items():
         leaf.register_post_accumulate_grad_hook(lambda leaf, name=name: visit(name, leaf))
     if z.requires_grad:
-        torch.autograd.backward(z, _cotangent(z), inputs=list(leaves.values()))
+        _send_back(z, list(leaves.values()), where)
     for name in list(pending):
         compare(name, None)
     if names:
         raise _difference(f"The gradient of the model itself differs from that of its copy in {_shown(names)}", where)
+
+
+def _send_back(z: Tensor, leaves: list[Tensor], where: str) -> None:
+    """A backward pass through the copy, which may fail where that of the model itself does not."""
+    try:
+        torch.autograd.backward(z, _cotangent(z), inputs=leaves)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        seen = f"The model itself can be differentiated, and its copy fails: {first_line(error).rstrip('.')}"
+        raise _difference(seen, where) from error
 
 
 def _shown(names: Collection[str]) -> str:
