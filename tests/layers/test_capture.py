@@ -309,3 +309,24 @@ def test_weights_that_act_in_a_derivative_inside_the_network_are_named(kind, gen
     assert [*ritz.kfac(risk.restricted_to("last.*")).layers] == ["last"]
     expected = torch.linalg.eigvalsh(ritz.gauss_newton(risk).dense()).clamp(min=0)
     assert torch.allclose(ritz.gram_spectrum(risk).nodes.flatten().sort().values[-6:], expected[-6:], rtol=1e-8)
+
+
+class Adapted(Energy):
+    """What the weight of its energy has for a slope at an example scales that example."""
+
+    def slope(self, x):
+        with torch.enable_grad():
+            slopes = [
+                torch.autograd.grad(self.energy(row).sum(), self.second.weight, create_graph=True)[0].sum() for row in x
+            ]
+        return x * torch.stack(slopes)[:, None]
+
+
+def test_a_network_that_differentiates_along_its_weights_has_no_layers_to_watch(generator):
+    torch.manual_seed(0)
+    model, x = Adapted().double(), torch.randn(7, 4, generator=generator, dtype=torch.float64)
+    risk = Risk(model, nn.CrossEntropyLoss(), unequal_batches(x, torch.arange(7) % 3))
+    with pytest.raises(ModelError, match=r"no layer that can be captured: .*first\.weight"):
+        ritz.kfac(risk)
+    expected = torch.linalg.eigvalsh(ritz.gauss_newton(risk).dense()).clamp(min=0)
+    assert torch.allclose(ritz.gram_spectrum(risk).nodes.flatten().sort().values[-6:], expected[-6:], rtol=1e-8)

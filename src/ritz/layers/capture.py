@@ -18,6 +18,7 @@ from torch import Tensor
 from ..errors import ModelError
 from ..risk import Risk
 from ..risk.batches import Batch
+from ..risk.memory import is_out_of_memory
 from .readers import ORDERS, Watch
 from .uses import Use
 
@@ -123,8 +124,13 @@ def _watch(risk: Risk, batch: Batch, others: frozenset[str], orders: Mapping[str
     names = {id(leaf): name for leaf, name in zip(leaves, risk.shapes, strict=True) if name not in others}
     watch = Watch(names, len(batch), orders)
     with risk.numerics(), torch.enable_grad():
-        with watch:
-            z = risk.outputs(leaves, batch)
+        try:
+            with watch:
+                z = risk.outputs(leaves, batch)
+        except RuntimeError as error:  # where a network differentiates with respect to parameters, not to our copies
+            if is_out_of_memory(error) or not names:
+                raise
+            return _watch(risk, batch, frozenset(risk.shapes), orders)
         if not z.requires_grad:
             return Forward(z, ()), set()
         direct = torch.autograd.grad(z, leaves, torch.zeros_like(z), retain_graph=True, allow_unused=True)
