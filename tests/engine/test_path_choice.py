@@ -356,3 +356,35 @@ def test_a_path_that_is_pinned_is_taken(path, x, y):
 def test_a_path_of_another_name_is_refused(x, y):
     with pytest.raises(ArgumentError, match="path='fast'"):
         Risk(network(), ritz.CrossEntropy(), (x, y), path="fast")
+
+
+class Attending(nn.Module):
+    """Attention, in which a bias of the keys changes nothing, for a softmax does not see it."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x)).mean(1)
+
+
+class Centring(nn.Module):
+    """A bias in front of a norm, which takes it away again."""
+
+    def __init__(self):
+        super().__init__()
+        self.key, self.norm, self.last = nn.Conv1d(4, 2, 2), nn.InstanceNorm1d(2), nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.last(self.norm(self.key(x)).tanh().mean(-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.gauss_newton, ritz.functional_hessian, ritz.empirical_fisher])
+@pytest.mark.parametrize("kind", [Attending, Centring])
+def test_a_matrix_that_is_nothing_but_rounding_is_taken_for_zero(kind, operator, dtype, generator):
+    torch.manual_seed(0)
+    model, x = kind().to(dtype), torch.randn(6, 4, 3, generator=generator).to(dtype)
+    A = operator(ritz.Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(6) % 3), parameters="key.bias"))
+    assert float(A.dense().norm()) < 1e3 * torch.finfo(dtype).eps

@@ -18,6 +18,8 @@ from ritz.testing import check_operator
 from tests.engine.curvature import by_paths, class_targets
 from tests.zoo import case, dense_hessian, unequal_batches, whole
 
+CE = torch.nn.CrossEntropyLoss()
+
 
 def test_memory_that_holds_nothing_changes_no_product(generator):
     built = case("cnn")
@@ -203,6 +205,41 @@ def test_products_warn_of_nothing():
         ritz.hessian(risk).dense()
 
 
+class Crowded(torch.nn.Module):
+    """An expert with four places, whatever the batch; it is asked for by examples that begin with a positive number."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.expert, self.rest = torch.nn.Linear(width, 3), torch.nn.Linear(width, 3)
+
+    def forward(self, x):
+        asking = torch.where(x[:, 0] > 0)[0][:4]
+        return self.rest(x).index_add(0, asking, self.expert(x[asking]).tanh())
+
+
+@pytest.mark.parametrize("memory", [20e3, 40e3, 1e9])
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.ntk])
+def test_examples_that_meet_in_a_later_pass_alone_are_kept_apart(memory, operator, generator):
+    x, y = torch.randn(160, 4, generator=generator, dtype=torch.float64), torch.arange(160) % 3
+    x[:, 0] = x[:, 0].abs() * torch.where((torch.arange(160) // 16) == 5, 1.0, -1.0)  # neither the first nor the last
+    model, data = Crowded(4).double(), list(zip(x.split(4), y.split(4), strict=True))
+    risk, apart = ritz.Risk(model, CE, data, memory=memory), ritz.Risk(model, CE, data, memory=0)
+    A = operator(risk)
+    V = torch.randn(A.size, 3, generator=generator, dtype=torch.float64)
+    for _ in range(2):
+        assert_close(A @ V, operator(apart) @ V)
+    assert A.info.num_batches == 40
+
+
+def test_a_fit_without_error_is_still_joined(generator):
+    x = torch.randn(160, 4, generator=generator)
+    model = torch.nn.Linear(4, 3)
+    data = [(part, model(part).detach()) for part in x.split(4)]
+    A = ritz.gauss_newton(ritz.Risk(model, torch.nn.MSELoss(), data))
+    A @ torch.ones(A.size)
+    assert A.info.num_batches == 1
+
+
 def contrastive(z, y):
     """One term per example, each of which depends on all others of the batch."""
     return F.cross_entropy(z @ z.T, torch.arange(len(z)), reduction="none")
@@ -222,3 +259,16 @@ def test_batches_are_not_joined_where_terms_depend_on_each_other():
     check_operator(ritz.hessian(risk), dense_hessian(total, risk.theta))
     with pytest.raises(ModelError, match="depends on several"):
         ritz.empirical_fisher(risk) @ risk.theta
+
+
+def gaps(z, y):
+    """One term per example, convex: how far it lies from all others of the batch."""
+    return (z[:, None] - z[None]).square().sum((1, 2))
+
+
+def test_samples_of_a_loss_that_compares_examples_are_refused():
+    built = case("mlp")
+    risk = ritz.Risk(built.model, gaps, unequal_batches(built.inputs, class_targets(built.shape)))
+    with pytest.raises(ModelError, match="depends on several rows") as caught:
+        ritz.monte_carlo_fisher(risk) @ risk.theta
+    assert "gauss_newton(risk)" in caught.value.ways_out[0]

@@ -268,3 +268,65 @@ def test_padding_has_no_gradient_and_is_captured(padding):
     expected = gradients_by_autograd(risk, batch, cotangent)
     assert not bool(ours.view(9, 3, 4)[:, padding].any())
     torch.testing.assert_close(ours, torch.stack([row["0.weight"].flatten() for row in expected]))
+
+
+class Energy(nn.Module):
+    """Outputs are the slope of an energy: every weight acts on the way forth and on the way back."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 5), nn.Linear(5, 1), nn.Linear(4, 3)
+
+    def energy(self, x):
+        return self.second(self.first(x).tanh())
+
+    def slope(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(self.energy(x).square().sum(), x, create_graph=True)[0]
+
+    def forward(self, x):
+        return self.last(self.slope(x))
+
+
+class TransformedEnergy(Energy):
+    """The same by a transform of functions, inside of which no layer can be watched."""
+
+    def slope(self, x):
+        return torch.func.vmap(torch.func.grad(lambda row: self.energy(row).square().sum()))(x)
+
+
+@pytest.mark.parametrize("kind", [Energy, TransformedEnergy])
+def test_weights_that_act_in_a_derivative_inside_the_network_are_named(kind, generator):
+    torch.manual_seed(0)
+    model, x = kind().double(), torch.randn(7, 4, generator=generator, dtype=torch.float64)
+    risk = Risk(model, nn.CrossEntropyLoss(), unequal_batches(x, torch.arange(7) % 3))
+    others = Layers.of(risk).others
+    assert {"first.weight", "second.weight"} <= others and not others & {"last.weight", "last.bias"}
+    for factored in (ritz.kfac, ritz.ekfac):
+        with pytest.raises(ModelError, match=r"no layer that can be captured: .*first\.weight"):
+            factored(risk)
+    assert [*ritz.kfac(risk.restricted_to("last.*")).layers] == ["last"]
+    expected = torch.linalg.eigvalsh(ritz.gauss_newton(risk).dense()).clamp(min=0)
+    assert torch.allclose(ritz.gram_spectrum(risk).nodes.flatten().sort().values[-6:], expected[-6:], rtol=1e-8)
+
+
+class Adapted(Energy):
+    """What the weight of its energy has for a slope at an example scales that example."""
+
+    def slope(self, x):
+        with torch.enable_grad():
+            slopes = [
+                torch.autograd.grad(self.energy(row).sum(), self.second.weight, create_graph=True)[0].sum() for row in x
+            ]
+        return x * torch.stack(slopes)[:, None]
+
+
+def test_a_network_that_differentiates_along_its_weights_has_no_layers_to_watch(generator):
+    torch.manual_seed(0)
+    model, x = Adapted().double(), torch.randn(7, 4, generator=generator, dtype=torch.float64)
+    risk = Risk(model, nn.CrossEntropyLoss(), unequal_batches(x, torch.arange(7) % 3))
+    with pytest.raises(ModelError, match=r"no layer that can be captured: .*first\.weight"):
+        ritz.kfac(risk)
+    expected = torch.linalg.eigvalsh(ritz.gauss_newton(risk).dense()).clamp(min=0)
+    assert torch.allclose(ritz.gram_spectrum(risk).nodes.flatten().sort().values[-6:], expected[-6:], rtol=1e-8)

@@ -304,6 +304,36 @@ def test_what_a_user_does_to_tensors_afterwards_does_not_change_the_risk(form, x
     assert_close((ritz.hessian(risk) @ v, risk.gradient()), before, rtol=1e-10, atol=1e-13)
 
 
+class OneBuffer:
+    """A reader that fills the same memory with every batch, as some do to spare allocations."""
+
+    def __init__(self, batches, *, numpy):
+        self.batches, self.numpy = batches, numpy
+
+    def __iter__(self):
+        memory = [tensor.numpy().copy() for tensor in self.batches[0]]
+        tensors = [torch.from_numpy(array) for array in memory]
+        for batch in self.batches:
+            for array, tensor, values in zip(memory, tensors, batch, strict=True):
+                np.copyto(array, values.numpy()) if self.numpy else tensor.copy_(values)
+            yield tuple(tensors)
+
+
+@pytest.mark.parametrize("numpy", [True, False])
+@pytest.mark.parametrize("share", [0, 0.9, 2])  # of the data that memory holds: some graphs are kept, or all batches
+def test_batches_that_come_in_the_same_memory_are_told_apart(numpy, share, generator):
+    x, y = torch.randn(60, D, generator=generator, dtype=torch.float64), torch.arange(60) % C
+    batches, model = list(zip(x.split(2), y.split(2), strict=True)), network()
+    memory = share * (x.nbytes + y.nbytes)
+    risk, reference = Risk(model, CE, OneBuffer(batches, numpy=numpy), memory=memory), Risk(model, CE, (x, y))
+    v = torch.randn(risk.size, generator=generator, dtype=torch.float64)
+    for own, other in ((risk, reference), (risk.first(7), reference.first(7))):
+        A, expected = ritz.hessian(own), ritz.hessian(other) @ v
+        for _ in range(2):  # the second by what is kept of the first
+            assert_close(A @ v, expected)
+    assert torch.equal(risk.labels, y)
+
+
 def test_data_that_do_not_fit_and_change_are_noticed_at_the_next_pass(x, y):
     batches = unequal_batches(x, y)
     for data in (batches, Folder(batches), DataLoader(TensorDataset(x, y), 4), TensorDataset(x, y)):
@@ -384,6 +414,10 @@ BAD_DATA = {
     "arrays": (lambda x, y: (x.numpy(), y.numpy()), DataError, "as_tensor"),
     "an array of inputs": (lambda x, y: (x.numpy(), y), DataError, "hold a ndarray"),
     "several inputs for a network of one": (lambda x, y: [((x, x), y)], ModelError, "The model failed on batch 0"),
+    "sparse inputs": (lambda x, y: (x.to_sparse(), y), DataError, r"hold a sparse tensor[\s\S]*to_dense"),
+    "batches of sparse inputs": (lambda x, y: [(x.to_sparse(), y)], DataError, "hold a sparse tensor"),
+    "nested inputs": (lambda x, y: (torch.nested.nested_tensor([x[:2], x[2:3]]), y[:2]), DataError, "to_padded_tensor"),
+    "nothing as an input": (lambda x, y: [({"input": x, "mask": None}, y)], DataError, "Leave out what the model"),
     "a tuple that holds a list": (lambda x, y: [((x, [x]), y)], DataError, "hold a list"),
     "shuffled and dropped": (
         lambda x, y: DataLoader(TensorDataset(x, y), 4, drop_last=True, shuffle=True,
@@ -398,6 +432,7 @@ BAD_DATA = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("name", BAD_DATA)
 def test_bad_data_are_refused(name, x, y, unchecked):
     data, kind, message = BAD_DATA[name]

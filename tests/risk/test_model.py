@@ -48,6 +48,7 @@ BAD_MODELS = {
     "half precision": (lambda: network().half(), ModelError, r"float32 copy"),
     "bfloat16": (lambda: network().bfloat16(), ModelError, r"float32 copy"),
     "complex": (lambda: nn.Linear(D, C, dtype=torch.complex64), ModelError, "view_as_complex"),
+    "sparse": (lambda: Sparse(), ModelError, "Parameter weight is sparse"),
     "integers": (lambda: Integers(), ModelError, "matches none of the 0 trainable"),
     "mixed precision": (lambda: changed_network(lambda m: m[0].float()), ModelError, "several kinds: cpu"),
     "partly half": (lambda: changed_network(lambda m: m[2].half()), ModelError, "2.weight is torch.float16"),
@@ -93,6 +94,15 @@ class Attends(nn.Module):
 
     def forward(self, x):
         return self.attention(x[:, None], x[:, None], x[:, None])[0][:, 0]
+
+
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(D, C, dtype=torch.float64).to_sparse())
+
+    def forward(self, x):
+        return torch.sparse.mm(self.weight.mT, x.T).T
 
 
 class Integers(nn.Module):

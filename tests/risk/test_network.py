@@ -264,7 +264,8 @@ def test_what_a_forward_pass_keeps_of_parameters_is_forgotten(kind, x, y):
     with torch.no_grad():
         moved.scale.add_(0.3)
     theta = torch.cat([p.flatten() for p in moved.parameters()])
-    assert_close(ritz.hessian(risk.at(theta)).dense(), plain_curvature(moved, x, y)[1])
+    assert_close(ritz.hessian(risk.at(theta)).dense(), plain_curvature(moved, x.clone(), y)[1])
+    assert not x.requires_grad
 
 
 class Checkpointed(Block):
@@ -313,3 +314,53 @@ def test_a_signature_is_read_once_for_all_passes(x, y, monkeypatch):
             risk.gradient()
         risk.at(2 * risk.theta)
     assert not counts
+
+
+class Slope(Block):
+    """The slope of a scalar network along its inputs, as where forces come from an energy."""
+
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(super().forward(x).square().sum(), x, create_graph=True)[0]
+
+
+class SlopeAtItsInput(Block):
+    """The same, of the very tensor that it is given."""
+
+    def forward(self, x):
+        x.requires_grad_()
+        return torch.autograd.grad(super().forward(x).square().sum(), x, create_graph=True)[0]
+
+
+class Adapted(Block):
+    """The outputs after a step of gradient descent on its own parameters, for each example one of its own."""
+
+    def forward(self, x):
+        with torch.enable_grad():
+            return torch.cat([self.adapted(row) for row in x.split(1)])
+
+    def adapted(self, x):
+        own = dict(self.second.named_parameters())
+        z = torch.func.functional_call(self.second, own, self.hidden(x))
+        slopes = torch.autograd.grad(z.square().sum(), list(own.values()), create_graph=True)
+        moved = {name: p - 0.1 * slope for (name, p), slope in zip(own.items(), slopes, strict=True)}
+        return torch.func.functional_call(self.second, moved, self.hidden(x))
+
+
+@pytest.mark.parametrize("form", [lambda x, y: (x, y), unequal_batches])
+@pytest.mark.parametrize("kind", [Slope, SlopeAtItsInput, Adapted])
+def test_a_network_may_differentiate_itself(kind, form, x, y):
+    model = block(kind)
+    gradient, H = plain_curvature(block(kind), x.clone(), y)
+    with nothing_changes(model):
+        risk = Risk(model, CE, form(x, y))
+        assert_close(risk.gradient(), gradient)
+        assert_close(ritz.hessian(risk).dense(), H)
+        part = torch.cat([torch.full(s, n == "first.weight").flatten() for n, s in risk.shapes.items()])
+        for own in (risk.restricted_to("first.weight"), Risk(model, CE, form(x, y), parameters="first.weight")):
+            assert_close(ritz.hessian(own).dense(), H[part][:, part])
+        moved = block(kind)
+        with torch.no_grad():
+            _ = [p.mul_(1.1) for p in moved.parameters()]
+        assert_close(ritz.hessian(risk.at(moved)).dense(), plain_curvature(moved, x.clone(), y)[1])
+    assert not x.requires_grad

@@ -11,8 +11,9 @@ from torch.utils.checkpoint import checkpoint
 import ritz
 from ritz import Risk
 from ritz.errors import ModelError
-from tests.risk.problem import CE, C, D, check_refusal, network
+from tests.risk.problem import CE, C, D, check_refusal, network, outputs_at
 from tests.risk.unchanged import nothing_changes
+from tests.zoo import dense_hessian
 
 
 class Scale(torch.autograd.Function):
@@ -27,6 +28,32 @@ class Scale(torch.autograd.Function):
     def backward(ctx, g):
         x, scale = ctx.saved_tensors
         return g * scale, (g * x).sum()
+
+
+class Flow(torch.autograd.Function):
+    """A step along a function that a closure keeps, whose backward pass evaluates it again, as adjoint solvers do."""
+
+    @staticmethod
+    def forward(ctx, x, function, *parameters):
+        ctx.function, ctx.parameters = function, parameters
+        ctx.save_for_backward(x)
+        return x + function(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            slopes = torch.autograd.grad(ctx.function(x), (x, *ctx.parameters), g)
+        return g + slopes[0], None, *slopes[1:]
+
+
+class Flowing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.step, self.inner = nn.Linear(D, D).double(), network()
+
+    def forward(self, x):
+        return self.inner(Flow.apply(x, lambda t: self.step(t).tanh(), *self.step.parameters()))
 
 
 class Scaled(nn.Module):
@@ -46,6 +73,44 @@ class Own(Scaled):
 
     def forward(self, x):
         return Scale.apply(self.inner(x), self.scale)
+
+
+class Penalised(nn.Module):
+    """A loss that looks at the weights of the model, too."""
+
+    def __init__(self, model, penalty):
+        super().__init__()
+        self.model, self.penalty = model, penalty
+
+    def forward(self, z, y):
+        return nn.functional.cross_entropy(z, y, reduction="none") + self.penalty(self.model)
+
+
+def squares(model):
+    return 0.1 * sum(p.square().sum() for p in model.parameters())
+
+
+@pytest.mark.parametrize("parameters", ["*", "2.weight"])
+@pytest.mark.parametrize("penalty", [squares, lambda m: m[2].weight.norm(), lambda m: 0.0 * m[2].weight.sum()])
+def test_a_loss_that_takes_parameters_of_the_model_is_refused(penalty, parameters, x, y):
+    model = network()
+    with nothing_changes(model), pytest.raises(ModelError, match=r"The loss depends on .*2\.weight") as caught:
+        Risk(model, Penalised(model, penalty), (x, y), parameters=parameters)
+    check_refusal(caught, ModelError)
+
+
+def test_a_loss_may_take_parameters_that_are_not_theta(x, y):
+    model = network()
+    risk = Risk(model, Penalised(model, lambda m: m[2].weight.square().sum()), (x, y), parameters="0.*")
+    expected = dense_hessian(lambda t: CE(outputs_at(risk, t, x), y), risk.theta)
+    assert_close(ritz.hessian(risk).dense(), expected)
+
+
+def test_what_a_penalty_of_squares_adds_is_added_to_the_operator(x, y):
+    """The way out that is said."""
+    risk = Risk(network(), CE, (x, y))
+    expected = dense_hessian(lambda t: CE(outputs_at(risk, t, x), y) + 0.1 * t.square().sum(), risk.theta)
+    assert_close((ritz.hessian(risk) + 0.2).dense(), expected)
 
 
 def of_detached_view():
@@ -73,6 +138,49 @@ class Checkpointed(nn.Module):
         return checkpoint(self.inner[1:], self.inner[0](x), use_reentrant=self.reentrant)
 
 
+class Beginning(nn.Module):
+    """The first layers checkpointed, which autograd takes for ones without parameters."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.inner, self.options = network(), options or {"use_reentrant": True}
+
+    def forward(self, x):
+        return self.inner[2](checkpoint(self.inner[:2], x.requires_grad_(), **self.options))
+
+
+class Backbone(nn.Module):
+    """The first layers fixed, as where only a head is trained."""
+
+    def __init__(self, *, frozen=False):
+        super().__init__()
+        self.inner = network()
+        self.inner[0].requires_grad_(not frozen)
+
+    def forward(self, x):
+        with torch.no_grad():
+            hidden = self.inner[:2](x)
+        return self.inner[2](hidden)
+
+
+class Routed(nn.Module):
+    """Two layers, of which a third chooses: a choice has the derivative zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.ways = nn.Linear(D, 2).double(), nn.ModuleList(nn.Linear(D, C).double() for _ in range(2))
+
+    def forward(self, x):
+        first = (self.router(x).argmax(-1) == 0)[:, None]
+        return torch.where(first, *(way(x) for way in self.ways))
+
+
+def test_a_choice_has_no_gradient_and_needs_none(x, y):
+    torch.manual_seed(0)
+    risk = Risk(Routed(), CE, (x, y))
+    assert not ritz.hessian(risk).dense()[: 2 * (D + 1)].any()
+
+
 def in_inference_mode():
     with torch.inference_mode():
         return network()
@@ -88,10 +196,13 @@ def zero():
 
 REFUSED = {
     "a Function fed from a closure": (fed_by_closure, "gradient .* in scale, at θ"),
+    "an adjoint with a closure": (Flowing, "its copy fails: .* not have been used in the graph"),
     "what is zero at θ": (zero, "gradient .* at a θ nearby"),
     "a view outside of the model": (of_detached_view, "outputs .* at a θ nearby"),
     "recomputed from a closure": (checkpointed_closure, "gradient .* at a θ nearby"),
     "reentrant checkpointing": (lambda: Checkpointed(True), "in its reentrant form"),
+    "the beginning checkpointed": (Beginning, r"change with inner\.0\.bias, inner\.0\.weight, but have no gradient"),
+    "the beginning without gradients": (Backbone, r"change with inner\.0\.bias, inner\.0\.weight, but have no"),
     "all of it checkpointed": (lambda: Checkpointed(True, whole=True), "change with θ, but have no gradient"),
 }
 
@@ -116,6 +227,7 @@ WAYS_OUT = {
     "an argument from self": lambda: (Own(lambda m: None), Scaled(lambda m: lambda z: z * m.scale)),
     "use_reentrant=False": lambda: (Checkpointed(False), network()),
     "use_reentrant=False of all": lambda: (Checkpointed(False, whole=True), network()),
+    "use_reentrant=False of the beginning": lambda: (Beginning(use_reentrant=False), network()),
     "a copy outside": lambda: (copy.deepcopy(in_inference_mode()), network()),
 }
 
@@ -127,6 +239,14 @@ def test_the_ways_out_lead_out(name, x, y):
     assert_close(risk.gradient(), expected.gradient())
     v = torch.ones(risk.size, dtype=torch.float64)
     assert_close(ritz.hessian(risk) @ v, ritz.hessian(expected) @ v)
+
+
+def test_layers_that_are_fixed_may_be_frozen_or_left_out(x, y):
+    """The other ways out."""
+    frozen, left_out = Risk(Backbone(frozen=True), CE, (x, y)), Risk(Backbone(), CE, (x, y), parameters="inner.2.*")
+    expected = ritz.hessian(Risk(network(), CE, (x, y)).restricted_to("2.*")).dense()
+    for risk in (frozen, left_out):
+        assert_close(ritz.hessian(risk).dense(), expected)
 
 
 class Interrupted(nn.Module):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from ..errors import OutOfMemoryError, first_line
 from ..risk import Risk
@@ -30,6 +31,11 @@ JOINED = 4  # times what several columns may take: joined batches gain for longe
 TRIAL_EXAMPLES = 16  # on which paths are compared, where examples are independent
 LARGE_BYTES = 2**28  # of θ: from here on vectors of its size are what fills the memory
 HEADROOM = 2.0  # what a pass takes, in units of what its graph keeps
+AS_GIVEN = "the batches as they were given"  # what was chosen for all matrices of a risk whose examples meet in others
+
+
+class ExamplesMeet(Exception):
+    """A pass over joined batches, or over a part of one, in which examples are not what they are in their own."""
 
 
 class LinearizedRisk:
@@ -43,6 +49,7 @@ class LinearizedRisk:
         self._num_products, self._num_batches = 0, 0  # made so far; in the last of them
         self._maps: dict[int, Contribution] = {}
         self._most: int | None = None  # examples in one pass, where memory sets a limit
+        self._compared: set[int] = set()  # passes whose terms were seen to be those of the batches as they were given
         self._least_room: float | None = None  # of all ranks, when they had all made their trial
 
     def __getstate__(self) -> dict[str, Any]:
@@ -107,10 +114,16 @@ class LinearizedRisk:
             return contribution.finish(row)
 
     def within_memory(self, work: Callable[[], Result]) -> Result:
-        """Do the work from its beginning until memory suffices: with less that is kept, then with less at a time."""
+        """Do the work from its beginning until memory suffices: with less that is kept, then with less at a time.
+
+        Where examples meet that are apart in the batches as they were given, with these.
+        """
         while True:
             try:
                 return work()
+            except ExamplesMeet:
+                self._take_as_given()
+                continue
             except (RuntimeError, MemoryError) as error:
                 if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):  # nothing is left to try
                     raise
@@ -186,6 +199,8 @@ class LinearizedRisk:
         held = self.risk.batches.held or []
         if size == given or (size > given and len(held) < 2):  # what is one already, or is read anew, is not joined
             return self.risk.batches
+        if AS_GIVEN in self.risk.choices:
+            return self.risk.batches
         key = f"{self.curvature.name}, {size} examples"
         if key not in self.risk.choices:
             self.risk.choices[key] = self._is_same_in_pieces(size)
@@ -208,8 +223,24 @@ class LinearizedRisk:
                 self._build(batch, kept=False).finish(v, total)
         return norm(total) <= tolerance(self.risk.dtype) * scale
 
+    def _take_as_given(self) -> None:
+        """Go on with the batches of the user's, neither joined nor cut."""
+        self.drop()
+        self._batches, self._most = self.risk.batches, None
+        self.risk.choices[AS_GIVEN] = True
+
+    def _compare(self, number: int, batch: Batch, z: Tensor) -> None:
+        """See once that the terms of a pass are those of the first evaluation; the first ones alone do not say."""
+        if self._batches is self.risk.batches or number in self._compared:
+            return
+        with self.risk.numerics(), torch.no_grad():
+            if not self.risk.has_terms(z, batch):
+                raise ExamplesMeet
+        self._compared.add(number)
+
     def _map(self, number: int, batch: Batch, trial: Trial) -> Contribution:
         contribution = self._build(batch)
+        self._compare(number, batch, contribution.linearized.z)
         contribution.kept = trial.path.keeps and self._keep(number, contribution, trial.example_bytes * len(batch))
         return contribution
 
@@ -244,8 +275,9 @@ class LinearizedRisk:
         if any(halved):
             return
         largest = max(len(batch) for batch in self._batches) if self._most is None else self._most
-        if self.risk.separable and largest > 1:
+        if self.risk.separable and largest > 1 and AS_GIVEN not in self.risk.choices:
             self._most, self._trial = largest // 2, None
+            self._compared.clear()
             return
         raise OutOfMemoryError(
             f"A product with {largest} example{'s' if largest > 1 else ''} does not fit into memory: {message}",

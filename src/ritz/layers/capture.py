@@ -5,6 +5,7 @@ What enters in a way that is not watched is named, never lost.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from torch import Tensor
 from ..errors import ModelError
 from ..risk import Risk
 from ..risk.batches import Batch
+from ..risk.memory import is_out_of_memory
 from .readers import ORDERS, Watch
 from .uses import Use
 
@@ -29,6 +31,7 @@ class Forward:
 
     z: Tensor
     uses: tuple[Use, ...]
+    copies: tuple[tuple[Tensor, str], ...] = ()  # of the parameters that entered in them, one for each use, by name
 
     def errors(self, cotangents: Float[Tensor, "r ..."]) -> list[Float[Tensor, "r N T o"]]:
         """δ of every use for r cotangents u of the outputs: one backward pass for each, or all at once on a GPU."""
@@ -78,7 +81,9 @@ class Layers:
             mixed = {name for use in forward.uses for name in use.names} & outside
             mixed |= {name for name in misplaced if orders.get(name, 0) == ORDERS - 1}
             if not (mixed | misplaced) - others:
-                return cls(risk, frozenset(outside), orders)
+                mixed = _unexplained(forward)
+                if not mixed:
+                    return cls(risk, frozenset(outside), orders)
             others = others | mixed
             orders.update({name: orders.get(name, 0) + 1 for name in misplaced - others})
 
@@ -119,13 +124,37 @@ def _watch(risk: Risk, batch: Batch, others: frozenset[str], orders: Mapping[str
     names = {id(leaf): name for leaf, name in zip(leaves, risk.shapes, strict=True) if name not in others}
     watch = Watch(names, len(batch), orders)
     with risk.numerics(), torch.enable_grad():
-        with watch:
-            z = risk.outputs(leaves, batch)
+        try:
+            with watch:
+                z = risk.outputs(leaves, batch)
+        except RuntimeError as error:  # where a network differentiates with respect to parameters, not to our copies
+            if is_out_of_memory(error) or not names:
+                raise
+            return _watch(risk, batch, frozenset(risk.shapes), orders)
         if not z.requires_grad:
             return Forward(z, ()), set()
         direct = torch.autograd.grad(z, leaves, torch.zeros_like(z), retain_graph=True, allow_unused=True)
     outside = {name for name, gradient in zip(risk.shapes, direct, strict=True) if gradient is not None}
-    return Forward(z, tuple(watch.uses)), outside
+    return Forward(z, tuple(watch.uses), tuple(watch.copies)), outside
+
+
+def _unexplained(forward: Forward) -> set[str]:
+    """Parameters whose gradient is not made of features and errors: those that act in a derivative inside, too."""
+    cotangent = torch.linspace(0.5, 1.5, forward.z.numel()).to(forward.z).view_as(forward.z)
+    copies = [copy for copy, _ in forward.copies]
+    found = torch.autograd.grad(forward.z, copies, cotangent, retain_graph=True, allow_unused=True) if copies else ()
+    rests: dict[str, Tensor] = {}
+    sizes: dict[str, float] = defaultdict(float)
+    for (copy, name), gradient in zip(forward.copies, found, strict=True):
+        gradient = torch.zeros_like(copy) if gradient is None else gradient
+        rests[name] = rests.get(name, 0.0) + gradient.reshape(-1)
+        sizes[name] += float(gradient.norm())
+    for use, error in zip(forward.uses, forward.gradients(cotangent), strict=True):
+        for name, gradient in use.gradients(use.by_position(error[None])[0]).items():
+            rests[name][: gradient.numel()] -= gradient.reshape(-1)  # of a table, as far as it was looked at
+            sizes[name] += float(gradient.norm())
+    near = torch.finfo(cotangent.dtype).eps ** 0.5
+    return {name for name, rest in rests.items() if float(rest.norm()) > near * sizes[name]}
 
 
 def _misplaced(forward: Forward, count: int) -> set[str]:

@@ -33,12 +33,13 @@ class Watch(TorchFunctionMode):
         super().__init__()
         self.names, self.count, self.orders = names, count, orders
         self.uses: list[Use] = []
+        self.copies: list[tuple[Tensor, str]] = []  # with the names of the parameters
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func in TRANSPARENT:
             with self:
                 return TRANSPARENT[func](*args, **(kwargs or {}))
-        reader = READERS.get(func)
+        reader = READERS.get(func) if _leaves_a_graph() else None
         output = reader(self, *args, **(kwargs or {})) if reader else NotImplemented
         return func(*args, **(kwargs or {})) if output is NotImplemented else output
 
@@ -48,7 +49,9 @@ class Watch(TorchFunctionMode):
     def copy(self, parameter: Tensor | None) -> Tensor | None:
         if parameter is None or id(parameter) not in self.names:
             return parameter
-        return parameter.detach().requires_grad_()
+        copy = parameter.detach().requires_grad_()
+        self.copies.append((copy, self.names[id(parameter)]))
+        return copy
 
     def note(self, kind: Kind, weight: Any, bias: Any, inputs: Tensor, output: Tensor, **options: Any) -> Tensor:
         edge, names = get_gradient_edge(output), (self.name(weight), self.name(bias))
@@ -73,6 +76,11 @@ class Watch(TorchFunctionMode):
 
     def ignores(self, *parameters: Any) -> bool:
         return all(self.name(parameter) is None for parameter in parameters)
+
+
+def _leaves_a_graph() -> bool:
+    """Whether errors come back to what is computed now: neither without gradients nor inside of a transform."""
+    return torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
 
 
 def _linear(watch: Watch, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
@@ -203,7 +211,7 @@ def _embedding(
     options = {**dict(zip(("max_norm", "norm_type", "scale_grad_by_freq", "sparse"), args, strict=False)), **kw}
     if watch.ignores(weight) or options.get("max_norm") is not None or options.get("scale_grad_by_freq"):
         return NotImplemented  # max_norm changes the weight; frequencies are those of a batch
-    output = F.embedding(input, watch.copy(weight))  # type: ignore[arg-type]
+    output = F.embedding(input, watch.copy(weight), padding_idx)  # type: ignore[arg-type]
     padding = None if padding_idx is None else (input == padding_idx % len(weight))[..., None]
     order = watch.order(weight)
     counted = lambda t: t if padding is None else t.masked_fill(padding, 0.0)  # what is padding has no gradient

@@ -56,3 +56,20 @@ class Use:
     def by_position(self, errors: Float[Tensor, "r ..."]) -> Float[Tensor, "r N T o"]:
         """Errors of r cotangents, given in the shape of the output, position by position."""
         return torch.stack([self.layout(error) for error in errors])
+
+    def gradients(self, errors: Float[Tensor, "N T o"]) -> dict[str, Tensor]:
+        """The gradients of its parameters, added up over examples and positions."""
+        gradients = {} if self.bias is None else {self.bias: errors.sum((0, 1))}
+        if self.weight is not None:
+            gradients[self.weight] = self._of_weight(errors)
+        return gradients
+
+    def _of_weight(self, errors: Tensor) -> Tensor:
+        phi = self.features()
+        if self.kind == "scale":
+            return (errors * phi).sum((0, 1))
+        if self.kind == "embedding":
+            rows = errors.new_zeros(int(phi.max()) + 1, errors.shape[-1])
+            return rows.index_add(0, phi.flatten(), errors.flatten(0, 1))
+        groups = zip(errors.chunk(self.groups, -1), phi.chunk(self.groups, -1), strict=True)
+        return torch.cat([torch.einsum("nto,ntd->od", delta, own) for delta, own in groups])

@@ -39,7 +39,8 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
         if not fixed:
             second = [fingerprint(batch) for batch in _one_pass(source, device, dtype)]
             check_second_pass(first, second, held=kept is not None)
-    anew = lambda: unchanged(_undisturbed(_one_pass(source, device, dtype), device, generator), first)
+    own = lambda: _one_pass(source, device, dtype, copy=not fixed)  # a reader may fill the same memory again
+    anew = lambda: unchanged(_undisturbed(own(), device, generator), first)
     cut = source if isinstance(source, _Chunks) else None
     return Batches(
         anew,
@@ -138,6 +139,15 @@ def _check_pair(x: Any, y: Tensor) -> None:
                 f"The inputs hold a {type(tensor).__name__}.",
                 "Inputs are one tensor, a dict of tensors for model(**inputs), or a tuple of them for model(*inputs).",
                 "Convert arrays with torch.as_tensor; name several inputs: {'a': a, 'b': b}.",
+                "Leave out what the model does not need, such as None or texts.",
+            )
+        if tensor.layout == torch.sparse_coo or (tensor.is_nested and tensor.layout == torch.strided):
+            kind, way = ("nested", "to_padded_tensor(0.0)") if tensor.is_nested else ("sparse", "to_dense()")
+            raise DataError(
+                f"The inputs hold a {kind} tensor ({tensor.layout}).",
+                "Batches are compared, cut and joined by their rows, which such a tensor does not give.",
+                f"Convert it: x.{way}.",
+                "Where it is too large, pass its indices and values, and build it in the forward pass.",
             )
         if y.ndim == 0:
             raise _misfit(tensor, y)

@@ -21,7 +21,7 @@ from .memory import forget_unused, is_out_of_memory
 from .model import output_tensor
 from .network import called
 from .original import Original
-from .separability import Outputs, Separability
+from .separability import SLACK, Outputs, Separability, jittered
 
 Network = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
 COMPARED_EXAMPLES = 16  # on which what a model does is compared: as many as the paths are tried on
@@ -36,6 +36,18 @@ class Evaluation:
     num_terms: int  # those of the targets that have a weight
     total: float  # Σ tᵢ
     weight: float  # Σ wᵢ
+    by_example: Tensor | None = None  # Σ tᵢ over the terms of each example of this rank, where they can be told apart
+
+    def agrees(self, loss: Loss, z: Tensor, batch: Batch) -> bool:
+        """Whether outputs make the same terms of every example, but for rounding: in z, of kernels of another size."""
+        own = of_examples(loss.terms(z, batch.targets), len(batch))
+        if self.by_example is None or own is None:
+            return False
+        expected, eps = self.by_example[batch.keys], torch.finfo(z.dtype).eps
+        rough = of_examples(loss.terms(jittered(z, eps * z.abs()), batch.targets), len(batch))
+        drift = 0.0 if rough is None else (rough - own).abs().max()
+        scale = expected.abs() + self.by_example.square().mean().sqrt()
+        return bool(((own - expected).abs() <= eps**0.5 * scale + SLACK * drift).all())
 
 
 def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
@@ -115,10 +127,13 @@ def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.devic
     """Evaluate every batch of this rank once."""
     sums = torch.zeros(5, dtype=torch.float64, device=device)  # examples, targets, terms, Σ tᵢ, Σ wᵢ
 
+    by_example: list[Tensor | None] = []
+
     def own_sums(batch: Batch, number: int) -> Tensor:
         z = _checked_outputs(network, loss, batch, number)
         with noted("the loss on", batch):
             values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
+        by_example.append(of_examples(values, len(batch)))
         sizes = sums.new_tensor([len(batch), len(values)])
         return torch.cat([sizes, torch.stack([part.double().sum() for part in (weights != 0, values, weights)])])
 
@@ -128,7 +143,14 @@ def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.devic
                 sums += part
             bar.advance()
     examples, targets, terms, total, weight = sums.tolist()
-    return Evaluation(int(examples), int(targets), int(terms), total, weight)
+    known = [values for values in by_example if values is not None]
+    together = torch.cat(known) if len(known) == len(by_example) else None
+    return Evaluation(int(examples), int(targets), int(terms), total, weight, together)
+
+
+def of_examples(terms: Tensor, count: int) -> Tensor | None:
+    """The sums of the terms of each example, which stand one after the other; None where they have not equally many."""
+    return None if len(terms) % count else terms.unflatten(0, (count, -1)).sum(1)
 
 
 def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) -> Evaluation:
@@ -137,7 +159,7 @@ def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) ->
     summed = sum_over_ranks(torch.tensor(sums, dtype=torch.float64, device=device), group)
     examples, targets, terms, total, weight = summed.tolist()
     _check_total(total, 1.0 if loss.reduction == "sum" else weight)
-    return Evaluation(int(examples), int(targets), int(terms), total, weight)
+    return Evaluation(int(examples), int(targets), int(terms), total, weight, own.by_example)
 
 
 def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:

@@ -21,6 +21,7 @@ from .model import copy_with, named_buffers, named_parameters
 from .original import Original
 from .undo import LOCK
 
+WITHOUT_GRADIENT = ("does not require grad", "do not require grad")  # what PyTorch says of what it cannot differentiate
 Names = Mapping[int, tuple[Tensor, str]]  # by identity: a tensor that stands for a name, kept alive
 
 
@@ -42,9 +43,11 @@ class Network:
         self._settled = False
         self.lowest: tuple[torch.dtype, str] | None = None  # a precision below that of θ, and what computed in it
         self._dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
+        self._parameters = frozenset(named_parameters(module))
         self._buffers = list(named_buffers(module))  # those that a forward pass may write to
         self._written: set[str] = set()  # those that it did write to
         self._takes: dict[int, bool] = {}  # whether the model takes a tuple of so many inputs as its arguments
+        self._differentiates = False  # whether a forward pass was seen to differentiate by itself
 
     def __getstate__(self) -> dict[str, Any]:
         if self._original is not None or self._names:
@@ -73,7 +76,7 @@ class Network:
         new = Network(module, self._original, names if self._original is not None else {})
         new._buffers, new._reached, new._settled = self._buffers, self._reached, self._settled
         new._start, new._left = new._start if self._start else None, self._left
-        new.lowest, new._takes = self.lowest, self._takes
+        new.lowest, new._takes, new._differentiates = self.lowest, self._takes, self._differentiates
         return new
 
     def unsettled(self) -> Network:
@@ -90,7 +93,27 @@ class Network:
             self._original, self._names = None, {}
 
     def __call__(self, tensors: Mapping[str, Tensor], inputs: Any) -> Any:
-        """What the model returns with these parameters and buffers, run eagerly."""
+        """What the model returns with these parameters and buffers, run eagerly.
+
+        A forward pass may be a derivative itself, along inputs or parameters, also where nothing else needs gradients.
+        """
+        if not self._differentiates:
+            try:
+                return self._run(tensors, inputs)
+            except RuntimeError as error:
+                if not any(said in str(error) for said in WITHOUT_GRADIENT):
+                    raise
+        with torch.enable_grad():
+            result = self._run(self._differentiable(tensors), inputs)
+        self._differentiates = True
+        return result
+
+    def _differentiable(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors with those parameters as leaves of their own that cannot be differentiated with respect to."""
+        own = {name for name, tensor in tensors.items() if name in self._parameters and not tensor.requires_grad}
+        return {name: t.detach().requires_grad_() if name in own else t for name, t in tensors.items()}
+
+    def _run(self, tensors: Mapping[str, Tensor], inputs: Any) -> Any:
         spare = {name: tensors[name].clone() for name in self._buffers}
         try:
             with LOCK, _eagerly(), self._from_the_start():

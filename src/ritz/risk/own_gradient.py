@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import ModelError, first_line
 from .batches import Batch, Batches, in_pieces
 from .first_evaluation import COMPARED_EXAMPLES
+from .losses import Loss
 from .memory import is_out_of_memory
 from .model import output_tensor
 from .network import Network, called
@@ -23,16 +24,29 @@ DISTANCE = 0.01  # of the second point from θ: far enough for zeros to become s
 
 
 def check_own_gradient(
-    original: Original, network: Network, tensors: Mapping[str, Tensor], theta: Collection[str], batches: Batches
+    original: Original,
+    loss: Loss,
+    network: Network,
+    tensors: Mapping[str, Tensor],
+    theta: Collection[str],
+    batches: Batches,
 ) -> None:
-    """Refuse a model that reaches its parameters in a way that the risk cannot follow, as the first examples show."""
+    """Refuse a model that reaches its parameters in a way that the risk cannot follow, as the first examples show.
+
+    So is a loss that depends on them: a risk takes it for a function of outputs and targets.
+    """
     first = next(iter(batches))
     few = first.first(COMPARED_EXAMPLES) if batches.separable else first
-    in_pieces(partial(_check_batch, original, network, tensors, theta), few, divisible=batches.separable)
+    in_pieces(partial(_check_batch, original, loss, network, tensors, theta), few, divisible=batches.separable)
 
 
 def _check_batch(
-    original: Original, network: Network, tensors: Mapping[str, Tensor], theta: Collection[str], batch: Batch
+    original: Original,
+    loss: Loss,
+    network: Network,
+    tensors: Mapping[str, Tensor],
+    theta: Collection[str],
+    batch: Batch,
 ) -> None:
     """Refuse a model of which Jᵀu is another by the user's own module than by our copy, at θ or at a moved θ.
 
@@ -40,6 +54,8 @@ def _check_batch(
     moved in their own memory and back before ours are: what reads them on a way of its own is then seen, too.
     """
     here = _own(original, theta, batch)
+    _check_loss(original, loss, theta, here.z, batch.targets)
+    _check_lost(original, here, tensors, batch)
     _compare(here, network, tensors, theta, batch, "θ")
     movable = {name: tensors[name] for name in original.parameters if original.can_move(name)}
     with original.moved(movable, DISTANCE) as moved:
@@ -47,8 +63,21 @@ def _check_batch(
     if theirs.finite:  # else θ is at the edge of where the model is defined
         there = {**tensors, **moved}
         _compare(theirs, network.holding(there, theta), there, theta, batch, "a θ nearby")
-    if not here.differentiable and _differ(here.z, theirs.z, 0.0):
-        raise _lost_gradient()
+
+
+def _check_lost(original: Original, here: _Reference, tensors: Mapping[str, Tensor], batch: Batch) -> None:
+    """Refuse outputs that follow parameters with respect to which they have no gradient.
+
+    A step so small that no choice among branches or numbers changes tells these from what has the derivative zero.
+    """
+    names = [name for name, gradient in here.gradient.items() if gradient is None and original.can_move(name)]
+    eps = torch.finfo(here.z.dtype).eps
+    if not names:
+        return
+    with original.moved({name: tensors[name] for name in names}, eps**0.5), original.untouched():
+        z = output_tensor(called(original.model, batch.inputs)).detach()
+    if z.shape == here.z.shape and float((z - here.z).norm()) > 100 * eps * float(here.z.norm()):
+        raise _lost_gradient("θ" if len(names) == len(here.gradient) else _shown(names))
 
 
 @dataclass(frozen=True)
@@ -57,7 +86,6 @@ class _Reference:
 
     z: Tensor
     gradient: dict[str, Tensor | None]
-    differentiable: bool  # whether z has a graph at all
     norm: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,7 +114,25 @@ def _own(original: Original, theta: Collection[str], batch: Batch) -> _Reference
             if is_out_of_memory(error):
                 raise
             raise _refusal(error) from error
-    return _Reference(z.detach(), dict(zip(theta, gradient, strict=True)), z.requires_grad)
+    return _Reference(z.detach(), dict(zip(theta, gradient, strict=True)))
+
+
+def _check_loss(original: Original, loss: Loss, theta: Collection[str], z: Tensor, y: Tensor) -> None:
+    """Refuse a loss whose terms autograd follows to parameters of the model, beside its outputs."""
+    with torch.enable_grad():
+        total = loss.terms(z.detach().requires_grad_(), y).sum()
+        if not total.requires_grad:
+            return
+        slopes = torch.autograd.grad(total, [original.parameters[name] for name in theta], allow_unused=True)
+    names = [name for name, slope in zip(theta, slopes, strict=True) if slope is not None]
+    if names:
+        raise ModelError(
+            f"The loss depends on parameters of the model: {_shown(names)}.",
+            "A risk takes it for a function of outputs and targets: gradient and curvature would lack what it adds.",
+            "Leave a penalty c·|θ|² out of the loss, and add its Hessian to the operator: ritz.hessian(risk) + 2 * c.",
+            "Let the forward pass return what the loss needs of the parameters, as further outputs of every example.",
+            "Take these parameters out of θ, and they are constants: Risk(..., parameters=...).",
+        )
 
 
 def _compare(
@@ -117,12 +163,26 @@ def _compare(
     for name, leaf in leaves.items():
         leaf.register_post_accumulate_grad_hook(lambda leaf, name=name: visit(name, leaf))
     if z.requires_grad:
-        torch.autograd.backward(z, _cotangent(z), inputs=list(leaves.values()))
+        _send_back(z, list(leaves.values()), where)
     for name in list(pending):
         compare(name, None)
     if names:
-        shown = ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        raise _difference(f"The gradient of the model itself differs from that of its copy in {shown}", where)
+        raise _difference(f"The gradient of the model itself differs from that of its copy in {_shown(names)}", where)
+
+
+def _send_back(z: Tensor, leaves: list[Tensor], where: str) -> None:
+    """A backward pass through the copy, which may fail where that of the model itself does not."""
+    try:
+        torch.autograd.backward(z, _cotangent(z), inputs=leaves)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        seen = f"The model itself can be differentiated, and its copy fails: {first_line(error).rstrip('.')}"
+        raise _difference(seen, where) from error
+
+
+def _shown(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _differ(a: Tensor | None, b: Tensor | None, scale: float) -> bool:
@@ -164,11 +224,13 @@ def _refusal(error: RuntimeError) -> ModelError:
     )
 
 
-def _lost_gradient() -> ModelError:
+def _lost_gradient(names: str) -> ModelError:
     return ModelError(
-        "The outputs of the model change with θ, but have no gradient.",
+        f"The outputs of the model change with {names}, but have no gradient there.",
         "It is lost inside: under torch.no_grad(), by .detach(), or in activation checkpointing in its reentrant form "
         "on inputs that need no gradient.",
         "Pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
         "Leave out torch.no_grad() and .detach() in the forward pass.",
+        "Freeze what is to stay as it is: parameter.requires_grad_(False).",
+        "Take it out of θ: Risk(..., parameters=...).",
     )

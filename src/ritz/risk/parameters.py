@@ -131,6 +131,7 @@ def _check_finite(name: str, values: Tensor) -> None:
 
 def _check_parameters(parameters: dict[str, Tensor]) -> None:
     for name, parameter in parameters.items():
+        _check_layout(name, parameter.layout)
         _check_dtype(name, parameter.dtype)
     kinds = {(str(p.device), str(p.dtype)) for p in parameters.values()}
     if len(kinds) > 1:
@@ -159,6 +160,16 @@ def inference_error() -> ModelError:
         "Build and load the model outside of `with torch.inference_mode():`.",
         "Copy it outside: copy.deepcopy(model).",
     )
+
+
+def _check_layout(name: str, layout: torch.layout) -> None:
+    if layout != torch.strided:
+        raise ModelError(
+            f"Parameter {name} is sparse ({layout}).",
+            "θ is one dense vector, of which it is a piece.",
+            "Keep its values as a parameter and its indices as a buffer, and build the matrix in the forward pass.",
+            "Leave it out: Risk(..., parameters=...).",
+        )
 
 
 def _check_dtype(name: str, dtype: torch.dtype) -> None:

@@ -18,7 +18,15 @@ from ..record.cards import card
 from .batches import Batch, Batches, noted
 from .data import batches_from
 from .distributed import check_group, in_step, smallest_over_ranks, sum_over_ranks
-from .first_evaluation import Evaluation, agreed, channels_last, evaluate, examine_in_memory, forget_tables, over_ranks
+from .first_evaluation import (
+    Evaluation,
+    agreed,
+    channels_last,
+    evaluate,
+    examine_in_memory,
+    forget_tables,
+    over_ranks,
+)
 from .losses import Classification, Loss, loss_from, on_device
 from .memory import Budget, memory_budget
 from .model import check_model, further_names, output_tensor, prefers_channels_last
@@ -96,7 +104,7 @@ class Risk:
         self.budget = Budget(allowed - self.batches.held_bytes())
         self._evaluation = self._first_evaluation()
         with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
-            check_own_gradient(original, self._network, self._all_tensors(), names, self.batches)
+            check_own_gradient(original, self.loss, self._network, self._all_tensors(), names, self.batches)
         self._settle()
 
     def __repr__(self) -> str:
@@ -186,6 +194,10 @@ class Risk:
     def loss_value(self) -> float:
         """R(θ)."""
         return self._evaluation.total / self.total_weight
+
+    def has_terms(self, z: Tensor, batch: Batch) -> bool:
+        """Whether outputs of some examples make the same terms of each as in the batches in which they came."""
+        return self._evaluation.agrees(self.loss, z, batch)
 
     def gradient(self) -> Float[Tensor, " n"]:
         """∇R(θ)."""
@@ -289,7 +301,8 @@ class Risk:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
         with noted("the model on", batch):
-            return output_tensor(self._network(tensors, batch.inputs))
+            z = output_tensor(self._network(tensors, batch.inputs))
+        return z if torch.is_grad_enabled() else z.detach()
 
     def leaves(self) -> list[Tensor]:
         """θ by parameters, that autograd can differentiate with respect to: views, but for pairs at odd places."""

@@ -55,7 +55,7 @@ class Separability:
         one without the other; `parts` are further groups. All of it at moved parameters, where no output of zero hides
         anything; at the user's own where those overflow.
         """
-        moved = [_jittered(leaf, STEP * _scale(leaf)) for leaf in self.leaves]
+        moved = [jittered(leaf, STEP * _scale(leaf)) for leaf in self.leaves]
         at_moved = self._splits(moved, batch, parts)
         return bool(self._splits(self.leaves, batch, parts) if at_moved is None else at_moved)
 
@@ -93,8 +93,8 @@ class Separability:
     def _evaluated(self, leaves: list[Tensor], batch: Batch) -> _Evaluated:
         z = self.outputs(leaves, batch)
         eps = max(torch.finfo(t.dtype).eps for t in (z, *leaves))
-        rough = self.outputs([_jittered(leaf, eps * leaf.abs()) for leaf in leaves], batch)
-        rough_z, y = _jittered(z, eps * z.abs()), batch.targets
+        rough = self.outputs([jittered(leaf, eps * leaf.abs()) for leaf in leaves], batch)
+        rough_z, y = jittered(z, eps * z.abs()), batch.targets
         pairs = ((values(z, y), values(rough_z, y)) for values in (self.loss.terms, self.loss.weights))
         (terms, weights), allowances = zip(*((t, _allowance(t, r, eps)) for t, r in pairs), strict=True)
         return _Evaluated(self.loss, batch, z, terms, weights, (_allowance(z, rough, eps), *allowances))
@@ -162,7 +162,7 @@ def _allowance(values: Tensor, rough: Tensor, eps: float) -> float:
     return min(SLACK * (eps * scale + drift), eps**0.5 * scale)
 
 
-def _jittered(tensor: Tensor, size: Tensor | float) -> Tensor:
+def jittered(tensor: Tensor, size: Tensor | float) -> Tensor:
     """A tensor moved by random numbers of the given size, the same on every device: 65521 of them, over and over."""
     noise = _noise(tensor.device)[: max(tensor.numel(), 1)].to(tensor)
     copies = -(-tensor.numel() // len(noise))

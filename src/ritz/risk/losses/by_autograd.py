@@ -94,6 +94,7 @@ class Autodiff(Loss):
         unit = lambda k: torch.zeros_like(z).index_fill_(dim, torch.tensor(k, device=z.device), 1.0)
         ones = torch.ones_like(z)
         blocks = torch.stack([rows(product(ones if z.ndim == 1 else unit(k))) for k in range(width)], dim=-1)
+        self._check_blocks(blocks, rows, product, z)
         values, vectors = torch.linalg.eigh((blocks + blocks.mT) / 2)
         least, eps = float(values.min()), torch.finfo(values.dtype).eps
         if least < -CONVEX * float(values.abs().max()) - ROUNDING * eps:
@@ -103,13 +104,16 @@ class Autodiff(Loss):
     def _check_rows(self, z: Tensor, y: Tensor) -> None:
         terms, rows = len(self.terms(z, y)), len(class_rows(z, self.class_dim))
         if terms != rows or not self.by_rows:
-            raise ModelError(
-                f"The loss has {terms} terms for {rows} rows of outputs"
-                + (", each of which depends on several rows." if terms == rows else "."),
-                "A term that joins several rows has a Hessian that does not split into blocks of one row.",
-                "Use products with gauss_newton(risk), which need no square root.",
-                "Return one value for each row of outputs.",
-            )
+            raise _joins_rows(terms, rows)
+
+    def _check_blocks(self, blocks: Tensor, rows: LinearMap, product: LinearMap, z: Tensor) -> None:
+        """Refuse blocks that are not all of the Hessian, as where the terms of a batch compare its examples."""
+        u = torch.linspace(-1, 1, z.numel()).cos().to(z).roll(z.numel() // 3).view_as(z)
+        expected = rows(product(u))
+        rest = (torch.einsum("tkj,tj->tk", blocks, rows(u)) - expected).norm()
+        eps = torch.finfo(z.dtype).eps
+        if float(rest) > eps**0.5 * float(blocks.norm()) + ROUNDING * eps * len(blocks):
+            raise _joins_rows(len(blocks), len(blocks))
 
     def check(self, z: Outputs, y: Targets) -> None:
         with torch.enable_grad():
@@ -181,6 +185,16 @@ class Autodiff(Loss):
 
     def _total(self, y: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda z: self.function(z, y).sum()
+
+
+def _joins_rows(terms: int, rows: int) -> ModelError:
+    return ModelError(
+        f"The loss has {terms} terms for {rows} rows of outputs"
+        + (", each of which depends on several rows." if terms == rows else "."),
+        "A term that joins several rows has a Hessian that does not split into blocks of one row.",
+        "Use products with gauss_newton(risk), which need no square root.",
+        "Return one value for each row of outputs.",
+    )
 
 
 def _halves(count: int) -> Iterator[Tensor]:
