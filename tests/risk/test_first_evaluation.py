@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
-from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
+from ritz.errors import ArgumentError, DataError, NumericalError
 from tests.risk.problem import CE, INF, NAN, C, N, check_against_pytorch, check_refusal, network, with_value
 from tests.zoo import unequal_batches
 
@@ -87,13 +87,11 @@ class Slopes(nn.Module):
             return torch.cat([u, slope], -1)
 
 
-def test_a_model_that_differentiates_its_outputs_is_told_how_it_can(generator):
+@pytest.mark.parametrize("graph", [False, True], ids=["as it is", "under enable_grad"])
+def test_a_model_that_differentiates_its_outputs_is_exact(graph, generator):
     t = torch.rand(11, 1, generator=generator, dtype=torch.float64)
     data, loss = unequal_batches(t, -t), lambda z, y: (z[:, :1] ** 2 + (z[:, 1:] - y) ** 2).sum(-1)
-    with pytest.raises(ModelError, match="differentiates its own outputs") as caught:
-        Risk(Slopes(graph=False), loss, data)
-    check_refusal(caught, ModelError)
-    model = Slopes(graph=True)
+    model = Slopes(graph)
     risk = Risk(model, loss, data)
     check_against_pytorch(risk, model, loss(model(t), -t).mean())
     exact = torch.func.hessian(partial(mean_loss_of_slopes, model, t))(risk.theta)

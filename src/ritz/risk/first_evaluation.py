@@ -175,30 +175,17 @@ def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) ->
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         if is_out_of_memory(error):
             raise
-        raise _failure(error, number) from error
+        raise ModelError(
+            f"The model failed on batch {number}: {first_line(error)}",
+            "The inputs do not fit the model in shape or type, or parts of it are on different devices.",
+            *_ways_to_call(error),
+            "Call model(inputs) on one batch by hand and compare the shapes.",
+            "Integers are passed on as they are, for embeddings; convert images: x.float().",
+        ) from error
     _check_outputs(z, batch, number)
     with noted("the loss on", batch):
         loss.check(z, batch.targets)
     return z
-
-
-def _failure(error: Exception, number: int) -> ModelError:
-    seen = f"The model failed on batch {number}: {first_line(error)}"
-    if "does not require grad" in str(error):
-        return ModelError(
-            seen,
-            "It differentiates its own outputs, as physics-informed networks and forces do, and is evaluated without "
-            "a graph here.",
-            "Put its forward pass under torch.enable_grad().",
-            "Or take these derivatives with torch.func.grad or torch.func.jvp.",
-        )
-    return ModelError(
-        seen,
-        "The inputs do not fit the model in shape or type, or parts of it are on different devices.",
-        *_ways_to_call(error),
-        "Call model(inputs) on one batch by hand and compare the shapes.",
-        "Integers are passed on as they are, for embeddings; convert images: x.float().",
-    )
 
 
 def _ways_to_call(error: Exception) -> list[str]:
