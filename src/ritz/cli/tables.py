@@ -14,10 +14,8 @@ from rich.text import Text
 from ..analysis.spectrum import Forecast, array_of, num_products, title_of
 from ..progress import duration
 from ..record import Record
-from ..spectrum import Estimate
-from ..spectrum.estimate import digits_within
+from ..spectrum.estimate import digits_within, value_in_brief
 
-_SURE = 5e-7  # relative error below which six printed digits are right
 _PIPE_WIDTH = 110  # a pipe has no width of its own; the widest table fits
 
 
@@ -116,11 +114,7 @@ def plain_table() -> Table:
 
 
 def _with_error(scalars: Mapping[str, Any], name: str) -> str:
-    """A number to the digit that its error reaches, as an Estimate prints it; without it where six digits are sure."""
-    value, error = scalars[name], scalars[f"{name}_error"]
-    if error is not None and error <= _SURE * abs(value):
-        return f"{value:.6g}"
-    return repr(Estimate(value, error, 0)).partition(" (")[0]
+    return value_in_brief(scalars[name], scalars[f"{name}_error"])
 
 
 def _seconds(seconds: float) -> str:

@@ -8,7 +8,7 @@ from shlex import quote
 
 from ..analysis.comparison import Change, Distance, Entry, Measured, changes, distance
 from ..errors import ArgumentError
-from ..spectrum import Estimate
+from ..spectrum.estimate import value_with_error
 from . import guides
 from .articles import Article, Number, Section, Table
 from .spectra import bounds, lines_of, matrix_of
@@ -161,7 +161,7 @@ def _difference(change: Change, more: int = 0) -> str:
 def _text(measured: Measured, digits: int = DIGITS) -> str:
     """To the digit that a standard error reaches; a bound at its end, and none where it is rounding alone."""
     if measured.error and not measured.is_bound:
-        return repr(Estimate(measured.value, measured.error, 0)).partition(" (0")[0]
+        return value_with_error(measured.value, measured.error)
     rounding = measured.error is None or measured.error <= 2e-5 * abs(measured.value)
     value = f"{measured.value:.{digits}g}"
     return value if rounding else f"{value} ± {measured.error:.1g}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..analysis.spectrum.settings import EXACT_ROWS
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate, Spectrum
-from ..spectrum.estimate import digits_within
+from ..spectrum.estimate import digits_within, value_in_brief, value_with_error
 from . import guides
 from .articles import Number, Section, Table
 from .spectral_charts import Lines, density, log_density
@@ -21,7 +21,6 @@ NEAR_ZERO = 0.01  # of the largest |λ|
 APART = 1.5  # times the next, from which on an eigenvalue stands apart
 LARGEST = 1000.0  # such factor that is said
 SURE = 0.02  # the error of a share with which it is said
-EXACT = 5e-7  # the relative error below which six digits are right
 HINTS = {
     "trace": "sum of all eigenvalues",
     "effective_rank": "how many equal ones would make it",
@@ -115,7 +114,7 @@ def numbers(record: Record) -> list[Number]:
     probes = f"{record.config['num_probes']} random probes of {record.config['num_steps']} steps"
     proof = f"The standard error is that of {probes}, with the rounding of products in {record.config['dtype']}."
     proof = f"{_all_known(record)} ± is what that rounding may change." if _is_exact(record) else proof
-    estimates = {key: estimate(record.scalars, key) for key in HINTS}
+    estimates = {key: _estimate(record.scalars, key, value_with_error) for key in HINTS}
     rest = [Number(key.replace("_", " "), text, proof, hint=HINTS[key]) for key, text in estimates.items()]
     return [*_largest(record), *rest]
 
@@ -129,29 +128,24 @@ def _largest(record: Record) -> list[Number]:
         return [Number("λ_max", f"about {value:.3g}", SEEN, hint=UPWARDS)]
     near = f"the matrix, as products in {record.config['dtype']} give it, has an eigenvalue that near"
     proof = f"Its residual, from a product of its own, is {residual:.1g}: {near}."
-    text = f"{digits_within(value, residual)} ± {residual:.1g}"
-    largest = Number("λ_max", text, proof, hint=UPWARDS)
+    largest = Number("λ_max", _bounded(value, residual), proof, hint=UPWARDS)
     if value <= 0 or record.config["operator"] != "hessian":
         return [largest]
     step, error = 2 / value, 2 / value * residual / value
     proof = "Two over λ_max, with its error. Above this step size plain gradient descent is unstable at this point."
-    text = f"{digits_within(step, error)} ± {error:.1g}"
-    return [largest, Number("2/λ_max", text, proof, hint="step size above which plain gradient descent is unstable")]
+    hint = "step size above which plain gradient descent is unstable"
+    return [largest, Number("2/λ_max", _bounded(step, error), proof, hint=hint)]
 
 
-def estimate(scalars: Mapping[str, Any], key: str) -> str:
-    """A number to the digit that its error reaches."""
-    return (
-        repr(Estimate(scalars[key], scalars[f"{key}_error"], 0))
-        .replace(" (0 products)", "")
-        .replace("0 products, ", "")
-    )
+def _bounded(value: float, bound: float, converged: bool = True) -> str:
+    """A number that is no farther from the truth than the bound."""
+    return f"{digits_within(value, bound)} ± {bound:.1g}" + ("" if converged else ", not converged")
 
 
-def _short(scalars: Mapping[str, Any], key: str) -> str:
-    """The same for a table: without its error where six digits are right."""
+def _estimate(scalars: Mapping[str, Any], key: str, shown: Callable[[float, float | None], str]) -> str:
+    """A number with its standard error, which one probe alone does not give."""
     value, error = scalars[key], scalars[f"{key}_error"]
-    return f"{value:.6g}" if error is not None and error <= EXACT * abs(value) else estimate(scalars, key)
+    return shown(value, error) + (" (error unknown)" if error is None else "")
 
 
 def sections(records: Sequence[Record]) -> list[Section]:
@@ -183,8 +177,7 @@ def lines_of(record: Record) -> Lines:
         *(analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged")), strict=True
     )
     notes = [
-        (v, f"λ{str(rank).translate(BELOW)} = {digits_within(v, r)} ± {r:.1g}{'' if good else ', not converged'}")
-        for rank, (v, r, good) in enumerate(rows, 1)
+        (v, f"λ{str(rank).translate(BELOW)} = {_bounded(v, r, good)}") for rank, (v, r, good) in enumerate(rows, 1)
     ]
     return Lines(analysis.spectrum_of(record), analysis.num_outliers(record), notes)
 
@@ -217,10 +210,7 @@ def _eigenvalues(records: Sequence[Record]) -> Section:
 
 def _with_residuals(record: Record) -> list[str]:
     arrays = (analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged"))
-    return [
-        f"{digits_within(v, r)} ± {r:.1g}{'' if good else ', not converged'}"
-        for v, r, good in zip(*arrays, strict=True)
-    ]
+    return [_bounded(*row) for row in zip(*arrays, strict=True)]
 
 
 def layers(record: Record) -> Section:
@@ -232,7 +222,7 @@ def layers(record: Record) -> Section:
         "spectrum is": ["exact" if numbers["resolution"] is None else "estimated" for numbers in own.values()],
         "largest λ": [f"{numbers['range'][1]:.4g}" for numbers in own.values()],
         "smallest λ": [f"{numbers['range'][0]:.4g}" for numbers in own.values()],
-        **{key.replace("_", " "): [_short(numbers, key) for numbers in own.values()] for key in HINTS},
+        **{key.replace("_", " "): [_estimate(n, key, value_in_brief) for n in own.values()] for key in HINTS},
     }
     first = sorted(own, key=lambda layer: -own[layer]["range"][1])[:LAYERS]
     spectra = {layer: analysis.spectrum_of(record, layer) for layer in first}

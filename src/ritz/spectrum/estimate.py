@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ..errors import ArgumentError
 
+EXACT = 5e-7  # relative error below which six printed digits are right
+
 
 @dataclass(frozen=True, init=False, repr=False)
 class Estimate:
@@ -50,8 +52,8 @@ class Estimate:
     def __repr__(self) -> str:
         products = f"{self.num_products} product{'s' * (self.num_products != 1)}"
         if self._error is None:
-            return f"{self.value:.4g} ({products}, error unknown)"
-        return f"{_with_error(self.value, self._error)} ({products})"
+            return f"{value_with_error(self.value, None)} ({products}, error unknown)"
+        return f"{value_with_error(self.value, self._error)} ({products})"
 
 
 def digits_within(value: float, error: float) -> str:
@@ -66,8 +68,14 @@ def digits_within(value: float, error: float) -> str:
     return f"{value:#.{min(digits, 9)}g}".rstrip(".")
 
 
-def _with_error(value: float, error: float) -> str:
-    """The value to the digit that its error reaches."""
+def value_with_error(value: float, error: float | None) -> str:
+    """The value to the digit that its error reaches, with that error; to four digits where none is known.
+
+    >>> value_with_error(12.3456, 0.05), value_with_error(2.1e-5, 1e-5), value_with_error(12.3456, None)
+    ('12.35 ± 0.05', '(2 ± 1)e-05', '12.35')
+    """
+    if error is None:
+        return f"{value:.4g}"
     if not (math.isfinite(value) and math.isfinite(error) and error > 1e-9 * abs(value)):
         return f"{value:.9g} ± {error:.1g}"
     size = max(abs(value), error)
@@ -75,3 +83,12 @@ def _with_error(value: float, error: float) -> str:
     decimals = max(0, exponent - math.floor(math.log10(error)))
     digits = f"{value / 10**exponent:.{decimals}f} ± {error / 10**exponent:.{decimals}f}"
     return f"({digits})e{exponent:+03d}" if exponent else digits
+
+
+def value_in_brief(value: float, error: float | None) -> str:
+    """The same without the error where six digits are right.
+
+    >>> value_in_brief(12.3456, 1e-9), value_in_brief(12.3456, 0.05)
+    ('12.3456', '12.35 ± 0.05')
+    """
+    return f"{value:.6g}" if error is not None and error <= EXACT * abs(value) else value_with_error(value, error)
