@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from ..analysis import spectrum as analysis
+from ..analysis.spectrum.settings import MATRICES
 from ..lab.data import Split, digits
 from ..lab.training import accuracy, train
 from ..lab.workers import one_thread
-from ..operators import functional_hessian, gauss_newton
 from ..record import Record, check_writable
 from ..risk import Risk
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE, MOMENTUM = 8, 64, 0.05, 0.9  # to a test accuracy of 97 % in a second
 SETTINGS = analysis.Settings(num_eigenpairs=10, num_steps=80, log_spectrum=True, per_layer=True)
-OTHERS = {"gauss-newton": gauss_newton, "functional": functional_hessian}  # G and E, by the folders they go to
+OTHERS = ("gauss-newton", "functional")  # matrices beside H, which go to folders of these names
 
 
 def run(folder: Path, *, seed: int = 0) -> tuple[Record, float]:
@@ -32,8 +32,8 @@ def run(folder: Path, *, seed: int = 0) -> tuple[Record, float]:
         risk = Risk(model, nn.CrossEntropyLoss(), data.train)
         record = analysis.run(risk, replace(SETTINGS, seed=seed), name="demo")
         analysis.write(record, folder)
-        for name, matrix in OTHERS.items():
-            settings = replace(SETTINGS, seed=seed, operator=matrix, num_probes=4, per_layer=False)
+        for name in OTHERS:
+            settings = replace(SETTINGS, seed=seed, operator=MATRICES[name], num_probes=4, per_layer=False)
             analysis.write(analysis.run(risk, settings, name="demo"), folder / name)
         return record, accuracy(model, data.test)
 

@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Any
 
 from ..analysis import spectrum as analysis
-from ..analysis.spectrum.settings import EXACT_ROWS
+from ..analysis.spectrum.settings import EXACT_ROWS, MATRICES
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate, Spectrum
@@ -32,7 +32,7 @@ SEEN = (
     "of the nodes of the quadrature, which lie within the spectrum. More eigenpairs (-k) find it."
 )
 BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-TYPED = {"hessian": "hessian", "gauss_newton": "gauss-newton", "functional_hessian": "functional"}  # as an option
+TYPED = {matrix.__name__: name for name, matrix in MATRICES.items()}  # as an option; in the order of a page
 
 
 def finding(record: Record) -> str:

@@ -13,8 +13,6 @@ from ..theory import ClosedForm
 from . import class_structure, closed_forms, guides, paper_figures, spectra
 from .articles import Article, Section
 
-ORDER = ("hessian", "gauss_newton", "functional_hessian")  # H, G, E
-
 
 @dataclass
 class Subject:
@@ -123,7 +121,8 @@ def _form(record: Record, theory: ClosedForm | None) -> ClosedForm | None:
 
 
 def _rank(operator: str) -> int:
-    return ORDER.index(operator) if operator in ORDER else len(ORDER)
+    known = list(spectra.TYPED)
+    return known.index(operator) if operator in known else len(known)
 
 
 def _analysed(record: Record) -> Section:

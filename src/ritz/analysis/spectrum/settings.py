@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 from ...errors import ArgumentError, check_positive, check_tolerance
-from ...operators import Operator, hessian
+from ...operators import Operator, functional_hessian, gauss_newton, hessian
 from ...risk import Risk
 from ...solvers.eigen import SMALL
 from ...solvers.small_matrices import COPIES
 
 DEFAULT_EIGENPAIRS = 10  # or all, where there are fewer
 EXACT_ROWS = 4096  # eigenvalues that are computed within half a minute
+MATRICES = {"hessian": hessian, "gauss-newton": gauss_newton, "functional": functional_hessian}  # H, G, E, as typed
 PER_PAIR = 8  # products of a search: five where the largest eigenvalues are well separated, ten in a bulk
 
 
