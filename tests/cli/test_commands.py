@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 from ritz import Risk, __version__, hessian
 from ritz.analysis import spectrum as analysis
 from ritz.analysis.spectrum import pictures
-from ritz.cli import app, demo, places
+from ritz.analysis.spectrum.settings import MATRICES
+from ritz.cli import app, demo, folders
+from ritz.cli.options import MatrixName
 from ritz.cli.target import Target
 from ritz.record import Record
 from ritz.spectrum.estimate import digits_within
@@ -227,11 +229,11 @@ def test_whatever_else_is_analysed_has_a_folder_of_its_own(folder):
 
 @pytest.mark.parametrize("suffix", ["", "classes"])
 def test_no_two_analyses_share_a_folder(suffix):
-    every = [places.folder("mine-risk", **options, suffix=suffix) for options in OTHERS]
+    every = [folders.analysis_folder("mine-risk", **options, suffix=suffix) for options in OTHERS]
     assert len({*every}) == len(every) and all(path.parent == Path("out") for path in every)
     assert all(set(path.name) <= {*string.ascii_letters, *string.digits, *"._+-"} for path in every)
     assert all(len(path.name) <= 255 for path in every)
-    assert places.folder("mine", layers=["a", "b"]) == places.folder("mine", layers=["b", "a"])
+    assert folders.analysis_folder("mine", layers=["a", "b"]) == folders.analysis_folder("mine", layers=["b", "a"])
 
 
 def test_layers_and_examples_are_selected(folder):
@@ -422,3 +424,7 @@ def test_numbers_are_printed_to_the_digits_that_mean_something(folder):
 
 def test_a_device_without_float64_is_not_offered():
     assert "mps" not in ritz("spectrum", "--help").stdout
+
+
+def test_the_option_names_every_matrix_that_an_analysis_knows():
+    assert [str(name) for name in MatrixName] == list(MATRICES)

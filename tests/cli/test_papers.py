@@ -93,3 +93,14 @@ def test_what_has_no_record_cannot_be_drawn(folder):
 @pytest.mark.parametrize("command", ["list", "run", "draw", "claims"])
 def test_help_carries_an_example(command):
     assert f"ritz {command}" in ritz(command, "--help").stdout.split("Example", 1)[1]
+
+
+def test_no_name_of_a_folder_steers_the_terminal(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    (folder / "results/us2000.fig2/smoke").rename(folder / "results/us2000.fig2/smoke+\x1b[31m\u202e")
+    damaged = folder / "results/us2000.fig2/laptop+\x9b2J"
+    damaged.mkdir()
+    (damaged / "record.json").write_text("{")
+    for words, code in ((["list"], 0), (["claims"], 0), (["draw", "us2000.fig2"], 1)):
+        result = ritz(*words, code=code)
+        assert "\\x1b[31m\\u202e" in result.output and not set("\x1b\x9b\u202e") & set(result.output), words

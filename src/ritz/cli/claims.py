@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import typer
-from rich.table import Table
 from rich.text import Text
 
 from ..errors import FileError
 from ..papers.frame.pages import counts, value_in_words, write_pages
 from ..papers.frame.registry import counting_order, selection
 from ..papers.frame.statements import Statement
-from ..record import Claim, Record
-from .records import places, say_source
-from .tables import show
+from ..record import Claim
+from .messages import say
+from .records import note_source, readable_record, record_folders
+from .tables import prose_table, show
 
 _MEASURE = re.compile(r"(?: \((?:[^()]|\([^()]*\))*\))?\.$")  # behind a sentence: how it is measured
 COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
@@ -25,7 +24,7 @@ COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
 
 def show_statements(ids: Sequence[str]) -> None:
     """Print what the papers say about figures, where, and by which rule it is judged; no record is read."""
-    table = headed_table("where", "what is said, and the rule by which it is judged")
+    table = prose_table("where", "what is said, and the rule by which it is judged")
     for figure in selection(ids):
         table.add_row("", Text(f"\n{figure.id}: {figure.title}", style="bold"))
         for statement in figure.statements:
@@ -35,7 +34,7 @@ def show_statements(ids: Sequence[str]) -> None:
 
 def show_claims(ids: Sequence[str], out: Path, *, full: bool = False) -> None:
     """Print the ledger of all records: a line for each claim, or all that is known of it."""
-    table = headed_table("verdict", "what is said, and what was measured")
+    table = prose_table("verdict", "what is said, and what was measured")
     table.columns[0].no_wrap = True  # a long text takes no room of the verdict
     claims = list[Claim]()
     for folder in _folders(ids, out):
@@ -49,25 +48,16 @@ def show_claims(ids: Sequence[str], out: Path, *, full: bool = False) -> None:
     if not claims:
         raise _no_claims(ids, out)
     show(table)
-    typer.echo(f"{len(claims)} claims{verdict_counts(claims)}")
+    say(f"{len(claims)} claims{verdict_counts(claims)}")
     if not full:
-        typer.echo("Numbers and reasons: ritz claims --full")
+        say("Numbers and reasons: ritz claims --full")
 
 
 def make_pages(ids: Sequence[str], out: Path, to: Path) -> None:
     """Write the pages of the papers that the ids name."""
     papers = dict.fromkeys(figure.id.partition(".")[0] for figure in selection(ids))
     for path in write_pages(list(papers), out, to):
-        typer.echo(f"{path}")
-
-
-def readable_record(folder: Path) -> Record | None:
-    """The record, or None and a word about it: one damaged file must not hide the others."""
-    try:
-        return Record.load(folder)
-    except FileError as error:
-        typer.secho(f"Note: {error.seen}", err=True)
-        return None
+        say(f"{path}")
 
 
 def verdict_counts(claims: Sequence[Claim]) -> str:
@@ -75,17 +65,9 @@ def verdict_counts(claims: Sequence[Claim]) -> str:
     return f" · {counts(claims)}" if claims else ""
 
 
-def headed_table(*headings: str) -> Table:
-    """Columns without lines, in which long texts are folded."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
-
-
 def _folders(ids: Sequence[str], out: Path) -> list[Path]:
-    read = [one for one in places(out) if any(fnmatchcase(one.parent.name, pattern) for pattern in ids)]
-    say_source(read)
+    read = [one for one in record_folders(out) if any(fnmatchcase(one.parent.name, pattern) for pattern in ids)]
+    note_source(read)
     return sorted(read, key=lambda folder: (counting_order(folder.parent.name), folder.name))
 
 

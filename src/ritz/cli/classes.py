@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from ..analysis import classes as analysis
@@ -18,8 +16,9 @@ from ..progress import duration
 from ..record import Record, discard
 from ..risk import Risk
 from . import reports
-from .spectrum import UNFINISHED
-from .tables import cost, plain_table, show
+from .messages import say
+from .tables import columns_table, cost, facts_table, show
+from .target import Subject
 
 SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}
 
@@ -36,14 +35,14 @@ def forecast(risk: Risk, settings: ClassSettings) -> None:
     show(cost(analysis.forecast(risk, settings)))
 
 
-def run(risk: Risk, settings: ClassSettings, folder: Path, *, name: str, source: Mapping[str, Any]) -> list[str]:
-    """Analyse, write and print; returns the names of the files. One that was killed goes on from what it left."""
-    unfinished = folder / UNFINISHED
-    record = analysis.run(risk, settings, name=name, source=source, checkpoint=unfinished)
-    files = analysis.write(record, folder)
-    discard(unfinished)
+def run(subject: Subject, settings: ClassSettings) -> None:
+    """Analyse, write and print; an analysis that was killed goes on from what it left in the folder."""
+    options: dict[str, Any] = {"name": subject.name, "source": subject.source, "checkpoint": subject.unfinished}
+    record = analysis.run(subject.risk, settings, **options)
+    files = analysis.write(record, subject.results)
+    discard(subject.unfinished)
     show(summary(record.detached()))
-    return [*files, reports.write(folder)]
+    say(f"Written to {subject.results}: {', '.join([*files, reports.write(subject.folder)])}")
 
 
 def summary(record: Record) -> RenderableType:
@@ -58,7 +57,7 @@ def summary(record: Record) -> RenderableType:
 
 
 def _facts(record: Record) -> RenderableType:
-    scalars, table = record.scalars, plain_table()
+    scalars, table = record.scalars, facts_table()
     device = record.provenance["device"]
     table.add_row("parameters", f"n = {scalars['num_parameters']:,}, {record.config['dtype']} on {device}")
     table.add_row("terms", f"N = {scalars['num_terms']:,} in C = {scalars['num_classes']:,} classes")
@@ -91,11 +90,11 @@ def _lines(record: Record, symbol: str) -> RenderableType:
         nearest = zip(record.arrays["matches"], record.arrays["overlaps"], strict=True)
         columns["nearest of G"] = [f"{match + 1} ({row[match]:.2f})" for match, row in nearest]
     columns[""] = ["" if good else "not converged" for good in of["converged"]]
-    return _table(f"The largest eigenvalues of {symbol}, and the share of each part in them", columns)
+    return columns_table(f"The largest eigenvalues of {symbol}, and the share of each part in them", columns)
 
 
 def _counts(scalars: Mapping[str, Any]) -> RenderableType:
-    C, counts, table = scalars["num_classes"], scalars["counts"], plain_table()
+    C, counts, table = scalars["num_classes"], scalars["counts"], facts_table()
     meanings = {
         "outliers": f"of at most C = {C}: above everything that is left without G_class",
         "mini-bulk": f"of at most C(C - 2) = {C * (C - 2)}: above G_within, by the means of the cross-classes",
@@ -129,7 +128,8 @@ def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
         if any(value is not None for value in values):
             columns[heading] = ["-" if value is None else format(value, digits) for value in values]
     legend = [sentence for heading, sentence in LEGEND.items() if heading in columns]
-    return Group(_table("Layer by layer", columns, first="left"), *(Text(sentence, "dim") for sentence in legend))
+    table = columns_table("Layer by layer", columns, left=("layer",))
+    return Group(table, *(Text(sentence, "dim") for sentence in legend))
 
 
 def _at(numbers: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
@@ -137,12 +137,3 @@ def _at(numbers: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
     for key in path:
         value = None if value is None else value.get(key)
     return value
-
-
-def _table(title: str, columns: Mapping[str, Sequence[str]], *, first: str = "right") -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left")
-    for index, heading in enumerate(columns):
-        table.add_column(heading, justify="left" if index == 0 and first == "left" else "right")
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*row)
-    return table

@@ -14,6 +14,7 @@ import typer
 import ritz
 
 from .failures import report_errors
+from .messages import say
 from .options import (
     Debug,
     Device,
@@ -24,7 +25,7 @@ from .options import (
     Layer,
     MatrixName,
     Out,
-    Places,
+    Records,
     Seed,
 )
 
@@ -80,7 +81,7 @@ def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
         record, accuracy = demo.run(folder, seed=seed or 0)
         tables.show(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
         spectrum.show_record(record, folder, folder)
-        typer.echo("Your own model: ritz new mine.py, then ritz spectrum mine.py:risk, or ritz classes mine.py:risk")
+        say("Your own model: ritz new mine.py, then ritz spectrum mine.py:risk, or ritz classes mine.py:risk")
 
 
 @app.command("new")
@@ -101,7 +102,7 @@ def write_starter(
         from .new import write
 
         write(file)
-        typer.echo(f"Written: {file}. It runs as it is: ritz spectrum {quote(str(file))}:risk")
+        say(f"Written: {file}. It runs as it is: ritz spectrum {quote(str(file))}:risk")
 
 
 @app.command("spectrum")
@@ -145,11 +146,12 @@ def analyse_spectrum(
       ritz spectrum my.package.models:resnet --layer 'layer4.*' --examples 1000 --dry-run
     """
     with report_errors(debug):
+        from ..analysis.spectrum.settings import MATRICES, Settings
         from . import spectrum
         from .target import Request, subject
 
-        settings = spectrum.settings(
-            operator.value,
+        settings = Settings(
+            operator=MATRICES[operator],
             num_eigenpairs=eigenpairs,
             num_probes=probes,
             num_steps=steps,
@@ -211,14 +213,13 @@ def analyse_classes(
         model = subject(target, out, request, examples=examples, layers=layer, suffix="classes")
         if dry_run:
             classes.forecast(model.risk, settings)
-            return
-        files = classes.run(model.risk, settings, model.folder, name=model.name, source=model.source)
-        typer.echo(f"Written to {model.folder}: {', '.join(files)}")
+        else:
+            classes.run(model, settings)
 
 
 @app.command("report")
 def write_report(
-    places: Places,
+    records: Records,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
     debug: Debug = False,
 ) -> None:
@@ -235,12 +236,12 @@ def write_report(
     with report_errors(debug):
         from . import reports
 
-        typer.echo(f"Written: {reports.run(places, out)}")
+        say(f"Written: {reports.run(records, out)}")
 
 
 @app.command("compare")
 def compare_spectra(
-    places: Annotated[
+    spectra: Annotated[
         list[str], typer.Argument(metavar="SPECTRUM", help="Two or more: records, FOLDER:LAYER, or .npz files.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("compare.html"),
@@ -260,7 +261,7 @@ def compare_spectra(
     with report_errors(debug):
         from . import comparisons
 
-        typer.echo(f"Written: {comparisons.run(places, out)}")
+        say(f"Written: {comparisons.run(spectra, out)}")
 
 
 @app.command("verify")

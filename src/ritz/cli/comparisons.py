@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.table import Table
 
 from .. import report
 from ..analysis.comparison import Entry, changes, distance
@@ -19,7 +18,7 @@ from ..report.differences import NOISE, check, columns_of
 from ..report.spectra import TYPED, command
 from ..spectrum import Spectrum
 from ..spectrum.measure import lent_width
-from .tables import show
+from .tables import columns_table, show
 
 
 def run(places: Sequence[str], out: Path) -> Path:
@@ -28,7 +27,8 @@ def run(places: Sequence[str], out: Path) -> Path:
     check(entries)
     first, *others = entries
     for other in others:
-        show(_table(first, other))
+        columns = columns_of(changes(first, other))
+        show(columns_table(f"From {first.name} to {other.name}", columns, left=("number", "verdict")))
         show(f"The spectra differ by {distance(first, other).sentence}.\n")
     show(f"{NOISE}\n")
     return report.compare(entries, out)
@@ -97,13 +97,3 @@ def _is_whole(size: np.ndarray) -> bool:
 def _shown(item: tuple[str, Any]) -> str:
     name, array = item[0], np.asarray(item[1])
     return f"{name} ({' × '.join(map(str, array.shape)) or 'one'}, {array.dtype})"
-
-
-def _table(first: Entry, other: Entry) -> Table:
-    columns = columns_of(changes(first, other))
-    table = Table(box=None, padding=(0, 2, 0, 0), title=f"From {first.name} to {other.name}", title_justify="left")
-    for heading in columns:
-        table.add_column(heading, justify="left" if heading in ("number", "verdict") else "right")
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*row)
-    return table

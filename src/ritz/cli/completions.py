@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from .places import RESULTS, SHIPPED
+from .folders import RESULTS, SHIPPED
 
 PRESETS = ("paper", "laptop", "smoke")  # that every figure has
 

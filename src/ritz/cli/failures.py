@@ -11,25 +11,26 @@ from typing import Any
 import typer
 
 from ..errors import RitzError
+from .messages import note
 
 
 @contextmanager
 def report_errors(debug: bool) -> Iterator[None]:
     """End with a message instead of a traceback: exit code 2 for what the user can mend, 1 for what they cannot."""
     with warnings.catch_warnings():
-        warnings.showwarning = _say_warning
+        warnings.showwarning = _note_warning
         warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")
         try:
             yield
         except RitzError as error:
-            _say(traceback.format_exc() if debug else str(error))
+            note(traceback.format_exc() if debug else str(error))
             raise typer.Exit(2) from None
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
             if debug:
                 raise
-            _say(str(_unexpected(error)))
+            note(str(_unexpected(error)))
             raise typer.Exit(1) from None
 
 
@@ -41,12 +42,5 @@ def _unexpected(error: Exception) -> RitzError:
     )
 
 
-def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _say(f"Note: {message}")
-
-
-def _say(text: str) -> None:
-    """To the terminal, which the names of other people's files must not steer."""
-    from ..record.json_values import printable  # here: help and the version come without PyTorch
-
-    typer.secho(printable(text), err=True)
+def _note_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    note(f"Note: {message}")

@@ -12,7 +12,7 @@ from . import completions
 
 
 class MatrixName(StrEnum):
-    """The matrices that `ritz spectrum` knows, as they are written on the command line."""
+    """The matrices that `ritz spectrum` knows: the names of `analysis.spectrum.settings.MATRICES`, without PyTorch."""
 
     HESSIAN = "hessian"
     GAUSS_NEWTON = "gauss-newton"
@@ -49,7 +49,7 @@ SomeIds = Annotated[
 ]
 Results = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="out/NAME")]
-Places = Annotated[list[Path], typer.Argument(metavar="RECORD", help="Records, or folders of them.")]
+Records = Annotated[list[Path], typer.Argument(metavar="RECORD", help="Records, or folders of them.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what time, memory and disk it would take.")]
 Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.", show_default="0")]

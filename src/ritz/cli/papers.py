@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-import typer
 
 from .. import progress
 from ..errors import ArgumentError, FileError, RitzError
@@ -17,16 +16,17 @@ from ..papers.frame.pages import computing_time
 from ..papers.frame.registry import figures, relatives, selection
 from ..papers.frame.results import Order, finish, fits, order, usable_record
 from ..papers.frame.results import run as run_order
-from .claims import headed_table, readable_record, verdict_counts
-from .records import places, say_source
-from .tables import show
+from .claims import verdict_counts
+from .messages import note, say
+from .records import note_source, readable_record, record_folders
+from .tables import prose_table, show
 
 
 def show_list(out: Path) -> None:
     """Print a table of all figures."""
-    table = headed_table("id", "title", "presets", "records")
-    every = places(out)
-    say_source(every)
+    table = prose_table("id", "title", "presets", "records")
+    every = record_folders(out)
+    note_source(every)
     for figure in figures().values():
         records = [folder.name for folder in every if folder.parent.name == figure.id]
         table.add_row(figure.id, figure.title, ", ".join(figure.presets), ", ".join(records) or "-")
@@ -56,10 +56,10 @@ def run(
                 _run(one, context, force=force)
             except Exception as error:
                 failed.append(one.figure.id)
-                _say_failure(one, error, debug=debug)
+                _note_failure(one, error, debug=debug)
             bar.advance()
     if failed:
-        typer.secho(f"{len(failed)} of {len(orders)} figures failed: {', '.join(failed)}", err=True)
+        note(f"{len(failed)} of {len(orders)} figures failed: {', '.join(failed)}")
     return not failed
 
 
@@ -73,7 +73,7 @@ def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
     chosen = selection(ids)
     if preset is not None:
         order(chosen[0], preset, [], out)  # refuses a preset that nobody has
-    read = [(figure, folder) for figure in chosen for folder in places(out, figure.id, preset or "*")]
+    read = [(figure, folder) for figure in chosen for folder in record_folders(out, figure.id, preset or "*")]
     if not read:
         of_preset = "" if preset is None else f" of preset {preset}"
         raise FileError(
@@ -82,7 +82,7 @@ def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
             f"Compute it: ritz run {chosen[0].id} --preset {preset or 'laptop'}",
             "Name the folder of the records with --out.",
         )
-    say_source([folder for _, folder in read])
+    note_source([folder for _, folder in read])
     outcomes = [_draw(figure, folder, out / figure.id / folder.name) for figure, folder in read]
     return all(outcomes)
 
@@ -115,7 +115,7 @@ def workers_by_name(name: str, processes: int | None, device: torch.device) -> W
 def _run(one: Order, context: Context, *, force: bool) -> None:
     record = None if force else usable_record(one)
     if record is not None and (one.folder / "figure.png").exists():
-        typer.echo(f"{_title(one)}: is there already (--force computes it again){verdict_counts(record.claims)}")
+        say(f"{_title(one)}: is there already (--force computes it again){verdict_counts(record.claims)}")
         return
     if record is None:
         record = run_order(one, relatives(one.figure), context, force=force)
@@ -125,24 +125,24 @@ def _run(one: Order, context: Context, *, force: bool) -> None:
     how = f"computed in {computing_time(record)}" if lender is None else f"computed with {lender}"
     if lender is None and (lent := record.provenance.get("lent")):
         how += f" ({lent} measurement{'s' * (lent > 1)} from records of other settings; --force makes them again)"
-    typer.echo(f"{_title(one)}: {how}{verdict_counts(record.claims)} · {one.folder}")
+    say(f"{_title(one)}: {how}{verdict_counts(record.claims)} · {one.folder}")
 
 
-def _say_failure(one: Order, error: Exception, *, debug: bool) -> None:
+def _note_failure(one: Order, error: Exception, *, debug: bool) -> None:
     message = str(error) if isinstance(error, RitzError) else f"Unexpected {type(error).__name__}: {error}"
-    typer.secho(f"{_title(one)} failed: {traceback.format_exc() if debug else message}", err=True)
+    note(f"{_title(one)} failed: {traceback.format_exc() if debug else message}")
 
 
 def _draw(figure: Figure, folder: Path, to: Path) -> bool:
     """Whether it could be: one damaged record must not hide the others."""
     record = readable_record(folder)
     if record is not None and not fits(figure, record):
-        typer.secho(f"{figure.id} {folder.name}: its config has other fields than today's; run it again", err=True)
+        note(f"{figure.id} {folder.name}: its config has other fields than today's; run it again")
         return False
     if record is not None:
         record = finish(figure, record, to)
         counts = verdict_counts(record.claims)
-        typer.echo(f"{figure.id} {folder.name}: drawn again{counts} · {to / 'figure.png'}")
+        say(f"{figure.id} {folder.name}: drawn again{counts} · {to / 'figure.png'}")
     return record is not None
 
 

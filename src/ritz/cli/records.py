@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
+from ..errors import FileError
 from ..papers.frame.results import folders
-from .places import RESULTS, SHIPPED
+from ..record import Record
+from .folders import RESULTS, SHIPPED
+from .messages import note
 
 
-def places(out: Path, id: str = "*", preset: str = "*") -> list[Path]:
+def record_folders(out: Path, id: str = "*", preset: str = "*") -> list[Path]:
     """The folders to read from, one for each figure and preset. An --out that was named is taken as it is."""
     own = folders(out, id, preset)
     if out != RESULTS or not SHIPPED.is_dir():
@@ -19,9 +20,18 @@ def places(out: Path, id: str = "*", preset: str = "*") -> list[Path]:
     return own + [one for one in folders(SHIPPED, id, preset) if (one.parent.name, one.name) not in names]
 
 
-def say_source(read: list[Path]) -> None:
+def note_source(read: list[Path]) -> None:
     """Say so where records are not of this folder."""
     count = sum(folder.is_relative_to(SHIPPED) for folder in read)
     if count:
         which = "these" if count == len(read) else f"{count} of these {len(read)}"
-        typer.secho(f"Note: {which} records came with ritz, and are not from the folder results.", err=True)
+        note(f"Note: {which} records came with ritz, and are not from the folder results.")
+
+
+def readable_record(folder: Path) -> Record | None:
+    """The record, or None and a word about it: one damaged file must not hide the others."""
+    try:
+        return Record.load(folder)
+    except FileError as error:
+        note(f"Note: {error.seen}")
+        return None

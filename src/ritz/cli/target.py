@@ -20,7 +20,7 @@ from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError,
 from ..record import check_writable
 from ..risk import Risk
 from ..risk.model import check_model
-from .places import folder
+from .folders import analysis_folder
 from .weights import misfit
 
 
@@ -101,6 +101,11 @@ class Subject:
     results: Path  # for the record: the same, or one inside for a matrix other than H
     source: dict[str, Any]  # where the risk comes from, for the record
 
+    @property
+    def unfinished(self) -> Path:
+        """The folder of what a killed analysis goes on from."""
+        return self.results / "unfinished"
+
 
 def risk_of(target: Target, request: Request) -> Risk:
     """Call the factory and take what it returns as a risk, on the device and in the precision the user asked for."""
@@ -137,7 +142,7 @@ def subject(
     """What the text names, restricted to the examples and layers; its folders are known to be writable first."""
     target = Target.of(text)
     asked: dict[str, Any] = {"layers": layers, "examples": examples, "dtype": request.precision, "seed": request.seed}
-    page = out or folder(target.name, **asked, suffix=suffix)
+    page = out or analysis_folder(target.name, **asked, suffix=suffix)
     results = check_writable(page if out else page / inside)
     risk = risk_of(target, request)
     risk = _first(risk, examples) if examples is not None else risk

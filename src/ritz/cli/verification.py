@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from ..checks import DRAWS, Row, rows
+from .messages import note, say
 
 HEADINGS = ("result", "paper", "equation", "draws", "error of λ", "error of z", "")
 
@@ -17,12 +16,12 @@ def run(draws: int | None, seed: int | None) -> bool:
     used = seed if seed is not None else generator.seed() % 2**32
     draws = DRAWS if draws is None else draws
     results = list(rows(draws=draws, generator=generator.manual_seed(used)))
-    typer.echo(table(results))
+    say(table(results))
     wrong = [row for row in results if not row.passed]
     for row in wrong:
-        typer.echo(f"{row.result}: worst at {row.worst}; repeat with --draws {draws} --seed {used}", err=True)
+        note(f"{row.result}: worst at {row.worst}; repeat with --draws {draws} --seed {used}")
     if not wrong:
-        typer.echo(f"All {len(results)} results hold (seed {used}).")
+        say(f"All {len(results)} results hold (seed {used}).")
     return not wrong
 
 

@@ -1,4 +1,4 @@
-"""Where the results of a command go: whatever else is analysed has a folder of its own; and where records lie."""
+"""The folders of results: of an analysis, for whatever else is analysed has one of its own, and of the records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 60  # letters of a name that says which layers: file systems take 255 
 ODD = re.compile(r"[^\w.+-]", re.ASCII)  # what shells and file systems would take for something else
 
 
-def folder(
+def analysis_folder(
     name: str,
     *,
     layers: Sequence[str] | None = None,
