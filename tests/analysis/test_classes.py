@@ -7,8 +7,9 @@ from torch.testing import assert_close
 
 from ritz import classes, gauss_newton
 from ritz.analysis import classes as analysis
-from ritz.analysis.classes import ClassSettings, attribution_arrays, kronecker_spectra
-from ritz.analysis.classes.pictures import draw, errors, knockouts, layers_of
+from ritz.analysis.classes import ClassSettings, kronecker_spectra
+from ritz.analysis.classes.contents import layer_spectra_of, layers_with, spectra_of
+from ritz.analysis.classes.pictures import draw, errors, knockouts
 from ritz.analysis.classes.results import SHOWN, spaced
 from ritz.classes import attribution
 from ritz.classes import knockouts as knockout
@@ -58,7 +59,7 @@ def test_the_record_is_that_of_the_attribution(risk, record):
     assert record.scalars["counts"] == found.counts and record.scalars["findings"] == list(found.findings)
     assert record.scalars["class_overlap"] == pytest.approx(found.class_overlap)
     assert record.config["factory"] == "mine" and record.config["decay"] == 1e-2
-    for name, spectrum in attribution_arrays.spectra_of(record).items():
+    for name, spectrum in spectra_of(record).items():
         assert spectrum.wasserstein(found.spectra[name]) < 1e-12
 
 
@@ -96,15 +97,15 @@ def test_weights_are_measured_where_their_decay_is_known(risk, record):
         assert_close(array(record, f"weights/{name}/off_class"), left)
         assert record.scalars["layers"][name]["weight_residual"] == pytest.approx(W.residual)
     without = analysis.run(risk)
-    assert not layers_of(without, "weights") and "weights" not in draw(without)
+    assert not layers_with(without, "weights") and "weights" not in draw(without)
     assert any("--decay" in note for note in without.scalars["notes"])
 
 
 def test_layers_are_compared_with_their_factorisations(risk, record):
-    for name in layers_of(record, "kronecker"):
+    for name in layers_with(record, "kronecker"):
         block = risk.restricted_to(f"{name}.*")
         exact = Spectrum.of_matrix(gauss_newton(block).dense())
-        spectra = kronecker_spectra.layer_spectra_of(record, name)
+        spectra = layer_spectra_of(record, name)
         assert spectra["G"].wasserstein(exact) < 1e-12
         for kind, build in (("KFAC", kfac), ("CFAC", cfac)):
             dense = Spectrum.of_matrix(build(block).operator.dense())
@@ -121,9 +122,9 @@ def test_examples_to_ignore_change_nothing():
     whole = Risk(found.model, CrossEntropy(), unequal_batches(found.inputs, y))
     fewer = Risk(found.model, CrossEntropy(), unequal_batches(found.inputs[kept], y[kept]))
     one, other = (analysis.run(risk, SETTINGS).detached() for risk in (whole, fewer))
-    for name in layers_of(one, "kronecker"):
-        for kind, spectrum in kronecker_spectra.layer_spectra_of(one, name).items():
-            assert spectrum.wasserstein(kronecker_spectra.layer_spectra_of(other, name)[kind]) < 1e-10
+    for name in layers_with(one, "kronecker"):
+        for kind, spectrum in layer_spectra_of(one, name).items():
+            assert spectrum.wasserstein(layer_spectra_of(other, name)[kind]) < 1e-10
     assert_close(array(one, "gauss_newton/values"), array(other, "gauss_newton/values"))
 
 
@@ -146,7 +147,7 @@ def test_a_saved_record_is_drawn_again(record, tmp_path):
         "kronecker.png",
     }  # fmt: skip
     loaded = Record.load(tmp_path)
-    assert attribution_arrays.spectra_of(loaded)["G"].wasserstein(attribution_arrays.spectra_of(record)["G"]) == 0
+    assert spectra_of(loaded)["G"].wasserstein(spectra_of(record)["G"]) == 0
 
 
 def test_knockouts_share_their_axes_and_mark_the_largest_eigenvalues(record):
@@ -161,14 +162,14 @@ def test_errors_off_all_means_are_drawn_where_a_layer_is_wider_than_their_span()
     wide = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 3)).double()
     batches = [(batch.inputs, batch.targets) for batch in deep(1).batches]
     narrow, broad = (analysis.run(r) for r in (deep(2), Risk(wide, nn.CrossEntropyLoss(), batches)))
-    assert len(errors(narrow).axes) == len(layers_of(narrow, "errors")) == 3
-    assert len(errors(broad).axes) == 2 * len(layers_of(broad, "errors")) == 4
+    assert len(errors(narrow).axes) == len(layers_with(narrow, "errors")) == 3
+    assert len(errors(broad).axes) == 2 * len(layers_with(broad, "errors")) == 4
 
 
 def test_of_many_layers_eight_are_shown_and_that_is_said():
     record = analysis.run(deep(11))
-    assert len(layers_of(record, "features")) == len(layers_of(record, "kronecker")) == SHOWN
-    assert {"0", "11"} < set(layers_of(record, "features"))
+    assert len(layers_with(record, "features")) == len(layers_with(record, "kronecker")) == SHOWN
+    assert {"0", "11"} < set(layers_with(record, "features"))
     assert "Of 12 layers, 8 are shown, evenly spaced." in record.scalars["notes"]
     assert spaced(range(20)) == [0, 3, 5, 8, 11, 14, 16, 19]
 
@@ -176,21 +177,21 @@ def test_of_many_layers_eight_are_shown_and_that_is_said():
 def test_norms_and_convolutions_in_groups_are_left_out_of_the_factorisations_alone():
     risk = risk_of("residual")
     record = analysis.run(risk)
-    assert set(layers_of(record, "features")) == set(classes.features(risk))
-    assert "conv2" not in layers_of(record, "kronecker") and "conv1" in layers_of(record, "kronecker")
+    assert set(layers_with(record, "features")) == set(classes.features(risk))
+    assert "conv2" not in layers_with(record, "kronecker") and "conv1" in layers_with(record, "kronecker")
     assert any("conv2" in note and "group" in note for note in record.scalars["notes"])
 
 
 def test_wide_layers_are_left_out_with_the_way_to_have_them(risk):
     record = analysis.run(risk, ClassSettings(exact_rows=4))
     assert any("--exact-rows" in note and "Features" in note for note in record.scalars["notes"])
-    assert all(len(record.arrays[f"features/{name}/whole"]) <= 4 for name in layers_of(record, "features"))
+    assert all(len(record.arrays[f"features/{name}/whole"]) <= 4 for name in layers_with(record, "features"))
 
 
 def test_a_spectrum_that_would_take_too_long_is_left_out(risk, monkeypatch):
     monkeypatch.setattr(kronecker_spectra, "WORK", 0.0)
     record = analysis.run(risk)
-    assert set(kronecker_spectra.layer_spectra_of(record, layers_of(record, "kronecker")[0])) == {"G", "KFAC"}
+    assert set(layer_spectra_of(record, layers_with(record, "kronecker")[0])) == {"G", "KFAC"}
     assert any(note.startswith("CFAC: left out in") for note in record.scalars["notes"])
     assert "kronecker" in draw(record)
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..analysis import classes as analysis
 from ..analysis.classes import ClassSettings
-from ..classes.lines.knockout_spectra import SYMBOLS
+from ..analysis.classes.contents import layer_columns, lines_of, shares_of
 from ..progress import duration
 from ..record import Record, discard
 from ..risk import Risk
@@ -20,8 +20,16 @@ from .messages import say
 from .tables import columns_table, cost, facts_table, show
 from .target import Subject
 
-SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}
-
+BY_LAYER: dict[str, tuple[tuple[str, ...], str]] = {
+    "Φ_class in Φ": (("class_part_of_features",), ".1%"),
+    "Δ_class in Δ": (("class_part_of_errors",), ".1%"),
+    "W off": (("weight_residual",), ".2g"),
+    "λ₁(Gˡ)": (("largest", "G"), ".4g"),
+    "KFAC": (("largest", "KFAC"), ".4g"),
+    "CFAC": (("largest", "CFAC"), ".4g"),
+    "W₁ KFAC": (("distances", "KFAC"), ".3f"),
+    "W₁ CFAC": (("distances", "CFAC"), ".3f"),
+}  # a heading, the place of its number, and the format
 LEGEND = {
     "Φ_class in Φ": "Φ, Δ: the second moments of what enters a layer and of the errors that come back to it.",
     "W off": "W off: ‖W + ∇R/η‖ / ‖W‖; the classes' part of W is right only where this is near zero.",
@@ -50,7 +58,7 @@ def summary(record: Record) -> RenderableType:
     scalars = record.scalars
     parts = [_facts(record), _overlap(scalars), _lines(record, "G"), _lines(record, "H"), _counts(scalars)]
     parts.append(_sentences("Findings", scalars["findings"]))
-    parts += [_layers(scalars["layers"])] if scalars["layers"] else []
+    parts += [_layers(record)] if scalars["layers"] else []
     parts += [_sentences("Notes", scalars["notes"])] if scalars["notes"] else []
     cost = Text(f"{duration(scalars['seconds'])} in all", style="dim")
     return Group(*(Padding(part, (0, 0, 1, 0), expand=False) for part in parts), cost)
@@ -75,15 +83,14 @@ def _overlap(scalars: Mapping[str, Any]) -> RenderableType:
 
 def _lines(record: Record, symbol: str) -> RenderableType:
     """One row for each eigenvalue of G or H: how sure it is, what it is made of, where its eigenvector lies."""
-    arrays = {"G": "gauss_newton", "H": "hessian"}[symbol]
-    of = {key.removeprefix(f"{arrays}/"): array for key, array in record.arrays.items() if key.startswith(arrays)}
-    parts = record.scalars["shares"][: len(of["shares"])]
+    matrix = {"G": "gauss_newton", "H": "hessian"}[symbol]
+    of = lines_of(record, matrix)
     columns = {
         "rank": [str(rank) for rank in range(1, len(of["values"]) + 1)],
         f"λ({symbol})": [f"{value:.6g}" for value in of["values"]],
         "residual": [f"{residual:.1e}" for residual in of["residuals"]],
     }
-    columns |= {SHARES[part]: [f"{x:.1%}" for x in row] for part, row in zip(parts, of["shares"], strict=True)}
+    columns |= {symbol: [f"{x:.1%}" for x in row] for symbol, row in shares_of(record, matrix).items()}
     if "in_class_means" in of:
         columns["in means"] = [f"{x:.3f}" for x in of["in_class_means"]]
     if symbol == "H":
@@ -110,30 +117,9 @@ def _sentences(title: str, sentences: Sequence[str]) -> RenderableType:
     return Group(Text(title, "italic"), *(Padding(Text(sentence), (0, 0, 0, 2)) for sentence in sentences))
 
 
-def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
-    """What is measured of every layer; a dash where it was left out."""
-    shown: dict[str, tuple[tuple[str, ...], str]] = {
-        "Φ_class in Φ": (("class_part_of_features",), ".1%"),
-        "Δ_class in Δ": (("class_part_of_errors",), ".1%"),
-        "W off": (("weight_residual",), ".2g"),
-        "λ₁(Gˡ)": (("largest", "G"), ".4g"),
-        "KFAC": (("largest", "KFAC"), ".4g"),
-        "CFAC": (("largest", "CFAC"), ".4g"),
-        "W₁ KFAC": (("distances", "KFAC"), ".3f"),
-        "W₁ CFAC": (("distances", "CFAC"), ".3f"),
-    }
-    columns = {"layer": list(layers)}
-    for heading, (path, digits) in shown.items():
-        values = [_at(numbers, path) for numbers in layers.values()]
-        if any(value is not None for value in values):
-            columns[heading] = ["-" if value is None else format(value, digits) for value in values]
+def _layers(record: Record) -> RenderableType:
+    """What is measured of every layer."""
+    columns = layer_columns(record, BY_LAYER)
     legend = [sentence for heading, sentence in LEGEND.items() if heading in columns]
     table = columns_table("Layer by layer", columns, left=("layer",))
     return Group(table, *(Text(sentence, "dim") for sentence in legend))
-
-
-def _at(numbers: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
-    value: Any = numbers
-    for key in path:
-        value = None if value is None else value.get(key)
-    return value

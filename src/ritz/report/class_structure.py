@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from ..analysis.classes.attribution_arrays import spectra_of
-from ..classes.lines.knockout_spectra import SYMBOLS
+from ..analysis.classes.contents import layer_columns, lines_of, shares_of, spectra_of
 from ..record import Record
 from ..spectrum import Spectrum
 from . import guides
@@ -22,7 +21,6 @@ from .spectral_charts import POINTS, log_density
 LOWEST = 1e-8  # relative to the largest eigenvalue: below it float32 products say nothing
 SHOWN = ("G", "G - G_class")  # at first; the others are a click away
 FINENESS = 120  # widths in the logarithmic range
-SHARES: dict[str, str] = {str(part): name for part, name in SYMBOLS.items()} | {"functional": "E"}
 MATRICES = {"gauss_newton": ("G", "Gauss-Newton matrix"), "hessian": ("H", "Hessian")}  # in a symbol, in words
 COUNTS = {
     "outliers": "Eigenvalues of G above everything that is left of it without G_class.",
@@ -118,14 +116,13 @@ def _counts(name: str, spectrum: Spectrum, low: float, top: float, width: float,
 
 def _lines(record: Record, name: str) -> Section:
     """One row for each eigenvalue: how sure it is, what it is made of, where its eigenvector lies."""
-    of = {key.removeprefix(f"{name}/"): value for key, value in record.arrays.items() if key.startswith(f"{name}/")}
-    parts = record.scalars["shares"][: len(of["shares"])]
+    of = lines_of(record, name)
     columns: dict[str, Sequence[str]] = {
         "rank": [str(rank) for rank in range(1, len(of["values"]) + 1)],
         "eigenvalue": [f"{value:.6g}" for value in of["values"]],
         "residual": [f"{residual:.1e}" for residual in of["residuals"]],
     }
-    columns |= {SHARES[part]: list(map(_share, row)) for part, row in zip(parts, of["shares"], strict=True)}
+    columns |= {symbol: list(map(_share, row)) for symbol, row in shares_of(record, name).items()}
     if "in_class_means" in of:
         columns["in class means"] = [f"{x:.3f}" for x in of["in_class_means"]]
     if not of["converged"].all():
@@ -143,14 +140,8 @@ def _share(value: float) -> str:
 
 def layers(record: Record) -> Section:
     """What was measured of every layer; a dash where it was left out."""
-    own = record.scalars["layers"]
-    columns: dict[str, Sequence[str]] = {"layer": list(own)}
-    for heading, (path, digits) in BY_LAYER.items():
-        values = [_at(numbers, path) for numbers in own.values()]
-        if any(value is not None for value in values):
-            columns[heading] = ["-" if value is None else format(value, digits) for value in values]
     proof = "Second moments over all data; spectra of blocks as far as they were decomposed, else by quadrature."
-    tables = [Table("Distances in units of the mean eigenvalue", columns)]
+    tables = [Table("Distances in units of the mean eigenvalue", layer_columns(record, BY_LAYER))]
     return Section("Classes in the layers", tables=tables, certificate=proof)
 
 
@@ -164,10 +155,3 @@ def command(record: Record) -> str:
     words = [f"{option} {value}" for option, value in options.items() if value is not None]
     words += [f"--layer {quote(glob)}" for glob in config.get("layers") or ()]
     return " ".join(["ritz classes", quote(config.get("factory") or "FILE.py:FACTORY"), *words])
-
-
-def _at(numbers: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
-    value: Any = numbers
-    for key in path:
-        value = None if value is None else value.get(key)
-    return value

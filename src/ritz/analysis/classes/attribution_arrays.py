@@ -9,9 +9,6 @@ from torch import Tensor
 
 from ...classes.lines.attributions import Attribution
 from ...classes.lines.shares import Lines
-from ...errors import ArgumentError
-from ...record import Record
-from ...spectrum import Spectrum
 from .results import Results
 
 
@@ -49,20 +46,3 @@ def _lines(name: str, lines: Lines) -> dict[str, Tensor]:
     inside = {"in_class_means": lines.in_class_means, "in_cross_means": lines.in_cross_means}
     arrays |= {key: values for key, values in inside.items() if values is not None}
     return {f"{name}/{key}": values for key, values in arrays.items()}
-
-
-def spectra_of(record: Record) -> dict[str, Spectrum]:
-    """The spectra of G, whole and knocked out, in a record."""
-    if "spectra" not in record.scalars:
-        raise ArgumentError(
-            f"The record {record.id!r} has no class structure.",
-            "Only what `analysis.classes.run` measured can be drawn here.",
-            "Draw the record of a spectrum with `analysis.spectrum.draw`.",
-        )
-    names = ("nodes", "weights", "reach")  # the last is in newer records of quadratures alone
-    array = lambda name, key: torch.as_tensor(record.arrays[f"spectra/{name}/{key}"])
-
-    def arrays(name: str) -> dict[str, Any]:
-        return {key: array(name, key) for key in names if f"spectra/{name}/{key}" in record.arrays}
-
-    return {name: Spectrum(**arrays(name), **facts) for name, facts in record.scalars["spectra"].items()}

@@ -14,7 +14,6 @@ from ...factored.gram import gram_spectrum
 from ...factored.kronecker import Kronecker, cfac, kfac
 from ...layers.linear import LinearLayer
 from ...operators import gauss_newton
-from ...record import Record
 from ...risk import Classification, Risk
 from ...solvers import spectral_density
 from ...solvers.stages import Stages
@@ -157,13 +156,3 @@ def coarse_atoms(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
     used = masses > 0
     joined = torch.cat([nodes[:ATOMS], sums[used] / masses[used]]), torch.cat([weights[:ATOMS], masses[used]])
     return joined[0][None], joined[1][None]
-
-
-def layer_spectra_of(record: Record, layer: str) -> dict[str, Spectrum]:
-    """The spectra of G^l, KFAC and CFAC of a layer in a record; none where the layer was left out."""
-    scalars = record.scalars["layers"][layer]
-    array = lambda kind, key: torch.as_tensor(record.arrays[f"kronecker/{layer}/{kind}/{key}"])
-    return {
-        kind: Spectrum(array(kind, "nodes"), array(kind, "weights"), scalars["num_parameters"], resolution)
-        for kind, resolution in scalars.get("resolutions", {}).items()
-    }

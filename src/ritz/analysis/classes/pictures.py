@@ -14,8 +14,8 @@ from ... import plot
 from ...arguments import guard
 from ...record import Record, write_picture
 from ...spectrum import Spectrum
-from .attribution_arrays import spectra_of
-from .kronecker_spectra import KINDS, layer_spectra_of
+from .contents import array_of, layer_spectra_of, layers_with, spectra_of
+from .kronecker_spectra import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,16 +37,10 @@ def draw(record: Record) -> dict[str, Figure]:
     """
     figures = {"knockouts": knockouts(record)}
     pictures = {"features": features, "errors": errors, "weights": weights, "kronecker": kronecker}
-    figures |= {kind: picture(record) for kind, picture in pictures.items() if layers_of(record, kind)}
+    figures |= {kind: picture(record) for kind, picture in pictures.items() if layers_with(record, kind)}
     if "features" in figures or "errors" in figures:
         figures["scree"] = scree(record)
     return figures
-
-
-def layers_of(record: Record, kind: str) -> list[str]:
-    """The layers of which a record has the curves of some kind."""
-    first = "G/nodes" if kind == "kronecker" else "whole"
-    return [layer for layer in record.scalars["layers"] if f"{kind}/{layer}/{first}" in record.arrays]
 
 
 def knockouts(record: Record) -> Figure:
@@ -68,7 +62,7 @@ def knockouts(record: Record) -> Figure:
         ax.set_ylabel("")
     figure.supylabel("eigenvalues per decade", fontsize="small")
     axes[0].set(xlim=(floor, top), ylim=(heights[0][0], max(high for _, high in heights)))
-    marked = _array(record, "gauss_newton/values")[: record.scalars["num_classes"]]
+    marked = array_of(record, "gauss_newton/values")[: record.scalars["num_classes"]]
     plot.stems(axes[0], marked, math.log(10) / (width * math.sqrt(2 * math.pi)), heights[0][0])
     legend = f"stems: the {len(marked)} largest; shaded: above all of G - G_class"
     axes[0].set_title(legend, fontsize="x-small", loc="right", pad=2)
@@ -95,10 +89,10 @@ def errors(record: Record) -> Figure:
     The second row is left out where no layer is wider than the span of all its means.
     """
     C = record.scalars["num_classes"]
-    array = lambda layer, name: _array(record, f"errors/{layer}/{name}")
+    array = lambda layer, name: array_of(record, f"errors/{layer}/{name}")
     left = any(
         bool((array(layer, "off_class_and_cross") > _zero(array(layer, "whole"))).any())
-        for layer in layers_of(record, "errors")
+        for layer in layers_with(record, "errors")
     )
     rows = [("whole", "off_class", C), ("off_class", "off_class_and_cross", C**2)][: 1 + left]
     labels = ["λ(Δ off Δ_class)", "λ(Δ)", "λ(Δ off both)", "λ(Δ off Δ_class)"]
@@ -110,12 +104,12 @@ def scree(record: Record) -> Figure:
 
     In units of the median eigenvalue of the class part (that of their logarithms).
     """
-    kinds = [kind for kind in ("features", "errors") if layers_of(record, kind)]
-    columns = max(len(layers_of(record, kind)) for kind in kinds)
+    kinds = [kind for kind in ("features", "errors") if layers_with(record, kind)]
+    columns = max(len(layers_with(record, kind)) for kind in kinds)
     figure, axes = plot.panels(columns, len(kinds), width=WIDTH, height=2.1)
     for row, kind in enumerate(kinds):
         panels = axes[row * columns : (row + 1) * columns]
-        for ax, layer in _panels(panels, layers_of(record, kind)):
+        for ax, layer in _panels(panels, layers_with(record, kind)):
             _scree(ax, record, kind, layer)
         symbol = "Φ" if kind == "features" else "Δ"
         panels[0].set_ylabel(f"λ / median λ({symbol}_class)")
@@ -125,7 +119,7 @@ def scree(record: Record) -> Figure:
 
 def kronecker(record: Record) -> Figure:
     """The spectrum of G^l against those of KFAC and of CFAC, one column a layer; Papyan (2020), Figs. 11 and 12."""
-    layers = layers_of(record, "kronecker")
+    layers = layers_with(record, "kronecker")
     spectra = {layer: layer_spectra_of(record, layer) for layer in layers}
     kinds = [kind for kind in KINDS[1:] if any(kind in own for own in spectra.values())]
     figure, axes = plot.panels(len(layers), len(kinds), width=WIDTH, height=1.7)
@@ -152,12 +146,12 @@ def _compare(ax: Axes, record: Record, spectra: dict[str, Spectrum], colour: str
 
 def _scatters(record: Record, kind: str, rows: list[tuple[str, str, int]], labels: list[str]) -> Figure:
     """One column a layer, one row a knockout: before, after, and how many of the largest stand apart from the rest."""
-    layers = layers_of(record, kind)
+    layers = layers_with(record, kind)
     figure, axes = plot.panels(len(layers), len(rows), width=WIDTH, height=WIDTH + 0.4)
     for row, (before, after, top) in enumerate(rows):
         panels = axes[row * len(layers) : (row + 1) * len(layers)]
         for ax, layer in _panels(panels, layers):
-            whole, x, y = (_array(record, f"{kind}/{layer}/{name}") for name in ("whole", before, after))
+            whole, x, y = (array_of(record, f"{kind}/{layer}/{name}") for name in ("whole", before, after))
             plot.knockout(ax, x, y, top=top, zero=_zero(whole))
             ax.set_xlabel(labels[2 * row])
         panels[0].set_ylabel(labels[2 * row + 1])
@@ -170,7 +164,7 @@ def _scree(ax: Axes, record: Record, kind: str, layer: str) -> None:
     symbol = "Φ" if kind == "features" else "Δ"
     names = {"whole": symbol, "class": f"{symbol}_class", "class_and_cross": f"{symbol}_class + {symbol}_cross"}
     curves = {
-        symbols: _array(record, f"{kind}/{layer}/{name}")
+        symbols: array_of(record, f"{kind}/{layer}/{name}")
         for name, symbols in names.items()
         if f"{kind}/{layer}/{name}" in record.arrays
     }
@@ -214,10 +208,6 @@ def _resolved(spectrum: Spectrum, dtype: str) -> float:
     there.
     """
     return LOWEST[dtype] if spectrum.resolution is None else (math.pi / spectrum.nodes.shape[1]) ** 2
-
-
-def _array(record: Record, key: str) -> Tensor:
-    return torch.as_tensor(record.arrays[key]).double().cpu()
 
 
 def write(record: Record, folder: str | Path) -> list[str]:
