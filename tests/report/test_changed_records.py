@@ -12,7 +12,7 @@ from torch import nn
 from ritz import Risk, report
 from ritz.analysis import spectrum
 from ritz.analysis.comparison import Entry
-from ritz.analysis.facts import check_facts
+from ritz.analysis.schemas import check_entries
 from ritz.errors import ArgumentError, RitzError
 from ritz.record import Claim, Record
 
@@ -55,7 +55,7 @@ def test_an_entry_of_another_kind_is_refused_and_never_shown(kind, records, line
     for path, value in zip(places, itertools.cycle(WRONG), strict=False):
         other = changed(record, path, value)
         try:
-            check_facts(other)
+            check_entries(other)
         except ArgumentError as error:
             assert f"for {'.'.join(path[:2])}" in str(error)
         else:

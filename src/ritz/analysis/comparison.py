@@ -12,7 +12,7 @@ from ..arguments import guard
 from ..record import Record
 from ..spectrum import Spectrum
 from . import spectrum as analysis
-from .facts import check_facts
+from .schemas import check_entries
 from .spectrum.measurement import statistics
 
 RATE = 0.95  # at which noise alone stays below what is called so
@@ -53,7 +53,7 @@ class Entry:
     @classmethod
     def of(cls, record: Record, *, layer: str | None = None, name: str | None = None) -> Entry:
         """A record of `analysis.spectrum`, or one layer of it."""
-        check_facts(record)
+        check_entries(record)
         largest, residual = analysis.largest_of(record, layer)
         scalars = record.scalars if layer is None else record.scalars["layers"][layer]
         computed = len(analysis.array_of(record, "eigenvalues", layer)) > 0

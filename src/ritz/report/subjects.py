@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..analysis import spectrum as analysis
-from ..analysis.facts import check_facts
+from ..analysis.schemas import check_entries
 from ..errors import ArgumentError, RitzError, first_line
 from ..record import Record
 from ..theory import ClosedForm
@@ -46,7 +46,7 @@ def articles(records: Sequence[Record], theory: ClosedForm | None = None) -> lis
     """
     parts: list[Subject | Record] = []
     for record in (record.detached() for record in records):
-        check_facts(record)
+        check_entries(record)
         if record.preset not in ("analysis", "classes"):
             parts.append(record)
             continue

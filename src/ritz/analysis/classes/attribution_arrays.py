@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...classes.lines.attributions import Attribution
 from ...classes.lines.shares import Lines
+from ..risk_facts import scalars_of
 from .results import Results
 
 
@@ -16,12 +17,9 @@ def results_of(attribution: Attribution) -> tuple[dict[str, Any], Results]:
     """The scalars of an attribution, and its arrays."""
     risk = attribution.classes.risk
     scalars = {
-        "num_parameters": risk.size,
-        "num_terms": risk.num_terms,
+        **scalars_of(risk),
         "num_classes": attribution.num_classes,
         "num_lines": len(attribution.gauss_newton),
-        "loss": risk.loss_value(),
-        "gradient_norm": float(risk.gradient().norm()),
         "class_overlap": attribution.class_overlap,
         "hessian_overlap": attribution.hessian_overlap,
         "within_edge": attribution.within_edge,

@@ -14,9 +14,9 @@ from ...solvers import eigenpairs, memory_needed, spectral_density
 from ...solvers.eigen import kept_basis
 from ..spectrum.forecasts import FILE, Forecast, decomposition_seconds, product_bytes, product_seconds
 from ..spectrum.measurement import layers_of
+from ..spectrum.settings import PER_PAIR
 from .measurement import ClassSettings
 
-PER_PAIR = 8  # products of a search, for each of its pairs
 COPIES = 6  # of a matrix that is formed and decomposed
 SPECTRA = len(SUBTRACTED) + len(PROJECTED)  # and of a Gram matrix its vectors and one edge
 

@@ -17,7 +17,7 @@ from ...errors import ArgumentError, check_positive
 from ...record import Record, provenance
 from ...risk import Risk
 from ...solvers.stages import stages_of_risk
-from ..scores import accuracy
+from ..risk_facts import accuracy, config_of
 from . import attribution_arrays, kronecker_spectra, layer_spectra
 from .layer_choice import linear_layers_of
 from .results import Results, kept
@@ -75,7 +75,7 @@ def run(
     layers = {name: numbers for name, numbers in results.layers.items() if numbers}
     scalars |= {"layers": layers, "notes": results.notes, "accuracy": accuracy(risk)}
     scalars["seconds"] = time.perf_counter() - start
-    config = {**_config(risk, settings), **(source or {})}
+    config = {**asdict(settings), **config_of(risk), **(source or {})}
     return Record(name, "classes", config, scalars, results.arrays, (), provenance(risk.device))
 
 
@@ -99,14 +99,3 @@ def _results(risk: Risk, settings: ClassSettings, checkpoint: str | Path | None)
         kronecker_spectra.measure(results, risk, layers, stages=stages, **options)
         bar.advance()
     return scalars, results
-
-
-def _config(risk: Risk, settings: ClassSettings) -> dict[str, Any]:
-    return {
-        **asdict(settings),
-        "dtype": str(risk.dtype).removeprefix("torch."),
-        "num_examples": risk.num_examples,
-        "model": type(risk.model).__name__,
-        "loss": type(risk.loss).__name__,
-        "parameters": list(risk.shapes),
-    }

@@ -24,7 +24,7 @@ from ...solvers.small_matrices import whole_spectrum
 from ...solvers.vectors import room
 from ...spectrum import Eigenpairs, Estimate, Spectrum
 from ...theory import ClosedForm
-from ..scores import accuracy
+from ..risk_facts import accuracy, config_of, scalars_of
 from .settings import Settings
 from .theories import closed_form
 
@@ -104,10 +104,7 @@ def _results(
     spectrum, pairs = _solved(A, settings, files) if is_solved(A, settings) else _estimated(A, settings, files)
     arrays, facts = spectrum.state()
     scalars = {
-        "num_parameters": risk.size,
-        "num_terms": risk.num_terms,
-        "loss": risk.loss_value(),
-        "gradient_norm": float(risk.gradient().norm()),
+        **scalars_of(risk),
         "num_products": spectrum.num_products,
         "products": _products(A),
         **{name: fact for name, fact in facts.items() if name not in ("size", "num_products")},
@@ -203,10 +200,6 @@ def _config(risk: Risk, settings: Settings) -> dict[str, Any]:
     return {
         "operator": settings.operator_name,
         **values,
-        "dtype": str(risk.dtype).removeprefix("torch."),
-        "num_examples": risk.num_examples,
+        **config_of(risk),
         "num_batches": None if risk.batches.held is None else len(risk.batches.held),  # counting would read the data
-        "model": type(risk.model).__name__,
-        "loss": type(risk.loss).__name__,
-        "parameters": list(risk.shapes),
     }

@@ -1,4 +1,4 @@
-"""What the record of an analysis holds, entry by entry; an entry of another kind is refused by its name."""
+"""The schemas of records: of which kind every entry is; one of another kind is refused by its name."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ OF_PRESET = {"analysis": SPECTRUM, "classes": CLASSES}
 MAY_LACK = ("products", "closed_form", "largest", "distances")  # and are null then
 
 
-def check_facts(record: Record) -> None:
+def check_entries(record: Record) -> None:
     """Refuse the record of an analysis in which an entry is of another kind than ritz writes there.
 
     What is not there is refused by whoever asks for it; entries that ritz does not know are left alone.

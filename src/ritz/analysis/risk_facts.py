@@ -1,13 +1,34 @@
-"""How well a classifier does on the data that it is analysed on."""
+"""What the record of every analysis says of the risk: its config, sizes and values, and how well a classifier does."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 
 from ..risk import Risk
 from ..risk.losses import Classification
+
+
+def config_of(risk: Risk) -> dict[str, Any]:
+    """What was analysed, in words and numbers."""
+    return {
+        "dtype": str(risk.dtype).removeprefix("torch."),
+        "num_examples": risk.num_examples,
+        "model": type(risk.model).__name__,
+        "loss": type(risk.loss).__name__,
+        "parameters": list(risk.shapes),
+    }
+
+
+def scalars_of(risk: Risk) -> dict[str, Any]:
+    """Its sizes, its value and the length of its gradient."""
+    return {
+        "num_parameters": risk.size,
+        "num_terms": risk.num_terms,
+        "loss": risk.loss_value(),
+        "gradient_norm": float(risk.gradient().norm()),
+    }
 
 
 def accuracy(risk: Risk) -> float | None:
