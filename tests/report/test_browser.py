@@ -8,8 +8,8 @@ import pytest
 from ritz import report
 from ritz.report.articles import Article, Number, Section, Table
 from ritz.report.charts import Axis, Chart, Series
-from ritz.report.letters import numerals
 from ritz.report.page import page as page_of
+from ritz.report.typesetting import numerals
 from ritz.spectrum.estimate import digits_within
 from tests.report.conftest import HOSTILE
 

@@ -17,9 +17,9 @@ from ritz.errors import ArgumentError
 from ritz.papers.frame.registry import figures
 from ritz.record import Claim, Record, plain
 from ritz.report import paper_figures, spectra
-from ritz.report.letters import numerals, typeset
 from ritz.report.spectral_charts import log_density
 from ritz.report.subjects import articles
+from ritz.report.typesetting import numerals, typeset
 from ritz.spectrum import Spectrum
 from ritz.spectrum.estimate import digits_within
 from ritz.theory import ClosedForm, Group

@@ -12,12 +12,12 @@ from itertools import count
 
 from .articles import Article, Number, Section, Statement, Table
 from .charts import Chart, Series
-from .letters import LONG, escaped, numerals, typeset
 from .terms import TERMS
+from .typesetting import LONG, escaped, numerals, typeset
 
 LONG_NAME = ' class="long"'  # of a row: it is broken into lines
 SCALES = {"linear": "linear", "log": "logarithmic", "symlog": "logarithmic on both sides"}
-SCRIPTS = ("letters.js", "scales.js", "view.js", "page.js")
+SCRIPTS = ("typesetting.js", "scales.js", "view.js", "page.js")
 BUTTONS = {"closer": "+", "farther": "−", "whole": "Whole range", "svg": "SVG", "csv": "CSV"}
 MANY = 12  # facts that stand one below the other
 COLOURS, DASHES = 6, 4  # of page.css and view.js: curves beyond the sixth are dashed

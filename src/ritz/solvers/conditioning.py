@@ -11,7 +11,7 @@ import torch
 from ..errors import ConvergenceWarning, check_positive, check_whole, warn_user
 from ..operators import Operator
 from ..spectrum import Eigenpairs, Estimate
-from .damping import check_damping, not_positive, zero
+from .definiteness import check_damping, not_positive, zero
 from .eigen import eigenpairs
 from .probes import source
 

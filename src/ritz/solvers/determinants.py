@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import check_finite, check_positive, check_whole
 from ..operators import Operator
 from ..spectrum import Estimate
-from .damping import check_damping, not_positive, smallest_eigenvalue, zero
+from .definiteness import check_damping, not_positive, smallest_eigenvalue, zero
 from .eigen import SMALL
 from .lanczos_recursion import Tridiagonal
 from .probe_runs import random_recursions

@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..operators import Operator
 from .conjugate_gradients import System, conjugate_gradients, kept
-from .damping import check_damping
+from .definiteness import check_damping
 from .eigen import SMALL
 from .minres import minres
 from .vectors import as_rows, check_vectors, norms, room

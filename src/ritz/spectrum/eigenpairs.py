@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import record
 from .estimate import digits_within
-from .kinds import check_count, check_kind, check_numbers, reading
+from .file_checks import check_count, check_kind, check_numbers, reading
 from .lines_shown import lines_card
 
 DOUBT = 0.01  # the chance of having missed an eigenvalue, below which it is ruled out

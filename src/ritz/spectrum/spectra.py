@@ -15,8 +15,8 @@ from torch import Tensor
 from .. import record
 from ..errors import ArgumentError, check_instance, check_positive
 from .estimate import Estimate
+from .file_checks import check_count, check_kind, check_numbers, reading
 from .intervals import Sample, gaussian_extremes
-from .kinds import check_count, check_kind, check_numbers, reading
 from .lines_shown import density_card
 from .matrices import check_symmetric
 from .measure import CHUNK, EPS, TENSOR, Measure, check_degree

@@ -2,7 +2,7 @@
 "use strict";
 
 const SUPERSCRIPTS = Object.fromEntries([..."0123456789-"].map((digit, i) => [digit, "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"[i]]));
-const SYMBOLS = /(?<![\w])([λwGΦΔW])_(max|min|class|cross|own|within|[QKVc])\b/g; // as in page.py
+const SYMBOLS = /(?<![\w])([λwGΦΔW])_(max|min|class|cross|own|within|[QKVc])\b/g; // as in typesetting.py
 const raised = (power) => [...String(power)].map((digit) => SUPERSCRIPTS[digit]).join("");
 const plainly = (v) => v === 0 || (Math.abs(v) >= 1e-3 && Math.abs(v) < 1e5);
 

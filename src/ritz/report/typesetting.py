@@ -6,7 +6,7 @@ import html
 import re
 
 LONG = 24  # letters beyond which a name is broken into lines
-SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")  # as in letters.js
+SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")  # as in typesetting.js
 POWER = re.compile(r"(?:(?<![\w.])(\d+(?:\.\d+)?)|(?<=\d)\))e([-+]\d+)\b")
 PERCENT = re.compile(r"(?<=\d) ?%")
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

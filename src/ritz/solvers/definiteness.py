@@ -1,4 +1,4 @@
-"""Whether A + μ is positive definite: the smallest eigenvalue with its certificate, and the refusal with a way out."""
+"""Whether A + μ is positive definite: its smallest eigenvalue with a certificate, and the refusal with a way out."""
 
 from __future__ import annotations
 
