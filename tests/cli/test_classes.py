@@ -105,7 +105,7 @@ def test_impossible_options_are_refused_before_the_model_is_built(folder, option
 
 def test_a_dry_run_forecasts_time_memory_and_disk_and_writes_nothing(folder):
     printed = classes("ours.py:risk", "--dry-run").stdout
-    assert all(word in printed for word in ("time", "memory", "disk", "to go on from"))
+    assert all(word in printed for word in ("time", "memory", "disk", "to resume from"))
     assert not (folder / "out").exists()
 
 

@@ -37,13 +37,13 @@ def test_the_command_that_is_printed_runs(folder):
 
 def test_a_file_that_is_there_stays(folder):
     (folder / "mine.py").write_text("mine")
-    assert "is there already" in ritz("new", "mine.py", code=2).stderr
+    assert "already exists" in ritz("new", "mine.py", code=2).stderr
     assert (folder / "mine.py").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["my-model.py", "model", "2.py", "a b.py", "dir"])
 def test_a_name_that_python_cannot_import_is_refused(folder, name):
-    assert "is no name for a Python file" in ritz("new", name, code=2).stderr
+    assert "is not a name for a Python file" in ritz("new", name, code=2).stderr
     assert not list(folder.iterdir())
 
 

@@ -33,7 +33,7 @@ def test_workers_are_made_from_their_words():
         (["us2000.fig2", "--set", "scale=big"], ["'big' is not float", "1.0 by default"]),
         (["us2000.fig2", "--set", "sides=1,x"], ["'1,x' is not"]),
         (["us2000.fig2", "--device", "nowhere"], ["--device nowhere"]),
-        (["us2000.fig2", "--data-dir", "absent"], ["--data-dir absent is no folder"]),
+        (["us2000.fig2", "--data-dir", "absent"], ["--data-dir absent is not a folder"]),
         (["us2000.fig2", "--processes", "2"], ["--processes 2"]),
         (["us2000.fig2", "--out", "file/x"], ["cannot be written"]),
         ([], ["Missing argument"]),

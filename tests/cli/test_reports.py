@@ -160,5 +160,5 @@ def test_a_record_that_lacks_a_number_is_refused_with_its_name(folders, tmp_path
     (folders / "H/record.json").write_text(json.dumps(header))
     for words in (("compare", folders / "H", folders / "G"), ("report", folders / "H")):
         result = ritz(*words)
-        words = (f"has no '{name}'", f"{name} was asked of the record")
+        words = (f"has no '{name}'", f"{name} was requested from the record")
         assert result.exit_code == 2 and any(one in result.output for one in words), result.output

@@ -304,7 +304,7 @@ def test_a_schedule_multiplies_the_rate_of_every_group():
     ],
 )
 def test_a_schedule_without_meaning_is_refused(wrong):
-    with pytest.raises(ArgumentError, match="asked for"):
+    with pytest.raises(ArgumentError, match="requested"):
         wrong()
 
 

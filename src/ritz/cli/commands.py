@@ -115,10 +115,10 @@ def analyse_spectrum(
         int | None,
         typer.Option("--eigenpairs", "-k", min=0, help="How many, largest |λ| first.", show_default="10, or all"),
     ] = None,
-    probes: Annotated[int, typer.Option(min=1, help="Random probes of the density: more, less noise.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="Lanczos steps per probe: more, finer detail.")] = 64,
+    probes: Annotated[int, typer.Option(min=1, help="Random probes of the density: more probes, less noise.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Lanczos steps per probe: more steps, finer detail.")] = 64,
     exact_rows: Annotated[
-        int, typer.Option(min=0, help="The largest matrix that is decomposed, if n products are no more.")
+        int, typer.Option(min=0, help="The largest matrix to decompose, where that takes no more products.")
     ] = 4096,
     layer: Layer = None,
     per_layer: Annotated[bool, typer.Option("--per-layer", help="Every layer too, each as a diagonal block.")] = False,
@@ -176,7 +176,7 @@ def analyse_classes(
     lines: Annotated[
         int | None, typer.Option(min=1, help="Eigenvalues of H and of G.", show_default="number of classes and two")
     ] = None,
-    exact_rows: Annotated[int, typer.Option(min=0, help="The largest matrix that is decomposed.")] = 3000,
+    exact_rows: Annotated[int, typer.Option(min=0, help="The largest matrix to decompose.")] = 3000,
     decay: Annotated[
         float | None, typer.Option(help="The training's weight decay, for the weights.", show_default="left out")
     ] = None,
@@ -247,7 +247,7 @@ def compare_spectra(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("compare.html"),
     debug: Debug = False,
 ) -> None:
-    """Hold spectra against the first: what changed beyond noise.
+    """Compare spectra with the first: what changed beyond noise.
 
     Two checkpoints, two layers, train and test, or ours and those of another tool: an .npz file with `nodes` and
     `weights`, one row for each probe, and the `size` of the matrix.

@@ -37,7 +37,7 @@ def report_errors(debug: bool) -> Iterator[None]:
 def _unexpected(error: Exception) -> RitzError:
     return RitzError(
         f"Unexpected {type(error).__name__}: {error}",
-        "ritz did not foresee this: it may be a fault of its own.",
+        "ritz did not foresee this: it may be a bug in ritz.",
         "Run the same command with --debug to see where it comes from.",
     )
 

@@ -14,11 +14,11 @@ def write(path: Path) -> None:
     """Write the starter under this name; a file that is there stays."""
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise ArgumentError(
-            f"{path} is no name for a Python file.",
+            f"{path} is not a name for a Python file.",
             "ritz imports the file, so its name is letters, digits and underscores, and .py.",
-            "Write for example: ritz new mine.py",
+            "For example: ritz new mine.py",
         )
     if path.exists():
-        raise FileError(f"{path} is there already.", "It stays as it is.", "Take another name, or remove it first.")
+        raise FileError(f"{path} already exists.", "It is left as it is.", "Choose another name, or remove it first.")
     text = read_bytes(_STARTER).decode()
     write_bytes(path, text.replace("FILE.py", path.name).encode())

@@ -48,14 +48,14 @@ def run_figures(
     processes: Annotated[
         int | None, typer.Option(min=1, help="With --workers processes.", show_default="cores")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Compute what is there again.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compute again what is already there.")] = False,
     out: Results = Path("results"),
     debug: Debug = False,
 ) -> None:
     """Compute figures of the papers, judge their claims, draw them.
 
-    Written are record.json, arrays.npz and figure.png in OUT/ID/PRESET. What is there is not computed again, and an
-    interrupted run goes on where it was: run the same command once more.
+    Written are record.json, arrays.npz and figure.png in OUT/ID/PRESET. What is already there is not computed again,
+    and an interrupted run resumes where it was: run the same command once more.
 
     \b
     Examples:

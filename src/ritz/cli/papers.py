@@ -91,7 +91,7 @@ def context(device: torch.device | None, data_dir: Path | None, workers: str, pr
     """Where figures are computed, by the words of the command line."""
     if data_dir is not None and not data_dir.is_dir():
         raise FileError(
-            f"--data-dir {data_dir} is no folder.",
+            f"--data-dir {data_dir} is not a folder.",
             "The data sets would be read from it.",
             "Name the folder that holds them, or leave the option out.",
         )
@@ -115,7 +115,7 @@ def workers_by_name(name: str, processes: int | None, device: torch.device) -> W
 def _run(one: Order, context: Context, *, force: bool) -> None:
     record = None if force else usable_record(one)
     if record is not None and (one.folder / "figure.png").exists():
-        say(f"{_title(one)}: is there already (--force computes it again){verdict_counts(record.claims)}")
+        say(f"{_title(one)}: already there (--force computes it again){verdict_counts(record.claims)}")
         return
     if record is None:
         record = run_order(one, relatives(one.figure), context, force=force)

@@ -207,7 +207,9 @@ def _from_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     loader = spec.loader if spec is not None else None
     if spec is None or loader is None:
-        raise FileError(f"{path} is no Python file.", "The factory is read from it.", "Name a file that ends in .py.")
+        raise FileError(
+            f"{path} is not a Python file.", "The factory is read from it.", "Name a file that ends in .py."
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)  # data loaders' workers look their classes up there
     _users_code(lambda: loader.exec_module(module), f"{path} could not be loaded")

@@ -214,7 +214,7 @@ class _Kernel:
 def _check_one_rank(risk: Risk) -> None:
     if risk.group is not None:
         raise ArgumentError(
-            "The kernel of a risk that is divided over ranks was asked for.",
+            "The kernel of a risk that is divided over ranks was requested.",
             "Its rows lie on different ranks, and every product here is one vector on one rank.",
             "Build the risk on one rank with all data: Risk(..., group=None).",
         )

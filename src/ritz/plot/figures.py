@@ -169,7 +169,7 @@ def panels(
 def _check_size(width: float, height: float) -> None:
     if max(width, height) > _LARGEST:
         raise ArgumentError(
-            f"A figure of {width:.3g} × {height:.3g} inches was asked for.",
+            f"A figure of {width:.3g} × {height:.3g} inches was requested.",
             f"No side of a picture can have more than {_DOTS} dots, {_LARGEST} inches in a notebook.",
             "Ask for fewer panels, or for smaller ones.",
         )

@@ -53,7 +53,7 @@ def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
         raise unreadable(path, error, "an .npz file of numbers, without pickled objects") from error
     header = json_value(str(arrays.pop(_HEADER, "{}")), path)
     if not isinstance(header, dict):
-        raise unreadable(path, TypeError("its header is no mapping"), "an .npz file that ritz wrote")
+        raise unreadable(path, TypeError("its header is not a mapping"), "an .npz file that ritz wrote")
     return arrays, header
 
 

@@ -115,5 +115,5 @@ def unwritable(path: Path, error: OSError) -> FileError:
         f"{path} cannot be written: {error.strerror or error}.",
         "It is as it was before: a file appears whole or not at all.",
         "Name another folder (--out on the command line).",
-        "Check that the folder is yours, that it is no file, and that the disk has room.",
+        "Check that the folder is yours, that it is not a file, and that the disk has room.",
     )

@@ -190,6 +190,6 @@ def _claims(entries: Sequence[Any], path: Path) -> tuple[Claim, ...]:
 def _no_record(path: Path, seen: str) -> FileError:
     return FileError(
         f"{path} is a JSON file {seen}.",
-        "It is no record of ritz, or it was changed by hand.",
+        "It is not a record of ritz, or it was changed by hand.",
         "Check the path, or run the analysis that writes it again.",
     )

@@ -256,7 +256,7 @@ def _first(batches: Iterable[Batch], count: int) -> Iterator[Batch]:
 
 def _not_countable(batch: Batch, count: int) -> DataError:
     return DataError(
-        f"{count} of the {len(batch)} examples of a batch were asked for, whose inputs have other numbers of rows.",
+        f"{count} of the {len(batch)} examples of a batch were requested, whose inputs have other numbers of rows.",
         "What belongs to which example is not known, as in a batch of graphs.",
         "Ask for as many examples as some first batches have together.",
         "Pass a batch for every example.",

@@ -176,7 +176,7 @@ def _check_dtype(name: str, dtype: torch.dtype) -> None:
     if dtype.is_complex:
         raise ModelError(
             f"Parameter {name} is {dtype}.",
-            "Its curvature is no real symmetric matrix over θ.",
+            "Its curvature is not a real symmetric matrix over θ.",
             "Keep real and imaginary parts as real parameters, and use torch.view_as_complex in the forward.",
             "Leave it out: Risk(..., parameters=...).",
         )

@@ -264,7 +264,7 @@ class Risk:
         check_whole(count=count)
         if count is None or count < 1:
             raise ArgumentError(
-                f"{count} examples were asked for.", "An average needs at least one.", "Ask for a positive number."
+                f"{count} examples were requested.", "An average needs at least one.", "Ask for a positive number."
             )
         risk = self._sibling()
         risk.batches = self.batches.first(count)

@@ -252,7 +252,7 @@ def _rough_operator(A: Operator, precision: str) -> Operator | None:
         )
     if precision == "mixed" and A.rough is None:
         raise ArgumentError(
-            "precision='mixed' was asked for, but the operator has no cheaper products than its own.",
+            "precision='mixed' was requested, but the operator has no cheaper products than its own.",
             "Curvature has them on a GPU with TF32, of a risk in float32 with tangent_precision='highest'.",
             "Leave precision out: the residuals are the same.",
             "Say which they are: dataclasses.replace(A, rough=Operator(...)), for a matrix that is nearly A.",
@@ -265,7 +265,7 @@ def _check_count(A: Operator, k: int) -> None:
     check_whole(k=k)
     if k is None or not 1 <= k <= A.size:
         raise ArgumentError(
-            f"k={k} eigenpairs of an operator of size {A.size} were asked for.",
+            f"k={k} eigenpairs of an operator of size {A.size} were requested.",
             "An n × n matrix has n of them.",
             f"Ask for 1 to {A.size}.",
         )

@@ -49,7 +49,7 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
     if solver not in _VECTORS:
         names = ", ".join(sorted(known.__name__ for known in _VECTORS))
         raise ArgumentError(
-            f"The memory of {getattr(solver, '__name__', solver)!r} was asked for.",
+            f"The memory of {getattr(solver, '__name__', solver)!r} was requested.",
             "It is known of solvers alone.",
             f"Pass one of {names}.",
         )

@@ -146,13 +146,13 @@ class Tridiagonal:
         """The same after more steps, which change nothing, for every space was invariant; without a basis."""
         if num_steps < self.num_steps:
             raise ArgumentError(
-                f"{num_steps} steps were asked for.", f"There are {self.num_steps} already.", "Take `after` for fewer."
+                f"{num_steps} steps were requested.", f"There are {self.num_steps} already.", "Take `after` for fewer."
             )
         if (more := num_steps - self.num_steps) == 0:
             return self.without_basis()
         if bool(self.residual.any()):
             raise ArgumentError(
-                f"{num_steps} steps were asked for, of which {self.num_steps} were made.",
+                f"{num_steps} steps were requested, of which {self.num_steps} were made.",
                 "The spaces are not invariant yet: the next steps have coefficients that only products tell.",
                 "Make the steps: lanczos(A, starts, num_steps).",
             )
@@ -344,7 +344,7 @@ def _check_steps(A: Operator, num_steps: int, keep_basis: bool) -> None:
     most = A.size if keep_basis else None
     if num_steps < 1 or (most is not None and num_steps > most):
         raise ArgumentError(
-            f"num_steps={num_steps} Lanczos steps were asked of an operator of size {A.size}.",
+            f"num_steps={num_steps} Lanczos steps were requested for an operator of size {A.size}.",
             "It takes one step at least, and no more than n vectors are orthogonal to each other.",
             f"Ask for 1 to {A.size}.",
         )

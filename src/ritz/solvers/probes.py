@@ -94,7 +94,7 @@ def _check_room(num_samples: int, device: torch.device) -> None:
     needed, free = 8.0 * num_samples, free_memory(device)
     if needed > free:
         raise OutOfMemoryError(
-            f"{num_samples:,} samples were asked for, which take {needed / 2**30:,.0f} GiB.",
+            f"{num_samples:,} samples were requested, which take {needed / 2**30:,.0f} GiB.",
             f"One number is kept of each, and {free / 2**30:.3g} GiB are free on {device}.",
             "Ask for fewer products: ten thousand give a standard error of a hundredth of one sample's.",
         )

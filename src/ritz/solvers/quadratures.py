@@ -242,13 +242,13 @@ class LanczosQuadrature:
         check_whole(num_probes=num_probes, num_steps=num_steps)
         if num_probes < max(1, self.num_probes) or num_steps < max(1, self.num_steps):
             raise ArgumentError(
-                f"num_probes={num_probes} and num_steps={num_steps} were asked of {self!r}.",
+                f"num_probes={num_probes} and num_steps={num_steps} were requested from {self!r}.",
                 "They are totals, of one at least, and what has been made is not taken back.",
                 f"Ask for num_probes={max(1, self.num_probes)} and num_steps={max(1, self.num_steps)}, or more.",
             )
         if num_steps > self.num_steps and len(self._kept()) < len(self.runs):
             raise ArgumentError(
-                f"num_steps={num_steps} were asked of {self!r}.",
+                f"num_steps={num_steps} were requested from {self!r}.",
                 "There was no room to keep the vectors of all its probes, and without them no step can be made.",
                 "Add probes instead: extend(num_probes=...).",
                 "Give a new LanczosQuadrature all its steps at once.",

@@ -40,7 +40,7 @@ class Estimate:
         """The standard error of `value`; with one probe there is none."""
         if self._error is None:
             raise ArgumentError(
-                f"A standard error was asked of an estimate from one probe ({self.value:.4g}).",
+                f"A standard error was requested from an estimate from one probe ({self.value:.4g}).",
                 "One probe has no scatter to measure the error by.",
                 "Allow more probes or products.",
             )

@@ -172,7 +172,7 @@ class Spectrum(Measure):
         """Monte Carlo error of a statistic of the measure: std over the probes / √p."""
         if self.num_probes < 2:
             raise ArgumentError(
-                "A standard error was asked of a spectrum with one probe.",
+                "A standard error was requested from a spectrum with one probe.",
                 "One probe has no scatter; an exact spectrum has no Monte Carlo error at all.",
                 "For a quadrature, pass num_probes=2 or more to spectral_density.",
             )
@@ -188,7 +188,7 @@ class Spectrum(Measure):
         """
         if not 0 <= outliers < self.size:
             raise ArgumentError(
-                f"{outliers} outliers of {self.size} eigenvalues were asked for.",
+                f"{outliers} outliers of {self.size} eigenvalues were requested.",
                 "There must be a bulk left, and a count is not negative.",
                 f"Ask for 0 to {self.size - 1}.",
             )

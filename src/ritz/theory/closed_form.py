@@ -104,7 +104,7 @@ class ClosedForm:
         number = line.multiplicity if count is None else count
         if not 0 <= number <= line.multiplicity:
             raise ArgumentError(
-                f"{number} eigenvectors of {line.name!r} were asked for.",
+                f"{number} eigenvectors of {line.name!r} were requested.",
                 f"The line has multiplicity {line.multiplicity}.",
                 f"Ask for 0 to {line.multiplicity}.",
             )

@@ -31,7 +31,7 @@ def test_a_run_leaves_numbers_claims_and_a_picture(folder):
 
 def test_what_is_there_is_not_computed_again_unless_forced(folder):
     ritz("run", "us2000.fig2", "--preset", "smoke")
-    assert "is there already" in ritz("run", "us2000.fig2", "--preset", "smoke").stdout
+    assert "already there" in ritz("run", "us2000.fig2", "--preset", "smoke").stdout
     assert called() == [1, 2]
     ritz("run", "us2000.fig2", "--preset", "smoke", "--force")
     assert called() == [1, 2, 1, 2]

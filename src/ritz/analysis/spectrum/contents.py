@@ -84,7 +84,7 @@ def array_of(record: Record, key: str, layer: str | None = None) -> Tensor:
 def _fact(record: Record, facts: Mapping[str, Any], name: str) -> Any:
     if name not in facts:
         raise ArgumentError(
-            f"{name} was asked of the record {record.id!r}.",
+            f"{name} was requested from the record {record.id!r}.",
             f"It holds {', '.join(list(facts)[:8]) or 'nothing of the kind'}.",
             "Ask for one of these, of a record that `analysis.spectrum.run` made.",
         )

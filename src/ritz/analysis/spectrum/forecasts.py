@@ -33,7 +33,7 @@ class Forecast:
 
     seconds: float  # of all products, and of what there is beside them
     num_products: int
-    product_seconds: float  # of one product in the mean: several that go together take less each
+    product_seconds: float  # of one product on average: several that go together take less each
     bytes: float
     path: str  # how products are computed
     file_bytes: float  # of what it writes on its way, to go on from if it is killed

@@ -73,7 +73,7 @@ class Settings:
         """These settings for so many parameters; more eigenpairs than that are refused where they were requested."""
         if self.num_eigenpairs is not None and not 0 <= self.num_eigenpairs <= size:
             raise ArgumentError(
-                f"{self.num_eigenpairs} eigenpairs of a matrix of size {size} were asked for.",
+                f"{self.num_eigenpairs} eigenpairs of a matrix of size {size} were requested.",
                 "A symmetric matrix has as many as it has rows.",
                 f"Ask for 0 to {size}.",
             )

@@ -90,7 +90,7 @@ def decorrelated(
     check_counts(num_examples=num_examples, num_inputs=num_inputs)
     if num_examples < num_inputs + 2:
         raise ArgumentError(
-            f"{num_examples} examples of {num_inputs} decorrelated inputs and a target were asked for.",
+            f"{num_examples} examples of {num_inputs} decorrelated inputs and a target were requested.",
             "In N dimensions there are N orthogonal directions, one of which is taken by the mean.",
             f"Ask for at least {num_inputs + 2} examples.",
         )
@@ -196,7 +196,7 @@ def canonical_classification(
     check_counts(num_inputs=num_inputs, num_classes=num_classes)
     if num_inputs < num_classes:
         raise ArgumentError(
-            f"{num_classes} canonical class means were asked for in {num_inputs} dimensions.",
+            f"{num_classes} canonical class means were requested in {num_inputs} dimensions.",
             "Each class has a coordinate axis of its own.",
             "Take at least as many inputs as classes.",
         )
@@ -220,7 +220,7 @@ def spiked_matrix(
     check_counts(size=size)
     if len(spikes) > size:
         raise ArgumentError(
-            f"{len(spikes)} spikes were asked for in a matrix of {size} rows.",
+            f"{len(spikes)} spikes were requested in a matrix of {size} rows.",
             "Each stands on the diagonal.",
             "Take a larger matrix.",
         )
@@ -249,7 +249,7 @@ def pareto_matrix(
     check_counts(size=size, num_columns=num_columns)
     if not index > 0:
         raise ArgumentError(
-            f"A Pareto distribution of index {index} was asked for.",
+            f"A Pareto distribution of index {index} was requested.",
             "Its tail s⁻ᵅ falls only where the index is positive.",
             "The paper has index=1.",
         )

@@ -198,7 +198,7 @@ def imbalanced(data: Examples, *, alpha_max: float, total: int, generator: torch
 def _some(rows: Int[Tensor, " m"], count: int, where: str, generator: torch.Generator | None) -> Int[Tensor, " k"]:
     if not 0 <= count <= len(rows):
         raise DataError(
-            f"{count} examples {where} were asked for, and there are {len(rows)}.",
+            f"{count} examples {where} were requested, and there are {len(rows)}.",
             "None is taken twice.",
             "Ask for fewer, or take the data set's larger part.",
         )

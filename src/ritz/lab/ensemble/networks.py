@@ -100,7 +100,7 @@ class Ensemble:
     def _check_index(self, index: int) -> None:
         if not -len(self) <= index < len(self):
             raise ArgumentError(
-                f"Network {index} was asked for.", f"There are {len(self)}.", "Count from 0, or from the end with -1."
+                f"Network {index} was requested.", f"There are {len(self)}.", "Count from 0, or from the end with -1."
             )
 
     def outputs(self, x: Tensor, *, each: bool = False) -> Float[Tensor, "B N ..."]:

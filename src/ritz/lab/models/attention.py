@@ -35,7 +35,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         if min(key_size, embedding_size) < 1:
             raise ArgumentError(
-                f"A head of key size {key_size} and embedding size {embedding_size} was asked for.",
+                f"A head of key size {key_size} and embedding size {embedding_size} was requested.",
                 "Both count the columns of a weight matrix.",
                 "Give positive sizes.",
             )

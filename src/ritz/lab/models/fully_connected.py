@@ -137,7 +137,7 @@ def wide_mlp(
     """
     if depth < 1:
         raise ArgumentError(
-            f"A network of {depth} layers was asked for.", "It has at least its output.", "Choose depth=1 or more."
+            f"A network of {depth} layers was requested.", "It has at least its output.", "Choose depth=1 or more."
         )
     widths = (num_inputs, *[width] * (depth - 1), num_classes)
     check_widths(widths)
@@ -242,7 +242,7 @@ def check_activation(activation: str) -> None:
     """Refuse the name of no activation."""
     if activation not in get_args(Activation):
         raise ArgumentError(
-            f"The activation {activation!r} was asked for.",
+            f"The activation {activation!r} was requested.",
             f"The networks here have {', '.join(get_args(Activation))}.",
             "For another one, build an nn.Sequential of your own: everything in ritz takes any nn.Module.",
         )

@@ -259,7 +259,7 @@ def sink_bias(model: GPT, tokens: Int[Tensor, "b n"], target: float, *, heads: C
         least, most = reached(low), reached(high)
         if not least < target < most:
             raise ArgumentError(
-                f"An attention of {target} on the first token was asked for.",
+                f"An attention of {target} on the first token was requested.",
                 f"With these tokens it can be between {least:.3g} and {most:.3g}.",
                 "Choose a target in between.",
             )
@@ -275,7 +275,7 @@ def sink_bias(model: GPT, tokens: Int[Tensor, "b n"], target: float, *, heads: C
 def _check_heads(model: GPT, heads: Collection[int]) -> None:
     if not heads or not all(0 <= head < model.config.num_heads for head in heads):
         raise ArgumentError(
-            f"The heads {list(heads)} were asked for.",
+            f"The heads {list(heads)} were requested.",
             f"There are {model.config.num_heads} in every block, and 0 is the first.",
             "Name one or more of these.",
         )

@@ -83,7 +83,7 @@ class Pause(Generic[Number, Parameters]):
         """A copy of the parameters as they are at this pause."""
         if self._run.epoch != self.epoch:
             raise ArgumentError(
-                f"The parameters after epoch {self.epoch} were asked for, and training is at {self._run.epoch}.",
+                f"The parameters after epoch {self.epoch} were requested, and training is at {self._run.epoch}.",
                 "Only the present ones exist.",
                 "Ask for them at the pause, inside the loop.",
             )
@@ -279,7 +279,7 @@ def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Gener
         )
     if batch_size is not None and generator is None:
         raise ArgumentError(
-            f"Batches of {batch_size} were asked for, without a generator.",
+            f"Batches of {batch_size} were requested, without a generator.",
             "Each epoch shuffles the examples, and only a generator can do it again the same way.",
             "Pass generator=torch.Generator().manual_seed(0), or batch_size=None for full-batch descent.",
         )

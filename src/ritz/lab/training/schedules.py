@@ -59,7 +59,7 @@ class Constant:
 
 def _check(schedule: object, sound: bool, why: str, way_out: str) -> None:
     if not sound:
-        raise ArgumentError(f"{schedule} was asked for.", why, way_out)
+        raise ArgumentError(f"{schedule} was requested.", why, way_out)
 
 
 @dataclass(frozen=True)

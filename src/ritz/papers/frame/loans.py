@@ -50,9 +50,9 @@ def below(prefix: str, *, but: Collection[str] = ()) -> Callable[[Record], dict[
     return read
 
 
-def lent(wanted: Iterable[Loan], offered: Iterable[Loan], lender: Record) -> dict[Filed, Record]:
+def lent(requested: Iterable[Loan], offered: Iterable[Loan], lender: Record) -> dict[Filed, Record]:
     """What a run wants and a record has, as its sweeps would have returned it."""
-    asked = {loan.filed: loan.kept for loan in wanted}
+    asked = {loan.filed: loan.kept for loan in requested}
     found: dict[Filed, Record] = {}
     for loan in offered:
         fits = loan.filed in asked and loan.kept in ("", asked[loan.filed])  # a whole result serves for a part

@@ -138,14 +138,14 @@ def _copy(order: Order, relatives: Iterable[Figure]) -> Record | None:
 
 def _loans(order: Order, relatives: Iterable[Figure]) -> dict[Filed, Record]:
     """What other records have measured of what this one needs: of other configs, or of other computations."""
-    wanted, found = order.figure.loans(order.config), dict[Filed, Record]()
-    for lender in (order.figure, *relatives) if wanted else ():
+    requested, found = order.figure.loans(order.config), dict[Filed, Record]()
+    for lender in (order.figure, *relatives) if requested else ():
         for folder in folders(order.out, lender.id) if lender.loans(_some_config(lender)) else ():
             with suppress(FileError, KeyError):  # damaged, or of a config with other fields: no help
                 record = Record.load(folder)
                 config = with_values(_some_config(lender), record.config)
                 if canonical(config) == canonical(record.config):
-                    found = lent(wanted, lender.loans(config), record) | found  # nearer relatives come first
+                    found = lent(requested, lender.loans(config), record) | found  # nearer relatives come first
     return found
 
 
