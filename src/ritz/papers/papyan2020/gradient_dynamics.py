@@ -173,25 +173,24 @@ def statements(paper: str) -> tuple[Statement, ...]:
     first = paper == PAPER
     where, section = ("Fig. 6", "Sec. 6.2") if first else ("Fig. 7", "Sec. 4")
     cross, spread = ("G_cross", "G_within") if first else ("B₁", "B₂")
-    say = Statement
     both = (
-        say(
+        Statement(
             f"Increasing the number of epochs separates the bulks of {cross} and {spread} (Spearman's ρ of their "
             "distance in log λ with the epoch).",
             paper, section, measured=separation("epoch"), rule=each(at_least(0.8, partly=0.0)), expected=1.0,
             why="The distance does not grow all along, or its sign changes.",
         ),
-        say(
+        Statement(
             "Increasing the sample size draws them closer (the same with the sample size).",
             paper, section, measured=separation("size"), rule=each(at_most(-0.8, partly=0.0)), expected=-1.0,
             why="The distance does not fall with every size, or its sign changes.",
         ),
-        say(
+        Statement(
             "The C outliers of G align with the eigenvalues of its class means (mean |log₁₀| of their ratios).",
             paper, where, measured=largest_alignment, rule=each(at_most(0.05, partly=0.3)), expected=0.0,
             why="The spread within classes raises the largest eigenvalues above those of the means.",
         ),
-        say(
+        Statement(
             "The final C eigenvalues of G_class + G_cross + G_c=c' are less than " + ("1e-4" if first else "1e-5")
             + " (the largest of all panels).",
             paper, where, measured=last_eigenvalues, rule=at_most(1e-4 if first else 1e-5, partly=1e-3), expected=0.0,
@@ -201,12 +200,12 @@ def statements(paper: str) -> tuple[Statement, ...]:
                 "no": "They should be zero: the sum has a rank of C(C - 1).",
             },
         ),
-        say(
+        Statement(
             f"At {365} examples a class Lanczos is near the exact log spectrum (∫ |q - q̂| d log λ, of 2 at most).",
             BEYOND, where, measured=beside, rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             why="One probe gives each eigenvalue a random weight, and few nodes are left for small ones.",
         ),
-        say(
+        Statement(
             "The C largest eigenvectors of G lie in the span of its class means all along training (mean ‖Pv‖²).",
             BEYOND, section, measured=in_means, rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="The spread within classes turns them.",
@@ -217,20 +216,19 @@ def statements(paper: str) -> tuple[Statement, ...]:
 
 def _of_2020(paper: str, where: str, section: str) -> tuple[Statement, ...]:
     """What only the later paper says."""
-    say = Statement
     return (
-        say(
+        Statement(
             "The C² outliers of G align with the eigenvalues of G_cross (|log₁₀| of their median over the nearest bulk "
             "of G, its main one only where there is no other; exact panels).",
             paper, section, measured=exactly(cross_alignment), rule=each(at_most(0.3, partly=1.0)), expected=0.0,
             why="G has no such bulk there: G_within has as large eigenvalues, and more of them.",
         ),
-        say(
+        Statement(
             "The main bulk of G aligns with the average of G_within (|log₁₀| of where it is highest over that).",
             paper, section, measured=exactly(spread_alignment), rule=each(at_most(0.3, partly=1.0)), expected=0.0,
             why="It spreads over decades: its average lies at its upper end.",
         ),
-        say(
+        Statement(
             "Neither epochs nor sample size change the distance between G_class and G_within significantly (range of "
             "log₁₀ of their ratio).",
             paper, section, measured=class_change, rule=each(within(0.0, 0.5, partly=(0.0, 1.0))), expected=0.0,
@@ -241,19 +239,18 @@ def _of_2020(paper: str, where: str, section: str) -> tuple[Statement, ...]:
 
 def _of_2019(paper: str, where: str, section: str) -> tuple[Statement, ...]:
     """What only the earlier paper says."""
-    say = Statement
     return (
-        say(
+        Statement(
             "There are two bulks beside the outliers (maxima of the count of eigenvalues above 1e-5, exact panels).",
             paper, where, measured=exactly(num_bulks), rule=each(within(2, 2)), expected=2,
             why="The eigenvalues of B₁ lie among those of B₂.",
         ),
-        say(
+        Statement(
             "At 13 a class, epoch 350, the gap from 1e-5 to 1e-4 is due to too few steps (exact eigenvalues in it).",
             paper, where, measured=in_the_gap, rule=at_least(1), expected="above 0",
             why="There are none: it is a gap of the spectrum.",
         ),
-        say(
+        Statement(
             "The covariance of the gradients varies along training (largest tr G over the least).",
             paper, section, measured=variation, rule=each(at_least(2.0, partly=1.2)), expected=2.0,
             why="The trace of G stays about the same.",

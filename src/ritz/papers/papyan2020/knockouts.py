@@ -133,58 +133,55 @@ def statements(paper: str) -> tuple[Statement, ...]:
     return (*_printed(paper, where, section, first), *_about_lanczos(where), *_about_eigenvectors(section))
 
 
-_say = Statement
-
-
 def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Statement, ...]:
     names = ("G_class", "G_cross", "G_within", "G_c=c'") if first else ("A₁", "B₁", "B₂", "A₂")
     bulks = "three separated bulks" if first else "outliers and two bulks"
     return (
-        _say(
+        Statement(
             f"The log spectrum of G has {bulks} (maxima of the smoothed count of eigenvalues).",
             paper, where, measured=per_seed(modes), rule=each(within(3, 3, partly=(2, 4))), expected=3,
             why="Neighbouring bulks overlap, or one of them is spread over decades with maxima of its own.",
         ),
         *(_of_the_main_bulk(paper, section) if first else ()),
-        _say(
+        Statement(
             "C eigenvalues of G are outliers (how many lie above the largest of the within part).",
             paper, section, measured=outliers("G"), rule=each(near(C, relative=0.0, partly=0.3)), expected=C,
             why="Some class means are no longer than the spread around them.",
         ),
-        _say(
+        Statement(
             f"Once {names[0]} is knocked out, the C outliers disappear (how many are left above the largest of the "
             "within part).",
             paper, where, measured=outliers("class"), rule=each(at_most(0, partly=C / 2)), expected=0,
             why="Cross-class or own-class means reach above it, too; the latter span what class means span.",
         ),
-        _say(
+        Statement(
             f"Once {names[1]} is knocked out, the left {'mini-bulk' if first else 'bulk'} disappears (of the "
             "eigenvalues of G where its own lie, the share that goes).",
             paper, where, measured=lost_share("cross"), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
             why="Where the cross-class means have their eigenvalues, G_within has many more of its own.",
         ),
-        _say(
+        Statement(
             f"The bulk of {names[1]} lies left of that of {names[2]} (log₁₀ of the ratio of median eigenvalues).",
             paper, where, measured=per_seed(position), rule=each(at_most(-0.3, partly=0.0)), expected=-1.0,
             why="The C(C - 2) cross-class means are longer than the spread of single examples around them.",
         ),
-        _say(
+        Statement(
             f"{names[2]} causes the main bulk (its trace over that of G without the C outliers).",
             paper, section, measured=per_seed(bulk_share), rule=each(within(0.8, 1.2, partly=(0.5, 2.0))),
             expected=1.0, why="Class and cross-class means have a part in what is no outlier.",
         ),
-        _say(
+        Statement(
             f"Once {names[2]} is knocked out, the {'main' if first else 'right'} bulk disappears (of the trace of G "
             "where its own lies, the share that goes).",
             paper, where, measured=per_seed(lost_mass), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
             why="Others lie there, too.",
         ),
-        _say(
+        Statement(
             f"{names[3]} is negligible: its means are about zero at convergence (its trace over that of {names[0]}).",
             paper, section, measured=per_seed(own_trace), rule=each(at_most(0.01, partly=0.1)), expected=0.0,
             why="Gradients of the own class are not zero on average.",
         ),
-        _say(
+        Statement(
             f"Subtracting {names[3]} has no clear effect (its change of log λ over the least of the other knockouts).",
             paper, where, measured=per_seed(own_effect), rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             why="Gradients of the own class are not zero on average: training has not converged.",
@@ -194,17 +191,17 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
 
 def _of_the_main_bulk(paper: str, section: str) -> tuple[Statement, ...]:
     return (
-        _say(
+        Statement(
             "The one in the middle is the main bulk (which of the maxima, from the left, is the highest).",
             paper, section, measured=per_seed(place_of_main), rule=each(within(2, 2)), expected=2,
             why="The main bulk is the lowest: nothing stands apart on its left.",
         ),
-        _say(
+        Statement(
             "The others have a very low density beside it (its height over that of the next).",
             paper, section, measured=per_seed(height_of_main), rule=each(at_least(10.0, partly=2.0)),
             expected="far above 1", why="There is one bulk alone, or another as high.",
         ),
-        _say(
+        Statement(
             "The spectrum of log G exposes what that of G does not (the share of the eigenvalues of G_cross that 128 "
             "Lanczos steps do not tell from zero).",
             paper, section, measured=per_seed(unresolved), rule=each(at_least(0.9, partly=0.4)), expected=1.0,
@@ -215,18 +212,18 @@ def _of_the_main_bulk(paper: str, section: str) -> tuple[Statement, ...]:
 
 def _about_lanczos(where: str) -> tuple[Statement, ...]:
     return (
-        _say(
+        Statement(
             "2,048 Lanczos steps give the log spectrum down to 1e-8 of λ_max (∫ |q - q̂| d log λ over half of ∫ q + q̂: "
             "0 to 2).",
             BEYOND, where, measured=per_seed(lanczos_error), rule=each(at_most(CLOSE, partly=0.5)), expected=0.0,
             why="Among small ones float32 and few nodes gather in one bulk what spreads over decades.",
         ),
-        _say(
+        Statement(
             "From where on they do (log₁₀ of the least λ/λ_max above which that distance is a tenth at most).",
             BEYOND, where, measured=per_seed(right_from), rule=each(at_most(-5.0, partly=-3.0)), expected=-8.0,
             why="The nodes of a quadrature are dense at the top of the range, and few below.",
         ),
-        _say(
+        Statement(
             "And they miss none of its decades (share of decades where they count less than half or more than twice).",
             BEYOND, where, measured=per_seed(missed_decades), rule=each(at_most(0.0, partly=0.5)), expected=0.0,
             why="The nodes of a quadrature are dense at the top of the range, and few below.",
@@ -236,27 +233,27 @@ def _about_lanczos(where: str) -> tuple[Statement, ...]:
 
 def _about_eigenvectors(section: str) -> tuple[Statement, ...]:
     return (
-        _say(
+        Statement(
             "The C largest eigenvectors of G lie in the span of the class means (mean ‖Pv‖²).",
             BEYOND, section, measured=in_means("G"), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="The spread within classes turns them.",
         ),
-        _say(
+        Statement(
             "… in every layer by itself (the same of a layer's part of them, where it is least).",
             BEYOND, section, measured=least_layer, rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="Where a layer has little part in them, its part is not made of class means.",
         ),
-        _say(
+        Statement(
             "So do those of H.",
             BEYOND, section, measured=in_means("H"), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="E turns them further.",
         ),
-        _say(
+        Statement(
             "G explains the C largest eigenvalues of H (mean share).",
             BEYOND, section, measured=per_seed(explained), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="E has a part in them.",
         ),
-        _say(
+        Statement(
             "And its means alone do (mean share of the three parts made of means).",
             BEYOND, section, measured=per_seed(explained_by_means), rule=each(at_least(0.9, partly=0.5)),
             expected=1.0, why="The spread within classes, or E, has a part in them.",
