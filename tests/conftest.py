@@ -25,6 +25,12 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 20)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """What a test draws without a generator, the weights of its layers too, is the same in whatever order tests run."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def unawaited():
     """What is written is not awaited on the disk, thousands of times: no test cuts the power."""

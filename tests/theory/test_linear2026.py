@@ -69,26 +69,6 @@ def diagonal_networks(draw):
     return weights, X, X @ (torch.eye(widths[-1], widths[0]).double() * draw(matrices(1, widths[0]))).T
 
 
-@pytest.mark.parametrize("check", CHECKS.values(), ids=list(CHECKS))
-@patient
-@given(seeds)
-def test_closed_form_is_the_dense_hessian(check, seed):
-    with unchecked():
-        assert deviation(check, check.draw(seeded(seed))).small
-
-
-DEGENERATE = [
-    pytest.param(check, name, id=f"{check.result}: {name}")
-    for check in CHECKS.values()
-    for name in check.degenerate(seeded())
-]
-
-
-@pytest.mark.parametrize("check, name", DEGENERATE)
-def test_degenerate_case(check, name):
-    assert deviation(check, check.degenerate(seeded())[name]).small
-
-
 @pytest.mark.parametrize("result", ["two layers", "two layers, G", "two layers, ReLU", "two layers, leaky ReLU"])
 @patient
 @given(inputs=small_regressions())
