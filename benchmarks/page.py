@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,7 @@ def _ratios(name: str) -> str:
         [row["problem"], row["work"], *(_ratio(row["ratios"].get(rival)) for rival in rivals), _millis(row)]
         for row in record["rows"]
     ]
-    return f"### {NAMES[name]}: `{name}.json`\n\n{_origin(name)}\n\n" + _table(
-        ["problem", "work", *rivals, "ritz"], rows
-    )
+    return _section(f"### {NAMES[name]}: `{name}.json`", "", [name], ["problem", "work", *rivals, "ritz"], rows)
 
 
 def _large() -> str:
@@ -60,10 +59,8 @@ def _large() -> str:
         seconds = row.get("seconds") or row["later_product"]["seconds"]
         peak = row.get("peak_vectors") or row["later_product"]["peak_vectors"]
         rows.append([f"GPT-2 {row['model']}, {row['tokens']} tokens", row["work"], f"{seconds:.2f} s", f"{peak:.1f}"])
-    head = (
-        "## Large networks on one GPU\n\nThe peak of memory in vectors of n float32 numbers; a gradient needs four.\n\n"
-    )
-    return head + _origin("memory-h200") + "\n\n" + _table(["network", "work", "time", "peak"], rows)
+    words = "The peak of memory in vectors of n float32 numbers; a gradient needs four."
+    return _section("## Large networks on one GPU", words, ["memory-h200"], ["network", "work", "time", "peak"], rows)
 
 
 def _mixed() -> str:
@@ -71,8 +68,11 @@ def _mixed() -> str:
     for row in _record("mixed-h200")["rows"]:
         own, mixed = (min(run["seconds"] for run in row["runs"][kind]) for kind in ("own", "mixed"))
         rows.append([row["data"], f"{row['n']:,}", f"{own:.1f} s", f"{mixed:.1f} s"])
-    head = '## Eigenpairs with cheaper products: `precision="mixed"`\n\nThe same residuals, certified in float32.\n\n'
-    return head + _origin("mixed-h200") + "\n\n" + _table(["network", "n", "float32", "mixed"], rows)
+    title, words = (
+        '## Eigenpairs with cheaper products: `precision="mixed"`',
+        "The same residuals, certified in float32.",
+    )
+    return _section(title, words, ["mixed-h200"], ["network", "n", "float32", "mixed"], rows)
 
 
 def _exact() -> str:
@@ -87,11 +87,11 @@ def _exact() -> str:
             f"error {gpu['tf32_largest_error']:.0e}",
         ],
     ]
-    head = (
-        "## The exact spectrum of G, through its Gram matrix\n\nBeside 2,048 Lanczos steps, extrapolated from 256.\n\n"
+    title, words = (
+        "## The exact spectrum of G, through its Gram matrix",
+        "Beside 2,048 Lanczos steps, extrapolated from 256.",
     )
-    origin = f"{_origin('gram-cpu')} {_origin('gram-h200')}"
-    return head + origin + "\n\n" + _table(["problem", "where", "time", "against Lanczos"], rows)
+    return _section(title, words, ["gram-cpu", "gram-h200"], ["problem", "where", "time", "against Lanczos"], rows)
 
 
 def _deepnets() -> str:
@@ -101,33 +101,34 @@ def _deepnets() -> str:
         else [row["work"], f"{row['relative']:.1g} of the range", ""]
         for row in _record("deepnets-h200")["rows"]
     ]
-    head = (
-        "## Figures of trained networks, piece by piece\n\nVGG11 with 28 million parameters and an eight-layer MLP of "
-        "width 2048 on CIFAR-10. Trainings include reading the data; a density has 128 Lanczos steps over 5,000 "
-        "images.\n\n"
+    words = (
+        "VGG11 with 28 million parameters and an eight-layer MLP of width 2048 on CIFAR-10. Trainings include reading "
+        "the data; a density has 128 Lanczos steps over 5,000 images."
     )
-    return head + _origin("deepnets-h200") + "\n\n" + _table(["work", "time", "peak"], rows)
+    title = "## Figures of trained networks, piece by piece"
+    return _section(title, words, ["deepnets-h200"], ["work", "time", "peak"], rows)
 
 
 def _classes() -> str:
+    records = {"classes-cpu": "two CPU cores", "classes-h200": "H200"}
     rows = [
-        [row["problem"], name, f"{row['N']:,}", f"{row['gradients']:.1f} ({row['lowest']:.1f}-{row['highest']:.1f})"]
-        for name, file in {"two CPU cores": "classes-cpu", "H200": "classes-h200"}.items()
-        for row in _record(file)["rows"]
+        [row["problem"], where, f"{row['N']:,}", f"{row['gradients']:.1f} ({row['lowest']:.1f}-{row['highest']:.1f})"]
+        for name, where in records.items()
+        for row in _record(name)["rows"]
     ]
-    head = "## All class and cross-class means\n\nIn gradients over the same data.\n\n"
-    origin = f"{_origin('classes-cpu')} {_origin('classes-h200')}"
-    return head + origin + "\n\n" + _table(["network", "where", "examples", "gradients"], rows)
+    title, words = "## All class and cross-class means", "In gradients over the same data."
+    return _section(title, words, records, ["network", "where", "examples", "gradients"], rows)
 
 
 def _lab() -> str:
+    records = {"lab-cpu": "two CPU cores", "lab-h200": "H200"}
     rows = [
-        [row["work"], name, f"{row['times faster']:.3g} ({row['range'][0]:.3g}-{row['range'][1]:.3g})", row["note"]]
-        for name, file in {"two CPU cores": "lab-cpu", "H200": "lab-h200"}.items()
-        for row in _record(file)["results"].values()
+        [row["work"], where, f"{row['times faster']:.3g} ({row['range'][0]:.3g}-{row['range'][1]:.3g})", row["note"]]
+        for name, where in records.items()
+        for row in _record(name)["results"].values()
     ]
-    head = "## Training many small networks\n\nTimes faster than plain PyTorch, one by one.\n\n"
-    return head + f"{_origin('lab-cpu')} {_origin('lab-h200')}\n\n" + _table(["work", "where", "faster", "note"], rows)
+    title, words = "## Training many small networks", "Times faster than plain PyTorch, one by one."
+    return _section(title, words, records, ["work", "where", "faster", "note"], rows)
 
 
 def _own_data() -> str:
@@ -135,8 +136,8 @@ def _own_data() -> str:
         [row["work"], f"{row['times']:.2f} ({row['range'][0]:.2f}-{row['range'][1]:.2f})"]
         for row in _record("own-data-cpu")["results"]
     ]
-    head = "### Data of their own\n\nTime with data of its own for each network, over that with one set for all.\n\n"
-    return head + _origin("own-data-cpu") + "\n\n" + _table(["work", "times as long"], rows)
+    words = "Time with data of its own for each network, over that with one set for all."
+    return _section("### Data of their own", words, ["own-data-cpu"], ["work", "times as long"], rows)
 
 
 def _imports() -> str:
@@ -144,8 +145,13 @@ def _imports() -> str:
         [f"`{row['start']}`", f"{row['ratio']:.2f}", f"{row['seconds']:.2f} s"]
         for row in _record("imports-cpu")["rows"]
     ]
-    head = "## Starting\n\nIn units of `import torch`.\n\n"
-    return head + _origin("imports-cpu") + "\n\n" + _table(["start", "ratio", "time"], rows)
+    words = "In units of `import torch`."
+    return _section("## Starting", words, ["imports-cpu"], ["start", "ratio", "time"], rows)
+
+
+def _section(title: str, words: str, records: Iterable[str], headings: list[str], rows: list[list[str]]) -> str:
+    """A table with where its numbers come from."""
+    return "\n\n".join(filter(None, [title, words, " ".join(map(_origin, records)), _table(headings, rows)]))
 
 
 def _record(name: str) -> dict[str, Any]:
@@ -156,11 +162,8 @@ def _origin(name: str) -> str:
     """When, where, with what: as the record says, or git where it does not."""
     record = _record(name)
     machine = record.get("machine") or record.get("device") or f"{record.get('threads')} CPU threads"
-    commits = (
-        sorted({row["commit"][:12] for row in record.get("rows", []) if isinstance(row, dict) and "commit" in row})
-        if isinstance(record.get("rows"), list)
-        else []
-    )
+    rows = record["rows"] if isinstance(record.get("rows"), list) else []  # of a Gram matrix, how many it has
+    commits = sorted({row["commit"][:12] for row in rows if isinstance(row, dict) and "commit" in row})
     commits = commits or ([record["commit"]] if "commit" in record else [])
     date, commit = _git(name)
     return f"*{date}, {machine}, torch {record['torch']}, ritz at {', '.join(commits) or commit} (`{name}.json`).*"
