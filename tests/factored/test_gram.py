@@ -230,7 +230,7 @@ def test_a_capture_that_misses_something_is_found_out_and_replaced(monkeypatch, 
 @pytest.mark.usefixtures("unchecked")
 def test_bad_requests_are_refused_with_a_way_out():
     _, risk = risk_of("mlp", "squared error")
-    with pytest.raises(DataError, match="no class indices"):
+    with pytest.raises(DataError, match="not class indices"):
         gram_spectrum(risk, subtract=("within",))
     _, risk = risk_of("mlp")
     with pytest.raises(ArgumentError, match="'between_class', 'cross_class'"):
