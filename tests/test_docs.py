@@ -10,6 +10,7 @@ import pytest
 from benchmarks import page, side_by_side
 from docs._tools import reference_pages
 
+import ritz
 from tests.source import ROOT
 from tests.test_examples import FACES, public
 
@@ -63,11 +64,19 @@ def test_every_page_is_in_the_contents():
 def test_the_reference_has_every_public_name(face):
     module = f"ritz.{face}".rstrip(".")
     names, text = public(importlib.import_module(module)), reference_pages.pages()[module]
-    described = {
-        *re.findall(r"(?:autoclass|autofunction|py:data):: ritz[\w.]*\.(\w+)", text),
-        *re.findall(r"\*\*(\w+)\*\*", text),
-    }
-    assert names.keys() <= described
+    assert names.keys() <= {*re.findall(r"^\| (?:{py:obj}`|\[)?(\w+)", text, re.MULTILINE)}
+    described = re.findall(
+        r"(?:autoclass|autofunction|py:data):: (ritz[\w.]*)", "".join(reference_pages.pages().values())
+    )
+    assert {*re.findall(r"^\| {py:obj}`\w+ <(.*?)>", text, re.MULTILINE)} <= {*described}
+
+
+def test_a_table_of_the_reference_says_what_a_name_is_and_leads_to_where_it_is_described():
+    text = reference_pages.pages()["ritz.solvers"]
+    assert "| {py:obj}`trace <ritz.trace>` |" in text and ".. autofunction:: ritz.solvers.trace" not in text
+    assert reference_pages.summary(reference_pages.summary).startswith("The first sentence of a docstring, as Markdown")
+    assert reference_pages.summary(3.0) == ""
+    assert reference_pages.summary(ritz.hessian) == "H = ∇²R(θ): Papyan (2019), eq. (1)."
 
 
 def test_docstrings_become_text_that_sphinx_can_read():

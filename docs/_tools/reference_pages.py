@@ -18,7 +18,9 @@ LEFT_OUT = (
     "ritz.__main__",
     "ritz.engine",
     "ritz.progress",
-)  # commands, and what they run
+    "ritz.arguments",
+    "ritz.refusals",
+)  # commands and what they run, and what functions do on their own
 SECTIONS = re.compile(r"(Args|Returns|Raises|Yields):$")
 CODE = re.compile(r"(`[^`]*`)")
 
@@ -35,7 +37,7 @@ def faces() -> dict[str, list[str]]:
 @cache
 def pages() -> dict[str, str]:
     """The text of every page by its name; a name that several modules offer is described on the first of them."""
-    homes = dict[int, str]()
+    homes = dict[int, str]()  # by the identity of what is described, under which name
     texts = {}
     for module, names in faces().items():
         texts[module] = _page(module, names, homes)
@@ -72,30 +74,36 @@ def _offer(module: Any) -> list[str]:
 
 
 def _page(module: str, names: list[str], homes: dict[int, str]) -> str:
-    doc = (importlib.import_module(module).__doc__ or "").strip()
-    text = [
-        f"# {module}",
-        "",
-        doc.split("\n\n")[0].replace("\n", " "),
-        "",
-        f"```{{eval-rst}}\n.. currentmodule:: {module}\n```",
-        "",
-    ]
+    """What the module is, a table of its names, and those described that no page before has."""
+    rows, texts = [], []
     for name in names:
         value = getattr(importlib.import_module(module), name)
-        home = homes.setdefault(id(value), module)
-        if inspect.ismodule(value):
-            text += [
-                f"**{name}**: [{value.__name__}]({value.__name__}.md)"
-                if _offer(value)
-                else f"**{name}**: its parts are in the list on the left.",
-                "",
-            ]
-        elif home != module:
-            text += [f"**{name}** is described in [{home}]({home}.md).", ""]
-        else:
-            text += ["```{eval-rst}", *_directive(module, name, value), "```", ""]
-    return "\n".join(text)
+        home = homes.setdefault(id(value), f"{module}.{name}")
+        rows.append((_link(home, name, value), summary(value)))
+        if home == f"{module}.{name}" and not inspect.ismodule(value):
+            texts += ["```{eval-rst}", *_directive(module, name, value), "```", ""]
+    first = summary(importlib.import_module(module))
+    current = f"```{{eval-rst}}\n.. currentmodule:: {module}\n```"
+    return "\n".join([f"# {module}", "", first, "", *_table(rows), "", current, "", *texts])
+
+
+def _link(home: str, name: str, value: object) -> str:
+    if not inspect.ismodule(value):
+        return f"{{py:obj}}`{name} <{home}>`"
+    return f"[{name}]({value.__name__}.md)" if _offer(value) else name
+
+
+def summary(value: object) -> str:
+    """The first sentence of a docstring, as Markdown; nothing of a constant, whose docstring is that of its type."""
+    if not (inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value) or callable(value)):
+        return ""
+    paragraph = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+    first = re.split(r"(?<=[.?!])\s(?=[A-Z])", paragraph)[0]  # what follows "eq." is no new sentence
+    return "".join(p if i % 2 else re.sub(r"([\\*_|<>\[\]])", r"\\\1", p) for i, p in enumerate(CODE.split(first)))
+
+
+def _table(rows: list[tuple[str, str]]) -> list[str]:
+    return ["| name | what it is |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in rows)]
 
 
 def _directive(module: str, name: str, value: object) -> list[str]:
@@ -110,7 +118,9 @@ def _directive(module: str, name: str, value: object) -> list[str]:
 
 def _index(modules: list[str]) -> str:
     first = "Every public name, from its docstring. The names that most people need are in [ritz](ritz.md)."
-    return "\n".join(["# Reference", "", first, "", "```{toctree}", ":maxdepth: 1", "", *modules, "```", ""])
+    rows = [(f"[{name}]({name}.md)", summary(importlib.import_module(name))) for name in modules]
+    tree = ["```{toctree}", ":maxdepth: 1", ":hidden:", "", *modules, "```", ""]
+    return "\n".join(["# Reference", "", first, "", *_table(rows), "", *tree])
 
 
 def _readable(lines: list[str]):
