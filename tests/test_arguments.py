@@ -73,6 +73,17 @@ def test_what_it_forbids_is_refused_with_what_why_and_a_way_out(hint, value):
     assert caught.value.seen and caught.value.why and caught.value.ways_out
 
 
+def test_a_refusal_names_every_kind_that_would_do():
+    with pytest.raises(ArgumentError, match=r"value is 5\.\nIt must be a Tensor, a Mapping or a Module") as caught:
+        taken(Tensor | Mapping[str, Tensor] | torch.nn.Module, 5)
+    assert caught.value.ways_out == ("Pass a Tensor.", "Pass a dict.", "Pass a Module.")
+
+
+def test_a_refusal_of_what_a_container_holds_speaks_of_that():
+    with pytest.raises(ArgumentError, match=r"It holds 'zero'\. It must be a Tensor"):
+        taken(Tensor | Mapping[str, Tensor], {"a": "zero"})
+
+
 @pytest.mark.parametrize(
     "hint, value, same", [(int, np.int32(3), 3), (float, np.float32(0.5), 0.5), (bool, np.bool_(True), True)]
 )

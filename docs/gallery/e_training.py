@@ -18,11 +18,12 @@ model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
 loss, rate = nn.CrossEntropyLoss(), 0.8
 optimizer = torch.optim.SGD(model.parameters(), lr=rate)
 
+risk = ritz.Risk(model, loss, (x, y))
 steps, sharpness, losses, top = [], [], [], None
 for step in range(301):
     value = loss(model(x), y)
     if step % 15 == 0:
-        H = ritz.hessian(ritz.Risk(model, loss, (x, y)))
+        H = ritz.hessian(risk.at(model))  # the same risk at the weights of now
         top = ritz.eigenpairs(H, 1, start=top, tolerance=1e-3)  # from where the last one ended
         steps.append(step)
         sharpness.append(float(top.values[0]))

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 import ritz
 from ritz import Risk
 from ritz.errors import ArgumentError, NumericalError
-from tests.risk.problem import CE, C, check_refusal, network
+from tests.risk.problem import CE, C, D, check_refusal, network
 from tests.risk.unchanged import nothing_changes
 from tests.zoo import unequal_batches
 
@@ -75,10 +75,55 @@ def test_it_costs_one_evaluation_of_the_data(x, y):
     assert len(calls) == len(list(risk.batches))
 
 
+class Normalised(nn.Module):
+    """A batch norm whose means two modules share, between a trained layer and a frozen one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.twin = nn.Linear(D, 5), nn.BatchNorm1d(5), nn.BatchNorm1d(5)
+        self.twin.running_mean, self.twin.bias = self.norm.running_mean, self.norm.bias
+        self.last = nn.Linear(5, C).requires_grad_(False)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.twin(self.norm(self.first(x)))))
+
+
+def normalised(seed):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Normalised().double()
+        for tensor in model.state_dict().values():
+            tensor.copy_(tensor + torch.rand(tensor.shape))
+        return model.eval()
+
+
+@pytest.mark.parametrize("form", ["a state_dict", "a module"])
+def test_buffers_and_frozen_parameters_come_with_the_network(form, x, y):
+    model, other = normalised(0), normalised(1)
+    risk, expected = Risk(model, CE, unequal_batches(x, y)), Risk(other, CE, unequal_batches(x, y))
+    with nothing_changes(model), nothing_changes(other):
+        there = risk.at(FORMS[form](other))
+        assert there.loss_value() == pytest.approx(expected.loss_value(), rel=1e-13)
+        v = torch.linspace(-1, 1, risk.size, dtype=torch.float64)
+        assert_close(ritz.hessian(there) @ v, ritz.hessian(expected) @ v)
+    gradient = there.gradient()
+    with torch.no_grad():
+        other.norm.running_var.mul_(3)
+    assert_close(there.gradient(), gradient)
+    assert_close(risk.gradient(), Risk(model, CE, unequal_batches(x, y)).gradient())
+
+
+def test_a_part_of_theta_moves_with_all_that_is_constant(x, y):
+    model, other = normalised(0), normalised(1)
+    there = Risk(model, CE, (x, y), parameters="norm.*").at(other)
+    assert_close(there.gradient(), Risk(other, CE, (x, y), parameters="norm.*").gradient())
+
+
 WRONG = {
     "too short": (torch.zeros(3), ArgumentError, "shape \\(3,\\)"),
     "integers": (torch.zeros(43, dtype=torch.int64), ArgumentError, "torch.int64"),
-    "no name": ({"bias": torch.zeros(3)}, ArgumentError, "None of the 1 names"),
+    "no name": ({"bias": torch.zeros(3)}, ArgumentError, "1 of the 1 names given belong to no parameter or buffer"),
+    "a slip": ({"2.bias": torch.zeros(C), "2.wieght": torch.zeros(C, 5)}, ArgumentError, "1 of the 2 names .*2.wieght"),
     "another shape": ({"2.bias": torch.zeros(5)}, ArgumentError, "2.bias was given with shape"),
     "NaN": ({"2.bias": torch.full((C,), float("nan"))}, NumericalError, "Parameter 2.bias holds NaN"),
 }

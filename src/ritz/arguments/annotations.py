@@ -21,6 +21,7 @@ MAKERS = {
     "Record": "Make one: ritz.analysis.spectrum.run(risk), or read one: ritz.Record.load(folder).",
     "Generator": "Make one: torch.Generator().manual_seed(0).",
     "Callable": "Pass a function.",
+    "Mapping": "Pass a dict.",
     "Sequence": "Pass a list or a tuple.",
     "Iterable": "Pass a list or a tuple.",
     "Collection": "Pass a list or a tuple.",
@@ -29,6 +30,7 @@ MAKERS = {
     "Examples": "Make one: ritz.lab.data.Examples(x, y).",
 }
 LARGEST = 2**63 - 1  # what PyTorch can count to
+IT_MUST_BE = "It must be "
 ITEMS = (Sequence, Iterable, Collection)  # what a text, or a tensor without dimensions, is not
 Take = Callable[[Any], Any]  # brings a value into the form in which code takes it, or raises a Misfit
 
@@ -83,16 +85,29 @@ def _accepted_by_one(takes: Sequence[tuple[Any, Take]], value: Any) -> Any:
         except Misfit as misfit:  # its words alone: a traceback would keep the value alive
             misfits.append(misfit.args)
     distances = [_distance(value, hint) for hint in hints]
-    raise Misfit(*misfits[distances.index(min(distances))])
+    nearest = [misfit for misfit, distance in zip(misfits, distances, strict=True) if distance == min(distances)]
+    raise Misfit(*(nearest[0] if min(distances) == 0 else _joined(nearest)))
 
 
 def _distance(value: Any, hint: Any) -> int:
-    """How far from fitting: the refusal that comes nearest to what was meant is the one to tell."""
+    """How far from fitting: the refusal that comes nearest to what was meant is the one to raise."""
     import torch
 
     if _is_array(hint):
         return 0 if isinstance(value, torch.Tensor) else 2
+    kind = get_origin(hint)
+    if inspect.isclass(kind) and isinstance(value, kind):  # what it holds does not fit
+        return 0
     return 3 if hint is type(None) else 1
+
+
+def _joined(misfits: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The refusals of several kinds as one that names them all; the first where one is more than the name of a kind."""
+    kinds = [why.removeprefix(IT_MUST_BE).removesuffix(".") for why, *_ in misfits]
+    if len(misfits) == 1 or not all(why.startswith(IT_MUST_BE) and why.count(".") == 1 for why, *_ in misfits):
+        return misfits[0]
+    ways = dict.fromkeys(way for _, *ways in misfits for way in ways)
+    return f"{IT_MUST_BE}{', '.join(kinds[:-1])} or {kinds[-1]}.", *ways
 
 
 def _refuse_device(value: Any, hints: Sequence[Any]) -> None:

@@ -48,14 +48,14 @@ def named_parameters(model: nn.Module) -> dict[str, Tensor]:
     return _named(model, "_parameters")
 
 
-def further_names(model: nn.Module) -> dict[str, str]:
-    """Of parameters that several modules share: every name but the first, with the first."""
-    first = {id(parameter): name for name, parameter in named_parameters(model).items()}
+def further_names(model: nn.Module, kind: str = "_parameters") -> dict[str, str]:
+    """Of parameters, or "_buffers", that several modules share: every name but the first, with the first."""
+    first = {id(tensor): name for name, tensor in _named(model, kind).items()}
     every = {
-        f"{prefix}.{name}" if prefix else name: first[id(parameter)]
+        f"{prefix}.{name}" if prefix else name: first[id(tensor)]
         for prefix, module in named_modules(model, repeated=True)
-        for name, parameter in module._parameters.items()
-        if parameter is not None
+        for name, tensor in getattr(module, kind).items()
+        if tensor is not None
     }
     return {name: known for name, known in every.items() if name != known}
 

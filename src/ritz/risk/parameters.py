@@ -67,57 +67,72 @@ def _choices(shown: str) -> list[str]:
     return [f"Choose among: {shown}.", "Globs match whole names: '*.weight', 'layer1.*', '*' for all."]
 
 
-def flat_theta(
-    theta: Tensor | Mapping[str, Tensor] | nn.Module, now: Float[Tensor, " n"], shapes: Mapping[str, torch.Size]
-) -> Float[Tensor, " n"]:
-    """Other parameters as a vector of its own like θ `now`: a vector, tensors by name, or those of a module."""
-    if isinstance(theta, Tensor):
-        _check_vector(theta, now)
-        flat = theta.detach().to(now.device, now.dtype, copy=True)
-    else:
-        _check_source(theta)
-        named = named_parameters(theta) if isinstance(theta, nn.Module) else dict(theta)
-        _check_names(named, shapes)
-        pieces = zip(shapes.items(), now.split([shape.numel() for shape in shapes.values()]), strict=True)
-        flat = torch.cat([named.get(name, piece).detach().reshape(-1).to(now) for (name, _), piece in pieces])
-    for name, piece in zip(shapes, flat.split([shape.numel() for shape in shapes.values()]), strict=True):
-        _check_finite(name, piece)
-    return flat
-
-
-def _check_source(theta: object) -> None:
-    named = isinstance(theta, Mapping) and all(isinstance(value, Tensor) for value in theta.values())
-    if not named and not isinstance(theta, nn.Module):
+def other_theta(vector: Tensor, now: Float[Tensor, " n"], shapes: Mapping[str, torch.Size]) -> Float[Tensor, " n"]:
+    """A vector as a θ of its own like that of `now`."""
+    if vector.shape != now.shape or not vector.is_floating_point():
         raise ArgumentError(
-            f"A {type(theta).__name__} was given as θ.",
+            f"A tensor of shape {tuple(vector.shape)} and {vector.dtype} was given as θ.",
+            f"It is one vector of {now.numel()} numbers, in the order of risk.shapes.",
+            "Pass a vector like risk.theta, tensors by name, or a module of the same architecture.",
+        )
+    theta = vector.detach().to(now.device, now.dtype, copy=True)
+    for name, piece in zip(shapes, theta.split([shape.numel() for shape in shapes.values()]), strict=True):
+        _check_finite(name, piece)
+    return theta
+
+
+def other_tensors(
+    source: Mapping[str, Tensor] | nn.Module,
+    now: Mapping[str, Tensor],
+    theta: Collection[str],
+    further: Mapping[str, str],
+) -> dict[str, Tensor]:
+    """The parameters and buffers `now`, with copies of those that a module of the same architecture or a mapping has.
+
+    `further` has other names of some parameters, each with the first, as in `matching_names`.
+    """
+    named = {**named_parameters(source), **named_buffers(source)} if isinstance(source, nn.Module) else source
+    _check_named(named)
+    first = {name: further.get(name, name) for name in named}
+    _check_known(first, now, theta)
+    given = {first[name]: tensor for name, tensor in named.items()}
+    for name, tensor in given.items():
+        _check_like(name, tensor, now[name])
+        if name in theta:
+            _check_finite(name, tensor)
+    return {**now, **{name: t.detach().to(now[name], copy=True) for name, t in given.items()}}
+
+
+def _check_named(source: object) -> None:
+    if not isinstance(source, Mapping) or not all(isinstance(value, Tensor) for value in source.values()):
+        raise ArgumentError(
+            f"A {type(source).__name__} was given as θ.",
             "It is a vector, tensors by name, or a module of the same architecture.",
             "Pass a vector like risk.theta, model.state_dict(), or the model.",
         )
 
 
-def _check_vector(theta: Tensor, now: Tensor) -> None:
-    if theta.shape != now.shape or not theta.is_floating_point():
+def _check_known(first: Mapping[str, str], now: Collection[str], theta: Collection[str]) -> None:
+    """Refuse names that the network does not have: what is meant by them would silently stay as it is."""
+    unknown = [name for name, known in first.items() if known not in now]
+    if unknown or not set(first.values()) & set(theta):
+        culprits = ", ".join(map(repr, unknown[:3]))
         raise ArgumentError(
-            f"A tensor of shape {tuple(theta.shape)} and {theta.dtype} was given as θ.",
-            f"It is one vector of {now.numel()} numbers, in the order of risk.shapes.",
-            "Pass a vector like risk.theta, tensors by name, or a module of the same architecture.",
-        )
-
-
-def _check_names(named: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> None:
-    if not set(named) & set(shapes):
-        raise ArgumentError(
-            f"None of the {len(named)} names given belongs to θ.",
-            f"The names of θ begin with {', '.join(list(shapes)[:3])}.",
+            f"{len(unknown)} of the {len(first)} names given belong to no parameter or buffer: {culprits}."
+            if unknown
+            else f"None of the {len(first)} names given belongs to θ.",
+            f"The names of θ begin with {', '.join(list(theta)[:3])}.",
             "Pass a module of the same architecture, or its state_dict().",
         )
-    for name, shape in shapes.items():
-        if name in named and named[name].shape != shape:
-            raise ArgumentError(
-                f"{name} was given with shape {tuple(named[name].shape)}; in θ it has {tuple(shape)}.",
-                "It is the same risk at other parameters, not another network.",
-                "Build a risk of that network instead: Risk(model, loss, data).",
-            )
+
+
+def _check_like(name: str, tensor: Tensor, now: Tensor) -> None:
+    if tensor.shape != now.shape:
+        raise ArgumentError(
+            f"{name} was given with shape {tuple(tensor.shape)}; in this risk it has {tuple(now.shape)}.",
+            "It is the same risk at other parameters, not another network.",
+            "Build a risk of that network instead: Risk(model, loss, data).",
+        )
 
 
 def _check_finite(name: str, values: Tensor) -> None:

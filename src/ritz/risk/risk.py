@@ -33,7 +33,7 @@ from .model import check_model, further_names, output_tensor, prefers_channels_l
 from .network import Network, check_importable
 from .original import Original
 from .own_gradient import check_own_gradient
-from .parameters import as_pairs, flat_theta, matching_names, tensors, trainable
+from .parameters import as_pairs, matching_names, other_tensors, other_theta, tensors, trainable
 from .path_names import checked_path
 from .precision import Numerics, Precision, check_dtype, check_precision
 from .randomness import untouched_randomness
@@ -244,9 +244,12 @@ class Risk:
     def at(self, theta: Tensor | Mapping[str, Tensor] | nn.Module) -> Risk:
         """The same risk at other parameters, for one pass over the data: along a training run, or a line.
 
+        Nothing else is examined anew, which makes it much cheaper than another risk.
+
         Args:
-            theta: A vector in the order of this risk's, tensors by name, or a module of the same architecture; what
-                is not named stays, and buffers, too.
+            theta: A vector in the order of this risk's; or tensors by name, as in a `state_dict`, or a module of the
+                same architecture, of which buffers (the means of a batch norm) and frozen parameters are taken, too.
+                What has no name there stays.
 
         >>> x = torch.linspace(-1, 1, 12).reshape(6, 2)
         >>> risk = Risk(nn.Linear(2, 3), nn.CrossEntropyLoss(), (x, torch.arange(6) % 3))
@@ -254,7 +257,12 @@ class Risk:
         1.0986
         """
         risk = copy.copy(self)
-        risk.theta = flat_theta(theta, self.theta, self.shapes)
+        if isinstance(theta, Tensor):
+            risk.theta = other_theta(theta, self.theta, self.shapes)
+        else:
+            further = {**self._further_names, **further_names(self.model, "_buffers")}
+            tensors = other_tensors(theta, self._all_tensors(), self.shapes, further)
+            risk._select(tensors, list(self.shapes))
         risk._network = self._network.holding(risk._all_tensors(), self.shapes)
         risk._evaluation = risk._first_evaluation()
         return risk
