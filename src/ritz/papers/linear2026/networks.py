@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import NumericalError
 from ...lab import init
-from ...lab.training import HALVING, Pause, Schedule, linear_descent
+from ...lab.training import HALVING, EquivalentExamples, Pause, Schedule, linear_descent
 from ...operators import hessian
 from ...risk import Risk, SquaredError
 from ...solvers import eigenpairs
@@ -141,6 +141,38 @@ class WhiteDescent:
         first, *others = self.hidden.whole(parameters, index)
         first, T = (nn.functional.pad(W[:, :used], (0, spare)) for W in (first, white.T @ B))
         return [first, *others], White(T, white.rest, white.sigma_x)
+
+
+class RawDescent:
+    """Descent of several linear networks on inputs as they are, each in the principal axes V of its own inputs."""
+
+    def __init__(
+        self,
+        starts: Sequence[Sequence[Tensor]],
+        principal: Sequence[tuple[Float[Tensor, "D D"], EquivalentExamples]],
+    ) -> None:
+        self.axes, self.examples = zip(*principal, strict=True)
+        self.hidden = HiddenUnits(starts)
+        firsts = [weights[0] @ V for weights, V in zip(starts, self.axes, strict=True)]
+        others = [torch.stack(layer) for layer in zip(*(weights[1:] for weights in starts), strict=True)]
+        self.start = self.hidden.compressed([torch.stack(firsts), *others])
+
+    def pauses(self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None, schedule: Schedule) -> Pauses:
+        """The pauses of all networks."""
+        return linear_descent(
+            self.start,
+            torch.stack([examples.x for examples in self.examples]),
+            torch.stack([examples.y for examples in self.examples]),
+            learning_rate=learning_rate,
+            num_epochs=num_epochs,
+            schedule=schedule,
+            checkpoint=checkpoint,
+        )
+
+    def weights(self, parameters: Sequence[Tensor], index: int) -> list[Tensor]:
+        """The weights of one network, for its inputs as they are."""
+        first, *others = self.hidden.whole(parameters, index)
+        return [first @ self.axes[index].T, *others]
 
 
 def _basis_of_used_inputs(W1: Float[Tensor, "m D"], T: Float[Tensor, "K D"]) -> Float[Tensor, "D q"]:
