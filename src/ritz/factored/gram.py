@@ -147,7 +147,7 @@ class Gram:
 
 
 def _faithful(risk: Risk) -> bool:
-    """Whether the layers' part in the gradients is seen rightly: a question that float32 rounding must not answer."""
+    """Whether gradients are made of features and errors as assumed, tested in float64 to be clear of rounding."""
     result = _from_layers(risk.first(FEW).to(torch.float64))
     return result is not None and result.error <= ROUNDING[torch.float64]
 
