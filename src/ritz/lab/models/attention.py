@@ -61,7 +61,7 @@ class SelfAttention(nn.Module):
         return self.attention(x) @ (self._embedded(x) @ self.w_v)
 
     def closed_form(self, x: Tensor, y: Tensor, *, gauss_newton: bool = False) -> theory.ClosedForm | None:
-        """The spectrum under squared error on these data, which pages hold against measurement; None where e > 1."""
+        """The spectrum under squared error on these data, which reports compare with measurements; None for e > 1."""
         if len(self.w_v) > 1:
             return None
         own = (self.w_v.detach().reshape(()), self.w_q.detach()[0], self.w_k.detach()[0])

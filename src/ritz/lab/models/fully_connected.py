@@ -174,7 +174,7 @@ class ScalarNetwork(nn.Module):
         return (_FUNCTIONS[self.activation](x.reshape(-1, 1) * self.v) @ self.w).view(x.shape)
 
     def closed_form(self, x: Tensor, y: Tensor, *, gauss_newton: bool = False) -> theory.ClosedForm | None:
-        """The spectrum under squared error on these data, which pages hold against measurement; None: it has none."""
+        """The spectrum under squared error on these data, which reports compare with measurements; None if unknown."""
         given = (self.v.detach(), self.w.detach(), x.flatten(), y.flatten())
         slopes = {"relu": 0.0, "leaky": LEAK}
         if self.activation in slopes:
