@@ -1,4 +1,4 @@
-"""What can go wrong: the errors, and the refusals that all parts share.
+"""The errors and warnings of ritz, and the checks that all parts share.
 
 Every message says what was seen, why it is a problem, and the ways out.
 """
@@ -9,7 +9,7 @@ import warnings
 from numbers import Integral
 from typing import Any
 
-BETWEEN = ("ritz", "torch", "contextlib", "functools")  # whose lines may stand between a warning and its user
+BETWEEN = ("ritz", "torch", "contextlib", "functools")  # whose frames may lie between a warning and its user
 
 
 class RitzError(Exception):
@@ -30,7 +30,7 @@ class RitzError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of somebody else's says first; its name where it says nothing."""
+    """The first line of another library's error message; the error's class name if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -55,7 +55,7 @@ class OperatorError(RitzError, AssertionError):
 
 
 class OutOfMemoryError(RitzError, MemoryError):
-    """Memory does not suffice, even with as little at a time as can be."""
+    """Memory does not suffice, even for the smallest pieces the work can be cut into."""
 
 
 class FileError(RitzError, OSError):
@@ -63,23 +63,23 @@ class FileError(RitzError, OSError):
 
 
 class MissingFactError(FileError, KeyError):
-    """A record that does not say what is asked of it."""
+    """A record without an entry that was asked for."""
 
 
 class PrecisionWarning(UserWarning):
-    """The model computes in less precision inside than its parameters have, and results are no better than that."""
+    """The model computes internally in lower precision than its parameters have, which limits all results."""
 
 
 class PaddingWarning(UserWarning):
-    """Terms of a loss that stand for padding are counted, so that the mean over all terms is too small."""
+    """Terms that stand for padding are counted in the loss, so that its mean over all terms is too small."""
 
 
 class OutputsWarning(UserWarning):
-    """Outputs do not look like what the loss takes: they are probabilities where it takes logits or logarithms."""
+    """The outputs look like probabilities, where the loss expects logits or log-probabilities."""
 
 
 class VersionWarning(UserWarning):
-    """A computation goes on from a file that other versions have written."""
+    """A computation resumes from a file written by other versions of the software."""
 
 
 class ConvergenceWarning(UserWarning):
@@ -87,7 +87,7 @@ class ConvergenceWarning(UserWarning):
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the line that called ritz, however many of its own stand between: guards, solvers inside solvers."""
+    """Warn at the line that called ritz, past all frames of its own: guards, solvers inside solvers."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN:
         frame, level = frame.f_back, level + 1
@@ -95,14 +95,14 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 def check_whole(**counts: int | None) -> None:
-    """Refuse counts that are no integers: 2.0 is one by luck, and 2.5 would be cut."""
+    """Refuse counts that are not integers: 2.0 is whole only by luck, and 2.5 would be cut."""
     for name, count in counts.items():
         if count is not None and (not isinstance(count, Integral) or isinstance(count, bool)):
             raise ArgumentError(f"{name}={count!r} was given.", "It counts, so it is an integer.", "Pass an int.")
 
 
 def check_instance(kind: type, way_out: str, /, **values: Any) -> None:
-    """Refuse values that are not of this kind; the way out says how one is made."""
+    """Refuse values that are not instances of this class; the way out says how to make one."""
     for name, value in values.items():
         if not isinstance(value, kind):
             what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
@@ -131,7 +131,7 @@ def check_tolerance(tolerance: float) -> None:
 
 
 def check_finite(number: float) -> None:
-    """Refuse to go on with a product that is NaN or infinite, by a number that it would make so."""
+    """Refuse to go on with a product that holds NaN or infinity, as seen by a number computed from it."""
     if not math.isfinite(number):
         raise NumericalError(
             "A product with the operator is NaN or infinite.",
@@ -141,7 +141,7 @@ def check_finite(number: float) -> None:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether it is a number at all, and a finite one."""
+    """Whether a value is a number, and finite."""
     try:
         return math.isfinite(value)
     except TypeError:

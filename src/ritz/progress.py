@@ -1,4 +1,4 @@
-"""The one place long loops report to: a bar in a terminal or notebook, silence everywhere else.
+"""Progress bars of long loops, in a terminal or notebook; silence everywhere else.
 
     with progress.bar("Lanczos", total=num_steps) as bar:
         for step in range(num_steps):
@@ -32,7 +32,7 @@ _innermost: ContextVar[Bar | None] = ContextVar("ritz_progress_innermost", defau
 
 @contextmanager
 def show_bars(wish: bool) -> Iterator[None]:
-    """Show (or silence) every bar opened inside the block, whatever standard error is."""
+    """Show (or silence) every bar opened inside the block, wherever standard error goes."""
     token = _wish.set(wish)
     try:
         yield
@@ -87,7 +87,7 @@ class Bar:
 
     def _draw(self) -> None:
         if self.outer is not None and monotonic() >= self.outer._due:
-            self.outer._draw()  # it has worked for longer than this one, though it has not advanced
+            self.outer._draw()  # it has been running for longer than this one, though it has not advanced
         self._due = monotonic() + _INTERVAL
         status = " · ".join(
             [self._clock(), *(f"{name.replace('_', ' ')} {_fact(x)}" for name, x in self.facts.items())]
@@ -173,7 +173,7 @@ def _is_terminal(stream: Any) -> bool:
 
 
 def _in_notebook() -> bool:
-    """Whether this is a Jupyter kernel in which rich can draw: without ipywidgets it could only complain."""
+    """Whether this is a Jupyter kernel in which rich can draw: without ipywidgets it would only print a warning."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return type(shell).__name__ == "ZMQInteractiveShell" and find_spec("ipywidgets") is not None

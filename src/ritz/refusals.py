@@ -1,4 +1,4 @@
-"""What an error of PyTorch or Python comes to in a public function: a refusal with what, why and a way out."""
+"""Errors of PyTorch or Python inside public functions, turned into refusals that name the cause and a remedy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .errors import ArgumentError, NumericalError, OutOfMemoryError, RitzError, 
 
 NO_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
 NO_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'")
-PIECE = re.compile(r"allocate (\d+) bytes|allocate ([\d.]+ [KMGT]iB)")  # of main memory, of a GPU's
+PIECE = re.compile(r"allocate (\d+) bytes|allocate ([\d.]+ [KMGT]iB)")  # in main memory, on a GPU
 
 
 def refusal(name: str, given: Mapping[str, Any], error: BaseException) -> RitzError | None:
-    """The refusal by the function of this name, called with what was given; None for all that is not ours to answer."""
+    """The refusal in place of an error that a call of this function raised; None if it is not ours to explain."""
     import torch
 
     if isinstance(error, OverflowError):
@@ -34,7 +34,7 @@ def refusal(name: str, given: Mapping[str, Any], error: BaseException) -> RitzEr
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether ritz itself raised it, or called what did: not what a user gave it to call."""
+    """Whether ritz raised the error, or made the call that did; what a user's own function raises is the user's."""
     (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
     return frame.f_globals.get("__name__", "").startswith("ritz.")
 
@@ -58,7 +58,7 @@ def _without_kernel(name: str, error: BaseException) -> ArgumentError | None:
 
 
 def _out_of_memory(name: str, given: Mapping[str, Any], error: BaseException) -> OutOfMemoryError:
-    """With the size of the piece that did not fit, and the numbers on which it may depend."""
+    """The refusal with the size of the allocation that failed, and the integer arguments it may depend on."""
     piece = PIECE.search(str(error))
     size = f"{int(piece[1]) / 2**30:,.1f} GiB" if piece and piece[1] else piece[2] if piece else None
     numbers = ", ".join(f"{key}={value}" for key, value in given.items() if type(value) is int)

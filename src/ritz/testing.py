@@ -1,4 +1,4 @@
-"""What a maintainer runs on a new operator."""
+"""A check to run on a new operator: is it linear, symmetric, and what it claims to be?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One model in, one Record out: its spectrum, or where the lines of that come from; and two of them side by side."""
+"""One model in, one Record out: its spectrum, or where the spectral lines come from; and comparisons of two."""
 
 from . import classes, comparison, spectrum
 

@@ -23,7 +23,7 @@ ROUNDING = 1e-5  # of a float32 sum over all data, relative to it
 
 @dataclass(frozen=True)
 class Measured:
-    """A number and how far the truth may be: a bound, or a standard error; None where nobody knows."""
+    """A number with its error: a bound or a standard error, or None if it is unknown."""
 
     value: float
     error: float | None
@@ -31,13 +31,13 @@ class Measured:
 
     @property
     def reach(self) -> float | None:
-        """How far away the truth is, in 95 of 100 cases."""
+        """The distance within which the truth lies in 95 of 100 cases."""
         return self.error if self.error is None or self.is_bound else 2 * self.error
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is compared: a spectrum with a name, and the numbers that are known of it.
+    """One side of a comparison: a spectrum with a name, and the numbers known about it.
 
     >>> entry = Entry.of_spectrum("ours", Spectrum.of_eigenvalues(torch.tensor([1.0, 3.0])))
     >>> entry.numbers["trace"].value, entry.numbers["λ_max"].value
@@ -67,7 +67,7 @@ class Entry:
 
     @classmethod
     def of_spectrum(cls, name: str, spectrum: Spectrum) -> Entry:
-        """A spectrum by itself, of whoever computed it."""
+        """An entry for a spectrum by itself, whichever tool computed it."""
         scalars = statistics(spectrum, torch.float64)
         exact = spectrum.is_exact
         errors = {key: 0.0 if exact else scalars[f"{key}_error"] for key in ESTIMATES}
@@ -78,7 +78,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Change:
-    """A number before and after, and how large a difference noise alone may make.
+    """A number before and after, and how large a difference may be due to noise alone.
 
     >>> Change("trace", Measured(4.0, 0.1), Measured(4.1, 0.1)).verdict
     'within noise'
@@ -95,7 +95,7 @@ class Change:
 
     @property
     def noise(self) -> float | None:
-        """What the difference may be without any change, in 95 of 100 cases; None where an error is not known."""
+        """The difference that is possible without any change, in 95 of 100 cases; None if an error is not known."""
         first, second = self.before.reach, self.after.reach
         if first is None or second is None:
             return None
@@ -128,12 +128,12 @@ class Distance:
 
     @property
     def at_most(self) -> float:
-        """What the true distance does not exceed."""
+        """An upper bound on the true distance."""
         return self.value + self.error
 
     @property
     def sentence(self) -> str:
-        """What is known of the distance, without its full stop."""
+        """What is known of the distance, as a sentence without its full stop."""
         if self.at_least > 0:
             ends = f"from {self.at_least:.3g} to {self.at_most:.3g}, with 95 % probability"
             return f"W₁ = {self.value:.3g}; between the true spectra it is {ends}"
@@ -147,7 +147,7 @@ class Distance:
 
 
 def changes(before: Entry, after: Entry) -> list[Change]:
-    """Every number that both have.
+    """The changes of every number that both have.
 
     >>> first, second = (Entry.of_spectrum("", Spectrum.of_eigenvalues(torch.tensor([1.0, x]))) for x in (3.0, 4.0))
     >>> [change.quantity for change in changes(first, second) if change.verdict == "changed"]
@@ -175,7 +175,7 @@ def distance(before: Entry, after: Entry) -> Distance:
 
 
 def _apart(before: Entry, after: Entry) -> float:
-    """How far apart the means are, beyond noise."""
+    """How far apart the means are, in excess of noise."""
     first, second = before.numbers["trace"], after.numbers["trace"]
     reach = [
         math.inf if trace.reach is None else trace.reach / entry.spectrum.size

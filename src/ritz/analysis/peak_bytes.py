@@ -1,4 +1,4 @@
-"""How many bytes a piece of work holds at its peak, in the tensors that it makes."""
+"""The peak memory of a piece of work, in bytes of the tensors that it creates."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> float:
-    """The most that the work held at a time beyond what was there before; its result is counted.
+    """The most bytes that the work held at a time beyond what was there before, including its result.
 
-    On a GPU the allocator is asked. On a CPU every new tensor is counted from its birth to its end, so that what
-    PyTorch's own functions hold inside themselves is not seen.
+    On a GPU this comes from the allocator. On a CPU every new tensor is counted from its creation to its end, which
+    misses what PyTorch's own functions hold internally.
 
     >>> peak_bytes(lambda: (torch.ones(10) + 1).sum(), torch.device("cpu"))
     80.0
@@ -33,7 +33,7 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> float:
 
 
 class _Births(TorchDispatchMode):
-    """Counts the bytes of all storages that operations make, while they live."""
+    """Counts the bytes of all storages that operations create, while they live."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the record of every analysis says of the risk: its config, sizes and values, and how well a classifier does."""
+"""What every analysis records about the risk: its config, sizes and values, and the accuracy of a classifier."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def config_of(risk: Risk) -> dict[str, Any]:
 
 
 def scalars_of(risk: Risk) -> dict[str, Any]:
-    """Its sizes, its value and the length of its gradient."""
+    """The sizes of a risk, its value and the norm of its gradient."""
     return {
         "num_parameters": risk.size,
         "num_terms": risk.num_terms,

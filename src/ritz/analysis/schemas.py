@@ -1,4 +1,4 @@
-"""The schemas of records: of which kind every entry is; one of another kind is refused by its name."""
+"""The schemas of records: the kind of every entry; one of another kind is refused by name."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LONGEST = 40  # letters of a value that a refusal shows
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value must be: in words, and as a question."""
+    """A kind of value: in words, and as a test."""
 
     words: str
     fits: Callable[[Any], bool]
 
     def or_none(self) -> Kind:
-        """The same, or null: what was not measured, or not asked for."""
+        """The same kind or null, for what was not measured or not requested."""
         return Kind(f"{self.words} or null", lambda value: value is None or self.fits(value))
 
     def listed(self, plural: str) -> Kind:
-        """A list of such."""
+        """A list of values of this kind."""
         return Kind(f"a list of {plural}", lambda value: isinstance(value, list) and all(map(self.fits, value)))
 
 
@@ -116,7 +116,7 @@ def check_entries(record: Record) -> None:
 
 
 def _misfits(value: Any, kind: Any, place: str) -> Iterator[tuple[str, Any, str]]:
-    """Where a value does not fit, what stands there, and what should."""
+    """Where a value does not fit, what was found, and what was expected."""
     if isinstance(kind, Kind):
         if not kind.fits(value):
             yield place, value, kind.words

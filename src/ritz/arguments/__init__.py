@@ -1,4 +1,4 @@
-"""What may be passed to a public function, by its own annotations; all else is refused with what, why and a way out."""
+"""Arguments of public functions, checked against their annotations; a misfit is refused with a reason and a remedy."""
 
 from .annotations import Misfit, accepted, resolved
 from .guards import bare, guard, guarded

@@ -1,6 +1,6 @@
-"""What a value must be to fit an annotation, and in which form code then takes it.
+"""What a value must be to fit an annotation, and the form in which the code receives it.
 
-Numbers of numpy become Python's, also in tuples, lists and dicts; nothing else is converted.
+NumPy numbers become Python numbers, inside tuples, lists and dicts too; nothing else is converted.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MAKERS = {
     "Axes": "Make one: figure, (ax,) = ritz.plot.panels().",
     "Examples": "Make one: ritz.lab.data.Examples(x, y).",
 }
-LARGEST = 2**63 - 1  # what PyTorch can count to
+LARGEST = 2**63 - 1  # the largest integer that PyTorch holds
 IT_MUST_BE = "It must be "
-ITEMS = (Sequence, Iterable, Collection)  # what a text, or a tensor without dimensions, is not
-Take = Callable[[Any], Any]  # brings a value into the form in which code takes it, or raises a Misfit
+ITEMS = (Sequence, Iterable, Collection)  # which a string, or a tensor without dimensions, does not count as here
+Take = Callable[[Any], Any]  # returns the value in the form the code receives, or raises a Misfit
 
 
 def axes() -> Any:
-    """Within it, one name of an axis is one size."""
+    """A context in which every axis of the same name must have the same size."""
     from jaxtyping import jaxtyped
 
     return jaxtyped("context")
@@ -47,12 +47,12 @@ class Misfit(Exception):
 
 
 def accepted(value: Any, hint: Any) -> Any:
-    """The value in the form in which code takes it; a Misfit where the hint forbids it."""
+    """The value in the form the code receives; raises a Misfit where the hint forbids it."""
     return take(hint)(value)
 
 
 def take(hint: Any) -> Take:
-    """What `accepted` does for this hint, which is looked into once: a function is called more often than written."""
+    """`accepted` for one hint, which is analysed once: a function has one signature and many calls."""
     if hint is Any or isinstance(hint, TypeVar | str):
         return _unchanged
     origin = get_origin(hint)
@@ -82,7 +82,7 @@ def _accepted_by_one(takes: Sequence[tuple[Any, Take]], value: Any) -> Any:
     for _, take in takes:
         try:
             return take(value)
-        except Misfit as misfit:  # its words alone: a traceback would keep the value alive
+        except Misfit as misfit:  # only its words: a traceback would keep the value alive
             misfits.append(misfit.args)
     distances = [_distance(value, hint) for hint in hints]
     nearest = [misfit for misfit, distance in zip(misfits, distances, strict=True) if distance == min(distances)]
@@ -90,7 +90,7 @@ def _accepted_by_one(takes: Sequence[tuple[Any, Take]], value: Any) -> Any:
 
 
 def _distance(value: Any, hint: Any) -> int:
-    """How far from fitting: the refusal that comes nearest to what was meant is the one to raise."""
+    """How far a value is from fitting: of several refusals, the user gets the one nearest to what was meant."""
     import torch
 
     if _is_array(hint):
@@ -111,7 +111,7 @@ def _joined(misfits: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _refuse_device(value: Any, hints: Sequence[Any]) -> None:
-    """Where a device may be named by a text, not every text names one."""
+    """Refuse a string that names no device, where the hint accepts strings for devices."""
     import torch
 
     if isinstance(value, str) and torch.device in hints:
@@ -197,12 +197,12 @@ def _is_array(hint: Any) -> bool:
 
 
 def has_axes(hint: Any) -> bool:
-    """Whether a tensor's shape is in it anywhere; in a callable's arguments nobody looks."""
+    """Whether a tensor's shape appears anywhere in the hint; the arguments of a callable are not checked."""
     return _is_array(hint) or any(map(has_axes, get_args(hint)))
 
 
 def _generic(hint: Any, origin: Any) -> Take:
-    """Containers with what they hold, and classes."""
+    """The check for a container and its items, or for a class."""
     kind, inner = origin or hint, get_args(hint)
     if not inspect.isclass(kind):
         return _unchanged
@@ -229,7 +229,7 @@ def _tuple_of(takes: Sequence[Take], value: Any) -> Any:
 
 
 def _collection(kind: type, take: Take, value: Any) -> Any:
-    """An iterator is left alone: to look at what it yields would use it up."""
+    """The collection with its items checked; an iterator is left alone, since looking at its items would use it up."""
     _instance(kind, value)
     return _holding(value, value, repeat(take), type(value)) if isinstance(value, Collection) else value
 
@@ -240,7 +240,7 @@ def _refuse_length(value: tuple, length: int) -> None:
 
 
 def _like(kind: type, value: Any) -> Any:
-    """Whether it has what the protocol names."""
+    """The value, if it has every attribute that the protocol names."""
     names = [name for name in vars(kind) if name[0] != "_"]
     if isinstance(value, type) or not all(hasattr(value, name) for name in names):
         why = f"It must be {_named(kind)}, which has {', '.join(names)}."
@@ -249,7 +249,7 @@ def _like(kind: type, value: Any) -> Any:
 
 
 def _holding(value: Any, items: Iterable[Any], takes: Iterable[Take], new: Callable[[list[Any]], Any]) -> Any:
-    """What was given itself, unless it is one of Python's own and holds what had to be converted."""
+    """The container as given, or a new one if it is a tuple, list or dict with items that had to be converted."""
     pairs = [(item, take(item)) for item, take in zip(items, takes, strict=False)]
     if type(value) not in (tuple, list, dict) or all(item is fitting for item, fitting in pairs):
         return value
@@ -257,7 +257,7 @@ def _holding(value: Any, items: Iterable[Any], takes: Iterable[Take], new: Calla
 
 
 def _taken_within(hint: Any) -> Take:
-    """As it is taken where a container holds it."""
+    """The check for an item inside a container."""
     return partial(_accepted_within, take(hint), has_axes(hint))
 
 
@@ -265,7 +265,7 @@ def _accepted_within(take: Take, has_axes: bool, item: Any) -> Any:
     try:
         if not has_axes:
             return take(item)
-        with axes():  # what is held together need not be of one size
+        with axes():  # items of one container may differ in size
             return take(item)
     except Misfit as misfit:
         raise Misfit(f"It holds {shown(item)}. {misfit.args[0]}", *misfit.args[1:]) from None
@@ -279,7 +279,7 @@ def _instance(kind: type, value: Any) -> Any:
 
 
 def _way_to(kind: type) -> str:
-    """How to come by one."""
+    """How to get an object of this class."""
     return MAKERS.get(kind.__name__, f"Pass {_named(kind)}.")
 
 
@@ -288,7 +288,7 @@ def _named(kind: type) -> str:
 
 
 def shown(value: Any) -> str:
-    """What was given, in a few words."""
+    """The value in a few words."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -300,12 +300,12 @@ def shown(value: Any) -> str:
 
 
 def resolved(annotation: Any, function: Callable) -> Any:
-    """As it is written; a name that only the type checker knows binds nobody."""
+    """The annotation evaluated; one with names that only the type checker knows is not enforced."""
 
     def one() -> None: ...
 
     one.__annotations__ = {"value": annotation}
     try:
         return get_type_hints(one, function.__globals__, include_extras=True)["value"]
-    except Exception:  # as many kinds as there are ways to write a name that does not exist
+    except Exception:  # a missing name may fail in any way
         return Any

@@ -1,4 +1,4 @@
-"""Who checks arguments: every public function and class of a folder whose face ends with `guard(__name__)`."""
+"""Argument checks for every public function and class of a folder whose `__init__.py` ends with `guard(__name__)`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..errors import ArgumentError
 from ..refusals import refusal
 from .annotations import Misfit, Take, axes, has_axes, resolved, shown, take
 
-ANYTHING, NUMBERS, FINITE = range(3)  # what a number or a tensor must be
+ANYTHING, NUMBERS, FINITE = range(3)  # what numbers may be: anything, not NaN, or finite
 
 
 def guard(face: str, *, leaving: Collection[str] = (), finite: bool = False) -> None:
-    """Let the public functions and classes of a module check their arguments.
+    """Make the public functions and classes of a module check their arguments.
 
-    `leaving` names methods that do not, and classes of which only the construction does; with `finite`, no tensor may
-    hold NaN, infinity or half precision, none of which can be drawn. What is constructed may hold NaN everywhere: a
-    result says what came out.
+    `leaving` names methods to leave unchecked, and classes of which only the constructor is checked. With `finite`, no
+    tensor may hold NaN, infinity or half precision, none of which can be drawn. Constructors always accept NaN, since
+    a result has to hold whatever came out.
     """
     module, numbers = sys.modules[face], FINITE if finite else NUMBERS
     own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == face and name[0] != "_"]
@@ -55,7 +55,7 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
 
 
 def bare(function: Callable) -> Callable:
-    """The function without its guard, as its own folder knows it."""
+    """The function without its guard."""
     return function.__wrapped__ if hasattr(function, "_guard") else function  # type: ignore[attr-defined]
 
 
@@ -73,7 +73,7 @@ def _guard_class(kind: type, leaving: Collection[str], numbers: int) -> None:
 
 
 def _fit(function: Callable, args: tuple, kwargs: dict[str, Any], numbers: int) -> tuple[tuple, dict[str, Any]]:
-    """The arguments as the function takes them, or the refusal of the first that does not fit."""
+    """The arguments in the form the function receives them; refuses the first that does not fit."""
     parameters = _parameters(function)
     if not parameters.has_axes:
         return _fitting(parameters, args, kwargs, numbers)
@@ -105,7 +105,7 @@ def _fitted(name: str, value: Any, takes: Mapping[str, Take], numbers: int) -> A
 
 
 def _refuse_absent(value: Any) -> None:
-    """NaN, and numbers that are not all there to compute with."""
+    """Refuse NaN, and tensors without dense values."""
     import torch
 
     if isinstance(value, float) and math.isnan(value):
@@ -115,7 +115,7 @@ def _refuse_absent(value: Any) -> None:
 
 
 def _refuse_gaps(value: Any) -> None:
-    """What would leave a hole in a picture."""
+    """Refuse values that would leave a hole in a picture."""
     import torch
 
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
@@ -127,7 +127,7 @@ def _refuse_gaps(value: Any) -> None:
 
 
 class _Parameters(NamedTuple):
-    """What a function takes: the names of positional parameters, and how each that has an annotation is taken."""
+    """The positional parameters of a function by name, and the check of every annotated one."""
 
     positional: list[str]
     takes: dict[str, Take]
@@ -136,7 +136,7 @@ class _Parameters(NamedTuple):
 
 @cache
 def _parameters(function: Callable) -> _Parameters:
-    """By every annotation that can be looked up while code runs."""
+    """The parameters of a function, with every annotation that can be evaluated at run time."""
     inner = inspect.unwrap(function)
     parameters = inspect.signature(inner).parameters.values()
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -1,4 +1,4 @@
-"""What `ritz verify` runs: every closed form against a dense oracle, on fresh draws and on the degenerate cases."""
+"""The checks of `ritz verify`: every closed form against a dense oracle, on random and degenerate inputs."""
 
 from .check import Check, Deviation, deviation
 from .table import DRAWS, Row, all_checks, rows

@@ -36,8 +36,8 @@ class Check:
     draw: Callable[[Generator], tuple[Any, ...]]
     closed_form: Callable[..., ClosedForm]
     oracle: Callable[..., Float[Tensor, "n n"]]
-    degenerate: Callable[[Generator], Mapping[str, tuple[Any, ...]]] = _nothing  # cases by name, each an input
-    most_draws: int | None = None  # where each takes long
+    degenerate: Callable[[Generator], Mapping[str, tuple[Any, ...]]] = _nothing  # the inputs of special cases, by name
+    most_draws: int | None = None  # a limit, where a draw takes long
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Deviation:
 
     @property
     def small(self) -> bool:
-        """Whether both are within what is promised."""
+        """Whether both are within tolerance."""
         return self.values <= VALUE_TOLERANCE and (self.vectors is None or self.vectors <= VECTOR_TOLERANCE)
 
 
@@ -66,7 +66,7 @@ def deviation(check: Check, inputs: tuple[Any, ...]) -> Deviation:
 
 
 def _with_bases_kept(closed_form: ClosedForm) -> ClosedForm:
-    """The same, computing the eigenvectors of each line once."""
+    """The same closed form, which computes the eigenvectors of each line only once."""
     kept = [group if group.basis is None else replace(group, basis=cache(group.basis)) for group in closed_form.groups]
     return ClosedForm(kept)
 
@@ -74,7 +74,7 @@ def _with_bases_kept(closed_form: ClosedForm) -> ClosedForm:
 def lines(matrices: Iterable[Float[Tensor, "_ _"]]) -> ClosedForm:
     """All eigenvalues of symmetric matrices with their eigenvectors, as one block-diagonal matrix.
 
-    Two matrices that agree in these are the same: this is how what is no spectrum is checked.
+    Two matrices that agree in both are equal, so that results other than spectra can be checked as matrices too.
     """
     block = torch.block_diag(*matrices).double()
     return ClosedForm(eigenlines((block + block.T) / 2, "line", lambda vectors: vectors))

@@ -1,4 +1,4 @@
-"""Checks of "How the Hessian-spectrum of linear networks depends on data" (2026), and of what theory adds to it."""
+"""Checks of "How the Hessian-spectrum of linear networks depends on data" (2026), and of our generalisations."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .draws import normal, scale, whole
 from .oracles import dense_gauss_newton, dense_hessian, squared_error
 
 PAPER = "linear2026"
-SMOOTHING = 0.1  # of labels: without it a confident network has no curvature left to measure rounding by
+SMOOTHING = 0.1  # of labels: without it a confident network has too little curvature to compare rounding with
 Inputs = tuple[Any, ...]
 
 
 def network_outputs(weights: Sequence[Tensor], X: Tensor, slope: float = 1.0) -> Tensor:
-    """Outputs of layers without biases; leaky ReLU between them, whose slope of 1 makes them linear."""
+    """Outputs of layers without biases and with leaky ReLU between them; with a slope of 1 the network is linear."""
     for W in weights[:-1]:
         X = leaky_relu(X @ W.T, slope)
     return X @ weights[-1].T
@@ -34,7 +34,7 @@ def hessian(weights: Sequence[Tensor], X: Tensor, Y: Tensor, slope: float = 1.0)
 
 
 def gauss_newton(weights: Sequence[Tensor], X: Tensor, *_: Any) -> Tensor:
-    """Its dense Gauss-Newton matrix."""
+    """The dense Gauss-Newton matrix of the squared loss of a linear network."""
     return dense_gauss_newton(lambda *Ws: network_outputs(Ws, X), *weights)
 
 
@@ -150,12 +150,12 @@ def _relu_pair_oracle(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor) -> Tens
 
 
 def any_widths(generator: Generator, deepest: int = 4, widest: int = 5) -> list[int]:
-    """Of inputs, hidden layers and outputs."""
+    """Random widths of inputs, hidden layers and outputs."""
     return [whole(generator, 1, widest) for _ in range(whole(generator, 2, deepest + 1))]
 
 
 def deep(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
-    """Any weights of any scales, any data."""
+    """Random weights and inputs of any scale."""
     widths = widths or any_widths(generator)
     weights = [normal(generator, b, a, scale=scale(generator)) for a, b in pairwise(widths)]
     return weights, normal(generator, whole(generator, 1, 20), widths[0], scale=scale(generator))
@@ -177,7 +177,7 @@ def _deep_degenerate(generator: Generator) -> Mapping[str, Inputs]:
 
 
 def balanced(generator: Generator, widths: Sequence[int] | None = None, rank: int | None = None) -> Inputs:
-    """Singular values, widths, σₓ, and weights and white data that have them."""
+    """Singular values, widths and σₓ, with balanced weights and white data that have them."""
     widths = widths or any_widths(generator)
     top = min(widths) if rank is None else rank
     sigma = scale(generator, 1.5) * (0.05 + torch.rand(top, generator=generator, dtype=torch.float64))
@@ -214,7 +214,7 @@ def _balanced_oracle(sigma: Tensor, widths: Sequence[int], sigma_x: float, weigh
 
 
 def solution(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
-    """White inputs X, labels Y, and the widths of the hidden layers that are to fit them."""
+    """White inputs X, targets Y, and the widths of the hidden layers of a network that fits them."""
     widths = widths or any_widths(generator)
     X = white(generator, widths[0])
     return X, normal(generator, len(X), widths[-1], scale=scale(generator)), list(widths[1:-1])
@@ -239,7 +239,7 @@ def _solution_closed(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> theory.Clos
 
 
 def solution_weights(X: Tensor, Y: Tensor, hidden: Sequence[int]) -> list[Tensor]:
-    """Balanced weights of least loss."""
+    """The balanced weights of least loss."""
     M = Y.T @ X / len(X) / theory.input_scale(X) ** 2
     return theory.balanced_weights(M, hidden, generator=Generator().manual_seed(0))
 
@@ -297,7 +297,7 @@ def _balanced_kernel(sigma: Tensor, widths: Any, sigma_x: float, weights: Any, X
 
 
 def balanced_with_residual(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
-    """A balanced network away from its minimum."""
+    """A balanced network away from its minimum, with data."""
     sigma, widths, sigma_x, _, X = balanced(generator, widths)
     U = [orthogonal(generator, d) for d in widths]
     weights = [B[:, : len(sigma)] * sigma @ A[:, : len(sigma)].T for A, B in pairwise(U)]
@@ -316,7 +316,7 @@ def _residual_oracle(sigma: Tensor, widths: Any, sigma_x: float, rho: Tensor, we
 
 
 def regression(generator: Generator, widths: Sequence[int] | None = None) -> Inputs:
-    """Any weights of any scales, any data with any targets."""
+    """Random weights, inputs and targets of any scale."""
     weights, X = deep(generator, widths)
     return weights, X, normal(generator, len(X), len(weights[-1]), scale=scale(generator))
 

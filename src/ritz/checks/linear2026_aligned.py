@@ -15,7 +15,7 @@ from .linear2026 import PAPER, Inputs, any_widths, gauss_newton, hessian, networ
 
 
 def aligned(generator: Generator, widths: Sequence[int] | None = None, kind: str | None = None) -> Inputs:
-    """Layers with common singular vectors and a residual that has them too; `kind` is one of KINDS."""
+    """Layers that share singular vectors with one another and with the residual; `kind` is one of KINDS."""
     widths = widths or any_widths(generator, widest=4)
     kind = kind or KINDS[whole(generator, 0, len(KINDS) - 1)]
     depth, q = len(widths) - 1, max(widths)
@@ -27,14 +27,14 @@ def aligned(generator: Generator, widths: Sequence[int] | None = None, kind: str
         s, rho = torch.ones_like(s), rho.sign()
     if kind == "some zero":
         gone = torch.rand(depth + 1, q, generator=generator) < 0.4
-        gone[:, 0] = False  # or all may vanish, and nothing is left to measure rounding by
+        gone[:, 0] = False  # else all may vanish, and errors would have no scale
         s, rho = s * ~gone[1:], rho * ~gone[0]
     if kind == "minimum":
         rho = 0 * rho
     U = [orthogonal(generator, d) for d in widths]
     weights = [U[k + 1] @ torch.diag(s[k])[: widths[k + 1], : widths[k]] @ U[k].T for k in range(depth)]
     X = white(generator, widths[0], 1.5)
-    size = float(s.max(1).values.prod()) or 1.0  # R is known to rounding of the product of the norms
+    size = float(s.max(1).values.prod()) or 1.0  # R is known up to rounding of the product of the norms
     R = size * U[-1] @ torch.diag(rho)[: widths[-1], : widths[0]] @ U[0].T
     return weights, X, network_outputs(weights, X) - X @ R.T
 
@@ -58,7 +58,7 @@ def _aligned_degenerate(generator: Generator) -> Mapping[str, Inputs]:
 
 
 def near_convergence(generator: Generator, widths: Sequence[int] | None = None, size: float | None = None) -> Inputs:
-    """Aligned layers whose residual is from 1 to 1e-17 of the product of their norms."""
+    """Aligned layers whose residual is between 1 and 1e-17 of the product of their norms."""
     weights, X, Y = aligned(generator, widths)
     share = 10.0 ** (-17 * float(torch.rand((), generator=generator, dtype=torch.float64))) if size is None else size
     return weights, X, network_outputs(weights, X) + share * (Y - network_outputs(weights, X))

@@ -1,4 +1,4 @@
-"""What closed forms must agree with: dense matrices by autograd, in float64."""
+"""Oracles for closed forms: dense matrices by autograd, in float64."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def dense_hessian(loss: Callable[..., Tensor], *parameters: Tensor) -> Float[Ten
     with torch.enable_grad():
         theta.requires_grad_()
         (gradient,) = torch.autograd.grad(loss(*rebuilt(theta)), theta, create_graph=True, materialize_grads=True)
-        if not gradient.requires_grad:  # of a linear function
+        if not gradient.requires_grad:  # the gradient of a linear function is constant
             return torch.zeros(len(theta), len(theta), dtype=theta.dtype)
         units = torch.eye(len(theta), dtype=theta.dtype)
         (H,) = torch.autograd.grad(gradient, theta, units, is_grads_batched=True, materialize_grads=True)

@@ -17,7 +17,7 @@ Inputs = tuple[Any, ...]
 
 
 def expected_fisher(num_inputs: int, num_classes: int, snr: float, error_rate: Any, proportions: Any = None) -> Tensor:
-    """E G = Σ_c π_c U_c ⊗ (t² e_c e_cᵀ + I), from its definition: rows of W one after another (Lemma 8.1)."""
+    """E G = Σ_c π_c U_c ⊗ (t² e_c e_cᵀ + I), from its definition, with the rows of W one after another (Lemma 8.1)."""
     C, D = num_classes, num_inputs
     alpha = torch.as_tensor(error_rate, dtype=torch.float64).expand(C)
     pi = torch.ones(C).double() / C if proportions is None else torch.as_tensor(proportions, dtype=torch.float64)

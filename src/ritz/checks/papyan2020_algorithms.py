@@ -25,11 +25,11 @@ from .papyan2020 import PAPER
 Inputs = tuple[Any, ...]
 MARGIN = 0.05  # τ, Sec. D.2
 FLOOR = 1e-5  # ε of log(|λ| + ε), Fig. 6
-POINTS = 9  # of a density
+POINTS = 9  # points at which a density is compared
 
 
 def drawn(generator: Generator) -> Inputs:
-    """A symmetric matrix of three to ten rows and any signs, how many steps are made, and the seed of their start."""
+    """A symmetric matrix with three to ten rows, a number of steps, and a seed for the start vector."""
     n = whole(generator, 3, 10)
     Q = torch.linalg.qr(normal(generator, n, n)).Q
     A = (Q * normal(generator, n)) @ Q.T * scale(generator, 1.0)
@@ -37,13 +37,13 @@ def drawn(generator: Generator) -> Inputs:
 
 
 def unfinished(generator: Generator) -> Inputs:
-    """The same with a step less than rows: with all of them what is left is rounding, and so is every bound by it."""
+    """The same with fewer steps than rows: after all of them the residual is rounding, and so is any bound from it."""
     A, steps, seed = drawn(generator)
     return A, min(steps, len(A) - 1), seed
 
 
 def separated(generator: Generator) -> Inputs:
-    """A matrix whose eigenvalues fall by four, with signs, and how many of them are asked for."""
+    """A matrix with eigenvalues ±4⁻ⁱ, how many of them are requested, and a seed for the start vectors."""
     n = whole(generator, 4, 8)
     Q = torch.linalg.qr(normal(generator, n, n)).Q
     values = 0.25 ** torch.arange(n).double() * torch.where(normal(generator, n) > 0, 1.0, -1.0)
@@ -64,13 +64,13 @@ def _columns(vectors: Tensor, first: int, count: int) -> Tensor:
 
 
 def _start(A: Tensor, seed: int) -> Float[Tensor, " n"]:
-    """The start that a solver with this seed draws."""
+    """The start vector that a solver draws with this seed."""
     v = gaussian(Operator.from_matrix(A), 1, _seeded(seed))[0]
     return v / v.norm()
 
 
 def _krylov(A: Tensor, steps: int, seed: int) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"], Float[Tensor, "m m"]]:
-    """V, θ and y of the Krylov space, with an orthogonal basis from QR decompositions and no recursion."""
+    """V, θ and y of the Krylov space, by QR decompositions instead of the recursion."""
     V = _start(A, seed)[:, None]
     for _ in range(steps - 1):
         V = torch.linalg.qr(torch.cat([V, A @ V[:, -1:]], 1)).Q
@@ -91,7 +91,7 @@ def all_steps(A: Tensor, _: int, seed: int) -> ClosedForm:
 
 
 def itself(A: Tensor, *_: int) -> Tensor:
-    """The matrix."""
+    """The matrix itself, as the oracle of decompositions of it."""
     return A
 
 
@@ -124,7 +124,7 @@ def density_oracle(A: Tensor, steps: int, seed: int) -> Tensor:
 
 
 def interval(A: Tensor, steps: int, seed: int) -> ClosedForm:
-    """Alg. 4: the two ends."""
+    """Alg. 4: both ends of the interval."""
     low, high = spectral_range(Operator.from_matrix(A), num_steps=steps, margin=MARGIN, generator=_seeded(seed))
     return lines([torch.tensor([low, high], dtype=torch.float64).diag()])
 
@@ -187,7 +187,7 @@ def deflated(A: Tensor, count: int, seed: int) -> ClosedForm:
 
 
 def _grid(A: Tensor) -> Float[Tensor, " g"]:
-    """Points across the spectrum."""
+    """Points at which a density is compared, across the spectrum."""
     reach = float(torch.linalg.matrix_norm(A, 2))
     return torch.linspace(-reach, reach, POINTS, dtype=torch.float64)
 

@@ -22,7 +22,7 @@ DECAY = 0.01  # of the weights: any positive number, which scales both sides
 
 
 def atoms(spectra: Iterable[Spectrum]) -> ClosedForm:
-    """The eigenvalues of exact spectra."""
+    """A closed form from the eigenvalues of exact spectra."""
     return ClosedForm(
         Group(f"line {i + 1} of spectrum {k + 1}", value, round(weight * spectrum.size))
         for k, spectrum in enumerate(spectra)
@@ -51,7 +51,7 @@ def gradient_parts_oracle(one: Classifier) -> Tensor:
 def class_means_alone(one: Classifier) -> ClosedForm:
     """G_class + G_own = Σ_c w_c (w_c + w_cc)/w_cc g_c g_cᵀ: own-class means are multiples of class means."""
     own = classes.class_decomposition(one.risk)
-    assert own.class_means is not None  # a few parameters
+    assert own.class_means is not None  # there are few parameters
     w, diagonal = own.class_weights, own.own_weights
     factors = torch.where(diagonal > 0, w * (w + diagonal) / diagonal.clamp(min=torch.finfo(w.dtype).tiny), 0.0)
     return lines([torch.einsum("c,cq,cr->qr", factors, own.class_means, own.class_means)])
@@ -69,7 +69,7 @@ def gram(one: Classifier) -> ClosedForm:
 
 
 def subtracted(one: Classifier) -> ClosedForm:
-    """Those of G without each of its parts."""
+    """The eigenvalues of G without each of its parts."""
     K = factored.Gram.of(one.risk)
     return atoms(K.spectrum(subtract=(part,)) for part in PARTS)
 
@@ -160,7 +160,7 @@ def kfac(one: Classifier) -> ClosedForm:
 
 
 def kfac_oracle(one: Classifier) -> Tensor:
-    """The same from all errors and features, those that enter the layer."""
+    """The same from the errors of the layer and the features that enter it."""
     w, N = one.cross_weights, len(one.labels)
     return torch.block_diag(
         *(
@@ -193,7 +193,7 @@ def gauss_newton_oracle(one: Classifier) -> Tensor:
 
 
 def gauss_newton_blocks(one: Classifier) -> Tensor:
-    """The same without its blocks between layers."""
+    """The diagonal blocks of G, one for each layer."""
     sizes = [W.numel() for W in one.weights]
     blocks = [row.split(sizes, 1)[i] for i, row in enumerate(one.gauss_newton.split(sizes))]
     return torch.block_diag(*blocks)
@@ -212,7 +212,7 @@ def _sum_over_classes(one: Classifier, delta: Float[Tensor, "N C o"], phi: Float
 
 
 def _by_class(rows: Float[Tensor, "N d"], labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Second moments between classes and within, and the whole."""
+    """Second moments between classes, within classes, and in total."""
     means = torch.stack([rows[labels == c].mean(0) for c in labels])
     between, within = means.T @ means / len(rows), (rows - means).T @ (rows - means) / len(rows)
     return between, within, rows.T @ rows / len(rows)
@@ -233,7 +233,7 @@ def _off(A: Float[Tensor, "n n"], columns: Float[Tensor, "n k"]) -> Float[Tensor
 
 _of = partial(Check, paper=PAPER, draw=any_labels, degenerate=unusual, most_draws=POOL)
 _of_one_each = partial(Check, paper=PAPER, draw=one_of_each, most_draws=POOL)
-_generic = partial(Check, paper=PAPER, draw=any_labels, most_draws=POOL)  # with ranks that rounding leaves alone
+_generic = partial(Check, paper=PAPER, draw=any_labels, most_draws=POOL)  # with ranks that do not depend on rounding
 
 CHECKS = (
     _of("G by class", equation="eq. (6.2)-(6.4)", closed_form=gradient_parts, oracle=gradient_parts_oracle),

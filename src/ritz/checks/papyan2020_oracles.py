@@ -1,4 +1,4 @@
-"""A small classifier with everything that Papyan (2020) defines of it: by loops over examples, classes and layers."""
+"""A small classifier and the quantities that Papyan (2020) defines, by loops over examples, classes and layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Classifier:
         return [str(2 * i) for i in range(len(self.weights))]
 
     def outputs(self, weights: tuple[Tensor, ...], shifts: tuple[Tensor, ...] | None = None) -> Float[Tensor, "N C"]:
-        """z for other weights, or with something added to what each layer returns."""
+        """The outputs z for these weights, with an optional shift added to what each layer returns."""
         h = self.x
         for i, W in enumerate(weights):
             h = h @ W.T if shifts is None else h @ W.T + shifts[i]
@@ -123,7 +123,7 @@ def parts(rows: Float[Tensor, "N C q"], w: Float[Tensor, "N C"], labels: Tensor)
 
 
 def factors(rows: Float[Tensor, "N C q"], w: Float[Tensor, "N C"], labels: Tensor) -> dict[str, Float[Tensor, "q _"]]:
-    """The columns √w · mean of the parts that are made of means."""
+    """The columns √w · mean of the parts that are second moments of means."""
     columns: dict[str, list[Tensor]] = {part: [] for part in PARTS if part != "within"}
     for c in range(w.shape[1]):
         own = labels == c
@@ -147,15 +147,15 @@ def classifier(generator: Generator, *, classes: int | None = None, one_each: bo
     widths = [whole(generator, 2, 4) for _ in range(whole(generator, 2, 3))]
     N = C if one_each else whole(generator, 4, 9)
     labels = torch.arange(C) if one_each else torch.randint(C, (N,), generator=generator)
-    labels[:2] = torch.arange(2)  # one class alone has no structure
+    labels[:2] = torch.arange(2)  # a single class has no structure
     weights = tuple(normal(generator, o, d) for d, o in zip(widths, [*widths[1:], C], strict=True))
-    softened = (*weights[:-1], weights[-1] / 2)  # no probability so small that its part of G has lost its span
+    softened = (*weights[:-1], weights[-1] / 2)  # so that no probability loses its part of G to rounding
     return Classifier(softened, normal(generator, N, widths[0]), labels)
 
 
 @lru_cache(2)
 def _pool(seed: int, one_each: bool) -> tuple[Classifier, ...]:
-    """Classifiers that the checks of one run share: a risk takes longer than what is checked of it."""
+    """Classifiers shared by the checks of one run, because building a risk takes longer than checking it."""
     generator = torch.Generator().manual_seed(seed)
     return tuple(classifier(generator, one_each=one_each) for _ in range(POOL))
 
@@ -170,9 +170,9 @@ def one_of_each(generator: Generator) -> tuple[Classifier]:
     return (next(_turns(generator, generator.initial_seed(), True)),)
 
 
-@lru_cache(4)  # two runs at a time, and what they draw from stays alive as long: its place in memory is its name
+@lru_cache(4)  # for two runs at a time: generators are told apart by identity, and the cache keeps them alive
 def _turns(generator: Generator, seed: int, one_each: bool) -> Iterator[Classifier]:
-    """All of a pool in turn, for as long as a run draws from its generator; another run begins at the first."""
+    """The classifiers of a pool in turn, for the run with this generator; another run begins with the first."""
     return cycle(_pool(seed, one_each))
 
 

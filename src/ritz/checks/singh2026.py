@@ -1,4 +1,4 @@
-"""Checks of Singh et al. (2026), Sec. 3.1, 3.2 and 4.1: two-layer networks, and what theory adds to them."""
+"""Checks of Singh et al. (2026), Sec. 3.1, 3.2 and 4.1: two-layer networks, and our generalisations."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _linear_ggn(v: Tensor, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _logistic(x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
-    """Cross-entropy of a scalar network, with a cosine that makes F'' negative in places."""
+    """Cross-entropy of a scalar network, plus a cosine that makes F'' negative in places."""
     return lambda c: softplus(-c * x * y.sign()).mean() + 0.3 * torch.cos(c)
 
 
@@ -107,7 +107,7 @@ def _bias(generator: Generator) -> Inputs:
 
 
 def theorem_b1_inputs(generator: Generator, m: int | None = None) -> Inputs:
-    """v, b, w, x, y as Thm B.1 has them: v ⟂ b of equal norm, x and y centred, var x = 1, no correlation."""
+    """v, b, w, x, y as Thm B.1 assumes them: v ⟂ b of equal norm, x and y centred, var x = 1, no correlation."""
     m, N = m or width(generator, 2, 100), whole(generator, 4, 30)
     v, b = (scale(generator, 1.5) * torch.linalg.qr(normal(generator, m, 2)).Q).unbind(1)
     columns = torch.linalg.qr(torch.cat([torch.ones(N, 1, dtype=torch.float64), normal(generator, N, 2)], 1)).Q
@@ -221,7 +221,7 @@ def _multi_output(V: Tensor, W: Tensor, x: Tensor, Y: Tensor) -> Tensor:
 
 
 def outlier_pairs(generator: Generator, m: int | None = None, D: int | None = None) -> Inputs:
-    """V, w, X, y with orthogonal columns of V of equal norm and white inputs, as Sec. 4.1 pairs its outliers."""
+    """V, w, X, y with orthogonal columns of V of equal norm and white inputs, for which Sec. 4.1 pairs the outliers."""
     D = D or whole(generator, 1, 6)
     m = m or width(generator, D, 40)
     N = D + whole(generator, 2, 30)

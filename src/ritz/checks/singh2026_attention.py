@@ -1,4 +1,4 @@
-"""Checks of Singh et al. (2026), Sec. 3.3: one head of self-attention, and what theory adds to it."""
+"""Checks of Singh et al. (2026), Sec. 3.3: one head of self-attention, and our generalisations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Inputs = tuple[Any, ...]
 
 
 def head(generator: Generator, d: int | None = None) -> Inputs:
-    """w_v, w_q, w_k, x, y, with scores up to about ten: far beyond, it is autograd that loses its digits."""
+    """w_v, w_q, w_k, x, y, with scores up to about ten: far beyond that, autograd loses its digits."""
     d, n = d or width(generator, 1, 140), whole(generator, 1, 12)
     x, y = normal(generator, n, scale=scale(generator, 1)), normal(generator, n, scale=scale(generator))
     size = scale(generator, 0.5) * d**0.25 / float(x.abs().max())
@@ -28,7 +28,7 @@ def head(generator: Generator, d: int | None = None) -> Inputs:
 
 
 def degenerate_heads(generator: Generator) -> Mapping[str, Inputs]:
-    """w_v, w_q, w_k, x, y where eigenvalues coincide, change their sign or vanish, by name."""
+    """w_v, w_q, w_k, x, y at which eigenvalues coincide, change sign or vanish, by name."""
     w_q, w_k, x, y = (normal(generator, size) for size in (4, 4, 6, 6))
     solved = head_outputs(torch.tensor(0.7, dtype=torch.float64), w_q, w_k, x)
     return {
@@ -49,7 +49,7 @@ def degenerate_heads(generator: Generator) -> Mapping[str, Inputs]:
 def head_outputs(
     w_v: Tensor, w_q: Tensor, w_k: Tensor, x: Tensor, bias: Tensor | float = 0.0, mask: Tensor | None = None
 ) -> Tensor:
-    """What one head gives for a sequence of scalars."""
+    """The outputs of one head for a sequence of scalars."""
     scores = torch.outer(x, x) * (w_q @ w_k) / len(w_q) ** 0.5 + bias
     scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
     return w_v * (scores.softmax(1) @ x)
@@ -89,12 +89,12 @@ def _batch_oracle(w_v: float, w_q: Tensor, w_k: Tensor, xs: Any, ys: Any, biases
 
 
 def _smooth(w_v: Tensor, s: Tensor) -> Tensor:
-    """A loss of (w_v, s) that no softmax makes: sigmoid scores, a cubic term."""
+    """A loss of (w_v, s) from a model without softmax: sigmoid scores and a cubic term."""
     return torch.sin(w_v * s) + 0.1 * (w_v + s) ** 3 + torch.sigmoid(s) * w_v**2
 
 
 def any_head(generator: Generator, d: int | None = None) -> Inputs:
-    """w_v, w_q, w_k alone: their loss has no data."""
+    """w_v, w_q, w_k alone, for a loss without data."""
     d = d or width(generator, 1, 140)
     w_q, w_k = normal(generator, d), normal(generator, d)
     return float(normal(generator, 1)), w_q, w_k

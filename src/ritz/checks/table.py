@@ -35,7 +35,7 @@ class Row:
     values: float
     vectors: float | None
     passed: bool
-    worst: str  # the input that was worst: a draw's number or the name of a degenerate case
+    worst: str  # the input with the largest error: the number of a draw or the name of a special case
 
 
 def all_checks() -> tuple[Check, ...]:
@@ -44,7 +44,7 @@ def all_checks() -> tuple[Check, ...]:
 
 
 def rows(selected: Iterable[Check] | None = None, *, draws: int = DRAWS, generator: Generator) -> Iterator[Row]:
-    """Verify one result after the other; a bar shows how far it is."""
+    """Verify one result after the other, with a progress bar."""
     checks = all_checks() if selected is None else tuple(selected)
     with progress.bar("Verifying", total=len(checks)) as bar:
         for check in checks:

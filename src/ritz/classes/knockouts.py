@@ -1,4 +1,4 @@
-"""Knockouts: take one matrix out of another and see which spectral features go with it.
+"""Knockouts: take one matrix out of another and see which spectral features disappear.
 
 Papyan (2020), Sec. 3. What disappears with B is attributed to B.
 """
@@ -35,10 +35,10 @@ def subtract(A: Matrix, B: Matrix) -> Matrix:
 def project(A: Matrix, B: Matrix, *, tolerance: float | None = None) -> Matrix:
     """(I - B B⁺) A (I - B⁺ B), the projection knockout: A without the columns and rows that B spans.
 
-    Matrices of any shape, or operators of which B knows its `factor`. Only singular values above `tolerance` times the
-    largest count as non-zero, by default min(max(shape), 64) · eps: with all singular vectors, as Papyan (2020), Def.
-    3.2 reads for matrices that are not square, nothing would be left. For an operator they are those of its factor, so
-    that eigenvalues of B as small as the square of that still count.
+    A and B are matrices of any shape, or operators of which B has a known `factor`. Only singular values above
+    `tolerance` times the largest count as non-zero, by default min(max(shape), 64) · eps: with all singular vectors, as
+    Papyan (2020), Def. 3.2 reads for matrices that are not square, nothing would be left. For an operator they are the
+    singular values of its factor, so that eigenvalues of B down to the square of that tolerance still count.
 
     >>> A, B = torch.diag(torch.tensor([3.0, 2.0])), torch.diag(torch.tensor([1.0, 0.0]))
     >>> project(A, B).diagonal()
@@ -48,7 +48,7 @@ def project(A: Matrix, B: Matrix, *, tolerance: float | None = None) -> Matrix:
     _check_tolerance(tolerance)
     if isinstance(A, Operator) and isinstance(B, Operator):
         return _projected_operator(A, B, tolerance)
-    assert isinstance(A, Tensor) and isinstance(B, Tensor)  # which _check_kinds saw to; for the type checker
+    assert isinstance(A, Tensor) and isinstance(B, Tensor)  # for the type checker: _check_kinds has made sure
     _check_matrices(A, B)
     U, V = _singular_vectors(B, tolerance)
     A = A - U @ (U.T @ A)
@@ -65,7 +65,7 @@ def _projected_operator(A: Operator, B: Operator, tolerance: float | None) -> Op
             "Class means beyond the memory budget: raise Risk(..., memory=...) or restrict the risk to a layer.",
             "subtract(A, B) needs no factor.",
         )
-    _ = A + B  # refused where they are not of one space
+    _ = A + B  # refuses operators on different spaces
     Q, R = torch.linalg.qr(_finite(B.factor))
     return deflated(A, Q @ _singular_vectors(R, tolerance, of=B.factor)[0])
 
@@ -73,7 +73,7 @@ def _projected_operator(A: Operator, B: Operator, tolerance: float | None) -> Op
 def _singular_vectors(
     B: Float[Tensor, "m n"], tolerance: float | None, *, of: Tensor | None = None
 ) -> tuple[Float[Tensor, "m r"], Float[Tensor, "n r"]]:
-    """Left and right singular vectors of the non-zero singular values; on the CPU, for CUDA's SVD may take minutes."""
+    """Left and right singular vectors of the non-zero singular values; on the CPU, as CUDA's SVD may take minutes."""
     U, values, Vh = (t.to(B.device) for t in torch.linalg.svd(_finite(B).cpu(), full_matrices=False))
     shape = B.shape if of is None else of.shape
     relative = min(max(shape), 64) * torch.finfo(B.dtype).eps if tolerance is None else tolerance

@@ -1,4 +1,4 @@
-"""Second moments of rows in groups: their means with the scatter around these, added up without cancellation."""
+"""Second moments of grouped rows: the mean of each group and the scatter around it, summed without cancellation."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Scatter:
         self.weights[present] = total
 
     def join_ranks(self, risk: Risk) -> Scatter:
-        """Join what all ranks of the risk's group have added."""
+        """Join with what the other ranks of the risk's group have added."""
         if risk.group is None:
             return self
         own, weights = self.weights[:, None], risk.sum_over_ranks(self.weights.clone())
@@ -61,12 +61,12 @@ class Scatter:
 
 
 def ratio(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and zero where b is: a mean without weight is zero."""
+    """a / b, and zero where b is zero, so that a mean without weight is zero."""
     return torch.where(b > 0, a / torch.where(b > 0, b, 1.0), 0.0)
 
 
 def exact_spectrum(A: Operator) -> Spectrum:
-    """All eigenvalues: of the small Gram matrix and zeros where A = U Uᵀ is known, else of the matrix."""
+    """All eigenvalues: those of the small matrix UᵀU, and zeros, where A = U Uᵀ is known; else those of the matrix."""
     if A.factor is None or A.factor.shape[1] >= A.size:
         return Spectrum.of_matrix(A.dense())
     values = torch.linalg.svdvals(A.factor).square()

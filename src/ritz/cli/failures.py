@@ -1,4 +1,4 @@
-"""What the command says in place of a traceback."""
+"""Messages of the command in place of tracebacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .messages import note
 
 @contextmanager
 def report_errors(debug: bool) -> Iterator[None]:
-    """End with a message instead of a traceback: exit code 2 for what the user can mend, 1 for what they cannot."""
+    """End with a message instead of a traceback: exit code 2 for what users can fix, 1 for what they cannot."""
     with warnings.catch_warnings():
         warnings.showwarning = _note_warning
         warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")

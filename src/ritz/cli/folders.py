@@ -1,4 +1,4 @@
-"""The folders of results: of an analysis, for whatever else is analysed has one of its own, and of the records."""
+"""The folders of results: one for every analysis, and those of the figures' records."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def analysis_folder(
     seed: int | None = None,
     suffix: str = "",
 ) -> Path:
-    """`out/NAME`, with whatever makes the analysis one of another matrix: layers, examples, precision, seed.
+    """`out/NAME`, extended by what determines the analysed matrix: layers, examples, precision, seed.
 
-    How finely it is measured (probes, steps, eigenpairs) is no part of it: a second run replaces the first.
+    How finely it is measured (probes, steps, eigenpairs) is not part of the name: a second run replaces the first.
     """
     parts = [name, *(_written(glob) for glob in sorted(layers or ()))]
     parts += [f"first-{examples}" if examples else "", dtype or "", f"seed-{seed}" if seed else "", suffix]
@@ -32,7 +32,7 @@ def analysis_folder(
 
 
 def _written(glob: str) -> str:
-    """A glob as a part of a file's name, another one for another glob: `layer4.*` is `layer4.+`."""
+    """A glob as part of a file's name, unique for each glob: `layer4.*` becomes `layer4.+`."""
     text = glob.replace("*", "+")
     if "+" not in glob and len(text) <= LONGEST and not ODD.search(text):
         return text

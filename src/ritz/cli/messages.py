@@ -1,4 +1,4 @@
-"""Lines that the command prints, to a terminal that the names of other people's files must not steer."""
+"""Lines that the command prints, with names escaped that might contain control characters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import typer
 
 
 def say(text: str) -> None:
-    """To standard output: what came of it."""
+    """Print a result to standard output."""
     typer.echo(_printable(text))
 
 
 def note(text: str) -> None:
-    """To standard error: what is to be known beside the results."""
+    """Print a remark beside the results to standard error."""
     typer.echo(_printable(text), err=True)
 
 

@@ -1,4 +1,4 @@
-"""Which records a command reads: those in the folder of results, and those that came with ritz where it has none."""
+"""Which records a command reads: those in the folder of results, or the ones shipped with ritz where it has none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record_folders(out: Path, id: str = "*", preset: str = "*") -> list[Path]:
 
 
 def note_source(read: list[Path]) -> None:
-    """Say so where records are not of this folder."""
+    """Say if records come from elsewhere than this folder."""
     count = sum(folder.is_relative_to(SHIPPED) for folder in read)
     if count:
         which = "these" if count == len(read) else f"{count} of these {len(read)}"
@@ -29,7 +29,7 @@ def note_source(read: list[Path]) -> None:
 
 
 def readable_record(folder: Path) -> Record | None:
-    """The record, or None and a word about it: one damaged file must not hide the others."""
+    """The record, or None with a message: one damaged file must not hide the others."""
     try:
         return Record.load(folder)
     except FileError as error:

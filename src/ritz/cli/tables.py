@@ -1,4 +1,4 @@
-"""Tables as the command prints them, and what an analysis would cost in one."""
+"""Tables as the command prints them, among them the cost of an analysis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def show(content: RenderableType) -> None:
 
 
 class _Printable:
-    """Content in which no name of other people's files steers the terminal."""
+    """Content in which names cannot steer the terminal."""
 
     def __init__(self, content: RenderableType) -> None:
         self._content = content
@@ -35,14 +35,14 @@ class _Printable:
 
 
 def facts_table() -> Table:
-    """Names, and what belongs to them."""
+    """A table of names and their values."""
     table = _table(show_header=False)
     table.add_column(style="bold")
     return table
 
 
 def prose_table(*headings: str) -> Table:
-    """Columns in which long texts are folded."""
+    """A table in which long texts are folded."""
     table = _table()
     for heading in headings:
         table.add_column(heading, overflow="fold")
@@ -50,7 +50,7 @@ def prose_table(*headings: str) -> Table:
 
 
 def columns_table(title: str, columns: Mapping[str, Sequence[str]], *, left: Container[str] = ()) -> Table:
-    """Columns by their headings: numbers, which end below each other, and words on the `left`."""
+    """A table of columns by their headings: numbers, aligned right, and words, aligned `left`."""
     table = _table(title=title, title_justify="left")
     for heading in columns:
         table.add_column(heading, justify="left" if heading in left else "right")
@@ -60,12 +60,12 @@ def columns_table(title: str, columns: Mapping[str, Sequence[str]], *, left: Con
 
 
 def _table(**options: Any) -> Table:
-    """Without lines."""
+    """A table without lines."""
     return Table(box=None, padding=(0, 2, 0, 0), **options)
 
 
 def cost(forecast: Forecast) -> RenderableType:
-    """What an analysis would take."""
+    """A table of what an analysis would cost."""
     table = facts_table()
     products = forecast.num_products * forecast.product_seconds
     each = f"{forecast.product_seconds * 1e3:.3g} ms each on average"

@@ -59,7 +59,7 @@ class Target:
 
     @property
     def label(self) -> str:
-        """As the user named it, but without the folders of an absolute path, which are nobody's business."""
+        """The target as the user named it, without the folders of an absolute path, which are private."""
         place = Path(self.place).name if self.is_file and Path(self.place).is_absolute() else self.place
         return f"{place}:{self.factory}"
 
@@ -152,7 +152,7 @@ def subject(
 
 
 def _first(risk: Risk, count: int) -> Risk:
-    """The risk on so many examples, which the record will say: there must be so many."""
+    """The risk on the first examples; refuses more than there are, as the record states their number."""
     if count > risk.num_examples:
         raise ArgumentError(
             f"--examples {count} was given, and the data have {risk.num_examples}.",
@@ -163,7 +163,7 @@ def _first(risk: Risk, count: int) -> Risk:
 
 
 def device_of(name: str | None) -> torch.device | None:
-    """The device of this name, known to work; None where none was named."""
+    """The device of this name, checked to work; None if none was named."""
     if name is None:
         return None
     try:
@@ -178,7 +178,7 @@ def device_of(name: str | None) -> torch.device | None:
 
 
 def dtype_of(precision: str | None) -> torch.dtype | None:
-    """The precision of this name; None where none was named."""
+    """The precision of this name; None if none was named."""
     return None if precision is None else {"float32": torch.float32, "float64": torch.float64}[precision]
 
 
@@ -243,7 +243,7 @@ def _call(factory: Callable[..., Any], target: Target, request: Request) -> Any:
 
 
 def _signature(factory: Callable[..., Any]) -> inspect.Signature:
-    """What the factory names; some of Python's own do not tell, and are called with nothing."""
+    """The parameters of the factory; some built-ins have no signature, and are called without arguments."""
     try:
         return inspect.signature(factory)
     except (TypeError, ValueError):
@@ -268,7 +268,7 @@ def _users_code(run: Callable[[], Any], what: str) -> Any:
 
 
 def _file_hint(error: BaseException) -> list[str]:
-    """Where a relative path begins, which is not always where the file of the factory is."""
+    """A hint where relative paths begin, which need not be the folder of the factory's file."""
     if not isinstance(error, FileNotFoundError):
         return []
     return [f"Paths in your code begin in the folder you are in, {Path.cwd()}: go where the file is, or name it whole."]

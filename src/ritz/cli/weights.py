@@ -1,4 +1,4 @@
-"""What to say of weights that do not fit the model they were loaded into."""
+"""The refusal of weights that do not fit the model they are loaded into."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PREFIXES = ("module.", "model.", "_orig_mod.", "net.")  # of DataParallel, Light
 
 
 def misfit(what: str, message: str) -> ArgumentError:
-    """The refusal of weights, in place of PyTorch's list of all names: what differs, and what most often is the reason.
+    """The refusal, in place of PyTorch's list of all names: what differs, and the most frequent reasons.
 
     >>> print(misfit("risk failed", 'Error(s) in loading state_dict for Net:\\n\\tMissing key(s) in state_dict: "a". '))
     risk failed: the weights do not fit the model: 1 missing ("a").
@@ -37,7 +37,7 @@ def misfit(what: str, message: str) -> ArgumentError:
 
 
 def _ways(missing: list[str], surplus: list[str]) -> list[str]:
-    """What the names themselves suggest."""
+    """Ways out that the names themselves suggest."""
     for prefix in PREFIXES:
         if surplus and {name.removeprefix(prefix) for name in surplus} == {*missing}:
             return [f"Take {prefix!r} off: {{name.removeprefix({prefix!r}): w for name, w in state.items()}}."]

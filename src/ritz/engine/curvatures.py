@@ -1,4 +1,4 @@
-"""What one batch adds to the products with a curvature matrix."""
+"""The contribution of one batch to products with a curvature matrix."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..risk import Risk
 from ..risk.noise import noise
 from .linearized import Linearized, Rows
 
-Map = Callable[[Rows, Rows], Any]  # adds the products with the first rows to the second ones
+Map = Callable[[Rows, Rows], Any]  # adds the products with the first argument's rows to the second argument
 Product = Callable[[Rows, Rows | None], Rows]  # the same, and returns them where there is nothing to add to
 Middle = Callable[[Tensor], Tensor]  # a linear map of outputs
 
 
 @dataclass
 class Contribution:
-    """What one batch adds to products, with the linearisation by which it does."""
+    """What one batch adds to products, and the linearisation that computes it."""
 
     linearized: Linearized
     product: Product
@@ -32,7 +32,7 @@ class Contribution:
         self.product(V, into)
 
     def finish(self, V: Rows, into: Rows | None = None) -> Rows:
-        """The last product of a pass: where nothing is kept, memory is freed on its way, and then takes the result."""
+        """The last product of a pass; if nothing is kept, it frees the graph on its way, which makes room."""
         self.linearized.frees = not self.kept
         return self.product(V, into)
 
@@ -41,8 +41,8 @@ class Contribution:
 class Curvature:
     """A curvature matrix, by the contribution of one batch."""
 
-    name: str  # what was chosen for one matrix of a risk holds for all of this name
-    order: int  # of the derivatives of the network that it takes
+    name: str  # the choice of a path for one matrix of a risk holds for all of this name
+    order: int  # highest order of the network's derivatives that it takes
     contribution: Callable[[Linearized], Product]
     of_loss: bool = False  # whether it takes second derivatives of the loss
 
@@ -131,7 +131,7 @@ def _inverse(weights: Tensor) -> Tensor:
 
 
 def _of_several(risk: Risk) -> str:
-    """What a term depends on beside its own row, in the words of a refusal."""
+    """What a term depends on besides its own row, in words for a refusal."""
     if not risk.separable:
         return ", each of which depends on several examples"
     return "" if risk.loss.by_rows else ", each of which depends on several rows"

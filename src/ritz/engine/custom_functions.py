@@ -1,4 +1,4 @@
-"""Custom autograd Functions: whether the derivative of their backward pass is all of it."""
+"""Custom autograd Functions: whether the derivative of their backward pass is complete."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from .graph_bytes import nodes
 from .linearized import DoesNotApply, ReverseMode
 from .pieces import inner, norm
 
-TIMES = 30  # how often what two step sizes differ by, and rounding, may lie between a difference and a derivative
+TIMES = 30  # times the disagreement of two step sizes, plus rounding: how far a difference may be from a derivative
 
 
 def check_custom_functions(batch: ReverseMode) -> None:
     """Refuse a linearisation that lacks what a custom Function's backward pass hides from autograd.
 
-    A backward that reads numbers without their history is a constant to autograd. Its first derivative is right and the
-    second lacks terms, symmetrically: only differences of Jᵀu show it. Where the first derivative is not that of the
-    outputs, as of rounding that lets gradients through, it is a convention, and so is the second.
+    A backward that reads numbers without their history is a constant to autograd: the first derivative is right, and
+    the second lacks terms, symmetrically, so that only finite differences of Jᵀu show it. Where already the first
+    derivative is not that of the outputs, as for rounding with a straight-through gradient, it is a convention, and so
+    is the second.
     """
     if any(map(_is_custom, nodes([batch.outputs.grad_fn]))):
         with batch.risk.numerics():
@@ -32,7 +33,7 @@ def check_custom_functions(batch: ReverseMode) -> None:
 
 
 def _is_custom(node: object) -> bool:
-    """Whether a Function of neither PyTorch nor ritz made a node."""
+    """Whether a node belongs to a Function defined neither by PyTorch nor by ritz."""
     if not isinstance(node, BackwardCFunction):
         return False
     return getattr(node, "_forward_cls", type(node)).__module__.partition(".")[0] not in ("torch", "ritz")
@@ -72,7 +73,7 @@ class _Line:
         return risk.flatten(torch.autograd.grad(z, leaves, self.u, allow_unused=True))[None]
 
     def is_derivative(self, candidate: Tensor, function: Callable[[float], Tensor]) -> bool:
-        """Whether it is, as far as differences say; they do not where a kink is near, and two step sizes differ."""
+        """Whether finite differences agree; undecided near a kink, where two step sizes disagree with each other."""
         near, far = (self._difference(function, step) for step in (self.step, 2 * self.step))
         noise = norm(near - far) + tolerance(candidate.dtype) * norm(near)
         return not norm(candidate - near) > TIMES * noise

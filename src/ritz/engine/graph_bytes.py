@@ -11,7 +11,7 @@ from ..risk.sparse import dense_parts
 
 
 def graph_bytes(roots: Iterable[Any], present: Iterable[Tensor]) -> int:
-    """The bytes of all tensors that the nodes behind `roots` have saved; storages of `present` are there anyway."""
+    """The bytes of all tensors saved by the nodes behind `roots`, not counting the storages of `present`."""
     storages: dict[int, int] = {}
     for node in nodes(roots):
         for tensor in _saved(node):
@@ -23,7 +23,7 @@ def graph_bytes(roots: Iterable[Any], present: Iterable[Tensor]) -> int:
 
 
 def nodes(roots: Iterable[Any]) -> Iterator[Any]:
-    """All nodes of the graph behind some of them, each once."""
+    """All nodes of the graph behind these roots, each once."""
     waiting, seen = [node for node in roots if node is not None], set()
     while waiting:
         node = waiting.pop()
@@ -34,7 +34,7 @@ def nodes(roots: Iterable[Any]) -> Iterator[Any]:
 
 
 def _saved(node: Any) -> Iterator[Tensor]:
-    """What a node keeps for its backward pass: PyTorch's own by attributes, a Function's by what it has saved."""
+    """The tensors kept for a node's backward pass: attributes of PyTorch's own nodes, saved tensors of Functions."""
     if hasattr(node, "saved_tensors"):
         values = list(node.saved_tensors)
     else:

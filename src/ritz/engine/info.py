@@ -1,4 +1,4 @@
-"""What is known of how an operator computes its products."""
+"""How an operator computes its products, and how accurately."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Info:
-    """How an operator multiplies, with what was seen of its errors; None stands for what was not measured.
+    """How an operator multiplies and how accurate that was seen to be; None stands for what was not measured.
 
     Everything but `seconds` is the same in every run with the same seeds on the same machine.
     """
 
-    path: str  # which of the ways to compute a product was taken
-    disagreement: (
-        float | None
-    )  # relative, with PyTorch's own second derivatives; None where there was nothing to compare
+    path: str  # the name of the path that was chosen
+    disagreement: float | None  # relative to PyTorch's own second derivatives; None where there was nothing to compare
     tangent_error: float | None  # relative, of tangent_precision="high" against "highest"
-    num_batches: int  # the data are multiplied with in so many pieces
-    columns: int | None  # how many vectors one pass takes together; None until several were multiplied
-    kept_bytes: float  # held between products
-    seconds: float  # of a product in the trial, which is on 16 examples at most where they are independent
+    num_batches: int  # the number of pieces in which the data are processed
+    columns: int | None  # how many vectors go through one pass together; None until several were multiplied
+    kept_bytes: float  # kept between products
+    seconds: float  # of a product in the trial, on at most 16 examples where these are independent

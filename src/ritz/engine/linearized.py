@@ -31,13 +31,13 @@ Outputs = Float[Tensor, "k ..."]  # vectors of output space, each with the shape
 
 
 class DoesNotApply(RuntimeError):
-    """A way to differentiate that does not serve this model."""
+    """A way to differentiate that does not work for this model."""
 
 
 class Linearized(ABC):
     """f and R on one batch, linearised at θ. Sums over its terms, not yet divided by the risk's weight.
 
-    All vectors given at once go through together. Results in parameter space are added to `into` where it is given,
+    All vectors passed in one call go through together. Results in parameter space are added to `into` if it is given,
     so that a product over many batches holds one vector and not two.
     """
 
@@ -64,16 +64,16 @@ class Linearized(ABC):
         """Σ_k u_k ∇²f_k V with u = ∂ℓ/∂z: one pass, no difference H - G."""
 
     def kept_bytes(self) -> int:
-        """The memory that it holds as long as it lives."""
+        """The bytes that it holds as long as it lives."""
         return 0
 
     def zeros(self, count: int) -> Rows:
-        """So many vectors of parameter space."""
+        """`count` vectors of parameter space, all zero."""
         return self.risk.theta.new_zeros(count, self.risk.size)
 
 
 def _nowhere_zero(z: Tensor) -> Tensor:
-    """A vector like the outputs without a zero, at which some derivatives of PyTorch, by logarithms of u, are NaN."""
+    """A vector like the outputs but without zeros, at which some of PyTorch's derivatives are NaN."""
     return torch.linspace(1, 2, z.numel(), dtype=z.dtype, device=z.device).view(z.shape)
 
 
@@ -116,7 +116,7 @@ class ReverseMode(Linearized):
         return self._second_backward("functional", V, into)
 
     def kept_bytes(self) -> int:
-        """What its graphs have saved, and a few tensors of the outputs' size that a loss keeps."""
+        """What its graphs have saved, plus a few tensors of the outputs' size, which a loss keeps."""
         roots = [edge.node for graph in self._graphs.values() for edge in graph.edges]
         saved = graph_bytes([self.outputs.grad_fn, *roots], [self.risk.theta, *self.batch.tensors()])
         return saved + 4 * self.z.untyped_storage().nbytes()
@@ -148,7 +148,7 @@ class ReverseMode(Linearized):
         return into
 
     def _freeing_backward(self, roots: Sequence[Any], cotangents: Sequence[Tensor]) -> Rows:
-        """A single vector, joined from its pieces once the graph is gone."""
+        """The backward pass for a single vector, joined from its pieces only once the graph is freed."""
         try:
             torch.autograd.backward(roots, cotangents, inputs=self._leaves)
             return self.risk.flatten(leaf.grad for leaf in self._leaves)[None]
@@ -157,7 +157,7 @@ class ReverseMode(Linearized):
                 leaf.grad = None
 
     def _add_backward(self, roots: Sequence[Any], cotangents: Sequence[Tensor], into: Rows) -> None:
-        """Accumulate a single vector into memory that is there, so that no second one is formed; add several."""
+        """Accumulate a single vector straight into `into`, so that no second one is formed; several are added."""
         if len(into) == 1:
             for leaf, piece in zip(self._leaves, self.risk.unflatten(into[0]), strict=True):
                 leaf.grad = piece
@@ -198,7 +198,7 @@ class ForwardMode(ReverseMode):
         return self._derivative(lambda *p: torch.func.vjp(self._network, *p)[1](u), V, into)
 
     def kept_bytes(self) -> int:
-        return 0  # for it is not kept
+        return 0  # it keeps no graph
 
     def _network(self, *parameters: Tensor) -> Tensor:
         return self.risk.outputs(parameters, self.batch)
@@ -216,7 +216,7 @@ class ForwardMode(ReverseMode):
 
 
 def pushforward(batch: Linearized, V: Rows) -> Outputs:
-    """J V of a batch; with rules, or by forward differentiation, where an operation has no double backward."""
+    """J V of a batch; with rules, else by forward differentiation, if an operation has no double backward."""
     other_ways = (partial(ReverseMode, order=1, rules=True), ForwardMode)
     failures: list[str] = []
     for way in (lambda *_: batch, *other_ways):
@@ -239,7 +239,7 @@ def example_vjps(
 ) -> list[Float[Tensor, "N m q"]]:
     """Jᵢᵀ U of single examples for some parameters, all at once: m cotangents for each of N examples.
 
-    Some of PyTorch's rules are wrong without an error here; compare one with `vjp` of the example alone.
+    Some of PyTorch's batching rules are silently wrong here: compare one example with its own `vjp`.
     """
     fixed = dict(zip(risk.shapes, (leaf.detach() for leaf in risk.leaves()), strict=True))
 
@@ -266,14 +266,14 @@ class OutputGradient(Function):
 
 
 class _Graph:
-    """The graph of parameter-shaped tensors without their values: n numbers that no product needs."""
+    """The graph of parameter-shaped tensors without their values, which are n numbers that no product needs."""
 
     def __init__(self, tensors: Sequence[Tensor | None]) -> None:
         self._connected = [t is not None and t.requires_grad for t in tensors]
         self.edges = [get_gradient_edge(t) for t in tensors if t is not None and t.requires_grad]
 
     def pieces(self, pieces: Sequence[Tensor]) -> list[Tensor]:
-        """Of some parameter-shaped pieces, those that meet an edge."""
+        """The parameter-shaped pieces whose tensors are connected to the graph."""
         return [piece for piece, connected in zip(pieces, self._connected, strict=False) if connected]
 
     def to_input(self, u: Tensor, pieces: list[Tensor], count: int, *, retain_graph: bool) -> Outputs:

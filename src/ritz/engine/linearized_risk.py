@@ -1,4 +1,4 @@
-"""All batches of a risk, linearised: built by the path that serves them, kept between products as memory allows."""
+"""All batches of a risk, linearised: built by the chosen path, and kept between products as memory allows."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from .paths import PATHS, Path
 from .pieces import norm, quiet, random_row
 
 Result = TypeVar("Result")
-FORTH, BACK = "forth", "back"  # directions of maps
-SEARCH_AFTER = 300  # products: then cuDNN's search for its fastest convolution, which takes as long, is likely to pay
-JOINED = 4  # times what several columns may take: joined batches gain for longer
-TRIAL_EXAMPLES = 16  # on which paths are compared, where examples are independent
-LARGE_BYTES = 2**28  # of θ: from here on vectors of its size are what fills the memory
-HEADROOM = 2.0  # what a pass takes, in units of what its graph keeps
-AS_GIVEN = "the batches as they were given"  # what was chosen for all matrices of a risk whose examples meet in others
+FORTH, BACK = "forth", "back"  # directions of linear maps
+SEARCH_AFTER = 300  # products after which a search for cuDNN's fastest convolution, as long as these, is likely to pay
+JOINED = 4  # times the work limit for columns: joining batches pays for longer
+TRIAL_EXAMPLES = 16  # examples on which paths are compared, where examples are independent
+LARGE_BYTES = 2**28  # bytes of θ above which vectors of its size dominate the memory
+HEADROOM = 2.0  # what a pass takes, relative to what its graph keeps
+AS_GIVEN = "the batches as they were given"  # a choice for all matrices of a risk: neither joined nor cut
 
 
 class ExamplesMeet(Exception):
-    """A pass over joined batches, or over a part of one, in which examples are not what they are in their own."""
+    """Examples of a pass over joined batches, or over part of one, do not give what they give in their own batch."""
 
 
 class LinearizedRisk:
@@ -45,20 +45,20 @@ class LinearizedRisk:
         self.risk, self.curvature, self.paths = risk, curvature, paths
         self._trial: Trial | None = None
         self._batches: Batches = risk.batches
-        self._columns: dict[str, Columns] = {}  # for maps in either direction, which may differ in what can be batched
-        self._num_products, self._num_batches = 0, 0  # made so far; in the last of them
+        self._columns: dict[str, Columns] = {}  # by direction of maps, which may differ in what can be batched
+        self._num_products, self._num_batches = 0, 0  # products made so far; batches in the last one
         self._maps: dict[int, Contribution] = {}
         self._most: int | None = None  # examples in one pass, where memory sets a limit
-        self._compared: set[int] = set()  # passes whose terms were seen to be those of the batches as they were given
-        self._least_room: float | None = None  # of all ranks, when they had all made their trial
+        self._compared: set[int] = set()  # passes whose terms were seen to agree with the batches as given
+        self._least_room: float | None = None  # the least of all ranks, after their trial
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the graphs, which are built anew where they are needed."""
+        """Everything but the graphs, which are built anew where they are needed."""
         return self.__dict__ | {"_maps": {}}
 
     @property
     def info(self) -> Info:
-        """What the trial saw; asking before the first product makes the trial."""
+        """What the trial of the paths saw; asking before the first product runs the trial."""
         trial = self.prepare()
         return Info(
             path=trial.path.name,
@@ -72,9 +72,10 @@ class LinearizedRisk:
 
     @property
     def room(self) -> float:
-        """What the budget leaves for vectors beside a pass over one batch: kept graphs give way to them.
+        """Bytes left for vectors beside a pass over one batch: kept graphs give way to them.
 
-        Ranks have the least of all of them, as it was at first, for solvers decide by it what they multiply together.
+        On several ranks it is the least of all, as it was at first, because solvers decide by it what to multiply
+        together.
         """
         self.prepare()
         if self.risk.group is not None and self._least_room is not None:
@@ -87,7 +88,7 @@ class LinearizedRisk:
         return max(0.0, self.risk.budget.total - self._trial.example_bytes * largest)
 
     def for_each(self, use: Callable[[Batch, Contribution], None]) -> None:
-        """Use the contribution of every batch; one that is not kept is gone before the next is built."""
+        """Call `use` with the contribution of every batch; one that is not kept is freed before the next is built."""
         trial = self.prepare()
         self.risk.budget.begin(self)
         self._num_products += 1
@@ -100,7 +101,7 @@ class LinearizedRisk:
     def add(
         self, product: Map, rows: Any, into: Any, direction: str = FORTH, precision: Precision | None = None
     ) -> None:
-        """into += the products with all rows, as many together as pay; in the risk's precision, unless one is given."""
+        """into += the products with all rows, several at a time where that pays; by default in the risk's precision."""
         kind = direction if precision in (None, self.risk.tangent_precision) else f"{direction}, {precision}"
         if kind not in self._columns:
             self._columns[kind] = Columns(self._most_columns(self.prepare()))
@@ -109,14 +110,14 @@ class LinearizedRisk:
             self._columns[kind].add(product, rows, into, last)
 
     def last(self, contribution: Contribution, row: Any, precision: Precision | None = None) -> Any:
-        """The product with a single row, and nothing else to add it to."""
+        """The product with a single row, where there is nothing yet to add it to."""
         with self._tangent_numerics(precision):
             return contribution.finish(row)
 
     def within_memory(self, work: Callable[[], Result]) -> Result:
-        """Do the work from its beginning until memory suffices: with less that is kept, then with less at a time.
+        """Repeat the work from its beginning until memory suffices: keeping less, then taking less at a time.
 
-        Where examples meet that are apart in the batches as they were given, with these.
+        Where joining or cutting batches changed the result, go on with the batches as they were given.
         """
         while True:
             try:
@@ -125,7 +126,7 @@ class LinearizedRisk:
                 self._take_as_given()
                 continue
             except (RuntimeError, MemoryError) as error:
-                if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):  # nothing is left to try
+                if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):  # there is nothing left to try
                     raise
                 message = first_line(error)
             self._relent(message)  # outside of the handler, whose traceback holds what filled the memory
@@ -136,9 +137,9 @@ class LinearizedRisk:
         self.risk.budget.give_back(self)
 
     def prepare(self) -> Trial:
-        """Choose the path and the size of the pieces, once; with smaller ones again where memory runs out.
+        """Choose the path and the size of the pieces, once; again with smaller pieces where memory runs out.
 
-        Ranks do so together at first, and then by themselves: one of them alone may run out of memory.
+        Ranks do so together at first, and each by itself later, when one of them may run out of memory alone.
         """
         if self._trial is None:
             group = self.risk.group if self._least_room is None else None
@@ -164,7 +165,7 @@ class LinearizedRisk:
             self._keep(0, contribution, known.example_bytes * len(first))
 
     def _examples_on_trial(self, given: int) -> int:
-        """A few; no more than half of a batch where θ is large: the trial holds vectors of its own beside its graph."""
+        """How many examples the trial takes: few, and at most half a batch if θ is large, as vectors take room too."""
         half = (given + 1) // 2 if self.risk.theta.nbytes >= LARGE_BYTES else given
         return min(TRIAL_EXAMPLES, half, self._most or given)
 
@@ -176,7 +177,7 @@ class LinearizedRisk:
         return columns_for(self.risk.device, graph_bytes, self.risk.theta.nbytes)
 
     def _examples_that_fit(self, batch: Batch) -> int:
-        """How many examples main memory holds; a GPU says so itself, but here the process would be killed."""
+        """How many examples main memory holds; a GPU raises an error beyond, but here the process would be killed."""
         if self.risk.device.type != "cpu" or not self.risk.separable or len(batch) == 1:
             return len(batch)
         with self.risk.numerics():
@@ -185,7 +186,7 @@ class LinearizedRisk:
         return max(1, min(len(batch), fitting))
 
     def _examples_in_a_pass(self, given: int) -> int:
-        """As many examples as keep the device busy, but no fewer than a batch has, and no more than memory holds."""
+        """How many examples go into a pass: enough to keep the device busy, at least a batch, and what fits at most."""
         if not self.risk.separable or self._trial is None:
             return given
         each = max(self._trial.example_bytes, 1.0)
@@ -195,7 +196,7 @@ class LinearizedRisk:
         return max(1, min(joined, fitting, self._most or joined))
 
     def _regrouped(self, size: int, given: int) -> Batches:
-        """The data with so many examples in a pass, if that changes nothing."""
+        """The data with this many examples in a pass, if that changes no result."""
         held = self.risk.batches.held or []
         if size == given or (size > given and len(held) < 2):  # what is one already, or is read anew, is not joined
             return self.risk.batches
@@ -209,7 +210,7 @@ class LinearizedRisk:
     def _is_same_in_pieces(self, size: int) -> bool:
         """Whether a whole product over the first examples is the same in the user's batches and in pieces of this size.
 
-        What was seen of single examples is their outputs; this is the product itself.
+        Independence of the examples was tested on outputs; this tests the product itself.
         """
         batches = self.risk.batches.first(size)
         pieces = batches.regrouped(size) if size > len(next(iter(batches))) else batches.regrouped((size + 1) // 2)
@@ -224,13 +225,13 @@ class LinearizedRisk:
         return norm(total) <= tolerance(self.risk.dtype) * scale
 
     def _take_as_given(self) -> None:
-        """Go on with the batches of the user's, neither joined nor cut."""
+        """Go on with the user's batches, neither joined nor cut."""
         self.drop()
         self._batches, self._most = self.risk.batches, None
         self.risk.choices[AS_GIVEN] = True
 
     def _compare(self, number: int, batch: Batch, z: Tensor) -> None:
-        """See once that the terms of a pass are those of the first evaluation; the first ones alone do not say."""
+        """Check once per pass that its terms are those of the first evaluation."""
         if self._batches is self.risk.batches or number in self._compared:
             return
         with self.risk.numerics(), torch.no_grad():
@@ -251,7 +252,7 @@ class LinearizedRisk:
             return Contribution(linearized, self.curvature.contribution(linearized), kept)
 
     def _linearized(self, path: Path, batch: Batch) -> Linearized:
-        """By the path of the trial; by PyTorch alone where a batch takes a way through the model without rules."""
+        """A batch linearised by the chosen path; by PyTorch alone if it takes a way through the model without rules."""
         try:
             return path.linearize(self.risk, batch, self.curvature.order)
         except DoesNotApply:
@@ -267,7 +268,7 @@ class LinearizedRisk:
         return fits
 
     def _relent(self, message: str) -> None:
-        """Take less memory: drop what is kept by anyone, then halve columns, then batches; or give up by name."""
+        """Use less memory: drop everything kept, then halve the columns, then the batches; at last raise an error."""
         forget_unused(self.risk.device)
         if self.risk.budget.shrink():
             return

@@ -1,4 +1,4 @@
-"""The trial of the paths on the first batch: which of them are right, and the first of those is taken."""
+"""The trial of the paths on the first batch: the first one that is right is chosen."""
 
 from __future__ import annotations
 
@@ -21,33 +21,32 @@ from .paths import Path
 from .pieces import inner, norm, random_row
 from .timing import seconds_of
 
-ROUNDINGS = 1000  # times what a product was seen to round by, which does not show all that went before it
+ROUNDINGS = 1000  # times the rounding seen in a product, which does not show the rounding of what went before
 ASYMMETRY = 30  # times √ε: how far vᵀAw and wᵀAv may lie apart
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The path that the trial chose, and what it saw of it."""
+    """The path that the trial chose, and what it measured."""
 
     path: Path
-    disagreement: float | None  # relative, with the reference; None where there was no other path to compare
+    disagreement: float | None  # relative to the reference; None where there was no other path to compare
     tangent_error: float | None  # relative, of tangent_precision="high" against "highest"
-    seconds: float  # of one product with what the trial has of the first batch
-    example_bytes: float  # kept by a linearisation for each of its examples
+    seconds: float  # of one product with the trial's part of the first batch
+    example_bytes: float  # kept by a linearisation for each example
 
 
 def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]) -> tuple[Trial, Contribution]:
-    """The first path that agrees with PyTorch's own derivatives, with what one batch contributes by it.
+    """The first path that agrees with PyTorch's own derivatives, and the contribution of one batch by it.
 
-    No result is held but the one vector in which they are compared: what a path gives is subtracted from what the
-    reference gave.
+    Only one vector is held for the comparison: a path's product is subtracted from the reference's in place.
     """
     attempts = _Attempts(risk, curvature, batch)
     reference = next((path for path in paths if path.reference), None)
     if reference is not None:
         attempts.run_reference(reference)
     for path in paths if risk.path is None else [path for path in paths if path.name == risk.path]:
-        if path.keeps or risk.path or not attempts.has_reference:  # forward mode is the way out, not the way
+        if path.keeps or risk.path or not attempts.has_reference:  # forward mode is the last resort
             result = attempts.run(path)
             if result is not None:
                 return result
@@ -62,7 +61,7 @@ def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Pa
 
 
 def _check_loss(risk: Risk, batch: Batch) -> None:
-    """Blame the loss where it is to blame."""
+    """Raise an error that names the loss, if it is the loss that fails."""
     with risk.numerics(), torch.no_grad():
         z = risk.outputs([leaf.detach() for leaf in risk.leaves()], batch)
     try:
@@ -106,9 +105,9 @@ class _Attempts:
             self._note(path, error)
 
     def run(self, path: Path) -> tuple[Trial, Contribution] | None:
-        """What this path contributes, if it agrees with the reference; without one, if it is symmetric at least."""
+        """The contribution by this path, if it agrees with the reference; without one, if it is symmetric at least."""
         if path.reference and not self.has_reference:
-            return None  # it has failed already
+            return None  # it has already failed
         try:
             product = self._contribution(path)
             disagreement = self._disagreement(path, product)
@@ -119,7 +118,7 @@ class _Attempts:
             self.failures.append(f"{path.name}: differs from PyTorch's own derivatives by {disagreement:.1e}")
             self._add(product, 1, self._expected)  # which puts the reference's product back
             return None
-        self._expected = None  # nobody needs it any more
+        self._expected = None  # it is no longer needed
         tangent_error = None if self.risk.tangent_precision == "highest" else self._tangent_error(product)
         example_bytes = product.linearized.kept_bytes() / len(self.batch)
         return Trial(path, disagreement, tangent_error, self._seconds, example_bytes), product
@@ -153,7 +152,7 @@ class _Attempts:
             self._seconds = seconds_of(self.risk, lambda: product(v, total))
 
     def _symmetric_product(self, path: Path, first: Map, second: Map) -> Tensor:
-        """A v, once it is sure that vᵀAw = wᵀAv, which holds only if every operation was differentiated completely.
+        """A v, checked to satisfy vᵀAw = wᵀAv, which holds only if every operation was differentiated completely.
 
         A custom autograd Function whose backward is a constant to autograd would silently lose its terms.
         """
@@ -168,9 +167,10 @@ class _Attempts:
         return Av
 
     def _rounding(self, path: Path) -> float:
-        """By how much vᵀAw rounds: what A (3 v) is off from three times A v.
+        """The rounding of vᵀAw, as the difference between A (3 v) and 3 A v.
 
-        A matrix that is zero, as of a bias in front of a norm, has products that are nothing else, and not symmetric.
+        The products of a matrix that is zero, such as that of a bias before a normalisation, are mere rounding, and not
+        symmetric.
         """
         product, total = self._contribution(path), 0.0
         for seed, other in ((2, 1), (1, 2)):

@@ -18,8 +18,8 @@ class Path:
 
     name: str
     linearize: Callable[[Risk, Batch, int], Linearized]
-    keeps: bool = True  # whether its linearisation is worth keeping between products; else it is a last resort
-    reference: bool = False  # whether the others are held against it: PyTorch's own derivatives
+    keeps: bool = True  # whether its linearisation is worth keeping between products; a last resort is not
+    reference: bool = False  # whether the others are compared with it: PyTorch's own derivatives
 
     def __reduce__(self) -> Any:
         """Another process has the same paths: they travel by name."""

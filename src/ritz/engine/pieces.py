@@ -27,7 +27,7 @@ def pieces_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
 
 
 def tangents_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
-    """The same pieces, to be passed through the network."""
+    """The same pieces in the form in which they can be passed through the network."""
     return [as_pairs(piece) for piece in pieces_of(risk, rows)]
 
 
@@ -38,7 +38,7 @@ MESSAGES = (
 
 
 def random_row(risk: Risk, seed: int) -> Float[Tensor, "1 n"]:
-    """A Gaussian vector, drawn where it is used: the same for the same seed."""
+    """A Gaussian vector, drawn on the device where it is used; the same for the same seed."""
     generator = torch.Generator(risk.device).manual_seed(seed)
     return torch.randn(1, risk.size, generator=generator, dtype=risk.dtype, device=risk.device)
 
@@ -62,14 +62,14 @@ def _chunks(a: Float[Tensor, "1 n"]) -> tuple[Tensor, ...]:
 
 
 class Quiet:
-    """Warnings are a setting of the whole process: the first thread in changes it, the last one out restores it."""
+    """Silence for warnings, a setting of the whole process: the first thread changes it, the last one restores it."""
 
     def __init__(self) -> None:
         self._lock, self._inside, self._kept = threading.Lock(), 0, contextlib.ExitStack()
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Silence, by message, what PyTorch says of operations that it batches by a loop, and of its own threads."""
+        """Silence PyTorch's warnings about operations that it batches in a loop, and about its own threads."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:

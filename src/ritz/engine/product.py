@@ -1,6 +1,6 @@
 """The product with a curvature matrix, over all batches of a risk.
 
-Every Krylov method multiplies the same matrix tens or thousands of times. What does not depend on the vector is
+Every Krylov method multiplies the same matrix tens or thousands of times. Whatever does not depend on the vector is
 therefore computed once per batch and kept, within a memory budget.
 """
 
@@ -34,12 +34,12 @@ class CurvatureProduct:
 
     @property
     def room(self) -> float:
-        """Bytes that a solver may take beside the products: all but what one pass takes."""
+        """Bytes that a solver may use besides the products: all but what one pass takes."""
         return self._linearized.room
 
     @property
     def rough(self) -> Callable[[Tensor], Tensor] | None:
-        """The same products with TF32 tangents, by the same graphs, where a GPU is faster so; None elsewhere."""
+        """The same products with TF32 tangents, from the same graphs, where that is faster on a GPU; None elsewhere."""
         exact = self.risk.tangent_precision == "highest" and self.risk.dtype == torch.float32
         return partial(self._product, precision="high") if exact and has_tf32(self.risk.device) else None
 
@@ -52,7 +52,7 @@ class CurvatureProduct:
         return self.risk.sum_over_ranks(total).div_(self.risk.total_weight).T
 
     def _sum(self, rows: Float[Tensor, "k n"], precision: Precision) -> Float[Tensor, "k n"]:
-        total: Tensor | None = None  # until a batch is linearised, which takes a vector of its own for a moment
+        total: Tensor | None = None  # until a batch is linearised, which for a moment takes a vector of its own
 
         def add(contribution: Contribution) -> None:
             nonlocal total

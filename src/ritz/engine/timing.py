@@ -12,7 +12,7 @@ from ..risk import Risk
 
 
 def seconds_of(risk: Risk, work: Callable[[], Any]) -> float:
-    """How long a piece of work takes until the device has finished it."""
+    """How long a piece of work takes, until the device has finished it."""
     _synchronize(risk)
     start = time.perf_counter()
     work()

@@ -1,4 +1,4 @@
-"""The Gauss-Newton matrix in ways of its own: through its Gram matrix, or as Kronecker products."""
+"""Ways that only the Gauss-Newton matrix allows: its Gram matrix, and Kronecker products."""
 
 from ..arguments import guard
 from .eigenvalue_correction import ekfac

@@ -1,4 +1,4 @@
-"""Block-diagonal matrices by the eigenvectors of their blocks, which invert them for any damping."""
+"""Block-diagonal matrices, given by the eigenvectors of their blocks and so easily inverted for any damping."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KroneckerBasis:
 
     @classmethod
     def of(cls, D: Float[Tensor, "o o"], Phi: Float[Tensor, "d d"]) -> KroneckerBasis:
-        """That of Δ ⊗ Φ."""
+        """The eigendecomposition of Δ ⊗ Φ."""
         (outer, left), (inner, right) = _eigen(D), _split_eigen(Phi)
         return cls(left, right, torch.outer(outer, inner))
 
@@ -45,7 +45,7 @@ class DenseBasis:
 
     @classmethod
     def of(cls, matrix: Float[Tensor, "p p"]) -> DenseBasis:
-        """That of a positive semi-definite matrix."""
+        """The eigendecomposition of a positive semi-definite matrix."""
         values, vectors = _eigen(matrix)
         return cls(vectors, values)
 
@@ -73,7 +73,7 @@ Basis = KroneckerBasis | DenseBasis
 
 @dataclass(frozen=True, eq=False)
 class EigenBlocks:
-    """A block-diagonal matrix by the eigenvectors of its blocks; where no block is, a multiple of the identity."""
+    """A block-diagonal matrix by the eigenvectors of its blocks; outside these, a multiple of the identity."""
 
     blocks: list[tuple[Block, Basis]]
     size: int
@@ -97,14 +97,14 @@ class EigenBlocks:
 
 
 def _eigen(matrix: Float[Tensor, "m m"]) -> tuple[Float[Tensor, " m"], Float[Tensor, "m m"]]:
-    """Of a positive semi-definite matrix, with zero for what rounding cannot tell from it."""
+    """Eigenvalues and vectors of a positive semi-definite matrix; eigenvalues of rounding size are set to zero."""
     values, vectors = torch.linalg.eigh(matrix)
     smallest = len(matrix) * torch.finfo(matrix.dtype).eps * values[-1:]
     return torch.where(values > smallest, values, 0.0), vectors
 
 
 def _split_eigen(Phi: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
-    """The bias has an eigenvector of its own where it is apart: equal eigenvalues must not mix it with the weight."""
+    """The same, where a separate bias keeps an eigenvector of its own, even if eigenvalues coincide."""
     if len(Phi) == 1 or bool(Phi[-1, :-1].any()):
         return _eigen(Phi)
     values, vectors = _eigen(Phi[:-1, :-1])

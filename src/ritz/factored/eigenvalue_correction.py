@@ -1,4 +1,4 @@
-"""EKFAC: the eigenvectors of KFAC with the eigenvalues that suit G best, the second moments of gradients along them."""
+"""EKFAC: the eigenvectors of KFAC with the best eigenvalues for them, the second moments of gradients along them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EigenLayer(Layer):
     """One layer's block (U_Δ ⊗ U_Φ) diag(s) (U_Δ ⊗ U_Φ)ᵀ on [W b]."""
 
     basis: KroneckerBasis
-    basis_bytes = 0.0  # it is there
+    basis_bytes = 0.0  # the basis is there already
 
     def __repr__(self) -> str:
         o, d = self.basis.values.shape
@@ -48,8 +48,8 @@ def ekfac(risk: Risk, *, joint: bool = True) -> Kronecker:
 
     U are the eigenvectors of KFAC's factors, and M = Σₜ δₜ φₜᵀ is the gradient of a whole example, all its positions
     together, for each column of a square root of the loss's Hessian. So s is the diagonal of G^l in that basis: the
-    trace is that of G^l, and no other choice of s, KFAC's among them, comes nearer to G^l in Frobenius norm. `joint` as
-    in `kfac`. A second pass over the data costs as much as forming the gradient of every example for every column.
+    trace is that of G^l, and no other choice of s, such as KFAC's, comes nearer to G^l in the Frobenius norm. `joint`
+    as in `kfac`. A second pass over the data costs as much as forming the gradient of every example for every column.
     `inverse(damping)` is exact.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
@@ -73,13 +73,13 @@ def ekfac(risk: Risk, *, joint: bool = True) -> Kronecker:
 
 
 def _eigen_layer(layer: KroneckerLayer) -> EigenLayer:
-    """The eigenvectors of a layer's factors, which are the same on all ranks; its eigenvalues are yet to be summed."""
+    """A layer with the eigenvectors of its factors, the same on all ranks, and eigenvalues still to be summed."""
     basis = KroneckerBasis.of(layer.errors[0], layer.features[0])
     return EigenLayer(layer.name, layer.place, layer.risk, replace(basis, values=torch.zeros_like(basis.values)))
 
 
 def _add_squares(layer: EigenLayer, phi: Float[Tensor, "N T d"], delta: Float[Tensor, "r N T o"]) -> None:
-    """Add (U_Δᵀ Σₜ δₜ φₜᵀ U_Φ)² of all examples and columns, as many examples at a time as fit."""
+    """Add (U_Δᵀ Σₜ δₜ φₜᵀ U_Φ)² over all examples and columns, as many examples at a time as fit."""
     values, phi, delta = layer.basis.values, phi @ layer.basis.features, delta @ layer.basis.errors
     if phi.shape[1] == 1:  # the square of a product is that of its factors
         values.addmm_(delta[:, :, 0].square_().sum(0).T, phi[:, 0].square())

@@ -2,8 +2,8 @@
 
 G = J̃ᵀJ̃, with a row of J̃ for each output direction of each example, has the non-zero eigenvalues of K = J̃ J̃ᵀ: a
 matrix of N(C - 1) rows, however many parameters there are, which is accumulated layer by layer. The parts of G that
-belong to classes and cross-classes are J̃ᵀ P J̃ with orthogonal projections P of that small space, so that knocked-out
-spectra are exact, too.
+belong to classes and cross-classes are J̃ᵀ P J̃ with orthogonal projections P in that small space, so that spectra
+after knockouts are exact too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def gram_spectrum(
     dtype: torch.dtype = torch.float64,
     checkpoint: str | Path | None = None,
 ) -> Spectrum:
-    """The exact spectrum of G, or of what is left of it after parts were subtracted, then others projected out.
+    """The exact spectrum of G, or of what is left of it after some parts were subtracted and others projected out.
 
     `gram_spectrum(risk, subtract=("between_class", "cross_class", "own_class"))` is that of G_within. For several
     knockouts of one risk, build `Gram.of(risk)` once. In float32, the products between layers run in the risk's
@@ -79,7 +79,7 @@ class Gram:
 
     matrix: Float[Tensor, "m m"]
     size: int  # n, the number of parameters
-    classes: ClassTerms | None  # None where the targets are no labels
+    classes: ClassTerms | None  # None if targets are not labels
     error: float  # |xᵀGx - ‖Ky‖²| / ‖Ky‖² for x = J̃ᵀy with a random y: K against a product with G
 
     @classmethod
@@ -109,7 +109,7 @@ class Gram:
         return f"Gram({len(self.matrix):,} rows, n = {self.size:,}, checked to {self.error:.1e})"
 
     def spectrum(self, *, subtract: Sequence[Part] = (), project: Sequence[Part] = ()) -> Spectrum:
-        """The n eigenvalues of G without some of its parts: these subtracted, then those projected out."""
+        """The n eigenvalues of G after some of its parts were subtracted and then others projected out."""
         values = self.eigenvalues(subtract=subtract, project=project)
         zeros = values.new_zeros(1)
         multiplicity = torch.cat([torch.ones_like(values), zeros + self.size - len(values)])
@@ -117,7 +117,7 @@ class Gram:
         return Spectrum.of_eigenvalues(torch.cat([values, zeros]), multiplicity, precision=precision)
 
     def eigenvalues(self, *, subtract: Sequence[Part] = (), project: Sequence[Part] = ()) -> Float[Tensor, " k"]:
-        """The eigenvalues that need not be zero, largest magnitude first: at most n, at most one for each row of K."""
+        """The eigenvalues that need not be zero, largest magnitude first: at most n, and one for each row of K."""
         K = self.matrix.double()
         if project:
             K = projected(K, self._columns(project))
@@ -128,7 +128,7 @@ class Gram:
         return values[order[: self.size]]
 
     def _columns(self, parts: Sequence[Part]) -> Float[Tensor, "m s"]:
-        """B with J̃ᵀ B Bᵀ J̃ the sum of the parts."""
+        """B such that J̃ᵀ B Bᵀ J̃ is the sum of the parts."""
         classes = check_parts(parts, self.classes)
         if "within" not in parts:
             return directions(classes, parts)
@@ -147,13 +147,13 @@ class Gram:
 
 
 def _faithful(risk: Risk) -> bool:
-    """Whether the layers' part in the gradients is seen rightly: a question that float32 rounding must not answer."""
+    """Whether gradients are made of features and errors as assumed, tested in float64 to be clear of rounding."""
     result = _from_layers(risk.first(FEW).to(torch.float64))
     return result is not None and result.error <= ROUNDING[torch.float64]
 
 
 def _from_layers(risk: Risk, file: Resumption | None = None) -> Assembly | None:
-    """K from what layers saw; None where that could not be assigned to examples."""
+    """K from what layers saw; None if that cannot be assigned to examples."""
     layers = Layers.of(risk)
     try:
         return assembly(layers, file)
@@ -170,7 +170,7 @@ def _check_rows(risk: Risk) -> None:
         )
     width = risk.num_classes - 1 if isinstance(risk.loss, Classification) else risk.num_classes
     rows = risk.num_targets * width
-    needed = 3 * 8 * rows**2  # the matrix, a copy that is decomposed, and room for either
+    needed = 3 * 8 * rows**2  # the matrix, a copy to decompose, and working memory for both
     if needed > risk.memory:
         raise ArgumentError(
             f"The Gram matrix of {risk.num_targets:,} targets has {rows:,} rows and takes {needed / 1e9:.3g} GB.",

@@ -1,4 +1,4 @@
-"""The Gram matrix K = J̃ J̃ᵀ as it is assembled: block by block of examples, then checked against a product with G."""
+"""Assembly of the Gram matrix K = J̃ J̃ᵀ: block by block of examples, then checked against a product with G."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ..risk.losses import Classification, complement_of_root
 from ..solvers.resumption import Resumption
 from .gram_blocks import Assembly, Course, Extent, read_assembly, written_assembly
 
-MOST = 100  # times the error that a matrix had when it was written: what it may have when it is read
-PIECES = 8  # blocks of rows, at least, into which a matrix is cut that is kept on its way
+MOST = 100  # times the error that a matrix had when it was written: the most it may have when read
+PIECES = 8  # the least number of blocks of rows of a matrix that is kept in a file
 
 
 def assembly(layers: Layers, file: Resumption | None = None) -> Assembly:
-    """K, block by block of examples, so many at a time that two blocks and what comes of them fit into memory.
+    """K, block by block of examples, of a size such that two blocks of rows and their products fit into memory.
 
-    With a file, blocks are an eighth of the data at most, and those that are done are kept there.
+    With a file, blocks are at most an eighth of the data, and those that are done are kept there.
     """
     risk, groups = layers.risk, [[block] for block in _blocks(layers)] if file is None else _kept_blocks(layers)
     blocks = [block for group in groups for block in group]
@@ -49,7 +49,7 @@ def assembly(layers: Layers, file: Resumption | None = None) -> Assembly:
 def _read(
     risk: Risk, blocks: list[Batch], extents: list[Extent], arrays: Mapping[str, Tensor], header: Mapping[str, Any]
 ) -> Assembly:
-    """The matrix of a file, which must agree with a product with G as well as it did when it was written."""
+    """The matrix from a file, which must agree with a product with G as well as when it was written."""
     result = read_assembly(extents, risk, arrays, header)
     error, eps = _error(risk, result.matrix, blocks), torch.finfo(result.matrix.dtype).eps
     if not (error <= MOST * (result.error + eps) and result.error <= MOST * (error + eps)):
@@ -58,7 +58,7 @@ def _read(
 
 
 def _extent(risk: Risk, block: Batch) -> Extent:
-    """That of a block of examples, which are all alike."""
+    """The extent of a block of examples, all of which are alike."""
     first = block.first(1)
     with risk.numerics(), torch.no_grad():
         z = risk.outputs(risk.leaves(), first)
@@ -86,7 +86,7 @@ def _fill(layers: Layers, groups: list[list[Batch]], course: Course, keep: Calla
 
 
 class LazyRows:
-    """The rows of a group of blocks, each computed when it is asked for first."""
+    """The rows of a group of blocks, each computed when it is first requested."""
 
     def __init__(self, layers: Layers, blocks: list[Batch], start: int) -> None:
         self.layers, self.blocks, self.numbers = layers, blocks, range(start, start + len(blocks))
@@ -103,7 +103,7 @@ class LazyRows:
         return terms(risk, self[number].outputs, block.targets) if _has_labels(risk) else None
 
     def drop(self) -> None:
-        """Give the rows up."""
+        """Free the rows."""
         self._rows.clear()
 
 
@@ -117,7 +117,7 @@ def _directions_of_outputs(risk: Risk, z: Tensor, targets: Tensor) -> Float[Tens
 
 
 def _root(risk: Risk, z: Tensor, targets: Tensor) -> Float[Tensor, "t K r"]:
-    """The loss's square root; that of labels from the same numbers as the parts of G, in the same basis."""
+    """The loss's square root; for labels, from the same numbers and in the same basis as the parts of G."""
     if not _has_labels(risk):
         return risk.loss.square_root(z, targets) / risk.total_weight**0.5
     own = terms(risk, z, targets)
@@ -146,7 +146,7 @@ def _kept_blocks(layers: Layers) -> list[list[Batch]]:
 
 
 def _held_examples(layers: Layers) -> int:
-    """How many examples' rows a third of the memory holds."""
+    """How many examples' rows fit into a third of the memory."""
     risk, first = layers.risk, next(iter(layers.risk.batches)).first(1)
     with torch.no_grad():
         z = risk.outputs(risk.leaves(), first)
@@ -154,13 +154,13 @@ def _held_examples(layers: Layers) -> int:
 
 
 def _cut(risk: Risk, size: int) -> list[Batch]:
-    """The data in blocks of so many examples at most."""
+    """The data in blocks of at most `size` examples."""
     batches = risk.batches.joined(max(1, size // len(next(iter(risk.batches)))))
     return [batch.rows(slice(i, i + size)) for batch in batches for i in range(0, len(batch), size)]
 
 
 def pullback(risk: Risk, Y: Float[Tensor, "m k"]) -> Float[Tensor, "n k"]:
-    """J̃ᵀ Y by plain backward passes: the vectors of parameter space that belong to columns of K's."""
+    """J̃ᵀ Y by plain backward passes: the vectors of parameter space that belong to columns Y of K's space."""
     X, start = Y.new_zeros(Y.shape[1], risk.size), 0
     for batch in risk.batches:
         with risk.numerics():
@@ -184,7 +184,7 @@ def _error(risk: Risk, K: Float[Tensor, "m m"], blocks: list[Batch]) -> float:
 
 
 def _gauss_newton_product(risk: Risk, x: Float[Tensor, " n"], blocks: list[Batch]) -> Float[Tensor, " n"]:
-    """G x by the plainest path: one product does not pay for a choice among several."""
+    """G x by the plainest path: a trial of several does not pay for one product."""
     total = torch.zeros_like(x)[None]
     for block in blocks:
         with risk.numerics():

@@ -1,4 +1,4 @@
-"""The blocks of a Gram matrix that are done, in memory and in a file from which the rest can be computed."""
+"""The finished blocks of a Gram matrix, in memory and in a file from which the rest can be resumed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..risk.class_terms import ClassTerms
 from ..solvers.resumption import Resumption
 
 NAMES = tuple(field.name for field in fields(ClassTerms))
-ROUNDING = 1e-3  # of a sum of probabilities, far above that of any precision
+ROUNDING = 1e-3  # of a sum of probabilities, far above rounding in any precision
 
 
 class Assembly(NamedTuple):
-    """K with the terms of its rows, where they have labels, and how far it is from a product with G."""
+    """K, the terms of its rows where they have labels, and its error against a product with G."""
 
     matrix: Tensor
     classes: ClassTerms | None
@@ -31,21 +31,21 @@ class Assembly(NamedTuple):
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of K a block of examples makes, seen on its first one."""
+    """The size of a block of examples and its part of K, seen on the first example."""
 
     size: int  # examples
     rows: int  # of each example
     terms: ClassTerms | None  # of the first example; None where there are no labels
 
     def layout(self) -> dict[str, Tensor]:
-        """What the terms of the whole block are like; nothing where there are no labels."""
+        """Shapes and types of the terms of the whole block; empty if there are no labels."""
         parts = {} if self.terms is None else {name: getattr(self.terms, name) for name in NAMES}
         return {name: like(part.dtype, self.size * len(part), *part.shape[1:]) for name, part in parts.items()}
 
 
 @dataclass(eq=False)
 class Course:
-    """The lower blocks of K that are done, and the terms of the rows that were looked at."""
+    """The finished lower blocks of K, and the terms of the rows seen so far."""
 
     sizes: list[int]  # examples of each block of rows
     pieces: dict[tuple[int, int], Float[Tensor, "a b"]]
@@ -53,7 +53,7 @@ class Course:
 
     @classmethod
     def of(cls, sizes: list[int], extents: list[Extent], risk: Risk, file: Resumption | None) -> Course:
-        """What a file has, if it was cut into the same blocks; nothing where there is none."""
+        """What a file has, if it was cut into the same blocks; else an empty course."""
         if file is None or file.under_way is None or file.header.get("sizes") != sizes:
             return cls(sizes, {}, {})
         return file.read(partial(cls._made, extents, risk))
@@ -75,13 +75,13 @@ class Course:
         return cls([extent.size for extent in extents], {(i, j): here[f"pieces/{i}/{j}"] for i, j in places}, labelled)
 
     def written(self) -> State:
-        """All of it for a file."""
+        """Its state for a file."""
         arrays = {f"pieces/{i}/{j}": piece for (i, j), piece in self.pieces.items()}
         arrays |= {f"{name}/{i}": getattr(own, name) for i, own in self.labelled.items() for name in NAMES}
         return arrays, {"sizes": self.sizes, "pieces": [list(place) for place in self.pieces]}
 
     def missing(self, rows: range, columns: range) -> Iterator[tuple[int, int]]:
-        """The blocks of the lower half that are not done, of these rows and columns."""
+        """The unfinished blocks of the lower half among these rows and columns."""
         return ((i, j) for i in rows for j in columns if j <= i and (i, j) not in self.pieces)
 
     def note_terms(self, number: int, make: Callable[[], ClassTerms | None]) -> None:
@@ -90,7 +90,7 @@ class Course:
             self.labelled[number] = own
 
     def terms(self) -> ClassTerms | None:
-        """Those of all rows; None where there are no labels."""
+        """The terms of all rows; None if there are no labels."""
         if not self.labelled:
             return None
         return ClassTerms(
@@ -98,7 +98,7 @@ class Course:
         )
 
     def symmetric(self) -> Float[Tensor, "m m"]:
-        """The whole matrix from its lower blocks, which are given up one by one: they are as large as the matrix."""
+        """The whole matrix from its lower blocks, which are freed one by one, being as large as the matrix."""
         count = len(self.sizes)
         ends = torch.tensor([0, *(len(self.pieces[i, 0]) for i in range(count))]).cumsum(0).tolist()
         K = self.pieces[0, 0].new_empty(ends[-1], ends[-1])
@@ -133,7 +133,7 @@ def read_assembly(
 
 
 def _terms(arrays: Mapping[str, Tensor], suffix: str = "") -> ClassTerms:
-    """The terms of a file, refused where they are those of no classes."""
+    """The terms from a file; refuses values that terms of classes cannot have."""
     labels, masses, probabilities = (arrays[f"{name}{suffix}"] for name in NAMES)
     sums = probabilities.sum(-1)
     if bool((labels < 0).any() | (labels >= probabilities.shape[-1]).any() | (masses < 0).any()):

@@ -1,4 +1,4 @@
-"""The parts of G in the space of its Gram matrix: J̃ᵀ P J̃ with an orthogonal projection P for each."""
+"""The parts of G in the space of its Gram matrix: each is J̃ᵀ P J̃ with an orthogonal projection P."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 
 def directions(classes: ClassTerms, parts: Sequence[Part]) -> Float[Tensor, "m s"]:
-    """The columns B of some parts but "within".
+    """The columns B of some parts, other than "within".
 
-    With a row √w g for every would-be label c' of every example, the mean of a group of rows is a projection on the
-    vector √w of that group. Groups are the examples of a class c with the same c', whose means are g_cc'; the means
-    g_c are those over c' ≠ c of a class. `complement_of_root` takes those C rows of an example to the C - 1 that K has.
+    With a row √w g for every possible label c' of every example, taking the mean of a group of rows is a projection on
+    the vector √w of that group. Groups are the examples of a class c with the same c', with means g_cc'; the means g_c
+    are over all c' ≠ c of a class. `complement_of_root` maps these C rows of an example to the C - 1 rows in K.
     """
     count, basis = classes.probabilities.shape[1], complement_of_root(classes.probabilities)
     columns = [basis.new_zeros(basis.shape[0] * basis.shape[2], 0)]
@@ -38,7 +38,7 @@ def directions(classes: ClassTerms, parts: Sequence[Part]) -> Float[Tensor, "m s
 
 
 def _combinations(weights: Float[Tensor, " C"], label: int, parts: Sequence[Part]) -> Float[Tensor, "C s"]:
-    """Which combinations of the means g_cc' of a class belong to the parts: orthonormal columns."""
+    """The combinations of the means g_cc' of a class that belong to the parts, as orthonormal columns."""
     others = torch.arange(len(weights), device=weights.device) != label
     unit = torch.eye(len(weights), dtype=weights.dtype, device=weights.device)
     shares = weights[others] / weights[others].sum() if weights[others].sum() > 0 else weights[others]
@@ -57,20 +57,20 @@ def loss_of_root(B: Float[Tensor, "m s"]) -> tuple[Float[Tensor, "m r"], Float[T
 
 
 def projected(K: Float[Tensor, "m m"], B: Float[Tensor, "m s"]) -> Float[Tensor, "m m"]:
-    """K - K B (Bᵀ K B)⁺ Bᵀ K: the Gram matrix of the rows without their parts along J̃ᵀB."""
+    """K - K B (Bᵀ K B)⁺ Bᵀ K: the Gram matrix of the rows after their components along J̃ᵀB were removed."""
     inside = K @ B @ _inverse_root(B.T @ K @ B).T
     return K - inside @ inside.T
 
 
 def _inverse_root(A: Float[Tensor, "s s"]) -> Float[Tensor, "s s"]:
-    """R with Rᵀ R = A⁺; eigenvalues that rounding cannot tell from zero are zero."""
+    """R with Rᵀ R = A⁺, where eigenvalues of rounding size count as zero."""
     values, vectors = torch.linalg.eigh(A)
     positive = values > len(A) * torch.finfo(A.dtype).eps * values.abs().max() if len(A) else values > 0
     return torch.where(positive, values.clamp(min=torch.finfo(A.dtype).tiny).rsqrt(), 0.0)[:, None] * vectors.T
 
 
 def check_parts(parts: Sequence[Part], classes: ClassTerms | None) -> ClassTerms:
-    """Refuse what are no parts of G, or what has none; returns the terms."""
+    """Refuse unknown parts, and a G without parts; returns the terms."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown or isinstance(parts, str):
         raise ArgumentError(

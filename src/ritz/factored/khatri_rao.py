@@ -1,4 +1,4 @@
-"""Khatri-Rao-factored curvature: KFAC or CFAC over all layers at once, blocks between layers included."""
+"""Khatri-Rao-factored curvature: KFAC or CFAC over all layers at once, including blocks between layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KhatriRao(WithOperator):
     """Σ_c π_c Δ_c ⊙ Φ_c over all layers at once: the block of layers l and m is Σ_c π_c Δ_c^{lm} ⊗ Φ_c^{lm}.
 
     Δ_c and Φ_c are second moments of errors and features joined over the layers, so that blocks off the diagonal are
-    approximated, too. Positive semi-definite, as a section of Δ_c ⊗ Φ_c.
+    approximated, too. It is positive semi-definite, being a principal submatrix of Σ_c π_c Δ_c ⊗ Φ_c.
     """
 
     layers: tuple[str, ...]
@@ -34,7 +34,7 @@ class KhatriRao(WithOperator):
     errors: Float[Tensor, "g O O"]
     features: Float[Tensor, "g D D"]
     risk: Risk = field(repr=False)
-    _places: list[tuple[Block, slice, slice]] = field(repr=False)  # in θ, in errors, in features
+    _places: list[tuple[Block, slice, slice]] = field(repr=False)  # places in θ, errors, features
 
     def __repr__(self) -> str:
         shape = f"{len(self.weights)} × ({square(self.errors)} ⊙ {square(self.features)})"

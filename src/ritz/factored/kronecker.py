@@ -2,8 +2,8 @@
 
 For a linear layer the Gauss-Newton block is Σ w (δδᵀ) ⊗ (φφᵀ) over examples and output directions, with φ what enters
 the layer and δ the error that comes back. KFAC replaces the mean of products by the product of the means; CFAC does so
-class by class. Weights are flat in row-major order, so errors come first: Δ ⊗ Φ, where papers that stack columns
-write Φ ⊗ Δ. Papyan (2020) writes H for Φ; here that letter is the Hessian's.
+class by class. Weights are flattened in row-major order, so that errors come first: Δ ⊗ Φ, where papers that stack
+columns write Φ ⊗ Δ. Papyan (2020) writes H for Φ; here H is the Hessian.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Layer(WithOperator):
     @property
     @abstractmethod
     def basis_bytes(self) -> float | None:
-        """What `eigenbasis` has yet to allocate; None where there is none."""
+        """Bytes that `eigenbasis` still has to allocate; None if there is no eigenbasis."""
 
     @abstractmethod
     def eigenbasis(self) -> Basis:
@@ -69,13 +69,13 @@ class Layer(WithOperator):
 
 
 def blocks_operator(layers: Sequence[tuple[Block, Layer]], risk: Risk, size: int) -> Operator:
-    """Layers as one block-diagonal operator; zero where none of them is."""
+    """Layers as one block-diagonal operator; zero outside their blocks."""
     maps = block_diagonal([(place, layer.product(risk.dtype)) for place, layer in layers])
     return Operator(maps, size, risk.dtype, risk.device, inverse=_inverse(layers, risk, size))
 
 
 def _inverse(layers: Sequence[tuple[Block, Layer]], risk: Risk, size: int) -> Callable[[float], Operator] | None:
-    """By the eigenvectors of every block, which are computed when an inverse is first asked for; None without them."""
+    """The inverse by the eigenvectors of every block, computed when it is first used; None if a block has none."""
     sizes = [layer.basis_bytes for _, layer in layers]
     return None if None in sizes else partial(_damped_inverse, layers, risk, size)
 
@@ -111,7 +111,7 @@ class KroneckerLayer(Layer):
         return partial(product, self.pairs(dtype))
 
     def pairs(self, dtype: torch.dtype) -> list[Pair]:
-        """π_c Δ_c and Φ_c of the classes that have examples, in the given precision."""
+        """π_c Δ_c and Φ_c for all classes with examples, in the given precision."""
         scaled = self.weights[:, None, None] * self.errors
         return [
             (D.to(dtype), Phi.to(dtype), False)
@@ -121,7 +121,7 @@ class KroneckerLayer(Layer):
 
     @property
     def basis_bytes(self) -> float | None:
-        """What `eigenbasis` has yet to allocate; None for a sum over classes that is too large to be diagonalised."""
+        """Bytes that `eigenbasis` still has to allocate; None for a sum over classes too large to be diagonalised."""
         if "_basis" in self.__dict__:
             return 0.0
         o, d = self.errors.shape[1], self.features.shape[1]
@@ -157,7 +157,7 @@ class KroneckerLayer(Layer):
         return spectral_density(Operator(matmat, self.size, torch.float64, self.errors.device), **options)
 
     def _dense(self, pairs: list[Pair]) -> Float[Tensor, "p p"]:
-        """The block itself, on the entries of [W b] row by row."""
+        """The block as a matrix, on the entries of [W b] row by row."""
         unit = torch.eye(self.size, dtype=torch.float64, device=self.errors.device)
         return product(pairs, unit.view(self.errors.shape[1], -1, self.size)).flatten(0, 1)
 
@@ -237,7 +237,7 @@ def _layerwise(risk: Risk, groups: int, *, joint: bool) -> Kronecker:
 
 
 def places(risk: Risk, linear: list[LinearLayer]) -> dict[str, Block]:
-    """Where the layers lie in θ."""
+    """The places of the layers in θ."""
     return {layer.name: Block.of(layer, risk.shapes) for layer in linear}
 
 
@@ -266,7 +266,7 @@ def _kronecker_layer(risk: Risk, layer: LinearLayer, sums: SecondMoments, joint:
 
 
 def class_count(risk: Risk) -> int:
-    """C, once it is sure that every example has one class."""
+    """C, checking that every example has one class."""
     count = len(cross_weights(risk))
     why = "Factors by class need the one class of an example, with all that a layer sees of it."
     check_one_label(risk, why, "Use kfac(risk), which needs no classes.")
@@ -274,7 +274,7 @@ def class_count(risk: Risk) -> int:
 
 
 def _union(spectra: list[Spectrum], size: int) -> Spectrum:
-    """The spectrum of a block-diagonal matrix of this size, zero where no block is."""
+    """The spectrum of a block-diagonal matrix of this size, with zeros outside the blocks."""
     missing = size - sum(spectrum.size for spectrum in spectra)
     if missing:
         spectra = [*spectra, Spectrum.of_eigenvalues(torch.zeros(1).double(), torch.tensor([missing]))]

@@ -1,4 +1,4 @@
-"""Products with sums of Kronecker products Σ Δ ⊗ Φ on the matrix [W b] of a layer, wherever that lies in θ."""
+"""Products with sums of Kronecker products Σ Δ ⊗ Φ on the matrix [W b] of a layer, wherever it is in θ."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..solvers import spectral_density
 from ..spectrum import Spectrum
 
 MatrixMap = Callable[[Tensor], Tensor]  # of k matrices [W b] at once, (o, d, k)
-Pair = tuple[Tensor, Tensor, bool]  # Δ and Φ; or, where it is thin, R with Φ = R Rᵀ
+Pair = tuple[Tensor, Tensor, bool]  # Δ and Φ; or Δ and a thin R with Φ = R Rᵀ
 DENSE = 2048  # parameters up to which a sum of Kronecker products is diagonalised: seconds on one core
 
 
 @dataclass(frozen=True)
 class Block:
-    """Where the matrix [W b] of a layer lies in a vector: row-major weight and bias, wherever each of them is."""
+    """The place of the matrix [W b] of a layer in a vector: its row-major weight and its bias, each anywhere."""
 
     weight: slice | None
     bias: slice | None
@@ -42,7 +42,7 @@ class Block:
 
     @property
     def places(self) -> list[slice]:
-        """Where weight and bias lie, as far as there are some."""
+        """The places of weight and bias, as far as they exist."""
         return [place for place in (self.weight, self.bias) if place]
 
     @property
@@ -55,7 +55,7 @@ class Block:
         return torch.cat([V[place].reshape(self.outputs, -1, V.shape[1]) for place in self.places], 1)
 
     def add(self, total: Float[Tensor, "n k"], M: Float[Tensor, "o d k"]) -> None:
-        """Add [W b] to where they belong."""
+        """Add [W b] at their places."""
         columns = M.shape[1] - (self.bias is not None)
         if self.weight:
             total[self.weight] += M[:, :columns].reshape(-1, M.shape[2])
@@ -64,7 +64,7 @@ class Block:
 
 
 def block_diagonal(blocks: list[tuple[Block, MatrixMap]], outside: float = 0.0) -> Callable[[Tensor], Tensor]:
-    """The product with a block-diagonal matrix; a multiple of the identity where no block is."""
+    """The product with a block-diagonal matrix; outside the blocks, it is a multiple of the identity."""
     return functools.partial(_block_product, blocks, outside)
 
 
@@ -81,7 +81,7 @@ def _block_product(
 
 
 class WithOperator(ABC):
-    """What multiplies, and is inverted, as its operator is."""
+    """An object that can be multiplied and inverted like its operator."""
 
     @property
     @abstractmethod
@@ -109,7 +109,7 @@ def _one(D: Tensor, Phi: Tensor, is_thin: bool, M: Float[Tensor, "p e k"]) -> Fl
 
 
 def thin(D: Float[Tensor, "o o"], Phi: Float[Tensor, "d d"], _: bool) -> tuple[Tensor, Tensor, bool]:
-    """The same term with R of few columns, where that multiplies faster: a class has few examples and Φ low rank."""
+    """The same term as a thin factor R, where that multiplies faster: few examples of a class give Φ low rank."""
     values, vectors = torch.linalg.eigh(Phi)
     positive = values > len(Phi) * torch.finfo(Phi.dtype).eps * values[-1]
     rank, (o, d) = int(positive.sum()), (len(D), len(Phi))
@@ -119,10 +119,10 @@ def thin(D: Float[Tensor, "o o"], Phi: Float[Tensor, "d d"], _: bool) -> tuple[T
 
 
 def spectrum_of(A: Operator, options: dict[str, Any]) -> Spectrum:
-    """Exact where the matrix is small enough to be formed, else a quadrature."""
+    """The spectrum, exact if the matrix is small enough to be formed, else a quadrature."""
     return Spectrum.of_matrix(A.dense()) if A.size <= DENSE else spectral_density(A, **options)
 
 
 def square(factors: Tensor) -> str:
-    """The shape of square factors, in print."""
+    """The shape of square factors, in words."""
     return f"{factors.shape[1]}²"

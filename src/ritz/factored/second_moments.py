@@ -1,4 +1,4 @@
-"""Second moments Φ of features with Δ of errors, layer by layer: the factors of Kronecker-factored curvature."""
+"""Second moments Φ of features and Δ of errors, layer by layer: the factors of Kronecker-factored curvature."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SecondMoments:
             self.sums[2][g].addmm_(X.T, X)
 
     def means(self, risk: Risk) -> tuple[Tensor, Tensor, Tensor]:
-        """π_c, Δ_c and Φ_c; zero for a class without examples. The sums are used up: two copies of them may not fit."""
+        """π_c, Δ_c and Φ_c; zero for a class without examples. The sums are overwritten: a copy may not fit."""
         examples, positions, errors, features = (risk.sum_over_ranks(total) for total in self.sums)
         weights = examples / examples.sum()
         inverse = lambda scale: torch.where(scale > 0, 1 / scale, 0.0)[:, None, None]
@@ -58,7 +58,7 @@ class SecondMoments:
 
 
 def factored_layers(risk: Risk) -> tuple[Layers, list[LinearLayer]]:
-    """The layers of θ, all of them linear."""
+    """The layers of θ; refuses layers that are not linear."""
     purpose, layers = "A Kronecker factorisation", Layers.of(risk)
     linear = list(linear_layers(layers, purpose).values())
     others = sorted({f"{use.layer} ({use.kind})" for use in layers.uses if use.kind != "linear"})
@@ -84,13 +84,13 @@ def passes(layers: Layers, linear: list[LinearLayer], groups: int) -> Iterator[t
 
 
 def _masses(loss: Loss, z: Tensor, batch: Batch) -> Float[Tensor, " N"]:
-    """How much an example counts: the masses of its terms."""
+    """The weights of examples: the masses of their terms."""
     masses = loss.masses(z, batch.targets)
     return masses.double().reshape(len(batch), -1).sum(1)
 
 
 def errors_of(risk: Risk, batch: Batch, forward: Forward) -> Iterator[list[Tensor]]:
-    """The errors of every use for all columns of the loss's square root, a few at a time."""
+    """The errors of every use, for all columns of the loss's square root, a few at a time."""
     z = forward.z.detach()
     for U in cotangents(risk.loss, z, risk.loss.square_root(z, batch.targets)):
         for _, errors in columns(risk, forward, U):
@@ -98,14 +98,14 @@ def errors_of(risk: Risk, batch: Batch, forward: Forward) -> Iterator[list[Tenso
 
 
 def features_of(layer: LinearLayer, forward: Forward) -> Float[Tensor, "N T d"]:
-    """What the columns of [W b] are multiplied with: φ and one, as far as θ has weight and bias."""
+    """The features of [W b]: φ if θ has the weight, and a constant one if it has the bias."""
     phi = layer.features(forward)
     parts = [phi] if layer.weight is not None else []
     return torch.cat([*parts, torch.ones_like(phi[..., :1])] if layer.bias is not None else parts, -1)
 
 
 def width(layer: LinearLayer) -> int:
-    """How many columns [W b] has."""
+    """The number of columns of [W b]."""
     return layer.inputs * (layer.weight is not None) + (layer.bias is not None)
 
 

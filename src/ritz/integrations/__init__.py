@@ -1,1 +1,1 @@
-"""Thin adapters to other libraries, each imported only when it is asked for."""
+"""Thin adapters to other libraries, each imported only when it is used."""

@@ -1,4 +1,4 @@
-"""curvlinops operators in, curvlinops operators out: `pip install ritz[curvlinops]`."""
+"""Conversion between ritz operators and curvlinops operators: `pip install ritz[curvlinops]`."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def maximal_update(
 
 
 def check_widths(widths: Iterable[int]) -> None:
-    """Refuse widths that no network has."""
+    """Refuse widths that no network can have."""
     widths = list(widths)
     if len(widths) < 2 or not all(isinstance(width, int) and width >= 1 for width in widths):
         raise ArgumentError(

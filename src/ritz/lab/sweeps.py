@@ -1,9 +1,9 @@
-"""Many configs, one function: every result a record on the disk, so that nothing is computed twice and nothing lost.
+"""Many configs, one function: every result becomes a record on disk, so that none is lost or computed twice.
 
     records = sweep(measurement, [Config(width=w) for w in (10, 100, 1000)], "out/widths", workers="processes")
 
-It can be stopped at any moment, killed even, and started again: what is in the folder is not computed again. Delete the
-folder when the function has changed: results are filed by their config alone.
+A sweep can be stopped or killed at any moment and started again: what is in the folder is not computed again. Delete
+the folder when the function has changed, since results are filed by their config alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMED = 3  # failures that a message quotes; all are in the exception
 
 
 class SweepError(RitzError):
-    """Some tasks failed. `records` has the results in the order of the configs, None where `failures` says why.
+    """Some tasks failed. `records` has the results in the order of the configs, or None where `failures` says why.
 
     >>> import tempfile, warnings
     >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
@@ -53,8 +53,8 @@ def sweep(
 
     A config is a frozen dataclass or a mapping of JSON values. The task returns a Record, or a mapping: tensors and
     arrays with a dimension become the record's arrays, the rest its scalars. The record's id and config are those of
-    the sweep, `name` (the function's own, unless given) and the config. What does not belong to the identity of a
-    result, such as the device, is best bound with `functools.partial`.
+    the sweep, `name` (the function's own, unless given) and the config. Arguments that do not belong to the identity of
+    a result, such as the device, are best bound with `functools.partial`.
 
     A task that raises is reported with its config at the end (SweepError), when all others have their result. Workers:
     "in-process", "processes" (one per core), "ray" (`pip install ritz[ray]`; starts or joins a cluster), or an instance
@@ -84,7 +84,7 @@ def unlocked_sweep(
     workers: Workers | str = "in-process",
     name: str | None = None,
 ) -> list[Record]:
-    """The sweep in a folder that only the caller writes to, such as one inside of a folder that it has locked."""
+    """A sweep in a folder that only the caller writes to, such as one inside a folder that it has locked."""
     configs = list(configs)
     name, runner = name or name_of(task), _workers(workers)
     by_file = {key(_mapping(config)): config for config in configs}
@@ -107,7 +107,7 @@ def unlocked_sweep(
 
 
 def _stored(folder: Path, config: Any, name: str) -> Record | None:
-    """The result that is there, if it is whole and the answer to this config."""
+    """The existing result, if it is intact and has this config."""
     if not folder.exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Who runs the tasks of a sweep: this process, processes of this machine, a Ray cluster.
+"""Workers that run the tasks of a sweep: this process, processes of this machine, or a Ray cluster.
 
 No scheduler of our own: a pool of Python's runs one task at a time, Ray runs the rest.
 """
@@ -37,7 +37,7 @@ Outcomes = Generator[tuple[str, "Record | Failure"], None, None]
 
 
 class SweepWarning(UserWarning):
-    """Something that a sweep recovered from, or will report at its end.
+    """A problem that a sweep recovered from, or will report at its end.
 
     >>> import warnings
     >>> with warnings.catch_warnings():
@@ -62,14 +62,14 @@ class Failure:
 
 @runtime_checkable
 class Workers(Protocol):
-    """Who runs the tasks of a sweep. They yield what became of each, in any order, and raise only before the first.
+    """What runs the tasks of a sweep: yields the outcome of each, in any order, and raises only before the first.
 
     >>> isinstance(InProcess(), Workers)
     True
     """
 
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
-        """The name of each config with the record or the failure it led to."""
+        """The name of each config, with its record or its failure."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class InProcess:
 
 @dataclass(frozen=True)
 class Processes:
-    """Tasks over processes of this machine, each with its share of the cores; the one that dies costs only its task.
+    """Tasks over processes of this machine, each with its share of the cores; a process that dies costs only its task.
 
     A task whose process died (killed, out of memory) is tried again in a fresh one, `retries` times at most.
 
@@ -143,9 +143,9 @@ class Processes:
 
 
 class _Worker:
-    """A process in a pool of its own, so that nobody else's task is lost with it. It ends when its leash is let go.
+    """A process in a pool of its own, so that no other task is lost with it. It ends when its leash is let go.
 
-    The leash is a pipe that only the sweeping process holds: also when that one is killed, no worker stays behind.
+    The leash is a pipe that only the sweeping process holds: even if that process is killed, no worker stays behind.
     """
 
     def __init__(self, threads: int) -> None:
@@ -206,7 +206,7 @@ class Ray:
                 ray.shutdown()
 
     def _check_resources(self, ray: Any) -> None:
-        """Ray would wait for ever for a GPU that no machine has; a cluster that grows may get one."""
+        """Refuse a GPU that no machine has, for which Ray would wait for ever, unless the cluster can grow."""
         has = ray.cluster_resources().get("GPU", 0)
         if self.address is None and self.gpus_per_task > has:
             raise ArgumentError(
@@ -222,7 +222,7 @@ WORKERS: dict[str, Callable[[], Workers]] = {"in-process": InProcess, "processes
 def record_of(
     result: Record | Mapping[str, Any], *, seconds: float, device: torch.device | str | None = None
 ) -> Record:
-    """What a task returned, as a record that says how long it took; its id and config are the caller's to set."""
+    """The result of a task as a record with the time it took; the caller sets its id and config."""
     if isinstance(result, Record):
         return replace(result, provenance={"seconds": seconds, **result.provenance}).detached()
     if not isinstance(result, Mapping):
@@ -243,7 +243,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _outcome(task: Task, config: Any) -> Record | Failure:
-    """What became of a task. No exception leaves it: not all of them can travel between processes."""
+    """The outcome of a task: a record or a failure, never an exception, since not all can be sent between processes."""
     start = perf_counter()
     try:
         return record_of(task(config), seconds=perf_counter() - start)
@@ -263,7 +263,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _quiet_outcome(task: Task, config: Any) -> Record | Failure:
-    """The same where many work at once: their bars would draw over each other's."""
+    """The same without progress bars, which would overwrite each other where several processes work."""
     with progress.show_bars(False):
         return _outcome(task, config)
 
@@ -274,7 +274,7 @@ def _threaded_outcome(task: Task, config: Any, threads: int) -> Record | Failure
 
 
 def _result(future: Future[Record | Failure]) -> Record | Failure | None:
-    """What became of a task in another process; None if that process died."""
+    """The outcome of a task in another process; None if that process died."""
     try:
         return future.result()
     except BrokenProcessPool:
@@ -284,7 +284,7 @@ def _result(future: Future[Record | Failure]) -> Record | Failure | None:
 
 
 def _start(held: Connection, threads: int) -> None:
-    """The first thing a worker does."""
+    """The initialisation of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the sweeping process alone decides
     torch.set_num_threads(threads)
     Thread(target=_end_with, args=(held,), daemon=True).start()
@@ -321,9 +321,9 @@ def _check_importable(task: Task) -> None:
 
 
 def _started(worker: _Worker, task: Task, retries: int) -> _Worker:
-    """Once, before the work: a worker that cannot even import the task would look like one that was killed.
+    """Start a worker once before the work, since one that cannot import the task would look like one that was killed.
 
-    One that was killed while it started is followed by another; where all of them die, the script itself is to blame.
+    A worker that dies while starting is followed by another; if all of them die, the script itself is to blame.
     """
     for died in range(retries + 1):
         try:
@@ -365,5 +365,5 @@ def _ray() -> Any:
 
 
 def warn(message: str) -> None:
-    """Tell at once what does not end the sweep."""
+    """Warn at once of a problem that does not end the sweep."""
     warn_user(message, SweepWarning)

@@ -1,1 +1,1 @@
-"""What enters every layer of a network, with the errors that come back to it."""
+"""What enters every layer of a network, and the errors that come back to its output."""

@@ -1,6 +1,6 @@
-"""The forward pass that remembers what every layer saw, from which errors are sent back to each of them.
+"""The forward pass that records what every layer saw, and from which errors are sent back to each layer.
 
-What enters in a way that is not watched is named, never lost.
+Parameters that enter in a way that is not watched are named, never lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..risk.memory import is_out_of_memory
 from .readers import ORDERS, Watch
 from .uses import Use
 
-WATCHED_EXAMPLES = 8  # on which layouts are found out: too many for rows that are sorted to keep their order by chance
+WATCHED_EXAMPLES = 8  # on which layouts are detected: too many for reordered rows to keep their order by chance
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Forward:
 
     z: Tensor
     uses: tuple[Use, ...]
-    copies: tuple[tuple[Tensor, str], ...] = ()  # of the parameters that entered in them, one for each use, by name
+    copies: tuple[tuple[Tensor, str], ...] = ()  # of the parameters that entered, one for each use, by name
 
     def errors(self, cotangents: Float[Tensor, "r ..."]) -> list[Float[Tensor, "r N T o"]]:
         """δ of every use for r cotangents u of the outputs: one backward pass for each, or all at once on a GPU."""
@@ -60,11 +60,11 @@ class Forward:
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a risk's model through which all of θ enters, but for the parameters named in `others`."""
+    """The layers of a risk's model through which θ enters, except for the parameters named in `others`."""
 
     risk: Risk
     others: frozenset[str]
-    orders: Mapping[str, int] = field(default_factory=dict)  # how rows lie, where not example by example
+    orders: Mapping[str, int] = field(default_factory=dict)  # how rows are laid out, where not example by example
 
     @classmethod
     def of(cls, risk: Risk) -> Layers:
@@ -88,7 +88,7 @@ class Layers:
             orders.update({name: orders.get(name, 0) + 1 for name in misplaced - others})
 
     def forward(self, batch: Batch) -> Forward:
-        """A forward pass that remembers what every layer saw."""
+        """A forward pass that records what every layer saw."""
         forward, outside = _watch(self.risk, batch, self.others, self.orders)
         _check_rows(forward, len(batch))
         _check_ways(_ways(forward.uses) ^ _ways(self.uses), outside - self.others, batch)
@@ -96,7 +96,7 @@ class Layers:
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
-        """The uses on the first examples, to see what layers there are."""
+        """The uses of layers by the first examples, which show what layers there are."""
         batch = _first(self.risk)
         forward = _watch(self.risk, batch, self.others, self.orders)[0]
         _check_rows(forward, len(batch))
@@ -104,7 +104,7 @@ class Layers:
 
     @property
     def num_watched(self) -> int:
-        """On how many examples `uses` were seen."""
+        """The number of examples in `uses`."""
         return len(_first(self.risk))
 
     def check_complete(self, purpose: str) -> None:
@@ -119,7 +119,7 @@ class Layers:
 
 
 def _watch(risk: Risk, batch: Batch, others: frozenset[str], orders: Mapping[str, int]) -> tuple[Forward, set[str]]:
-    """A forward pass, and the parameters that influence its outputs in a way that was not watched."""
+    """A forward pass, and the parameters that influence its outputs in a way that is not watched."""
     leaves = risk.leaves()
     names = {id(leaf): name for leaf, name in zip(leaves, risk.shapes, strict=True) if name not in others}
     watch = Watch(names, len(batch), orders)
@@ -127,7 +127,7 @@ def _watch(risk: Risk, batch: Batch, others: frozenset[str], orders: Mapping[str
         try:
             with watch:
                 z = risk.outputs(leaves, batch)
-        except RuntimeError as error:  # where a network differentiates with respect to parameters, not to our copies
+        except RuntimeError as error:  # where a network itself differentiates by parameters, not our copies
             if is_out_of_memory(error) or not names:
                 raise
             return _watch(risk, batch, frozenset(risk.shapes), orders)
@@ -139,7 +139,7 @@ def _watch(risk: Risk, batch: Batch, others: frozenset[str], orders: Mapping[str
 
 
 def _unexplained(forward: Forward) -> set[str]:
-    """Parameters whose gradient is not made of features and errors: those that act in a derivative inside, too."""
+    """Parameters whose gradient is not made of features and errors, such as those used in an inner derivative."""
     cotangent = torch.linspace(0.5, 1.5, forward.z.numel()).to(forward.z).view_as(forward.z)
     copies = [copy for copy, _ in forward.copies]
     found = torch.autograd.grad(forward.z, copies, cotangent, retain_graph=True, allow_unused=True) if copies else ()
@@ -151,14 +151,14 @@ def _unexplained(forward: Forward) -> set[str]:
         sizes[name] += float(gradient.norm())
     for use, error in zip(forward.uses, forward.gradients(cotangent), strict=True):
         for name, gradient in use.gradients(use.by_position(error[None])[0]).items():
-            rests[name][: gradient.numel()] -= gradient.reshape(-1)  # of a table, as far as it was looked at
+            rests[name][: gradient.numel()] -= gradient.reshape(-1)  # the rows of a table that were looked up
             sizes[name] += float(gradient.norm())
     near = torch.finfo(cotangent.dtype).eps ** 0.5
     return {name for name, rest in rests.items() if float(rest.norm()) > near * sizes[name]}
 
 
 def _misplaced(forward: Forward, count: int) -> set[str]:
-    """Parameters of layers in which the errors of half of the examples do not stay with them."""
+    """Parameters of layers in which errors of one half of the examples reach rows of the other half."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(forward.z.device)
     half, others = order[: (count + 1) // 2], order[(count + 1) // 2 :]
     cotangent = torch.zeros_like(forward.z)
@@ -171,13 +171,13 @@ def _misplaced(forward: Forward, count: int) -> set[str]:
 
 
 def _is_divisible(use: Use, count: int) -> bool:
-    """Whether the rows of a layer can be those of so many examples."""
+    """Whether the rows of a layer divide evenly among this many examples."""
     rows = (use.shape[0], use.shape[:-1].numel(), use.shape[1] if len(use.shape) > 2 else 1)
     return rows[use.order] % count == 0
 
 
 def _first(risk: Risk) -> Batch:
-    """The first examples, of several batches where these are small: one alone tells nothing of where others lie."""
+    """The first examples, from several batches if these are small: a single one does not show how rows are laid out."""
     batches: list[Batch] = []
     for batch in risk.batches:
         batches.append(batch.first(WATCHED_EXAMPLES))
@@ -197,12 +197,12 @@ def _check_rows(forward: Forward, count: int) -> None:
 
 
 def _ways(uses: Iterable[Use]) -> set[tuple[str, str | None, str | None]]:
-    """The kinds of layers through which parameters enter, with their names."""
+    """The kinds of layers through which parameters enter, and the names of the parameters."""
     return {(use.kind, use.weight, use.bias) for use in uses}
 
 
 def _check_ways(differing: set[tuple[str, str | None, str | None]], outside: set[str], batch: Batch) -> None:
-    """Refuse a batch that takes another way through the model than the first examples did."""
+    """Refuse a batch that takes a different way through the model than the first examples."""
     names = sorted({name for _, *names in differing for name in names if name is not None} | outside)
     if names:
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

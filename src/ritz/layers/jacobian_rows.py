@@ -1,7 +1,7 @@
-"""Rows of the Jacobian, never formed where they are large: kept as what layers see, multiplied with one another.
+"""Rows of the Jacobian, kept as what layers see rather than formed where they are large, and their inner products.
 
 A row is the gradient of one output direction of one example, uᵀ ∂f(θ, xᵢ)/∂θ. For a linear layer it is Σₜ δₜ φₜᵀ, so
-that two rows have the inner product Σₜₛ (δₜ·δ'ₛ)(φₜ·φ'ₛ): small products instead of one with all of the weight.
+that two rows have the inner product Σₜₛ (δₜ·δ'ₛ)(φₜ·φ'ₛ): small products instead of one of the weight's size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .capture import Layers
 from .uses import Use
 
 PASSES = 30  # multiplications that cost as much as moving one number through memory: the pairs' products are summed up
-NEAR = {torch.float64: 1e-6, torch.float32: 2e-2}  # two ways to the same gradient, in TF32 too
+NEAR = {torch.float64: 1e-6, torch.float32: 2e-2}  # between two ways to the same gradient, in TF32 too
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Factor:
 
     @property
     def features(self) -> Shaped[Tensor, "N T ..."]:
-        """φ: patches are unfolded anew, which is cheaper than to keep them."""
+        """φ; patches are unfolded anew, which is cheaper than keeping them."""
         features = self.use.features()
         return features if self.use.kind == "embedding" else features.chunk(self.use.groups, -1)[self.group]
 
     def piece(self, features: Tensor, rows: slice) -> Float[Tensor, "m q"]:
-        """Some rows of the weight's gradients, flat."""
+        """Some rows of the weight's gradients, flattened."""
         if self.use.kind == "embedding":
             indices = torch.arange(rows.start, rows.stop, device=features.device)
             hot = (features[..., None] == indices).to(self.errors)
@@ -59,7 +59,7 @@ class Weight:
 
     @property
     def is_small(self) -> bool:
-        """Whether the gradients take less memory than the errors and are as good as formed, as on large images."""
+        """Whether forming the gradients pays, because they take less memory than the errors, as on large images."""
         rows, columns = self.shape
         return rows * columns <= sum(factor.errors.shape[2:].numel() for factor in self.factors)
 
@@ -81,7 +81,7 @@ class Weight:
         return paired < formed
 
     def _by_gradients(self, other: Weight, memory: float) -> Tensor:
-        """By the gradients themselves, as many rows of the weight at a time as fit."""
+        """The inner products by the gradients themselves, as many rows of the weight at a time as fit."""
         (rows, columns), same = self.shape, self is other
         ours, theirs = [f.features for f in self.factors], [f.features for f in other.factors]
         count = sum(w.factors[0].errors.shape[:2].numel() for w in (self, other))
@@ -92,7 +92,7 @@ class Weight:
             left = self._piece(ours, part)
             right = left if same else other._piece(theirs, part)
             total = left @ right.T if total is None else total.addmm_(left, right.T)
-        assert total is not None  # a weight has rows
+        assert total is not None  # a weight has at least one row
         return total
 
     def _piece(self, features: list[Tensor], rows: slice) -> Tensor:
@@ -114,7 +114,7 @@ def _paired(a: Factor, b: Factor) -> Float[Tensor, "m other_m"]:
 
 
 def _likeness(phi: Tensor, phi2: Tensor, dtype: torch.dtype) -> Tensor:
-    """φ·φ' for vectors; for indices, whether they are the same."""
+    """φ·φ' for vectors; for indices, whether they are equal."""
     return phi @ phi2.T if phi.ndim == 2 else (phi[:, None] == phi2[None, :]).to(dtype)
 
 
@@ -133,7 +133,7 @@ class Rows:
         return len(self.small)
 
     def inner(self, other: Rows, memory: float) -> Float[Tensor, "m other_m"]:
-        """J J'ᵀ: every row of this block with every row of another."""
+        """J J'ᵀ, the inner products of all rows of this block with all rows of another."""
         total = self.small @ other.small.T
         for key, weight in self.weights.items():
             total += weight.inner(other.weights[key], memory)
@@ -141,7 +141,7 @@ class Rows:
 
 
 def cotangents(loss: Loss, z: Tensor, S: Float[Tensor, "t K r"]) -> Iterator[Float[Tensor, "r N ..."]]:
-    """The r columns of every term's block of S in the shape of the outputs: one term of each example at a time."""
+    """The r columns of every term's block of S as cotangents of the outputs: one term of each example at a time."""
     dim = -1 if z.ndim == 1 else loss.class_dim % z.ndim
     rows = z[:, None] if z.ndim == 1 else z.movedim(dim, -1)
     S = S.reshape(len(z), -1, *S.shape[1:]).permute(3, 0, 1, 2)  # (r, N, terms, K)
@@ -167,7 +167,7 @@ def rows_of(layers: Layers, batch: Batch, directions: Callable[[Tensor], Float[T
 
 
 def row_bytes(layers: Layers, num_directions: int) -> float:
-    """About how much memory the rows of one example take while they are computed: errors twice, and the graph."""
+    """About how many bytes the rows of one example take while they are computed: errors twice, and the graph."""
     uses, entries = layers.uses, layers.num_watched
     per_example = sum(use.shape.numel() for use in uses) / entries
     others = sum(layers.risk.shapes[name].numel() for name in layers.others)
@@ -176,7 +176,7 @@ def row_bytes(layers: Layers, num_directions: int) -> float:
 
 
 def _sorted(risk: Risk, uses: Iterable[Use], errors: list[Tensor]) -> tuple[list[Tensor], Weights]:
-    """Gradients that are smaller than what they are made of, and the factors of all others."""
+    """The gradients that are smaller than their factors, and the factors of all others."""
     formed: dict[str, Tensor] = {}
     factors: dict[tuple[str, int], list[Factor]] = defaultdict(list)
     for use, error in zip(uses, errors, strict=True):
@@ -193,15 +193,15 @@ def _sorted(risk: Risk, uses: Iterable[Use], errors: list[Tensor]) -> tuple[list
 
 
 def _matrix(risk: Risk, name: str, use: Use) -> tuple[int, int]:
-    """The weight as a matrix: rows and columns of one of its groups."""
+    """The shape of the weight as a matrix, of one of its groups."""
     shape = risk.shapes[name]
     return shape[0] // use.groups, shape[1:].numel()
 
 
 def _one_by_one(risk: Risk, names: list[str], batch: Batch, directions: Tensor) -> Float[Tensor, "N r q"]:
-    """Gradients of parameters that enter in any way at all: all examples at once, or each alone where that fails.
+    """Gradients of parameters that enter in any way at all: all examples at once, or one by one where that fails.
 
-    The last example is done in both ways, for some of PyTorch's rules are wrong without an error.
+    The last example is computed in both ways, because some of PyTorch's batching rules are silently wrong.
     """
     alone = lambda i: _single(risk, names, batch.rows(slice(i, i + 1)), directions[:, i : i + 1])
     last = alone(len(batch) - 1)
@@ -215,11 +215,11 @@ def _one_by_one(risk: Risk, names: list[str], batch: Batch, directions: Tensor) 
 
 
 def _mapped(risk: Risk, names: list[str], batch: Batch, directions: Tensor) -> Tensor:
-    """All examples at once."""
+    """The gradients of all examples at once, by `vmap`."""
     return torch.cat(example_vjps(risk, batch, directions.transpose(0, 1), names), -1)
 
 
 def _single(risk: Risk, names: list[str], alone: Batch, directions: Tensor) -> Tensor:
-    """One example, one direction after the other."""
+    """The gradients of one example, one direction after the other."""
     linearized = ReverseMode(risk.restricted_to(names), alone, 1)
     return torch.cat([linearized.vjp(u) for u in directions.split(1)])

@@ -1,4 +1,4 @@
-"""Linear layers, convolutions among them: the rows of features φ with the errors δ of each, in pieces that fit."""
+"""Linear layers, convolutions included: their features φ and errors δ, in pieces that fit into memory."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COPIES = 3  # of the rows of a piece: in the risk's precision, in float64, and w
 class LinearLayer:
     """A linear layer or convolution W φ + b: its parameters in θ, and the shape of what it sees and returns.
 
-    Positions are those of one example in all uses of the layer: pixels, tokens, steps. In class statistics and in
-    Kronecker factors each is a row of its own.
+    Positions are pixels, tokens or steps of one example, over all uses of the layer. In class statistics and in
+    Kronecker factors each of them is a row of its own.
     """
 
     name: str
     weight: str | None  # names in θ
     bias: str | None
-    inputs: int  # d, the length of φ; for a convolution, of a patch
+    inputs: int  # d, the length of φ; for a convolution, that of a patch
     outputs: int  # o
     positions: int  # T, as seen on the first examples
     groups: int
@@ -42,7 +42,7 @@ class LinearLayer:
         return torch.cat([use.features().double() for use in self._uses(forward)], 1)
 
     def errors(self, forward: Forward, errors: list[Tensor]) -> Float[Tensor, "r N T o"]:
-        """δ at all positions, in float64: a network that is sure has errors whose squares are too small for float32."""
+        """δ at all positions, in float64: where a network is sure, squares of errors underflow in float32."""
         own = [e.double() for use, e in zip(forward.uses, errors, strict=True) if self._key == _key(use)]
         return torch.cat(own, 2)
 
@@ -86,7 +86,7 @@ def _key(use: Use) -> tuple[str | None, str | None]:
 
 
 def pieces(layers: Layers, linear: Iterable[LinearLayer], label: str) -> Iterator[tuple[Batch, Forward]]:
-    """All data, a pass over as many examples at a time as fit into memory with the rows of every layer."""
+    """All data, as many examples at a time as fit into memory with the rows of every layer."""
     risk = layers.risk
     count = max(1, int(risk.memory / 4 / max(1.0, _bytes(linear))))
     with progress.bar(label, total=risk.num_examples) as bar:
@@ -98,14 +98,14 @@ def pieces(layers: Layers, linear: Iterable[LinearLayer], label: str) -> Iterato
 
 
 def _bytes(linear: Iterable[LinearLayer]) -> float:
-    """What the rows of one example take: the features of the widest layer, the errors of all."""
+    """The bytes of one example's rows: the features of the widest layer, and the errors of all layers."""
     features = max((layer.positions * layer.inputs for layer in linear), default=0)
     errors = sum(layer.positions * layer.outputs for layer in linear)
     return 8.0 * COPIES * (features + COLUMNS * errors)
 
 
 def columns(risk: Risk, forward: Forward, cotangents: Float[Tensor, "r ..."]) -> Iterator[tuple[slice, list[Tensor]]]:
-    """The errors of all uses for a few of the cotangents at a time, and which these are."""
+    """The errors of all uses, a few of the cotangents at a time, with the slice of these cotangents."""
     for first in range(0, len(cotangents), COLUMNS):
         part = slice(first, min(first + COLUMNS, len(cotangents)))
         with risk.numerics():
@@ -125,7 +125,7 @@ def check_ungrouped(linear: Iterable[LinearLayer], purpose: str) -> None:
 
 
 def check_own(layers: Layers, linear: Iterable[LinearLayer], purpose: str) -> None:
-    """Refuse parameters that enter in several kinds of layers, such as embeddings tied to the outputs."""
+    """Refuse parameters that are used by several kinds of layers, such as embeddings tied to the output layer."""
     pairs = {(use.kind, use.weight, use.bias) for use in layers.uses}
     counts = Counter(name for _, *names in pairs for name in names if name is not None)
     tied = [n for layer in linear for n in (layer.weight, layer.bias) if n is not None and counts[n] > 1]

@@ -1,4 +1,4 @@
-"""What is watched while a model runs: a reader for every kind of layer that parameters enter.
+"""Readers of layers while a model runs: one for every kind of layer that parameters enter.
 
 Layers are recognised by the functions through which parameters enter (`F.linear`, `torch.conv2d`, ...), not by module
 type, so that shared, tied and functional uses are seen, too.
@@ -19,14 +19,14 @@ from torch.overrides import TorchFunctionMode
 from ..engine.rules import TRANSPARENT
 from .uses import Kind, Use
 
-ORDERS = 3  # in which the rows of examples can lie
+ORDERS = 3  # the layouts that the rows of examples can have
 
 
 class Watch(TorchFunctionMode):
-    """While active, every layer that a parameter of θ enters uses a copy of it and notes what it saw.
+    """While active, every layer that a parameter of θ enters uses a copy of the parameter and notes what it saw.
 
-    What still reaches the parameters themselves has entered in another way. `orders` says how the rows of examples lie
-    in the layers of some parameters, if not one example after the other.
+    A gradient that still reaches the parameter itself shows that it entered in another way. `orders` says how the rows
+    of examples are laid out in the layers of some parameters, if not one example after the other.
     """
 
     def __init__(self, names: dict[int, str], count: int, orders: Mapping[str, int]) -> None:
@@ -79,7 +79,7 @@ class Watch(TorchFunctionMode):
 
 
 def _leaves_a_graph() -> bool:
-    """Whether errors come back to what is computed now: neither without gradients nor inside of a transform."""
+    """Whether errors come back to what is computed now: not without gradients, and not inside a transform."""
     return torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
 
 
@@ -210,11 +210,11 @@ def _embedding(
 ) -> Any:
     options = {**dict(zip(("max_norm", "norm_type", "scale_grad_by_freq", "sparse"), args, strict=False)), **kw}
     if watch.ignores(weight) or options.get("max_norm") is not None or options.get("scale_grad_by_freq"):
-        return NotImplemented  # max_norm changes the weight; frequencies are those of a batch
+        return NotImplemented  # max_norm changes the weight; scaling by frequency depends on the batch
     output = F.embedding(input, watch.copy(weight), padding_idx)  # type: ignore[arg-type]
     padding = None if padding_idx is None else (input == padding_idx % len(weight))[..., None]
     order = watch.order(weight)
-    counted = lambda t: t if padding is None else t.masked_fill(padding, 0.0)  # what is padding has no gradient
+    counted = lambda t: t if padding is None else t.masked_fill(padding, 0.0)  # padding has no gradient
     return watch.note(
         "embedding", weight, None, input, output,
         layout=lambda t: watch.rows(counted(t), weight.shape[1], order),

@@ -1,4 +1,4 @@
-"""One use of a layer: its features φ that went in, with the place in the graph where its errors δ come back.
+"""One use of a layer: the features φ that went in, and the place in the graph where its errors δ come back.
 
 The gradient of a linear layer's weight is Σₜ δₜ φₜᵀ over the positions t at which the layer was applied, so that
 Gram matrices, Kronecker factors and class means of gradients follow from φ and δ without any gradient being formed.
@@ -22,17 +22,17 @@ Layout = Callable[[Tensor], Tensor]  # a tensor of the shape of the layer's outp
 
 @dataclass(frozen=True)
 class Use:
-    """One application of a layer: the weight's gradient is made of the features φ and the errors δ at T positions.
+    """One application of a layer: the weight's gradient is a sum over T positions of features φ and errors δ.
 
     kind "linear" (convolutions, too): Σₜ δₜ φₜᵀ;  "scale" (normalisations): Σₜ δₜ φₜ, entry by entry;
     "embedding": Σₜ δₜ in row φₜ. The bias's gradient is Σₜ δₜ. Convolutions have one block for each of their groups.
     """
 
     kind: Kind
-    weight: str | None  # names in θ; None where there is none, or where it is not part of θ
+    weight: str | None  # names in θ; None if there is no such parameter, or it is not part of θ
     bias: str | None
     inputs: Tensor
-    edge: GradientEdge  # the output as a place in the graph, untouched by what is done to it in place
+    edge: GradientEdge  # the output as a place in the graph, unaffected by in-place changes of it
     shape: torch.Size  # of the output
     layout: Layout
     unfolded: Layout

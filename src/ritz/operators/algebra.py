@@ -64,8 +64,8 @@ def _low_rank_inverse(U: Tensor, values: Tensor | None, damping: float) -> Opera
 def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operator:
     """(I - Q Qᵀ) A (I - Q Qᵀ): A on the orthogonal complement of the columns of Q, zero on their span.
 
-    The columns, or the vectors of the Eigenpairs, must be orthonormal. The result has k eigenvalues zero that A does
-    not have, and its density counts them, as that of Papyan (2020), Sec. D.3 does. For one without them, pass the pairs
+    The columns, or the vectors of the Eigenpairs, must be orthonormal. The result has k zero eigenvalues that A does
+    not have, and its density counts them, as Papyan (2020), Sec. D.3 does. For a density without them, pass the pairs
     to `spectral_density(A, outliers=pairs)`, which measures the rest on their orthogonal complement.
 
     >>> A = Operator.from_matrix(torch.diag(torch.tensor([5.0, 2.0])))
@@ -84,7 +84,7 @@ def _deflated_product(A: Operator, Q: Tensor, V: Tensor) -> Tensor:
 
 
 def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Float[Tensor, "n k"]:
-    """The columns, once it is sure that they lie in the operator's space and are orthonormal there."""
+    """The columns, checked to lie in the operator's space and to be orthonormal."""
     Q = vectors.vectors if isinstance(vectors, Eigenpairs) else vectors
     check_instance(Tensor, "Pass columns (n, k), or the Eigenpairs themselves.", vectors=Q)
     if Q.ndim != 2 or (len(Q), Q.dtype, Q.device) != (A.size, A.dtype, A.device):

@@ -36,14 +36,14 @@ def curvature(risk: Risk, kind: Curvature) -> Operator:
         risk.device,
         inform=_asked(product, "info"),
         room=_asked(product, "room"),
-        semidefinite=kind.order == 1 and risk.loss.is_convex,  # Jᵀ M J with M as the loss curves, or squares
+        semidefinite=kind.order == 1 and risk.loss.is_convex,  # Jᵀ M J, M being the loss's Hessian or a sum of squares
     )
     rough = product.rough
     return A if rough is None else replace(A, rough=replace(A, matmat=rough))
 
 
 def _asked(thing: Any, name: str) -> Callable[[], Any]:
-    """What asks for an attribute when it is needed; unlike a lambda, it can go to another process."""
+    """A function that reads the attribute when called; unlike a lambda, it can be sent to another process."""
     return partial(getattr, thing, name)
 
 
@@ -106,7 +106,7 @@ def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Gen
     """G with the curvature of the loss replaced by samples: Σᵢ Σₛ Jᵢᵀ uᵢₛuᵢₛᵀ Jᵢ / S Σ wᵢ, E[uuᵀ] = ∂²tᵢ/∂z².
 
     For cross-entropy, u is the error of a label drawn from the network's own probabilities: the Fisher information of
-    Martens (2020), by sampling. The samples belong to the examples, so that every product has the same, and the
+    Martens (2020), by sampling. The samples belong to the examples, so that every product uses the same ones; the
     mean over seeds is `gauss_newton(risk)`.
 
     Args:
@@ -131,7 +131,7 @@ def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Gen
 def gradient_covariance(risk: Risk) -> Operator:
     """Σᵢ wᵢ (gᵢ - ḡ)(gᵢ - ḡ)ᵀ / Σ wᵢ, with gᵢ = ∇ℓᵢ and their mean ḡ: the noise of a stochastic gradient of one term.
 
-    Of a loss that is a sum, which does not divide, it is Σᵢ wᵢ (gᵢ - ḡ)(gᵢ - ḡ)ᵀ.
+    For a loss with reduction "sum", nothing is divided: Σᵢ wᵢ (gᵢ - ḡ)(gᵢ - ḡ)ᵀ.
 
     >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.ones(2, 1)
     >>> model = torch.nn.Linear(2, 1, bias=False)
@@ -141,15 +141,15 @@ def gradient_covariance(risk: Risk) -> Operator:
             [-2.,  4.]])
     """
     second_moment, gradient = empirical_fisher(risk), risk.gradient()[:, None]
-    share = risk.total_weight / risk.sum_of_weights if risk.sum_of_weights else 0.0  # of ∇R∇Rᵀ; one of a mean
+    share = risk.total_weight / risk.sum_of_weights if risk.sum_of_weights else 0.0  # of ∇R∇Rᵀ; 1 for a mean
     covariance = second_moment - low_rank(gradient, gradient.new_tensor([share]))
-    return replace(covariance, semidefinite=second_moment.semidefinite)  # known there by weights that are not negative
+    return replace(covariance, semidefinite=second_moment.semidefinite)  # as no weight is negative
 
 
 def ntk(risk: Risk) -> Operator:
     """J Jᵀ, the empirical neural tangent kernel: an operator over all outputs of all examples, in their order.
 
-    Its size is the number N·K of outputs z; `z.flatten()` of one batch after the other is the order of its rows.
+    Its size is the number N·K of outputs z; its rows are in the order of `z.flatten()`, one batch after the other.
     Neither J nor the kernel is formed. For the mean of squared errors, its eigenvalues over N are those of G.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
@@ -171,7 +171,7 @@ def ntk(risk: Risk) -> Operator:
 
 
 class _Kernel:
-    """U ↦ J Jᵀ U: all batches back to θ, then all of them forth."""
+    """U ↦ J Jᵀ U: one pass over all batches for v = Jᵀ U, a second one for J v."""
 
     def __init__(self, risk: Risk) -> None:
         self.risk, self.linearized = risk, LinearizedRisk(risk, TANGENT_MAPS)
@@ -190,7 +190,7 @@ class _Kernel:
         return result
 
     def _for_each(self, use: Callable[[Linearized, slice], None]) -> None:
-        """Use every batch, with the rows of the kernel that belong to it."""
+        """Call `use` with every batch and the rows of the kernel that belong to it."""
         start = 0
 
         def advance(maps: Any) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator  # importing it takes longer than all of ritz
 
 Scalar = int | float | np.number | Tensor  # a tensor without dimensions
-COLUMNS = 64  # of a matrix multiplied at a time
-SINGULAR = 16  # roundings of the largest eigenvalue, below which another may be zero
+COLUMNS = 64  # columns of a matrix that are multiplied at a time
+SINGULAR = 16  # an eigenvalue below this many roundings of the largest may be zero
 ASYMMETRY = 1e-5  # |uᵀAv - vᵀAu| / ‖u‖‖Av‖: above the rounding of float32 products, far below 1/√n of a real one
 
 
@@ -46,8 +46,8 @@ class Operator:
     device: torch.device
     factor: Float[Tensor, "n r"] | None = None  # A = U Uᵀ, where that is known
     inverse: Callable[[float], Operator] | None = None  # damping λ ↦ (A + λ)⁻¹, where that is known
-    inform: Callable[[], Info] | None = None  # what `info` tells, where products have something to tell
-    room: Callable[[], float] | None = None  # bytes that a solver may take beside the products; None: no limit is known
+    inform: Callable[[], Info] | None = None  # returns `info`, where it is known how products are computed
+    room: Callable[[], float] | None = None  # bytes a solver may use besides the products; None: no limit is known
     rough: Operator | None = None  # nearly the same matrix, with cheaper products, where there is one
     semidefinite: bool = False  # whether it is known that no eigenvalue is negative
 
@@ -78,7 +78,7 @@ class Operator:
     def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         self._check(V)
         AV = self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
-        return AV.detach()  # solvers write into what they get, which no gradient can follow
+        return AV.detach()  # solvers write into it, which autograd could not follow
 
     def __add__(self, other: Operator | Scalar) -> Operator:
         if isinstance(other, Operator):
@@ -123,9 +123,9 @@ class Operator:
 
     @property
     def info(self) -> Info | None:
-        """How products are computed and how far they may be off; None where nothing is known.
+        """How products are computed and how accurate they are; None where nothing is known.
 
-        Asking before the first product makes the choice that the first product would.
+        Asking before the first product triggers the choice of a path that the first product would make.
         """
         return self.inform() if self.inform is not None else None
 
@@ -205,11 +205,11 @@ class Operator:
         rough: Operator | None = None,
         semidefinite: bool = False,
     ) -> Operator:
-        """Another matrix in the same space, made of this one's products."""
+        """Another matrix on the same space, computed from this one's products."""
         return replace(self, matmat=matmat, factor=factor, inverse=inverse, rough=rough, semidefinite=semidefinite)
 
     def _sum(self, other: Operator) -> Operator:
-        """The sum, with the smaller room of both and the first of them that has something to tell."""
+        """The sum; its `room` is the smaller of both, its `info` that of the first operator that has one."""
         rooms = [one.room for one in (self, other) if one.room is not None]
         return replace(
             self._changed(partial(_added, self, other), semidefinite=self.semidefinite and other.semidefinite),
@@ -260,7 +260,7 @@ class Operator:
 
 
 def _shifted(A: Operator, shift: float, V: Tensor) -> Tensor:
-    """(A + μ) V; what operators are made of are functions with a name, so that they can go to another process."""
+    """(A + μ) V. Operators are made of named functions, not lambdas, so that they can be sent to another process."""
     return A @ V + shift * V
 
 
@@ -273,7 +273,7 @@ def _added(A: Operator, B: Operator, V: Tensor) -> Tensor:
 
 
 def _smallest(rooms: list[Callable[[], float]]) -> float:
-    return min([room() for room in rooms])  # all are asked: ranks agree on each of them together
+    return min([room() for room in rooms])  # a list: every room must be asked, for ranks agree on each of them together
 
 
 def _inverse_of_shifted(inverse: Callable[[float], Operator], shift: float, damping: float) -> Operator:
@@ -303,7 +303,7 @@ def _finite(scalar: Scalar) -> float:
 
 
 def reciprocal(values: Float[Tensor, "..."], damping: float) -> Float[Tensor, "..."]:
-    """1 / (λᵢ + damping) for all eigenvalues of a matrix, unless it is singular to rounding."""
+    """1 / (λᵢ + damping) for all eigenvalues of a matrix; refuses a matrix that is singular to rounding."""
     inverse = 1 / (values + _finite(damping))
     steepest, largest = (float(v.abs().amax()) if v.numel() else 0.0 for v in (inverse, values))
     if steepest * largest < 1 / (SINGULAR * torch.finfo(values.dtype).eps):
@@ -335,5 +335,5 @@ def _check_symmetry(A: Operator) -> None:
 
 
 def _numbered(device: torch.device) -> torch.device:
-    """The device as tensors on it name it: "cuda" is the current one, such as "cuda:0"; the CPU has no number."""
+    """The device with its index, as tensors on it report it: "cuda" becomes the current "cuda:0"; the CPU has none."""
     return torch.device("cpu") if device.type == "cpu" else torch.empty(0, device=device).device

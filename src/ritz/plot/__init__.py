@@ -1,4 +1,4 @@
-"""Pictures: axes in, axes out. They compute nothing heavy and save nothing."""
+"""Pictures: axes in, axes out. Nothing heavy is computed, and nothing is saved."""
 
 from ..arguments import guard
 from .density_plots import comparison, counts, density, log_spectrum, stems

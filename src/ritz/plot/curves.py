@@ -1,4 +1,4 @@
-"""Curves of a spectrum as they are drawn: where they are more than the tail of a Gaussian, and where they are known."""
+"""Curves of a spectrum for drawing, with where they exceed the tail of a Gaussian and where they are resolved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BELOW_ONE = 10.0  # the axis ends so far below the height of one eigenvalue
 
 @dataclass(frozen=True)
 class Curve:
-    """A density at some points with the band that holds the true one, all of one width."""
+    """A density at some points, with the band that contains the true density of the same width."""
 
     x: Float[Tensor, " g"]
     y: Float[Tensor, " g"]
@@ -28,7 +28,7 @@ class Curve:
 
     @property
     def seen(self) -> Bool[Tensor, " g"]:
-        """Where there is something to see: above the base, and in the range that is resolved."""
+        """Where the curve is visible: above the base, and in the resolved range."""
         above = self.y >= self.base
         return above if self.resolved_from is None else above & (self.x >= self.resolved_from)
 
@@ -52,7 +52,7 @@ def visible_width(spectrum: Spectrum) -> float:
 def density_curve(
     spectrum: Spectrum, *, outliers: int = 0, width: float | None = None, points: int = 2000, band: bool = True
 ) -> Curve:
-    """The density of all eigenvalues but the outliers, which carry their share of the mass."""
+    """The density of all eigenvalues except the outliers, with the mass of the former alone."""
     width = visible_width(spectrum) if width is None else width
     bulk = spectrum.split(outliers)[1] if outliers else spectrum
     x = bulk.grid(points, width=1.5 * width)  # six widths beyond the ends: four are still to be seen below a high peak

@@ -1,4 +1,4 @@
-"""Figures of our style: axes in panels, without any global state.
+"""Figures in our style: axes in panels, without any global state.
 
 figure, (left, right) = plot.panels(2)
 plot.density(left, spectrum, outliers=10)
@@ -66,13 +66,13 @@ class ShownFigure(Figure):
                 text.set_text(written)
 
     def _lay_out_squares(self) -> None:
-        """Lay square panels out once more: the first time matplotlib leaves too little room for what is around them."""
+        """Lay out square panels once more, since at first matplotlib leaves too little room around them."""
         engine = self.get_layout_engine()
         if engine is not None and any(ax.get_box_aspect() is not None for ax in self.axes):
             engine.execute(self)
 
     def savefig(self, fname: Any, **options: Any) -> None:
-        """Save it, as matplotlib does. That goes through every picture twice; for a plain PNG once is enough."""
+        """Save it like matplotlib, but draw a plain PNG only once instead of twice."""
         as_is = matplotlib.rcParams["savefig.bbox"] is None and matplotlib.rcParams["savefig.facecolor"] == "auto"
         if not options.keys() <= {"format", "dpi"} or options.get("format") != "png" or not as_is:
             return super().savefig(fname, **options)
@@ -128,7 +128,7 @@ def style(columns: int = 1, *, rows: float = 1.0) -> AbstractContextManager[None
 
 
 def small_multiples(count: int, *, columns: int = 6, size: float = 1.25) -> tuple[Figure, list[Axes]]:
-    """Many small panels on common axes, with numbers at the outer edges alone; as many as asked for.
+    """Small panels on common axes, with numbers only at the outer edges; as many as requested.
 
     >>> figure, axes = small_multiples(28)
     >>> len(axes), sum(ax.xaxis.get_tick_params()["labelbottom"] for ax in axes)

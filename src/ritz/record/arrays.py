@@ -1,4 +1,4 @@
-"""Arrays in one file with a header of JSON values; none is a pickle."""
+"""Files of arrays with a header of JSON values; none of them holds a pickle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .files import check_writable, path_of, unreadable, write_whole
 from .json_values import json_text, json_value
 
 _HEADER = "header"  # the entry of an array file that holds its JSON header
-_RATIO, _MODEST = 100, 2**28  # how often its own size a file may unpack to; the bytes that any may
+_RATIO, _MODEST = 100, 2**28  # how many times its own size a file may unpack to; the bytes that any file may
 _LONGEST = 60_000  # bytes of a name; a zip file has 16 bits for them
 _DAMAGED = (  # what numpy and zipfile raise at a file that is cut short, foreign, packed otherwise or full of nonsense
     *(OSError, ValueError, TypeError, AttributeError, EOFError, MemoryError, RuntimeError, SyntaxError),
@@ -58,7 +58,7 @@ def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, np.ndarray]:
-    """All arrays of an archive, whose names and sizes are looked at before anything is read."""
+    """All arrays of an archive, whose names and sizes are checked before anything is read."""
     entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
     unpacked = sum(entry.file_size for entry in archive.infolist())
     if len(entries) < len(archive.infolist()):
@@ -69,7 +69,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, np.ndarray]:
 
 
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
-    """One array; its header must speak of as many bytes as follow it."""
+    """One array, whose header must announce as many bytes as follow it."""
     with archive.open(entry) as stream:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

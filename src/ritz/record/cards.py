@@ -1,4 +1,4 @@
-"""What a notebook shows of a result: a title, facts, sentences and a table, as HTML in which names are text."""
+"""Cards that show results in notebooks: a title, facts, sentences and a table, as HTML with all names escaped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def card(
     sentences: Sequence[str] = (),
     picture: str = "",
 ) -> str:
-    """The card; `picture` alone is markup."""
+    """The card as HTML; only `picture` is taken as markup."""
     parts = [f"<b>{_text(title)}</b>", picture, *(f"<div>{_text(sentence)}</div>" for sentence in sentences)]
     if facts:
         rows = ((f"{_cell(name, 'left')}{_cell(fact, 'left')}") for name, fact in facts.items())

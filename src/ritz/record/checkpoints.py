@@ -1,8 +1,8 @@
-"""The file from which a computation that was killed goes on, and what it belongs to.
+"""The file from which a killed computation goes on, and the identity of that computation.
 
 A checkpoint is one `.npz` file: arrays, and a header with their layout, its format, the versions that wrote it and the
-identity of its computation. It is written whole or not at all, at most every so many seconds. One of another
-computation is refused with what differs, a damaged one with what is wrong, and both stay as they are.
+identity of its computation. It is written whole or not at all, at most every so many seconds. A file of another
+computation is refused with what differs, a damaged one with what is wrong; both are left as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Arrays = dict[str, Any]
 State = tuple[Arrays, dict[str, Any]]
 FORMAT = 3  # of the file; a reader refuses what it does not know
 SAVE_SECONDS = 30.0  # between two writings of the file: what a kill can cost
-SHARE = 20  # times as long as a writing took passes before the next: at most a twentieth of the time is spent on it
+SHARE = 20  # times its duration: the pause after a writing, so that at most a twentieth of the time is spent on it
 
 
 class Checkpoint:
@@ -47,7 +47,7 @@ class Checkpoint:
         remove_dead_parts(self.path)
 
     def keep(self, state: Callable[[], State], *, last: bool = False) -> None:
-        """Write the state, if it is time to."""
+        """Write the state if it is time to do so."""
         if last or (started := monotonic()) >= self.due:
             tensors, header = _checked(state())
             arrays = numpy_arrays(tensors)
@@ -57,7 +57,7 @@ class Checkpoint:
                 self.due = monotonic() + max(self.seconds, SHARE * (monotonic() - started) * (self.seconds > 0))
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """What was saved last; None where there is no file, and refused where it is of another computation."""
+        """The state saved last; None if there is no file; refuses that of another computation."""
         if not self.path.exists():
             return None
         arrays, header = read_arrays(self.path)
@@ -72,11 +72,11 @@ class Checkpoint:
         return arrays, header
 
     def damaged(self, what: str) -> FileError:
-        """What to raise where the file is one of this computation by its name, but not by what is in it."""
+        """The error for a file that claims to be of this computation and has other content."""
         return self._refusal(f"is damaged: {what}", "Nothing was taken from it, and it is as it was.")
 
     def of_another(self, *differing: str) -> FileError:
-        """What to raise where the file is of another computation, which differs in what these name."""
+        """The error for a file of another computation, which differs in these respects."""
         return self._refusal(
             f"is of another computation: different {', '.join(differing)}",
             "To go on from it would give neither the old result nor this one.",
@@ -85,7 +85,7 @@ class Checkpoint:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Whatever cannot be made of the file's contents is damage."""
+        """Inside, any failure to use the file's contents counts as damage."""
         try:
             yield
         except FileError:
@@ -95,7 +95,7 @@ class Checkpoint:
             raise self.damaged(f"{type(error).__name__} {what}".rstrip()) from error
 
     def remove(self) -> None:
-        """The computation is over, and its result elsewhere."""
+        """Remove the file, once the computation is over and its result is elsewhere."""
         discard(self.path)
 
     def _check_identity(self, identity: Any) -> None:
@@ -131,5 +131,5 @@ def _checked(state: Any) -> State:
 
 
 def versions() -> dict[str, str]:
-    """Of what computes: with others, the last digits of a result may be others."""
+    """The versions of the software that computes: with others, the last digits of a result may differ."""
     return {**{name: version_of(name) for name in ("ritz", "torch", "numpy")}, "python": platform.python_version()}

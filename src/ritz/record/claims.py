@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Verdict = Literal["yes", "partly", "no"]
-OURS = "ritz"  # the paper of a claim that no paper makes
+OURS = "ritz"  # the `paper` of a claim that no paper makes
 
 
 @dataclass(frozen=True)

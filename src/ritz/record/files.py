@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all; what cannot be read or written is refused with a way out."""
+"""Files that appear whole or not at all, and refusals of those that cannot be read or written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME_BYTES = 255
 
 
 def path_of(place: Any) -> Path:
-    """A path, whatever names it; refused where nothing does."""
+    """A path from anything that names one; refuses what does not."""
     if not isinstance(place, (str, os.PathLike)) or "\0" in os.fsdecode(place):
         raise FileError(
             f"{place!r} was given for a path.",
@@ -43,12 +43,12 @@ def read_bytes(path: str | Path, expected: str = "a file that can be read") -> b
 
 
 def write_bytes(path: str | Path, content: bytes) -> Path:
-    """Write a whole file, or leave what was there; returns its path."""
+    """Write a whole file, or leave the old one; returns its path."""
     return write_whole(Path(path), lambda stream: stream.write(content))
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> Path:
-    """Write to a neighbour, flush it to the disk, then rename it over the path, which is atomic."""
+    """Write to a neighbouring file, flush it to disk, then atomically rename it to the path."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part_of(path) as part:
@@ -60,7 +60,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> Path:
 
 
 def flush(part: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Write a file that is there, to the disk itself."""
+    """Flush an existing file to the disk."""
     with part.open("wb") as stream:
         write(stream)
         stream.flush()
@@ -79,7 +79,7 @@ def discard(path: str | Path) -> None:
 
 
 def check_writable(folder: str | Path) -> Path:
-    """The folder as a path, known to be writable although it need not exist yet: a long run asks before it starts."""
+    """The folder as a path, checked to be writable, even if it does not exist yet, before a long run starts."""
     folder = path_of(folder)
     try:
         nearest = next(at for at in (folder, *folder.absolute().parents) if at.exists() or at.is_symlink())
@@ -100,7 +100,7 @@ def checksum(path: Path) -> str:
 
 
 def unreadable(path: Path, error: Exception, expected: str) -> FileError:
-    """What to raise where a file cannot be read, or is not what was expected."""
+    """The error for a file that cannot be read, or is not what was expected."""
     reason = getattr(error, "strerror", None) or (str(error) or type(error).__name__).splitlines()[0]
     return FileError(
         f"{path} cannot be read: {reason}.",
@@ -110,7 +110,7 @@ def unreadable(path: Path, error: Exception, expected: str) -> FileError:
 
 
 def unwritable(path: Path, error: OSError) -> FileError:
-    """What to raise where a file cannot be written."""
+    """The error for a file that cannot be written."""
     return FileError(
         f"{path} cannot be written: {error.strerror or error}.",
         "It is as it was before: a file appears whole or not at all.",

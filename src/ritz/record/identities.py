@@ -1,8 +1,8 @@
-"""What tells one computation from another: its values, its code and its data, as short texts.
+"""Identities of computations: their values, code and data, as short texts.
 
-They are the same in every process: no address of an object and no order of a set enters. Where they differ, the
-computations do; a helper in another file that a user's function calls is not followed. An object is what pickle would
-keep of it; what nobody can describe is refused, for two of its kind would pass for one.
+They are the same in every process, since no address of an object and no order of a set enters. If they differ, the
+computations differ; helpers in other files that a user's function calls are not followed. An object is described by
+what pickle would keep of it; one that cannot be described is refused, since two of its kind would look alike.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def text_digest(text: str) -> str:
 
 
 def _pieces(tensor: Tensor) -> Iterator[bytes | memoryview]:
-    """The bytes of a tensor in the order of its entries, so many at a time that nothing is copied whole."""
+    """The bytes of a tensor in the order of its entries, a piece at a time, so that it is not copied whole."""
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     flat = tensor.reshape(-1) if tensor.is_contiguous() else None
@@ -104,7 +104,7 @@ def _pieces(tensor: Tensor) -> Iterator[bytes | memoryview]:
 
 
 def _parts(value: Any) -> dict[str, Any]:
-    """What a mapping or an object of plain attributes is made of."""
+    """The parts of a mapping, or of an object with plain attributes."""
     if type(value) in MAPPINGS and all(isinstance(key, str) for key in value):
         return dict(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -114,7 +114,7 @@ def _parts(value: Any) -> dict[str, Any]:
 
 
 def _described(value: Any, seen: tuple[int, ...]) -> str:
-    """A value as a text that says all of it; what leads back to itself is cut."""
+    """A complete description of a value as text; a reference back to an enclosing value is cut."""
     if id(value) in seen:
         return "..."
     inner = (*seen, id(value))
@@ -138,7 +138,7 @@ def _described(value: Any, seen: tuple[int, ...]) -> str:
 
 
 def _described_object(value: Any, seen: tuple[int, ...]) -> str:
-    """A function with all that it holds on to, a class by its code, an object by what it is made of."""
+    """A function with everything it closes over, a class by its code, an object by its parts."""
     if isinstance(value, functools.partial):
         return f"partial {_described([value.func, value.args, value.keywords], seen)}"
     if isinstance(value, types.MethodType):
@@ -162,14 +162,14 @@ def _described_object(value: Any, seen: tuple[int, ...]) -> str:
 
 
 def _is_free_builtin(value: Any) -> bool:
-    """Whether it is a function of Python's or PyTorch's own, and not the method of some value."""
+    """Whether it is a built-in function of Python or PyTorch, not bound to a value."""
     return isinstance(value, types.BuiltinFunctionType) and (
         value.__self__ is None or isinstance(value.__self__, (types.ModuleType, type))
     )
 
 
 def _made_of(value: Any) -> Any:
-    """What pickle would keep of an object: its attributes and slots, its entries, what it is made from."""
+    """What pickle would keep of an object: its attributes, slots, entries and constructor arguments."""
     reduced = copyreg.dispatch_table.get(type(value))
     try:
         kept = value.__reduce_ex__(PICKLING) if reduced is None else reduced(value)
@@ -190,14 +190,14 @@ def _made_of(value: Any) -> Any:
 
 
 def _not_looked_up(value: Any, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes but for those that the object has computed from the others, which say nothing new."""
+    """Attributes without cached properties, which are computed from the others."""
     kind = type(value)
     computed = lambda name: isinstance(inspect.getattr_static(kind, name, None), functools.cached_property)
     return {name: one for name, one in attributes.items() if not (isinstance(name, str) and computed(name))}
 
 
 def _described_function(function: types.FunctionType, seen: tuple[int, ...]) -> str:
-    """Its code, its defaults, what it closes over, and what of its own module it names."""
+    """A function's code, its defaults, what it closes over, and the globals of its own module that it uses."""
     cells = [_cell(cell) for cell in function.__closure__ or ()]
     own = {
         name: function.__globals__[name]
@@ -221,7 +221,7 @@ def _names(code: types.CodeType) -> list[str]:
 
 
 def _is_own(value: Any, module: str) -> bool:
-    """Whether a global of a function's module is one that its result may depend on: a constant, or a function."""
+    """Whether the function's result may depend on a global of its module: on a constant or a function."""
     if isinstance(value, CONSTANTS):
         return True
     return isinstance(value, types.FunctionType) and value.__module__ == module
@@ -236,7 +236,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
 
 
 def _own_forward(module: nn.Module, seen: tuple[int, ...]) -> str:
-    """The code of a forward that was set on the module itself."""
+    """The code of a forward method that was set on the module instance."""
     forward = vars(module).get("forward")
     return "" if forward is None else _described(forward, seen)
 
@@ -246,7 +246,7 @@ def _kind(value: Any) -> str:
 
 
 def _code(what: Any) -> str:
-    """The source of a class or function of the user's; its compiled code where there is no source."""
+    """The source of a user's class or function, or its compiled code if there is no source."""
     name = f"{what.__module__}.{what.__qualname__}"
     if (what.__module__ or "").partition(".")[0] in OTHERS:
         return name

@@ -1,4 +1,4 @@
-"""Values as JSON has them: plain, in one spelling, under one key; NaN and infinities included."""
+"""Values as JSON: plain types, one canonical spelling, and keys made from it; NaN and infinities included."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLOAT = "float"  # {"float": "nan"} stands for what JSON cannot write as a numb
 
 
 def plain(value: Any) -> Any:
-    """The value in the types JSON knows; what has no counterpart there is refused rather than stringified.
+    """The value in the types of JSON; a value without a counterpart is refused rather than turned into a string.
 
     >>> plain({"rate": float("nan"), "widths": (1, 2), "dtype": torch.float64})
     {'rate': {'float': 'nan'}, 'widths': [1, 2], 'dtype': 'float64'}
@@ -52,7 +52,7 @@ def _plain(value: Any) -> Any:
 
 
 def reread(value: Any) -> Any:
-    """The value as it comes back from a file: in the types of JSON, NaN and infinities as numbers.
+    """The value as it is read back from a file: in the types of JSON, with NaN and infinities as numbers.
 
     >>> reread({"rate": float("nan"), "widths": (1, 2)})
     {'rate': nan, 'widths': [1, 2]}
@@ -88,7 +88,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def json_value(text: str | bytes, path: Path) -> Any:
-    """What a text of `json_text` stands for; `path` is where it was read."""
+    """The value that a text of `json_text` stands for; `path` is where it was read."""
 
     try:
         return json.loads(text, object_hook=_restored)
@@ -97,7 +97,7 @@ def json_value(text: str | bytes, path: Path) -> Any:
 
 
 def printable(value: Any) -> Any:
-    r"""The value with every text safe to print: what would steer a terminal, or turn text round, is spelled out.
+    r"""The value with every text safe to print: characters that steer a terminal or reverse text are spelled out.
 
     >>> printable({"title": "red \x1b[31m"})
     {'title': 'red \\x1b[31m'}

@@ -1,8 +1,8 @@
-"""What the arrays and facts of a file must be, looked at before anything is taken from them.
+"""Checks of the arrays and facts in a file, made before any of them is used.
 
-A file says itself which arrays it has, of what type and shape, and how many of their numbers are not finite: both must
-agree. Whoever reads it says what they must be for this computation. Changed by accident a file does not even open: its
-archive has a checksum of every array, and every name twice.
+A file states which arrays it has, of what type and shape, and how many of their numbers are not finite: its contents
+must agree. The reader states what they must be for its computation. A file that was changed by accident does not even
+open: its archive has a checksum of every array, and every name twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 def layout_of(arrays: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
-    """Of every array: its type, its shape, and how many of its numbers are NaN or infinite."""
+    """The layout of arrays: the type and shape of each, and how many of its numbers are NaN or infinite."""
     return {name: [array.dtype.str, list(array.shape), _num_not_finite(array)] for name, array in arrays.items()}
 
 
@@ -26,7 +26,7 @@ def _num_not_finite(array: np.ndarray) -> int:
 
 
 def check_layout(arrays: Mapping[str, np.ndarray], layout: Any) -> None:
-    """Refuse arrays that are not those which their file speaks of."""
+    """Refuse arrays that differ from the layout stated in their file."""
     own = layout_of(arrays)
     if own == layout:
         return
@@ -46,7 +46,7 @@ def _words(entry: Any) -> str:
 def check_arrays(
     arrays: Mapping[str, Tensor | np.ndarray], expected: Mapping[str, Tensor | np.ndarray], *, finite: bool = True
 ) -> None:
-    """Refuse arrays that are missing or too many, of another shape or type than those expected, or hold NaN."""
+    """Refuse missing or additional arrays, arrays of another shape or type than expected, and NaN."""
     if missing := sorted(expected.keys() ^ arrays.keys()):
         raise ValueError(f"there is {'no' if missing[0] in expected else 'an array'} {missing[0]}")
     for name, like in expected.items():
@@ -73,7 +73,7 @@ def numpy_like(tensor: Tensor) -> np.ndarray:
 
 
 def check_facts(facts: Mapping[str, Any], **allowed: range | type) -> None:
-    """Refuse facts that are not what they may be: a whole number of a range, a number that is 0 or more, True or False.
+    """Refuse facts of the wrong kind: expected are whole numbers of a range, numbers of at least 0, or True and False.
 
     >>> check_facts({"count": 3, "scale": 0.5, "over": False}, count=range(4), scale=float, over=bool)
     >>> check_facts({"count": 4}, count=range(4))

@@ -18,7 +18,7 @@ except ImportError:  # Windows: there, two writers in one folder are not noticed
 
 @contextmanager
 def lock(folder: str | Path) -> Iterator[Path]:
-    """Keep a folder for one writer at a time, and remove what a killed one left half-written in it.
+    """Lock a folder for one writer at a time, and remove what a killed writer left half-written in it.
 
     The lock goes with the process that holds it, however it ends.
     """

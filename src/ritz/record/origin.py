@@ -36,7 +36,7 @@ def provenance(device: torch.device | str = "cpu", *, seconds: float | None = No
 
 
 def version_of(package: str) -> str:
-    """The version of a package, as it says itself where it runs (also from its source), else as it was installed."""
+    """The version of a package, by its own statement if it is imported, else as installed."""
     own = getattr(sys.modules.get(package), "__version__", None)
     if own is not None:
         return str(own)
@@ -46,7 +46,7 @@ def version_of(package: str) -> str:
         return "unknown"
 
 
-@cache  # the code that runs is the one that was there when it was imported
+@cache  # cached, since the running code is that of the time of import
 def _commit() -> str | None:
     """The commit of the source tree, if this is one; changes outside the package, such as new results, do not count."""
     package = Path(__file__).resolve().parents[1]

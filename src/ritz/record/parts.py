@@ -1,4 +1,4 @@
-"""Files and folders on their way: each is locked by its writer, so that those of the dead can be known and removed."""
+"""Half-written files and folders, locked by their writers, so that those of killed writers can be told and removed."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ def part_of(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def remove_dead_parts(path: Path) -> None:
-    """Remove what writers of this path left behind when they were killed; what a living one holds stays."""
+    """Remove what killed writers of this path left behind; parts of living writers stay."""
     _remove_dead(path.parent, re.escape(path.name))
 
 
 def remove_all_dead_parts(folder: Path) -> None:
-    """Remove what killed writers of any path in the folder left behind; hidden files of others stay."""
+    """Remove what killed writers of any path in the folder left behind; other hidden files stay."""
     _remove_dead(folder, ".+")
 
 
 def _remove_dead(folder: Path, name: str) -> None:
-    """Remove the parts of the dead whose path has a name like this: those that are called as `_new_part` calls them."""
+    """Remove parts of killed writers whose names match this pattern and are as `_new_part` makes them."""
     ours = re.compile(rf"\.{name}\.[0-9a-f]{{{DIGITS}}}\.tmp", re.DOTALL)
-    with suppress(OSError):  # a folder that is gone or not ours holds up nobody
+    with suppress(OSError):  # a folder that is gone or not ours is no obstacle
         for part in folder.iterdir():
             if ours.fullmatch(part.name) and _is_dead(part):
                 shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
 
 
 def _new_part(path: Path, folder: bool) -> tuple[Path, int]:
-    """One of our own, locked before anybody could take it for dead; and what holds the lock."""
+    """A new part, locked before anyone could take it for abandoned, and the holder of its lock."""
     while True:
         part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         part.mkdir() if folder else part.open("xb").close()
         try:
             held = os.open(part, os.O_RDONLY)
-        except FileNotFoundError:  # somebody cleaned up at this very moment
+        except FileNotFoundError:  # another process has cleaned up at this very moment
             continue
         if fcntl is not None:
             fcntl.flock(held, fcntl.LOCK_EX)

@@ -15,11 +15,11 @@ FORMATS = ("png", "pdf", "svg", "jpg", "jpeg", "eps", "ps", "webp", "tif", "tiff
 
 @runtime_checkable
 class Picture(Protocol):
-    """Whatever can draw itself into a stream, such as a matplotlib figure."""
+    """Anything that can draw itself into a stream, such as a matplotlib figure."""
 
     @property
     def savefig(self) -> Callable[..., Any]:
-        """Takes the stream, the format and the resolution."""
+        """Write the picture to a stream in a format and resolution."""
 
 
 def write_picture(path: str | Path, figure: Picture, *, dpi: int = 200) -> Path:

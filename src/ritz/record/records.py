@@ -1,4 +1,4 @@
-"""A record: what a computation leaves behind, its configuration, its numbers, what they say, where they come from."""
+"""A record: what a computation leaves behind, with its configuration, numbers, claims and provenance."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Record:
     def save(self, folder: str | Path) -> Path:
         """Write `record.json` and `arrays.npz` into the folder, made if need be; returns the folder.
 
-        Both are on the disk before either takes its name, so that a full disk leaves what was there. The JSON carries
-        the checksum of the arrays: a run killed between the two names cannot leave a record that disagrees unnoticed.
+        Both are on disk before either gets its name, so that a full disk leaves the old record. The JSON holds the
+        checksum of the arrays: a run killed between the two renames cannot leave an inconsistent record unnoticed.
         """
         folder = check_writable(folder)
         header = plain(  # before anything is written: it may refuse a value
@@ -121,10 +121,10 @@ class Record:
         )
 
     def place(self, folder: str | Path) -> Path:
-        """Let the folder appear with the whole record in it, in place of what was there; returns the folder.
+        """Make the folder appear with the whole record, in place of what was there; returns the folder.
 
         Unlike `save`, it never leaves one file of two: a run killed on the way leaves a hidden neighbour `.*.tmp`,
-        which the next one removes.
+        which the next run removes.
         """
         folder = Path(folder)
         try:
@@ -139,13 +139,13 @@ class Record:
 
 
 class _Facts(dict[str, Any]):
-    """What a record says, by name; whoever asks for a name that it lacks has the record of something else."""
+    """The entries of a record by name; asking for one that it lacks means that it is a record of something else."""
 
     record = ""
 
     @classmethod
     def within(cls, value: Any, record: str) -> Any:
-        """The value with all that it holds by name as facts of this record."""
+        """The value with all mappings inside it as facts of this record."""
         if not isinstance(value, dict):
             return value
         facts = cls({name: cls.within(entry, record) for name, entry in value.items()})

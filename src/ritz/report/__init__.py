@@ -1,4 +1,4 @@
-"""A page of what was measured, which explains itself: one HTML file that needs no network.
+"""Reports: one self-contained, self-explaining HTML page of measurements, which needs no network.
 
 record = analysis.spectrum.run(risk)
 report.write([record], "report.html")

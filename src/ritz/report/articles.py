@@ -1,4 +1,4 @@
-"""What a page is made of: articles of sections, and in them numbers, facts, tables and charts."""
+"""The parts of a page: articles, and their sections of numbers, facts, tables and charts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .charts import Chart
 
 @dataclass(frozen=True)
 class Number:
-    """A number with its error in words, the term that explains it, and what it rests on."""
+    """A number with its error in words, the term that explains it, and the evidence behind it."""
 
     label: str
     text: str
@@ -29,7 +29,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Statement:
-    """A sentence that was judged: the verdict, the sentence, who says it where, and what decided it."""
+    """A judged sentence: the verdict, the sentence, its source, and what decided it."""
 
     verdict: str
     sentence: str
@@ -57,7 +57,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Article:
-    """All about one model: the finding in one sentence, what was analysed, the headline numbers, all the rest."""
+    """All about one model: the finding in one sentence, what was analysed, the headline numbers and all sections."""
 
     title: str
     finding: str

@@ -1,4 +1,4 @@
-"""Charts as the page draws them: series of numbers with their errors, and axes that can be switched."""
+"""Charts for the page: series of numbers with their errors, and axes that can be switched."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """What one sees, and in one sentence for who does not see it (`summary`)."""
+    """A chart, and in one sentence (`summary`) what it shows, for readers who cannot see it."""
 
     title: str
     summary: str

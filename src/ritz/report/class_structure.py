@@ -1,4 +1,4 @@
-"""What a page says of where lines come from: the record of a class analysis."""
+"""The article on where spectral lines come from, from the record of a class analysis."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ BY_LAYER: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 def finding(record: Record) -> str:
-    """One sentence, of what the numbers support; without its full stop."""
+    """The finding in one sentence that the numbers support, without its full stop."""
     count, C = record.scalars["counts"]["outliers"], record.scalars["num_classes"]
     stand = "stands" if count == 1 else "stand"
     return f"{count} of the {C} largest eigenvalues of G {stand} above all that is left of it without the class means"
 
 
 def proof(record: Record) -> str:
-    """What the numbers of the finding rest on."""
+    """The evidence for the numbers in the finding."""
     return "Eigenvalues of G are counted above the largest of G - G_class; both have residuals, or are exact."
 
 

@@ -1,4 +1,4 @@
-"""What a page says of theory: a closed form beside the spectrum that was measured."""
+"""The section on theory: a closed form beside the measured spectrum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to read each section of a page, in a few sentences for who sees a spectrum for the first time."""
+"""How to read each section of a page, in a few sentences for readers who see a spectrum for the first time."""
 
 from __future__ import annotations
 

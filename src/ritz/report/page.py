@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing else: articles, their charts, and what draws them."""
+"""One self-contained HTML file: articles, their charts, and the code that draws them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBERS = re.compile(r"(?<![\w.,:/-])[-−]?\d(?:[\d.,]*\d)?(?:e[-+]?\d+)?(?:\s?
 
 
 def page(articles: Sequence[Article], *, title: str) -> str:
-    """The whole page as text; whatever names hold is text in it, never markup."""
+    """The whole page as text, in which names are escaped and never act as markup."""
     charts = [chart for article in articles for section in article.sections for chart in section.charts]
     numbers = count()
     body = "".join(_article(article, index, numbers) for index, article in enumerate(articles, start=1))
@@ -67,7 +67,7 @@ def _number(number: Number, anchor: str) -> str:
 
 
 def _certificates(article: Article, prefix: str) -> str:
-    """Where every number leads to: what it rests on."""
+    """The certificates that numbers link to: the evidence behind them."""
     rows = [(f"{prefix}-finding", _term("Finding"), "", article.proof)]
     rows += [
         (f"{prefix}-n{rank}", _term(number.label, number.term), number.text, number.certificate)
@@ -141,7 +141,7 @@ def _statement(statement: Statement, proof: str | None) -> str:
 
 
 def _sure(target: str) -> str:
-    """A link from what is said to what it rests on."""
+    """A link from a statement to the evidence behind it."""
     return f' <a class="sure" href="#{target}">how sure?</a>'
 
 
@@ -189,13 +189,13 @@ def _table(table: Table, proof: str | None) -> str:
 
 
 def _linked(text: str, proof: str | None) -> str:
-    """A cell; one with a number in it leads to what it rests on."""
+    """A cell; a number in it links to the evidence behind it."""
     is_number = proof is not None and any(character.isdigit() for character in text)
     return f'<a class="quiet" href="#{proof}">{numerals(text)}</a>' if is_number else typeset(text)
 
 
 def _sentence(text: str, proof: str | None) -> str:
-    """A sentence, every number of which leads to what it rests on."""
+    """A sentence in which every number links to the evidence behind it."""
     if proof is None:
         return typeset(text)
     parts, end = [], 0

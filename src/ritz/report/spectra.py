@@ -1,4 +1,4 @@
-"""What a page says of the spectra of one model: H, G and E, their eigenvalues, their layers, how sure all of it is."""
+"""The article on the spectra of one model: H, G and E, their eigenvalues and layers, and how sure all of it is."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TYPED = {matrix.__name__: name for name, matrix in MATRICES.items()}  # as an op
 
 
 def finding(record: Record) -> str:
-    """One sentence, of what the numbers support; without its full stop."""
+    """The finding in one sentence that the numbers support, without its full stop."""
     scalars = record.scalars
     low, high = scalars["range"]
     size, known = scalars["num_parameters"], gap(record)
@@ -83,7 +83,7 @@ def _near_zero(record: Record) -> tuple[float, Estimate]:
 
 
 def proof(record: Record) -> str:
-    """What the numbers of the finding rest on."""
+    """The evidence for the numbers in the finding."""
     if _is_exact(record):
         apart = f"Those stand apart that are above the widest gap of |λ|, if it is a factor of {APART:g} or more."
         return f"{_all_known(record)} {apart}"
@@ -110,7 +110,7 @@ def _all_known(record: Record) -> str:
 
 
 def numbers(record: Record) -> list[Number]:
-    """The headline, each number with what it rests on."""
+    """The headline numbers, each with the evidence behind it."""
     probes = f"{record.config['num_probes']} random probes of {record.config['num_steps']} steps"
     proof = f"The standard error is that of {probes}, with the rounding of products in {record.config['dtype']}."
     proof = f"{_all_known(record)} ± is what that rounding may change." if _is_exact(record) else proof
@@ -293,7 +293,7 @@ def command(record: Record) -> str:
 
 
 def _call(config: Mapping[str, Any]) -> str:
-    """What to write in Python for a matrix that the command does not know."""
+    """The Python call for a matrix that the command does not know."""
     names = ("operator", "num_eigenpairs", "num_probes", "num_steps", "seed", "per_layer")
     return f"analysis.spectrum.run(risk, Settings({', '.join(f'{name}={config[name]}' for name in names)}))"
 

@@ -1,4 +1,4 @@
-"""What the words of a report mean, in one sentence each."""
+"""The terms of a report, each explained in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of a page as people write it: numbers with powers of ten, symbols with subscripts, nothing that is markup."""
+"""Text of a page as people write it: powers of ten, symbols with subscripts, and everything else escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG_WORD, JOINTS = re.compile(rf"\S{{{LONG},}}"), re.compile(r"(?<=\w)[._](?=\w
 
 
 def escaped(content: str) -> str:
-    """Text as it is, whatever stands in it."""
+    """Text with all markup escaped."""
     return html.escape(content, quote=True)
 
 
@@ -24,7 +24,7 @@ def numerals(content: str) -> str:
 
 
 def typeset(content: str) -> str:
-    """Text of ours, in which λ_max and G_class have their subscripts, and a long name may end a line at its dots."""
+    """Our own text, in which λ_max and G_class get subscripts, and long names may break at their dots."""
     return LONG_WORD.sub(_jointed, SYMBOLS.sub(r"\1<sub>\2</sub>", numerals(content)))
 
 

@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 class Batch:
     """One batch: inputs as a tensor, as a dict for `model(**inputs)` or a tuple of several, and their targets.
 
-    The key of an example is its index in the data of this rank, in whatever batch it comes; what is made for a moment
-    only has none.
+    The key of an example is its index in the data of this rank, whatever batch it comes in; temporary batches have no
+    keys.
     """
 
     inputs: Inputs
@@ -64,7 +64,7 @@ class Batch:
 
     @property
     def name(self) -> str:
-        """Which examples these are, in the words of a note."""
+        """Which examples these are, in words for a note."""
         if not len(self.keys):
             return f"{len(self)} examples"
         return f"a batch of {len(self)}: examples {int(self.keys.min())} to {int(self.keys.max())} of the data"
@@ -78,7 +78,7 @@ class Batch:
         return [*input_tensors(self.inputs), self.targets]
 
     def kind(self) -> tuple[Any, ...]:
-        """Names and shapes of the tensors, but for the number of examples: batches of one kind can be joined."""
+        """Names and shapes of the tensors except the number of examples: batches of the same kind can be joined."""
         names = tuple(self.inputs) if isinstance(self.inputs, dict) else ()
         return names, tuple(t.shape[1:] for t in self.tensors())
 
@@ -88,12 +88,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Batches:
-    """A data set that gives the same batches at every pass: held in memory where it fits, else read anew."""
+    """A data set that gives the same batches at every pass: held in memory if it fits, else read anew each time."""
 
     source: Callable[[], Iterator[Batch]]
     held: list[Batch] | None = None
-    ours: bool = False  # whether there are several because we cut them: the data came without batches
-    whole: Callable[[], Batches] | None = None  # the same data uncut, where that is possible
+    ours: bool = False  # whether ritz itself cut the data, which came without batches
+    whole: Callable[[], Batches] | None = None  # the same data uncut, where they fit
     separable: bool = True  # whether each term depends on its own example alone
     joinable: bool = True  # and would do so among the examples of other batches
 
@@ -108,7 +108,7 @@ class Batches:
         return _held_again, (self.held, self.ours, self.separable, self.joinable)
 
     def __deepcopy__(self, memo: Any) -> Batches:
-        return self  # nobody changes them
+        return self  # never changed
 
     @staticmethod
     def of(batches: list[Batch]) -> Batches:
@@ -170,7 +170,7 @@ def _held_again(held: list[Batch], ours: bool, separable: bool, joinable: bool) 
 
 
 def in_pieces(work: Callable[[Batch], Result], batch: Batch, *, divisible: bool) -> list[Result]:
-    """What the work makes of a batch; of its halves, of theirs and so on, where memory is too small for the whole."""
+    """The results of the work on a batch, or on its halves, quarters and so on where memory does not suffice."""
     waiting, results = [batch], list[Result]()
     while waiting:
         piece = waiting.pop()
@@ -180,7 +180,7 @@ def in_pieces(work: Callable[[Batch], Result], batch: Batch, *, divisible: bool)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or not divisible or len(piece) < 2:
                 raise
-        forget_unused(piece.targets.device)  # outside of the handler, whose traceback holds what filled the memory
+        forget_unused(piece.targets.device)  # outside of the handler, whose traceback holds the memory
         half = len(piece) // 2
         waiting += [piece.rows(slice(half, None)), piece.rows(slice(half))]
     return results
@@ -188,7 +188,7 @@ def in_pieces(work: Callable[[Batch], Result], batch: Batch, *, divisible: bool)
 
 @contextlib.contextmanager
 def noted(what: str, batch: Batch) -> Iterator[None]:
-    """Let an error of the user's own code say on which examples it came; it stays what it is."""
+    """Add to an error of the user's own code on which examples it occurred; its type stays what it is."""
     try:
         yield
     except RitzError:
@@ -199,7 +199,7 @@ def noted(what: str, batch: Batch) -> Iterator[None]:
 
 
 def add_note(error: Exception, note: str) -> None:
-    """Add a note, unless one of ours is there: the innermost says most."""
+    """Add a note, unless ritz has already added one: the innermost says most."""
     if not any(line.startswith("ritz was ") for line in getattr(error, "__notes__", ())):
         error.add_note(note)
 
@@ -210,7 +210,7 @@ def of_one(inputs: Inputs) -> Inputs:
 
 
 def mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
-    """The inputs with every tensor changed."""
+    """The inputs with a function applied to every tensor."""
     if isinstance(inputs, dict):
         return {name: change(x) for name, x in inputs.items()}
     return tuple(map(change, inputs)) if isinstance(inputs, tuple) else change(inputs)

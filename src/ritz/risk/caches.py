@@ -1,4 +1,4 @@
-"""What modules keep of earlier forward passes: computed from parameters once, and looked up ever after."""
+"""Caches of modules: tensors computed from parameters in an earlier forward pass, and looked up ever after."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Place = tuple[int, str]  # a module by its number, and the name of its attribute
 
 
 def forget_caches(original: Original, forward: Callable[[], Tensor]) -> bool:
-    """Empty what a forward pass fills again with the same; whether there was anything.
+    """Empty the caches that a forward pass fills again with the same values; returns whether there were any.
 
-    Such a table holds what parameters were, not what they are: the gradient lacks their part. What is not filled again,
-    or without which the model does not run, is no such table, and stays.
+    Such a table depends on earlier values of the parameters, and the gradient lacks their part in it. A tensor that is
+    not filled again, or that the model cannot run without, is no cache, and stays.
     """
     places = list(_candidates(original))
     with original.untouched():
@@ -33,7 +33,7 @@ def forget_caches(original: Original, forward: Callable[[], Tensor]) -> bool:
 
 
 def may_have_caches(original: Original) -> bool:
-    """Whether a module holds anything that could be such a table."""
+    """Whether a module holds anything that could be a cache."""
     return any(True for _ in _candidates(original))
 
 
@@ -49,7 +49,7 @@ def _candidates(original: Original) -> Iterator[Place]:
 def _filled_again(
     original: Original, places: list[Place], forward: Callable[[], Tensor], expected: Tensor
 ) -> list[Place] | None:
-    """Those of the places that a forward pass fills again with the same; None where it needs one as it is."""
+    """The places that a forward pass fills again with the same values; None if it needs one of them as it is."""
     before = original.attributes()
     try:
         with original.emptied(places).untouched():
@@ -66,7 +66,7 @@ def _filled_again(
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """The floating-point tensors among a value and what it holds."""
+    """The floating-point tensors in a value, including the contents of containers."""
     if type(value) in CONTAINERS:
         entries = list(value.values()) if isinstance(value, dict) else list(value)
     else:

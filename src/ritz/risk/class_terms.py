@@ -17,7 +17,7 @@ from .risk import Risk
 
 @dataclass(frozen=True)
 class ClassTerms:
-    """The terms of one batch in the space of outputs, in float64: p may be 1e-30, and its square must not be zero."""
+    """The terms of one batch in output space, in float64: p may be 1e-30, and its square must not vanish."""
 
     labels: Int[Tensor, " t"]  # zero where a term is ignored
     masses: Float[Tensor, " t"]  # aᵢ / Σ w: the curvature of term i is aᵢ (diag p - p pᵀ)
@@ -43,7 +43,7 @@ class ClassTerms:
         return self.labels[self.masses > 0].unique().tolist()
 
     def members(self, label: int) -> Bool[Tensor, " t"]:
-        """Which terms belong to a class; those that are ignored to none."""
+        """Which terms belong to a class; ignored terms belong to none."""
         return (self.labels == label) & (self.masses > 0)
 
 
@@ -57,7 +57,7 @@ def terms(risk: Risk, z: Tensor, targets: Tensor) -> ClassTerms:
 
 
 def as_outputs(risk: Risk, rows: Float[Tensor, "*m t C"], z: Tensor) -> Tensor:
-    """Rows of terms in the shape, precision and order of the outputs, with the leading dimensions kept."""
+    """Rows of terms in the shape, precision and order of the outputs, keeping leading dimensions."""
     dim, leading = risk.loss.class_dim, rows.shape[:-2]
     shaped = rows.to(z.dtype).reshape(*leading, *z.movedim(dim, -1).shape)
     return shaped.movedim(-1, dim % z.ndim + len(leading))
@@ -90,7 +90,7 @@ def cross_weights_and_count(risk: Risk) -> tuple[Float[Tensor, "C C"], int]:
 
 
 def _check_classes(risk: Risk) -> None:
-    _ = risk.labels  # which refuses what are no class indices
+    _ = risk.labels  # refuses targets that are not class indices
     if risk.num_classes < 2:
         raise DataError(
             f"The model has {risk.num_classes} output.",

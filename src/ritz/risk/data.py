@@ -1,4 +1,4 @@
-"""Every form in which users have data, as batches.
+"""Batches from every form in which users have data.
 
 (x, y) tensors, a Dataset, a DataLoader or any re-iterable of (inputs, targets); dicts with one entry of targets.
 """
@@ -19,8 +19,8 @@ from .fingerprints import check_second_pass, fingerprint, unchanged
 from .losses import is_label
 from .randomness import untouched_randomness
 
-IGNORED, FEW_TOKENS = -100, 8  # the label of what does not count; fewer labels may be tokens by chance
-TARGETS = ("labels", "label", "targets", "target", "y")  # what a dict of inputs and targets may call these
+IGNORED, FEW_TOKENS = -100, 8  # the ignored label; fewer equal labels and tokens may be coincidence
+TARGETS = ("labels", "label", "targets", "target", "y")  # names that a dict may use for targets
 BATCH_SIZE = 512  # for data that comes unbatched: enough to fill a GPU, small enough for a laptop
 
 
@@ -29,17 +29,17 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
 
     Two passes are compared, example by example, so that a loader which shuffles and drops, or augments, is
     refused. The first pass is kept on the device if it fits into `memory` bytes, as a copy: what a user does to tensors
-    afterwards does not reach it. What does not fit is read anew, and compared with the first pass every time.
+    afterwards does not reach it. Data that do not fit are read anew, and compared with the first pass, every time.
     """
     source = _source(data)
-    generator = getattr(data, "generator", None)  # a loader's own, which shuffles
-    with untouched_randomness(device, generator):  # once around both passes: augmentation must not repeat itself
-        fixed = isinstance(source, (_Chunks, list, tuple))  # nothing is drawn anew at a pass over these
+    generator = getattr(data, "generator", None)  # the loader's own generator, which shuffles
+    with untouched_randomness(device, generator):  # around both passes, so that augmentation does not repeat
+        fixed = isinstance(source, (_Chunks, list, tuple))  # a pass over these draws nothing at random
         kept, first = _first_pass(_one_pass(source, device, dtype, copy=True), memory, compared=not fixed)
         if not fixed:
             second = [fingerprint(batch) for batch in _one_pass(source, device, dtype)]
             check_second_pass(first, second, held=kept is not None)
-    own = lambda: _one_pass(source, device, dtype, copy=not fixed)  # a reader may fill the same memory again
+    own = lambda: _one_pass(source, device, dtype, copy=not fixed)  # a reader may reuse the same memory
     anew = lambda: unchanged(_undisturbed(own(), device, generator), first)
     cut = source if isinstance(source, _Chunks) else None
     return Batches(
@@ -53,7 +53,7 @@ def batches_from(data: Any, device: torch.device, dtype: torch.dtype, memory: fl
 def _one_pass(
     source: Iterable[Any], device: torch.device, dtype: torch.dtype, *, copy: bool = False
 ) -> Iterator[Batch]:
-    """One pass; it begins with the first batch and not with this call, for to begin moves a loader's random state."""
+    """One pass, which begins with the first batch and not with this call: beginning moves a loader's random state."""
     count = 0
     for number, item in enumerate(_read(source)):
         batch = _batch(item, number)
@@ -63,7 +63,7 @@ def _one_pass(
 
 
 def _read(source: Iterable[Any]) -> Iterator[Any]:
-    """What a pass delivers; an error of the user's own code says at which batch it came."""
+    """The batches of a pass; an error of the user's own code says at which batch it occurred."""
     number = 0
     try:
         for item in source:
@@ -128,7 +128,7 @@ def _source(data: Any) -> Iterable[Any]:
 
 
 def _is_plain(data: Any) -> bool:
-    """Whether the data are single examples, without batches."""
+    """Whether the data are single examples that are not batched."""
     return isinstance(data, Dataset) and hasattr(data, "__getitem__")
 
 
@@ -154,14 +154,14 @@ def _check_pair(x: Any, y: Tensor) -> None:
 
 
 def _check_lengths(x: Any, y: Tensor) -> None:
-    """Of data that we cut: every tensor has a row for each example."""
+    """Refuse data to be cut into batches in which some tensor does not have a row for each example."""
     for tensor in input_tensors(x):
         if tensor.ndim == 0 or len(tensor) != len(y):
             raise _misfit(tensor, y)
 
 
 def _inputs(x: Any) -> Any:
-    """Inputs in the one form that each kind has here: a dict, a tuple, or what should be a tensor."""
+    """Inputs in the form used here: a dict, a tuple, or (supposedly) a tensor."""
     if isinstance(x, Mapping):
         return dict(x)
     return tuple(x) if isinstance(x, (tuple, list)) else x
@@ -194,7 +194,7 @@ def _batch(item: Any, number: int) -> Batch:
 
 
 def _entries(item: Any) -> str:
-    """How many a batch has, if any, and the kind of its second one where there are two."""
+    """The number of entries of a batch, if it has entries, and the type of the second one where there are two."""
     if not isinstance(item, (tuple, list)):
         return ""
     if len(item) == 2:
@@ -203,7 +203,7 @@ def _entries(item: Any) -> str:
 
 
 def _pair_of(entries: Mapping[str, Any], what: str) -> tuple[dict[str, Any], Any]:
-    """A dict of inputs and targets as a pair: the one entry that is called targets, and the rest by name."""
+    """A dict of inputs and targets as a pair: the entry that is named like targets, and all others by name."""
     names = [name for name in TARGETS if name in entries]
     if len(names) != 1 or len(entries) < 2 or not isinstance(entries[names[0]], Tensor):
         raise DataError(
@@ -217,13 +217,13 @@ def _pair_of(entries: Mapping[str, Any], what: str) -> tuple[dict[str, Any], Any
 
 
 def _example_of_pairs(names: list[Any]) -> str:
-    """How to make pairs of such dicts, as if the last entry were the targets, which it often is."""
+    """An example of how to make pairs from such dicts, taking the last entry for the targets, as it often is."""
     *inputs, targets = names if len(names) > 1 else ["x", "outcome"]
     return f"[({{{', '.join(f'{n!r}: batch[{n!r}]' for n in inputs)}}}, batch[{targets!r}]) for batch in loader]"
 
 
 def _check_shift(inputs: Mapping[str, Any], labels: Tensor, what: str) -> None:
-    """Refuse labels as transformers takes them for a causal model, which shifts them inside; the loss here does not."""
+    """Refuse labels that transformers would shift inside a causal model; the loss here does not shift them."""
     tokens = inputs.get("input_ids")
     if not isinstance(tokens, Tensor) or tokens.shape != labels.shape or "decoder_input_ids" in inputs:
         return
@@ -239,7 +239,7 @@ def _check_shift(inputs: Mapping[str, Any], labels: Tensor, what: str) -> None:
 
 
 def _first_pass(batches: Iterator[Batch], memory: float, *, compared: bool) -> tuple[list[Batch] | None, list[Tensor]]:
-    """The batches, if they fit into memory, and a fingerprint of each, if they are to be compared."""
+    """The batches if they fit into memory, and their fingerprints if they are to be compared."""
     kept: list[Batch] | None = []
     fingerprints: list[Tensor] = []
     used = 0

@@ -14,7 +14,7 @@ from .risk import Risk
 
 
 def class_batches(risk: Risk, *, only: int | None = None) -> Iterator[Batch]:
-    """The data class by class, so that every example takes part in the columns of its own class alone.
+    """The data class by class, so that every example takes part only in the columns of its own class.
 
     Batches whose examples have several labels (tokens), or depend on each other, stay as they are. With `only`, just
     what can have terms of that class.
@@ -51,7 +51,7 @@ def _of_class(pool: list[Batch], label: int) -> Iterator[Batch]:
 
 
 def check_one_label(risk: Risk, why: str, way_out: str) -> None:
-    """Refuse examples with several labels, such as tokens have, where each must be of one class."""
+    """Refuse examples with several labels, such as sequences of tokens, where each must belong to one class."""
     if any(batch.targets.ndim > 1 for batch in risk.batches):
         raise DataError(
             "An example has several labels: the targets have a dimension besides that of the examples.", why, way_out

@@ -35,7 +35,7 @@ def sum_over_ranks(value: Tensor, group: Any) -> Tensor:
 
 
 def smallest_over_ranks(value: float, device: torch.device, group: Any) -> float:
-    """The smallest of a number over all ranks, so that all of them take the same way; all of them must ask."""
+    """The smallest value over all ranks, so that all decide alike; every rank must call this."""
     if group is None:
         return value
     smallest = torch.tensor(value, dtype=torch.float64, device=device)
@@ -45,7 +45,7 @@ def smallest_over_ranks(value: float, device: torch.device, group: Any) -> float
 
 @contextlib.contextmanager
 def in_step(theta: Float[Tensor, " n"], group: Any) -> Iterator[None]:
-    """Fail on all ranks of the group where one fails, so that none waits for the others for ever."""
+    """Make all ranks of the group fail where one fails, so that none waits for the others for ever."""
     if group is None:
         yield
         return

@@ -29,7 +29,7 @@ def fingerprint(batch: Batch) -> Int64[Tensor, " N"]:
 
 
 def check_second_pass(first: list[Tensor], second: list[Tensor], *, held: bool) -> None:
-    """Refuse data whose second pass has other fingerprints; the order counts where batches are read anew."""
+    """Refuse data whose second pass has different fingerprints; their order matters where batches are read anew."""
     before, after = torch.cat(first), torch.cat(second) if second else first[0][:0]
     if len(before) != len(after):
         raise _other_data(f"{len(before)} examples, then {len(after)}")
@@ -46,7 +46,7 @@ def check_second_pass(first: list[Tensor], second: list[Tensor], *, held: bool) 
 
 
 def unchanged(batches: Iterator[Batch], first: list[Tensor]) -> Iterator[Batch]:
-    """The batches of a later pass, refused where one is not as it was in the first."""
+    """The batches of a later pass; refuses one that differs from the first pass."""
     count = 0
     for count, batch in enumerate(batches, 1):
         if count > len(first) or not torch.equal(fingerprint(batch), first[count - 1]):
@@ -57,7 +57,7 @@ def unchanged(batches: Iterator[Batch], first: list[Tensor]) -> Iterator[Batch]:
 
 
 def _bits(tensor: Tensor, count: int) -> Tensor:
-    """A row of integers for each example; what is not counted by examples belongs to all of them."""
+    """A row of integers for each example; tensors without a row for each example belong to all of them."""
     real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     real = real.detach().contiguous()
     bits = real.view(_INTEGERS[real.element_size()]).long()

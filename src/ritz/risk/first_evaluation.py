@@ -1,4 +1,4 @@
-"""The first evaluation of a risk, which refuses what cannot be analysed before the first product."""
+"""The first evaluation of a risk, which refuses before the first product what cannot be analysed."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from .original import Original
 from .separability import SLACK, Outputs, Separability, jittered
 
 Network = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
-COMPARED_EXAMPLES = 16  # on which what a model does is compared: as many as the paths are tried on
+COMPARED_EXAMPLES = 16  # examples on which a model's behaviour is compared: as many as in the trial of paths
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one evaluation of all batches shows."""
+    """The sums and counts of one evaluation of all batches."""
 
     num_examples: int
     num_targets: int
-    num_terms: int  # those of the targets that have a weight
+    num_terms: int  # targets with a weight
     total: float  # Σ tᵢ
     weight: float  # Σ wᵢ
     by_example: Tensor | None = None  # Σ tᵢ over the terms of each example of this rank, where they can be told apart
 
     def agrees(self, loss: Loss, z: Tensor, batch: Batch) -> bool:
-        """Whether outputs make the same terms of every example, but for rounding: in z, of kernels of another size."""
+        """Whether outputs give the same terms of every example, up to rounding, also of kernels of another size."""
         own = of_examples(loss.terms(z, batch.targets), len(batch))
         if self.by_example is None or own is None:
             return False
@@ -51,9 +51,9 @@ class Evaluation:
 
 
 def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
-    """The loss as the first outputs show it, and the batches as they may be cut and joined.
+    """The loss, settled on the first outputs, and the batches, knowing how they may be cut and joined.
 
-    Two evaluations of the first batch must give the same.
+    Two evaluations of the first batch must agree.
     """
     network = lambda batch: outputs(leaves, batch)
     first = next(iter(batches))
@@ -66,7 +66,7 @@ def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches
 
 
 def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
-    """The same; where memory does not suffice for the batches, with smaller ones, if that changes nothing."""
+    """`examine`, on smaller batches if memory does not suffice for those given and cutting them changes nothing."""
     tried, given = batches, len(next(iter(batches)))
     size = given
     while True:
@@ -89,26 +89,26 @@ def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batche
 
 
 def forget_tables(original: Original, batches: Batches, one_pass: Callable[[], AbstractContextManager[None]]) -> bool:
-    """Leave behind what the model has looked up of its parameters before; whether there was anything."""
+    """Empty tables that the model computed from its parameters before; returns whether there were any."""
     if not may_have_caches(original):
         return False
     whole = next(iter(batches))
     few = [whole.first(COMPARED_EXAMPLES), whole.first(1)] if whole.countable() else []
     for batch in (*few, whole):  # what memory holds; all of it for a model that takes nothing else
         forward = lambda inputs=batch.inputs: output_tensor(called(original.model, inputs))
-        with suppress(Exception), one_pass():  # which is said where the risk is evaluated
+        with suppress(Exception), one_pass():  # reported where the risk is evaluated
             return forget_caches(original, forward)
     return False
 
 
 def channels_last(network: Network, batches: Batches, device: torch.device) -> Batches:
-    """The batches with images channels-last, if the model takes them so."""
+    """The batches with images stored channels-last, if the model accepts that."""
     moved = batches.channels_last()
     first = next(iter(moved))
     try:
         # a GPU chooses its kernels for every size of a batch anew: no other than the evaluation's
         network(first.first(1) if device.type == "cpu" else first)
-    except RuntimeError:  # a view() that wants contiguous images
+    except RuntimeError:  # a view() that requires contiguous images
         return batches
     return moved
 
@@ -149,12 +149,12 @@ def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.devic
 
 
 def of_examples(terms: Tensor, count: int) -> Tensor | None:
-    """The sums of the terms of each example, which stand one after the other; None where they have not equally many."""
+    """The sum of the terms of each example, given example by example; None if examples differ in their number."""
     return None if len(terms) % count else terms.unflatten(0, (count, -1)).sum(1)
 
 
 def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) -> Evaluation:
-    """The evaluations of all ranks as one, refused where it has no average; a loss that is a sum needs none."""
+    """The evaluations of all ranks as one; refuses one without an average, unless the loss is a sum."""
     sums = [own.num_examples, own.num_targets, own.num_terms, own.total, own.weight]
     summed = sum_over_ranks(torch.tensor(sums, dtype=torch.float64, device=device), group)
     examples, targets, terms, total, weight = summed.tolist()
@@ -163,7 +163,7 @@ def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) ->
 
 
 def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:
-    """The batches of this rank, independent only if those of all ranks are: else the ranks would part ways."""
+    """The batches of this rank, taken as independent only if those of all ranks are, so that all ranks act alike."""
     doubts = torch.tensor([not batches.separable, not batches.joinable], dtype=torch.float64, device=device)
     separable, joinable = (sum_over_ranks(doubts, group) == 0).tolist()
     return replace(batches, separable=separable, joinable=joinable)
@@ -189,7 +189,7 @@ def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) ->
 
 
 def _ways_to_call(error: Exception) -> list[str]:
-    """How inputs reach a model, where it was called with too few, too many or other arguments."""
+    """Ways to pass inputs to a model that was called with too few, too many or wrong arguments."""
     if not isinstance(error, TypeError) or "argument" not in str(error):
         return []
     return [
@@ -219,14 +219,14 @@ def _check_outputs(z: Tensor, batch: Batch, number: int) -> None:
 
 
 def _not_finite(batch: Batch) -> str:
-    """The first input that holds NaN or infinity, and in which example; nothing where none does."""
+    """The first input that holds NaN or infinity and its example, in words; empty if there is none."""
     names = list(batch.inputs) if isinstance(batch.inputs, dict) else None
     for place, x in enumerate(batch.tensors()[:-1]):
         if not x.is_floating_point() or bool(torch.isfinite(x).all()):
             continue
         several = isinstance(batch.inputs, tuple)
         name = repr(names[place]) if names is not None else f"input {place}" if several else "the inputs"
-        if not batch.countable():  # what belongs to which example is not known
+        if not batch.countable():  # it is not known which entries belong to which example
             return name
         row = int((~torch.isfinite(x)).nonzero()[0, 0])
         known = f", which is example {int(batch.keys[row])} of the data" if len(batch.keys) else ""

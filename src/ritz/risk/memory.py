@@ -13,12 +13,12 @@ import torch
 
 from ..errors import ArgumentError
 
-SHARE = {"cuda": 0.75, "cpu": 0.5}  # of what is free, where nothing else is said: main memory has other users
+SHARE = {"cuda": 0.75, "cpu": 0.5}  # of what is free, unless given: main memory has other users
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class _Group(NamedTuple):
-    """Where the control group of this process says what it may use, and what it uses."""
+    """The files in which the control group of this process states its limit and its use."""
 
     limit: str
     used: str
@@ -39,14 +39,14 @@ GROUPS = (
 
 @runtime_checkable
 class Holder(Protocol):
-    """What holds memory that it can do without."""
+    """An object that holds memory it can give up."""
 
     def drop(self) -> None:
         """Give back all that is held."""
 
 
 class Budget:
-    """The bytes that may be held between products. What is taken is given back when its holder is dropped."""
+    """The bytes that may be held between products. What a holder takes is given back when it is garbage collected."""
 
     def __init__(self, total: float) -> None:
         self.total = total
@@ -55,7 +55,7 @@ class Budget:
         self._clock = 0
 
     def __getstate__(self) -> float:
-        """What it allows; what was taken of it is taken here."""
+        """The total alone: what was taken is held by this process."""
         return self.total
 
     def __setstate__(self, total: float) -> None:
@@ -63,11 +63,11 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """What nobody has taken."""
+        """The bytes that are not taken."""
         return max(0.0, self.total - sum(self._taken.values()))
 
     def begin(self, holder: Holder) -> None:
-        """A product begins: holders that were not used since this one's last product make room for it."""
+        """Begin a product: holders that were not used since this one's last product make room for it."""
         last, self._clock = self._used.get(holder), self._clock + 1
         self._used[holder] = self._clock
         if last is not None:
@@ -75,7 +75,7 @@ class Budget:
                 other.drop()
 
     def take(self, holder: Holder, size: float) -> bool:
-        """Take so many bytes more, if they are left."""
+        """Take this many bytes more if they are left; returns whether they were."""
         if size > self.left:
             return False
         self._taken[holder] = self._taken.get(holder, 0.0) + size
@@ -90,7 +90,7 @@ class Budget:
         self._taken.pop(holder, None)
 
     def shrink(self) -> bool:
-        """Memory has run out: let every holder drop what it has, and allow half of it from now on; whether any had."""
+        """After memory has run out: make every holder drop what it has, and allow half; returns whether any had."""
         taken, holders = sum(self._taken.values()), list(self._taken)
         for holder in holders:
             holder.drop()
@@ -100,7 +100,7 @@ class Budget:
 
 
 def memory_budget(memory: int | float | str | None, device: torch.device) -> float:
-    """The bytes that a user allows, as a number or like "8G"; without a word, a share of what is free."""
+    """The bytes that a user allows, given as a number or like "8G"; by default a share of what is free."""
     if memory is None:
         return SHARE.get(device.type, 0.5) * free_memory(device)
     size = _parsed(memory) if isinstance(memory, str) else memory
@@ -122,7 +122,7 @@ def _parsed(text: str) -> float:
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that can be allocated on a device, as far as it tells."""
+    """Bytes that can be allocated on a device, as far as is known."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + unused)
@@ -131,7 +131,7 @@ def free_memory(device: torch.device) -> float:
 
 
 def _available() -> float:
-    """What the machine has left, with what it would take back from its caches."""
+    """The bytes that the machine has left, including what it could reclaim from its caches."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return float(next(line.split()[1] for line in lines if line.startswith("MemAvailable"))) * 1024
@@ -142,7 +142,7 @@ def _available() -> float:
 
 
 def _limits() -> list[tuple[float, float]]:
-    """Limit and use of the control group, where there is one with a limit; what it would take back is not used."""
+    """Limit and use of the control group, if it has a limit; reclaimable memory does not count as used."""
     limits = []
     for group in GROUPS:
         try:
@@ -154,7 +154,7 @@ def _limits() -> list[tuple[float, float]]:
 
 
 def _cached(group: _Group) -> float:
-    """Bytes of files that lie in memory because there was room, and go when it is needed."""
+    """Bytes of the page cache: files kept in memory as long as there is room."""
     try:
         lines = Path(group.statistics).read_text().splitlines()
         return next(float(line.split()[1]) for line in lines if line.split()[:1] == [group.cached])
@@ -168,7 +168,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def forget_unused(device: torch.device) -> None:
-    """Give back what PyTorch holds of a GPU without using it."""
+    """Return the GPU memory that PyTorch has reserved and does not use."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 

@@ -1,4 +1,4 @@
-"""The model of a risk: its parts under the names that they have without wrappers, copies of it, and what is refused."""
+"""The model of a risk: names of its parts without wrappers, copies of it, and refusals of unsuitable models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
 
 
 def named_modules(model: nn.Module, *, repeated: bool = False) -> Iterator[tuple[str, nn.Module]]:
-    """As `model.named_modules()`, without wrappers and their part of the names; each once, unless `repeated`."""
+    """`model.named_modules()` without wrappers and their part of the names; each once, unless `repeated`."""
     seen: set[int] = set()
 
     def walk(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
@@ -44,12 +44,12 @@ def named_modules(model: nn.Module, *, repeated: bool = False) -> Iterator[tuple
 
 
 def named_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """As `model.named_parameters()`, without what wrappers add to the names."""
+    """`model.named_parameters()` without what wrappers add to the names."""
     return _named(model, "_parameters")
 
 
 def further_names(model: nn.Module, kind: str = "_parameters") -> dict[str, str]:
-    """Of parameters, or "_buffers", that several modules share: every name but the first, with the first."""
+    """Further names of parameters, or "_buffers", that several modules share, mapped to their first name."""
     first = {id(tensor): name for name, tensor in _named(model, kind).items()}
     every = {
         f"{prefix}.{name}" if prefix else name: first[id(tensor)]
@@ -61,7 +61,7 @@ def further_names(model: nn.Module, kind: str = "_parameters") -> dict[str, str]
 
 
 def named_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """As `model.named_buffers()`, without what wrappers add to the names."""
+    """`model.named_buffers()` without what wrappers add to the names."""
     return _named(model, "_buffers")
 
 
@@ -75,7 +75,7 @@ def _named(model: nn.Module, kind: str) -> dict[str, Tensor]:
 
 
 def copy_with(model: nn.Module, tensors: Mapping[int, Tensor]) -> nn.Module:
-    """A copy of the modules with other tensors, by the identity of those that they replace, and without wrappers.
+    """A copy of the modules without wrappers and with other tensors, given by the id of the tensors they replace.
 
     Hooks that change gradients are left out: they are not part of the function. A model that cannot be copied deeply
     (a lock, an open file) is copied module by module, its other attributes shared.
@@ -98,7 +98,7 @@ def without_backward_hooks() -> dict[str, Any]:
 
 
 def _activations(module: nn.Module) -> Iterator[Tensor]:
-    """Results of a forward pass that a module keeps as attributes, which PyTorch cannot copy."""
+    """Results of a forward pass that a module keeps as attributes; PyTorch cannot copy these."""
     return (value for value in vars(module).values() if isinstance(value, Tensor) and not value.is_leaf)
 
 
@@ -117,10 +117,9 @@ def _module_copy(module: nn.Module, tensors: Mapping[int, Tensor], copies: dict[
 
 
 def prefers_channels_last(model: nn.Module, device: torch.device, precision: str) -> bool:
-    """Whether convolutions are faster on images stored channels last: on a CPU, and in TF32 on a GPU.
+    """Whether convolutions are faster on images stored channels-last: on a CPU, and in TF32 on a GPU.
 
-    Not where one of them has a group for every channel: in float32, in which the network itself runs, a GPU takes many
-    times as long for it.
+    Not for depthwise convolutions, which in float32, in which the network itself runs, take a GPU many times as long.
     """
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     if device.type == "cpu":
@@ -133,15 +132,15 @@ def _is_depthwise(layer: nn.Conv2d) -> bool:
 
 
 def _fails_channels_last(layer: nn.Conv2d) -> bool:
-    """Whether PyTorch's backward pass on a CPU writes beyond its memory where images are stored channels last.
+    """Whether PyTorch's backward pass on a CPU writes out of bounds for images stored channels-last.
 
-    oneDNN's does, in float32, for kernels of one pixel that skip others and have few channels.
+    oneDNN's does in float32, for 1 × 1 kernels with a stride and few channels.
     """
     return layer.kernel_size == (1, 1) and max(layer.stride) > 1 and layer.in_channels < 8
 
 
 def output_tensor(z: Any) -> Tensor:
-    """What a model returned as one tensor: itself, or its logits."""
+    """The tensor that a model returned, or its logits."""
     z = z.get("logits", z) if isinstance(z, dict) else getattr(z, "logits", z)
     if not isinstance(z, Tensor) or z.ndim == 0:
         raise ModelError(
@@ -153,7 +152,7 @@ def output_tensor(z: Any) -> Tensor:
 
 
 def _ways_to_one_tensor(z: Any) -> list[str]:
-    """How a model that returned this is made to return one tensor."""
+    """Ways to make a model that returned this return one tensor."""
     if isinstance(z, Tensor):
         return ["Return one row of outputs for each example, and let the loss compute what is minimised."]
     entry = repr(next(iter(z), "out")) if isinstance(z, Mapping) else "0"
@@ -163,7 +162,7 @@ def _ways_to_one_tensor(z: Any) -> list[str]:
 
 
 def check_model(model: Any) -> None:
-    """Refuse a model whose outputs are no function of θ and the example alone."""
+    """Refuse a model whose outputs are not a function of θ and the example alone."""
     if not isinstance(model, nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         raise ModelError(
@@ -185,7 +184,7 @@ def check_model(model: Any) -> None:
 
 
 def _way_to_a_module(model: Any) -> str:
-    """What to do with something else that was given as the model."""
+    """A way to get a module from something else that was passed as the model."""
     if isinstance(model, type):
         return f"Make one of it: {model.__name__}(...)."
     if isinstance(model, Mapping):

@@ -1,4 +1,4 @@
-"""The network of a risk: the user's model as a function of named tensors, however its forward pass reaches them."""
+"""The network of a risk: the user's model as a function of named tensors, however its forward pass accesses them."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ Names = Mapping[int, tuple[Tensor, str]]  # by identity: a tensor that stands fo
 class Network:
     """f(θ, x), on a copy of the user's modules that holds the tensors of the risk.
 
-    Whatever is computed anew in a backward pass, as activation checkpointing does, sees these. What the copy cannot
-    carry with it (a lambda, a hook, a table of functions that close over the user's own module) still asks the user's
-    parameters and buffers; each of them is replaced, wherever it enters an operation, by the tensor of its name.
+    Recomputation in a backward pass, as in activation checkpointing, sees them too. What cannot be copied (a lambda, a
+    hook, a table of functions that close over the user's own module) still accesses the user's parameters and buffers;
+    wherever one of these enters an operation, it is replaced by the risk's tensor of that name.
     """
 
     def __init__(self, module: nn.Module, original: Original | None, names: Names) -> None:
         self.module = module
-        self._start: Original | None = Original(module)  # None once it was seen that a forward pass leaves nothing
-        self._left = False  # whether one ever left something
-        self._original = original  # None once it was seen that the copy has all it needs
+        self._start: Original | None = Original(module)  # None once a forward pass was seen to leave nothing
+        self._left = False  # whether a forward pass ever left something
+        self._original = original  # None once the copy was seen to need no replacements
         self._names = names
         self._reached = False  # whether a tensor was ever replaced
         self._settled = False
         self.lowest: tuple[torch.dtype, str] | None = None  # a precision below that of θ, and what computed in it
         self._dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
         self._parameters = frozenset(named_parameters(module))
-        self._buffers = list(named_buffers(module))  # those that a forward pass may write to
-        self._written: set[str] = set()  # those that it did write to
-        self._takes: dict[int, bool] = {}  # whether the model takes a tuple of so many inputs as its arguments
+        self._buffers = list(named_buffers(module))  # buffers that a forward pass may write to
+        self._written: set[str] = set()  # buffers that it did write to
+        self._takes: dict[int, bool] = {}  # whether the model takes a tuple of this many inputs as separate arguments
         self._differentiates = False  # whether a forward pass was seen to differentiate by itself
 
     def __getstate__(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Network:
 
     @classmethod
     def of(cls, original: Original, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:
-        """A user's model with tensors of our own; those named in `theta` can be differentiated with respect to."""
+        """A user's model with copies of its tensors; those named in `theta` can be differentiated with respect to."""
         with original.as_it_was():
             module, names = _copy(original.model, tensors, theta, {})
         return cls(module, original, names)
@@ -80,12 +80,12 @@ class Network:
         return new
 
     def unsettled(self) -> Network:
-        """The same network, to be looked at once more."""
+        """The same network, to be examined once more."""
         self._settled, self.lowest = False, None
         return self
 
     def settle(self) -> None:
-        """After an evaluation of all data: look for tensors of the user's, and at buffers, only where it was needed."""
+        """After an evaluation of all data: watch the user's tensors and the buffers from now on only if needed."""
         self._settled = True
         self._start = self._start if self._left else None
         self._buffers = [name for name in self._buffers if name in self._written]
@@ -93,9 +93,10 @@ class Network:
             self._original, self._names = None, {}
 
     def __call__(self, tensors: Mapping[str, Tensor], inputs: Any) -> Any:
-        """What the model returns with these parameters and buffers, run eagerly.
+        """The model's result with these parameters and buffers, run eagerly.
 
-        A forward pass may be a derivative itself, along inputs or parameters, also where nothing else needs gradients.
+        A forward pass may itself compute a derivative, along inputs or parameters, even where nothing else needs
+        gradients.
         """
         if not self._differentiates:
             try:
@@ -109,7 +110,7 @@ class Network:
         return result
 
     def _differentiable(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors with those parameters as leaves of their own that cannot be differentiated with respect to."""
+        """The tensors, with parameters that cannot be differentiated with respect to replaced by leaves."""
         own = {name for name, tensor in tensors.items() if name in self._parameters and not tensor.requires_grad}
         return {name: t.detach().requires_grad_() if name in own else t for name, t in tensors.items()}
 
@@ -123,7 +124,7 @@ class Network:
 
     @contextlib.contextmanager
     def _from_the_start(self) -> Iterator[None]:
-        """What a forward pass leaves in the modules, as a table that it looks up the next time, is forgotten."""
+        """Forget what a forward pass leaves in the modules, such as a table that it would look up the next time."""
         if self._start is None:
             yield
             return
@@ -148,14 +149,14 @@ class Network:
 
 
 class _Skeleton(pickle.Pickler):
-    """Writes all of an object but its tensors."""
+    """A pickler that writes everything of an object but its tensors."""
 
     def reducer_override(self, value: Any) -> Any:
         return (int, ()) if isinstance(value, Tensor) else NotImplemented
 
 
 def check_importable(what: str, value: Any) -> None:
-    """Refuse what another process could not import, or what holds something that cannot be sent."""
+    """Refuse an object that another process could not import, or that holds something that cannot be sent."""
     try:
         _Skeleton(io.BytesIO()).dump(value)
     except Exception as error:  # pickle raises whatever it likes
@@ -168,14 +169,14 @@ def check_importable(what: str, value: Any) -> None:
 
 
 def called(model: nn.Module, inputs: Any) -> Any:
-    """What a module returns as it is, run eagerly."""
+    """The result of a module called as it is, run eagerly."""
     args, options = _arguments(model, inputs, {})
     with _eagerly():
         return model(*args, **options)
 
 
 def _arguments(model: nn.Module, inputs: Inputs, known: dict[int, bool]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """How a model is called: with a dict by name, with a tuple as its several arguments, if it has so many."""
+    """How a model is called: a dict by name, a tuple as separate arguments if the model takes that many."""
     if isinstance(inputs, dict):
         return (), inputs
     if not isinstance(inputs, tuple):
@@ -198,7 +199,7 @@ def _takes(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
 class Redirected(TorchFunctionMode):
     """While active, some tensors are replaced by others wherever they enter an operation.
 
-    Until the network is settled, operations are noted that turn numbers of the risk's precision into lower ones.
+    Until the network is settled, it notes operations that lower the risk's precision.
     """
 
     def __init__(self, given: Mapping[int, Tensor], dtype: torch.dtype, settled: bool) -> None:
@@ -234,7 +235,7 @@ class Redirected(TorchFunctionMode):
 def _copy(
     module: nn.Module, tensors: Mapping[str, Tensor], theta: Collection[str], names: Names
 ) -> tuple[nn.Module, Names]:
-    """The modules with these tensors, and all that stands for a name."""
+    """The modules with these tensors, and the user's tensors that stand for a name."""
     parameters, buffers = named_parameters(module), named_buffers(module)
     new: dict[str, Tensor] = {name: nn.Parameter(tensors[name].detach(), name in theta) for name in parameters}
     new |= {name: tensors[name] for name in buffers}
@@ -244,7 +245,7 @@ def _copy(
 
 
 def _eagerly() -> contextlib.AbstractContextManager[Any]:
-    """Without torch.compile, whose graphs would neither be differentiated twice nor see other parameters."""
-    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and to import it takes seconds
+    """Run without torch.compile, whose graphs can neither be differentiated twice nor see other parameters."""
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and importing it takes seconds
         return contextlib.nullcontext()
     return torch.compiler.set_stance("force_eager")

@@ -1,4 +1,4 @@
-"""Random numbers that belong to examples: the same for an example in whatever batch, order or pass it comes."""
+"""Random numbers that belong to examples: the same for an example in any batch, order or pass."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def noise(keys: Int64[Tensor, " N"], seed: int, shape: tuple[int, ...]) -> Float
 
 
 def mixed(x: Tensor) -> Tensor:
-    """A bijection of 64 bits in which every bit hangs on every other; products wrap around."""
+    """A bijection of 64 bits in which every bit depends on every other; products wrap around."""
     x = (x ^ _shifted(x, 30)) * _FACTORS[0]
     x = (x ^ _shifted(x, 27)) * _FACTORS[1]
     return x ^ _shifted(x, 31)
 
 
 def _shifted(x: Tensor, places: int) -> Tensor:
-    """A shift to the right that fills with zeros: that of signed numbers fills with the sign."""
+    """A right shift that fills with zeros; the built-in one for signed numbers fills with the sign."""
     return (x >> places) & (2 ** (64 - places) - 1)
 
 

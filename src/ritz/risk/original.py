@@ -1,4 +1,4 @@
-"""The user's own module: called as it is, and left as it was."""
+"""The user's own module: called as it is, and restored to what it was."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
 
 
 class Original:
-    """The user's module as it is now, whatever becomes of it: attributes, train and eval flags, tensors."""
+    """A snapshot of the user's module: attributes, train and eval flags, and the tensors themselves."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = unwrapped(model)
@@ -34,7 +34,7 @@ class Original:
 
     @contextlib.contextmanager
     def as_it_was(self, buffers: Mapping[int, Tensor] | None = None) -> Iterator[None]:
-        """Its modules with the attributes of then; what a forward pass writes into them is forgotten afterwards.
+        """Run with the modules' attributes as in the snapshot; what a forward pass writes into them is undone.
 
         Args:
             buffers: What takes the place of buffers, by their identity.
@@ -52,15 +52,15 @@ class Original:
                 surely(lambda: _put_back(now))
 
     def attributes(self) -> list[dict[str, Any]]:
-        """The attributes of each of its modules, as they were."""
+        """The attributes of each module in the snapshot."""
         return [attributes for _, attributes in self._attributes]
 
     def live(self, number: int) -> dict[str, Any]:
-        """The attributes of one of its modules, as they are now."""
+        """The current attributes of one of its modules."""
         return vars(self._attributes[number][0])
 
     def emptied(self, places: Iterable[tuple[int, str]]) -> Original:
-        """The same with some attributes empty: containers without entries, others None."""
+        """The snapshot with some attributes emptied: containers without entries, others None."""
         result = copy.copy(self)
         result._attributes = [(module, dict(attributes)) for module, attributes in self._attributes]
         for number, name in places:
@@ -69,22 +69,22 @@ class Original:
         return result
 
     def empty(self, places: Iterable[tuple[int, str]]) -> None:
-        """Take some attributes for empty from now on."""
+        """Empty some attributes of the snapshot."""
         self._attributes = self.emptied(places)._attributes
 
     def differs(self) -> bool:
-        """Whether an attribute of its modules, or what a container among them holds, is another than then."""
+        """Whether an attribute of a module, or the content of a container among them, differs from the snapshot."""
         return not all(_are_same(vars(module), attributes) for module, attributes in self._attributes)
 
     def restore(self) -> None:
-        """Give its modules the attributes of then again."""
+        """Give the modules the attributes of the snapshot again."""
         for module, attributes in self._attributes:
             tensors = {name: getattr(module, name) for name in TENSORS}  # which are swapped by others
             object.__setattr__(module, "__dict__", _copied(attributes) | tensors)
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
-        """Run it plainly: with its own parameters, on copies of its buffers, for these may be written to."""
+        """Run it with its own parameters and on copies of its buffers, which a forward pass may write to."""
         values = {name: own.detach().clone() for name, own in self.buffers.items()}
         hooks = [(parameter, parameter._backward_hooks) for parameter in self.parameters.values()]
 
@@ -107,10 +107,12 @@ class Original:
 
     @contextlib.contextmanager
     def moved(self, theta: Mapping[str, Tensor], distance: float) -> Iterator[dict[str, Tensor]]:
-        """Some of its parameters moved at random in their own memory, each by about `distance` of its size; where to.
+        """Move some of its parameters at random in their own memory, each by about `distance` of its size.
+
+        Yields their values there; afterwards they are back at `theta`, to the bit.
 
         Args:
-            theta: Where they are, to the bit, and are again afterwards.
+            theta: Where they are.
             distance: Relative to the root mean square of each parameter; what is zero moves as if that were one.
         """
         with LOCK:
@@ -133,7 +135,7 @@ class Original:
 
 
 def _displacement(values: Tensor, seed: int) -> Tensor:
-    """Numbers between -1 and 1 times the root mean square of the values."""
+    """Random numbers between -1 and 1, times the root mean square of the values."""
     generator = torch.Generator(values.device).manual_seed(seed)
     size = float(values.square().mean().sqrt()) or 1.0
     return (
@@ -142,13 +144,13 @@ def _displacement(values: Tensor, seed: int) -> Tensor:
 
 
 def write(tensor: Tensor, values: Tensor) -> None:
-    """Overwrite a tensor of the user's; its version, by which autograd notices changes, stays."""
+    """Overwrite a user's tensor without raising its version, by which autograd notices changes."""
     with torch.autograd._unsafe_preserve_version_counter(tensor):
         tensor.data.copy_(values)
 
 
 def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of a module; containers are copied, for a forward pass may add to them."""
+    """Attributes of a module, with containers copied, since a forward pass may add to them."""
     return {name: value.copy() if type(value) in CONTAINERS else value for name, value in attributes.items()}
 
 
@@ -159,7 +161,7 @@ def _without_entries(container: Any) -> Any:
 
 
 def _are_same(now: dict[str, Any], then: dict[str, Any]) -> bool:
-    """Whether attributes are the same objects, and containers hold the same; buffers, which are swapped, are none."""
+    """Whether attributes are the same objects, and containers hold the same; swapped buffers are left out."""
     if now.keys() != then.keys():
         return False
     return all(

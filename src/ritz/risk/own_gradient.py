@@ -1,4 +1,4 @@
-"""The gradient of the user's own module, against which that of a risk is held before the first product."""
+"""The gradient of the user's own module, with which that of a risk is compared before the first product."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def check_own_gradient(
     theta: Collection[str],
     batches: Batches,
 ) -> None:
-    """Refuse a model that reaches its parameters in a way that the risk cannot follow, as the first examples show.
+    """Refuse a model that uses its parameters in a way that the risk cannot follow, as seen on the first examples.
 
-    So is a loss that depends on them: a risk takes it for a function of outputs and targets.
+    A loss that depends on parameters is refused too: a risk takes it for a function of outputs and targets.
     """
     first = next(iter(batches))
     few = first.first(COMPARED_EXAMPLES) if batches.separable else first
@@ -48,10 +48,10 @@ def _check_batch(
     theta: Collection[str],
     batch: Batch,
 ) -> None:
-    """Refuse a model of which Jᵀu is another by the user's own module than by our copy, at θ or at a moved θ.
+    """Refuse a model whose Jᵀu differs between the user's own module and our copy, at θ or at a moved θ.
 
-    Outputs and derivatives at one point may agree by chance, as where a weight is zero. The user's parameters are
-    moved in their own memory and back before ours are: what reads them on a way of its own is then seen, too.
+    Outputs and derivatives at one point may agree by chance, as where a weight is zero. The user's parameters are moved
+    in their own memory, and back before ours are moved, so that whatever reads them directly shows.
     """
     here = _own(original, theta, batch)
     _check_loss(original, loss, theta, here.z, batch.targets)
@@ -60,15 +60,15 @@ def _check_batch(
     movable = {name: tensors[name] for name in original.parameters if original.can_move(name)}
     with original.moved(movable, DISTANCE) as moved:
         theirs = _own(original, theta, batch)
-    if theirs.finite:  # else θ is at the edge of where the model is defined
+    if theirs.finite:  # else θ is on the boundary of where the model is defined
         there = {**tensors, **moved}
         _compare(theirs, network.holding(there, theta), there, theta, batch, "a θ nearby")
 
 
 def _check_lost(original: Original, here: _Reference, tensors: Mapping[str, Tensor], batch: Batch) -> None:
-    """Refuse outputs that follow parameters with respect to which they have no gradient.
+    """Refuse outputs that depend on parameters with respect to which they have no gradient.
 
-    A step so small that no choice among branches or numbers changes tells these from what has the derivative zero.
+    A step too small to change any branch tells these from parameters whose derivative is zero.
     """
     names = [name for name, gradient in here.gradient.items() if gradient is None and original.can_move(name)]
     eps = torch.finfo(here.z.dtype).eps
@@ -118,7 +118,7 @@ def _own(original: Original, theta: Collection[str], batch: Batch) -> _Reference
 
 
 def _check_loss(original: Original, loss: Loss, theta: Collection[str], z: Tensor, y: Tensor) -> None:
-    """Refuse a loss whose terms autograd follows to parameters of the model, beside its outputs."""
+    """Refuse a loss whose terms depend, by autograd, on parameters of the model other than through its outputs."""
     with torch.enable_grad():
         total = loss.terms(z.detach().requires_grad_(), y).sum()
         if not total.requires_grad:
@@ -143,7 +143,7 @@ def _compare(
     batch: Batch,
     where: str,
 ) -> None:
-    """Our own Jᵀu, parameter by parameter as it comes, each forgotten at once."""
+    """Compare our own Jᵀu parameter by parameter as it arrives, keeping none of it."""
     leaves = {name: tensors[name].detach().requires_grad_() for name in theta}
     z = output_tensor(network({**tensors, **leaves}, batch.inputs))
     if z.shape != theirs.z.shape or _differ(theirs.z, z.detach(), 0.0):
@@ -171,7 +171,7 @@ def _compare(
 
 
 def _send_back(z: Tensor, leaves: list[Tensor], where: str) -> None:
-    """A backward pass through the copy, which may fail where that of the model itself does not."""
+    """A backward pass through the copy, which may fail where that through the model itself does not."""
     try:
         torch.autograd.backward(z, _cotangent(z), inputs=leaves)
     except RuntimeError as error:

@@ -14,7 +14,7 @@ from .model import named_buffers, named_parameters
 
 
 def tensors(model: nn.Module, theta: Collection[str]) -> dict[str, Tensor]:
-    """All parameters and buffers, copied unless they become part of θ, which is a copy of its own."""
+    """All parameters and buffers, copied unless they are part of θ, which is a copy anyway."""
     named = {**named_parameters(model), **named_buffers(model)}
     return {name: tensor.detach() if name in theta else tensor.detach().clone() for name, tensor in named.items()}
 
@@ -29,7 +29,7 @@ def matching_names(
 ) -> list[str]:
     """The names that match a glob, or one of several; each glob must match something.
 
-    `further` has other names of some parameters, each with the first: those that several modules share.
+    `further` maps further names of parameters that several modules share to their first name.
     """
     if not isinstance(parameters, (str, Sequence)) or not all(isinstance(glob, str) for glob in parameters):
         raise ArgumentError(
@@ -44,21 +44,32 @@ def matching_names(
     theta = {name: parameter for name, parameter in trainable.items() if name in chosen}
     idle = [glob for glob in globs if not any(matches(name, glob) for name in first)]
     if idle or not theta:
-        shown = ", ".join(list(trainable)[:6]) + (f" and {len(trainable) - 6} more" if len(trainable) > 6 else "")
-        modules = [f"{glob}.*" for glob in idle if any(name.startswith(f"{glob}.") for name in first)]
-        culprit = f": {', '.join(map(repr, idle))}" if len(globs) > 1 else ""
-        raise ModelError(
-            f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
-            "Curvature is taken with respect to the matching ones that have requires_grad.",
-            *(f"For all of that module, write '{glob}'." for glob in modules),
-            *_choices(shown),
-        )
+        raise _no_match(parameters, idle if len(globs) > 1 else [], _modules(idle, first), list(trainable))
     _check_parameters(theta)
     return list(theta)
 
 
+def _modules(globs: Sequence[str], names: Collection[str]) -> list[str]:
+    """Globs for all parameters of those modules that were named as if they were parameters."""
+    return [f"{glob}.*" for glob in globs if any(name.startswith(f"{glob}.") for name in names)]
+
+
+def _no_match(
+    parameters: str | Sequence[str], idle: Sequence[str], modules: Sequence[str], trainable: Sequence[str]
+) -> ModelError:
+    """The error for globs that match no trainable parameter; `idle` are the ones to blame among several."""
+    shown = ", ".join(trainable[:6]) + (f" and {len(trainable) - 6} more" if len(trainable) > 6 else "")
+    culprit = f": {', '.join(map(repr, idle))}" if idle else ""
+    return ModelError(
+        f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
+        "Curvature is taken with respect to the matching ones that have requires_grad.",
+        *(f"For all of that module, write '{glob}'." for glob in modules),
+        *_choices(shown),
+    )
+
+
 def _choices(shown: str) -> list[str]:
-    """What can be asked for; of a model without any, how it comes to some."""
+    """The names that can be chosen; for a model without trainable parameters, ways to get some."""
     if not shown:
         return [
             "Unfreeze some: parameter.requires_grad_().",
@@ -68,7 +79,7 @@ def _choices(shown: str) -> list[str]:
 
 
 def other_theta(vector: Tensor, now: Float[Tensor, " n"], shapes: Mapping[str, torch.Size]) -> Float[Tensor, " n"]:
-    """A vector as a θ of its own like that of `now`."""
+    """A vector as a new θ like that of `now`."""
     if vector.shape != now.shape or not vector.is_floating_point():
         raise ArgumentError(
             f"A tensor of shape {tuple(vector.shape)} and {vector.dtype} was given as θ.",
@@ -168,7 +179,7 @@ def _check_parameters(parameters: dict[str, Tensor]) -> None:
 
 
 def inference_error() -> ModelError:
-    """What is said of parameters and buffers that were made in inference mode."""
+    """The error for parameters and buffers that were created in inference mode."""
     return ModelError(
         "Parameters or buffers of the model were made in inference mode.",
         "PyTorch cannot differentiate what is computed with them.",
@@ -205,9 +216,9 @@ def _check_dtype(name: str, dtype: torch.dtype) -> None:
 
 
 def as_pairs(piece: Tensor) -> Tensor:
-    """A piece of a vector; a copy where it is made of pairs that begin at odd places.
+    """A piece of a vector; a copy if it consists of pairs that begin at odd places.
 
-    A network may view pairs as complex numbers, which PyTorch does at even places alone: those of its own parameters.
+    A network may view pairs as complex numbers, which PyTorch allows only at even places, as parameters of its own are.
     """
     if piece.shape[-1:] != (2,) or not any(place % 2 for place in (piece.storage_offset(), *piece.stride()[:-1])):
         return piece

@@ -1,4 +1,4 @@
-"""How PyTorch computes while the engine runs, whatever the user has set for training; all of it restored afterwards."""
+"""PyTorch's numerical settings while the engine runs, whatever the user has set; all are restored afterwards."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Precision = Literal["highest", "high"]
 
 
 class Numerics:
-    """Run with attention that can be differentiated twice, outside autocast, and without TF32 unless asked for.
+    """Run with attention that can be differentiated twice, outside autocast, and without TF32 unless requested.
 
-    Fused attention kernels have no second derivative, and cuDNN's recurrent ones neither. Where the same shapes come
-    back in every product, cuDNN may `search` for its fastest convolution once; for a single pass that takes too long,
-    and who wants deterministic algorithms wants none. Everything is as before afterwards, after Ctrl-C, too, and
-    however threads take turns.
+    Fused attention kernels have no second derivative, nor have cuDNN's recurrent ones. Where the same shapes come back
+    in every product, cuDNN may `search` for its fastest convolution once; for a single pass that takes too long, and it
+    is not done where deterministic algorithms are requested. All settings are restored afterwards, also after Ctrl-C,
+    and however threads interleave.
     """
 
     _entered = False
@@ -71,7 +71,7 @@ class Numerics:
 
 @dataclass(frozen=True)
 class _Setting:
-    """A setting of PyTorch's, and what it is to be."""
+    """One of PyTorch's settings, and the value it is to have."""
 
     read: Callable[[], Any]
     write: Callable[[Any], Any]
@@ -94,7 +94,7 @@ def _cudnn(device: torch.device, *, enabled: bool, search: bool) -> list[_Settin
 
 
 def _attention() -> list[_Setting]:
-    """The plain kernel alone, and no fused layers: they may compute something else where no gradient is asked for."""
+    """Only the plain attention kernel, and no fused layers, which may compute differently where no gradient is due."""
     cuda, mha = torch.backends.cuda, torch.backends.mha
     return [
         _Setting(cuda.math_sdp_enabled, cuda.enable_math_sdp, True),
@@ -126,7 +126,7 @@ def has_tf32(device: torch.device) -> bool:
 
 
 def check_precision(precision: str) -> None:
-    """Refuse what is no precision."""
+    """Refuse anything but a known precision."""
     if precision not in ("highest", "high"):
         raise ArgumentError(
             f"tangent_precision={precision!r} was given.",

@@ -1,4 +1,4 @@
-"""The random state of the process, which no computation here may move."""
+"""The random state of the process, which no computation here may change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def untouched_randomness(device: torch.device, generator: torch.Generator | None = None) -> Iterator[None]:
-    """Leave the global random state, and that of a loader's own generator, as it was."""
+    """Restore the global random state, and that of a loader's own generator, afterwards."""
     state = None if generator is None else generator.get_state()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):

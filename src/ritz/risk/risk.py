@@ -92,7 +92,7 @@ class Risk:
         self._network = Network.of(original, self._all_tensors(), names)
         self.device, self.dtype = self.theta.device, self.theta.dtype
         allowed = memory_budget(memory, self.device)
-        self.path, self.choices = checked_path(path), dict[str, Any]()  # what was chosen for which matrix
+        self.path, self.choices = checked_path(path), dict[str, Any]()  # the choices of the engine, by matrix
         self.loss: Loss = on_device(loss_from(loss), self.device)
         with in_step(self.theta, self.group):
             self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
@@ -122,7 +122,7 @@ class Risk:
         return risk
 
     def __deepcopy__(self, memo: Any) -> Risk:
-        """One of its own, with a budget of its own; the data and the network, which nobody changes, are the same."""
+        """A copy with its own θ and its own memory budget; the data and the network, which never change, are shared."""
         risk = copy.copy(self)
         risk.theta, risk.choices, risk.budget = self.theta.clone(), dict(self.choices), Budget(self.budget.total)
         return risk
@@ -159,7 +159,7 @@ class Risk:
 
     @property
     def num_targets(self) -> int:
-        """How many targets the outputs are held against: the terms, and those whose weight is zero."""
+        """How many targets the outputs are compared with: the terms, and those whose weight is zero."""
         return self._evaluation.num_targets
 
     @property
@@ -183,12 +183,12 @@ class Risk:
         return self.budget.left
 
     def common_memory(self) -> float:
-        """The least that is left on any rank, by which all of them decide alike; all of them must ask."""
+        """The least that is left on any rank, so that all of them decide alike; every rank must ask."""
         return smallest_over_ranks(self.memory, self.device, self.group)
 
     @property
     def lowest_precision(self) -> torch.dtype:
-        """The lowest precision in which the model was seen to compute with what has that of θ."""
+        """The lowest precision in which the model was seen to compute with numbers in the precision of θ."""
         return self.dtype if self._network.lowest is None else self._network.lowest[0]
 
     def loss_value(self) -> float:
@@ -196,7 +196,7 @@ class Risk:
         return self._evaluation.total / self.total_weight
 
     def has_terms(self, z: Tensor, batch: Batch) -> bool:
-        """Whether outputs of some examples make the same terms of each as in the batches in which they came."""
+        """Whether outputs of some examples give the same terms as these examples did in their own batches."""
         return self._evaluation.agrees(self.loss, z, batch)
 
     def gradient(self) -> Float[Tensor, " n"]:
@@ -344,10 +344,10 @@ class Risk:
         return Numerics(self.device, precision, recurrent=recurrent, search=search)
 
     def _sibling(self) -> Risk:
-        """A copy that is about to differ: it shares the budget, but nothing was chosen or looked up for it yet."""
+        """A copy to be modified: it shares the budget, but no choice or cached property."""
         risk = copy.copy(self)
         risk.choices = {}
-        risk.__dict__.pop("labels", None)  # of all examples, on the device of this one
+        risk.__dict__.pop("labels", None)  # they are those of all examples, on this device
         return risk
 
     def _select(self, tensors: dict[str, Tensor], names: list[str]) -> None:
@@ -357,7 +357,7 @@ class Risk:
         self._constants = {name: tensor for name, tensor in tensors.items() if name not in self.shapes}
 
     def _settle(self) -> None:
-        """After the first evaluation: what it showed of the model is kept, and said where it limits results."""
+        """After the first evaluation, keep what it showed about the model, and warn where that limits results."""
         self._network.settle()
         if self._network.lowest is not None:
             dtype, function = self._network.lowest
@@ -371,14 +371,14 @@ class Risk:
         return {**self._constants, **dict(zip(self.shapes, map(as_pairs, self.unflatten(self.theta)), strict=True))}
 
     def _in_best_layout(self) -> Batches:
-        """Images channels-last where convolutions are faster so, if the model allows it."""
+        """The batches with images channels-last, if that makes convolutions faster and the model allows it."""
         if not prefers_channels_last(self.model, self.device, self.tangent_precision):
             return self.batches
         with self._one_pass():
             return channels_last(partial(self.outputs, self._fixed()), self.batches, self.device)
 
     def _examined(self) -> tuple[Loss, Batches]:
-        """The loss as it is on these outputs, and the batches with what is known of the independence of examples."""
+        """The loss, settled on the first outputs, and the batches, knowing whether their examples are independent."""
         with self._one_pass():
             return examine_in_memory(self.outputs, self._fixed(), self.loss, self.batches)
 
@@ -389,19 +389,19 @@ class Risk:
         return over_ranks(own, self.loss, self.device, self.group)
 
     def _fixed(self) -> list[Tensor]:
-        """θ by parameters, with respect to which nothing is differentiated."""
+        """θ by parameters, detached: nothing is differentiated with respect to them."""
         return [leaf.detach() for leaf in self.leaves()]
 
     @contextlib.contextmanager
     def _one_pass(self) -> Iterator[None]:
-        """Without gradients, and without moving the random state."""
+        """A pass without gradients that leaves the random state as it was."""
         with self.numerics(), torch.no_grad(), untouched_randomness(self.device):
             yield
 
 
 def _device(place: Any) -> torch.device:
     try:
-        return torch.empty(0, device=place).device  # with its number, as tensors have it: "cuda" is the current one
+        return torch.empty(0, device=place).device  # with its index, as tensors have it: "cuda" is the current one
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
         raise ArgumentError(
             f"device={place!r} was given: {first_line(error)}",

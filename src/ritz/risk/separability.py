@@ -1,4 +1,4 @@
-"""Whether the examples of a batch are independent of each other: only then may batches be cut, joined or sorted."""
+"""Whether the examples of a batch are independent of each other, so that batches may be cut, joined or sorted."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .losses import Loss
 from .memory import forget_unused, is_out_of_memory
 
 Outputs = Callable[[Sequence[Tensor], Batch], Tensor]  # f(θ, x) for parameters as a list
-SLACK = 100.0  # kernels that depend on the batch's size may round as often as this many times differently
-STEP = 0.1  # how far θ is moved, relative: far enough to wake what is zero at the user's θ
+SLACK = 100.0  # kernels of another batch size may round this many times differently
+STEP = 0.1  # how far θ is moved, relative: far enough to make outputs non-zero that are zero at the user's θ
 LOOK_AHEAD = 4  # how many batches are read for it where they are read anew
-EDGE = 32  # how many rows of either batch are tried together
+EDGE = 32  # how many rows of each batch are tried together
 
 
 @dataclass(frozen=True)
 class Separability:
-    """Tests of independence, at the parameters of a risk and at moved ones, where an output of zero hides nothing."""
+    """Tests of independence, at the parameters of a risk and at moved ones, where no zero output hides a dependence."""
 
     outputs: Outputs
     leaves: list[Tensor]
     loss: Loss
 
     def examined(self, batches: Batches) -> Batches:
-        """The same data with what is known of their examples; the user's whole tensors where no cut is allowed."""
+        """The same data, marked with what is known of their examples; uncut if they may not be cut."""
         several = _several(batches)
         first, other = _first_and_another(several)
         separable = all(batch.countable() for batch in several) and (len(first) < 2 or self.independent(first))
@@ -51,16 +51,16 @@ class Separability:
     def independent(self, batch: Batch, parts: Sequence[Tensor] = ()) -> bool:
         """Whether outputs and terms of every example are the same without any other.
 
-        Groups of examples are evaluated apart, in another order, and for any two examples there is a group that has the
-        one without the other; `parts` are further groups. All of it at moved parameters, where no output of zero hides
-        anything; at the user's own where those overflow.
+        Groups of examples are evaluated separately, in another order, such that for any two examples some group has one
+        without the other; `parts` are further groups. This is done at moved parameters, where no zero output hides a
+        dependence, or at the user's own if those overflow.
         """
         moved = [jittered(leaf, STEP * _scale(leaf)) for leaf in self.leaves]
         at_moved = self._splits(moved, batch, parts)
         return bool(self._splits(self.leaves, batch, parts) if at_moved is None else at_moved)
 
     def _joinable(self, first: Batch, other: Batch) -> bool:
-        """Whether rows of two batches are independent, and the same apart: as many of them as memory holds together."""
+        """Whether rows of two batches give the same together as apart; of as many rows as memory holds."""
         edge = EDGE
         while edge:
             try:
@@ -73,7 +73,7 @@ class Separability:
         return False
 
     def _splits(self, leaves: list[Tensor], batch: Batch, parts: Sequence[Tensor]) -> bool | None:
-        """Whether a batch is the same in parts; None where these parameters do not say."""
+        """Whether a batch gives the same in parts; None if these parameters do not tell."""
         try:
             whole = self._evaluated(leaves, batch)
         except Exception as error:  # a user's model that refuses other parameters
@@ -102,7 +102,7 @@ class Separability:
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """A whole batch, evaluated, with how far other evaluations of outputs, terms and weights may round."""
+    """A whole batch, evaluated, and how far rounding may move outputs, terms and weights in other evaluations."""
 
     loss: Loss
     batch: Batch
@@ -122,7 +122,7 @@ class _Evaluated:
 
 
 def _groups(batch: Batch) -> Iterator[Tensor]:
-    """Groups of about half of the examples, for any two of which there is one that has the first without the second.
+    """Groups of about half of the examples, such that for any two examples some group has the first without the second.
 
     An example is in the groups of its code, and codes are different subsets of the same size, none of which holds
     another (Sperner 1928): 8 groups for 64 examples. All groups have the same size, some examples twice, for a GPU
@@ -136,7 +136,7 @@ def _groups(batch: Batch) -> Iterator[Tensor]:
 
 
 def _codes(count: int) -> list[tuple[int, ...]]:
-    """So many subsets of the same size of as few things as possible, spread evenly over all such subsets."""
+    """`count` subsets of equal size of as few things as possible, spread evenly over all such subsets."""
     things = next(m for m in count_from(2) if math.comb(m, m // 2) >= count)
     total = math.comb(things, things // 2)
     chosen = {i * total // count for i in range(count)}
@@ -144,7 +144,7 @@ def _codes(count: int) -> list[tuple[int, ...]]:
 
 
 def _of_rows(values: Tensor, rows: Tensor, count: int) -> Tensor:
-    """The values of some of `count` examples, each of which has equally many, one after the other."""
+    """The values that belong to some of `count` examples, each of which has equally many, in order."""
     return values.unflatten(0, (count, -1))[rows].flatten(0, 1)
 
 
@@ -157,7 +157,7 @@ def _near(a: Tensor, b: Tensor, allowance: float) -> bool:
 
 
 def _allowance(values: Tensor, rough: Tensor, eps: float) -> float:
-    """How far kernels of another batch size may round: by what a last digit in every parameter changes, times SLACK."""
+    """How far rounding may differ at another batch size: SLACK times the effect of a last digit in every parameter."""
     scale, drift = (float(t.abs().nan_to_num(0.0, 0.0).max()) for t in (values, rough - values))
     return min(SLACK * (eps * scale + drift), eps**0.5 * scale)
 
@@ -180,7 +180,7 @@ def _scale(leaf: Tensor) -> float:
 
 
 def _several(batches: Batches) -> list[Batch]:
-    """All batches that are at hand; the first ones where they are read anew."""
+    """All batches if they are in memory; the first few where they are read anew."""
     at_hand = batches.held is not None or batches.whole is not None
     return list(batches) if at_hand else list(islice(batches, LOOK_AHEAD))
 
@@ -193,13 +193,13 @@ def _first_and_another(several: list[Batch]) -> tuple[Batch, Batch | None]:
 
 
 def _others(several: list[Batch], first: Batch) -> list[Batch]:
-    """The largest batch and the last one, as far as they are others than the first and have several examples."""
+    """The largest batch and the last one, unless they are the first or have a single example."""
     chosen = {id(batch): batch for batch in (max(several, key=len), several[-1])}
     return [batch for batch in chosen.values() if batch is not first and len(batch) > 1]
 
 
 def _edges(first: Batch, other: Batch, count: int) -> tuple[Batch, Sequence[Tensor]]:
-    """The end of one batch and the beginning of another, together, with the rows of each."""
+    """The end of one batch joined with the beginning of another, and the rows of each in it."""
     end, beginning = first.rows(slice(-count, None)), other.rows(slice(count))
     both = joined([end, beginning])
     return both, torch.arange(len(both), device=both.targets.device).split([len(end), len(beginning)])

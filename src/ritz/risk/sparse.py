@@ -1,4 +1,4 @@
-"""Sparse tensors as the dense ones that they are made of."""
+"""Sparse tensors, as the dense tensors they consist of."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def dense_parts(tensor: Tensor) -> list[Tensor]:
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one layout hold the same, entry by entry; PyTorch's own `equal` takes no sparse ones."""
+    """Whether two tensors of one layout are equal, entry by entry; `torch.equal` does not accept sparse ones."""
     return all(map(torch.equal, dense_parts(a), dense_parts(b)))

@@ -1,4 +1,4 @@
-"""What was changed for a while is put back, whatever interrupts, and by one thread at a time."""
+"""Temporary changes, undone whatever interrupts them, and made by one thread at a time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ LOCK = threading.RLock()  # held while settings of the process, or modules of a 
 
 
 class Hold:
-    """The lock, taken and given back once each, whenever Ctrl-C strikes.
+    """A lock that is taken and released exactly once, even if Ctrl-C interrupts.
 
-    Between a call and the line that remembers it an interrupt can strike; a call from inside of an iterator, which
-    is remembered with it, cannot be torn apart.
+    An interrupt can strike between a call and the line that remembers it, but not inside an iterator's step, where
+    taking the lock and remembering that are one.
     """
 
     def __init__(self) -> None:
@@ -25,13 +25,13 @@ class Hold:
         self._taken.extend(map(operator.call, [LOCK.acquire]))
 
     def give_back(self) -> None:
-        """Release it, if it is held; to call this again does nothing."""
+        """Release the lock if it is held; calling this again does nothing."""
         if self._taken:
             next(self._release, None)
 
 
 def surely(restore: Callable[[], object]) -> None:
-    """Call what restores, again if Ctrl-C strikes within, and only then pass that on."""
+    """Call a function that restores something, again if Ctrl-C interrupts it, and only then pass the interrupt on."""
     interrupt: KeyboardInterrupt | None = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The spectrum that Lanczos decompositions of several probes tell of: known eigenvalues, and the masses of the rest."""
+"""The spectrum assembled from Lanczos decompositions of several probes: known eigenvalues, and the mass of the rest."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .atoms import Atoms, Row, beyond, common_atoms, rows_of
 from .lanczos_recursion import Tridiagonal
 
 TINY = 1e-300  # below every mass, and not zero
-SIGN = 16  # roundings of the largest eigenvalue within which the sign of another means nothing
+SIGN = 16  # roundings of the largest eigenvalue within which the sign of another is meaningless
 NOISIEST = 0.15  # relative Monte Carlo error beyond which a coarser quadrature would be no sharper
 
 
 def spectrum_from(T: Tridiagonal, values: Float[Tensor, " k"], A: Operator) -> Spectrum:
-    """The measure of all rows: certified eigenvalues, then those that every row has found, then the rest of each."""
+    """The measure of all rows: certified eigenvalues, then those that all rows have found, then the rest of each."""
     size, eps = A.size - len(values), torch.finfo(A.dtype).eps
     rows = rows_of(T, size, eps, float(values.abs().amax()) if len(values) else 0.0)
     atoms = common_atoms(rows, size)
@@ -39,9 +39,9 @@ def spectrum_from(T: Tridiagonal, values: Float[Tensor, " k"], A: Operator) -> S
 
 
 def _remainders(rows: list[Row], atoms: Atoms, edge: float) -> Float[Tensor, "4 p k"]:
-    """The nodes of all rows that are no atoms, with their weights and both ends of their reach.
+    """The nodes of all rows that are not atoms, with their weights and both ends of their reach.
 
-    As many in every row: those that a row lacks carry no weight.
+    Rows are padded to the same length with nodes of no weight.
     """
     pieces = []
     for row, places in zip(rows, atoms.places, strict=True):

@@ -1,4 +1,4 @@
-"""Which Ritz values are eigenvalues, how often each of them is one, and how far the mass of all others may lie."""
+"""Which Ritz values are eigenvalues, with which multiplicity, and how far the mass of all others may lie."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .lanczos_recursion import Tridiagonal
 GAP = 30.0  # residuals between an eigenvalue and its neighbour: its place is right to 1/900 of their distance
 GHOSTS = 64.0  # eps·‖A‖ within which copies of one eigenvalue lie
 NEGLIGIBLE = 1e-3  # of an eigenvalue's mass 1/n: a node with less is no neighbour
-NOTHING = 1e-20  # mass that a node may lose
+NOTHING = 1e-20  # share of its mass that a node may lose
 TINY = 1e-300  # of a distance, where all eigenvalues are zero
 MOST = 8  # copies of an eigenvalue that masses can count
 SURE = 0.5, 0.99  # posterior probability from which one eigenvalue, or several, are taken for certain
@@ -66,11 +66,11 @@ class Row:
         return cls(places, masses, r, radius, sure, rounding)
 
     def reach(self, edge: float) -> Float[Tensor, "2 k"]:
-        """Where the mass of each node lies at least and at most, by the Chebyshev-Markov-Stieltjes inequalities.
+        """The lower and upper ends between which each node's mass lies, by the Chebyshev-Markov-Stieltjes inequalities.
 
-        That of a node is between its neighbours, that of a converged one within four residuals: it may stand for a
-        narrow cluster, of which the residual is the standard deviation. Nothing is further beyond the outermost ones
-        than `edge`, or four residuals where that is less.
+        The mass of a node lies between its neighbours, that of a converged one within four residuals: it may stand for
+        a narrow cluster, whose standard deviation is the residual. Beyond the outermost nodes, mass lies within `edge`,
+        or within four residuals if that is less.
         """
         near = 4 * self.residuals + self.rounding / 8
         outer = torch.cat(
@@ -88,7 +88,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Eigenvalues that most probes have converged to and whose multiplicity is certain."""
+    """Eigenvalues to which most probes have converged, and whose multiplicity is certain."""
 
     values: Float[Tensor, " a"]
     radii: Float[Tensor, " a"]
@@ -106,13 +106,13 @@ def rows_of(T: Tridiagonal, size: int, eps: float, scale: float = 0.0) -> list[R
 
 
 def common_atoms(rows: list[Row], size: int) -> Atoms:
-    """What most rows have converged to, as far as the masses tell how many eigenvalues it is."""
+    """The values to which most rows have converged, if their masses tell how many eigenvalues each one is."""
     places, values, radii = _matches(rows)
     pairs = list(zip(rows, places, strict=True))
     masses = torch.stack([torch.where(place < 0, 0.0, row.weights[place]) for row, place in pairs])
     counts = torch.ones_like(places[0]) if len(values) == size else multiplicities(masses, size)
     everything = all(len(row.nodes) == int((place >= 0).sum()) for row, place in pairs)
-    if everything and int((counts == 0).sum()) == 1 and int(counts.sum()) < size:  # the one has what is left
+    if everything and int((counts == 0).sum()) == 1 and int(counts.sum()) < size:  # multiplicity one has what is left
         counts[counts == 0] = size - int(counts.sum())
     taken = (places[:, counts > 0] >= 0).sum(1).tolist()
     nothing_left = any(len(row.nodes) == k for row, k in zip(rows, taken, strict=True))
@@ -123,11 +123,11 @@ def common_atoms(rows: list[Row], size: int) -> Atoms:
 
 
 def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]:
-    """How many eigenvalues each column is the mass of; 0 where that is not certain.
+    """How many eigenvalues the mass in each column belongs to; 0 where that is not certain.
 
     The mass that a random direction has in an eigenspace of dimension r follows Beta(r/2, (n - r)/2). How often each r
-    occurs is learnt from all columns together, beginning from a spectrum of simple eigenvalues: those with the same
-    symmetry are double together.
+    occurs is learnt from all columns together, starting from the belief that eigenvalues are simple: a symmetry makes
+    many of them double at once.
     """
     most = min(MOST, size - 1)
     if not masses.numel() or most < 1:
@@ -143,7 +143,7 @@ def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]
         posterior = (evidence + share.log()).softmax(0)
         others = posterior.sum(1, keepdim=True) - posterior + STRENGTH * prior
         before, share = share, others / others.sum(0)
-        if torch.equal(share, before):  # and so it would stay
+        if torch.equal(share, before):  # else the estimate would stay zero for ever
             break
     plain, learnt = ((evidence + shares.log()).logsumexp(0).sum() for shares in (prior, share))
     best, count = (evidence + (share if learnt > plain + LEARNT else prior).log()).softmax(0).max(0)
@@ -153,7 +153,7 @@ def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]
 
 
 def beyond(rows: list[Row], size: int, steps: int) -> float:
-    """How far the spectrum reaches beyond the Ritz values of a random start, but for one in a hundred.
+    """How far the spectrum reaches beyond the Ritz values of a random start, except in one case of a hundred.
 
     Kuczyński and Woźniakowski (1992): more than ε of its width with probability 1.648 √n exp(-(2m - 1) √ε) at most.
     """
@@ -163,7 +163,7 @@ def beyond(rows: list[Row], size: int, steps: int) -> float:
 
 
 def _gaps(nodes: np.ndarray, counted: np.ndarray, starts: np.ndarray, alone: float) -> np.ndarray:
-    """From each group of nodes to the nearest node of another that counts; `alone` where there is none."""
+    """The distance from each group of nodes to the nearest relevant node of another; `alone` where there is none."""
     last = np.append(starts[1:], len(nodes)) - 1
     below = np.maximum.accumulate(np.where(counted, nodes, -np.inf))[starts - 1]
     above = np.minimum.accumulate(np.where(counted, nodes, np.inf)[::-1])[::-1][(last + 1) % len(nodes)]
@@ -173,10 +173,10 @@ def _gaps(nodes: np.ndarray, counted: np.ndarray, starts: np.ndarray, alone: flo
 
 
 def _matches(rows: list[Row]) -> tuple[Tensor, Tensor, Tensor]:
-    """The places, in every row, of what most rows have converged to; their values and radii.
+    """The places, in every row, of the values to which most rows have converged, with these values and their radii.
 
-    Most rows and not all: one in which an eigenvalue has little mass converges late, so that those left out would be
-    seen with less mass than they have. Where a row has no node near, the place is -1 and the mass next to nothing.
+    Not all rows are required: one in which an eigenvalue has little mass converges late, and requiring it would select
+    for large masses. Where a row has no node nearby, the place is -1 and the mass is negligible.
     """
     reference = max(rows, key=lambda row: int(row.converged.sum()))
     values, radii, places, count = reference.nodes, reference.radii, [], torch.zeros_like(reference.nodes)

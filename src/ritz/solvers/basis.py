@@ -13,7 +13,7 @@ ROWS = 16  # vectors allocated at a time: a large GPU basis grows as far as it i
 
 
 class Basis:
-    """At most `capacity` orthonormal rows, in pieces of memory that are added as they are needed.
+    """At most `capacity` orthonormal rows, in pieces of memory that are allocated as needed.
 
     The first piece holds the first k rows and nothing else, so that these outlive the others without a copy.
     """
@@ -26,14 +26,14 @@ class Basis:
 
     @classmethod
     def holding(cls, A: Operator, rows: Float[Tensor, "k n"], capacity: int) -> Basis:
-        """A basis of these rows, in the memory that they have."""
+        """A basis of these rows, in their own memory."""
         basis = cls(A, len(rows), capacity)
         basis._memory, basis.count = [rows], len(rows)
         return basis
 
     @property
     def allocated(self) -> int:
-        """The rows that there is memory for so far."""
+        """The number of rows allocated so far."""
         return sum(map(len, self._memory))
 
     def append(self, row: Float[Tensor, " n"]) -> None:
@@ -58,7 +58,7 @@ class Basis:
     def orthogonalize(
         self, W: Float[Tensor, "b n"], *, near: int | None = None, since: int = 0, fully: bool = True
     ) -> Float[Tensor, "b count"]:
-        """Take from W its components along the rows from `since` on, and return them; unless fully, the near ones.
+        """Remove from W its components along the rows from `since` on, or if not `fully`, the near ones; return them.
 
         Twice is enough (Parlett 1998, Sec. 6.9). Where all but the last `near` components are known to be rounding,
         these alone are removed first, and the one pass over all rows is the second: half the work, which for a large
@@ -79,7 +79,7 @@ class Basis:
         self.count = count
 
     def release(self, num_rows: float) -> list[Float[Tensor, "_ n"]]:
-        """Give up all memory but that of the first k rows, and of so many others, which are handed over."""
+        """Free all memory except that of the first k rows and of this many others, which are returned."""
         rest, self.count = self._rows(self._k, self.count), min(self.count, self._k)
         del self._memory[1:]
         counts = torch.tensor([len(piece) for piece in rest]).cumsum(0)
@@ -98,7 +98,7 @@ class Basis:
         return total
 
     def rotate(self, S: Float[Tensor, "j k"]) -> None:
-        """Replace the first j rows by Sᵀ Q in place, a piece of coordinates at a time; rows after them follow."""
+        """Replace the first j rows by Sᵀ Q in place, some coordinates at a time; the rows after them move up."""
         old, new = self._rows(0, len(S)), self._rows(0, S.shape[1])
         S = S.to(old[0])
         for span in spans(old[0].shape[1], sum(S.shape)):
@@ -111,7 +111,7 @@ class Basis:
             self.append(self._rows(i, i + 1)[0][0])
 
     def _rows(self, first: int, end: int) -> list[Tensor]:
-        """These rows where they lie, piece by piece."""
+        """These rows as views, piece by piece."""
         views, offset = [], 0
         for piece in self._memory:
             views.append(piece[max(0, first - offset) : max(0, end - offset)])

@@ -28,8 +28,9 @@ def condition_number(
 ) -> Estimate:
     """κ(A + μ) = (λ_max + μ)/(λ_min + μ) of a positive definite A + μ.
 
-    Its error is not a Monte Carlo error but what the certified residuals of both ends allow, below `tolerance` relative
-    unless a ConvergenceWarning says otherwise; Ritz values lie inside the spectrum, so it errs towards less. An A + μ
+    Its error is not a Monte Carlo error but follows from the certified residuals of both ends, and is relatively below
+    `tolerance` unless a ConvergenceWarning says otherwise. Ritz values lie inside the spectrum, so that the result is
+    rather too small than too large. An A + μ
     that is not provably positive definite in this precision is refused. Where max_products allows n, all n ≤ 500 are
     solved exactly, and n ≤ 2000 where a first search does not suffice.
 
@@ -73,7 +74,7 @@ class _Ends:
 
     @classmethod
     def of(cls, A: Operator, tolerance: float, max_products: int, generator: torch.Generator) -> _Ends:
-        """Tighten until the small end is known relative to itself, is negative, or can be known no better."""
+        """Tighten until the small end is known relative to itself, is negative, or cannot be known better."""
         aim, spent, pairs = 1e-4, 0, None
         best = 4 * torch.finfo(A.dtype).eps
         while True:

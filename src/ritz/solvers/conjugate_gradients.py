@@ -1,4 +1,4 @@
-"""Conjugate gradients for several right-hand sides in step, until all are solved or a curvature is not positive."""
+"""Conjugate gradients for several right-hand sides at once, until all are solved or a curvature is not positive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..operators import Operator
 from .vectors import dots, norms
 
 FLAT = 10  # roundings of ‖p‖‖Ap‖ below which the curvature pᵀAp is not positive
-DIVERGENCE = 1e4  # growth of a residual that no positive definite matrix in reach of the precision causes
+DIVERGENCE = 1e4  # growth of a residual that no positive definite matrix can cause in this precision
 
 
 @dataclass
@@ -49,7 +49,7 @@ class System:
 def conjugate_gradients(
     system: System, X: Float[Tensor, "p n"], R: Float[Tensor, "q n"], rows: list[int], goals: list[float], steps: int
 ) -> bool:
-    """Improve these rows of X in place from their residuals R, whose memory is used, until ‖r‖ ≤ goal.
+    """Improve these rows of X in place from their residuals R, which are overwritten, until ‖r‖ ≤ goal.
 
     False where A is not positive definite: a direction has no positive curvature, or a residual diverges.
     """
@@ -90,5 +90,5 @@ def add_rows(
 
 
 def kept(items: list, chosen: Bool[Tensor, " q"]) -> list:
-    """Those of the items that are chosen."""
+    """The chosen items."""
     return [item for item, keep in zip(items, chosen.tolist(), strict=True) if keep]

@@ -1,4 +1,4 @@
-"""Whether a search has missed eigenvalues: what a short recursion in the space orthogonal to its pairs says of them.
+"""Whether a search has missed eigenvalues, judged by a short recursion in the space orthogonal to its pairs.
 
 A Krylov space sees one copy of a multiple eigenvalue. A second one, from a random vector orthogonal to what was
 found, sees the next copy as its own outermost eigenvalue, after few steps where that stands apart.
@@ -15,7 +15,7 @@ from torch import Tensor
 from ..spectrum.eigenpairs import DOUBT
 
 MOST_STEPS = 10  # or a tenth of the products so far, where that is more
-FEWEST_STEPS = 4  # before it is judged whether more could rule anything out
+FEWEST_STEPS = 4  # steps before it is judged whether more could rule anything out
 
 
 def reach(values: Float[Tensor, " j"], which: str) -> Float[Tensor, " j"]:
@@ -32,13 +32,13 @@ def sides(values: Float[Tensor, " k"], which: str) -> list[tuple[str, Float[Tens
 
 
 def endangered(values: Float[Tensor, " k"], which: str, limit: float) -> Bool[Tensor, " k"]:
-    """Whose further copies would be among the requested values: those beyond the last one of their end."""
+    """Which values would have further copies among the requested ones: those beyond the last one of their end."""
     parts = [reach(side, end) > reach(side[-1:], end) + limit for end, side in sides(values, which)]
     return torch.cat(parts)
 
 
 def is_beyond(ritz_values: Float[Tensor, " j"], values: Float[Tensor, " k"], which: str, limit: float) -> bool:
-    """Whether the space outside has a Ritz value beyond the last requested one: an eigenvalue was missed, surely."""
+    """Whether the space outside has a Ritz value beyond the last requested one, so that one was surely missed."""
     ends = [(end, side) for end, side in sides(values, which) if len(side)]
     return any(bool((reach(ritz_values, end) > reach(side[-1:], end) + limit).any()) for end, side in ends)
 
@@ -68,7 +68,7 @@ class Overlooked:
         return (self._factor / self._sum).sqrt().clamp(max=1.0)
 
     def is_worth_more(self, which: Bool[Tensor, " k"], steps: int, ritz_values: Float[Tensor, " j"]) -> bool:
-        """Whether some of these values may be ruled out by so many steps more.
+        """Whether this many more steps may rule out some of these values.
 
         Σφₗ(λ)² grows as Chebyshev polynomials do outside the bulk, for which all but the outermost Ritz values stand:
         those may be the overlooked eigenvalue itself, where the sum ceases to grow.

@@ -1,4 +1,4 @@
-"""Eigenpairs from a space that lies near: Rayleigh-Ritz with an operator's own products, and Davidson's corrections.
+"""Eigenpairs from a nearby subspace: Rayleigh-Ritz with an operator's own products, and Davidson's corrections.
 
 A residual r of a pair (θ, x) that is nearly right is the error of the products that led to it. Rayleigh-Ritz on the
 space enlarged by M r takes that error away, where M ≈ (A - θ)⁻¹ knows the eigenvalues around θ; Davidson (1975).
@@ -28,7 +28,7 @@ PATIENCE = 5  # corrections in which residuals as small as rounding may fail to 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is roughly known of A beside the requested pairs: more of its eigenvectors, and where all others lie."""
+    """What is roughly known of A besides the requested pairs: further eigenvectors, and where the others lie."""
 
     values: Float[Tensor, " s"]
     rows: Sequence[Float[Tensor, "_ n"]]
@@ -36,8 +36,8 @@ class Surroundings:
     rough: Operator | None = None  # nearly A, with cheaper products
 
     def solve_twice(self, r: Float[Tensor, "1 n"], theta: float, scale: float) -> float:
-        """`solve`, and once more for what a rough product says that it has left, of which the norm is returned."""
-        assert self.rough is not None  # who asks has looked
+        """`solve`, then again for the residual that a rough product shows; returns the norm of that residual."""
+        assert self.rough is not None  # checked by the caller
         first, distance = r.clone(), theta - self.centre
         self.solve(first, theta, scale)
         r.sub_(first, alpha=theta / distance).add_(product(self.rough, first), alpha=1 / distance)
@@ -58,7 +58,7 @@ class Surroundings:
 
 
 def near_capacity(k: int, basis_size: int, room: float) -> int:
-    """The vectors kept near k pairs, each with its product: for two corrections of all, where there is room."""
+    """The number of vectors kept near k pairs, each with its product: for two corrections of all, if there is room."""
     return int(max(k + 1, min(basis_size, 3 * k + SPARE, (room - 3) / 2)))
 
 
@@ -76,7 +76,7 @@ class NearSpace:
         self.num_products, self.num_rough = len(X), 0  # all of them, and those that are not A's own
 
     def pairs(self, A: Operator, spent: int) -> Eigenpairs:
-        """Correct until the residuals allow, or the products are spent; pairs in the memory of the first rows."""
+        """Correct until the residuals are small enough or the products are spent; the pairs lie in the first rows."""
         history: list[float] = []
         while True:
             values, S = torch.linalg.eigh((self.H + self.H.T) / 2)
@@ -96,7 +96,7 @@ class NearSpace:
             self._enlarge(A, values, S, unconverged, left)
 
     def _is_rounding(self, A: Operator, history: list[float], scale: float) -> bool:
-        """Whether residuals no longer fall because they are rounding."""
+        """Whether residuals no longer fall because they are mere rounding."""
         late = len(history) > PATIENCE and history[-1] > 0.5 * history[-1 - PATIENCE]
         return late and history[-1] <= 10 * rounding(A) * scale
 
@@ -105,7 +105,7 @@ class NearSpace:
         return r.sub_(self.Q.combination(s), alpha=float(theta))
 
     def _enlarge(self, A: Operator, values: Tensor, S: Tensor, indices: Tensor, left: int) -> None:
-        """Rows for the residuals of these pairs, as many as there is room for, with so many products at most.
+        """Add rows for the residuals of these pairs, as many as there is room for, with at most this many products.
 
         Where the first, which is the worst, tells that one step leaves too much, each has a rough product to make two.
         """
@@ -125,12 +125,12 @@ class NearSpace:
         self._multiply(A, before)
 
     def _is_far(self, r: Float[Tensor, "1 n"], theta: float, scale: float) -> bool:
-        """Whether a rough product may be worth its price."""
+        """Whether a second step, which costs a rough product, may pay."""
         known = self.around.rough is not None and abs(theta - self.around.centre) > CLOSE * scale
         return known and float(norms(r)) > FAR * self.goal.tolerance * scale
 
     def _multiply(self, A: Operator, before: int) -> None:
-        """The products of the rows that have none."""
+        """Compute the products of the rows that lack them."""
         rows = self.Q.last(self.Q.count - before)
         for part in rows.split(self.goal.columns):
             for row in product(A, part):

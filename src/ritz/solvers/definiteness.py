@@ -1,4 +1,4 @@
-"""Whether A + μ is positive definite: its smallest eigenvalue with a certificate, and the refusal with a way out."""
+"""Whether A + μ is positive definite: its certified smallest eigenvalue, and the refusal if it is not."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def check_damping(damping: float) -> None:
 
 
 def zero(A: Operator, scale: float) -> float:
-    """What rounding makes of a zero eigenvalue beside one of this scale."""
+    """The size that rounding may give to a zero eigenvalue in a matrix of this scale."""
     return 4 * torch.finfo(A.dtype).eps * scale
 
 
 def smallest_eigenvalue(A: Operator, max_products: int, generator: torch.Generator) -> Estimate:
-    """λ_min with the error that its residual allows, by searches that tighten until its sign is certain."""
+    """λ_min with an error from its residual, by searches that tighten until its sign is certain."""
     aim, spent = 1e-4, 0
     pairs: Eigenpairs | None = None
     while True:
@@ -46,7 +46,7 @@ def smallest_eigenvalue(A: Operator, max_products: int, generator: torch.Generat
 
 
 def not_positive(low: float, error: float, damping: float, more: str) -> NumericalError:
-    """The error for a smallest eigenvalue `low` of A + μ that is not provably positive; `more` might prove it so."""
+    """The error for a smallest eigenvalue `low` of A + μ that is not provably positive; `more` might prove it."""
     return NumericalError(
         f"The smallest eigenvalue of A + {damping:g} is {low:.3g} ± {error:.1g}.",
         "A condition number and a log-determinant need a positive definite matrix, and provably so.",

@@ -1,4 +1,4 @@
-"""The trace of an operator in steps that a file keeps: exact on a few directions, by random signs on all others."""
+"""The trace of an operator in resumable steps: exact on a few directions, by random signs on the rest."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from .resumption import Resumption
 from .vectors import check_orthonormal, dots, product, room
 
 DIRECTIONS = 12  # vectors in a file at most
-SHARE = 4  # of the products, one in so many goes into a direction, and one more into its energy
+SHARE = 4  # one product in this many goes into a direction, and another into its energy
 
 
 @dataclass(eq=False)
 class Course:
-    """What was computed so far: the directions, their energies qᵀAq, and the samples of what they leave."""
+    """The results so far: the directions, their energies qᵀAq, and the samples from their complement."""
 
     rows: Float[Tensor, "m n"]  # A ω of random ω; the orthonormal basis of their span once it is whole
     energies: Float[Tensor, " j"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     samples: Float[Tensor, " s"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     is_whole: bool = False
-    count: int = 0  # directions in the end
-    block: int = BLOCK  # vectors multiplied at a time: what there is room for now need not be so the next time
+    count: int = 0  # the final number of directions
+    block: int = BLOCK  # vectors multiplied at a time, which is kept: a resumed run may have other room
 
     @classmethod
     def of(cls, A: Operator, budget: int, generator: torch.Generator, file: Resumption | None) -> Course:
-        """The one that a file has; a new one where it has none."""
+        """The course in the file, or a new one."""
         if file is not None and file.under_way is not None:
             return file.read(partial(cls._made, A, budget, generator))
         rows, spare = torch.zeros(0, A.size, dtype=A.dtype, device=A.device), room(A)
@@ -64,7 +64,7 @@ class Course:
         return cls(*made, header["is_whole"], header["count"], header["block"])
 
     def written(self, generator: torch.Generator) -> State:
-        """All of it for a file."""
+        """Its state for a file."""
         arrays = {"rows": self.rows, "energies": self.energies, "samples": self.samples}
         facts = {"is_whole": self.is_whole, "count": self.count, "block": self.block}
         counts = {name: len(values) for name, values in arrays.items()}
@@ -72,7 +72,7 @@ class Course:
 
     @property
     def num_products(self) -> int:
-        """How many were made."""
+        """The number of products made."""
         return len(self.rows) + len(self.energies) + len(self.samples)
 
     def estimate(self) -> Estimate:
@@ -85,8 +85,8 @@ class Course:
 def deflated_trace(A: Operator, goal: float, budget: int, generator: torch.Generator, file: Resumption) -> Estimate:
     """tr A = tr QᵀAQ + E xᵀAx, x = (1 - QQᵀ)s, s of random signs: Meyer, Musco, Musco and Woodruff (2021).
 
-    It ends when the relative error is below the goal, looked at whenever there are twice the samples, or when the
-    products are made.
+    It ends when the relative error is below the goal, which is checked each time the samples have doubled, or when the
+    products are spent.
     """
     course = Course.of(A, budget, generator, file)
     keep = lambda: file.keep(partial(course.written, generator))
@@ -110,7 +110,7 @@ def deflated_trace(A: Operator, goal: float, budget: int, generator: torch.Gener
 
 
 def exact_trace(A: Operator, generator: torch.Generator, file: Resumption | None = None) -> Estimate:
-    """The sum of all n diagonal entries, kept on its way where there is a file."""
+    """The sum of all n diagonal entries; with a file, it can be resumed."""
     course = Course.of(A, 0, generator, file)
     for which, columns in unit_products(A, first=len(course.samples)):
         course.samples = torch.cat([course.samples, columns.gather(1, which[:, None])[:, 0].double().cpu()])
@@ -122,7 +122,7 @@ def exact_trace(A: Operator, generator: torch.Generator, file: Resumption | None
 
 
 def _find_directions(A: Operator, course: Course, generator: torch.Generator, keep: Any) -> None:
-    """A ω of so many random vectors, then an orthonormal basis of them."""
+    """Compute A ω for random ω, then an orthonormal basis of their span."""
     while (left := course.count - len(course.rows)) > 0:
         keep()
         omega = gaussian(A, min(course.block, left), generator)
@@ -134,7 +134,7 @@ def _find_directions(A: Operator, course: Course, generator: torch.Generator, ke
 
 
 def _find_energies(A: Operator, course: Course, keep: Any) -> None:
-    """qᵀAq of every direction."""
+    """Compute qᵀAq of every direction."""
     while (done := len(course.energies)) < len(course.rows):
         keep()
         Q = course.rows[done : done + course.block]
@@ -143,7 +143,7 @@ def _find_energies(A: Operator, course: Course, keep: Any) -> None:
 
 
 def _add_samples(A: Operator, course: Course, count: int, generator: torch.Generator) -> None:
-    """xᵀAx of so many random signs without their part along the directions, taken out twice against rounding."""
+    """Sample xᵀAx for random signs, with their components along the directions removed twice against rounding."""
     X = signs(A, count, generator)
     for _ in range(2 if len(course.rows) else 0):
         X = X - (X @ course.rows.T) @ course.rows
@@ -152,7 +152,7 @@ def _add_samples(A: Operator, course: Course, count: int, generator: torch.Gener
 
 
 def _check_counts(A: Operator, budget: int, header: Mapping[str, Any]) -> None:
-    """Refuse numbers that no course with this budget has; it is zero where the trace is exact and has no directions."""
+    """Refuse counts that are impossible with this budget, which is zero for an exact trace without directions."""
     most = min(DIRECTIONS, budget // SHARE) + 1
     counts = {"count": range(most), "rows": range(most), "energies": range(most)}
     check_facts(header, is_whole=bool, block=range(1, BLOCK + 1), samples=range((budget or A.size) + 1), **counts)

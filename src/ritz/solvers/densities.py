@@ -1,4 +1,4 @@
-"""The density of a spectrum by stochastic Lanczos quadrature, with the interval that should hold it."""
+"""The density of a spectrum by stochastic Lanczos quadrature, and the interval that should contain it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def spectral_density(
 ) -> Spectrum:
     """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
 
-    Four vectors a probe are taken at most, its product's among them, and as many probes run in step as the operator's
-    `room` allows. No basis is kept but where every step is made. Ritz values that most probes have converged to are
-    atoms: each counts once, whatever its mass in a probe, unless the masses say that it is several eigenvalues. One
-    that is double among many simple ones looks like them to a few probes. With outliers, that many certified
+    A probe takes at most four vectors, including those of its product, and as many probes run in step as the operator's
+    `room` allows. A basis is kept only where all n steps are made. Ritz values to which most probes have converged are
+    atoms: each counts once, whatever its mass in a probe, unless the masses show that it is several eigenvalues. To a
+    few probes, a double eigenvalue among many simple ones looks simple. With outliers, that many certified
     eigenpairs of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their
     orthogonal complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8,
     which counts them; Papyan (2019), Alg. 3. No more than n steps are made. Without a generator, a new one with seed 0
@@ -132,7 +132,7 @@ def _measured(
 def spectral_range(
     A: Operator, *, num_steps: int = 32, margin: float = 0.05, generator: torch.Generator | None = None
 ) -> tuple[float, float]:
-    """An interval that should hold the spectrum: θ₁ - β|y₁[m]| to θₘ + β|yₘ[m]|, and `margin` of it on each side.
+    """An interval that should contain the spectrum: θ₁ - β|y₁[m]| to θₘ + β|yₘ[m]|, plus a `margin` on each side.
 
     No guarantee: an eigenvector that the start hardly contains is not seen. Papyan (2020), Alg. 4 and Sec. D.2 for the
     defaults; its residual ‖(A - θ)y‖ should read ‖(A - θ)V y‖ = β|y[m]|. Papyan (2019), Alg. 4. Without a generator,
@@ -166,7 +166,7 @@ def _check_counts(A: Operator, num_steps: int, num_probes: int, outliers: int) -
 def _check_alone(
     tolerance: float | None, max_products: int | None, num_steps: int | None, num_probes: int | None
 ) -> None:
-    """Refuse a tolerance beside numbers, and a limit without a tolerance."""
+    """Refuse a tolerance together with numbers of probes or steps, and a limit without a tolerance."""
     numbers = num_steps is not None or num_probes is not None
     if (tolerance is not None and numbers) or (tolerance is None and max_products is not None):
         raise ArgumentError(

@@ -19,7 +19,7 @@ from .probes import source
 from .vectors import room
 
 DENSE = 2000  # the largest n whose matrix is formed where the products allow it: seconds, 32 MB
-SEARCH = 1000  # products that a search for the smallest eigenvalue may take at least
+SEARCH = 1000  # the least limit on products of a search for the smallest eigenvalue
 
 
 def log_determinant(
@@ -33,9 +33,9 @@ def log_determinant(
     """log det(A + μ) = n ∫ log(λ + μ) dρ of a positive definite A + μ, by stochastic Lanczos quadrature.
 
     Exact from n products where n ≤ 500, or n ≤ 2000 and num_steps · num_probes are no fewer; its error is then what
-    rounding allows. Else the error, two of which cover 95 %, is the Monte Carlo error and, added to it, what the
-    quadrature leaves open: a Gauss rule overestimates a logarithm, and what the rules of m, m/2 and m/4 steps lose from
-    one to the next is extrapolated, a guess and no bound. It is small once num_steps reaches the root of the condition
+    rounding allows. Otherwise the error, two of which cover 95 %, is the Monte Carlo error plus the truncation of the
+    quadrature: a Gauss rule overestimates a logarithm, and the differences between the rules of m, m/2 and m/4 steps
+    are extrapolated, which is a guess and not a bound. It is small once num_steps reaches the root of the condition
     number. Four vectors a probe are taken, in as many probes at a time as the operator's `room` allows.
 
     A matrix that is not provably positive definite is refused: its determinant may be zero. Where the smallest Ritz
@@ -73,7 +73,7 @@ def log_determinant(
 
 
 def _smallest_ritz_value(A: Operator, T: Tridiagonal, damping: float) -> tuple[float, bool]:
-    """That of A + μ, and whether its residual proves it positive; one that is not refutes it."""
+    """The smallest Ritz value of A + μ, and whether its residual proves it positive; refuses a negative one."""
     theta, _, last = T.ends
     probe = int(theta[:, 0].argmin())
     low, error = float(theta[probe, 0]) + damping, float(T.residual[probe] * last[probe, 0].abs())
@@ -86,9 +86,9 @@ def _smallest_ritz_value(A: Operator, T: Tridiagonal, damping: float) -> tuple[f
 def _certified_low(
     A: Operator, low: float, damping: float, max_products: int, generator: torch.Generator
 ) -> tuple[float, int]:
-    """The smallest eigenvalue of A + μ once a search proves it positive, and the products of that.
+    """The smallest eigenvalue of A + μ, proved positive by a search, and the products that took.
 
-    A single zero in a spectrum that reaches down to it hardly shows in any probe, and is all that decides.
+    A single zero eigenvalue in a spectrum that extends down to zero hardly shows in any probe, but it decides.
     """
     search = smallest_eigenvalue(A + damping, max_products, generator)
     if search.value <= search.standard_error:
@@ -97,16 +97,16 @@ def _certified_low(
 
 
 def monte_carlo_error(T: Tridiagonal, f: Callable[[Tensor], Tensor], size: int) -> float:
-    """Of the mean of n vᵀf(A)v over probes on the sphere, whose variance is that of f under the spectrum, 2n²/(n + 2).
+    """The error of the mean of n vᵀf(A)v over probes on the sphere: the variance of f under the spectrum, 2n²/(n + 2).
 
-    The probes see that variance far better than their own scatter does: few of them would have a poor error.
+    The probes determine that variance far better than their own scatter does, a poor estimate if they are few.
     """
     mean, square = float(T.integral(f).mean()), float(T.integral(lambda nodes: f(nodes).square()).mean())
     return size * math.sqrt(2 / (size + 2) * max(0.0, square - mean**2) / len(T.diagonal))
 
 
 def _exact(A: Operator, damping: float) -> Estimate:
-    """From all eigenvalues, each of which rounding may have moved."""
+    """The log-determinant from all eigenvalues, with the error by which rounding may have moved them."""
     matrix = A.dense().double()
     check_finite(float(matrix.abs().max()))
     values = torch.linalg.eigvalsh((matrix + matrix.T) / 2) + damping

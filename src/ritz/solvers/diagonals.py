@@ -18,7 +18,7 @@ from .sketches import PARALLEL, Sketch
 from .vectors import room, spans
 
 KEPT = 8  # vectors that a sketch takes for each of its probes
-PAIRS = 8  # partners of a probe whose shared part is looked at: the sum over all entries needs no more
+PAIRS = 8  # partners of a probe whose covariance is computed: the sum over all entries needs no more
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -38,7 +38,7 @@ class Diagonal:
 
     @property
     def total_error(self) -> float:
-        """The standard error of the whole diagonal: the length of the vector of all errors."""
+        """The standard error of the whole diagonal: the norm of the vector of all errors."""
         return float(torch.linalg.vector_norm(self.standard_errors, dtype=torch.float64))
 
     def __repr__(self) -> str:
@@ -54,8 +54,8 @@ def diagonal(A: Operator, *, num_products: int = 100, generator: torch.Generator
 
     As many products as n give it exactly. Where there is no room for eight vectors a probe, of which there are half as
     many as products, it is the mean of z ⊙ A z over random signs z, which keeps two vectors and takes five. Both are
-    unbiased. Bekas, Kokiopoulou and Saad (2007); Epperly, Tropp and Webber (2024), whose error leaves out what
-    estimates that share probes have in common.
+    unbiased. Bekas, Kokiopoulou and Saad (2007); Epperly, Tropp and Webber (2024), whose error neglects the covariance
+    of estimates that share probes.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> ritz.diagonal(A, num_products=300).values[:3]
@@ -90,7 +90,7 @@ def _of_signs(A: Operator, count: int, generator: torch.Generator) -> Diagonal:
         while made < count:
             Z = signs(A, min(most, count - made), generator)
             Z.mul_((A @ Z.T).T)
-            unit = unit or float(Z.abs().max()) or 1.0  # squares of entries may be out of the range of float32
+            unit = unit or float(Z.abs().max()) or 1.0  # squares of entries may overflow in float32
             for sample in Z.div_(unit):
                 made += 1
                 change = sample.sub_(mean)
@@ -113,7 +113,7 @@ def _of_sketch(sketch: Sketch) -> Diagonal:
         samples = pieces.samples()
         mean[span] = (pieces.inside + samples.mean(0)).to(mean)
         variance = samples.var(0) / m
-        errors[span] = variance.sqrt().to(mean)  # its square may be out of the range of float32
+        errors[span] = variance.sqrt().to(mean)  # its square may overflow in float32
         own, common = own + float(variance.sum()), common + pieces.shared()
     check_finite(own + float(mean.double().sum()))
     factor = student_factor(m) * math.sqrt(1 + max(0.0, common) / own) if own else 0.0
@@ -122,7 +122,7 @@ def _of_sketch(sketch: Sketch) -> Diagonal:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some coordinates of what the estimates are made of, in float64: a row for each probe."""
+    """Some coordinates of the ingredients of the estimates, in float64, with a row for each probe."""
 
     omega: Float[Tensor, "m w"]
     a: Float[Tensor, "m w"]  # Q sᵢ
@@ -143,7 +143,7 @@ class _Piece:
         return total / (m * len(shifts))
 
     def _change(self, i: Tensor, j: Tensor) -> Float[Tensor, "m w"]:
-        """What leaving out ωⱼ as well changes in tᵢ: Qe ⊙ Ze + ωᵢ ⊙ Qe γᵢ cos/sin, with e what sⱼ has beside sᵢ."""
+        """The change in tᵢ when ωⱼ is left out as well: Qe ⊙ Ze + ωᵢ ⊙ Qe γᵢ cos/sin, with e what sⱼ has beside sᵢ."""
         cosine = self.cosines[i, j][:, None]
         sine = (1 - cosine.square()).clamp(min=PARALLEL).sqrt()
         Qe, Ze = ((t[j] - cosine * t[i]) / sine for t in (self.a, self.c))

@@ -63,12 +63,13 @@ def eigenpairs(
 
     Guaranteed: each pair is one of A, to its residual. That none is missed is certain only where n products solve the
     problem exactly: for n ≤ 500 without a basis_size, or n ≤ basis_size, if max_products allows n. In larger spaces a
-    search sees one copy of a multiple eigenvalue for each column of `block_size`, and others by rounding only.
-    It looks for more, with random vectors orthogonal to those it has until nothing new enters, where the space
-    explored is invariant, where two requested values agree and one further inside follows, and where zero is among the
-    smallest requested. In the end at most ten products more, or a tenth, with a random vector orthogonal to all pairs
-    either show that one was missed, and the search goes on, or bound the chance of that: `doubts` has it for each
-    value. It is small for values that stand apart from the rest, and near one for those of a bulk.
+    search sees one copy of a multiple eigenvalue for each column of `block_size`, and further copies only through
+    rounding. It therefore looks for more copies, with random vectors orthogonal to the pairs found until nothing new
+    appears, in three cases: if the explored space is invariant, if two requested values agree and another one follows
+    further inside, and if zero is among the smallest requested. At the end, at most ten products more (or a tenth of
+    those so far) with a random vector orthogonal to all pairs either show that a pair was missed, and the search goes
+    on, or bound the chance of that: `doubts` holds it for each value. It is small for values that stand apart from the
+    rest, and near one for those of a bulk.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
     >>> ritz.eigenpairs(A, 2).values.round(decimals=3)
@@ -134,7 +135,7 @@ def eigenpairs(
 
 
 def _written_pairs(pairs: Eigenpairs, generator: torch.Generator) -> State:
-    """The result for a file, and where the generator stands then."""
+    """The result for a file, with the final state of the generator."""
     arrays, header = pairs.state()
     return {**arrays, "generator": generator.get_state()}, header
 
@@ -142,50 +143,50 @@ def _written_pairs(pairs: Eigenpairs, generator: torch.Generator) -> State:
 def _read_pairs(
     A: Operator, k: int, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
 ) -> Eigenpairs:
-    """A result from its file, in the operator's place; the generator goes on from where it stood then."""
+    """A result from its file, on the operator's device; the generator resumes from its state at that time."""
     check_facts(header, size=range(A.size, A.size + 1), has_doubts=bool)
     check_facts(header, num_products=range(k, 2**63), basis_size=range(k, 2**63), num_rough_products=range(2**63))
     numbers = ("values", "residuals", *(("doubts",) if header["has_doubts"] else ()))
     layout = {name: like(A.dtype, k) for name in numbers} | {"vectors": like(A.dtype, A.size, k)}
     check_arrays(arrays, layout | {"converged": like(torch.bool, k), "generator": generator.get_state()})
     tensors = {name: array.to(A.device) for name, array in arrays.items() if name != "generator"}
-    tensors["vectors"] = tensors["vectors"].T.contiguous().T  # rows in memory, as a search leaves them
+    tensors["vectors"] = tensors["vectors"].T.contiguous().T  # contiguous rows, as a search leaves them
     pairs = Eigenpairs.of_state(tensors, header)
     generator.set_state(arrays["generator"])
     return pairs
 
 
 def kept_basis(k: int, block_size: int = 1) -> int:
-    """The vectors of a search that writes them to a file now and then."""
+    """The size of the basis in a search that writes it to a file from time to time."""
     return max(2 * k + 12, least_basis(k, block_size))
 
 
 def least_basis(k: int, block_size: int = 1) -> int:
-    """The vectors without which a search for k pairs is refused: with fewer it restarts without getting anywhere."""
+    """The least size of a basis for k pairs: with a smaller one, a search would restart without progress."""
     return k + 2 * block_size + 1
 
 
 def basis_for(A: Operator, k: int, block_size: int, basis_size: int | None) -> int:
-    """The vectors that a search keeps: as many as it would like to have, or as there is room for, unless given."""
+    """The size of the basis: as given, else the usual size or what there is room for."""
     return min(A.size, basis_size or min(usual_basis(k), _held(A, k, block_size, room(A))))
 
 
 def columns_for(A: Operator, k: int, basis_size: int) -> int:
-    """How many pairs are certified at a time: beside the basis there are their products, and a copy."""
+    """How many pairs are certified at a time, each of which takes a product and a copy besides the basis."""
     return int(min(k, max(1, (room(A) - basis_size) / 2)))
 
 
 def _held(A: Operator, k: int, block_size: int, vectors: float) -> int:
-    """The basis that so many vectors hold, beside what a step and a restart take; 2k + 5 where there is no room."""
+    """The basis that fits into this many vectors, beside those of a step and a restart; 2k + 5 if they are too few."""
     if vectors == math.inf:
         return A.size
-    if vectors < least_basis(k, block_size) + block_size:  # where a search cannot be, it takes what converges
+    if vectors < least_basis(k, block_size) + block_size:  # no search fits: the smallest basis that converges
         return 2 * k + 3 + 2 * block_size
     return int(vectors - max(block_size, vectors / 16))
 
 
 def usual_basis(k: int) -> int:
-    """The vectors that a search for k pairs keeps unless a basis_size is given: enough to restart seldom."""
+    """The usual size of the basis for k pairs: large enough to restart seldom."""
     return max(4 * k + 20, 100)
 
 
@@ -229,7 +230,7 @@ def subspace_iteration(
 
 
 def _exact(A: Operator, k: int, which: str, tolerance: float) -> Eigenpairs:
-    """All eigenpairs of a small operator from its n columns, cut to the requested ones."""
+    """The requested eigenpairs of a small operator, from its n columns."""
     D = columns(A)
     return pairs_of(D, decomposition(D), k, which, tolerance)
 

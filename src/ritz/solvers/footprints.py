@@ -1,4 +1,4 @@
-"""What a solver will take, before it starts: bytes of vectors, those that enter and leave a product among them."""
+"""The memory that a solver will take, known before it starts: bytes of vectors, including those of a product."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ COPIES = {"probe": 3, "basis": 12, "sketch": 24}  # in float64, of the matrix th
 
 
 def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **options: Any) -> float:
-    """Bytes that solver(A, ...) will hold at most, beside what a product with A takes inside.
+    """The most bytes that solver(A, ...) will hold, besides what a product with A takes internally.
 
-    Solvers keep to what `A.room` allows, and so does this; where none is known, it is what they would like to have.
+    Solvers stay within `A.room`, and so does this number; if no room is known, it is what they would take freely.
 
     >>> A = ritz.Operator(lambda V: V, 10**7, torch.float32, torch.device("cpu"))
     >>> round(ritz.solvers.memory_needed(ritz.eigenpairs, A, 10) / 4e7)  # vectors of ten million numbers
@@ -95,7 +95,7 @@ def _of_density(
     outliers: int | Eigenpairs = 0,
     **_: Any,
 ) -> float:
-    """With a tolerance, that of as many probes as it may take, or of the matrix itself where that may be cheaper."""
+    """With a tolerance, vectors for as many probes as it may take, or for the matrix itself if that may be cheaper."""
     if tolerance is None:
         return _of_probes(A, num_probes=num_probes or 8, num_steps=num_steps or 128, outliers=outliers)
     limit = max_products or quadratures.MOST
@@ -124,13 +124,13 @@ def _count(outliers: int | Eigenpairs) -> int:
 
 
 def _bases(A: Operator, num_probes: int, num_steps: int, outliers: int) -> float:
-    """Those of all probes that fit, of a matrix small enough for every step to be made; else none is kept."""
+    """The bases of all probes that fit, for a matrix small enough to make all steps; else none are kept."""
     left = A.size - outliers
     return min(num_probes, room(A) // (left + VECTORS)) * left if left <= max(quadratures.SMALL, num_steps) else 0.0
 
 
 def _of_determinant(A: Operator, *, num_probes: int = 8, num_steps: int = 128, **options: Any) -> float:
-    """The matrix itself, where n products are allowed, or prove that it has a determinant; a search beyond that."""
+    """The matrix itself, where n products are allowed or prove it positive definite; a search for larger ones."""
     probes = _of_probes(A, num_probes=num_probes, num_steps=num_steps)
     if A.size <= max(SEARCH, min(num_probes * num_steps, DENSE)) and 3 * A.size <= room(A):
         return probes + EXACT * A.size

@@ -1,4 +1,4 @@
-"""What a search for eigenpairs looks for, and which states it can be in on its way there."""
+"""The goal of a search for eigenpairs, and the states that it can be in on its way there."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..operators import Operator
 from ..record.layouts import check_arrays, check_facts, like
 from .vectors import check_orthonormal
 
-ATTEMPTS = 3  # certificates asked for before what remains of a residual is taken for rounding
+ATTEMPTS = 3  # certificates attempted before the remaining residual is taken for rounding
 NUMBERS = "block_size", "tridiagonal", "locked", "suspect", "scale", "num_products", "certificates"  # beside arrays
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is looked for, and with what means."""
+    """Which pairs are requested, to which accuracy and with which resources."""
 
     k: int
     which: str
@@ -40,10 +40,10 @@ class Goal:
 def check_state(
     A: Operator, goal: Goal, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
 ) -> None:
-    """Refuse what no search with this goal can have left in its file, before anything is taken from it.
+    """Refuse a state that no search with this goal can have left in its file, before anything is used from it.
 
-    Other numbers in a state that is possible are not seen here. They lead to other bits and never to a wrong pair:
-    fresh products certify every pair in the end.
+    Wrong numbers in a possible state are not noticed here. They lead to other bits, but never to a wrong pair, because
+    fresh products certify every pair at the end.
     """
     rows, explored, width = len(arrays["basis"]), len(arrays["H"]), arrays["B"].shape[-1]
     pending = rows - explored

@@ -19,7 +19,7 @@ from .vectors import as_rows, check_starts, norms, rounding
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 VECTORS = 4  # for each probe, its product's argument and result among them
-PATIENCE = 16  # steps between two looks at whether all probes have stopped: each makes a GPU wait
+PATIENCE = 16  # steps between checks whether all probes have stopped: each makes a GPU wait
 
 
 def lanczos(A: Operator, starts: Float[Tensor, "n ..."], num_steps: int, *, keep_basis: bool = False) -> Tridiagonal:
@@ -49,14 +49,14 @@ def recursion(
     keep_basis: bool,
     outside: Float[Tensor, "k n"] | None = None,
 ) -> Tridiagonal:
-    """`lanczos` without its checks of arguments, in the memory of the rows, orthogonal to those `outside`."""
+    """`lanczos` without argument checks, which overwrites the rows and stays orthogonal to those `outside`."""
     state = Recursion.from_starts(rows, keep_basis=keep_basis, outside=outside)
     state.extend(A, num_steps)
     return state.result()
 
 
 def in_step(num_probes: int, spare: float) -> int:
-    """How many go together where there is room for so many vectors beside the product's: one at least."""
+    """How many recursions run together if there is room for this many vectors besides the product's: at least one."""
     return int(min(num_probes, max(1, spare / VECTORS)))
 
 
@@ -64,8 +64,8 @@ def in_step(num_probes: int, spare: float) -> int:
 class Tridiagonal:
     """Lanczos decompositions A Q = Q T + β r eₘᵀ, one for each of p start vectors; float64 on the CPU.
 
-    Where a Krylov space is invariant before step m, the off-diagonal is zero from there on and the diagonal repeats
-    its first entry, a point inside the spectrum that carries no weight.
+    If a Krylov space is invariant before step m, the off-diagonal is zero from there on and the diagonal repeats its
+    first entry, a point inside the spectrum with no weight.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
     >>> nodes, weights = ritz.lanczos(A, torch.ones(4, 1), 4, keep_basis=True).quadrature()
@@ -111,9 +111,9 @@ class Tridiagonal:
         return (weights * f(nodes)).sum(1)
 
     def truncation_error(self, f: Callable[[Tensor], Tensor]) -> float:
-        """What more steps would change in the mean of ∫ f, if each doubling changed as much less as the last one did.
+        """How much more steps would change the mean of ∫ f, if each doubling reduced the change as the last one did.
 
-        A guess from the rules of m, m/2 and m/4 steps, and no bound; zero where every space is exhausted.
+        This is a guess from the rules of m, m/2 and m/4 steps, not a bound; it is zero where every space is exhausted.
         """
         a, b, m = self.diagonal[:, 0], self.residual, self.diagonal.shape[1]
         if not bool(b.any()):
@@ -126,7 +126,7 @@ class Tridiagonal:
         return change * max(1.0, ratio / (1 - ratio))
 
     def after(self, num_steps: int) -> Tridiagonal:
-        """The decompositions as they were after fewer steps, without a basis."""
+        """The decompositions after fewer steps, without a basis."""
         if num_steps >= self.diagonal.shape[1]:
             return self
         off = self.off_diagonal
@@ -139,11 +139,11 @@ class Tridiagonal:
         return nodes.clone(), weights / weights.sum(1, keepdim=True)
 
     def without_basis(self) -> Tridiagonal:
-        """The same, keeping none of its vectors alive."""
+        """The same without its vectors."""
         return replace(self, basis=None)
 
     def padded(self, num_steps: int) -> Tridiagonal:
-        """The same after more steps, which change nothing, for every space was invariant; without a basis."""
+        """The same padded to more steps, which change nothing because every space was invariant; without a basis."""
         if num_steps < self.num_steps:
             raise ArgumentError(
                 f"{num_steps} steps were requested.", f"There are {self.num_steps} already.", "Take `after` for fewer."
@@ -163,7 +163,7 @@ class Tridiagonal:
 
 
 def joined(runs: list[Tridiagonal]) -> Tridiagonal:
-    """The decompositions of several runs as those of one, which lasts as long as the longest."""
+    """The decompositions of several runs as those of one run, as long as the longest."""
     longest = max(run.diagonal.shape[1] for run in runs)
     runs = [run.padded(longest) for run in runs]
     names = ("diagonal", "off_diagonal", "residual")
@@ -185,7 +185,7 @@ class Recursion:
 
     @classmethod
     def from_starts(cls, rows: Float[Tensor, "p n"], *, keep_basis: bool, outside: Tensor | None = None) -> Recursion:
-        """Recursions about to make their first step, the first of their vectors in the memory of the rows."""
+        """Recursions before their first step, which use the memory of the given rows."""
         _leave(rows, outside)
         rows /= norms(rows)[:, None].to(rows)
         alpha = torch.zeros(0, len(rows), dtype=torch.float64, device=rows.device)
@@ -203,7 +203,7 @@ class Recursion:
         outside: Float[Tensor, "k n"] | None,
         spare: float,
     ) -> Recursion:
-        """Recursions from normal probes that will make so many steps.
+        """Recursions from normal probes that will make this many steps.
 
         A space that is exhausted is given a basis where there is room, for its last steps are right only in an
         orthogonal one; without, an eigenvalue may stand there several times, with the right weight in all.
@@ -213,7 +213,7 @@ class Recursion:
         return cls.from_starts(gaussian(A, count, generator), keep_basis=keep_basis, outside=outside)
 
     def extend(self, A: Operator, num_steps: int, keep: Callable[[], None] | None = None) -> None:
-        """Go on until there are so many steps, or until every space is invariant; `keep` is called before each."""
+        """Go on until this many steps are made or every space is invariant; `keep` is called before each step."""
         self._make_place(num_steps)
         with progress.bar("Lanczos", total=num_steps) as bar:
             bar.advance(self.count)
@@ -224,7 +224,7 @@ class Recursion:
                 bar.advance(products=self.count * len(self.current))
 
     def _make_place(self, num_steps: int) -> None:
-        """Lengthen what has a row for each step."""
+        """Lengthen the arrays that have a row for each step."""
         more = num_steps - len(self.alpha)
         if more <= 0:
             return
@@ -238,7 +238,7 @@ class Recursion:
 
     def step(self, A: Operator) -> None:
         """One product for every probe. A probe whose space is invariant has q = 0 from then on."""
-        j, q, w = self.count, self.current, self.previous  # w is made in the memory of what it replaces
+        j, q, w = self.count, self.current, self.previous  # w is computed in the memory of the vector it replaces
         if self.basis is not None:
             self.basis[:, j] = q
         Aq = (A @ q.T).T  # not in place: a product may be its own argument
@@ -262,16 +262,16 @@ class Recursion:
 
     @property
     def num_steps(self) -> int:
-        """How many were made."""
+        """The number of steps made."""
         return self.count
 
     @property
     def num_bytes(self) -> int:
-        """What its vectors take."""
+        """The bytes of its vectors."""
         return sum(rows.nbytes for rows in (self.previous, self.current, self.basis) if rows is not None)
 
     def parts(self, most: int) -> list[Recursion]:
-        """The same recursions as several of so many probes at most, in the memory of this one."""
+        """The same recursions in several parts with at most this many probes each, sharing this one's memory."""
         if self.num_probes <= most:
             return [self]
         return [
@@ -288,7 +288,7 @@ class Recursion:
         ]
 
     def is_on(self, device: torch.device) -> bool:
-        """Whether its vectors are there."""
+        """Whether its vectors are on this device."""
         return self.current.device.type == device.type  # "cuda" and "cuda:0" are one place
 
     def to(self, device: torch.device) -> None:
@@ -297,7 +297,7 @@ class Recursion:
         self.basis = None if self.basis is None else self.basis.to(device)
 
     def over(self) -> bool:
-        """Whether every space is invariant; looked at now and then where looking makes the device wait."""
+        """Whether every space is invariant; checked only now and then where checking makes the device wait."""
         if not self.count or (self.current.is_cuda and self.count % PATIENCE):
             return False
         check_finite(float(self.scale.sum()))
@@ -313,14 +313,14 @@ class Recursion:
 
 
 def _leave(rows: Float[Tensor, "p n"], outside: Float[Tensor, "k n"] | None) -> None:
-    """Take from the rows their components along orthonormal ones, to rounding."""
+    """Remove from the rows their components along orthonormal ones, to rounding."""
     if outside is not None:
         for _ in range(2):
             rows.addmm_(rows @ outside.T, outside, alpha=-1)
 
 
 def _leave_own(w: Float[Tensor, "p n"], Q: Float[Tensor, "p j n"]) -> None:
-    """Take from w its components along each probe's basis; twice is enough (Parlett 1998, Sec. 6.9)."""
+    """Remove from w its components along each probe's basis; twice is enough (Parlett 1998, Sec. 6.9)."""
     for _ in range(2):
         components = torch.bmm(Q, w[:, :, None])
         w[:, None].baddbmm_(components.transpose(1, 2), Q, alpha=-1)

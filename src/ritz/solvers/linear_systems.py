@@ -29,13 +29,13 @@ from .vectors import as_rows, check_vectors, norms, room
 
 VECTORS, MINRES_VECTORS = 6, 11  # for each right-hand side, x and the product's own among them
 STEPS = 1000  # for each right-hand side, unless given
-SAFETY = 0.8  # of the tolerance, left to the rounding between the recursion's residual and the fresh one
+SAFETY = 0.8  # of the tolerance: the recursion stops below it, to leave room for rounding in the fresh residual
 ROUNDS = 8  # fresh residuals from which the search may start again
 
 
 @runtime_checkable
 class Invertible(Protocol):
-    """What approximates A and is easily inverted: an Operator, or kfac, ekfac and their like."""
+    """An easily inverted approximation of A: an Operator, or the result of kfac, ekfac and the like."""
 
     @property
     def inverse(self) -> Callable[[float], Operator] | None:
@@ -86,12 +86,12 @@ def solve(
 ) -> Solution:
     """x with ‖(A + μ) x - b‖ ≤ tolerance · ‖b‖, for a vector b (n,) or several in columns (n, r).
 
-    By conjugate gradients; as soon as a direction shows that A + μ is not positive definite, by MINRES from there.
-    Guaranteed: every residual is that of a fresh product, and `converged` says whether it reached the tolerance. Where
-    rounding has led the recursion astray, as it does in float32, it starts again from the fresh residual for as long as
-    that halves it. Where n ≤ 500 and n products were not enough, the matrix itself is formed and solved, with n more. A
-    singular system is solved where it has a solution; where it has none, x leaves the least residual,
-    and a ConvergenceWarning says so.
+    The method is conjugate gradients, and MINRES from the moment a direction shows that A + μ is not positive definite.
+    Guaranteed: every residual is that of a fresh product, and `converged` says whether it reached the tolerance. If
+    rounding has led the recursion astray, as it does in float32, it restarts from the fresh residual as long as that
+    halves it. If n ≤ 500 and n products were not enough, the matrix itself is formed and solved, with n more. A
+    singular system is solved if it has a solution; if it has none, x leaves the least residual, and a
+    ConvergenceWarning says so.
 
     All right-hand sides go in step, so that one pass over the data serves them: six vectors each, eleven with MINRES,
     and as many at a time as the operator's `room` allows. Hestenes and Stiefel (1952), Paige and Saunders (1975).
@@ -100,9 +100,9 @@ def solve(
         A: Symmetric operator.
         b: Right-hand sides, in the operator's precision and place.
         damping: μ.
-        preconditioner: What approximates A, with an `inverse`: kfac(risk), ekfac(risk), an Operator. It is inverted
-            with the same damping and must be positive definite with it. Or a function that maps residuals (n, r) to
-            M⁻¹ times these.
+        preconditioner: An approximation of A with an `inverse`: kfac(risk), ekfac(risk), an Operator. It is inverted
+        with the same damping, and must be positive definite with it. Or a function that maps residuals (n, r) to M⁻¹
+        times these.
         tolerance: Relative to ‖b‖.
         start: A first guess of the shape of b; zero unless given.
         max_products: When to give up on a right-hand side; 1000 unless given.
@@ -139,7 +139,7 @@ def solve(
 
 @dataclass
 class _Search:
-    """What all right-hand sides share: the system, and whether it is still taken for positive definite."""
+    """The state that all right-hand sides share: the system, and whether it is still taken for positive definite."""
 
     system: System
     tolerance: float
@@ -154,7 +154,7 @@ class _Search:
         return "conjugate gradients" if self.definite else "MINRES"
 
     def improve(self, X: Float[Tensor, "p n"], B: Float[Tensor, "p n"], *, started: bool) -> None:
-        """Improve the rows X in place until fresh residuals are small, halve no more, or the steps are made."""
+        """Improve the rows X in place until fresh residuals are small, no longer halve, or the steps are spent."""
         goals, begun = self.tolerance * norms(B), self.system.num_products
         aims = torch.maximum(SAFETY * goals, torch.finfo(B.dtype).eps / 4 * norms(B))  # less is rounding
         X[norms(B) == 0] = 0.0
@@ -174,7 +174,7 @@ class _Search:
             before, lengths[rows] = lengths[rows], norms(R)
             check_finite(float(lengths.sum()))
             if small and bool((lengths > goals).any()):
-                X[rows] = self._exact(B[rows])  # not from where it is: without a solution, that may be far away
+                X[rows] = self._exact(B[rows])  # not from the current x, which may be far away if there is no solution
                 lengths[rows] = norms(self._fresh(_some(X, rows), _some(B, rows)))
                 break
             going = (lengths[rows] > goals[rows]) & (lengths[rows] <= 0.5 * before)
@@ -182,7 +182,7 @@ class _Search:
         self.residuals.append(lengths)
 
     def _is_small(self, num_products: int) -> bool:
-        """Whether so many products would form the matrix, after as many steps as it has columns."""
+        """Whether this many products cover n steps and then the n columns of a matrix that fits into memory."""
         A = self.system.A
         return A.size <= SMALL and num_products >= 2 * A.size and 3 * A.size <= room(A)
 
@@ -196,7 +196,7 @@ class _Search:
             steps -= -(-(self.system.num_products - begun) // len(rows))
             R = self._fresh(_some(X, rows), _some(B, rows))
             for row, length, first in zip(rows, norms(R).tolist(), norms(B[rows]).tolist(), strict=True):
-                if length > 0.5 * first:  # nothing gained, or astray, as they go where there is no solution
+                if length > 0.5 * first:  # no gain, or divergence, as where there is no solution
                     X[row], R[rows.index(row)] = 0.0, B[row]
             self._left = R
             del R
@@ -206,7 +206,7 @@ class _Search:
             minres(self.system, X, R[piece].clone(), rows[piece], goals[piece], max(1, steps))
 
     def _exact(self, B: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
-        """A⁺b for every row, from the whole matrix: what rounding makes of a zero eigenvalue counts as zero."""
+        """A⁺b for every row, from the whole matrix; eigenvalues of rounding size count as zero."""
         self.system.num_products += self.system.A.size
         matrix = self.system.A.dense().double()
         values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
@@ -215,7 +215,7 @@ class _Search:
         return ((B.double() @ vectors) * inverse @ vectors.T).to(B)
 
     def _taken(self) -> Float[Tensor, "q n"]:
-        """The residuals to start from, which whoever takes them may change."""
+        """The residuals to start from, which the caller may overwrite."""
         left, self._left = self._left, torch.empty(0, 0)
         return left
 
@@ -224,7 +224,7 @@ class _Search:
 
 
 def _some(X: Float[Tensor, "p n"], rows: list[int]) -> Float[Tensor, "q n"]:
-    """These rows, copied unless they are all."""
+    """These rows, copied unless they are all of them."""
     return X if len(rows) == len(X) else X[rows]
 
 

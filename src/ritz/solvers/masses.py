@@ -22,10 +22,10 @@ def negative_mass(
 ) -> Estimate:
     """The fraction of eigenvalues below -tolerance, by stochastic Lanczos quadrature without smoothing.
 
-    A rank-deficient operator has zeros that come out as rounding of either sign; by default the tolerance,
-    16 eps max|λ| in the operator's precision, leaves them out. The mass of the two nodes next to zero may lie on either
-    side: it is shared by interpolation, and what that leaves open is added to the Monte Carlo error, which it
-    exceeds where eigenvalues crowd around zero. More steps make it smaller.
+    A rank-deficient operator has zero eigenvalues that are computed as rounding of either sign; the default tolerance,
+    16 eps max|λ| in the operator's precision, excludes them. The mass of the two nodes next to zero may lie on either
+    side: it is divided by interpolation, and the uncertainty of that is added to the Monte Carlo error, which it
+    exceeds where eigenvalues crowd around zero. More steps reduce it.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> estimate = ritz.negative_mass(A - 75.5)  # 75 of 300 are negative
@@ -40,7 +40,7 @@ def negative_mass(
 
 
 def mass_below(spectrum: Spectrum, tolerance: float) -> Estimate:
-    """The mass below -tolerance, as `negative_mass` takes it, without a product."""
+    """The mass of a known spectrum below -tolerance, as in `negative_mass`, without a product."""
     return spectrum.mass(-math.inf, math.nextafter(-tolerance, -math.inf))
 
 

@@ -1,4 +1,4 @@
-"""MINRES for several right-hand sides in step: the least residual of every Krylov space, whatever signs A has."""
+"""MINRES for several right-hand sides at once: the least residual in every Krylov space, for A of any signs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from .conjugate_gradients import System, add_rows, kept
 from .vectors import dots, norms
 
-STALL = 4  # steps in which a residual gets smaller by √eps, unless it is the least that there is
-SETTLED = 3  # √eps times ‖A‖‖r‖, below which ‖A r‖ may be zero: both say that a longer x would gain nothing
+STALL = 4  # steps in which a residual falls by √eps, unless it is already the least
+SETTLED = 3  # √eps times ‖A‖‖r‖, below which ‖A r‖ may be zero: in both cases a longer x would gain nothing
 
 
 def minres(
@@ -20,8 +20,8 @@ def minres(
 ) -> None:
     """Improve these rows of X in place from their residuals R, until ‖r‖ ≤ goal or no step makes r smaller.
 
-    Paige and Saunders (1975); the residuals themselves follow r ← s² r - φ c q, for a preconditioned one is not known
-    by its length alone.
+    Paige and Saunders (1975); the residuals themselves are updated by r ← s² r - φ c q, since a norm alone does not
+    give the norm of a preconditioned one.
     """
     state = _Recursion(system, R)
     for _ in range(steps):
@@ -63,7 +63,7 @@ class _Recursion:
         return self._rotate(V, alpha, rho.clamp(min=0).sqrt())
 
     def _rotate(self, V: Float[Tensor, "p n"], alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-        """The next of the rotations that make the tridiagonal matrix triangular, and all that follows from it."""
+        """The next rotation that makes the tridiagonal matrix triangular, and the updates that follow from it."""
         old, delta = self.epsilon, self.cosine * self.dbar + self.sine * alpha
         gbar = self.sine * self.dbar - self.cosine * alpha
         self.epsilon, self.dbar, gamma = self.sine * beta, -self.cosine * beta, torch.hypot(gbar, beta)

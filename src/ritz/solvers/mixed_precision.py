@@ -1,4 +1,4 @@
-"""Eigenpairs by two operators that are nearly the same: found by cheap products, certified by exact ones."""
+"""Eigenpairs from two nearly equal operators: found by cheap products, certified by exact ones."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from .probes import start_rows
 from .thick_restart import Search, restarted_lanczos, warn_of_missing_copies
 from .vectors import inner, norms, product
 
-NEAR = 0.1  # relative error of a rough product with a random vector, above which the rough operator is another one
-FINER = 0.1  # of that error, to which the search is taken: the errors of its products are then all that is left
-STRIDE = (
-    2  # steps of the search of which one is made orthogonal to all rows: what the other leaves is less than its error
-)
+NEAR = 0.1  # relative error of a rough product with a random vector, above which the rough operator is not used
+FINER = 0.1  # of that error: the tolerance of the search, at which the errors of rough products dominate
+STRIDE = 2  # one step in this many is made orthogonal to all rows: what others leave is below the products' error
 
 
 def mixed_lanczos(
     A: Operator, rough: Operator, goal: Goal, start: Float[Tensor, "s n"] | None, generator: torch.Generator
 ) -> Eigenpairs:
-    """Search with the rough operator as far as it leads; then correct, by products with A alone."""
+    """Search with the rough operator as far as it helps, then correct the pairs by products with A alone."""
     v = start_rows(A, 1, generator)
     error, centre = _trial(A, rough, v)
     if not error <= NEAR:
@@ -65,7 +63,7 @@ def mixed_lanczos(
 def _corrected(
     A: Operator, rough: Operator, search: Search, coarse: Goal, goal: Goal, centre: float, num_own: int
 ) -> Eigenpairs:
-    """The pairs that a rough search leads to, by products with A; nothing else is left in its basis."""
+    """The pairs that a rough search found, corrected by products with A; its basis is used up."""
     values, _ = search.condense(coarse, keep=search.explored)
     search.basis.cut(len(values))
     X, rest = search.basis.first(), search.basis.release(goal.room - 4 * goal.k - 4)

@@ -27,7 +27,7 @@ STEPS = 500  # unless given
 VECTORS = 5  # for each v beside a basis: x, two of the recursion, and the product's own
 SLOWEST, LEAST = 0.95, 0.1  # ratio of two changes beyond which their sum is not extrapolated; the share always left
 WIDTH = 4  # steps that two changes are apart at least: Ritz values come in turns to the groups of a spectrum
-JUMP = 64  # roundings of the largest eigenvalue within which a jump of f is one at an eigenvalue
+JUMP = 64  # roundings of the largest eigenvalue within which a jump of f counts as at an eigenvalue
 SAFETY = 4  # what the changes of one vector may mislead by
 
 
@@ -68,12 +68,12 @@ def function(
 ) -> FunctionProduct:
     """f(A) v = Σᵢ f(λᵢ) uᵢuᵢᵀv for a vector v (n,) or several in columns (n, r): ‖v‖ Q f(T) e₁ of Lanczos from v.
 
-    Steps are made until the error is at most tolerance · ‖x‖, or with a ConvergenceWarning max_steps. The error is
-    estimated: what the last fifth of the steps changed, four at least, extrapolated by how much less that was than the
-    fifth before. Up to eight steps there is no such change before it, and the error is stated far too large. Where the
-    Krylov space is exhausted, it is rounding. A function with a kink or a jump between eigenvalues converges slowly, a
-    jump at an eigenvalue is not seen before a Ritz value is there, nor is what f does beyond the outermost ones, and f
-    must be finite between eigenvalues too.
+    Steps are made until the error is at most tolerance · ‖x‖, or up to max_steps with a ConvergenceWarning. The error
+    is an estimate: the change over the last fifth of the steps (at least four), extrapolated by its ratio to the change
+    over the fifth before. Up to eight steps there is no earlier change, and the stated error is far too large. If the
+    Krylov space is exhausted, the error is rounding. A function with a kink or a jump between eigenvalues converges
+    slowly. A jump at an eigenvalue is not seen until a Ritz value gets there, nor is f beyond the outermost Ritz
+    values. f must be finite between eigenvalues too.
 
     All v go in step, as many as the operator's `room` allows. The basis is kept where there is room for twice
     max_steps vectors, 500 unless given and n at most, and orthogonal; else five vectors are, and the recursion runs a
@@ -106,19 +106,19 @@ def function(
 
 
 def basis_for(A: Operator, num_vectors: int, max_steps: int | None) -> int:
-    """The vectors that the basis of each takes where there is room for all: twice its own, while it gets longer."""
+    """The vectors that each basis takes if there is room for all: twice its size, while it is lengthened."""
     vectors = 2 * min(max_steps or STEPS, A.size)
     return vectors if num_vectors * (vectors + VECTORS) <= room(A) else 0
 
 
 def most_for(A: Operator, num_vectors: int) -> int:
-    """How many go in step without a basis."""
+    """How many vectors run together without a basis."""
     return int(min(num_vectors, max(1, room(A) / (VECTORS + 1))))
 
 
 @dataclass(frozen=True)
 class _Run:
-    """How f(A) v is computed for vectors that go in step."""
+    """The computation of f(A) v for several vectors at once."""
 
     A: Operator
     f: Callable[[Tensor], Tensor]
@@ -163,7 +163,7 @@ class _Run:
 def _coefficients(
     T: Tridiagonal, f: Callable[[Tensor], Tensor], eps: float
 ) -> tuple[Float[Tensor, "p m"], Float[Tensor, " p"], Float[Tensor, " p"]]:
-    """y = f(T) e₁, and what ‖x - f(A) v‖ / ‖v‖ is made of: a geometric sum from two changes of y, and rounding."""
+    """y = f(T) e₁, and the two parts of ‖x - f(A) v‖ / ‖v‖: a geometric sum from two changes of y, and rounding."""
     m = T.num_steps
     y, rounding = _first_column(T, m, f, eps)
     truncation = torch.stack([_truncation(T, f, y, width) for width in {max(1, m // 5), max(WIDTH, m // 5)}]).amax(0)
@@ -173,7 +173,7 @@ def _coefficients(
 def _truncation(
     T: Tridiagonal, f: Callable[[Tensor], Tensor], y: Float[Tensor, "p m"], width: int
 ) -> Float[Tensor, " p"]:
-    """What all steps to come would change in y, if that fell as it did in the last ones, so many at a time."""
+    """How much all further steps would change y, if the change kept falling as in the last steps."""
     before, earlier = (_first_column(T, T.num_steps - k * width, f, 0.0)[0] for k in (1, 2))
     last, former = (y - before).norm(dim=1), (before - earlier).norm(dim=1)
     ratio = torch.where(former > 0, last / former, torch.where(last > 0, 1.0, 0.0)).clamp(max=SLOWEST)
@@ -184,9 +184,9 @@ def _truncation(
 def _first_column(
     T: Tridiagonal, num_steps: int, f: Callable[[Tensor], Tensor], eps: float
 ) -> tuple[Float[Tensor, "p m"], Float[Tensor, " p"]]:
-    """f(T) e₁ as it was after fewer steps, with zeros for the later ones, and what rounding may change in it.
+    """f(T) e₁ after fewer steps, padded with zeros, and how much rounding may change it.
 
-    That is max|f| in part, and what f changes where its argument does: all of a jump at an eigenvalue.
+    Rounding enters relative to max|f| and through the argument of f, which may cross a jump at an eigenvalue.
     """
     y = torch.zeros_like(T.diagonal)
     if num_steps < 1:

@@ -98,10 +98,10 @@ def _nuclear(A: Operator, num_products: int, generator: torch.Generator) -> Esti
 
 
 def _doubt_at_zero(T: Tridiagonal) -> float:
-    """What ∫ |λ| leaves open: but for its kink it is linear, where a Gauss rule is exact.
+    """The uncertainty of ∫ |λ|, which comes from the kink at zero: a Gauss rule is exact for linear functions.
 
-    The mass of a node reaches half-way to its neighbours. Moved apart by that, it has a larger mean of |λ| where zero
-    lies between: anything up to that is taken for as likely.
+    The mass of a node reaches half-way to its neighbours. Spread as far as that, it has a larger mean of |λ| if zero
+    lies within: anything up to that is taken as equally likely.
     """
     nodes, weights = T.quadrature()
     gaps = nodes.diff(dim=1) if nodes.shape[1] > 1 else T.residual[:, None]

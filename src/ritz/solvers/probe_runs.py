@@ -1,4 +1,4 @@
-"""Lanczos recursions from random probes, as many in step as there is room for, and the file that keeps them."""
+"""Lanczos recursions from random probes, as many at once as there is room for, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def random_recursions(
     """`recursion` from normal probes, as many in step as there is room for."""
     most = in_step(num_probes if file is None else min(num_probes, WRITTEN // 2), room(A))
     runs, run = _begun(A, num_probes, num_steps, generator, outside, file)
-    while left := num_probes - sum(one.num_probes for one in runs):  # one that was begun may have had another room
+    while left := num_probes - sum(one.num_probes for one in runs):  # a resumed run may have begun with other room
         if run is None:
             run = Recursion.of_probes(A, min(most, left), num_steps, generator, outside, room(A))
         written = partial(_written, runs, run, generator)
@@ -46,7 +46,7 @@ def random_recursions(
 
 
 def _written(runs: list[Tridiagonal], run: Recursion, generator: torch.Generator) -> State:
-    """The runs that are over, and the one that is not, before a step."""
+    """The finished runs, and the one under way before a step, for a file."""
     arrays = {f"{i}/{name}": getattr(one, name) for i, one in enumerate(runs) for name in COEFFICIENTS}
     arrays |= {name: getattr(run, name) for name in RUNNING}
     over = [[one.num_probes, one.num_steps] for one in runs]
@@ -61,7 +61,7 @@ def _begun(
     outside: Tensor | None,
     file: Resumption | None,
 ) -> tuple[list[Tridiagonal], Recursion | None]:
-    """What a file has of runs, those that are over and the one that is not; nothing where there is none."""
+    """The finished runs and the one under way from a file; none without a file."""
     if file is None or file.under_way is None:
         return [], None
 
@@ -80,7 +80,7 @@ def _begun(
 
 
 def _layout(A: Operator, num_probes: int, num_steps: int, header: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Of the arrays of so many probes and steps, when runs of these sizes are over and one is not."""
+    """The layout of the arrays, when runs of these sizes are finished and another one is under way."""
     check_facts(header, runs=list, probes=range(1, num_probes + 1), count=range(num_steps))
     layout, left = dict[str, Tensor](), num_probes - header["probes"]
     for i, (probes, steps) in enumerate(header["runs"]):
@@ -96,7 +96,7 @@ def _layout(A: Operator, num_probes: int, num_steps: int, header: Mapping[str, A
 def _check_recursion(run: Recursion) -> None:
     """Refuse vectors that are neither of length one nor zero, and coefficients that no recursion has.
 
-    Other coefficients of earlier steps look the same: the vectors that they come from are not there any more.
+    Wrong coefficients of earlier steps cannot be detected: the vectors that they come from are gone.
     """
     lengths = torch.stack([norms(run.previous), norms(run.current)])
     if bool(((lengths - 1).abs() > SKEW).logical_and(lengths > 0).any()):

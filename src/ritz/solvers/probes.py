@@ -45,7 +45,7 @@ def gaussian(A: Operator, count: int, generator: torch.Generator) -> Float[Tenso
 
 
 def start_rows(A: Operator, count: int, generator: torch.Generator) -> Float[Tensor, "count n"]:
-    """Normal rows to start a search from, which ends at the same pairs whatever they are: on a GPU, drawn there.
+    """Normal rows to start a search from; as the result does not depend on them, they are drawn on a GPU if A is there.
 
     A CPU draws a hundred million numbers in a second, which is as long as five products take.
     """
@@ -101,7 +101,7 @@ def _check_room(num_samples: int, device: torch.device) -> None:
 
 
 def unit_products(A: Operator, first: int = 0) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "b n"]]]:
-    """The columns of the matrix from the first on, some at a time: which they are, and the columns as rows."""
+    """The columns of the matrix in order, some at a time: their slice, and the columns as rows."""
     most = int(min(BLOCK, max(1, room(A) / 4)))
     with progress.bar("Columns", total=A.size) as bar:
         bar.advance(first)
@@ -112,14 +112,14 @@ def unit_products(A: Operator, first: int = 0) -> Iterator[tuple[Int[Tensor, " b
 
 
 def mean_of(samples: Float[Tensor, " p"], num_products: int) -> Estimate:
-    """The mean of independent samples, with std/√p where there are two, so that twice the error covers 95 %."""
+    """The mean of independent samples, with std/√p if there are at least two, such that twice the error covers 95 %."""
     p = len(samples)
     error = student_factor(p) * float(samples.std()) / math.sqrt(p) if p > 1 else None
     return Estimate(float(samples.mean()), error, num_products)
 
 
 def student_factor(count: int) -> float:
-    """What makes two standard errors from so few samples cover 95 %: Student's quantile / 2, by its expansion in 1/ν.
+    """The factor by which two standard errors from few samples cover 95 %: Student's quantile / 2, expanded in 1/ν.
 
     1.21 for eight samples, 1.01 for a hundred.
     """

@@ -1,4 +1,4 @@
-"""Lanczos quadratures of a spectrum that can go on: more probes, more steps, and no product made twice."""
+"""Lanczos quadratures of a spectrum that can be refined by more probes and steps, with no product made twice."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ SMALL = 512  # eigenvalues of which a basis is kept where there is room: any num
 class LanczosQuadrature:
     """Lanczos recursions of random probes whose state is kept, so that probes and steps can be added.
 
-    What several calls of `extend` have made is what one makes: to the bit where the same probes run in step, else to
-    the rounding of products with fewer columns. As many probes run in step as the operator's `room` holds, four vectors
-    each, beside the outliers. Between two calls there are two vectors a probe. If they do not fit beside new probes,
-    they go from a GPU to main memory, as far as that has room; else they are dropped, and these probes can be given no
-    more steps. Those that are kept can: fewer at a time, where it must be. Up to n = 512 a basis is kept, where there
-    is room for it.
-
-    With outliers, that many eigenpairs of largest |λ|, or those given, are atoms, and the probes see the rest.
+    Several calls of `extend` give the same as one: to the bit if the same probes run together, else to the rounding of
+    products with fewer columns. As many probes run in step as the operator's `room` holds, four vectors
+    each, beside the outliers. Between calls, two vectors a probe are kept. If they do not fit beside new probes, they
+    are moved from a GPU to main memory as far as there is room; else they are dropped, and these probes cannot make
+    more steps. Probes whose vectors are kept can, if need be fewer at a time. Up to n = 512 a basis is kept if there is
+    room for it. With outliers, that many eigenpairs of largest |λ|, or those given, are atoms, and the probes see the
+    rest.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 1001.0)))
     >>> quadrature = ritz.solvers.LanczosQuadrature(A)
@@ -51,7 +50,7 @@ class LanczosQuadrature:
         self, A: Operator, *, outliers: int | Eigenpairs = 0, generator: torch.Generator | None = None
     ) -> None:
         self.A, self.generator, self.num_steps = A, source(generator), 0
-        self.runs: list[Recursion | Tridiagonal] = []  # the latter where the vectors were dropped
+        self.runs: list[Recursion | Tridiagonal] = []  # the latter if the vectors were dropped
         self.pairs = certified(A, outliers, self.generator)
         self._own = self.pairs.num_products if self.pairs is not None and not isinstance(outliers, Eigenpairs) else 0
         self._spare = room(A) - (A.size - self.size)
@@ -68,7 +67,7 @@ class LanczosQuadrature:
 
     @property
     def num_products(self) -> int:
-        """What was multiplied in all, for the outliers too."""
+        """The number of products in total, including those for the outliers."""
         return self._own + sum(run.num_probes * run.num_steps for run in self.runs)
 
     def __repr__(self) -> str:
@@ -76,7 +75,7 @@ class LanczosQuadrature:
         return f"LanczosQuadrature(n = {self.A.size:,}, {work})"
 
     def extend(self, *, num_probes: int | None = None, num_steps: int | None = None) -> None:
-        """Go on to so many probes with so many steps each, in all; unless given, as many as there are.
+        """Go on to this many probes in total, with this many steps each; unless given, the current numbers.
 
         No more steps are made than there are eigenvalues left to the probes.
         """
@@ -92,8 +91,8 @@ class LanczosQuadrature:
     def refine(self, tolerance: float, *, rate: float = 0.95, max_products: int | None = None) -> Spectrum:
         """Add steps and probes until the spectrum's `wasserstein_bound` is at most `tolerance` · max|λ|; the spectrum.
 
-        Whichever lowers the bound more for a product: steps lower what the quadratures leave open, probes the Monte
-        Carlo error. Where new probes would push out the vectors of others, steps come first. At most `max_products` are
+        It adds whichever lowers the bound more per product: steps reduce the error of the quadratures, probes the Monte
+        Carlo error. If new probes would push out the vectors of others, steps come first. At most `max_products` are
         made in all, 4,096 unless given: if they do not suffice, what was reached is returned, and a ConvergenceWarning
         says what would. A matrix that has no more columns than products would be made, and 4,096 at most, is multiplied
         out instead, if there is room, and its spectrum is exact.
@@ -114,7 +113,7 @@ class LanczosQuadrature:
         return self._exact()
 
     def spectrum(self) -> Spectrum:
-        """The measure that the probes have seen so far."""
+        """The spectrum that the probes have seen so far."""
         values = torch.zeros(0, dtype=torch.float64) if self.pairs is None else self.pairs.values.double().cpu()
         if not self.size:
             spectrum = Spectrum.of_eigenvalues(values, precision=torch.finfo(self.A.dtype).eps)
@@ -130,7 +129,7 @@ class LanczosQuadrature:
         return joined([result.after(self.num_steps) for result in results])  # some are ahead after an interruption
 
     def _start(self, num_probes: int) -> None:
-        """Run as many new probes in step as there is room for."""
+        """Run as many new probes together as there is room for."""
         count = in_step(num_probes, self._spare)
         self._make_room(count)
         longest = self.size if self.size <= SMALL else self.num_steps
@@ -142,7 +141,7 @@ class LanczosQuadrature:
         self.runs.append(run)
 
     def _go_on(self, num_steps: int) -> None:
-        """Give every probe so many steps, in fewer columns at a time where not all fit beside the vectors that stay."""
+        """Give every probe this many steps, fewer probes at a time if not all fit beside the vectors that are kept."""
         runs, staying = self._kept(), self._here()
         if any(run.num_probes > self._columns(run, staying) for run in runs) and self._have_another_place(staying):
             for run in staying:
@@ -157,12 +156,12 @@ class LanczosQuadrature:
             run.to(place)
 
     def _columns(self, run: Recursion, staying: list[Recursion]) -> int:
-        """How many probes of a run can step at a time beside the vectors that stay on the device; one at least."""
+        """How many probes of a run can step at a time beside the vectors kept on the device; at least one."""
         free = self._spare - KEPT * sum(one.num_probes for one in staying)
         return int(min(run.num_probes, max(1, free / (VECTORS - KEPT if run in staying else VECTORS))))
 
     def _make_room(self, num_probes: int) -> None:
-        """Put away the vectors of other probes, where they do not fit beside those of so many that begin."""
+        """Move away or drop the vectors of other probes if they do not fit beside those of this many new ones."""
         here = self._here()
         if VECTORS * num_probes + KEPT * sum(run.num_probes for run in here) > self._spare:
             self.runs = [self._put_away(run) if run in here else run for run in self.runs]
@@ -178,15 +177,15 @@ class LanczosQuadrature:
         return [run for run in self.runs if isinstance(run, Recursion)]
 
     def _here(self) -> list[Recursion]:
-        """Those whose vectors are on the operator's device."""
+        """The runs whose vectors are on the operator's device."""
         return [run for run in self._kept() if run.is_on(self.A.device)]
 
     def _have_another_place(self, runs: list[Recursion]) -> bool:
-        """Whether main memory is elsewhere, and has room for their vectors."""
+        """Whether main memory is a different place, and has room for their vectors."""
         return self.A.device.type != MAIN.type and sum(run.num_bytes for run in runs) <= memory_budget(None, MAIN)
 
     def _next(self, quadrature: float, random: float, goal: float) -> tuple[int, int]:
-        """The probes and steps to go on to, at most twice as many of either; no more where none would help."""
+        """The next numbers of probes and steps, at most twice the current ones; unchanged if neither would help."""
         probes, steps = self.num_probes, self.num_steps
         can_step = steps < self.size and len(self._kept()) == len(self.runs)
         is_full = 2 * VECTORS * probes > self._spare
@@ -198,14 +197,14 @@ class LanczosQuadrature:
         return min(2 * probes, max(probes + 1, needed)), steps
 
     def _within(self, probes: int, steps: int, limit: int) -> dict[str, int]:
-        """Fewer of those that would be new, where the limit does not allow them all."""
+        """The next numbers, reduced if the limit on products does not allow them."""
         spare = limit - self._own
         if steps > self.num_steps and self.num_probes:
             return {"num_probes": probes, "num_steps": max(self.num_steps, min(steps, spare // probes))}
         return {"num_probes": max(self.num_probes, min(probes, spare // steps)), "num_steps": steps}
 
     def _is_dear(self, probes: int, steps: int, limit: int) -> bool:
-        """Whether a product with every column costs no more, is allowed, and the matrix can be held."""
+        """Whether multiplying out the matrix costs no more, is allowed, and fits into memory."""
         most = min(self._own + probes * steps, limit - self.num_products, self._spare / COPIES, DENSE)
         return self.A.size <= most
 
@@ -258,7 +257,7 @@ class LanczosQuadrature:
 def certified(
     A: Operator, outliers: int | Eigenpairs, generator: torch.Generator, checkpoint: Path | None = None
 ) -> Eigenpairs | None:
-    """The outliers given, or so many that are found; None for none."""
+    """The outliers given, or this many that are searched for; None for none."""
     if isinstance(outliers, Eigenpairs):
         orthonormal_columns(A, outliers)
         return outliers if len(outliers) else None

@@ -19,12 +19,12 @@ KEPT = 8  # vectors that a sketch takes for each of its probes where it keeps it
 
 
 def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Generator | None = None) -> Estimate:
-    """(tr A)²/tr A²: the number of eigenvalues, if all that matter were equal.
+    """(tr A)²/tr A²: the number of non-zero eigenvalues, if these were equal.
 
-    As many products as n give it exactly. Fewer estimate both traces on one sketch as `trace` does, at two products a
-    probe; where there is no room for eight vectors a probe, by zᵀAz and ‖Az‖² of random signs z, which keeps nothing.
-    The error is the Monte Carlo error of the ratio, two of which cover 95 %: by the delta method, with the square's own
-    second order, for near tr A = 0 that is all there is. A zero operator has effective rank zero.
+    With n products it is exact. With fewer, both traces are estimated on one sketch as in `trace`, at two products a
+    probe; if there is no room for eight vectors a probe, by zᵀAz and ‖Az‖² of random signs z, which keeps nothing. The
+    error is the Monte Carlo error of the ratio, two of which cover 95 %: by the delta method, with the second-order
+    term of the square, which dominates near tr A = 0. A zero operator has effective rank zero.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([3.0] * 50 + [0.0] * 250)))
     >>> round(ritz.effective_rank(A, num_products=120).value, 3)
@@ -44,7 +44,7 @@ def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Gen
 
 
 def rank_from(first: Float[Tensor, " p"], second: Float[Tensor, " p"]) -> Estimate:
-    """(tr A)²/tr A² from a sample of both for each probe."""
+    """(tr A)²/tr A² from samples of both traces, one for each probe."""
     independent = torch.zeros(len(first), len(first), dtype=torch.float64)
     return _ratio(LeaveOneOut(first, independent), LeaveOneOut(second, independent), len(first))
 

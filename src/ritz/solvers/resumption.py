@@ -1,4 +1,4 @@
-"""The file from which a solver that was killed goes on, and how it knows that the operator is the same."""
+"""The file from which a killed solver resumes, and how it recognises that the operator is the same."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Likeness:
-    """What an operator is known by, from its product with one random vector v.
+    """The fingerprint of an operator: its product with one random vector v.
 
-    On a CPU the product is the same to the bit each time. Elsewhere sums may not be: then it is known by numbers, the
-    length of A v and the pieces of vᵀAv, which must agree to half of its digits. They have signs: -A is another.
+    On a CPU the product is the same to the bit each time. Elsewhere sums may differ: there the norm of A v and partial
+    sums of vᵀAv must agree to half of the digits. The latter have signs, which tell A from -A.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Likeness:
 
     @classmethod
     def of(cls, A: Operator) -> Likeness:
-        """That of this operator, for one product."""
+        """The fingerprint of this operator, which costs one product."""
         v = torch.randn(A.size, generator=torch.Generator().manual_seed(17), dtype=A.dtype).to(A.device)
         Av, kind = A @ v, f"{A.size} {A.dtype} {A.device.type}"
         if _repeats(A):
@@ -45,11 +45,11 @@ class Likeness:
         return cls(kind, tuple(float(number) for number in numbers), math.sqrt(torch.finfo(A.dtype).eps))
 
     def facts(self) -> dict[str, Any]:
-        """What a file says of it beside its identity."""
+        """What a file stores of it besides its identity."""
         return {"operator": [*self.numbers]} if self.numbers else {}
 
     def fits(self, facts: Mapping[str, Any]) -> bool:
-        """Whether a file of this identity is one of this operator; ValueError where it does not say."""
+        """Whether a file with this identity belongs to this operator; ValueError if its facts are missing."""
         then = facts["operator"] if self.numbers else []
         if not isinstance(then, list) or len(then) != len(self.numbers) or not all(type(one) is float for one in then):
             raise ValueError(f"its operator is {then!r:.80}")
@@ -64,7 +64,7 @@ def _repeats(A: Operator) -> bool:
 
 @dataclass(frozen=True)
 class Resumption:
-    """The file of a solver, and what was in it when it started."""
+    """The file of a solver, and what it contained when the solver started."""
 
     file: Checkpoint
     operator: Likeness
@@ -75,7 +75,7 @@ class Resumption:
     def of(
         cls, path: str | Path | None, A: Operator, solver: str, generator: torch.Generator, **settings: Any
     ) -> Resumption | None:
-        """The file of this solver with this operator, these settings and this source of randomness; None for none."""
+        """The file of this solver with this operator, these settings and this source of randomness, if any."""
         if path is None:
             return None
         identity = {"solver": solver} | identity_of("generator", generator)
@@ -99,20 +99,20 @@ class Resumption:
 
     @property
     def is_over(self) -> bool:
-        """Whether what is in the file is the result."""
+        """Whether the file contains the final result."""
         return self.arrays is not None and bool(self.header["over"])
 
     @property
     def under_way(self) -> dict[str, Tensor] | None:
-        """The arrays of a computation that was not over."""
+        """The arrays of an unfinished computation."""
         return None if self.is_over else self.arrays
 
     def beside(self, name: str) -> Path:
-        """The file of a part of the computation that is one of its own."""
+        """The path of a second file beside this one, for a part of the computation that is resumed by itself."""
         return self.file.path.with_name(f"{self.file.path.stem}-{name}.npz")
 
     def keep(self, state: Callable[[], State], *, over: bool = False) -> None:
-        """Write the state of a computation, if it is time to, or its result."""
+        """Write the state of a computation if it is time to do so, or its result."""
 
         def whole() -> State:
             arrays, header = state()
@@ -121,7 +121,7 @@ class Resumption:
         self.file.keep(whole, last=over)
 
     def read(self, make: Callable[[dict[str, Tensor], Mapping[str, Any]], Result]) -> Result:
-        """What the contents of the file stand for; whatever cannot be made of them is damage."""
+        """An object made from the contents of the file; any failure counts as damage to the file."""
         assert self.arrays is not None
         with self.file.reading():
             for name, array in self.arrays.items():

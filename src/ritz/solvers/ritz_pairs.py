@@ -1,4 +1,4 @@
-"""Eigenpairs within a subspace, by Rayleigh-Ritz, from the requested end of the spectrum."""
+"""Eigenpairs from a subspace by Rayleigh-Ritz, ordered from the requested end of the spectrum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDS = ("largest", "smallest", "magnitude", "both")
 
 
 def ranking(values: Float[Tensor, " j"], which: str) -> Tensor:
-    """Indices from the requested end on; for "both", from either end in turn."""
+    """Indices that sort values from the requested end; for "both", from either end in turn."""
     if which == "magnitude":
         return values.abs().argsort(descending=True, stable=True)
     order = values.argsort(descending=which != "smallest", stable=True)

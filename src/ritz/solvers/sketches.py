@@ -1,4 +1,4 @@
-"""A random sketch of an operator: estimates that leave out one probe each, and the variance of their mean."""
+"""A random sketch of an operator: estimates that each leave out one probe, and the variance of their mean."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ class Sketch:
 class LeaveOneOut:
     """An estimate tᵢ for every probe left out of the basis, and what changes in it where ωⱼ is left out as well.
 
-    Given all probes but ωᵢ, each tᵢ is unbiased. So the part of tᵢ that does not know ωⱼ is uncorrelated with tⱼ, and
+    Given all probes but ωᵢ, each tᵢ is unbiased. So the part of tᵢ that is independent of ωⱼ is uncorrelated with tⱼ,
+    and
     Cov(tᵢ, tⱼ) = E DᵢⱼDⱼᵢ for Dᵢⱼ = tᵢ - tᵢ without ωⱼ.
     """
 
@@ -135,7 +136,7 @@ def _bordered(old: Float[Tensor, "a a"], new: Float[Tensor, "m b"]) -> Float[Ten
 
 
 def _invertible(R: Float[Tensor, "m m"]) -> Float[Tensor, "m m"]:
-    """R with zero pivots made tiny: where A has rank below m, leaving out any direction outside its range is right."""
+    """R with zero pivots made tiny: if A has rank below m, leaving out any direction outside its range is right."""
     tiny = torch.finfo(torch.float64).eps * (float(R.abs().max()) or 1.0)
     pivots = R.diagonal()
     return R + torch.diag(torch.where(pivots.abs() < tiny, tiny - pivots, 0.0))

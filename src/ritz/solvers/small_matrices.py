@@ -28,9 +28,9 @@ Decomposition = tuple[Float[Tensor, " n"], Float[Tensor, "n n"]]
 def whole_spectrum(
     A: Operator, num_pairs: int, tolerance: float, checkpoint: Path | None = None
 ) -> tuple[Spectrum, Eigenpairs]:
-    """The exact spectrum of A, largest |λ| first, and the eigenpairs at its beginning, with their residuals.
+    """The exact spectrum of A, largest |λ| first, and its leading eigenpairs with their residuals.
 
-    With a checkpoint, a file, the columns that were multiplied are kept on their way.
+    With a checkpoint, a file, the columns computed so far are kept in it.
     """
     D = columns(A, checkpoint)
     values, vectors = decomposition(D)
@@ -41,7 +41,7 @@ def whole_spectrum(
 
 
 def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]:
-    """The columns of A as rows, many at a time; those that a file holds are not multiplied again."""
+    """The columns of A as rows, computed many at a time; columns in the file are not computed again."""
     identity = {"solver": "columns"}
     file = None if checkpoint is None else Resumption.at(checkpoint, identity, Likeness.of(A))
     if file is not None and file.is_over:
@@ -87,7 +87,7 @@ def _written(rows: Tensor) -> State:
 
 
 def _taken(A: Operator, D: Tensor, rows: Tensor) -> int:
-    """Put the rows of a file into the matrix; how many these are."""
+    """Copy the rows from a file into the matrix; returns how many there are."""
     count = len(rows)
     if count > A.size or (count % COLUMNS and count < A.size):
         raise ValueError(f"it has {count} of {A.size} columns")
@@ -96,6 +96,6 @@ def _taken(A: Operator, D: Tensor, rows: Tensor) -> int:
 
 
 def _checked(A: Operator, rows: Tensor, count: int) -> Tensor:
-    """The rows of a file, if they are so many of A."""
+    """The rows from a file, checked to be this many rows of A."""
     check_arrays({"rows": rows}, {"rows": like(A.dtype, count, A.size)})
     return rows.to(A.device)

@@ -1,4 +1,4 @@
-"""A trace by a sketch that takes what decays, and by plain samples of what it leaves.
+"""A trace by a sketch, which takes care of decaying eigenvalues, and by plain samples of the rest.
 
 A sketch of m probes costs 2m products and leaves out ‖(I - QQᵀ)A‖² = F². Of N products in all, its m estimates and
 N - 2m samples of the rest have the variance 2F²/(N - m): the sketch grows while that falls.
@@ -20,18 +20,18 @@ from .probes import BLOCK, gaussian, student_factor
 from .sketches import Sketch
 from .vectors import dots, norms, product
 
-PILOT, SHARE = 6, 6  # probes that a sketch begins with: so many, or of so many products one
-DOUBT = 2.0  # times the decay seen: where it is missed, far more is lost than by a sketch of what is flat
+PILOT, SHARE = 6, 6  # probes that a sketch begins with: this many, or one for this many products
+DOUBT = 2.0  # times the observed decay: missing a decay costs far more than sketching a flat spectrum
 
 
 def split_trace(A: Operator, goal: float, budget: int, generator: torch.Generator) -> Estimate:
-    """With twice the products until the relative error is below the goal, or with the whole budget."""
+    """tr A, doubling the products until the relative error is below the goal or the budget is spent."""
     sketch, samples = Sketch.empty(A), torch.zeros(0, dtype=torch.float64)
     total = min(2 * BLOCK, budget) if goal else budget
     with progress.bar("Trace", total=budget) as bar:
         while True:
             made = 2 * len(sketch.omega) + len(samples)
-            if not len(samples):  # once the rest is sampled, it stays the same rest
+            if not len(samples):  # once the rest was sampled, the sketch must not grow
                 sketch = _grown(sketch, A, total, generator)
             more = total - 2 * len(sketch.omega) - len(samples)
             samples = torch.cat([samples, _samples(A, sketch, more if more > 1 else 0, generator)])
@@ -44,7 +44,7 @@ def split_trace(A: Operator, goal: float, budget: int, generator: torch.Generato
 
 
 def _grown(sketch: Sketch, A: Operator, total: int, generator: torch.Generator) -> Sketch:
-    """The sketch with as many probes as are worth their two products each, of so many in all."""
+    """The sketch, grown to as many probes as are worth their two products each, for this many products in total."""
     while (more := _size(sketch, total) - len(sketch.omega)) > 0:
         sketch = sketch.with_probes(A, gaussian(A, more, generator))
     return sketch
@@ -61,7 +61,7 @@ def _size(sketch: Sketch, total: int) -> int:
 
 
 def decay(R: Float[Tensor, "m m"]) -> float:
-    """p of F² ~ m⁻ᵖ, the larger from m = 1 and from half the probes, to what all but one leave of A times that one."""
+    """p of F² ~ m⁻ᵖ, the larger of two estimates: from one probe, and from half the probes, to all probes but one."""
     m, half = len(R), len(R) // 2
     triangle = R + torch.diag((R.diagonal() == 0).to(R) * torch.finfo(R.dtype).tiny)
     after = float(torch.linalg.inv(triangle).square().sum(1).reciprocal().mean())
@@ -89,7 +89,7 @@ def _samples(A: Operator, sketch: Sketch, count: int, generator: torch.Generator
 
 
 def _combined(sketch: Sketch, samples: Float[Tensor, " k"]) -> Estimate:
-    """The mean of both kinds, one weight for each estimate: they are uncorrelated, for samples have no bias given Q."""
+    """The mean of both kinds with equal weights; they are uncorrelated, since samples are unbiased given Q."""
     own, m, k = sketch.trace(), len(sketch.omega), len(samples)
     if not k:
         return own.estimate(2 * m)

@@ -1,4 +1,4 @@
-"""The stages of a long computation, each kept in a file of its own in a folder, so that none is computed twice."""
+"""The stages of a long computation, each kept in its own file in a folder, so that none is computed twice."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Stages:
-    """A folder with the results of stages of one computation; without a folder, nothing is kept."""
+    """A folder with the results of the stages of one computation; without a folder, nothing is kept."""
 
     folder: Path | None
     identity: Mapping[str, str]
     operator: Likeness
 
     def file(self, name: str) -> Path | None:
-        """Where a stage that keeps a file by itself has it."""
+        """The path for a stage that manages its own file."""
         return None if self.folder is None else self.folder / f"{name}.npz"
 
     def resumption(self, name: str) -> Resumption | None:
-        """The file of a stage that is kept on its way."""
+        """The file of a stage that can be resumed half-way."""
         if self.folder is None:
             return None
         return Resumption.at(self.folder / f"{name}.npz", {"stage": name, **self.identity}, self.operator)
 
     def under(self, name: str) -> Stages:
-        """Those of a part of the computation, in a folder of their own."""
+        """The stages of a part of the computation, in a subfolder."""
         return self if self.folder is None else replace(self, folder=self.folder / name)
 
     def discard(self) -> None:
-        """Remove the folder: what was in it is part of a result that is kept elsewhere."""
+        """Remove the folder, whose contents are part of a result that is kept elsewhere."""
         if self.folder is not None:
             discard(self.folder)
 
@@ -58,7 +58,7 @@ class Stages:
         read: Callable[[dict[str, Tensor], Mapping[str, Any]], Result],
         generator: torch.Generator | None = None,
     ) -> Result:
-        """That of a stage, read where it is known; the generator, if it draws from one, then stands where it stood."""
+        """The result of a stage, read if it is in the folder; a generator is then set to its state after the stage."""
         if self.folder is None:
             return compute()
         drawn = {} if generator is None else identity_of("generator", generator)
@@ -94,7 +94,7 @@ def _spectrum(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Spectrum:
 
 
 def stages_of_risk(folder: str | Path | None, risk: Risk, **settings: Any) -> Stages:
-    """Those of a computation with this risk and these settings; what tells it apart is computed for a folder alone."""
+    """The stages of a computation with this risk and these settings; its identity is computed only for a folder."""
     if folder is None:
         return Stages(None, {}, Likeness(""))
     data = torch.cat([fingerprint(batch).cpu() for batch in risk.batches])

@@ -28,10 +28,10 @@ from .resumption import Resumption
 from .ritz_pairs import as_eigenpairs, ranking, selection
 from .vectors import inner, mix, norms, orthonormalize, product, rounding, subtract
 
-NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start: without it a new eigenvector could never be seen
-SAFETY = 0.9  # of the tolerance, left to the rounding between an estimated residual and the fresh one
-LOSS = 1e-3  # of the largest |λ|: components that steps may leave along earlier rows before each leaves none
-SPARE = 8  # Ritz vectors kept at a certificate, beside twice the requested ones, for a search that has to go on
+NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start, without which a new eigenvector could never be found
+SAFETY = 0.9  # of the tolerance: the search stops below it, to leave room for rounding in the fresh residual
+LOSS = 1e-3  # of the largest |λ|: components along earlier rows above which every step is orthogonalised fully
+SPARE = 8  # Ritz vectors kept at a certificate, besides twice the requested ones, in case the search has to go on
 
 
 def restarted_lanczos(
@@ -60,14 +60,14 @@ def restarted_lanczos(
 
 @dataclass(frozen=True)
 class _Assessment:
-    """What the Ritz pairs say about the search."""
+    """What the Ritz pairs say about the state of the search."""
 
     residual: float = math.nan  # the largest of the requested pairs, relative to max|λ|
     values: Float[Tensor, " k"] | None = None  # the requested ones
     settled: bool = False  # worth a certificate
     invariant: bool = False  # the space is invariant, and copies of its eigenvalues may lie outside
     suspect: bool = False  # the values show signs of more copies
-    separable: bool = False  # and are known well enough to look for these in the space orthogonal to theirs
+    separable: bool = False  # and they are known well enough to look for copies in the space orthogonal to theirs
 
 
 @dataclass
@@ -86,10 +86,10 @@ class Search:
     scale: float = 0.0  # largest ‖A q‖
     num_products: int = 0
     certificates: int = 0
-    stride: int = 1  # of so many steps, one is made orthogonal to all rows, where the recursion is local
+    stride: int = 1  # one step in this many is made orthogonal to all rows, while the recursion is local
 
     def state(self) -> State:
-        """All of it, before a step: the vectors of the basis, and numbers."""
+        """The state before a step: the vectors of the basis, and numbers."""
         arrays = {"basis": self.basis.rows(), "H": self.H, "B": self.B, "generator": self.generator.get_state()}
         arrays |= {} if self.seen is None else {"seen": self.seen}
         return arrays, {"has_seen": self.seen is not None, **{name: getattr(self, name) for name in NUMBERS}}
@@ -119,7 +119,7 @@ class Search:
         return len(self.H)
 
     def closed(self, A: Operator, aim: float) -> bool:
-        """Whether A maps the explored space into itself, to rounding, which small earlier β have amplified."""
+        """Whether A maps the explored space into itself, up to rounding as amplified by small earlier β."""
         return float(self.B.norm()) <= max(1e-3 * aim, min(10 * rounding(A), 0.3 * aim)) * self.scale
 
     @classmethod
@@ -131,7 +131,7 @@ class Search:
         generator: torch.Generator,
         first: Float[Tensor, "1 n"] | None = None,
     ) -> Search:
-        """A search whose pending block is random (the first row, if given), or a start with a random share."""
+        """A search whose pending block is random (beginning with `first`, if given), or a start with a random share."""
         b = goal.block_size
         block = first if first is not None and b == 1 else start_rows(A, b, generator)
         search = cls(Basis(A, goal.k, goal.capacity), generator, b)
@@ -144,7 +144,7 @@ class Search:
         return search
 
     def explore(self, A: Operator, goal: Goal, bar: progress.Bar, file: Resumption | None = None) -> bool:
-        """Step and restart until the pairs are worth a certificate, which is True, or the products are spent."""
+        """Step and restart until the pairs are ready for a certificate (True), or the products are spent (False)."""
         while True:
             if file is not None:
                 file.keep(self.state)
@@ -196,11 +196,11 @@ class Search:
         self.tridiagonal = False
 
     def condense(self, goal: Goal, keep: int | None = None) -> tuple[Float[Tensor, " j"], Float[Tensor, "b k"]]:
-        """Make the rows Ritz vectors of all that was explored, the requested ones first, and drop the worst.
+        """Turn the rows into Ritz vectors of the explored space, the requested ones first, and drop the worst.
 
-        The Ritz values kept, and B' of the requested ones: A X = XΘ + P B'.
+        Returns the Ritz values kept, and B' of the requested ones: A X = XΘ + P B'.
         """
-        values, S = torch.linalg.eigh(self.H)  # with what couples locked rows to others, however small
+        values, S = torch.linalg.eigh(self.H)  # including the coupling of locked rows to others, however small
         order = torch.cat([selection(values, goal.which, goal.k), ranking(values, goal.which)[goal.k :]])
         order = order[: keep or 2 * goal.k + SPARE]
         coupling = self.B @ S[len(S) - self.B.shape[1] :, order[: goal.k]]
@@ -218,7 +218,7 @@ class Search:
             self.set_aside(A, goal)
 
     def lock(self, values: Tensor | None) -> None:
-        """Set the invariant space aside; the pending block, random, starts another one orthogonal to it."""
+        """Set the invariant space aside; the pending block, which is random, starts another one orthogonal to it."""
         self.locked, self.seen = self.explored, values
 
     def set_aside(self, A: Operator, goal: Goal) -> None:
@@ -230,9 +230,10 @@ class Search:
         self.lock(values[order])
 
     def look_outside(self, A: Operator, pairs: Eigenpairs, goal: Goal, bar: progress.Bar) -> tuple[bool, Eigenpairs]:
-        """Whether eigenvalues were missed, and the pairs with the chance of it; they stand first in the basis.
+        """Whether eigenvalues were missed, and the pairs with the chance of it.
 
-        What follows them there is given up for a few steps from a random vector orthogonal to them.
+        The pairs come first in the basis. What follows them there is replaced by a few steps from a random vector
+        orthogonal to them.
         """
         values, limit = pairs.values.double().cpu(), goal.tolerance * float(pairs.values.abs().max())
         doubtful, overlooked = endangered(values, goal.which, limit), Overlooked(values, A.size)
@@ -254,12 +255,12 @@ class Search:
         return missed, replace(pairs, doubts=doubts.to(pairs.values), num_products=self.num_products)
 
     def _steps_outside(self, goal: Goal) -> int:
-        """How many steps may be made to look for missed eigenvalues: few beside those that found the pairs."""
+        """How many steps may be made to look for missed eigenvalues: few compared with those that found the pairs."""
         few = max(MOST_STEPS, self.num_products // MOST_STEPS)
         return max(0, min(few, goal.capacity - goal.k - 1, goal.max_products - self.num_products))
 
     def _leave(self, A: Operator, values: Float[Tensor, " k"]) -> None:
-        """Keep the first rows, which are eigenvectors, and begin another space at random, orthogonal to them."""
+        """Keep the first rows, which are eigenvectors, and begin a random space orthogonal to them."""
         self.basis.cut(len(values))
         self.H, self.tridiagonal = torch.diag(values), False
         self._extend(A, self.basis.last(1)[:0])
@@ -292,7 +293,7 @@ class Search:
 
 
 def begun(A: Operator, goal: Goal, start: Tensor | None, generator: torch.Generator, file: Resumption | None) -> Search:
-    """A search where its file says that it was, or a new one."""
+    """The search resumed from its file, or a new one."""
     if file is not None and file.under_way is not None:
         return file.read(lambda arrays, header: Search.of_state(A, goal, generator, arrays, header))
     return Search.from_start(A, goal, start, generator)
@@ -320,15 +321,15 @@ def _assessment(A: Operator, search: Search, goal: Goal) -> _Assessment:
     worst = float(residuals[order[: goal.k]].max())
     repeated = search.seen is not None and torch.allclose(requested, search.seen, rtol=0.0, atol=limit)
     relative = worst / (scale or 1.0)
-    if closed and j < A.size:  # copies of multiple eigenvalues may be left outside: look until none appears
+    if closed and j < A.size:  # copies of multiple eigenvalues may lie outside: look until none appears
         return _Assessment(relative, requested, settled=repeated, invariant=not repeated)
     noise = rounding(A) * scale
     settled = worst <= limit
-    if search.locked:  # what leads the new space must be known well: a start may contain little of a copy
+    if search.locked:  # the leading pairs of the new space must be known well: its start may contain little of a copy
         leaders = order[order >= search.locked][: 2 if goal.which == "both" else 1]
         settled &= bool((residuals[leaders] <= max(1e-3 * limit, 10 * noise)).all())
     suspect = settled and not repeated and _may_hide_copies(requested, goal.which, max(1e-3 * limit, noise))
-    separable = suspect and worst <= max(0.3 * limit, 10 * noise)  # copies mix, and so do their residuals
+    separable = suspect and worst <= max(0.3 * limit, 10 * noise)  # copies mix, as do their residuals
     return _Assessment(relative, requested, settled=settled and not suspect, suspect=suspect, separable=separable)
 
 
@@ -355,7 +356,7 @@ def _certificate(A: Operator, search: Search, goal: Goal) -> Eigenpairs:
         parts = [_residuals(A, columns) for columns in X.split(goal.columns)]
         values, residuals = (torch.cat(numbers) for numbers in zip(*parts, strict=True))
         order = selection(values, goal.which, goal.k)
-        if not torch.equal(order, torch.arange(goal.k)):  # fresh products may order near ties anew
+        if not torch.equal(order, torch.arange(goal.k)):  # fresh products may reorder near ties
             mix(X, torch.eye(goal.k, dtype=torch.float64)[:, order])
             values, residuals = values[order], residuals[order]
     search.num_products += goal.fresh_products

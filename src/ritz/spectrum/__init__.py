@@ -1,4 +1,4 @@
-"""What algorithms and theory return: spectra, eigenpairs and estimates, each with what it knows of its own error."""
+"""What algorithms and theory return: spectra, eigenpairs and estimates, each with its own error."""
 
 from ..arguments import guard
 from .eigenpairs import Eigenpairs

@@ -17,7 +17,7 @@ from .estimate import digits_within
 from .file_checks import check_count, check_kind, check_numbers, reading
 from .lines_shown import lines_card
 
-DOUBT = 0.01  # the chance of having missed an eigenvalue, below which it is ruled out
+DOUBT = 0.01  # a chance of having missed an eigenvalue below this counts as ruled out
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -40,9 +40,9 @@ class Eigenpairs:
     residuals: Float[Tensor, " k"]
     converged: Bool[Tensor, " k"]  # residual at most tolerance · max|λ|
     num_products: int = 0
-    basis_size: int | None = None  # vectors that the search kept at most, these among them; None: there was none
-    num_rough_products: int = 0  # how many of the products were with a cheaper operator, nearly the same
-    doubts: Float[Tensor, " k"] | None = None  # the chance, at most, that another eigenvalue as far out was missed
+    basis_size: int | None = None  # the most vectors that the search kept, including these; None: there was no search
+    num_rough_products: int = 0  # how many of the products were with a cheaper approximation of the operator
+    doubts: Float[Tensor, " k"] | None = None  # a bound on the chance that another eigenvalue as far out was missed
 
     def __len__(self) -> int:
         return len(self.values)
@@ -52,7 +52,7 @@ class Eigenpairs:
         return record.write_arrays(path, *self.state())
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Its arrays, and all else that it is made of."""
+        """Its arrays, and all other facts."""
         names = ("values", "vectors", "residuals", "converged", *(() if self.doubts is None else ("doubts",)))
         arrays = {name: getattr(self, name).detach().cpu().numpy() for name in names}
         counts = {name: getattr(self, name) for name in ("num_products", "basis_size", "num_rough_products")}
@@ -73,7 +73,7 @@ class Eigenpairs:
 
     @classmethod
     def of_state(cls, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> Eigenpairs:
-        """The pairs with this state; ValueError or KeyError where it is that of none."""
+        """The pairs with this state; ValueError or KeyError if no pairs can have it."""
         products, basis, rough = (header[name] for name in ("num_products", "basis_size", "num_rough_products"))
         check_count(num_products=products, basis_size=0 if basis is None else basis, num_rough_products=rough)
         n, k = tensors["vectors"].shape

@@ -1,4 +1,4 @@
-"""A number with its standard error and what it cost."""
+"""A number with its standard error and its cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXACT = 5e-7  # relative error below which six printed digits are right
 
 @dataclass(frozen=True, init=False, repr=False)
 class Estimate:
-    """A number with its standard error and what it cost; asking for an error that is not known raises.
+    """A number with its standard error and its cost; reading an error that is not known raises.
 
     >>> estimate = ritz.Estimate(12.3456, 0.05, 100)
     >>> estimate

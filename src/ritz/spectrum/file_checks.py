@@ -1,4 +1,4 @@
-"""The refusal of a file that holds something else, or is damaged."""
+"""Refusals of files that hold something else or are damaged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import FileError, RitzError, first_line
 
 
 def check_kind(path: str | Path, header: dict, kind: str) -> None:
-    """Refuse the arrays of another kind."""
+    """Refuse a file that holds arrays of another kind."""
     if header.get("kind") != kind:
         raise FileError(
             f"{path} holds {header.get('kind', 'something else')}, not {kind}.",

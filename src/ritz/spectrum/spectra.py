@@ -1,4 +1,4 @@
-"""A spectrum: exact, by quadrature or in closed form, with intervals that hold what is true of it."""
+"""A spectrum: exact, by quadrature or in closed form, with intervals that contain the true values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .lines_shown import density_card
 from .matrices import check_symmetric
 from .measure import CHUNK, EPS, TENSOR, Measure, check_degree
 
-MOST = 2**63  # what can be counted
+MOST = 2**63  # the largest count
 FACTS = ("size", "resolution", "num_atoms", "precision", "num_products")  # of a spectrum, beside its arrays
 
 
@@ -51,10 +51,10 @@ class Spectrum(Measure):
         num_probes: int = 1,
         precision: float | None = None,
     ) -> Spectrum:
-        """The exact spectrum with these eigenvalues, each there once unless given; one row for each of the probes.
+        """The exact spectrum with these eigenvalues, each once unless a multiplicity is given; one row for each probe.
 
-        The precision, relative to the largest of them, says which are zero. It is the rounding of their own type
-        unless given: pass `torch.finfo(A.dtype).eps` for values in float64 of a matrix in float32.
+        The precision, relative to the largest eigenvalue, decides which are zero. By default it is the rounding of
+        their own type: pass `torch.finfo(A.dtype).eps` for values in float64 of a matrix in float32.
         """
         check_positive("As many rows are alike.", num_probes=num_probes)
         counts = _counts(torch.ones(len(values)) if multiplicity is None else multiplicity)
@@ -75,13 +75,13 @@ class Spectrum(Measure):
     def band(
         self, x: Float[Tensor, " g"], width: float | None = None, *, rate: float = 0.95
     ) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
-        """What holds the true density smoothed by the same width, at each x with this probability."""
+        """A band that contains the true density, smoothed by the same width, at each x with this probability."""
         return self._band(x, lambda nodes, reach: (nodes, reach), self.width if width is None else width, rate)
 
     def log_band(
         self, u: Float[Tensor, " g"], *, width: float | None = None, floor: float | None = None, rate: float = 0.95
     ) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
-        """As `band`, for the `log_density`."""
+        """A band like `band`, for the `log_density`."""
         epsilon = self._log_floor(floor)
 
         def logarithm(nodes: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,19 +93,19 @@ class Spectrum(Measure):
     def cdf_band(
         self, x: Float[Tensor, " g"], *, rate: float = 0.95
     ) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
-        """What holds the true F(x), at each x with this probability."""
+        """A band that contains the true F(x), at each x with this probability."""
         x = x.to("cpu", torch.float64)
         lower, upper = ((place <= x[:, None, None]).double() for place in (self.ends[1], self.ends[0]))
         low, high = self._interval(lower.flatten(1), upper.flatten(1), rate)
         return low.where(~x.isnan(), math.nan), high.where(~x.isnan(), math.nan)
 
     def interval(self, f: Callable[[Tensor], Tensor] | int, *, rate: float = 0.95) -> tuple[float, float]:
-        """What holds the true ∫ f dμ with this probability, for a smooth f; a degree d stands for λᵈ.
+        """An interval that contains the true ∫ f dμ with this probability, for a smooth f; a degree d stands for λᵈ.
 
-        Nodes half-way between those of the quadratures tell how much f changes from one to the next. The variance comes
-        from the eigenvalues that the probes saw: where few large ones decide it, an interval stated at 0.95 holds the
-        mean of a 1/k² spectrum 0.93 of the time, and with one probe 0.88 where there are such on both sides of zero.
-        More probes mend that.
+        Values of f half-way between the nodes tell how much it changes from one node to the next. The variance comes
+        from the eigenvalues that the probes saw. Where a few large ones dominate it, coverage is slightly too low: an
+        interval stated at 0.95 contains the mean of a 1/k² spectrum 0.93 of the time, and with one probe 0.88 if there
+        are such eigenvalues on both sides of zero. More probes help.
         """
         degree = f if isinstance(f, int) else None
         if degree is not None:
@@ -124,12 +124,13 @@ class Spectrum(Measure):
         return float(lower) - doubt, float(upper) + doubt
 
     def mass(self, low: float, high: float) -> Estimate:
-        """The fraction of eigenvalues in [low, high], of which the nodes next to either end leave something open.
+        """The fraction of eigenvalues in [low, high], uncertain because of the nodes next to either end.
 
         A node's mass is spread evenly from its place to the ends of its reach, none of it beyond all nodes. By the
         Chebyshev-Markov-Stieltjes inequalities the true mass is not less than that of the nodes whose reach lies
-        inside, nor more than that of those whose reach meets the interval. Anything between is taken for as likely,
-        as far as the density differs from a node to the next: where it does not, spreading it evenly is right.
+        inside, nor more than that of those whose reach meets the interval. All values between these bounds are taken as
+        equally likely, to the extent that the density differs from one node to the next: where it does not differ,
+        spreading mass evenly is right.
         """
         x, (lower, upper), ends = self.nodes, self.ends, self.range
         below, above = torch.minimum(lower.clamp(min=ends[0]), x), torch.maximum(upper.clamp(max=ends[1]), x)
@@ -149,15 +150,15 @@ class Spectrum(Measure):
         return float(((self.cdf(x) - other.cdf(x)).abs()[:-1] * x.diff()).sum())
 
     def wasserstein_bound(self, *, rate: float = 0.95) -> float:
-        """What W₁ to the true spectrum does not exceed with this probability, in the units of the eigenvalues.
+        """A bound on W₁ to the true spectrum that holds with this probability, in the units of the eigenvalues.
 
         Mass cannot leave its reach: ∫ max(U - F, F - L), with U and L the distribution functions of all of it at the
-        lower and the upper ends. What the probes leave open is drawn from masses distributed like theirs.
+        lower and the upper ends. The uncertainty of the probes is sampled from masses distributed like theirs.
         """
         return sum(self.wasserstein_parts(rate=rate))
 
     def wasserstein_parts(self, *, rate: float = 0.95) -> tuple[float, float]:
-        """The summands of that bound: what more steps lower, and what more probes lower."""
+        """The two summands of that bound: the one that more steps reduce, and the one that more probes reduce."""
         _check_rate(rate)
         places = torch.stack([self.nodes, *self.ends])
         x, order = places.flatten().sort()
@@ -204,7 +205,7 @@ class Spectrum(Measure):
         return values[order].repeat_interleave(taken.long()), replace(self, weights=bulk, size=self.size - outliers)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All of it, as arrays and plain facts; `Spectrum(**arrays, **facts)` is the same again."""
+        """Its state as arrays and plain facts; `Spectrum(**arrays, **facts)` restores it."""
         arrays = {"nodes": self.nodes, "weights": self.weights} | ({} if self.is_exact else {"reach": self.ends})
         return arrays, {name: getattr(self, name) for name in FACTS}
 
@@ -226,7 +227,7 @@ class Spectrum(Measure):
 
     @classmethod
     def of_state(cls, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> Spectrum:
-        """The spectrum with this state; an exception where it is that of none."""
+        """The spectrum with this state; an exception if no spectrum can have it."""
         check_count(**{name: facts[name] for name in ("size", "num_atoms", "num_products")})
         shape = tuple(tensors["nodes"].shape)
         check_numbers(shape, torch.float64, nodes=tensors["nodes"], weights=tensors["weights"])
@@ -243,7 +244,7 @@ class Spectrum(Measure):
         return cls(**tensors, **facts)
 
     def _repr_html_(self) -> str:
-        """In a notebook: its density, and what it knows of its error."""
+        """In a notebook: its density and its error."""
         x, (low, high) = self.grid(300), self.range
         facts = {"eigenvalues": f"{self.size:,} from {low:.4g} to {high:.4g}", "mean": f"{self.moment(1):.4g}"}
         sure = "all are known" if self.is_exact else f"W₁ to the truth below {self.wasserstein_bound():.2g} (95 %)"

@@ -1,7 +1,7 @@
 """Deep linear networks whose layers share singular vectors: the whole Hessian, at any loss, in blocks of 2L rows.
 
-A direction i of the data passes through the layers with factors s_{1,i} … s_{L,i} and leaves a residual ρᵢ. Then the
-Hessian couples the entries Aᵢⱼ and Aⱼᵢ of the layers with one another and with nothing else, for each pair {i, j}.
+A direction i of the data passes through the layers with factors s_{1,i} … s_{L,i} and leaves a residual ρᵢ. For each
+pair {i, j}, the Hessian then couples the entries Aᵢⱼ and Aⱼᵢ of all layers with one another, and with no others.
 Not in the papers; strongly balanced networks at a minimum (linear2026, Sec. 3 and 4) are the case s_{ℓ,i} = sᵢ, ρ = 0.
 """
 
@@ -23,8 +23,8 @@ from .bases import EPS, above_rounding, complement
 from .closed_form import ClosedForm, Group
 from .layer_products import product
 
-LINKED = 1e-10  # a factor below this times the norm ends a direction: above what rounding grows to on the way round
-ROUNDED = 1e-12  # a residual below this times what it is a difference of is taken for zero
+LINKED = 1e-10  # a factor below this times the norm ends a direction: above the rounding accumulated around the circle
+ROUNDED = 1e-12  # a residual below this times the terms of its difference is taken for zero
 SAME = 1e-7  # of the largest, between eigenvalues of one eigenspace: rounding turns vectors by less across a larger gap
 Spaces = tuple[Float[Tensor, "p p"], Float[Tensor, " p"]]
 Inputs = tuple[Float[Tensor, "p p"], Float[Tensor, " p"], Float[Tensor, "p t"]]  # and what is taken of them
@@ -33,7 +33,7 @@ GOLDEN = 0.6180339887498949  # multiples of it, modulo one, are spread as evenly
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """q directions through a network of L layers: factor, residual, and at which of the levels 0 … L each exists."""
+    """q directions through a network of L layers: factors, residuals, and the levels 0 … L at which each exists."""
 
     factors: Float[Tensor, "l q"]  # zero where the direction ends
     residuals: Float[Tensor, " q"]  # ρ, with R = (1/N)(f(X) - Y)ᵀX = Σᵢ ρᵢ u_{L,i}u_{0,i}ᵀ
@@ -146,7 +146,7 @@ def _balanced_minimum(sigma: Tensor, widths: Sequence[int], sigma_x: float) -> C
 
 
 def _lines(directions: Directions, sigma_x: float) -> ClosedForm:
-    """Diagonalise all blocks at once. Entries that do not exist are put above every eigenvalue, and dropped."""
+    """Diagonalise all blocks at once. Entries that do not exist are moved above every eigenvalue, and dropped."""
     first, second = torch.triu_indices(len(directions.residuals), len(directions.residuals))
     blocks, exists = _blocks(directions, first, second, sigma_x)
     above = 2 * blocks.square().sum((1, 2)).sqrt() + 1e-300
@@ -211,9 +211,8 @@ def _lift(directions: Directions, i: Tensor, j: Tensor, Z: Float[Tensor, "l2 c"]
 def _directions(weights: Sequence[Tensor], R: Tensor, norms: Sequence[float]) -> Directions:
     """The common singular directions of W₁ … W_L and R, found by following them around the circle of these maps.
 
-    A direction begins where a layer cannot reach (the complement of its range) and goes on, from the last layer to the
-    inputs through Rᵀ, until a factor is zero; what is left at the inputs begins there. `norms` are those of the
-    layers, and what R is small or large against.
+    A direction begins outside the range of a layer and continues, from the last layer to the inputs through Rᵀ, until a
+    factor is zero; the remaining ones begin at the inputs. `norms` are those of the layers, and the scale for R.
     """
     R = R if float(R.norm()) > ROUNDED * norms[-1] else torch.zeros_like(R)
     between = sqrt(float(R.norm()) * norms[-1])  # R splits what the layers leave equal; its rounding stays small
@@ -243,7 +242,7 @@ def _range(C: Tensor) -> Tensor:
 
 
 def _common_eigenvectors(maps: Sequence[Tensor], level: int, free: Float[Tensor, "d q"]) -> Float[Tensor, "q q"]:
-    """Eigenvectors that all TᵀT share, T = what follows `level` on the circle; of one combination of them all."""
+    """Eigenvectors that all TᵀT share, T being the maps after `level` on the circle: those of one combination."""
     T, total = free, free.new_zeros(free.shape[1], free.shape[1])
     for step in range(len(maps)):
         T = maps[(level + step) % len(maps)] @ T
@@ -264,10 +263,10 @@ def _input_spaces(layers: Sequence[Tensor]) -> Spaces:
 
 
 def _in_their_spaces(V: Float[Tensor, "d q"], inputs: Inputs) -> Float[Tensor, "d q"]:
-    """Each column without what is not in the space that has most of it, or belongs to a direction that is there.
+    """Each column projected onto the space that contains most of it, without the directions already there.
 
-    A small residual is a difference of large numbers, and so turns the directions that pass through it: what rounding
-    puts into another eigenspace of the layers would go on through them as a direction of its own.
+    A small residual is a difference of large numbers, and so tilts the directions that pass through it: a component
+    that rounding puts into another eigenspace of the layers would continue through them as a direction of its own.
     """
     vectors, number, taken = inputs
     C = vectors.T @ (V - taken @ (taken.T @ V))
@@ -280,7 +279,7 @@ def _unit_vectors(
 ) -> dict[int, Tensor]:
     """The unit vectors u_{ℓ,i} ∝ C u_{ℓ-1,i} of directions that begin with V, at every level; zero once they end.
 
-    They end where a map leaves less of them than its `least`. Orthogonalised from the largest factor down, so that
+    They end where a map shrinks them below its `least`. They are orthogonalised from the largest factor down, so that
     rounding in the large ones does not grow in the small.
     """
     vectors = {start: V}

@@ -1,4 +1,4 @@
-"""Weights and data as the closed forms take them: float64 on the CPU, finite, of shapes that fit together."""
+"""Weights and data in the form that closed forms take: float64 on the CPU, finite, with matching shapes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def vector(name: str, given: Tensor) -> Float[Tensor, " m"]:
 
 
 def check_lengths(**vectors: Tensor) -> None:
-    """Refuse vectors or rows that should be equally many and are not."""
+    """Refuse vectors or rows whose numbers should agree and do not."""
     (first, reference), *others = vectors.items()
     for name, other in others:
         check_sizes(
@@ -49,7 +49,7 @@ def check_lengths(**vectors: Tensor) -> None:
 
 
 def layers(weights: Sequence[Tensor]) -> list[Tensor]:
-    """W₁ … W_L in float64; refused unless each takes what the one before it gives."""
+    """W₁ … W_L in float64; refused unless each takes the outputs of the one before."""
     if not len(weights):
         raise ArgumentError(
             "No weights were given.",
@@ -88,9 +88,9 @@ def weights_and_inputs(weights: Sequence[Tensor], X: Tensor) -> tuple[list[Tenso
 
 
 def stacked(weights: Weights) -> list[Float[Tensor, "*B _ _"]]:
-    """W₁ … W_L of one network, as `layers` has them; those of a stack in float64 on their own device.
+    """W₁ … W_L of one network, as from `layers`; those of a stack in float64 on their own device.
 
-    A stack may have networks with NaN or infinite entries, since training diverges: what is computed of them is NaN.
+    A stack may have networks with NaN or infinite entries, since training may diverge: results for them are NaN.
     """
     if not len(weights) or all(W.ndim == 2 for W in weights):
         return layers(weights)
@@ -102,7 +102,7 @@ def stacked(weights: Weights) -> list[Float[Tensor, "*B _ _"]]:
 def stacked_on(
     weights: Weights, X: Float[Tensor, "*b N d"] | float
 ) -> tuple[list[Float[Tensor, "*B _ _"]], Float[Tensor, "*b q d"]]:
-    """Weights, and R with RᵀR = XᵀX/N of at most d rows; R = σₓI where data are given by σₓ."""
+    """Weights, and R with RᵀR = XᵀX/N and at most d rows; R = σₓI if the data are given by σₓ."""
     Ws = stacked(weights)
     d = Ws[0].shape[-1]
     if not isinstance(X, Tensor):

@@ -1,6 +1,6 @@
-"""What linear2026 assumes, white data and balanced layers: how far it holds, and how to make it hold.
+"""The assumptions of linear2026, white data and balanced layers: how well they hold, and how to make them hold.
 
-Balancedness is that of one network or of each in a stack, weights … × out × in.
+Balancedness is that of one network or of each in a stack, with weights … × out × in.
 """
 
 from __future__ import annotations

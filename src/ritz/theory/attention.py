@@ -1,7 +1,7 @@
 """One self-attention head on sequences of scalars: f(x) = w_v A(x) x, A = softmax(x w_qᵀ w_k xᵀ/√d + bias).
 
-The scores depend on the weights through s = ⟨w_q,w_k⟩/√d alone, so the loss is a function F(w_v, s), and the Hessian
-in the coordinates (w_v, w_q, w_k) is made of four numbers: α = F_vv, β = F_vs/√d, γ = F_s/√d and ζ = F_ss/d.
+The scores depend on the weights only through s = ⟨w_q,w_k⟩/√d, so that the loss is a function F(w_v, s), and the
+Hessian in the coordinates (w_v, w_q, w_k) depends on four numbers: α = F_vv, β = F_vs/√d, γ = F_s/√d and ζ = F_ss/d.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class AttentionBounds:
 
     @property
     def sharpness(self) -> tuple[float, float]:
-        """Bounds of λ_max(H) = max(largest outlier, |γ|), always.
+        """Bounds of λ_max(H) = max(largest outlier, |γ|), which always hold.
 
-        Remark B.4 leaves the bulk out, which can be on top where ζ < 0; where ζ ≥ 0 both agree.
+        Remark B.4 leaves the bulk out, which may be largest where ζ < 0; where ζ ≥ 0 both agree.
         """
         low, high = self.largest_outlier
         bulk = self.gamma if self.has_bulk else low
@@ -91,9 +91,9 @@ def self_attention(
     """H of a head: bulk ±γ (d - 1 each) and three outliers eig (α, βp, βq; βp, ζp² + γ, ζpq; βq, ζpq, ζq² - γ).
 
     p = ‖w_k + w_q‖/√2, q = ‖w_k - w_q‖/√2; coordinates (w_v, w_q, w_k). `x` and `y` are one sequence (n,), several
-    (b, n), or a list of sequences of any lengths: the loss is ½(f - y)², averaged over all positions. `scores_bias`
-    is added to the scores, `mask` is true where a position may look; both (n, n) or whatever broadcasts to it, the
-    same for all sequences or, with a list `x`, one each. Singh et al. (2026), Thm 3.5, with the order of the columns,
+    (b, n), or a list of sequences of any lengths: the loss is ½(f - y)², averaged over all positions. `scores_bias` is
+    added to the scores, `mask` is true where a position may attend; both are (n, n) or broadcast to it, the same for
+    all sequences or, with a list `x`, one for each. Singh et al. (2026), Thm 3.5, with the order of the columns,
     q and ξ corrected and with eigenvectors; Remark B.2 is the block of w_q and w_k, Remark B.3 the case γ = 0.
 
     >>> w, x = torch.ones(2), torch.tensor([1.0, -1.0])
@@ -197,7 +197,8 @@ def attention_scalars(
 ) -> AttentionScalars:
     """α, β, γ, ζ of the Hessian, or of G: then without residuals, so that γ = 0.
 
-    Averages over all positions of all sequences. Singh et al. (2026), Sec. 3.3; for G and for batches not in the paper.
+    These are averages over all positions of all sequences. Singh et al. (2026), Sec. 3.3; not in the paper for G and
+    for batches.
 
     >>> w, x = torch.ones(2), torch.tensor([1.0, -1.0])
     >>> attention_scalars(1.0, 0 * w, w, x, x).alpha

@@ -1,4 +1,4 @@
-"""Orthonormal bases: of complements and of ranges, up to the rank that rounding lets one see."""
+"""Orthonormal bases of complements and of ranges, with ranks up to rounding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_complement(U: Float[Tensor, "n r"], A: Float[Tensor, "n k"]) -> Float[Ten
 
 
 def unit(u: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """u/‖u‖; the first coordinate vector where u = 0, so that there always is a direction."""
+    """u/‖u‖; the first coordinate vector if u = 0, so that there is always a direction."""
     largest = u.abs().max()
     if not float(largest):
         return torch.eye(1, len(u), dtype=u.dtype, device=u.device)[0]
@@ -39,16 +39,16 @@ def unit(u: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
 
 
 def span(A: Float[Tensor, "m q"]) -> Float[Tensor, "m r"]:
-    """An orthonormal basis of the columns of A: its left singular vectors, those of rounding size left out."""
+    """An orthonormal basis of the range of A: its left singular vectors, without those of rounding size."""
     U, S, _ = torch.linalg.svd(A, full_matrices=False)
     return U[:, above_rounding(S, A)]
 
 
 def above_rounding(sigma: Float[Tensor, " r"], A: Float[Tensor, "a b"]) -> Bool[Tensor, " r"]:
-    """Which singular values of A, given in the precision that it came in, are more than rounding made of zeros.
+    """Which singular values of A are more than rounding, with A in its original precision.
 
-    In float64 it is the decomposition that rounds, by max(a, b) · eps · σ₁. Where A is coarser, its own rounding is the
-    larger error: entries are off by up to eps/2 of themselves, and being independent, together by less than eps · σ₁.
+    In float64 the decomposition rounds, by max(a, b) · eps · σ₁. If A is coarser, its own rounding is the larger error:
+    entries are off by up to eps/2 of themselves and, being independent, together by less than eps · σ₁.
     """
     eps = torch.finfo(A.dtype).eps
     return sigma > (max(A.shape) * eps if A.dtype == torch.float64 else eps) * sigma.amax()

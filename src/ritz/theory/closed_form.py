@@ -1,4 +1,4 @@
-"""A spectrum known in closed form: named lines with multiplicities and, where weights were given, eigenvectors."""
+"""A spectrum in closed form: named lines with multiplicities and, if weights were given, eigenvectors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Group:
     value: float
     multiplicity: int = 1
     basis: Callable[[int], Float[Tensor, "n k"]] | None = (
-        None  # k -> the first k of an orthonormal basis; None: unknown
+        None  # k ↦ the first k vectors of an orthonormal basis; None: unknown
     )
 
 
@@ -51,8 +51,8 @@ class Group:
 class ClosedForm:
     """The eigenvalues {value × multiplicity} of a matrix, group by named group.
 
-    Groups of multiplicity zero are left out. Eigenvectors are built when asked for, so that a bulk of a million
-    lines costs nothing; all groups' bases together are one orthonormal basis of the whole space.
+    Groups of multiplicity zero are left out. Eigenvectors are built on request, so that a bulk of a million lines costs
+    nothing; the bases of all groups together are an orthonormal basis of the whole space.
 
     >>> ClosedForm([Group("outlier", 9.0), Group("bulk", 0.5, 3)])
     ClosedForm(4 eigenvalues, 2 lines)
@@ -74,7 +74,7 @@ class ClosedForm:
 
     @property
     def scale(self) -> float:
-        """max |λ|, what errors are relative to; one for a zero matrix."""
+        """max |λ|, the scale for relative errors; one for a zero matrix."""
         return max((abs(group.value) for group in self.groups), default=0.0) or 1.0
 
     def __getitem__(self, name: str) -> Group:
@@ -111,7 +111,7 @@ class ClosedForm:
         return line.basis(number)
 
     def spectrum(self) -> Spectrum:
-        """The same as a measure, to draw and to compare with what was measured."""
+        """The same as a `Spectrum`, to draw it and to compare it with measured ones."""
         return Spectrum.of_eigenvalues(*columns(self.groups))
 
     def _repr_html_(self) -> str:
@@ -141,8 +141,9 @@ def shifted(closed_form: ClosedForm, shift: float) -> ClosedForm:
 def eigenlines(A: Float[Tensor, "r r"], name: str, lift: Callable[[Tensor], Tensor]) -> list[Group]:
     """A line "name i" for each eigenvalue of a small symmetric matrix, largest first, zeros included.
 
-    Eigenvectors (r, k) are computed when the first is asked for; `lift` maps them to those of the large one, (n, k).
-    Short ones come with their neighbours, which are likely to be asked for next: the calls cost more than the numbers.
+    Eigenvectors (r, k) are computed when one is first requested; `lift` maps them to those of the large matrix, (n, k).
+    Short ones are lifted together with their neighbours, which are likely to be requested next: calls cost more than
+    numbers.
     """
 
     @cache
@@ -169,7 +170,7 @@ def eigenlines(A: Float[Tensor, "r r"], name: str, lift: Callable[[Tensor], Tens
 
 
 def columns(groups: Iterable[Group]) -> tuple[Float[Tensor, " g"], Int[Tensor, " g"]]:
-    """The values of all groups, and their multiplicities."""
+    """The values of all groups and their multiplicities, as two lists."""
     pairs = [(group.value, group.multiplicity) for group in groups]
     return (
         torch.tensor([value for value, _ in pairs], dtype=torch.float64),
@@ -178,7 +179,7 @@ def columns(groups: Iterable[Group]) -> tuple[Float[Tensor, " g"], Int[Tensor, "
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows as lines of aligned columns, the first one left; beyond 40 rows how many more there are."""
+    """Rows as lines of aligned columns, the first aligned left; after 40 rows, how many more there are."""
     shown = rows[:ROWS_SHOWN]
     widths = [max(len(row[i]) for row in shown) for i in range(len(shown[0]))] if shown else []
     lines = [

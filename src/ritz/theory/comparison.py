@@ -1,4 +1,4 @@
-"""How far a closed form is from what was measured: the largest errors of eigenvalues and eigenvectors, line by line."""
+"""The comparison of a closed form with a measurement: the largest errors of eigenvalues and eigenvectors by line."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def compare(closed_form: ClosedForm, measured: Any) -> Comparison:
 
 
 def _size_of(measured: Any) -> int:
-    """That of a square matrix or an operator; all else is refused."""
+    """The size of a square matrix or an operator; refuses anything else."""
     square = isinstance(measured, Tensor) and measured.ndim == 2 and measured.shape[0] == measured.shape[1]
     if square and bool(measured.isfinite().all()):
         return len(measured)

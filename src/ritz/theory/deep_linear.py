@@ -1,9 +1,9 @@
-"""Deep linear networks f(x) = W_L ⋯ W₁x under squared error: what their curvature takes from weights, widths and data.
+"""Deep linear networks f(x) = W_L ⋯ W₁x under squared error: trace, bounds and spectra from weights and data.
 
 From "How the Hessian-spectrum of linear networks depends on data" (2026), here linear2026, with index sets corrected.
 P_ℓ = W_{ℓ-1} ⋯ W₁ comes before layer ℓ, S_ℓ = W_L ⋯ W_{ℓ+1} after it, Σ = XᵀX/N, and the loss is ‖f(X) - Y‖²/2N.
-Numbers (trace, bounds, balancedness) are those of one network or of each in a stack: weights … × out × in, and data
-that all share (N × d) or one set each (… × N × d). Spectra are of one network at a time.
+The trace and the bounds are computed for one network or for each in a stack, with weights … × out × in and data that
+all share (N × d) or one set for each (… × N × d). Spectra are of one network at a time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def linear_trace(
 ) -> Float[Tensor, "*B"]:
     """tr H = tr G = Σ_ℓ tr(P_ℓΣP_ℓᵀ) ‖S_ℓ‖_F²: the trace of the full Hessian, at any loss and for any data.
 
-    linear2026, eq. (7), which has it for G and white data; Singh et al. (2026), D.4. The network is linear in each
-    layer, so H - G has no diagonal. White data may be given by σₓ alone. With `multipliers` layers are h ↦ m_ℓW_ℓh.
+    linear2026, eq. (7), states it for G and white data; Singh et al. (2026), D.4. The network is linear in each layer,
+    so that H - G has a zero diagonal. White data may be given by σₓ alone. With `multipliers`, layers are h ↦ m_ℓW_ℓh.
 
     >>> float(linear_trace([torch.tensor([[2.0]]), torch.tensor([[1.0]])], 1.0))
     5.0
@@ -53,8 +53,8 @@ def sharpness_bound(
 ) -> Float[Tensor, "*B"]:
     """λ_max(H) ≥ max_ℓ λ_max(P_ℓΣP_ℓᵀ) ‖S_ℓ‖₂², the largest eigenvalue of the diagonal blocks: at any loss.
 
-    Singh et al. (2026), D.3.3 has two layers, X white, max(‖W₁‖₂², ‖W₂‖₂²), and as an equality, which it is for the
-    diagonal blocks alone. With `multipliers` layers are h ↦ m_ℓW_ℓh.
+    Singh et al. (2026), D.3.3 has the case of two layers and white X, max(‖W₁‖₂², ‖W₂‖₂²), stated as an equality, which
+    holds only for the diagonal blocks. With `multipliers`, layers are h ↦ m_ℓW_ℓh.
 
     >>> float(sharpness_bound([torch.tensor([[2.0]]), torch.tensor([[1.0]])], 1.0))
     4.0
@@ -65,8 +65,8 @@ def sharpness_bound(
 def linear_gauss_newton(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> ClosedForm:
     """spec G = spec Σ_ℓ (S_ℓS_ℓᵀ) ⊗ (Σ^½P_ℓᵀP_ℓΣ^½), and zeros: any weights, any data, any depth.
 
-    A matrix of d₀d_L rows at most, however wide the layers and many the examples. linear2026, eq. (4), (5), whose
-    matrix has N d_L rows. Lines "line i" are those that rounding can tell from zero.
+    The matrix has at most d₀d_L rows, however wide the layers and however many the examples; that of linear2026, eq.
+    (4), (5), has N d_L rows. Lines "line i" are those above rounding.
 
     >>> linear_gauss_newton([torch.tensor([[2.0]]), torch.tensor([[1.0]])], torch.ones(1, 1))
     ClosedForm(2 eigenvalues, 2 lines)
@@ -93,9 +93,9 @@ def linear_gauss_newton(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> C
 def shallow_linear(W1: Float[Tensor, "m d"], W2: Float[Tensor, "k m"], sigma_x: float) -> ClosedForm:
     """λᵢⱼ = σₓ²(σᵢ²(W₁) + σⱼ²(W₂)), i ≤ d₀, j ≤ d₂, singular values continued by zeros; all others vanish.
 
-    G of two layers on white data: the Hessian wherever (f(X) - Y)ᵀX = 0, as at every least-squares minimum
-    (`two_layer_linear` has it everywhere). linear2026, eq. (10), (11), (15); the printed index set
-    i ≤ min(d₀, d₁), j ≤ min(d₁, d₂) loses lines where d₁ < max(d₀, d₂).
+    This is G of two layers on white data, and the Hessian wherever (f(X) - Y)ᵀX = 0, as at every least-squares minimum
+    (`two_layer_linear` gives the Hessian everywhere). linear2026, eq. (10), (11), (15); the printed index set i ≤
+    min(d₀, d₁), j ≤ min(d₁, d₂) misses lines where d₁ < max(d₀, d₂).
 
     >>> shallow_linear(torch.tensor([[2.0]]), torch.tensor([[1.0]]), 1.0)
     ClosedForm(2 eigenvalues, 2 lines)
@@ -126,10 +126,10 @@ def shallow_linear(W1: Float[Tensor, "m d"], W2: Float[Tensor, "k m"], sigma_x: 
 def tangent_kernel(weights: Sequence[Tensor], X: Float[Tensor, "N d"]) -> ClosedForm:
     """qᵢⱼ = (Xvᵢ/√N) ⊗ uⱼ/σₓ, λᵢⱼ = σₓ² Σ_ℓ ‖P_ℓvᵢ‖²‖S_ℓᵀuⱼ‖²: the kernel JJᵀ/N of the N d_L outputs, line by line.
 
-    vᵢ, i ≤ d₀, are the right singular vectors of W₁ and uⱼ, j ≤ d_L, the left ones of W_L, all of them: singular values
-    are continued by zeros. It shares its non-zero eigenvalues with G. X is white; there are two layers of any kind, or
-    more that are strongly balanced. linear2026, Sec. 3, Eigenvectors, and eq. (8), (9), (15), (16), whose index set is
-    smaller. Outputs are stacked example by example.
+    vᵢ, i ≤ d₀, are the right singular vectors of W₁ and uⱼ, j ≤ d_L, the left ones of W_L, including those with
+    singular value zero. The kernel shares its non-zero eigenvalues with G. X must be white, and the layers any two, or
+    more that are strongly balanced. linear2026, Sec. 3, Eigenvectors, and eq. (8), (9), (15), (16), with a smaller
+    index set. Outputs are stacked example by example.
 
     >>> tangent_kernel([torch.tensor([[2.0]]), torch.tensor([[1.0]])], torch.ones(2, 1))
     ClosedForm(2 eigenvalues, 2 lines)
@@ -170,7 +170,7 @@ def _factors(
 
 
 def _block_norms(weights: Weights, X: Tensor | float, multipliers: Sequence[float] | None) -> Float[Tensor, "..."]:
-    """λ_max of the block of G that belongs to each layer."""
+    """λ_max of each layer's block of G."""
     return torch.stack([(spectral_norm(A) * spectral_norm(S)) ** 2 for A, S in _factors(weights, X, multipliers)])
 
 
@@ -179,7 +179,7 @@ def _kron(A: Tensor, B: Tensor) -> Tensor:
 
 
 def _outer_svd(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A complete basis Q of left singular vectors, the values with zeros, and WᵀQ, the right ones times the values."""
+    """A complete basis Q of left singular vectors, the values with zeros, and WᵀQ: right vectors times values."""
     Q, S, _ = torch.linalg.svd(W, full_matrices=False)
     Q = torch.cat([Q, complement(Q, len(W) - Q.shape[1])], 1)
     values = torch.cat([torch.where(above_rounding(S, W), S, 0.0), S.new_zeros(len(W) - len(S))])

@@ -37,7 +37,7 @@ def results_of(attribution: Attribution) -> tuple[dict[str, Any], Results]:
 
 
 def _lines(name: str, lines: Lines) -> dict[str, Tensor]:
-    """The shares are one row for each part, in the order of `scalars["shares"]`, which G lacks the last of."""
+    """Arrays of the lines; shares have a row for each part in `scalars["shares"]`, of which G lacks the last."""
     pairs = lines.pairs
     arrays = {"values": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
     arrays["shares"] = torch.stack(list(lines.shares.values()))

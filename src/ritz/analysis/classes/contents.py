@@ -45,7 +45,7 @@ def lines_of(record: Record, matrix: str) -> dict[str, Any]:
 
 
 def shares_of(record: Record, matrix: str) -> dict[str, Any]:
-    """What every part, by its symbol, has of each of these lines; E has a share in those of H alone."""
+    """The share of every part, by its symbol, in each of these lines; E has a share only in those of H."""
     rows = record.arrays[f"{matrix}/shares"]
     parts = record.scalars["shares"][: len(rows)]
     return {_SHARES[part]: row for part, row in zip(parts, rows, strict=True)}
@@ -68,9 +68,9 @@ def layer_spectra_of(record: Record, layer: str) -> dict[str, Spectrum]:
 
 
 def layer_columns(record: Record, shown: Mapping[str, tuple[tuple[str, ...], str]]) -> dict[str, list[str]]:
-    """Numbers of all layers as columns of text: each heading has the place of a number and its format.
+    """Numbers of all layers as columns of text; for each heading, the place of the number and its format.
 
-    A layer that was left out has a dash, and a heading of which no layer has a number is left out.
+    A layer that was left out has a dash, and a heading without any numbers is omitted.
     """
     layers = record.scalars["layers"]
     columns = {"layer": list(layers)}

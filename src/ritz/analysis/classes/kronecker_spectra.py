@@ -38,7 +38,7 @@ def measure(
     generator: torch.Generator,
     stages: Stages,
 ) -> None:
-    """The spectra of G^l, KFAC and CFAC of every layer, each a stage, and how far apart they are."""
+    """The spectra of G^l, KFAC and CFAC of every layer, each as a stage, and the distances between them."""
     linear = _decomposable(results, layers, exact_rows)
     by_class = _affordable(results, linear, risk)
     factorisations = {}
@@ -77,7 +77,7 @@ def _decomposable(results: Results, layers: list[LinearLayer], exact_rows: int) 
 
 
 def _affordable(results: Results, layers: list[LinearLayer], risk: Risk) -> list[LinearLayer]:
-    """The layers of which CFAC can be multiplied as often as a quadrature needs it."""
+    """The layers for which CFAC can be multiplied as often as a quadrature requires."""
     most = _largest_class(risk)
     dear = [layer for layer in layers if _work(layer, most) * risk.num_classes * PRODUCTS > WORK]
     if dear:
@@ -112,7 +112,7 @@ def _block(risk: Risk, layer: LinearLayer, exact_rows: int, generator: torch.Gen
 
 
 def _options(risk: Risk, size: int, generator: torch.Generator) -> dict[str, Any]:
-    """Of a quadrature: the C largest eigenvalues are found by themselves, if the search has room for its vectors."""
+    """Options of a quadrature: the C largest eigenvalues are found separately, if there is room for the search."""
     outliers = risk.num_classes if 8.0 * BASIS * size < risk.common_memory() / 4 else 0
     return {"num_steps": STEPS, "num_probes": PROBES, "outliers": min(outliers, size // 4), "generator": generator}
 
@@ -141,9 +141,9 @@ def _note(results: Results, name: str, spectra: dict[str, Spectrum]) -> None:
 
 
 def coarse_atoms(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of a spectrum that a file has room for: the 1,000 largest, the others in 1,000 bins of log |λ|.
+    """Nodes and weights of a spectrum, reduced for a file: the 1,000 largest, and the others in 1,000 bins of log |λ|.
 
-    A bin is an atom at the mean of its eigenvalues, so that mass and trace stay as they are.
+    A bin becomes an atom at the mean of its eigenvalues, so that mass and trace are preserved.
     """
     if spectrum.nodes.shape[1] <= ATOMS + BINS:
         return spectrum.nodes, spectrum.weights

@@ -11,7 +11,7 @@ from .results import SHOWN, Results
 
 
 def linear_layers_of(risk: Risk) -> tuple[list[LinearLayer], list[str]]:
-    """The linear layers and convolutions of θ; none, and why, where they cannot be recognised."""
+    """The linear layers and convolutions of θ; none, with a reason, if they cannot be recognised."""
     results = Results()
     purpose = "The class structure of layers"
     linear = results.attempt("Layers", lambda: linear_layers(_layers(results, risk), purpose)) or {}
@@ -21,7 +21,7 @@ def linear_layers_of(risk: Risk) -> tuple[list[LinearLayer], list[str]]:
 
 
 def _layers(results: Results, risk: Risk) -> Layers:
-    """The layers of θ without the parameters that enter in another way, such as encodings of positions."""
+    """The layers of θ, leaving out parameters that enter in another way, such as position encodings."""
     layers = Layers.of(risk)
     inside = [name for name in risk.shapes if name not in layers.others]
     if not layers.others or not inside:

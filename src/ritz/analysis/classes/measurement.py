@@ -25,7 +25,7 @@ from .results import Results, kept
 
 @dataclass(frozen=True)
 class ClassSettings:
-    """What is measured, and how far exactly.
+    """What is measured, and up to which size exactly.
 
     >>> ClassSettings(decay=5e-4)
     ClassSettings(num_lines=None, exact_rows=3000, decay=0.0005, seed=0)
@@ -80,7 +80,7 @@ def run(
 
 
 def _results(risk: Risk, settings: ClassSettings, checkpoint: str | Path | None) -> tuple[dict[str, Any], Results]:
-    """The scalars of the whole, and all other results; the attribution itself is let go before the layers."""
+    """The scalars of the whole, and all other results; the attribution is freed before the layers are measured."""
     generator = torch.Generator().manual_seed(settings.seed)
     options: dict[str, Any] = {"exact_rows": settings.exact_rows, "generator": generator}
     stages = stages_of_risk(checkpoint, risk, settings=settings)

@@ -177,7 +177,7 @@ def _scree(ax: Axes, record: Record, kind: str, layer: str) -> None:
 
 
 def _zero(whole: Tensor) -> float:
-    """What rounding cannot tell from zero, beside the eigenvalues of a whole."""
+    """The size below which values count as zero, relative to the eigenvalues of the whole."""
     return max(len(whole), 100) * torch.finfo(torch.float64).eps * float(whole.max())
 
 

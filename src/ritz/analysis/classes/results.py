@@ -28,7 +28,7 @@ class Results:
     notes: list[str] = field(default_factory=list)
 
     def join(self, other: Results) -> None:
-        """Note all that another one has."""
+        """Add all results and notes of another one."""
         self.arrays |= other.arrays
         self.notes += other.notes
         for layer, numbers in other.layers.items():
@@ -71,7 +71,7 @@ class Results:
 def kept(
     stages: Stages, name: str, measure: Callable[[Results], None], generator: torch.Generator | None = None
 ) -> Results:
-    """What a part of the measurement gives, as a stage of its own."""
+    """The results of a part of the measurement, as a stage of its own."""
 
     def compute() -> Results:
         results = Results()

@@ -26,7 +26,7 @@ TITLES = {
 
 
 def title_of(record: Record) -> str:
-    """The name of the matrix that was analysed, as people write it.
+    """The name of the analysed matrix, as people write it.
 
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
@@ -107,7 +107,7 @@ def theory_of(record: Record) -> ClosedForm | None:
 
 
 def largest_of(record: Record, layer: str | None = None) -> tuple[float, float | None]:
-    """λ_max of a record, and its residual; None where it is none of the eigenpairs, but a node of the quadrature.
+    """λ_max of a record, and its residual; None if it is not among the eigenpairs but a node of the quadrature.
 
     Eigenpairs are those of largest magnitude. Where all of them are negative, and there are more, the largest of all is
     another.
@@ -127,7 +127,7 @@ def largest_of(record: Record, layer: str | None = None) -> tuple[float, float |
 
 
 def num_outliers(record: Record) -> int:
-    """How many of the eigenpairs are larger than everything that the probes saw of the rest: what is drawn as stems.
+    """How many of the eigenpairs exceed everything that the probes saw of the rest: these are drawn as stems.
 
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
@@ -142,7 +142,7 @@ def num_outliers(record: Record) -> int:
 def widest_gap(record: Record) -> tuple[int, float]:
     """After how many of the eigenpairs, largest first, |λ| falls most, and by which factor; (0, 1.0) without any.
 
-    The next after the last is the largest that the probes saw of the rest.
+    After the last pair follows the largest value that the probes saw of the rest.
 
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)

@@ -1,4 +1,4 @@
-"""The forecast of what an analysis will cost."""
+"""Forecasts of the cost of an analysis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .settings import Settings
 
 @dataclass(frozen=True)
 class Forecast:
-    """What an analysis will cost, from a few products that were made.
+    """The cost of an analysis, estimated from a few products.
 
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
@@ -40,7 +40,7 @@ class Forecast:
 
     @property
     def other_seconds(self) -> float:
-        """What is no product: setting these up for every matrix, and what solvers do between them."""
+        """Seconds other than for products: their set-up for every matrix, and the solvers' own work."""
         return self.seconds - self.num_products * self.product_seconds
 
 
@@ -52,9 +52,9 @@ _LARGEST_OVERHEAD = 600  # the size of the matrix on which what solvers do besid
 
 
 def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
-    """Set the products up, time some, and say what the whole analysis will take. Nothing else is computed.
+    """Set up the products, time some, and predict the cost of the whole analysis; nothing else is computed.
 
-    It is that of a run with a checkpoint, as the command makes it: without one, a search keeps more vectors.
+    The prediction is for a run with a checkpoint, as by the command; without one, a search keeps more vectors.
 
     >>> data = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1)
     >>> risk = ritz.Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), data)
@@ -96,7 +96,7 @@ def _written(risk: Risk, settings: Settings, solved: list[int], estimated: list[
 
 
 def product_seconds(A: Operator, seed: int, columns: int, repeats: int = 5) -> float:
-    """The median time of a product with so many columns; of slow ones it takes fewer."""
+    """The median time of a product with this many columns, from fewer samples if products are slow."""
     V = torch.randn(A.size, columns, generator=torch.Generator().manual_seed(seed), dtype=A.dtype).to(A.device)
     times = []
     for _ in range(repeats):
@@ -109,7 +109,7 @@ def product_seconds(A: Operator, seed: int, columns: int, repeats: int = 5) -> f
 
 
 def product_bytes(A: Operator, columns: int) -> float:
-    """What a product with so many columns holds inside, beside its argument and its result.
+    """Bytes that a product with this many columns holds internally, besides its argument and its result.
 
     Columns beyond those that go through a batch together hold one vector more each: they need not be multiplied.
     """
@@ -129,7 +129,7 @@ def decomposition_seconds(rows: int) -> float:
 
 
 def _overhead_seconds(risk: Risk, settings: Settings) -> float:
-    """What solvers take beside the products: they are run on a small matrix, whose products cost next to nothing."""
+    """Seconds of the solvers' own work, timed on a small matrix, whose products cost next to nothing."""
     size = min(risk.size, _LARGEST_OVERHEAD)
     small = settings.for_layer(size)
     D = Operator.from_matrix(torch.diag(1 / torch.arange(1, size + 1).to(risk.dtype)))

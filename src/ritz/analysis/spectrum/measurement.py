@@ -91,7 +91,7 @@ def layers_of(risk: Risk) -> dict[str, list[str]]:
 
 
 def _files(checkpoint: str | Path | None, number: int) -> dict[str, Path | None]:
-    """Where the parts of the measurement of one risk are written on their way."""
+    """The files in which the parts of one risk's measurement are kept on their way."""
     names = ("eigenpairs", "density", "columns")
     return {name: None if checkpoint is None else Path(checkpoint) / f"{name}-{number}.npz" for name in names}
 
@@ -127,7 +127,7 @@ def _solved(A: Operator, settings: Settings, files: Mapping[str, Path | None]) -
 
 
 def _estimated(A: Operator, settings: Settings, files: Mapping[str, Path | None]) -> tuple[Spectrum, Eigenpairs]:
-    """What probes see of the spectrum, and the requested pairs, which are its outliers."""
+    """The spectrum as estimated by probes, and the requested pairs, which are its outliers."""
     generator = torch.Generator().manual_seed(settings.seed)
     pairs = _pairs(A, settings, generator, files["eigenpairs"])
     numbers: dict[str, Any] = {"num_steps": settings.num_steps, "num_probes": settings.num_probes}
@@ -143,7 +143,7 @@ def _theory(title: str, form: ClosedForm) -> tuple[dict[str, Any], Tensor]:
 
 
 def _products(A: Operator) -> dict[str, Any] | None:
-    """How products were computed and how far they may be off, as far as that is the same in every run.
+    """How products were computed and how accurate they are, as far as that is the same in every run.
 
     Their time is not, nor how many columns went together: what was read from a file multiplied none.
     """
@@ -161,7 +161,7 @@ def _pairs(A: Operator, settings: Settings, generator: torch.Generator, file: Pa
 
 
 def statistics(spectrum: Spectrum, dtype: torch.dtype) -> dict[str, float | None]:
-    """What the probes give without another product, each with its standard error; None with one probe.
+    """Statistics of the probes that need no further product, each with its standard error; None with one probe.
 
     An error covers the scatter over the probes, the rounding of products in `dtype` (‖A‖_F eps in A, so √n ‖A‖_F eps
     in its trace), and for the negative mass what the quadrature leaves open around zero. Exact spectra have that of
@@ -184,7 +184,7 @@ def statistics(spectrum: Spectrum, dtype: torch.dtype) -> dict[str, float | None
 
 
 def _rounded(estimate: Estimate, rounding: float, exact: bool) -> Estimate:
-    """With the error that rounding adds, which is all that an exact spectrum has."""
+    """An estimate with the error of rounding added, which is the only error of an exact spectrum."""
     if exact or not estimate.has_error:
         return Estimate(estimate.value, rounding if exact else None, estimate.num_products)
     return Estimate(estimate.value, math.hypot(estimate.standard_error, rounding), estimate.num_products)

@@ -72,9 +72,9 @@ def _draw_layers(ax: Axes, record: Record, layers: list[str]) -> None:
 
 
 def _short(layers: list[str], every: list[str]) -> list[str]:
-    """Names that fit into a panel: without the modules that all are in, and without their middle.
+    """Names that fit into a panel: without the modules they all share, and without their middle.
 
-    What is left of a name belongs to no other layer of the network.
+    What is left of a name is unique among the layers of the network.
     """
     if max(map(len, layers)) <= LONGEST:
         return layers
@@ -89,7 +89,7 @@ def _short(layers: list[str], every: list[str]) -> list[str]:
 
 
 def _tell_apart(ends: list[str], every: list[str]) -> bool:
-    """Whether each end is that of one name alone."""
+    """Whether each end belongs to only one name."""
     return all(sum(f".{name}".endswith(f".{end}") for name in every) == 1 for end in ends)
 
 

@@ -1,4 +1,4 @@
-"""The settings of an analysis: which spectrum is computed, how finely."""
+"""The settings of an analysis: which spectrum is computed, and how finely."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Settings:
         return str(getattr(function, "__name__", type(function).__name__))
 
     def check(self) -> None:
-        """Refuse what no analysis could satisfy."""
+        """Refuse settings that no analysis could satisfy."""
         why = "A density takes one probe and one step at least."
         check_positive(why, num_probes=self.num_probes, num_steps=self.num_steps)
         check_tolerance(self.tolerance)
@@ -58,7 +58,7 @@ class Settings:
             raise ArgumentError(f"seed={self.seed} was given.", "Seeds are counted from 0.", "Pass 0, 1, 2, ...")
 
     def matrix(self, risk: Risk) -> Operator:
-        """The matrix of a risk; whatever has not as many rows as there are parameters is refused."""
+        """The matrix of a risk; refuses one whose size is not the number of parameters."""
         A = self.operator(risk)
         if isinstance(A, Operator) and A.size == risk.size:
             return A
@@ -80,15 +80,15 @@ class Settings:
         return self.for_layer(size)
 
     def estimate(self, size: int) -> tuple[int, int]:
-        """What an estimate takes of a matrix: products of the search for eigenpairs, and steps of each probe."""
+        """The products that an estimate takes: for the eigenpairs, and for the steps of each probe."""
         pairs = self.num_eigenpairs or 0
         search = size if pairs and size <= SMALL else min(size, PER_PAIR * pairs)
         return search, min(self.num_steps, size - pairs)
 
     def solves(self, size: int, room: float) -> bool:
-        """Whether a product with every column takes no more than an estimate, and the matrix has room.
+        """Whether multiplying out the matrix takes no more products than an estimate, and the matrix fits.
 
-        `room` counts the numbers that there is memory for.
+        `room` is how many numbers fit into memory.
         """
         search, steps = self.estimate(size)
         return size <= min(self.exact_rows, search + self.num_probes * steps) and COPIES * size**2 <= room

@@ -1,8 +1,7 @@
-"""What theory says of the matrix that is measured: the closed form of its spectrum, where the model has one.
+"""The closed form of the measured matrix's spectrum, for models that have one.
 
-Known are two linear layers, also with a bias of the first, two layers with a (leaky) ReLU between them, deep linear
-networks that have one output or aligned layers, and models that say it themselves by a method
-`closed_form(x, y, *, gauss_newton)`.
+These are two linear layers, also with a bias in the first, two layers with a (leaky) ReLU between them, deep linear
+networks that have one output or aligned layers, and models with a method `closed_form(x, y, *, gauss_newton)`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ DEEP = "a deep linear network"
 
 
 class Known(NamedTuple):
-    """A closed form under ½‖f - y‖² averaged over the terms, the name of what it is of, and f by its formula."""
+    """A closed form under ½‖f - y‖² averaged over the terms, the name of the model, and f by its formula."""
 
     title: str
     form: ClosedForm
@@ -39,7 +38,7 @@ class Known(NamedTuple):
 
 
 def closed_form(risk: Risk, operator: Any) -> tuple[str, ClosedForm] | None:
-    """What the model is called and the spectrum of its H or G on these data, or None where no closed form applies."""
+    """The name of the model and the closed-form spectrum of its H or G on these data; None if none applies."""
     if operator not in (hessian, gauss_newton) or not _is_regression(risk):
         return None
     x, y, z = _data(risk)
@@ -57,7 +56,7 @@ def closed_form(risk: Risk, operator: Any) -> tuple[str, ClosedForm] | None:
 
 
 def _is_regression(risk: Risk) -> bool:
-    """Whether this is squared error of all parameters of a model on tensors that are at hand."""
+    """Whether this is a squared error in all parameters of a model, on tensors in memory."""
     held, names = risk.batches.held, [name for name, _ in risk.model.named_parameters()]
     if type(risk.loss) is not SquaredError or risk.group is not None or not held or [*risk.shapes] != names:
         return False
@@ -65,12 +64,12 @@ def _is_regression(risk: Risk) -> bool:
 
 
 def _entries(inputs: Any) -> float:
-    """How many numbers a tensor holds; what is none is never few enough."""
+    """How many numbers a tensor holds; infinitely many for anything else, which is then too large."""
     return inputs.numel() if isinstance(inputs, Tensor) else math.inf
 
 
 def _data(risk: Risk) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, targets, and what the model makes of the inputs, in float64 on the CPU."""
+    """Inputs, targets and the model's outputs, in float64 on the CPU."""
     batches = list(risk.batches)
     inputs = [batch.inputs for batch in batches if isinstance(batch.inputs, Tensor)]
     with torch.no_grad(), risk.numerics():
@@ -80,7 +79,7 @@ def _data(risk: Risk) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _computes(outputs: Tensor | None, of_model: Tensor) -> bool:
-    """Whether the formula gives what the model does; a hook in a layer, say, makes it another function."""
+    """Whether the formula gives the model's outputs; a hook in a layer, for example, would change them."""
     if outputs is None:
         return True
     gap = (outputs - of_model).abs().max() if outputs.shape == of_model.shape else math.inf

@@ -1,1 +1,1 @@
-"""Class structure of the gradients: the parts that the Gauss-Newton matrix is made of."""
+"""Class structure of the gradients: the parts of the Gauss-Newton matrix."""

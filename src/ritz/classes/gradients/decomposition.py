@@ -1,4 +1,4 @@
-"""Class and cross-class structure of the gradients: the parts that the Gauss-Newton matrix is made of."""
+"""Class and cross-class structure of the gradients: the parts of the Gauss-Newton matrix and their means."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ClassDecomposition:
     """
 
     risk: Risk
-    num_weighted: int  # terms that are neither ignored nor of a class of weight zero
+    num_weighted: int  # terms that are not ignored and whose class has positive weight
     cross_weights: Float[Tensor, "C C"]  # w_{c,c'}, in float64: they may be 1e-60
     class_means: Float[Tensor, "C n"] | None  # g_c
     own_means: Float[Tensor, "C n"] | None  # g_{c,c}
@@ -70,7 +70,7 @@ class ClassDecomposition:
 
     @property
     def class_weights(self) -> Float[Tensor, " C"]:
-        """w_c = Σ_{c'≠c} w_{c,c'}: how much of a class is still uncertain; w_c + w_{c,c} is its share of the data."""
+        """w_c = Σ_{c'≠c} w_{c,c'}: how unsure the network is of a class; w_c + w_{c,c} is its share of the data."""
         return off_diagonal(self.cross_weights).sum(1)
 
     @cached_property
@@ -187,7 +187,7 @@ class ClassDecomposition:
 
 
 def class_decomposition(risk: Risk) -> ClassDecomposition:
-    """G of a classifier, split into the parts of its class means, cross-class means and what is left.
+    """G of a classifier, split into the parts due to its class means, its cross-class means and the rest.
 
     One forward pass for the weights, and one more with C - 1 backward columns for each example: those of its own
     class. About 2C/3 gradients in all.
@@ -212,7 +212,7 @@ def class_decomposition(risk: Risk) -> ClassDecomposition:
 
 
 def _needed(risk: Risk, count: int) -> float:
-    """Bytes for some means and as many columns of a factor."""
+    """Bytes for this many means and as many columns of a factor."""
     return 2.0 * count * risk.size * risk.theta.element_size()
 
 
@@ -225,6 +225,6 @@ def _square(vector: Float[Tensor, " n"]) -> Float[Tensor, ""]:
 
 
 def _rank(factor: Float[Tensor, "n r"], tolerance: float) -> int:
-    """How many singular values are not rounding; from R of a QR decomposition, which keeps them all to precision."""
+    """How many singular values exceed rounding; from the R of a QR decomposition, which preserves them."""
     values = torch.linalg.svdvals(torch.linalg.qr(factor, mode="r").R)
     return int((values > tolerance * values[0]).sum())

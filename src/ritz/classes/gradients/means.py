@@ -1,4 +1,4 @@
-"""Means of gradients by class and cross-class, each in the form that neither cancels nor underflows."""
+"""Means of gradients by class and cross-class, each computed so that nothing cancels or underflows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...risk.data_by_class import class_batches
 from ..scatter import ratio
 from .pullback import Pullback, forward
 
-# class c, cross-class c', and a part of Σ_{i in c} w_{i,c,c'} g_{i,c,c'} / scale_{c,c'}
+# class c, cross-class c', and its share of Σ_{i in c} w_{i,c,c'} g_{i,c,c'} / scale_{c,c'}
 Column = tuple[int, int, Tensor]
 
 
@@ -32,7 +32,7 @@ def cross_class_means(risk: Risk, weights: Float[Tensor, "C C"]) -> Float[Tensor
         means[c, k] += row
     means = risk.sum_over_ranks(means)
     for c, top in enumerate(tops):
-        means[c, top] = -(ratio(weights[c], weights[c, top]).to(means) @ means[c])  # whose row `top` is still zero
+        means[c, top] = -(ratio(weights[c], weights[c, top]).to(means) @ means[c])  # row `top` is still zero here
     return means
 
 
@@ -74,7 +74,7 @@ def means_of_class(risk: Risk, label: int, columns: list[int], weights: Float[Te
 
 
 def off_diagonal(matrix: Float[Tensor, "C C"]) -> Float[Tensor, "C C"]:
-    """The matrix with zeros on its diagonal; the difference of two sums would be rounding where the rest is small."""
+    """The matrix with a zero diagonal, for sums over c' ≠ c: subtracting w_{c,c} from the whole sum would cancel."""
     return matrix - torch.diag(matrix.diagonal())
 
 

@@ -1,4 +1,4 @@
-"""Products with the parts of G that hold no means: through J, class averages in the space of outputs, Jᵀ."""
+"""Products with the parts of G that keep no means: J, then class averages in output space, then Jᵀ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Along = Float[Tensor, "C C k"]  # g_{c,c'}ᵀ V
 
 
 class PartProducts:
-    """Products with G_class, G_cross, G_own and G_within that hold N · C · k numbers instead of C² · n.
+    """Products with G_class, G_cross, G_own and G_within that take N · C · k numbers of memory instead of C² · n.
 
     With t_{i,c'} = g_{i,c,c'}ᵀ v = pᵢᵀ Jᵢ v - (Jᵢ v)_{c'}, each part is Σ w_{i,c,c'} β_{i,c'} g_{i,c,c'}, where the
     coefficients β are class averages of t; and Σ_{c'} w_{i,c,c'} β_{c'} (pᵢ - e_{c'}) = -aᵢ (diag pᵢ - pᵢ pᵢᵀ) β / Σ w.
@@ -36,9 +36,15 @@ class PartProducts:
 
     def operator(self, part: str) -> Operator:
         """One of "between_class", "cross_class", "own_class" and "within"."""
-        risk, coefficients = self.risk, None if part == "within" else getattr(self, f"_{part}")
+        risk = self.risk
+        coefficients = {
+            "between_class": self._between_class,
+            "cross_class": self._cross_class,
+            "own_class": self._own_class,
+            "within": None,
+        }
         return Operator(
-            partial(self._product, coefficients),
+            partial(self._product, coefficients[part]),
             risk.size,
             risk.dtype,
             risk.device,
@@ -56,7 +62,7 @@ class PartProducts:
         return along.masked_fill(~self._eye, 0.0)
 
     def _product(self, coefficients: Callable[[Along], Along] | None, V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-        """With the coefficients β of a part, made of class averages; G_within has what they leave of every term."""
+        """The product with a part, by its coefficients β: class averages of t, or for G_within what they leave of t."""
         if not V.shape[1]:
             return V.clone()
         rows = V.T.contiguous()
@@ -73,7 +79,7 @@ class PartProducts:
         return self.risk.sum_over_ranks(total).T
 
     def _averages(self, rows: Float[Tensor, "k n"]) -> tuple[Along, list[Float[Tensor, "k t C"]]]:
-        """g_{c,c'}ᵀ V, and t of every term."""
+        """The class averages g_{c,c'}ᵀ V, and t of every term."""
         along = self.weights.new_zeros(*self.weights.shape, len(rows))
         slopes = []
         with progress.bar("J V") as bar:
@@ -90,7 +96,7 @@ class PartProducts:
         return class_means(along, self.weights)[:, None]
 
     def _pushforward(self, batch: Linearized, rows: Float[Tensor, "k n"]) -> Float[Tensor, "k t C"]:
-        """J V by rows of terms, in float64."""
+        """J V with a row for each term, in float64."""
         with self.risk.numerics(self.risk.tangent_precision), quiet():
             columns = torch.cat([pushforward(batch, row) for row in rows.split(1)])
         dim = self.risk.loss.class_dim % batch.z.ndim
@@ -98,7 +104,7 @@ class PartProducts:
 
 
 def _slopes(own: ClassTerms, Jv: Float[Tensor, "k t C"]) -> Float[Tensor, "k t C"]:
-    """t_{c'} = Σ_k p_k (Jv)_k - (Jv)_{c'}; constants play no part, and without them a sure network does not cancel."""
+    """t_{c'} = Σ_k p_k (Jv)_k - (Jv)_{c'}; constants cancel, so the likeliest class's is taken out first."""
     shifted = _without_top(own, Jv)
     return (own.probabilities * shifted).sum(-1, keepdim=True) - shifted
 

@@ -17,7 +17,7 @@ from ...risk.data_by_class import known_batches
 
 
 class Pullback:
-    """U ↦ Jᵀ U for the cotangents of a batch: several at a time, where they come out the same as alone."""
+    """U ↦ Jᵀ U for the cotangents of a batch: several at a time, where that gives the same as one by one."""
 
     def __init__(self, risk: Risk) -> None:
         self.risk = risk
@@ -35,13 +35,13 @@ class Pullback:
                 yield rows
 
     def _together(self, num_examples: int) -> Columns:
-        """As many columns as need no more memory than the gradient of a whole batch."""
+        """How many columns take no more memory than the gradient of a whole batch."""
         most = max(1, min(MAX_COLUMNS, max(self.largest, num_examples) // num_examples))
         return self._columns.setdefault(most, Columns(most))
 
 
 def forward(risk: Risk, batch: Batch) -> tuple[Linearized, ClassTerms]:
-    """A batch with its derivatives of first order, and its terms."""
+    """A batch linearised for first derivatives, and its terms."""
     with risk.numerics():
         linearized = ReverseMode(risk, batch, 1)
     return linearized, terms(risk, linearized.z, batch.targets)

@@ -19,7 +19,7 @@ from ...risk.data_by_class import class_batches
 from .pullback import Pullback, forward
 
 Gradients = tuple[Tensor, list[Tensor]]  # weights (b, m) of b terms and m columns; pieces (b, m, size of a parameter)
-BYTES = 2**29  # of single gradients at a time, at most: more do not make it faster
+BYTES = 2**29  # bytes of single gradients held at a time, at most: more would not be faster
 
 
 def squared_distances(
@@ -44,12 +44,12 @@ class TermGradients:
     def __init__(self, risk: Risk) -> None:
         self.risk, self._pullback = risk, Pullback(risk)
         self.sizes = [shape.numel() for shape in risk.shapes.values()]
-        self._together: bool | None = None if risk.separable else False  # None until tried
+        self._together: bool | None = None if risk.separable else False  # None until it was tried
 
     def __call__(self, batch: Batch, label: int, columns: list[int]) -> Iterator[Gradients]:
         """Weights and gradients, a few terms at a time."""
         one_term_each = batch.targets.ndim == 1
-        if self._together is None and one_term_each and len(batch) > 1:  # some rules fail for several examples alone
+        if self._together is None and one_term_each and len(batch) > 1:  # some rules fail only for several examples
             self._together = self._agrees(batch.first(2), label, columns)
         if self._together and one_term_each:
             for first in range(0, len(batch), self._chunk(len(columns))):
@@ -79,7 +79,7 @@ class TermGradients:
         return own.weights[:, columns] * own.members(label)[:, None], pieces
 
     def _one_by_one(self, batch: Batch, label: int, columns: list[int]) -> Iterator[Gradients]:
-        """Term by term; an example at a time where it does not depend on the others."""
+        """The gradients term by term; an example at a time where examples are independent."""
         examples = (batch.rows(slice(i, i + 1)) for i in range(len(batch))) if self.risk.separable else [batch]
         for example in examples:
             linearized, own = forward(self.risk, example)
@@ -90,7 +90,7 @@ class TermGradients:
 
 
 def _errors_of(own: ClassTerms, term: int, columns: list[int]) -> Float[Tensor, "m t C"]:
-    """p - e_{c'} of one term alone, for some c'."""
+    """p - e_{c'} for one term and some c', zero elsewhere."""
     U = own.probabilities.new_zeros(len(columns), *own.probabilities.shape)
     U[:, term] = torch.stack([own.errors(k)[term] for k in columns])
     return U

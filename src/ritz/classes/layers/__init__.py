@@ -1,1 +1,1 @@
-"""Class structure of layers: of what they see, of what comes back, of what they are made of."""
+"""Class structure of layers: of the features they receive, the errors that come back, and their weights."""

@@ -28,7 +28,7 @@ ErrorPart = Literal["between_class", "cross_class", "own_class", "within"]
 class ErrorStructure:
     """Δ = Σ w δδᵀ = Δ_class + Δ_cross + Δ_own + Δ_within: the errors that come back to a layer's outputs, by class.
 
-    δ_{i,c,c'} is the error of example i of class c as if its label were c', w_{i,c,c'} = aᵢ p_{i,c'} / Σ w its weight;
+    δ_{i,c,c'} is the error of example i of class c if its label were c', w_{i,c,c'} = aᵢ p_{i,c'} / Σ w its weight;
     the weights of a layer with T positions sum to T. What is too unlikely for float64 has weight and mean zero.
     Papyan (2020), Sec. 7.7, without the prefactor 1/(NC), centred at δ_c.
     """
@@ -58,7 +58,7 @@ class ErrorStructure:
 
     @property
     def class_means(self) -> Float[Tensor, "C o"]:
-        """δ_c = Σ_{c'≠c} w_{c,c'} δ_{c,c'} / w_c, or -(w_{c,c} / w_c) δ_{c,c}, which is the same: what cancels less."""
+        """δ_c = Σ_{c'≠c} w_{c,c'} δ_{c,c'} / w_c, or the equal -(w_{c,c} / w_c) δ_{c,c}: whichever cancels less."""
         return class_means(self.cross_means, self.cross_weights)
 
     @property
@@ -109,7 +109,7 @@ class ErrorStructure:
 
 
 def backpropagated_errors(risk: Risk) -> dict[str, ErrorStructure]:
-    """The class structure of the errors at every linear layer's and convolution's outputs: C backward passes.
+    """The class structure of the errors at the outputs of every linear layer and convolution: C backward passes.
 
     Papyan (2020), Sec. 7.7.
 

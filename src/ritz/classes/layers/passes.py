@@ -18,7 +18,7 @@ from ...risk.memory import check_memory
 
 
 def class_layers(risk: Risk, purpose: str) -> tuple[Layers, list[LinearLayer], int]:
-    """The layers to look at, and the number of classes, once it is sure that there are some of both."""
+    """The layers to look at and the number of classes, checked to exist."""
     C = len(cross_weights(risk))
     why = f"{purpose} sorts examples, with all that a layer sees of them, by their one class."
     check_one_label(risk, why, "Use class_decomposition(risk), which sorts the terms of the loss.")
@@ -33,7 +33,7 @@ def class_passes(layers: Layers, linear: list[LinearLayer], label: str) -> Itera
 
 
 def check_size(risk: Risk, sizes: dict[LinearLayer, tuple[int, int, int]], what: str) -> None:
-    """Refuse what exceeds the memory: groups, the width of their means, and the rows of a scatter of that width."""
+    """Refuse what exceeds the memory, given the number of groups, the width of their means, and the scatter's rows."""
     check_memory(
         sum(8.0 * width * (groups + rows) for groups, width, rows in sizes.values()), risk.common_memory(), what
     )

@@ -1,4 +1,4 @@
-"""Class structure of a layer's weight, which at a stationary point is made of class means of features and errors.
+"""Class structure of a layer's weight, which at a stationary point is a sum over class means of features and errors.
 
 Papyan (2020), Sec. 7.13.
 """
@@ -54,7 +54,7 @@ class WeightStructure:
     def global_part(self) -> Float[Tensor, "o d"]:
         """-(1/η) T δ_G φ_Gᵀ, the part of W_class that belongs to the global means.
 
-        It is zero where a bias without decay is stationary, too, for that makes the mean error zero.
+        It is zero where the layer has a bias without decay that is stationary too: then the mean error is zero.
         """
         return -self.class_weights.sum() * torch.outer(self.global_error, self.global_feature) / self.decay
 

@@ -1,4 +1,4 @@
-"""Where the lines come from: which large eigenvalues of H, which of G belong to classes, cross-classes or the rest."""
+"""Where the lines come from: which large eigenvalues of H and G belong to classes, to cross-classes or to the rest."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .findings import about_knockouts, about_outliers, about_the_hessian, about_
 from .knockout_spectra import spectra_of_gram, spectra_of_products
 from .shares import Lines, kept_lines, part_eigenvalues
 
-EXACT_ROWS = 3000  # of a matrix that is decomposed five times: a minute on two cores
-TOLERANCE = 1e-4  # of eigenpairs, relative to the largest
-RESOLVED = {torch.float64: 1e-10, torch.float32: 1e-4}  # λ/λ₁ from which y of K gives v of G to a few digits
+EXACT_ROWS = 3000  # rows of a matrix that is decomposed five times: a minute on two cores
+TOLERANCE = 1e-4  # residual of the eigenpairs, relative to the largest eigenvalue
+RESOLVED = {torch.float64: 1e-10, torch.float32: 1e-4}  # λ/λ₁ above which y of K gives v of G to a few digits
 
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """Which eigenvalues of H and G come from what. `findings` says it in words; `spectra` are those after knockouts.
+    """Which eigenvalues of H and G come from what; `findings` says it in words, `spectra` has those after knockouts.
 
     >>> data = torch.eye(2).double(), torch.tensor([0, 1])
     >>> risk = Risk(torch.nn.Sequential(torch.nn.Linear(2, 2)).double(), torch.nn.CrossEntropyLoss(), data)
@@ -66,7 +66,7 @@ class Attribution:
 
     @property
     def matches(self) -> Int[Tensor, " k"]:
-        """For each eigenvector of H, the one of G that is nearest to it."""
+        """For each eigenvector of H, the index of the nearest eigenvector of G."""
         return self.overlaps.argmax(1)
 
     @property
@@ -82,7 +82,7 @@ class Attribution:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many eigenvalues of G are outliers, of the mini-bulk, of the bulk, and zero for want of examples.
+        """How many eigenvalues of G are outliers, in the mini-bulk, in the bulk, or zero for lack of examples.
 
         Outliers are those above all of G - G_class: at most C, by interlacing. The mini-bulk has those of the means'
         own spectrum that stand above the edge of G_within, the outliers left out: at most C(C - 2); it is
@@ -99,7 +99,7 @@ class Attribution:
 
     @property
     def floor(self) -> float:
-        """What rounding cannot tell from a zero eigenvalue of G: eps λ₁ for each class and cross-class."""
+        """The size below which an eigenvalue of G cannot be told from zero: eps λ₁ for each class and cross-class."""
         eps = torch.finfo(self.classes.risk.dtype).eps
         return self.num_classes**2 * eps * max(0.0, float(self.gauss_newton.pairs.values[0]))
 
@@ -156,7 +156,7 @@ def attribution(
     search = partial(_search, risk, generator=generator, stages=stages)
     by_gram = lambda: None if gram is None else _eigenpairs_of_gram(risk, G, gram, count)
     of_g = None if gram is None else stages.pairs("pairs-of-gram", by_gram, risk.device)
-    if of_g is None or not bool(of_g.converged.all()):  # then float32 products are those of a slightly other matrix
+    if of_g is None or not bool(of_g.converged.all()):  # in float32, products are with a slightly different matrix
         of_g = search("pairs-of-G", G, count, start=None if of_g is None else of_g.vectors)
     of_h = search("pairs-of-H", H, count, start=of_g.vectors)
     lines = [kept_lines(stages, "G", of_g, None, classes), kept_lines(stages, "H", of_h, H, classes)]
@@ -181,7 +181,7 @@ def _search(
     stages: Stages,
     start: Tensor | None = None,
 ) -> Eigenpairs:
-    """The largest eigenpairs, from the file of this name where there is a folder."""
+    """The largest eigenpairs; with a folder, resumed from the file of this name."""
     basis, file = _basis_size(risk, count), stages.file(name)
     if basis is not None and file is not None:
         basis = min(basis, kept_basis(count))
@@ -194,7 +194,7 @@ def _gram(risk: Risk, exact_rows: int, stages: Stages) -> Gram | None:
     fits = rows <= exact_rows and risk.group is None and risk.separable
     return (
         Gram.of(risk, checkpoint=stages.folder) if fits else None
-    )  # in float64: it is small, and its small eigenvalues count
+    )  # in float64: the matrix is small, and its small eigenvalues matter
 
 
 def _eigenpairs_of_gram(risk: Risk, G: Operator, gram: Gram, count: int) -> Eigenpairs | None:
@@ -222,7 +222,7 @@ def _within_edge(classes: ClassDecomposition, gram: Gram | None, search: Callabl
 
 
 def _basis_size(risk: Risk, count: int) -> int | None:
-    """How many vectors a search may keep: as many as it likes, or what a third of the memory holds if that is less.
+    """How many vectors a search may keep: None for its own choice, or what a third of the memory holds if that is less.
 
     A hundred vectors of 28 million parameters are 11 GB; a search with fewer restarts more often.
     """

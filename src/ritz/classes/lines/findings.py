@@ -15,7 +15,7 @@ ONE, NEAR_ONE, NEAR_ZERO = 0.95, 0.8, 0.2  # overlaps that are called "lie in", 
 def about_outliers(
     C: int, values: Float[Tensor, " k"], num_outliers: int, floor: float, class_overlap: float | None
 ) -> list[str]:
-    """Which of the largest eigenvalues of G stand apart, with where their eigenvectors lie."""
+    """Which of the largest eigenvalues of G stand apart, and where their eigenvectors lie."""
     stand = "stands" if num_outliers == 1 else "stand"
     sentences = [f"{num_outliers} of the {C} largest eigenvalues of G {stand} above all that is left without G_class."]
     if len(values) > C and float(values[C]) > floor:
@@ -44,7 +44,7 @@ def about_knockouts(spectra: Mapping[str, Spectrum]) -> list[str]:
 
 
 def about_the_mini_bulk(C: int, values: Float[Tensor, " r"] | None, edge: float, floor: float) -> list[str]:
-    """How many eigenvalues of G_cross there are, and how many above the edge of G_within; nothing without them."""
+    """How many eigenvalues G_cross has, and how many lie above the edge of G_within; no sentence if it has none."""
     if values is None:
         return []
     rank, above = (int((values > bound).sum()) for bound in (floor, max(floor, edge)))
@@ -56,7 +56,7 @@ def about_the_mini_bulk(C: int, values: Float[Tensor, " r"] | None, edge: float,
 
 
 def about_the_hessian(count: int, overlap: float, share: float) -> list[str]:
-    """How near the top eigenvectors of H are to those of G, with what E = H - G gives of their eigenvalues."""
+    """How near the top eigenvectors of H are to those of G, and how much E = H - G adds to their eigenvalues."""
     words = "span the same space as", "share most of their span with", "share a part of their span with"
     how = _graded(overlap, *words, "lie apart from")
     return [
@@ -66,7 +66,7 @@ def about_the_hessian(count: int, overlap: float, share: float) -> list[str]:
 
 
 def _graded(overlap: float, whole: str, most: str, part: str, none: str) -> str:
-    """What to say of such an overlap, of the four."""
+    """The one of four phrases that describes this overlap."""
     if overlap <= NEAR_ZERO:
         return none
     return whole if overlap >= ONE else most if overlap >= NEAR_ONE else part

@@ -1,4 +1,4 @@
-"""The spectrum of G after each knockout: what disappears with a part belongs to it."""
+"""The spectrum of G after each knockout: what disappears with a part is attributed to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROJECTED: dict[str, list[Part]] = {
 
 
 def spectra_of_gram(gram: Gram, stages: Stages) -> dict[str, Spectrum]:
-    """The exact spectra, all of one Gram matrix."""
+    """The exact spectra, all from one Gram matrix."""
     ways = {name: partial(gram.spectrum, subtract=parts) for name, parts in SUBTRACTED.items()}
     ways |= {name: partial(gram.spectrum, project=parts) for name, parts in PROJECTED.items()}
     return {name: stages.spectrum(_file_of(name), way) for name, way in ways.items()}
@@ -53,7 +53,7 @@ def spectra_of_products(
 
 
 def _knockouts(G: Operator, classes: ClassDecomposition) -> dict[str, Operator]:
-    """G without its parts; without G_within it is the sum of the others, which needs no product with G."""
+    """G without each of its parts; without G_within it is the sum of the others, which needs no product with G."""
     knockouts = dict.fromkeys(SUBTRACTED, G)
     for name, parts in SUBTRACTED.items():
         for part in parts:

@@ -1,4 +1,4 @@
-"""What the largest eigenvalues are made of: the share of every part of H in each of these lines.
+"""What the largest eigenvalues are made of: the share of every part of H in each of them.
 
 A unit eigenvector v of H has λ = vᵀHv = vᵀG_class v + vᵀG_cross v + vᵀG_own v + vᵀG_within v + vᵀE v: the split is
 exact, whatever the network.
@@ -40,7 +40,7 @@ class Lines:
 
 
 def lines_of(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -> Lines:
-    """What the eigenpairs of G are made of; those of H, where that is given, also of E = H - G."""
+    """What the eigenpairs of G are made of; with H given, those of H, which have a share of E = H - G too."""
     V = pairs.vectors
     energy = lambda A: (V * (A @ V)).sum(0).double()
     parts: dict[str, Tensor] = {part: energy(getattr(classes, part)) for part in PARTS}
@@ -55,7 +55,7 @@ def lines_of(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition)
 
 
 def kept_lines(stages: Stages, name: str, pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -> Lines:
-    """What the eigenpairs are made of, as a stage of its own; the eigenpairs have theirs."""
+    """`lines_of`, kept as a stage of its own beside that of the eigenpairs."""
 
     def written(lines: Lines) -> State:
         arrays = {f"share/{part}": values for part, values in lines.shares.items()}
@@ -72,7 +72,7 @@ def kept_lines(stages: Stages, name: str, pairs: Eigenpairs, H: Operator | None,
 
 
 def _check_shares(arrays: Mapping[str, Tensor], count: int, parts: Sequence[str], inside: Sequence[str]) -> None:
-    """Refuse shares that are not those of so many lines, or do not sum to one, or to zero for a line of zero."""
+    """Refuse shares of another number of lines, or that do not sum to one (for an eigenvalue of zero, to zero)."""
     check_arrays(arrays, {name: like(torch.float64, count) for name in [f"share/{part}" for part in parts] + [*inside]})
     shares = torch.stack([arrays[f"share/{part}"] for part in parts])
     largest = shares.abs().amax(0)
@@ -83,7 +83,7 @@ def _check_shares(arrays: Mapping[str, Tensor], count: int, parts: Sequence[str]
 
 
 def _inside(V: Float[Tensor, "n k"], *factors: Float[Tensor, "n _"] | None) -> Float[Tensor, " k"] | None:
-    """‖P v‖² of every column v, P the projection on the range of all factors; None where one is not known.
+    """‖P v‖² of every column v, P the projection on the range of all factors; None where a factor is not known.
 
     Columns are scaled to length one: the range does not change, and small ones are not lost in the Gram matrix.
     """
@@ -99,7 +99,7 @@ def _inside(V: Float[Tensor, "n k"], *factors: Float[Tensor, "n _"] | None) -> F
 
 
 def _inner(left: Sequence[Tensor], right: Sequence[Tensor]) -> Float[Tensor, "r s"]:
-    """AᵀB of matrices given by blocks of columns, summed up in float64, some rows at a time."""
+    """AᵀB of matrices given as blocks of columns, summed in float64, some rows at a time."""
     rows = range(0, len(left[0]), CHUNK)
     pieces = lambda blocks, i: torch.cat([block[i : i + CHUNK].double() for block in blocks], 1)
     if left is right:

@@ -1,4 +1,4 @@
-"""Derivative rules of our own, for layers whose second derivative PyTorch computes the long way round."""
+"""Our own derivative rules for layers whose second derivatives PyTorch computes inefficiently."""
 
 from .dispatch import TRANSPARENT, EfficientRules
 

@@ -1,4 +1,4 @@
-"""Attention: what does not depend on the direction is done once, and every derivative is a few matrix products.
+"""Attention: whatever does not depend on the direction is done once, and every derivative is a few matrix products.
 
 PyTorch's attention in plain operations scales both factors of the scores anew in every product, and copies them to
 multiply. Here they are scaled and copied once, and a sum of two matrix products is accumulated by the second of them.
@@ -113,7 +113,7 @@ def _along_softmax(S: Tensor, P: Tensor) -> Tensor:
 
 
 def _sum_of_products(*pairs: tuple[Some, Some]) -> Some:
-    """Σ A B over stacks of matrices, without the pairs that are not there."""
+    """Σ A B over pairs of stacks of matrices, skipping pairs that are None."""
     total = None
     for A, B in pairs:
         if A is not None and B is not None:

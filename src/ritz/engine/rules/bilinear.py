@@ -47,12 +47,12 @@ class Matrix:
         return y
 
     def stored(self, w: Tensor) -> Tensor:
-        """w as it is: a matrix has no other order of memory that would help."""
+        """w as it is: no other memory layout of a matrix would help."""
         return w
 
 
 class Convolution:
-    """The bilinear maps of a convolution; of a transposed one where it is said how much larger its output is."""
+    """The bilinear maps of a convolution, or of a transposed one if the extra size of its output is given."""
 
     def __init__(
         self, x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, more_output: Any = None
@@ -91,7 +91,7 @@ class Convolution:
         return y.add_(self.forward(x, w))
 
     def stored(self, w: Tensor) -> Tensor:
-        """A kernel in the order of memory of the images, so that nothing is turned round in the products."""
+        """A kernel in the memory layout of the images, so that products convert nothing."""
         if self.channels_last and _has_memory(w):
             return w.contiguous(memory_format=torch.channels_last)
         return w
@@ -109,7 +109,7 @@ class Bilinear(Function):
         ctx: Context, x: Tensor, w: Tensor, bias: Tensor | None, maps: Matrix | Convolution, second: bool
     ) -> Tensor:
         to_x, to_w, *_ = ctx.needs_input_grad
-        ctx.save_for_backward(x if to_w else None, w if to_x else None)  # what is not kept may be changed in place
+        ctx.save_for_backward(x if to_w else None, w if to_x else None)  # what is not kept may change in place
         ctx.maps, ctx.second = maps, second
         y = maps.forward(x, w, bias)
         return torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y  # a view could not be changed in place
@@ -185,12 +185,12 @@ def _tangent(
 
 
 def detached(tensor: Tensor | None) -> Tensor | None:
-    """A tensor without its past, where there is one."""
+    """A tensor detached from its history, or None."""
     return None if tensor is None else tensor.detach()
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    """Whether a tensor is one array; what stands for several columns under vmap is not, and is not written into."""
+    """Whether a tensor is a plain array that can be written to, and does not stand for several columns under vmap."""
     try:
         tensor.data_ptr()
     except RuntimeError:
@@ -206,7 +206,7 @@ def linear_rule(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None
 
 
 def addmm_rule(second: bool, input: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Any:
-    """`torch.addmm` as a linear layer, which it is in networks that store the transposed weight."""
+    """`torch.addmm` as the linear layer of networks that store the transposed weight."""
     if factors or input.ndim != 1:
         return NotImplemented
     return linear_rule(second, mat1, mat2.T, input)
@@ -222,10 +222,10 @@ def convolution_rule(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """`F.conv1d`, `F.conv2d` and `F.conv3d` of a batch, padded by as much on either side."""
+    """`F.conv1d`, `F.conv2d` and `F.conv3d` of a batch, with equal padding on both sides."""
     if isinstance(padding, str):
         padding = _padding_in_numbers(padding, weight, dilation)
-    if padding is None or input.ndim != weight.ndim:  # an input without a batch
+    if padding is None or input.ndim != weight.ndim:  # an input without a batch dimension
         return NotImplemented
     maps = Convolution(input, weight, stride, padding, dilation, groups)
     weight = maps.stored(weight)
@@ -236,7 +236,7 @@ def convolution_rule(
 
 
 def _padding_in_numbers(name: str, weight: Tensor, dilation: Any) -> list[int] | None:
-    """What padding="valid" or "same" adds on either side; None where one side gets more than the other."""
+    """The padding that "valid" or "same" stands for; None where one side gets more than the other."""
     sizes = weight.shape[2:]
     steps = [dilation] * len(sizes) if isinstance(dilation, int) else dilation
     added = [step * (size - 1) if name == "same" else 0 for step, size in zip(steps, sizes, strict=True)]

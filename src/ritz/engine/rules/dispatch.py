@@ -1,4 +1,4 @@
-"""Which functions of PyTorch have a rule of ours, while a model runs.
+"""The functions of PyTorch that are replaced by rules of ours while a model runs.
 
 The rules are closed under differentiation: each derivative is one of a few fast kernels, and what does not depend on
 the direction is computed once. `EfficientRules` swaps them in; the engine compares products with and without them
@@ -46,9 +46,9 @@ RULES: dict[Any, Callable[..., Any]] = {
 
 
 def _transparent(func: Any) -> Callable[..., Any]:
-    """A function of `torch.nn.functional` that does not ask for modes, so that what it calls is seen by them.
+    """A function of `torch.nn.functional` that bypasses function modes itself, so that they see what it calls.
 
-    A mode is off while a function that it was asked about runs, with everything inside.
+    A mode is switched off while a function it has intercepted runs, including everything inside that function.
     """
     questions = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     names = {**func.__globals__, **dict.fromkeys(questions, lambda *_: False)}

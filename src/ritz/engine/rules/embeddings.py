@@ -1,4 +1,4 @@
-"""Rows of a table, one by one or in bags: the same in operations that PyTorch can differentiate twice."""
+"""Embeddings, one by one or in bags, by operations that PyTorch can differentiate twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 
 def embedding_rule(second: bool, input: Tensor, weight: Tensor, *_: Any, sparse: bool = False, **options: Any) -> Any:
-    """`F.embedding` with a sparse gradient, which PyTorch cannot differentiate: a dense one, which it can."""
+    """`F.embedding` with a dense gradient in place of a sparse one, which PyTorch cannot differentiate."""
     if not sparse or not weight.requires_grad:
         return NotImplemented
     return F.embedding(input, weight, **options)

@@ -21,8 +21,8 @@ Context = Any  # autograd's context object, to which a Function may attach what 
 class WithValue(Function):
     """A rule's derivatives at PyTorch's own value.
 
-    Computed another way, a value differs in its last digit, and where a ReLU follows, the last digit decides. The value
-    comes in a function, so that it is no input: a view of one could not be changed in place by what follows.
+    A value computed another way differs in its last digit, which decides where a ReLU follows. The value is wrapped in
+    a function, so that it is not an input: a view of an input could not be changed in place afterwards.
     """
 
     @staticmethod
@@ -176,7 +176,7 @@ def _norm_curvature(
 
 
 def _last(shape: list[int]) -> list[int]:
-    """The dimensions over which a layer is standardised."""
+    """The last dimensions, over which a layer is standardised."""
     return list(range(-len(shape), 0))
 
 
@@ -225,7 +225,7 @@ def group_norm_rule(
 ) -> Any:
     """`F.group_norm`: every group of channels is standardised like a layer, and every channel scaled.
 
-    Not of images stored channels last, whose groups would be copied together and apart in every product.
+    Not for images stored channels last, whose groups would have to be gathered and scattered in every product.
     """
     if not input.is_contiguous():
         return NotImplemented
@@ -280,7 +280,7 @@ def batch_norm_rule(
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale if bias is None else bias - running_mean * scale
     x, w, b, maps, *versions = getattr(input, "convolution", [None] * 6)
-    if x is not None and versions == [x._version, input._version]:  # nothing was changed in place since
+    if x is not None and versions == [x._version, input._version]:  # nothing was changed in place since then
         w = w * scale.view([-1] + [1] * (w.ndim - 1))
         result = Bilinear.apply(x, w, shift if b is None else shift + b * scale, maps, second)
     else:

@@ -1,4 +1,4 @@
-"""Pointwise functions φ(x), whose slope φ' and curvature φ'' are evaluated once.
+"""Pointwise functions φ(x), with their slope φ' and curvature φ'' evaluated once.
 
 PyTorch's own double backward of GELU evaluates the error function anew in every product; that of a hard sigmoid does
 not exist.
@@ -68,7 +68,7 @@ def _curvature(x: Tensor, phi: Scalar) -> Tensor:
 
 
 class Overwrite(Function):
-    """x with its values replaced, and its past forgotten."""
+    """x with its values replaced and its history dropped, as after an in-place operation."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, value: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class Overwrite(Function):
 
 
 def pointwise_rule(func: Any, *, bent: bool = True, in_place: bool = False) -> Callable[..., Any]:
-    """The rule of one pointwise function; without a bend, its second derivative is zero wherever it has one."""
+    """The rule of one pointwise function; without a `bend`, its second derivative is zero wherever it exists."""
 
     def rule(second: bool, input: Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
         if not input.requires_grad:

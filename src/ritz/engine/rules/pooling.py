@@ -1,4 +1,4 @@
-"""The largest number of every window of an image, whose derivatives take several directions at once in any layout."""
+"""Max pooling, with derivatives that take several directions at once in any memory layout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Context = Any  # autograd's context object, to which a Function may attach what 
 
 
 class MaxPool(Function):
-    """Pooling by the largest; which number that is does not change."""
+    """Max pooling; which number of a window is the largest is taken as fixed."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, *options: Any) -> Tensor:
@@ -29,7 +29,7 @@ class MaxPool(Function):
 
 
 class MaxPoolBackward(Function):
-    """The numbers ȳ at the places that they came from, as a function of ȳ."""
+    """The numbers ȳ put back at the places they came from, as a function of ȳ."""
 
     @staticmethod
     def forward(ctx: Context, cotangent: Tensor, x: Tensor, places: Tensor, options: tuple[Any, ...]) -> Tensor:
@@ -46,7 +46,7 @@ def _to_places(cotangent: Tensor, x: Tensor, places: Tensor, options: tuple[Any,
 
 
 def _at_places(tangent: Tensor, places: Tensor) -> Tensor:
-    """What stands there, in the layout of the places: PyTorch asks for that of the tangent, which several lack."""
+    """The numbers at these places, in their layout: PyTorch asks for the tangent's, which several directions lack."""
     if places.ndim == 4 and places.is_contiguous(memory_format=torch.channels_last):
         rows, own = (t.permute(0, 2, 3, 1).reshape(len(places), -1, places.shape[1]) for t in (tangent, places))
         return rows.gather(1, own).reshape(len(places), *places.shape[2:], -1).permute(0, 3, 1, 2)
@@ -64,7 +64,7 @@ def max_pool_rule(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """`F.max_pool2d`, unless its places are asked for."""
+    """`F.max_pool2d`, unless the indices are requested too."""
     if not input.requires_grad or return_indices:
         return NotImplemented
     lists = ([size] if isinstance(size, int) else list(size or ()) for size in (kernel_size, stride, padding, dilation))

@@ -1,4 +1,4 @@
-"""What the files of a data set contain, however they are packed."""
+"""The contents of a data set's files, however they are packed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarE
 
 
 def file_content(source: Source, name: str, folder: str | Path | None) -> bytes:
-    """A file of a data set: from the user's folder, the cache, or downloaded as it is published, packed or not."""
+    """The content of a file: from the user's folder, the cache, or a download, packed or not."""
     content = _local_content(source, name, folder)
     if content is not None:
         return content
@@ -32,7 +32,7 @@ def file_content(source: Source, name: str, folder: str | Path | None) -> bytes:
 
 
 def archive_contents(source: Source, names: Sequence[str], folder: str | Path | None) -> dict[str, bytes]:
-    """The named files: as they lie in a folder, from an archive in a folder, or from one that is downloaded."""
+    """The contents of the named files: from a folder, from an archive in a folder, or from a downloaded archive."""
     if (contents := _local_contents(source, names, folder)) is not None:
         return contents
     archive = next(iter(source.files))
@@ -48,7 +48,7 @@ def archive_contents(source: Source, names: Sequence[str], folder: str | Path | 
 
 
 def _local_contents(source: Source, names: Sequence[str], folder: str | Path | None) -> dict[str, bytes] | None:
-    """All named files from the user's folder or the cache; None where one is in neither."""
+    """All named files from the user's folder or the cache; None if one is in neither."""
     contents = dict[str, bytes]()
     with progress.bar(f"Reading {source.title}", total=len(names)) as bar:
         for name in names:
@@ -61,7 +61,7 @@ def _local_contents(source: Source, names: Sequence[str], folder: str | Path | N
 
 
 def _local_content(source: Source, name: str, folder: str | Path | None) -> bytes | None:
-    """A file from the user's folder or the cache, packed or not; None where it is in neither."""
+    """A file from the user's folder or the cache, packed or not; None if it is in neither."""
     for place in sources.places(source, folder):
         for path in (place / name, place / f"{name}.gz", place / f"{name}.xz"):
             if path.is_file():
@@ -70,7 +70,7 @@ def _local_content(source: Source, name: str, folder: str | Path | None) -> byte
 
 
 def _unpack(path: Path) -> bytes:
-    """A file's content, unpacked as its first bytes say; what took xz seconds is kept in the cache."""
+    """A file's content, unpacked as its first bytes indicate; as xz takes seconds, its output is cached."""
     copy = _copy(path, path.stem)
     if copy.is_file():
         return record.read_bytes(copy)
@@ -89,7 +89,7 @@ def _unpack(path: Path) -> bytes:
 
 
 def _unpack_archive(path: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Members of an archive, which the cache keeps: unpacking takes seconds."""
+    """Members of an archive, which are cached, as unpacking takes seconds."""
     copies = {name: _copy(path, name) for name in names}
     if all(copy.is_file() for copy in copies.values()):
         return {name: record.read_bytes(copy) for name, copy in copies.items()}
@@ -100,7 +100,7 @@ def _unpack_archive(path: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def _members(archive: bytes, names: Sequence[str], path: Path | str) -> dict[str, bytes]:
-    """Files of an archive by their last name; nothing is extracted to where the archive says."""
+    """Files of an archive by their base name; nothing is extracted to a path that the archive names."""
     contents = dict[str, bytes]()
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as members:
@@ -116,7 +116,7 @@ def _members(archive: bytes, names: Sequence[str], path: Path | str) -> dict[str
 
 
 def _bounded(stream: Any) -> bytes:
-    """All of a stream, which may not be longer than any file of ours."""
+    """The whole of a stream; refuses one that is longer than any file of ours."""
     content: bytes = stream.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise EOFError(f"it holds more than {MOST_BYTES:,} bytes")
@@ -124,7 +124,7 @@ def _bounded(stream: Any) -> bytes:
 
 
 def _copy(path: Path, name: str) -> Path:
-    """Where the cache keeps what a file holds unpacked: another name when the file changes."""
+    """The path of a file's unpacked content in the cache; its name changes with the file."""
     state = path.stat()
     key = hashlib.sha256(f"{path.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:16]
     return sources.cache_folder() / "unpacked" / key / name
@@ -144,7 +144,7 @@ def _damaged(path: Path | str, reason: object) -> FileError:
 
 
 def content_error(source: Source, seen: str) -> FileError:
-    """What to raise where a file is whole, and holds something else."""
+    """The error for an intact file that holds something else."""
     return FileError(
         f"The files of {source.title} are not what they should be: {seen}.",
         "They belong to another data set, or are damaged.",

@@ -1,4 +1,4 @@
-"""What a data set is: pairs of tensors, in two parts."""
+"""Data sets as pairs of tensors, in two parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class Split:
-    """One data set in two parts: what a model is trained on, and what it is tested on.
+    """One data set in two parts, for training and for testing.
 
     >>> data = Examples(torch.zeros(3, 2), torch.zeros(3))
     >>> len(Split(train=data, test=data).test.x)

@@ -1,7 +1,7 @@
-"""Where data files come from: a folder of the user's, else the cache, else their public home.
+"""Where data files come from: the user's folder, else the cache, else where they are published.
 
-A folder holds one subfolder for each data set, such as `mnist/` or `cifar10/`. What is downloaded is checked against
-a pinned SHA-256, and appears in the cache whole or not at all.
+A folder holds one subfolder for each data set, such as `mnist/` or `cifar10/`. Downloads are checked against a pinned
+SHA-256, and appear in the cache whole or not at all.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ TINY_SHAKESPEARE = Source(
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: `ritz/data` in the user's cache folder, XDG_CACHE_HOME where that is set."""
+    """The folder for downloads: `ritz/data` in XDG_CACHE_HOME, or in the user's default cache folder."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ritz" / "data"
     except RuntimeError as error:  # in a container, whose user may be in no list
@@ -92,7 +92,7 @@ def cache_folder() -> Path:
 
 
 def writable_home(source: Source) -> Path:
-    """The folder of a data set in the cache, known to be writable: asked before a download, not after it."""
+    """The folder of a data set in the cache, checked to be writable before a download, not after it."""
     try:
         return record.check_writable(cache_folder() / source.folders[0])
     except FileError as error:
@@ -124,7 +124,7 @@ def places(source: Source, folder: str | Path | None) -> Iterator[Path]:
 
 
 def download(source: Source, name: str) -> bytes:
-    """A published file, from the first of its homes that has it right."""
+    """A published file, from the first address that delivers it intact."""
     failures = []
     for home in source.homes:
         try:
@@ -165,7 +165,7 @@ def _receive(address: str) -> bytes:
 
 
 def _check_private(address: str) -> None:
-    """Refuse what others on the way could read or change; what comes from this very machine has no way."""
+    """Refuse addresses without encryption, which others could read or change, except those on this very machine."""
     parts = urlsplit(address)
     here = parts.scheme == "file" or parts.hostname in ("127.0.0.1", "::1", "localhost")
     if parts.scheme != "https" and not here:

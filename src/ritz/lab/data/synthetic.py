@@ -1,4 +1,4 @@
-"""Data sets and matrices that are drawn rather than read: those of the papers' experiments with known answers.
+"""Synthetic data sets and matrices: those of the papers' experiments with known answers.
 
 Everything is drawn in float64 on the generator's device and then rounded to `dtype`.
 """
@@ -59,7 +59,7 @@ def teacher(
     noise: float = 0.1,
     dtype: torch.dtype = torch.float32,
 ) -> Examples:
-    """y = network(x) + ε with x ~ N(0, I) and ε ~ N(0, noise²I): what a student is to learn of a teacher.
+    """y = network(x) + ε with x ~ N(0, I) and ε ~ N(0, noise²I): data from a teacher for a student to learn.
 
     Singh et al. (2026), D.1.3 has "a single layer ReLU random teacher": `models.mlp((d, width, d), …)`.
     The network is called with inputs of `dtype`.

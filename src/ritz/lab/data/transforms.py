@@ -1,4 +1,4 @@
-"""What is done to data before a network sees them: whitened, thinned out, unbalanced, put into other shapes."""
+"""Transformations of data sets: whitening, subsets, class imbalance, other shapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .examples import Examples, Split
 
 
 class Whitened(NamedTuple):
-    """White data, and how many directions there were to whiten.
+    """White data, and the rank of the data before.
 
     >>> Whitened(torch.ones(2, 1), rank=1).rank
     1
@@ -54,9 +54,9 @@ def whiten(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool =
 def whiten_by_qr(X: Float[Tensor, "N d"], sigma_x: float = 1.0) -> Float[Tensor, "N d"]:
     """√N σₓ Q from X = QR: always d white inputs, though X may have a lower rank.
 
-    linear2026, App. C, as printed. Where X is rank deficient, Q has columns that are no functions of the data: a pixel
-    that is blank in the first images becomes the indicator of one of them. `whiten` is right; this is here to be
-    compared with it.
+    linear2026, App. C, as printed. If X is rank deficient, Q has columns that are not functions of the data: a pixel
+    that is blank in the first images becomes the indicator of one of them. `whiten` is right; this is here for
+    comparison.
 
     >>> white = whiten_by_qr(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     >>> bool(torch.allclose(white.T @ white / 2, torch.eye(2), atol=1e-6))
@@ -98,7 +98,7 @@ def flattened(data: Examples) -> Examples:
 
 
 def padded(data: Examples, size: int = 32) -> Examples:
-    """Images with a black frame around them that makes them size × size: 28 × 28 for networks of 32 × 32.
+    """Images with a black frame that makes them size × size, such as 28 × 28 images for networks of 32 × 32.
 
     >>> padded(Examples(torch.zeros(2, 1, 28, 28), torch.zeros(2))).x.shape
     torch.Size([2, 1, 32, 32])
@@ -141,7 +141,7 @@ def subsample(
     total: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Examples:
-    """So many examples of each class, or so many in all: random ones with a generator, the first ones without.
+    """A number of examples of each class, or in total: random ones with a generator, the first ones without.
 
     They keep their order. `per_class` may differ between classes: one number for each.
 

@@ -1,4 +1,4 @@
-"""Hundreds of small networks at once: trained in step and measured together, each as if it were alone.
+"""Hundreds of small networks at once: trained and measured together, each as if it were alone.
 
 networks = ensemble.Ensemble.of(models, device="cuda")
 for pause in ensemble.train(networks, loss, data, learning_rate=1e-2, num_epochs=500):

@@ -1,10 +1,9 @@
 """Block Lanczos with thick restarts for many matrices in step: the largest eigenvalues of each.
 
 Spaces are kept as rows, B × m × n. Each is orthogonalised in full, and the small matrix T = QHQᵀ is kept whole, so that
-a restart, or a space that has become invariant, needs no special case.
-
-Not the search of `ritz.solvers`: that one stops, locks and restarts as a single operator asks for it, where here all
-matrices make the same steps, as many as the slowest needs, in one stack of spaces.
+neither a restart nor an invariant space needs a special case. This is not the search of `ritz.solvers`, which stops,
+locks and restarts as a single operator requires: here all matrices make the same steps, as many as the slowest needs,
+in one stack of spaces.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def capacity(k: int) -> int:
 
 
 class _Spaces:
-    """The Krylov spaces so far: Q with a last block of k rows that is not yet multiplied, and T on the others."""
+    """The Krylov spaces so far: Q, whose last block of k rows is not yet multiplied, and T on the other rows."""
 
     def __init__(self, like: Float[Tensor, "B n"], k: int, generator: torch.Generator) -> None:
         self.k, self.generator = k, generator
@@ -42,7 +41,7 @@ class _Spaces:
         return self.rows[:, : self.used]
 
     def grow(self, product: Product) -> None:
-        """Multiply the last block, and append what is new in it."""
+        """Multiply the last block, and append the new directions."""
         W = product(self.Q[:, -self.k :].transpose(0, 1)).transpose(0, 1)
         C = self.Q @ W.mT
         self.T = _bordered(self.T, C)
@@ -74,7 +73,7 @@ class _Spaces:
 def largest(
     product: Product, like: Float[Tensor, "B n"], k: int, *, tolerance: float, generator: torch.Generator
 ) -> tuple[Float[Tensor, "B k"], Float[Tensor, "B k n"], Float[Tensor, "B 1"], int]:
-    """The k largest eigenvalues of each matrix, largest first, their vectors, the largest |λ| met, products made."""
+    """The k largest eigenvalues of each matrix, largest first, with vectors, the largest |λ| met, and the products."""
     spaces, count = _Spaces(like, k, generator), 0
     while True:
         for _ in range(BETWEEN_CHECKS):
@@ -90,7 +89,7 @@ def largest(
 
 
 def _bordered(T: Float[Tensor, "B j j"], C: Float[Tensor, "B m k"]) -> Float[Tensor, "B m m"]:
-    """T grown by the columns C, and by the same as rows."""
+    """T bordered by the columns C and the rows Cᵀ."""
     j, m = T.shape[-1], C.shape[-2]
     grown = T.new_zeros(len(T), m, m)
     grown[:, :j, :j] = T
@@ -112,13 +111,13 @@ def _orthonormal(
     if bool(spent.any()):  # the space is invariant
         new, rounds = torch.where(spent, _normal(W[:, 0], W.shape[1], generator), new), 3
     V = _basis(new)
-    for _ in range(rounds):  # rows that depend on each other come out of QR arbitrary, and have to be cleaned
+    for _ in range(rounds):  # for dependent rows, QR returns arbitrary ones, which have to be orthogonalised again
         V = _basis(V - (V @ Q.mT) @ Q)
     return V, V @ W.mT
 
 
 def _basis(rows: Float[Tensor, "B k n"]) -> Float[Tensor, "B k n"]:
-    """Orthonormal rows that span these; of a single row without QR, which a GPU does matrix by matrix."""
+    """Orthonormal rows that span these; a single row takes no QR, which a GPU does matrix by matrix."""
     if rows.shape[1] == 1:
         return rows / rows.norm(dim=-1, keepdim=True)
     return torch.linalg.qr(rows.mT).Q.mT

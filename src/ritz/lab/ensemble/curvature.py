@@ -1,7 +1,7 @@
 """The curvature of many networks at once: sharpness, spectra, traces.
 
 One product serves all networks, since the Hessian of the summed loss is block diagonal, with a block for each.
-Networks whose loss or gradient is not finite have NaN for a result; none is dropped.
+Networks whose loss or gradient is not finite have NaN as a result; none is dropped.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def trace(
 
 
 def _check_probes(budget: int, size: int) -> None:
-    """Refuse an estimate without an error."""
+    """Refuse numbers of probes that give no error."""
     if budget < 2:
         raise ArgumentError(
             f"num_products={budget} was given for {size} parameters.",
@@ -213,12 +213,12 @@ def _curvature(ensemble: Ensemble, loss: AnyLoss, data: Data, each: bool) -> _Cu
 
 
 def _entries(device: torch.device) -> int:
-    """The numbers that may be held at a time."""
+    """How many numbers may be held at a time."""
     return int(GPU_SHARE * free_memory(device) / 8) if device.type == "cuda" else ENTRIES
 
 
 def _parts(ensemble: Ensemble, data: Data, each: bool, label: str, entries: int) -> Iterator[tuple[Ensemble, Data]]:
-    """As many networks at a time as memory holds, with their data."""
+    """Parts of as many networks as memory holds at a time, with their data."""
     x, y = on_device(ensemble, data, each)
     width = max(1, _entries(ensemble.device) // entries)
     with progress.bar(label, total=len(ensemble)) as bar:
@@ -255,7 +255,7 @@ def _top_of_sound(
     generator: torch.Generator,
     each: bool,
 ) -> Top:
-    """NaN for networks that have diverged, and the eigenvalues of the others."""
+    """The largest eigenvalues of sound networks, with NaN for those that have diverged."""
     unknown = ensemble.flat.new_full((len(ensemble), k), torch.nan)
     top = Top(unknown, unknown.clone(), torch.zeros_like(sound), 0)
     rows = sound.nonzero().squeeze(1)
@@ -271,7 +271,7 @@ def _top_of_sound(
 def _dense(
     H: Float[Tensor, "B n n"], k: int
 ) -> tuple[Float[Tensor, "B k"], Float[Tensor, "B k n"], Float[Tensor, "B 1"], int]:
-    """As `largest`, from the whole matrices."""
+    """The same as `largest`, from the whole matrices."""
     values, vectors = _eigh(H)
     scale = values.abs().amax(1, keepdim=True)
     return values[:, -k:].flip(1), vectors[..., -k:].flip(2).mT, scale, H.shape[1]
@@ -286,9 +286,9 @@ def _coordinates(like: Float[Tensor, "B n"], start: int, stop: int) -> Float[Ten
 
 
 def _eigh(H: Float[Tensor, "b n n"]) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n n"]]:
-    """Eigenvalues and vectors of each matrix; NaN for one that has no numbers, which LAPACK would refuse for all.
+    """Eigenvalues and vectors of each matrix; NaN for one that is not finite, for which LAPACK would refuse all.
 
-    Each is scaled to entries of order one: those near the largest number would overflow on the way.
+    Each is scaled to entries of order one, since very large entries would overflow on the way.
     """
     sound = H.isfinite().all(-1).all(-1)[:, None, None]
     size = torch.where(sound, H, 0.0).abs().amax((1, 2), keepdim=True)

@@ -104,7 +104,7 @@ class Ensemble:
             )
 
     def outputs(self, x: Tensor, *, each: bool = False) -> Float[Tensor, "B N ..."]:
-        """What each network says to the inputs, or to its own inputs (B × N × …) with `each`."""
+        """The outputs of each network for the inputs, or with `each`, for its own inputs (B × N × …)."""
         if x.ndim < 1 + each or (each and len(x) != len(self)):
             raise ArgumentError(
                 f"x has the shape {tuple(x.shape)}, with each={each}.",
@@ -168,8 +168,8 @@ def losses_at(
 ) -> Float[Tensor, " B"]:
     """The same as a function of the parameters, to be differentiated.
 
-    The networks do not know of each other: the gradient of the sum is the gradient of each, and so is every product
-    with the Hessian.
+    The networks are independent: the gradient of the sum holds the gradient of each, and likewise every product with
+    the Hessian.
     """
     own = 0 if each else None
 
@@ -181,7 +181,7 @@ def losses_at(
 
 
 def on_device(ensemble: Ensemble, data: Data, each: bool) -> Data:
-    """The data where the networks are, checked to be one set, or one for each."""
+    """The data on the networks' device, checked to be one set, or one for each network."""
     x, y = data
     axis = 1 if each else 0
     if each and (len(x) != len(ensemble) or len(y) != len(ensemble)):
@@ -200,7 +200,7 @@ def on_device(ensemble: Ensemble, data: Data, each: bool) -> Data:
 
 
 def _with(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of the module that has these parameters and buffers; what it shares under two names stays shared."""
+    """A copy of the module with these parameters and buffers; a tensor shared under two names stays shared."""
     replaced: dict[int, Any] = {id(old): nn.Parameter(tensors[name]) for name, old in module.named_parameters()}
     replaced |= {id(old): tensors[name] for name, old in module.named_buffers()}
     return copy.deepcopy(module, replaced)

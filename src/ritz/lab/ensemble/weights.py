@@ -1,4 +1,4 @@
-"""Numbers of weight matrices that sharpness is held against: norms, alignments.
+"""Norms and alignments of weight matrices, to be compared with the sharpness.
 
 Matrices may be stacks of networks, B × out × in; the results then have one entry for each.
 """
@@ -29,7 +29,7 @@ class Norms:
 
 @dataclass(frozen=True)
 class Alignments:
-    """How a layer W meets the next one V: three products that are |⟨v, w⟩| for vectors, and one angle.
+    """How a layer W aligns with the next one V: three products that equal |⟨v, w⟩| for vectors, and one angle.
 
     >>> alignments(torch.eye(2), 3 * torch.eye(2)).spectral
     tensor(3.)

@@ -45,13 +45,13 @@ class SelfAttention(nn.Module):
         self.w_k = nn.Parameter(torch.empty(embedding_size, key_size))
 
     def attention(self, x: Float[Tensor, "b n *e"]) -> Float[Tensor, "b n n"]:
-        """A, whose row i says how position i looks at all positions."""
+        """A, whose row i holds the attention of position i to all positions."""
         x = self._embedded(x)
         scores = (x @ self.w_q) @ (x @ self.w_k).mT / self.w_q.shape[1] ** 0.5
         return (scores + self.scores_bias(x.shape[1])).softmax(-1)
 
     def scores_bias(self, length: int) -> Float[Tensor, "n n"]:
-        """What is added to the scores: the sink's bias in its column, -∞ where the future is masked."""
+        """The bias of the scores: the sink's bias in its column, -∞ where the future is masked."""
         bias = torch.zeros(length, length, dtype=self.w_q.dtype, device=self.w_q.device)
         if self.sink:
             bias[:, self.sink_token] = self.sink
@@ -61,7 +61,7 @@ class SelfAttention(nn.Module):
         return self.attention(x) @ (self._embedded(x) @ self.w_v)
 
     def closed_form(self, x: Tensor, y: Tensor, *, gauss_newton: bool = False) -> theory.ClosedForm | None:
-        """The spectrum under squared error on these data, which pages hold against measurement; None where e > 1."""
+        """The spectrum under squared error on these data, which reports compare with measurements; None for e > 1."""
         if len(self.w_v) > 1:
             return None
         own = (self.w_v.detach().reshape(()), self.w_q.detach()[0], self.w_k.detach()[0])

@@ -1,4 +1,4 @@
-"""How every model here comes to its weights: laid out on the meta device, then drawn from a generator."""
+"""Construction of models: laid out on the meta device, then initialised from a generator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def network(
     device: torch.device | str,
     dtype: torch.dtype,
 ) -> Model:
-    """The module that `layout` makes, each of its parts initialised by `draw` in the order of `modules()`.
+    """The module that `layout` returns, each of its parts initialised by `draw` in the order of `modules()`.
 
     torch's own generator is neither read nor advanced. On the meta device nothing is drawn.
     """
@@ -65,7 +65,7 @@ def fill_normal(target: Tensor, deviation: float, generator: torch.Generator) ->
 
 
 def parameter_count(model: nn.Module) -> int:
-    """How many numbers the model learns, shared ones counted once.
+    """How many parameters the model has, counting shared ones once.
 
     >>> parameter_count(nn.Linear(3, 2))
     8

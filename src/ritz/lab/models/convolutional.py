@@ -85,7 +85,7 @@ def _vgg_classifier(num_classes: int, narrow: int) -> list[nn.Module]:
 
 
 def _check_narrow(narrow: int) -> None:
-    """Each of a network's widths is a multiple of 64."""
+    """Refuse a `narrow` that does not divide 64, and so every width of the network."""
     check_whole(narrow=narrow)
     if not 1 <= narrow <= 64 or 64 % narrow:
         raise ArgumentError(

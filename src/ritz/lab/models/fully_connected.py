@@ -174,7 +174,7 @@ class ScalarNetwork(nn.Module):
         return (_FUNCTIONS[self.activation](x.reshape(-1, 1) * self.v) @ self.w).view(x.shape)
 
     def closed_form(self, x: Tensor, y: Tensor, *, gauss_newton: bool = False) -> theory.ClosedForm | None:
-        """The spectrum under squared error on these data, which pages hold against measurement; None: it has none."""
+        """The spectrum under squared error on these data, which reports compare with measurements; None if unknown."""
         given = (self.v.detach(), self.w.detach(), x.flatten(), y.flatten())
         slopes = {"relu": 0.0, "leaky": LEAK}
         if self.activation in slopes:
@@ -198,7 +198,7 @@ class BiasNetwork(nn.Module):
         return ((x.reshape(-1, 1) * self.v + self.b) @ self.w).view(x.shape)
 
     def closed_form(self, x: Tensor, y: Tensor, *, gauss_newton: bool = False) -> theory.ClosedForm:
-        """The spectrum under squared error on these data, which pages hold against measurement."""
+        """The spectrum under squared error on these data, which reports compare with the measured one."""
         own = (self.v.detach(), self.b.detach(), self.w.detach())
         return theory.bias_network(*own, x.flatten(), y.flatten(), gauss_newton=gauss_newton)
 
@@ -239,7 +239,7 @@ def bias_network(
 
 
 def check_activation(activation: str) -> None:
-    """Refuse the name of no activation."""
+    """Refuse an unknown activation."""
     if activation not in get_args(Activation):
         raise ArgumentError(
             f"The activation {activation!r} was requested.",

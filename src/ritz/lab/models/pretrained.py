@@ -52,8 +52,8 @@ def gpt2(
 
         gpt2(transformers.GPT2LMHeadModel.from_pretrained("gpt2").state_dict())
 
-    The sizes are read off the weights; heads, which are not to be seen there, have 64 dimensions each in GPT-2. Only
-    names and shapes were tested, for want of the file.
+    The sizes are read from the weights; the number of heads, which they do not show, follows from the 64 dimensions a
+    head has in GPT-2. Only names and shapes were tested, not the published file.
 
     >>> gpt2("model.safetensors").config.depth  # doctest: +SKIP
     12

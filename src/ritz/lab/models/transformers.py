@@ -71,7 +71,7 @@ class CausalAttention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def weights(self, h: Float[Tensor, "b n w"]) -> Float[Tensor, "b a n n"]:
-        """How much each position looks at each other one, in every head."""
+        """The attention of each position to each other one, in every head."""
         q, k, _ = self._heads(h)
         return (q @ k.mT / q.shape[-1] ** 0.5 + self._scores_bias(h)).softmax(-1)
 
@@ -139,7 +139,7 @@ class GPT(nn.Module):
         return F.linear(self.norm(h), self.tokens.weight)
 
     def embedded(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n w"]:
-        """What enters the first block: each token's vector plus its position's."""
+        """The input of the first block: each token's vector plus that of its position."""
         if tokens.shape[-1] > self.config.context:
             raise ArgumentError(
                 f"A sequence of {tokens.shape[-1]} tokens was given to a GPT of context {self.config.context}.",
@@ -182,7 +182,7 @@ def gpt(
 
 
 def without_attention(config: GPTConfig) -> GPTConfig:
-    """The attention-free twin of similar size: every two attentions make room for one more MLP block.
+    """The attention-free twin of similar size: every two attention layers are replaced by one more MLP block.
 
     Attention has 4w² weights, an MLP 8w². Singh et al. (2026), App. D.1.5: 12 layers become 18 MLP blocks.
 

@@ -14,7 +14,7 @@ Arithmetic = Literal["tf32", "bfloat16"]
 
 
 def check_arithmetic(precision: str | None) -> None:
-    """Refuse what is no precision of training."""
+    """Refuse an unknown precision of training."""
     if precision is not None and precision not in get_args(Arithmetic):
         raise ArgumentError(
             f"precision={precision!r} was given.",

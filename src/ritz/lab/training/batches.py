@@ -1,4 +1,4 @@
-"""What an epoch passes over: examples in batches."""
+"""The batches of an epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BatchSource = Callable[[torch.Generator], Data]
 
 
 def check_tensors(data: Any) -> None:
-    """Refuse what is no pair of tensors."""
+    """Refuse anything but a pair of tensors."""
     if not isinstance(data, (tuple, list)) or len(data) != 2 or not all(isinstance(part, Tensor) for part in data):
         kinds = ", ".join(type(part).__name__ for part in data) if isinstance(data, (tuple, list)) else ""
         raise DataError(
@@ -27,7 +27,7 @@ def check_tensors(data: Any) -> None:
 
 
 def steps_per_epoch(count: int, batch_size: int | None, least_batch: int = 1) -> int:
-    """The batches that hold so many examples, without a last one that is too small."""
+    """The number of batches for this many examples, without a last one that is too small."""
     if batch_size is None:
         return 1
     whole, rest = divmod(count, batch_size)

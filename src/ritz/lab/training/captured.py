@@ -1,4 +1,4 @@
-"""A training step as one CUDA graph: what takes longer to ask for than to do is asked for once."""
+"""A training step captured as one CUDA graph, for steps whose kernels take longer to launch than to run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ WARM_UP = 3  # steps before a capture, as PyTorch asks for: libraries choose the
 
 
 class CapturedStep:
-    """A step on the rows of a batch, taken as it is a few times, then captured, and replayed for batches of this size.
+    """A step on the rows of a batch, run plainly a few times, then captured, and replayed for batches of this size.
 
-    Every call is a step of training, the first ones too. A batch of another size is taken as it is. Where the step
-    cannot be captured, a warning says so once, and all steps are taken as they are.
+    Every call is a step of training, including the first ones. A batch of another size is run plainly. If the step
+    cannot be captured, a warning says so once, and all steps are run plainly.
     """
 
     def __init__(self, step: Callable[[Rows], Results]) -> None:
@@ -29,11 +29,11 @@ class CapturedStep:
         self._results: Results = ()
 
     def forget(self) -> None:
-        """Capture anew before the next replay: a number that is baked into the graph has changed."""
+        """Capture anew before the next replay, because a number that is fixed in the graph has changed."""
         self._graph = None
 
     def __call__(self, rows: Rows) -> Results:
-        """One step; returns what it returned, in tensors of its own."""
+        """Run one step; returns copies of its results."""
         if not self._usable or (self._rows is not None and len(rows) != len(self._rows)):
             return self._step(rows)
         if self._calls < WARM_UP:
@@ -58,7 +58,7 @@ class CapturedStep:
         return results
 
     def _capture(self, rows: Tensor) -> None:
-        """Nothing is computed here: the step is written down."""
+        """Capture the step, which computes nothing yet."""
         assert self._rows is not None
         graph = torch.cuda.CUDAGraph()
         try:
@@ -74,5 +74,5 @@ class CapturedStep:
 def step_of_rows(
     step: Callable[[Rows], Results], *, capture: bool, tensors: Iterable[Shaped[Tensor, "..."]]
 ) -> Callable[[Rows], Results]:
-    """The step as a graph, where that is asked for and all its tensors are on a GPU; else the step itself."""
+    """The step as a graph, if that is requested and all its tensors are on a GPU; else the step itself."""
     return CapturedStep(step) if capture and all(one.is_cuda for one in tensors) else step

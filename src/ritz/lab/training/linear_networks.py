@@ -1,7 +1,7 @@
-"""Linear networks, whose squared loss knows the data through second moments alone: descent at a cost free of N.
+"""Linear networks, whose squared loss depends on the data only through second moments: descent at a cost free of N.
 
-With W = W_L … W_1 and X/√N = QR, the loss ½E‖Wx - y‖² is ½‖RWᵀ - QᵀY/√N‖² plus a constant. Nothing is subtracted
-from anything, so that a loss of 1e-30 has as many digits as one of 1.
+With W = W_L … W_1 and X/√N = QR, the loss ½E‖Wx - y‖² is ½‖RWᵀ - QᵀY/√N‖² plus a constant. Nothing cancels, so that a
+loss of 1e-30 has as many digits as one of 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _products_after = bare(products_after)  # of weights that were looked at before 
 
 @dataclass(frozen=True)
 class RowLoss:
-    """½‖RWᵀ - T‖²/count + rest, as a function of the product W; examples as they are count themselves."""
+    """½‖RWᵀ - T‖²/count + rest, as a function of the product W; `count` is 1, or the number of plain examples."""
 
     R: Float[Tensor, "*b q D"]
     T: Float[Tensor, "*c q K"]
@@ -116,9 +116,9 @@ def linear_descent(
             W1, W2 = pause.parameters
 
     Weights may be stacks of networks, B × out × in, trained in step, each at its own rate and pace; inputs and targets
-    are shared, or one set for each network (B × N × D). Full-batch descent turns W_1 into the singular basis of the
-    data, in which a step costs as much as the product of the weights; so does nothing but rounding to the trajectory.
-    The weights given stay as they are: `pause.parameters` are new ones.
+    are shared, or one set for each network (B × N × D). Full-batch descent rotates W_1 into the singular basis of the
+    data, in which a step costs as much as the product of the weights; the trajectory is the same up to rounding. The
+    given weights stay as they are: `pause.parameters` are new ones.
 
     Args:
         layer_rates: Multiplies the learning rate, layer by layer (`Parametrization.learning_rates`).
@@ -194,7 +194,7 @@ class _Linear:
         return (self._step(self._batch(rows), self.current),)
 
     def _batch(self, rows: Tensor) -> RowLoss:
-        """So few examples cost less than their decomposition."""
+        """The loss on a batch, with its few examples as they are: decomposing them would cost more."""
         none = self.X.new_zeros(self.X.shape[:-2])
         return RowLoss(self.X.index_select(-2, rows), self.Y.index_select(-2, rows), none, len(rows))
 
@@ -216,7 +216,7 @@ class _Linear:
         return self.learning_rate * self.layer_rates[0] * pace.factor
 
     def parameters(self) -> list[Tensor]:
-        """The weights in the basis they were given in; what the data do not reach has not moved."""
+        """The weights in their original basis; directions that the data do not reach have not moved."""
         if self.batch_size is not None:
             return [W.clone() for W in self.weights]
         moved = self.initial[0] + (self.weights[0] - self.first) @ self.directions.mT
@@ -242,7 +242,7 @@ class _Linear:
 
 
 def _rows(X: Tensor, Y: Tensor) -> RowLoss:
-    """X/√N = QR, where that is smaller than X itself."""
+    """The loss on all examples, through X/√N = QR where R is smaller than X."""
     count = X.shape[-2]
     X, Y = X / math.sqrt(count), Y / math.sqrt(count)
     if count <= X.shape[-1]:

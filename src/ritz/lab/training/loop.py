@@ -1,7 +1,7 @@
 """The loop that all training shares: epoch after epoch, with a pause after each.
 
-What is trained, and how an epoch of it goes, is a `Trainee`; `pauses` adds the schedule, the notes, the progress bar
-and the file. A run that was killed comes back to the last pause in its file and goes on to the same bits.
+A `Trainee` is what is trained, and knows how to train for an epoch; `pauses` adds the schedule, the notes, the progress
+bar and the file. A killed run returns to the last pause in its file and goes on to the same bits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Parameters_co = TypeVar("Parameters_co", covariant=True)
 
 @runtime_checkable
 class Trainee(Protocol[Parameters_co]):
-    """What a loop trains: epoch after epoch, with a state that can be saved."""
+    """The object that a loop trains, epoch after epoch, with a state that can be saved."""
 
     steps_per_epoch: int
     generator: torch.Generator | None  # its state, and that of PyTorch's own, are kept by the loop
@@ -52,14 +52,15 @@ class Trainee(Protocol[Parameters_co]):
         """Go back to a state."""
 
     def identity(self) -> dict[str, str]:
-        """What tells this run from another, before it starts."""
+        """The settings that identify this run, before it starts."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pause(Generic[Number, Parameters]):
     """A pause after an epoch: its number, from 1, and the mean training loss seen during it.
 
-    One network has numbers; many, trained at once, have tensors. Full-batch descent has seen the loss before its step.
+    For one network these are numbers; for many, trained at once, tensors. The loss of full-batch descent is the one
+    before its step.
 
     >>> from ritz.lab.training import linear_descent
     >>> one, zero = torch.ones(1, 1), torch.zeros(1, 1)
@@ -102,7 +103,7 @@ class Pause(Generic[Number, Parameters]):
 
     @property
     def history(self) -> dict[str, Series]:
-        """All that was noted so far, by name, with `loss`, `learning_rate` and `accuracy` of every epoch."""
+        """Everything noted so far, by name, with `loss`, `learning_rate` and `accuracy` of every epoch."""
         return {name: curve(notes) for name, notes in self._run.notes.items()}
 
 
@@ -117,9 +118,9 @@ def pauses(
     save_seconds: float,
     settings: Mapping[str, object],
 ) -> Iterator[Pause[Any, Parameters]]:
-    """Train and pause after every epoch, from the file's state where there is one; the file is of these settings.
+    """Train and pause after every epoch, resuming from the file, which belongs to these settings, if there is one.
 
-    A run that comes from its file pauses once more where it was saved, so that what was not noted is measured again.
+    A resumed run pauses once more where it was saved, so that measurements that were not noted are repeated.
     """
     start = schedule.after(Pace.start(losses), losses, epoch=0, num_epochs=num_epochs)
     run = _Run(trainee, schedule, num_epochs, start)
@@ -147,7 +148,7 @@ def _epochs(run: _Run[Parameters], file: Checkpoint | None, label: str) -> Itera
 
 
 class _Run(Generic[Parameters]):
-    """The state of a loop, all of it: what is trained, how far, at what pace, and what was noted."""
+    """The whole state of a loop: what is trained, how far, at what pace, and what was noted."""
 
     def __init__(self, trainee: Trainee[Parameters], schedule: Schedule, num_epochs: int, pace: Pace) -> None:
         self.trainee, self.schedule, self.num_epochs, self.pace = trainee, schedule, num_epochs, pace
@@ -158,7 +159,7 @@ class _Run(Generic[Parameters]):
         self.notes = dict[str, dict[int, Any]]()
 
     def advance(self) -> None:
-        """One epoch. What has diverged or ended stays as it is."""
+        """Train for one epoch. Networks that have diverged or ended stay as they are."""
         self.rate = self.trainee.rate(self.pace)
         resting = Pace(self.pace.factor, self.pace.reference, self.pace.done | self.diverged)
         loss, self.accuracy = self.trainee.epoch(resting)
@@ -171,7 +172,7 @@ class _Run(Generic[Parameters]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is noted of every epoch, asked for or not."""
+        """The numbers that are noted for every epoch anyway."""
         own = {"loss": self.loss, "learning_rate": self.rate, "accuracy": self.accuracy}
         return {name: value for name, value in own.items() if value is not None}
 
@@ -224,10 +225,10 @@ class _Run(Generic[Parameters]):
         set_random_states(_under("random/", arrays), self.trainee.generator)
 
     def _check(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-        """Refuse a state that no epoch of this run leaves, before anything is taken from it.
+        """Refuse a state that no epoch of this run can leave, before anything is used from it.
 
-        What an optimiser remembers is left to the trainee. A weight, a moment or a random state with another value is
-        as good as its own: no reader can know better.
+        The optimiser's state is left to the trainee. Wrong values of a weight, a moment or a random state cannot be
+        detected.
         """
         check_facts(header, epoch=range(1, self.num_epochs + 1), over=bool, notes=list)
         own = self.state()[0]
@@ -245,7 +246,7 @@ class _Run(Generic[Parameters]):
         self._check_notes(arrays, header)
 
     def _check_notes(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-        """Refuse notes of epochs that were not, and a last loss, rate or accuracy that is not the run's."""
+        """Refuse notes of epochs that have not been, and a last loss, rate or accuracy that differs from the run's."""
         names, epochs = header["notes"], range(1, header["epoch"] + 1)
         kept = {f"notes/{name}/{kind}" for name in names for kind in ("epochs", "values")}
         if len({*names}) < len(names) or kept != {name for name in arrays if name.startswith("notes/")}:
@@ -269,7 +270,7 @@ class _Run(Generic[Parameters]):
 
 
 def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Generator | None) -> None:
-    """Refuse numbers that no run has, and random batches without a source of randomness."""
+    """Refuse impossible numbers, and random batches without a source of randomness."""
     check_whole(num_epochs=num_epochs, batch_size=batch_size)
     if num_epochs < 1 or (batch_size is not None and batch_size < 1):
         raise ArgumentError(

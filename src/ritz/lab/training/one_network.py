@@ -121,7 +121,7 @@ def adamw(
 
 @dataclass(frozen=True)
 class _Steps:
-    """How an epoch is made of steps: with a file, the same from start to end."""
+    """How an epoch is divided into steps; with a file, this must stay the same from start to end."""
 
     batch_size: int | None
     clip: float | None
@@ -182,7 +182,7 @@ class _Network:
         return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
 
     def _steps(self) -> Iterator[tuple[Tensor, Tensor | None, int, int]]:
-        """Of each step of an epoch: the loss before it, right answers, examples, labels."""
+        """The steps of an epoch: for each, the loss before it and the numbers of right answers, examples and labels."""
         if callable(self.data):
             assert self.generator is not None
             x, y = self.data(self.generator)
@@ -203,7 +203,7 @@ class _Network:
         return (loss,) if right is None else (loss, right)
 
     def _step(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """One optimiser step: the loss before it, and right answers. Nothing waits for the device."""
+        """Make one optimiser step; returns the loss before it and the right answers, without waiting for the device."""
         self.optimizer.zero_grad()
         x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)  # data may lie elsewhere
         with autocast(self.steps.precision, self.device):
@@ -274,12 +274,12 @@ class _Network:
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
-    """What a group of parameters is trained with."""
+    """The settings that a group of parameters is trained with."""
     return {name: value for name, value in group.items() if name != "params"}
 
 
 def _check_moments(tensors: Mapping[str, Tensor], header: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """Refuse a state of an optimiser that is not what its file lists, or whose tensors are of no parameter."""
+    """Refuse an optimiser's state that differs from what its file lists, or has tensors of no parameter."""
     memory = {name: tensors[name] for name in tensors if name.startswith("optimizer/")}
     if sorted((*memory, *header["plain"])) != header["memory"]:
         raise ValueError(f"its optimiser remembers other things than {header['memory']!r:.80}")

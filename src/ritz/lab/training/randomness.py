@@ -1,4 +1,4 @@
-"""The sources of randomness that training and its measurements may draw from, kept with a run and set again."""
+"""The sources of randomness that training and its measurements may use, saved and restored with a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PYTHON, _NUMPY = "python", "numpy"
 
 
 def random_states(generator: torch.Generator | None = None) -> dict[str, Any]:
-    """Of all sources that a computation may draw from: dropout, for one, has PyTorch's own."""
+    """The states of all sources that a computation may use; dropout, for example, uses PyTorch's own."""
     states: dict[str, Any] = {"torch": torch.get_rng_state(), **_python_state(), **_numpy_state()}
     if generator is not None:
         states["generator"] = generator.get_state()
@@ -23,7 +23,7 @@ def random_states(generator: torch.Generator | None = None) -> dict[str, Any]:
 
 
 def set_random_states(states: Mapping[str, np.ndarray], generator: torch.Generator | None = None) -> None:
-    """Let all of them go on where they were."""
+    """Restore the states of all sources."""
     has_spare, spare = states[f"{_PYTHON} spare"].tolist()
     random.setstate((3, tuple(states[_PYTHON].tolist()), spare if has_spare else None))
     if _NUMPY in states:
@@ -45,7 +45,7 @@ def _python_state() -> dict[str, Any]:
 
 
 def _numpy_state() -> dict[str, Any]:
-    """That of numpy's own functions, such as `numpy.random.rand`, unless somebody has changed what is behind them."""
+    """The state behind numpy's own functions, such as `numpy.random.rand`, unless their generator was replaced."""
     kind, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     if kind != "MT19937":
         return {}

@@ -1,4 +1,4 @@
-"""Learning rates and what multiplies them, brought into shape and checked before a run starts."""
+"""Learning rates and their factors, brought into shape and checked before a run starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...errors import ArgumentError
 
 
 def learning_rates(numbers: float | Tensor, shape: torch.Size, device: torch.device) -> Float[Tensor, "*B"]:
-    """One for each network of a stack of this shape, from one for all or one for each."""
+    """A learning rate for each network of a stack of this shape, from one for all or one for each."""
     rates = torch.as_tensor(numbers, dtype=torch.float64, device=device)
     if rates.ndim and rates.shape != shape:
         raise ArgumentError(
@@ -33,7 +33,7 @@ def learning_rates(numbers: float | Tensor, shape: torch.Size, device: torch.dev
 def factors(
     name: str, given: Sequence[float] | None, count: int, *, of: str = "layers", signed: bool = False
 ) -> list[float]:
-    """One for each of so many layers; ones where none were given."""
+    """A factor for each of `count` layers; ones if none were given."""
     numbers = [1.0] * count if given is None else [float(number) for number in given]
     if len(numbers) != count:
         raise ArgumentError(

@@ -20,7 +20,7 @@ _SLACK = 1 - 1e-9  # 0.1 · 0.1 · 0.1 may come out below a floor of 0.001
 
 @dataclass(frozen=True)
 class Pace:
-    """Where a schedule stands, for each network: the factor, the loss it compares with, and whether it has ended."""
+    """The state of a schedule for each network: the factor, the loss it compares with, and whether it has ended."""
 
     factor: Float[Tensor, "*B"]
     reference: Float[Tensor, "*B"]
@@ -66,8 +66,8 @@ def _check(schedule: object, sound: bool, why: str, way_out: str) -> None:
 class Plateau:
     """Multiply the rates by `factor` where the loss has improved by less than `improvement`, relative, in a window.
 
-    Windows are disjoint: each begins where the last ended, or a rate too small to improve anything would fall at every
-    step. Training ends where the factor would fall below `floor`, and then only for the network concerned.
+    Windows are disjoint: each begins where the last ended, else a rate too small to improve anything would fall at
+    every step. Training ends where the factor would fall below `floor`, and then only for the network concerned.
 
     >>> pace = Plateau(1, 0.1, 0.5).after(Pace.start(torch.ones(2)), torch.ones(2), epoch=1, num_epochs=9)
     >>> Plateau(1, 0.1, 0.5).after(pace, torch.tensor([0.5, 0.95]), epoch=2, num_epochs=9).factor

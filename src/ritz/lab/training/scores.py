@@ -17,7 +17,7 @@ _ROWS = 1024  # examples whose accuracy is counted at a time
 
 
 def check_loss(loss: Any) -> None:
-    """Refuse what is no function of outputs and targets."""
+    """Refuse anything but a function of outputs and targets."""
     if isinstance(loss, type) or not (isinstance(loss, Loss) or callable(loss)):
         what = f"the class {loss.__name__}" if isinstance(loss, type) else f"a {type(loss).__name__}"
         raise ArgumentError(
@@ -28,7 +28,7 @@ def check_loss(loss: Any) -> None:
 
 
 def mean_loss(loss: AnyLoss, z: Tensor, y: Tensor) -> Tensor:
-    """The mean over a batch, as a risk over the batch would have it.
+    """The mean loss over a batch, as a risk on the batch defines it.
 
     >>> mean_loss(nn.MSELoss(), torch.tensor([1.0, 3.0]), torch.zeros(2))
     tensor(5.)
@@ -57,5 +57,5 @@ def accuracy(model: nn.Module, data: Data) -> float:
 
 
 def hits(outputs: Tensor, y: Tensor) -> Tensor:
-    """How many labels are those of the largest output."""
+    """How many labels are the class with the largest output."""
     return (outputs.argmax(-1) == y).sum()

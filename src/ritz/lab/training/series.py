@@ -1,4 +1,4 @@
-"""Numbers that are noted along a run of training, as curves."""
+"""Curves of numbers noted along a training run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...errors import ArgumentError
 
 @dataclass(frozen=True)
 class Series:
-    """Values noted along a run, and after which epochs.
+    """Values noted along a run, and the epochs after which they were noted.
 
     >>> Series(np.array([1, 2]), np.array([0.5, 0.25])).at([2, 3])
     array([0.25,  nan])
@@ -50,6 +50,6 @@ def numbers(name: str, value: Any) -> Tensor | np.ndarray:
 
 
 def curve(notes: Mapping[int, Any]) -> Series:
-    """Notes by their epoch, as one curve."""
+    """Notes by epoch, as one curve."""
     values = [value.cpu().double().numpy() if isinstance(value, Tensor) else value for value in notes.values()]
     return Series(np.array(list(notes)), np.array(values, dtype=np.float64))

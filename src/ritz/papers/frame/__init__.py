@@ -1,1 +1,1 @@
-"""What the papers share: figures, their statements, and how a record is computed, judged, drawn and filed."""
+"""What the papers share: figures and statements, and how a record is computed, judged, drawn and filed."""

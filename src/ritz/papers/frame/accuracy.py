@@ -1,4 +1,4 @@
-"""How accurate a number has to be: rules for closed forms and for eigenvalues, the same in every paper."""
+"""Rules for how accurate closed forms and eigenvalues have to be, the same in every paper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def eigenvalue_statement(
     when: str = "",
     scale: str = "λ",
 ) -> Statement:
-    """The statement that all others rest on, by the residuals ‖Hv - λv‖ that came with the eigenvalues, relative."""
+    """The statement that all others rest on: accurate eigenvalues, by their relative residuals ‖Hv - λv‖."""
 
     def reason(record: Record) -> str:
         if not residuals(record):
@@ -47,6 +47,6 @@ def eigenvalue_statement(
 
 
 def largest_finite(residuals: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The largest of each that are numbers, without those that have none: what diverged is judged elsewhere."""
+    """The largest finite value of each array, without arrays that have none: divergence is judged elsewhere."""
     finite = {name: values[np.isfinite(values)] for name, values in residuals.items()}
     return {name: float(values.max()) for name, values in finite.items() if values.size}

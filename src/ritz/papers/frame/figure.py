@@ -36,7 +36,7 @@ from .statements import Statement
 
 @dataclass
 class Origins:
-    """Where the results of a run's sweeps come from: how many it made, and the origins of those that were there."""
+    """Where the results of a run's sweeps come from: how many it computed, and the origins of those it found."""
 
     num_made: int = 0
     earlier: list[Mapping[str, Any]] = field(default_factory=list)
@@ -47,15 +47,15 @@ class Context:
     """Where a figure is computed. None of it changes what is computed, so none of it is in the config."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    data_dir: Path | None = None  # None: where `lab.data` looks by itself
-    folder: Path | None = None  # what an interrupted run needs to go on, such as checkpoints; None: it keeps nothing
-    shelf: Path | None = None  # what several computations need, such as trained networks; None: each has its own
+    data_dir: Path | None = None  # None: where `lab.data` looks by default
+    folder: Path | None = None  # for what an interrupted run resumes from, such as checkpoints; None: nothing kept
+    shelf: Path | None = None  # for what several computations share, such as trained networks; None: each has its own
     workers: Workers = field(default_factory=InProcess)
-    lent: Mapping[Filed, Record] = field(default_factory=dict)  # results of sweeps that other records have
+    lent: Mapping[Filed, Record] = field(default_factory=dict)  # results of sweeps that are read from other records
     origins: Origins = field(default_factory=Origins)
 
     def sweep(self, task: Task, configs: Iterable[Any], *, name: str | None = None) -> list[Record]:
-        """One record for each config, by the workers of this run; what is lent or an interrupted run has is taken.
+        """One record for each config, computed by this run's workers unless it is lent or left by an interrupted run.
 
         The device and the data folder are bound to the task by the caller: `partial(point, device=context.device)`.
         """
@@ -73,7 +73,7 @@ class Context:
 
 
 def _nothing(config: Any) -> Sequence[Loan]:
-    """A figure that lends nothing."""
+    """The loans of a figure that lends nothing."""
     return ()
 
 
@@ -82,8 +82,8 @@ class Figure:
     """One numbered figure (or panel) of a paper.
 
     `presets` are frozen dataclasses of JSON values: "paper" (each value with its source), "laptop" (minutes on two
-    cores), "smoke" (seconds). Where print leaves a choice open, `readings` has its ways. Figures with the same
-    `computation` share `run` and `presets`: the record of one serves all, and each draws and judges its own.
+    cores), "smoke" (seconds). `readings` lists the alternatives where the paper leaves a choice open. Figures with the
+    same `computation` share `run` and `presets`: one record serves them all, and each draws and judges its own copy.
     """
 
     id: str
@@ -93,9 +93,9 @@ class Figure:
     draw: Callable[[Record], Picture]
     statements: Sequence[Statement]
     computation: str = ""
-    readings: Sequence[Reading] = ()  # of the fields of its configs that print leaves open
-    printed: Mapping[str, str] = field(default_factory=dict)  # of fields whose source is not the Config's comment
-    loans: Callable[[Any], Sequence[Loan]] = _nothing  # what a record of a config has of the results of sweeps
+    readings: Sequence[Reading] = ()  # of the config's fields that the paper leaves open
+    printed: Mapping[str, str] = field(default_factory=dict)  # sources of fields, in place of the Config's comments
+    loans: Callable[[Any], Sequence[Loan]] = _nothing  # the results of sweeps that a record of a config holds
     paper_cost: str = (
         ""  # why "paper" is not run as a matter of course, and what it takes; kept in other presets' records
     )
@@ -110,5 +110,5 @@ class Figure:
 
     @property
     def shared(self) -> str:
-        """The name of the computation: its own id, unless it is shared."""
+        """The name of the computation; the figure's own id unless it shares one."""
         return self.computation or self.id

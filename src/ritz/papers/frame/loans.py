@@ -1,7 +1,7 @@
-"""What a record lends to a run of another config: the results of sweeps that it holds, which need no computing again.
+"""Results of sweeps that one record lends to the run of another config, which then need not be computed again.
 
-A figure of five sizes whose record has four computes the fifth; seeds are added to those that are there. For this a
-figure says of any config what stands where in its record:
+If a record holds four of the five sizes that a figure needs, only the fifth is computed; more seeds are added to those
+that exist. For this, a figure says for any config where each result stands in its record:
 
     def loans(config):
         return [Loan(spectrum, measurement, below(prefix)) for prefix, measurement in measurements(config).items()]
@@ -17,12 +17,12 @@ from ...lab.workers import name_of
 from ...record import Record, key, plain
 
 Filed = tuple[str, str]  # the name of a sweep, and the key of one of its configs
-FACTS = "facts"  # numbers that stand together under one name
+FACTS = "facts"  # the name under which a record groups scalars
 
 
 @dataclass(frozen=True)
 class Loan:
-    """One result of a sweep, and how it is read from a figure's record; `kept` names what part of it is there."""
+    """One result of a sweep, and how to read it from a figure's record; `kept` names the part of it that is kept."""
 
     task: Callable[..., Any]
     config: Any
@@ -31,12 +31,12 @@ class Loan:
 
     @property
     def filed(self) -> Filed:
-        """Where a sweep looks for it."""
+        """The name and key under which a sweep looks for the result."""
         return name_of(self.task), key(plain(self.config))
 
 
 def below(prefix: str, *, but: Collection[str] = ()) -> Callable[[Record], dict[str, Any]]:
-    """All that a record has below a prefix, except below the names in `but`."""
+    """A function that reads everything a record has below a prefix, except below the names in `but`."""
 
     def read(record: Record) -> dict[str, Any]:
         inside = f"{prefix}/"
@@ -51,11 +51,11 @@ def below(prefix: str, *, but: Collection[str] = ()) -> Callable[[Record], dict[
 
 
 def lent(requested: Iterable[Loan], offered: Iterable[Loan], lender: Record) -> dict[Filed, Record]:
-    """What a run wants and a record has, as its sweeps would have returned it."""
+    """The requested results that a record can lend, in the form in which sweeps return them."""
     asked = {loan.filed: loan.kept for loan in requested}
     found: dict[Filed, Record] = {}
     for loan in offered:
-        fits = loan.filed in asked and loan.kept in ("", asked[loan.filed])  # a whole result serves for a part
+        fits = loan.filed in asked and loan.kept in ("", asked[loan.filed])  # a whole result can stand in for a part
         if fits and (result := loan.read(lender)):
             arrays = {name: value for name, value in result.items() if getattr(value, "ndim", 0)}
             scalars = {name: value for name, value in result.items() if name not in arrays}

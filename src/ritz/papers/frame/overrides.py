@@ -1,6 +1,6 @@
-"""A preset with some of its fields set anew, as `--set field=value` does, checked against the types of the fields.
+"""Presets with fields overridden, as by `--set field=value`, checked against the types of the fields.
 
-A field of a config inside a config has its name behind that of the other: `--set training.networks=20`.
+A field of a nested config is named by its path: `--set training.networks=20`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORDS = {"true": True, "false": False, "none": None}
 
 
 def with_settings(config: Any, settings: Sequence[str]) -> Any:
-    """The config with each `field=value` set; numbers, true, false, none, words, and lists such as 1,2,3."""
+    """The config with each `field=value` set; values are numbers, true, false, none, words, or lists such as 1,2,3."""
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
@@ -31,21 +31,21 @@ def with_settings(config: Any, settings: Sequence[str]) -> Any:
 
 
 def with_values(config: Any, values: Mapping[str, Any]) -> Any:
-    """The config with all values of a record's; KeyError where it has a field that they lack."""
+    """The config with all values taken from a record; KeyError for a field that the record lacks."""
     return replace(
         config, **{field.name: _of_record(getattr(config, field.name), values[field.name]) for field in fields(config)}
     )
 
 
 def _of_record(old: Any, value: Any) -> Any:
-    """A value in the types of a config: JSON has no tuples, and a config in a config is a mapping there."""
+    """A value converted from JSON, which has lists for tuples and mappings for nested configs."""
     if is_dataclass(old) and isinstance(value, Mapping):
         return with_values(old, value)
     return tuple(value) if isinstance(value, list) else value
 
 
 def differences(config: Mapping[str, Any], preset: Any) -> list[str]:
-    """The settings that make a config, in the plain values of a record, out of a preset."""
+    """The `field=value` settings that turn a preset into this config, given in the plain values of a record."""
     values = dict(_flat(config))
     return [f"{name}={_text(values.get(name))}" for name, value in _flat(plain(preset)) if values.get(name) != value]
 
@@ -75,7 +75,7 @@ def _with_field(config: Any, name: str, value: str, text: str) -> Any:
         return replace(config, **{outer: _with_field(getattr(config, outer), inner, value, text)})
     try:
         return replace(config, **{outer: _value(value, kinds[outer])})
-    except ArgumentError:  # the config itself refuses such a value
+    except ArgumentError:  # the config's own refusal of the value
         raise
     except ValueError as error:
         raise ArgumentError(
@@ -86,7 +86,7 @@ def _with_field(config: Any, name: str, value: str, text: str) -> Any:
 
 
 def _value(text: str, kind: Any) -> Any:
-    """The text as a value of this type; ValueError if it is none."""
+    """The text as a value of this type; ValueError if it is not one."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _first_of(text, inside)
@@ -103,7 +103,7 @@ def _value(text: str, kind: Any) -> Any:
 
 
 def _first_of(text: str, kinds: Sequence[Any]) -> Any:
-    """The text as the first type that takes it, those that take everything last."""
+    """The text as the first of the types that accepts it; str, which accepts everything, comes last."""
     for kind in sorted(kinds, key=lambda kind: (kind is str, kind is float)):
         try:
             return _value(text, kind)
@@ -126,7 +126,7 @@ def _refuse(text: str) -> Any:
 
 
 def _type_in_words(kind: Any) -> str:
-    """A type in words."""
+    """A type in words, for messages."""
     origin, inside = get_origin(kind), [part for part in get_args(kind) if part is not Ellipsis]
     if origin is Literal:
         return "one of " + ", ".join(map(str, inside))
@@ -145,7 +145,7 @@ def _fields(config: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value as it is written behind `--set`."""
+    """A value as it is written after `--set field=`."""
     if isinstance(value, list | tuple):
         return ",".join(map(_text, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,7 +1,6 @@
-"""A page for each paper: figure by figure what is printed, what is ours and why, its picture, and its claims.
+"""A page for each paper: for every figure, what is printed, what ours is and why, the picture and the claims.
 
-All of it comes from the figures' Configs and records. What a person has written on a page stands above the mark, and
-is kept.
+All of it is generated from the figures' Configs and records, except what people write above the mark, which is kept.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from .sources import sources
 
 MARK = "<!-- from here on made by `ritz pages` -->"
 VERDICTS = ("yes", "partly", "no")
-_BEST = ("paper", "laptop", "smoke")  # which record of a figure a page shows
+_BEST = ("paper", "laptop", "smoke")  # the order in which records of a figure are preferred
 
 
 def write_pages(papers: Sequence[str], out: Path, to: Path) -> list[Path]:
-    """Write the pages of papers from the records under `out`; the paths that were written."""
+    """Write the pages of papers from the records under `out`; returns the paths written."""
     return [_write_page(paper, out, to / f"{paper}.md") for paper in papers]
 
 
 def counts(claims: Sequence[Claim]) -> str:
-    """How many of each verdict, the papers' and ours apart, such as: 3 yes · 1 no; of ours: 2 yes."""
+    """How often each verdict occurs, for the papers' claims and for ours: "3 yes · 1 no; of ours: 2 yes"."""
     ours = [claim for claim in claims if claim.ours]
     parts = [_counts([claim for claim in claims if not claim.ours]), f"of ours: {_counts(ours)}" if ours else ""]
     return "; ".join(filter(None, parts))
 
 
 def command(record: Record) -> str:
-    """What computes this record."""
+    """The command that computes this record."""
     figure = figures([record.id]).get(record.id)
     preset = figure.presets.get(record.preset) if figure is not None else None
     settings = [] if preset is None else differences(record.config, preset)
@@ -46,13 +45,13 @@ def command(record: Record) -> str:
 
 
 def computing_time(record: Record) -> str:
-    """Of a run that was interrupted only the last part is known."""
+    """How long the computation took; for an interrupted run, only its last part is known."""
     time = progress.duration(float(record.provenance.get("seconds") or 0))
     return f"more than {time}" if record.provenance.get("resumed") else time
 
 
 def place(record: Record) -> str:
-    """Where a record was computed, and with which other figure."""
+    """On which device a record was computed, and which other figure it was shared with."""
     origin = record.provenance
     threads = origin.get("threads") if origin.get("device") == "cpu" else None
     device = f"{threads} CPU thread{'s' * (threads != 1)}" if threads else str(origin.get("device"))
@@ -79,7 +78,7 @@ def _write_page(paper: str, out: Path, path: Path) -> Path:
 def _record(figure: Figure, out: Path) -> tuple[Record, Path] | None:
     """The record at the preset nearest to the paper."""
     for preset in _BEST:
-        for folder in folders(out, figure.id, preset):  # the preset itself comes before what was set beside it
+        for folder in folders(out, figure.id, preset):  # the preset itself comes before variants of it
             if fits(figure, record := Record.load(folder)):
                 return record, folder
     return None
@@ -105,7 +104,7 @@ def _row(name: str, entry: tuple[Record, Path] | None) -> list[str]:
 
 
 def _preset(figure: Figure, record: Record) -> str:
-    """The preset of a record, with what was set beside it."""
+    """The preset of a record, and the fields set beyond it."""
     preset = figure.presets.get(record.preset)
     return ", ".join([record.preset, *([] if preset is None else differences(record.config, preset))])
 

@@ -1,4 +1,4 @@
-"""What panels of several papers have in common: their titles, legends and bands."""
+"""Titles, legends and bands for the panels of all papers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Place = Literal["outside upper center", "outside lower center"]
 
 
 def write_title(ax: Axes, text: str, *, size: float = 9) -> None:
-    """Write a panel's title as `plot.panels` styles it, which holds only while the axes are made."""
+    """Write a panel's title in the style of `plot.panels`, which applies only while axes are created."""
     ax.set_title(text, loc="left", fontsize=size)
 
 
@@ -23,12 +23,12 @@ def legend_below(ax: Axes, *, columns: int = 4, **look: Any) -> None:
 
 
 def legend_above(figure: Figure, ax: Axes, *, columns: int) -> None:
-    """One legend above all panels, of what one of them shows."""
+    """One legend above all panels, for the lines of one of them."""
     _legend_outside(figure, ax, "outside upper center", columns)
 
 
 def legend_at_foot(figure: Figure, ax: Axes, *, columns: int) -> None:
-    """One legend below all panels, of what one of them shows."""
+    """One legend below all panels, for the lines of one of them."""
     _legend_outside(figure, ax, "outside lower center", columns)
 
 
@@ -54,6 +54,6 @@ def draw_band(
 
 
 def quartiles(rows: np.ndarray, *, axis: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The first, the median and the third, for a band."""
+    """The first quartile, the median and the third quartile, for a band."""
     low, middle, high = np.quantile(rows, (0.25, 0.5, 0.75), axis=axis)
     return low, middle, high

@@ -1,7 +1,7 @@
-"""Readings: the ways to understand what print leaves open, and what was measured by each of them.
+"""Readings: the ways to understand what a paper leaves open, and what was measured for each of them.
 
-A choice that the text does not settle is a field of the figure's Config that holds one or several of its readings. The
-first one leads: the picture shows it, the verdict is its own, and the others stand beside it. In the figure's module:
+A choice that the text does not settle is a field of the figure's Config that holds one or more readings. The first one
+leads: the picture shows it, the verdict is by it, and the others are reported beside it. In the figure's module:
 
     READINGS = (  # in the order in which the text supports them; docs/decisions.md has the rule
         Reading("data_of", "own", "own data for each network", "App. D, either way"),
@@ -27,25 +27,25 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reading:
-    """One value of an open choice: which field of the Config it belongs to, how it is called, and where it is from."""
+    """One value of an open choice: the Config field it belongs to, what to call it, and what supports it."""
 
-    field: str  # one inside another config is written as for --set: training.data
-    value: Any  # as it stands in the Config
+    field: str  # nested fields as for --set: training.data
+    value: Any  # as in the Config
     words: str
-    source: str  # a place of the paper, with what it says or leaves open
+    source: str  # a place in the paper, and what it says or leaves open
 
 
 class ByReading(dict[str, Any]):
-    """What was measured, by the words of the reading: the first is what a statement is judged by."""
+    """What was measured under each reading, by its words; a statement is judged by the first."""
 
 
 def words_of(readings: Sequence[Reading], field: str, value: Any) -> str:
-    """How a reading is called."""
+    """The words for a reading."""
     return next(one.words for one in readings if (one.field, one.value) == (field, value))
 
 
 def check_readings(name: str, readings: Sequence[Reading], presets: dict[str, Any]) -> None:
-    """Refuse presets with a reading that has no source, or that lead with another than the first."""
+    """Refuse presets that hold a reading without a source, or that lead with a reading other than the first."""
     for field in dict.fromkeys(one.field for one in readings):
         values = [one.value for one in readings if one.field == field]
         for preset, config in presets.items():

@@ -1,4 +1,4 @@
-"""Which figures there are, by ids such as linear2026.fig1c: the folder of the paper, and the figure in it.
+"""The registry of figures, by ids such as linear2026.fig1c: the paper's folder, and the figure in it.
 
 To add a figure to a paper, put into any module of its folder
 
@@ -6,8 +6,8 @@ To add a figure to a paper, put into any module of its folder
     PRESETS = {"paper": Config(), "laptop": Config(draws=20), "smoke": Config(draws=2)}
     FIGURES = {"author2026.fig5": Figure("author2026.fig5", "What it shows", PRESETS, run, draw, STATEMENTS)}
 
-and it is there: `ritz list` finds it, `ritz run author2026.fig5` computes it. A new folder beside the others is a new
-paper. `figure` says what Config, run and draw are, `statements` what a statement is.
+and `ritz list` finds it, `ritz run author2026.fig5` computes it. A new folder beside the others is a new paper. The
+module `figure` says what Config, run and draw are, `statements` what a statement is.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ...errors import ArgumentError
 from .figure import Figure
 
 PACKAGE = "ritz.papers"  # its folders are the papers
-_FRAME = "frame"  # and what they share
+_FRAME = "frame"  # the one folder that is not a paper
 
 
 def figures(patterns: Sequence[str] = ("*",)) -> dict[str, Figure]:
-    """The figures of each paper that an id or glob may name, in the order in which one would count them.
+    """The figures of every paper that the ids or globs may refer to, in counting order; only these papers are imported.
 
-    These papers are imported now, and no other.
+    All figures of such a paper are returned; `selection` picks those that match.
     """
     papers = [paper for paper in _papers(PACKAGE) if any(_may_name(pattern, paper) for pattern in patterns)]
     by_id = dict[str, Figure]()
@@ -42,7 +42,7 @@ def figures(patterns: Sequence[str] = ("*",)) -> dict[str, Figure]:
 
 
 def selection(patterns: Sequence[str]) -> list[Figure]:
-    """The figures that any of the ids or globs names, each once; one that names none is refused with near names."""
+    """The figures that match any of the ids or globs; a pattern that matches none is refused, with near names."""
     candidates = figures(patterns)
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in candidates):
@@ -57,12 +57,12 @@ def selection(patterns: Sequence[str]) -> list[Figure]:
 
 
 def relatives(figure: Figure) -> list[Figure]:
-    """The other figures of its own paper and of the one that its computation is named after."""
+    """The other figures of its own paper and of the paper that its computation is named after."""
     return [other for other in figures([figure.id, figure.shared]).values() if other.id != figure.id]
 
 
 def first_sentence(paper: str) -> str:
-    """What the folder of a paper says that it is."""
+    """The first line of a paper's docstring: its title."""
     return (import_module(f"{PACKAGE}.{paper}").__doc__ or paper).partition("\n")[0]
 
 
@@ -72,7 +72,7 @@ def counting_order(name: str) -> list[tuple[int, str]]:
 
 
 def _may_name(pattern: str, paper: str) -> bool:
-    """Whether an id of this paper may match, by what the pattern has before its first * ? or [."""
+    """Whether an id of this paper can match the pattern, judging by what precedes its first * ? or [."""
     start = re.split(r"[*?\[]", pattern)[0]
     return paper == start.partition(".")[0] if "." in start else paper.startswith(start)
 
@@ -95,14 +95,14 @@ def _figures_of(paper: str) -> dict[str, Figure]:
 
 
 def _modules(paper: ModuleType) -> Iterator[ModuleType]:
-    """The folder of a paper, and the modules in it."""
+    """The package of a paper and all modules in it."""
     yield paper
     for topic in iter_modules(paper.__path__, f"{paper.__name__}."):
         yield import_module(topic.name)
 
 
 def _check_shared(by_id: dict[str, Figure]) -> None:
-    """Figures of one computation run the same function at the same presets: else a record would stand for another."""
+    """Refuse figures that share a computation but differ in `run` or `presets`: a record could not serve both."""
     first = dict[str, Figure]()
     for figure in by_id.values():
         other = first.setdefault(figure.shared, figure)

@@ -1,13 +1,13 @@
-"""Where the figures' records lie, and how one gets there.
+"""Where the figures' records are stored, and how a run gets one there.
 
     results/<id>/<preset>/{record.json, arrays.npz, figure.png}
 
-A config that differs from its preset goes beside it, to <preset>+<eight digits of its key>, so that nobody takes it for
-the preset. What records of other configs have measured of a figure is not measured again (`loans`).
+A config that differs from its preset goes beside it, to <preset>+<eight digits of its key>, so that it cannot be taken
+for the preset. What records of other configs already hold is not measured again (`loans`).
 
-What an interrupted run needs to go on lies in results/.cache/<computation>/<key of the config>, which git does not see,
-and is removed once the record is written. What several computations need, such as trained networks, lies in
-results/.cache/shelf and stays; deleting .cache by hand costs time and nothing else.
+What an interrupted run needs to resume is in results/.cache/<computation>/<key of the config>, which git ignores, and
+is removed once the record is written. What several computations share, such as trained networks, is kept in
+results/.cache/shelf. Deleting .cache by hand costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHELF = "shelf"
 
 @dataclass(frozen=True)
 class Order:
-    """A figure to be computed at a preset, with the settings that differ from it, and where its record lies."""
+    """A figure to be computed at a preset, with its settings, and the folder for its record."""
 
     figure: Figure
     preset: str
@@ -56,7 +56,7 @@ class Order:
         return self.preset if same else f"{self.preset}+{key(self.config)[:8]}"
 
     def record(self) -> Record | None:
-        """The record that is there, if it is that of this config; FileError if it is damaged."""
+        """The existing record, if it has this config; FileError if it is damaged."""
         if not (self.folder / "record.json").exists():
             return None
         record = Record.load(self.folder)
@@ -64,7 +64,7 @@ class Order:
 
 
 def order(figure: Figure, preset: str, settings: Iterable[str], out: str | Path) -> Order:
-    """What the command line asks for, checked before any work."""
+    """The order given on the command line, checked before any work."""
     if preset not in figure.presets:
         raise ArgumentError(
             f"{figure.id} has no preset {preset}.",
@@ -75,9 +75,9 @@ def order(figure: Figure, preset: str, settings: Iterable[str], out: str | Path)
 
 
 def run(order: Order, relatives: Iterable[Figure], context: Context, *, force: bool = False) -> Record:
-    """Compute, judge, write and draw a figure; a relative, of the same computation, that is there lends its numbers.
+    """Compute, judge, write and draw a figure, taking numbers from the records of its relatives where they have them.
 
-    The record is written once, with its claims; what was computed is in the cache until then.
+    The record is written once, with its claims; until then, results are in the cache.
     """
     check_writable(order.folder)
     record = None if force else _copy(order, relatives)
@@ -85,17 +85,17 @@ def run(order: Order, relatives: Iterable[Figure], context: Context, *, force: b
         record = _write(order, record)
     else:
         write_bytes(order.out / _CACHE / ".gitignore", b"*\n")
-        with lock(order.cache) as cache:  # the only one: sweeps of this run take none
+        with lock(order.cache) as cache:  # the only lock: the sweeps of this run take none
             loans = {} if force else _loans(order, relatives)
             place = replace(context, folder=cache, shelf=order.out / _CACHE / _SHELF, lent=loans, origins=Origins())
             record = _write(order, _compute(order, place, force=force), cache)
-        with suppress(OSError):  # the cache of another config is in it
+        with suppress(OSError):  # not empty: it holds the cache of another config
             order.cache.parent.rmdir()
     return _draw(order.figure, record, order.folder)
 
 
 def usable_record(order: Order) -> Record | None:
-    """The record that makes a run needless; why one that is there does not, is said."""
+    """The existing record that makes a run unnecessary; warns if there is one that does not."""
     try:
         record = order.record()
     except FileError as error:
@@ -107,29 +107,29 @@ def usable_record(order: Order) -> Record | None:
 
 
 def finish(figure: Figure, record: Record, folder: Path) -> Record:
-    """Judge and draw a record that is in the folder, and write both; returns what was written."""
+    """Judge and draw an existing record again, and write both; returns the record."""
     record = _with_claims(figure, record)
     record.save(folder)
     return _draw(figure, record, folder)
 
 
 def fits(figure: Figure, record: Record) -> bool:
-    """Whether a record has the fields that the figure's configs have: else its rules and its picture do not know it."""
+    """Whether a record has the fields of the figure's configs, without which it can be neither judged nor drawn."""
     preset = figure.presets.get(record.preset, next(iter(figure.presets.values())))
     return set(record.config) == set(plain(preset))
 
 
 def folders(out: str | Path, figure: str = "*", preset: str = "*") -> list[Path]:
-    """The folders under `out` that hold a record, of one figure, of one preset and what was set beside it."""
+    """The folders under `out` that hold a record, for a figure and a preset, including variants of the preset."""
     files = (file for name in (preset, f"{preset}+*") for file in Path(out).glob(f"{figure}/{name}/record.json"))
     return sorted({file.parent for file in files if file.parent.parent.name != _CACHE})
 
 
 def _copy(order: Order, relatives: Iterable[Figure]) -> Record | None:
-    """The record of another figure of the same computation, preset and config."""
+    """The record of another figure with the same computation, preset and config, if there is one."""
     for other in relatives:
         if other.shared == order.figure.shared and other.id != order.figure.id:
-            with suppress(FileError):  # damaged: no help
+            with suppress(FileError):  # a damaged record
                 record = replace(order, figure=other).record()
                 if record is not None:
                     return replace(record, provenance={**record.provenance, "shared_with": other.id})
@@ -137,25 +137,25 @@ def _copy(order: Order, relatives: Iterable[Figure]) -> Record | None:
 
 
 def _loans(order: Order, relatives: Iterable[Figure]) -> dict[Filed, Record]:
-    """What other records have measured of what this one needs: of other configs, or of other computations."""
+    """The results this figure needs that records of other configs or of other computations hold."""
     requested, found = order.figure.loans(order.config), dict[Filed, Record]()
     for lender in (order.figure, *relatives) if requested else ():
         for folder in folders(order.out, lender.id) if lender.loans(_some_config(lender)) else ():
-            with suppress(FileError, KeyError):  # damaged, or of a config with other fields: no help
+            with suppress(FileError, KeyError):  # damaged, or of a config with other fields
                 record = Record.load(folder)
                 config = with_values(_some_config(lender), record.config)
                 if canonical(config) == canonical(record.config):
-                    found = lent(requested, lender.loans(config), record) | found  # nearer relatives come first
+                    found = lent(requested, lender.loans(config), record) | found  # nearer relatives take precedence
     return found
 
 
 def _some_config(figure: Figure) -> Any:
-    """A config of the figure, whichever."""
+    """Any config of the figure."""
     return next(iter(figure.presets.values()))
 
 
 def _compute(order: Order, context: Context, *, force: bool) -> Record:
-    """The numbers, by what is in the context's folder of an interrupted run."""
+    """Run the computation, which resumes from what an interrupted run left in the context's folder."""
     cache = [path for path in (context.folder or Path()).iterdir() if path.name != ".lock"]
     for path in cache if force else ():
         discard(path)
@@ -163,15 +163,15 @@ def _compute(order: Order, context: Context, *, force: bool) -> Record:
     result = order.figure.run(order.config, context)
     record = record_of(result, seconds=perf_counter() - start, device=context.device)
     origin = _with_earlier(record.provenance, context.origins)
-    resumed = {"resumed": True} if cache and not force else {}  # then the seconds are not all
+    resumed = {"resumed": True} if cache and not force else {}  # the seconds are then not complete
     lent = {"lent": len(context.lent)} if context.lent else {}
     return replace(record, config=plain(order.config), provenance={**origin, **resumed, **lent})
 
 
 def _with_earlier(own: Mapping[str, Any], origins: Origins) -> dict[str, Any]:
-    """The origin of a record: where its measurements were made, and how long all of these took, not this run alone."""
+    """The origin of a record, with the devices and the total time of all runs that its numbers come from."""
     runs = [one for origin in origins.earlier for one in origin.get("made_of", [_run_of(origin)])]
-    runs = list({canonical(one): one for one in runs}.values())  # a lender that has borrowed is counted once
+    runs = list({canonical(one): one for one in runs}.values())  # however often a run was lent on, it counts once
     if not runs:
         return dict(own)
     here = [_run_of(own)] if origins.num_made else []
@@ -185,14 +185,14 @@ def _with_earlier(own: Mapping[str, Any], origins: Origins) -> dict[str, Any]:
 
 
 def _run_of(origin: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells one run from another: when it was, where, and how long it took."""
+    """The date, device and duration that identify a run."""
     return {name: origin.get(name) for name in ("date", "device", "seconds")}
 
 
 def _write(order: Order, record: Record, cache: Path | None = None) -> Record:
-    """The numbers with their claims, written; without claims where a rule fails, so that no computation is lost."""
+    """Write the record with its claims; if a rule raises, without them, so that no computation is lost."""
     record = replace(record, id=order.figure.id, preset=order.preset, claims=())
-    discard(order.folder / "figure.png")  # the picture of other numbers
+    discard(order.folder / "figure.png")  # it shows the numbers of an earlier record
     try:
         record = _with_claims(order.figure, record)
     finally:
@@ -209,6 +209,6 @@ def _with_claims(figure: Figure, record: Record) -> Record:
 
 
 def _draw(figure: Figure, record: Record, folder: Path) -> Record:
-    """Last: where the picture is, nothing is missing."""
+    """Draw the picture. It is written last, so that a folder with a picture is complete."""
     write_picture(folder / "figure.png", figure.draw(record))
     return record

@@ -1,6 +1,6 @@
-"""Where the values of a Config come from: the comments behind its fields, read off the source.
+"""The sources of a Config's values: the comments beside its fields, read from the code.
 
-A comment begins with what the paper prints, in quotes, or with "open"; what follows says why the value is what it is:
+A comment begins with what the paper prints, in quotes, or with "open"; the rest says why the value was chosen:
 
     width: int = 64  # "with width 64"
     seeds: int = 5  # open: the spread of the draws is part of the result
@@ -23,7 +23,7 @@ _PRINTED = re.compile(r"^(?:\w[^\"“;]*[:,] )?[\"“].*?[\"”](?:,? (?:and )?[
 
 @dataclass(frozen=True)
 class Source:
-    """One row of "printed / ours / why": a field, what the paper prints for it, its value, and why it is that."""
+    """One row of "printed / ours / why": a field, what the paper prints for it, our value, and the reason."""
 
     field: str
     printed: str
@@ -32,7 +32,7 @@ class Source:
 
 
 def sources(figure: Figure, config: Mapping[str, Any]) -> list[Source]:
-    """The rows of a figure's config, in the plain values of a record; fields of a config inside it have a dot."""
+    """The rows for a figure's config, given in the plain values of a record; nested fields are named with a dot."""
     preset = figure.presets["paper"] if "paper" in figure.presets else next(iter(figure.presets.values()))
     return list(_rows(preset, config, dict(figure.printed), {one.field for one in figure.readings}))
 
@@ -56,7 +56,7 @@ def _rows(
 
 
 def _comments(kind: type) -> dict[str, str]:
-    """The comment behind each field, of the class and of those that it is made of."""
+    """The comment beside each field, of the class and of its base classes."""
     found = dict[str, str]()
     for one in [base for base in reversed(kind.__mro__) if is_dataclass(base)]:
         matches = map(_FIELD.match, inspect.getsource(one).splitlines())
@@ -65,7 +65,7 @@ def _comments(kind: type) -> dict[str, str]:
 
 
 def _parts(comment: str) -> tuple[str, str]:
-    """What is printed, and the rest of a comment."""
+    """A comment split into what is printed and the reason."""
     if comment.startswith("open"):
         return "open", comment.removeprefix("open").lstrip(":;, ")
     match = _PRINTED.match(comment)

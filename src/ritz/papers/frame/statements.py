@@ -1,7 +1,7 @@
 """What a paper says about a figure, as a table that can be read without running anything.
 
-A row is a sentence, where it stands, the number that decides it and the rule by which it does. In the module of a
-figure, with `says` from the paper's module `paper`:
+A row is a sentence, its place in the paper, the number that decides it and the rule that judges the number. In the
+module of a figure, with `says` from the paper's module `paper`:
 
     def slopes(record):  # a number, or several by name; None leaves the statement out of this record
         return {name: slope(record.arrays[name]) for name in LINES}
@@ -10,12 +10,12 @@ figure, with `says` from the paper's module `paper`:
         says(
             "Eigenvalues scale in proportion to the input variance.", where="Sec. 3.1",
             measured=slopes, rule=each(within(0.95, 1.05)), expected=1.0,  # a rule can say no
-            why="A line that is made of the covariance alone does not follow.",  # said unless the verdict is yes
+            why="A line that is made of the covariance alone does not follow.",  # printed unless the verdict is yes
         ),
     )
 
-A sentence of ours has `paper=OURS`; it is counted apart. `ritz claims author2026.fig5 --statements` prints the table;
-`ritz run` and `ritz draw` judge a record by it.
+A statement of our own has `paper=OURS` and is counted separately. `ritz claims author2026.fig5 --statements` prints the
+table; `ritz run` and `ritz draw` judge records by it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ...record import OURS, Claim, Record, Verdict
 from .readings import ByReading
 
 __all__ = ["OURS", "Each", "Rule", "Statement", "at_least", "at_most", "each", "near", "within"]
-SHOWN = 3  # numbers that a reason names
-Reason = str | Mapping[str, str]  # what to say where the verdict is not "yes", or for each verdict that needs a word
+SHOWN = 3  # how many numbers a reason lists
+Reason = str | Mapping[str, str]  # why the verdict is not "yes", or a reason for each verdict
 
 
 @dataclass(frozen=True)
 class Rule:
     """A verdict on a measured number: yes inside one interval, partly inside a wider one, else no.
 
-    An infinite end is open; one end of the wider interval at least is not, and NaN is in no interval: every rule can
-    say no.
+    An infinite end means no bound, but the wider interval has at least one bound, and NaN is in no interval: every rule
+    can say no.
     """
 
     yes: tuple[float, float]
@@ -57,7 +57,7 @@ class Rule:
         return "partly" if self.partly[0] <= value <= self.partly[1] else "no"
 
     def distance(self, measured: Any) -> float:
-        """How far a number is from yes; NaN is farthest."""
+        """How far a number is from a yes; infinite for NaN."""
         value = float(measured)
         return math.inf if math.isnan(value) else max(self.yes[0] - value, value - self.yes[1], 0.0)
 
@@ -69,9 +69,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Each:
-    """A verdict on several numbers: yes where all say yes, no where a number says no and none says yes, else partly.
+    """A verdict on several numbers: yes if all are yes, no if none is yes and at least one is no, else partly.
 
-    So all that say partly make a partly, as one does alone. No numbers make a no.
+    Without any numbers the verdict is no.
     """
 
     rule: Rule
@@ -85,7 +85,7 @@ class Each:
         return "partly" if "yes" in verdicts else "no"
 
     def against(self, measured: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-        """Those that do not say yes, by their names or numbers, the worst first."""
+        """The numbers whose verdict is not yes, by name or position, the worst first."""
         items = measured.items() if isinstance(measured, Mapping) else ((f"{n}", v) for n, v in enumerate(measured, 1))
         against = {name: value for name, value in items if self.rule(value) != "yes"}
         return dict(sorted(against.items(), key=lambda item: -self.rule.distance(item[1])))
@@ -95,7 +95,7 @@ class Each:
 
 
 def at_least(bound: float, *, partly: float | None = None) -> Rule:
-    """Yes from `bound` on, partly from `partly` on."""
+    """Yes from `bound` up, partly from `partly` up."""
     return Rule((bound, math.inf), (bound if partly is None else partly, math.inf))
 
 
@@ -110,7 +110,7 @@ def within(low: float, high: float, *, partly: tuple[float, float] | None = None
 
 
 def near(expected: float, *, relative: float, partly: float | None = None) -> Rule:
-    """Yes where |measured - expected| ≤ relative · |expected|, partly where the larger `partly` does for it."""
+    """Yes where |measured - expected| ≤ relative · |expected|, partly where that holds with `partly` for `relative`."""
     margin, wider = (abs(expected) * part for part in (relative, relative if partly is None else partly))
     return Rule((expected - margin, expected + margin), (expected - wider, expected + wider))
 
@@ -122,13 +122,12 @@ def each(rule: Rule) -> Each:
 
 @dataclass(frozen=True)
 class Statement:
-    """One sentence about a figure, who says it and where, the number that decides it, and the rule by which it does.
+    """One sentence about a figure, who says it and where, the number that decides it, and the rule that judges it.
 
-    `paper` is who says it: OURS where no paper does. `measured` reads the number, or several by name, off a record;
-    None leaves the statement out of that record, which does not have what it is about. Numbers `ByReading` are judged
-    by the first reading, and the others stand beside it. A verdict other than yes names the numbers that keep it from
-    yes, and `why`, which may need the record to say what is true of it. `error` is the relative error of the measured
-    number unless it is given.
+    `paper` is the paper that says it, or OURS. `measured` reads the number, or several by name, from a record, and
+    is None for a record that the statement does not apply to. Numbers `ByReading` are judged by the first reading and
+    reported for the others. A verdict other than yes comes with the numbers that prevent a yes, and with `why`, which
+    may be a function of the record. `error` is the relative error of the measured number unless given.
     """
 
     statement: str
@@ -141,7 +140,7 @@ class Statement:
     error: Callable[[Record], float | None] | None = None
 
     def claim(self, record: Record) -> Claim | None:
-        """The statement judged on this record, by the rule from the measured number and from nothing else."""
+        """The statement judged on this record: the verdict depends on the rule and the measured number alone."""
         measured = self.measured(record)
         if measured is None:
             return None
@@ -171,7 +170,7 @@ class Statement:
 
 
 def _what_keeps_it_from_yes(rule: Rule | Each, measured: Any) -> str:
-    """The numbers that do not say yes, three of them at most, and what yes takes."""
+    """The numbers that prevent a yes, at most three of them, and what a yes requires."""
     if isinstance(rule, Rule):
         return f"It is {_number(measured)}, and yes takes {_interval(rule.yes)}."
     against = rule.against(measured)

@@ -1,17 +1,17 @@
-"""Numbers that say how one quantity follows another."""
+"""Rank correlations: how one quantity follows another."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Real
 
-LEAST = 3  # points of a rank correlation: two always have one of ±1
+LEAST = 3  # points for a rank correlation: with two it is always ±1
 
 
 def spearman(x: Real[np.ndarray, " n"], y: Real[np.ndarray, " n"]) -> float:
-    """Spearman's ρ over the points that have both; NaN for fewer than three, 0 where one of them does not vary.
+    """Spearman's ρ over the points where neither is NaN; NaN for fewer than three, 0 where one does not vary.
 
-    An infinite value has a rank, as any other that is not NaN.
+    Infinite values have a rank like any other.
     """
     both = ~(np.isnan(x) | np.isnan(y))
     x, y = x[both], y[both]
@@ -22,12 +22,12 @@ def spearman(x: Real[np.ndarray, " n"], y: Real[np.ndarray, " n"]) -> float:
 
 
 def _ranks(values: Real[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """From 1 on; equal values share the mean of theirs."""
+    """The ranks, from 1 up; equal values share their mean rank."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: np.ndarray = (counts.cumsum() - (counts - 1) / 2)[places]
     return ranks
 
 
 def median_spearman(x: Real[np.ndarray, " n"], rows: Real[np.ndarray, "draws n"]) -> float:
-    """Spearman's ρ of x and a row, the median row."""
+    """Spearman's ρ of x and each row: the median over the rows."""
     return float(np.median([spearman(x, row) for row in rows]))

@@ -49,12 +49,12 @@ _OPEN_SCALES = (
 
 
 def _with_a_network(of: Curves) -> Curves:
-    """Of data sets on which some network did not diverge."""
+    """The curves of data sets on which at least one network did not diverge."""
     return {name: curve for name, curve in of.items() if np.isfinite(curve["sharpness"]).any()}
 
 
 def _on_the_others(reason: Callable[[Record], Mapping[str, str]]) -> Callable[[Record], Reason]:
-    """The reason, and for every verdict which data sets it does not rest on, and how many trainings have ended."""
+    """The reason, extended for every verdict by the data sets left out and by how many trainings have ended."""
 
     def why(record: Record) -> Reason:
         gone = [name for name, curve in variant_curves(record).items() if curve["diverged"].all()]
@@ -66,17 +66,17 @@ def _on_the_others(reason: Callable[[Record], Mapping[str, str]]) -> Callable[[R
 
 
 def _whatever(text: str) -> dict[str, str]:
-    """The same for each verdict but yes."""
+    """The same reason for every verdict other than yes."""
     return {"no": text, "partly": text}
 
 
 def _median_factor(curve: Curve) -> float:
-    """Between the sharpness and (14), of all networks that did not diverge."""
+    """The median factor between the sharpness and (14), over the networks that did not diverge."""
     return float(np.nanmedian(factor(curve["sharpness"], curve["printed"])))
 
 
 def _where_known(value: Callable[[Curve], float]) -> Callable[[Record], Any]:
-    """By reading, without data sets on which all networks of that reading diverged."""
+    """`by_reading`, without data sets on which all networks of the reading diverged."""
 
     def values(record: Record) -> Any:
         def number(curve: Curve) -> float:
@@ -120,7 +120,7 @@ def _where_it_rises(record: Record) -> dict[str, str]:
 
 
 def _spread_of_seeds(of: Curves) -> str:
-    """Between seeds at one share against the median's range over all shares."""
+    """The spread over seeds at one share, against the range of the median over all shares."""
     texts = [
         f"{name} {np.nanmedian(np.ptp(curve['sharpness'], axis=0)[known]):.3g} against "
         f"{np.ptp(middle(curve['sharpness'])[known]):.3g}"
@@ -131,7 +131,7 @@ def _spread_of_seeds(of: Curves) -> str:
 
 
 def _of_factors(text: str, factors: Callable[[Record], dict[str, Array]]) -> Callable[[Record], dict[str, str]]:
-    """The text with the range of the factors put in, or why there are none."""
+    """The text with the range of the factors inserted, or why there are none."""
 
     def reason(record: Record) -> dict[str, str]:
         of = factors(record)
@@ -249,7 +249,7 @@ UNBALANCED = (
 
 
 def _largest_difference(curve: Curve) -> float:
-    """From (14), relative to it, at any share, of the median seed."""
+    """The largest relative difference from (14) over all shares, for the median seed."""
     return median(np.abs(curve["sharpness"] / curve["printed"] - 1).max(-1))
 
 

@@ -1,4 +1,4 @@
-"""What the paper says about curvature along training: Fig. 3, the trace, and Fig. 4, the top eigenvalues."""
+"""Statements about curvature along training: the trace in Fig. 3 and the top eigenvalues in Fig. 4."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .paper import says
 from .setting import TO_A_PERCENT, by_title, distance_to_minimum, titles
 
 # Fixed before the runs at preset "paper": see docs/decisions.md.
-VERY_WELL = at_most(0.05, partly=0.2)  # two curves that one cannot, or can hardly, tell apart
+VERY_WELL = at_most(0.05, partly=0.2)  # curves that are, or nearly are, indistinguishable in a plot
 WITHIN_NOISE = at_most(4.0, partly=6.0)  # standard errors: four are not seen once in ten thousand measurements
 FALLS = at_most(-0.9, partly=-0.5)  # a rank correlation, as for the curves that rise in Fig. 1
 NO_MORE = at_most(1.0)
@@ -31,7 +31,7 @@ def pair_errors(measured: np.ndarray, printed: np.ndarray) -> np.ndarray:
 
 
 def _differences(record: Record, kind: int = 0) -> np.ndarray:
-    """Of Hutchinson's estimate from (7), data × pause, relative to (7)."""
+    """The relative difference of Hutchinson's estimate from (7), data × pause."""
     printed = record.arrays["printed"]
     return np.asarray(np.abs(record.arrays["measured"][..., kind] - printed) / np.abs(printed))
 
@@ -43,7 +43,7 @@ def _standard_errors(record: Record, kind: int = 0) -> np.ndarray:
 
 
 def _by_probes(values: Callable[[Record, int], np.ndarray]) -> Callable[[Record], ByReading]:
-    """A number for each data set, for each kind of probes."""
+    """A number for each data set and each kind of probes."""
 
     def numbers(record: Record) -> ByReading:
         kinds = enumerate(record.config["probes"])
@@ -53,7 +53,7 @@ def _by_probes(values: Callable[[Record, int], np.ndarray]) -> Callable[[Record]
 
 
 def _largest_difference(record: Record) -> str:
-    """Where (7) and the estimate differ most."""
+    """The epoch at which (7) and the estimate differ most, in words."""
     relative, units = _differences(record), _standard_errors(record)
     row, column = np.unravel_index(np.argmax(np.nan_to_num(relative, nan=np.inf)), relative.shape)
     return (
@@ -109,7 +109,7 @@ TRACE = (  # Fig. 3
 
 
 def _mean_errors(record: Record) -> np.ndarray:
-    """Of (15) over the ranks, data × pause."""
+    """The relative error of (15), averaged over the ranks: data × pause."""
     return pair_errors(record.arrays["measured"], record.arrays["printed"]).mean(2)
 
 
@@ -126,13 +126,13 @@ def _steps_down(record: Record) -> str:
 
 
 def _errors_of_10(record: Record) -> np.ndarray:
-    """Of σₓ²(‖W₁‖₂² + ‖W₂‖₂²) at the end of training, relative to the measured sharpness."""
+    """The error of σₓ²(‖W₁‖₂² + ‖W₂‖₂²) at the end of training, relative to the measured sharpness."""
     squares = (record.arrays["norms"][:, -1] ** 2).sum(1)
     return np.asarray(np.abs(record.config["sigma_x"] ** 2 * squares / record.arrays["measured"][:, -1, 0] - 1))
 
 
 def _errors_of_11(record: Record) -> np.ndarray:
-    """Of σₓ²(d₂‖W₁‖²_F + d₀‖W₂‖²_F) at the end of training, relative to the estimated trace."""
+    """The error of σₓ²(d₂‖W₁‖²_F + d₀‖W₂‖²_F) at the end of training, relative to the estimated trace."""
     return np.asarray(np.abs(record.arrays["printed_trace"][:, -1] / record.arrays["trace"][:, -1, 0] - 1))
 
 
@@ -157,7 +157,7 @@ def _residuals(record: Record) -> dict[str, float]:
 
 
 def _flattening(record: Record) -> dict[str, float]:
-    """Sharpness and parameter norm where the norm is least, over those after the first epoch."""
+    """Sharpness and parameter norm at the epoch of the least norm, each relative to its value after the first epoch."""
     ratios = {}
     for index, name in enumerate(titles(record)):
         sizes, sharpness = record.arrays["size"][index], record.arrays["measured"][index, :, 0]

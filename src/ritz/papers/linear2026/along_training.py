@@ -1,4 +1,4 @@
-"""Curvature along training, measured and from the weights alone: Fig. 3, the trace, and Fig. 4, the top eigenvalues."""
+"""Curvature along training, measured and predicted from the weights: the trace in Fig. 3, top eigenvalues in Fig. 4."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .networks import Chain, Start, WhiteDescent, initial_weights, printed_pairs
 from .setting import Setting, by_data_set, late
 
 GAUSSIANS = 20  # probes at a time: 300 MB for the widest inputs
-ANOTHER = 1_000_003  # from the seeds of one data set to those of the next, with room for its epochs
+ANOTHER = 1_000_003  # between the seeds of one data set and those of the next, more than there are epochs
 
 Measure = Callable[..., dict[str, Any]]
 Probes = Literal["gaussian", "signs"]
@@ -39,7 +39,7 @@ Probes = Literal["gaussian", "signs"]
 
 @dataclass(frozen=True)
 class Config(Setting):
-    """The setting of Fig. 3, for which no α_max is set: what differs from Fig. 1 right, or is new."""
+    """The setting of Fig. 3, as far as it differs from Fig. 1 right; the data keep their own shares of classes."""
 
     width: int = 256  # "with width 256"
     learning_rate: float = 0.003  # "η_max = 0.003"
@@ -63,7 +63,7 @@ def run_trace(config: Config, context: Context) -> dict[str, Any]:
 
 
 def run_pairs(config: Config, context: Context) -> dict[str, Any]:
-    """The top eigenvalues of H and those of eq. (15), likewise: arrays data × pause × rank; and a count of them."""
+    """The top eigenvalues of H and of eq. (15), likewise, as arrays data × pause × rank; and how many are not zero."""
     if config.depth != 2:
         raise ArgumentError(
             f"depth={config.depth} was given.",
@@ -75,7 +75,7 @@ def run_pairs(config: Config, context: Context) -> dict[str, Any]:
 
 
 def traces(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: Config) -> dict[str, Any]:
-    """One measurement of Fig. 3, with probes of its own: those of two epochs or data sets have nothing in common."""
+    """One measurement of Fig. 3, with probes that are independent of those of other epochs and data sets."""
     weights, (white,), (name,) = descent.weights(parameters, 0), descent.problems, config.data
     H = hessian(risk_of(Chain(weights), white.examples()))
     seed = config.seed + epoch + ANOTHER * list(TITLES).index(name)
@@ -85,7 +85,7 @@ def traces(descent: WhiteDescent, parameters: list[Tensor], epoch: int, config: 
 
 
 def _estimate(H: Operator, kind: Probes, count: int, seed: int) -> tuple[float, float]:
-    """The mean of zᵀHz over so many probes z, and its standard error."""
+    """The mean of zᵀHz over this many probes z, and its standard error."""
     generator = torch.Generator().manual_seed(seed)
     if kind == "signs":
         estimate = hutchinson(H, num_products=count, generator=generator)
@@ -125,7 +125,7 @@ def _trace_at_end(descent: WhiteDescent, parameters: list[Tensor], epoch: int, c
 def train(
     config: Config, *, measure: Measure, device: torch.device, data_dir: Path | None = None, folder: Path | None = None
 ) -> dict[str, np.ndarray]:
-    """Train a network on one data set and measure it on the way; the loss, too, is that after the step."""
+    """Train a network on one data set and measure it on the way; the loss too is the one after the step."""
     (name,) = config.data
     cut = data.subset(data.training_set(name, data_dir), config.num_examples, alpha_max=None, seed=config.seed)
     X, Y = data.regression(cut, device)
@@ -145,7 +145,7 @@ def train(
 
 
 def num_nonzero(config: Config) -> np.ndarray:
-    """How many eigenvalues of G do not vanish for a small network of two layers on white inputs."""
+    """The number of non-zero eigenvalues of G for a small two-layer network on white inputs."""
     d0, _, d2 = config.counted
     generator = torch.Generator().manual_seed(config.seed)
     weights = initial_weights("kaiming", config.counted, singular_values=(0.0, 1.0), generator=generator)

@@ -1,4 +1,4 @@
-"""What the paper says about Fig. 1 right: balanced networks on white inputs."""
+"""Statements about Fig. 1 right: balanced networks on white inputs."""
 
 from __future__ import annotations
 
@@ -65,36 +65,39 @@ def _share_below(record: Record) -> float:
 
 
 def _whitenings(record: Record) -> dict[str, tuple[Curve, Curve]]:
-    """The curves of each data set on inputs by QR and on rank-revealing ones; none where one of them is missing."""
+    """The curves of each data set on inputs whitened by QR and by rank, for data sets that have both."""
     both = variant_curves(record), variant_curves(record, inputs="rank")
     return {name: (both[0][name], both[1][name]) for name in both[0] if name in both[1]}
 
 
-def _num_invented(qr: Curve, revealing: Curve) -> Array:
-    return np.asarray(qr["num_inputs"] - revealing["num_inputs"])
+def _num_invented(qr: Curve, by_rank: Curve) -> Array:
+    return np.asarray(qr["num_inputs"] - by_rank["num_inputs"])
 
 
 def _deficient(record: Record) -> dict[str, tuple[Curve, Curve]]:
-    """Of data sets for which QR invents columns."""
+    """`_whitenings` of the data sets for which QR invents columns."""
     return {name: pair for name, pair in _whitenings(record).items() if np.any(_num_invented(*pair) > 0)}
 
 
 def _largest_change(record: Record, key: str = "sharpness") -> dict[str, float] | None:
     pairs = _deficient(record)
-    return {name: float(np.max(np.abs(qr[key] / last[key] - 1))) for name, (qr, last) in pairs.items()} or None
+    return {name: float(np.max(np.abs(qr[key] / by_rank[key] - 1))) for name, (qr, by_rank) in pairs.items()} or None
 
 
 def _decrease_of_loss(record: Record) -> dict[str, float] | None:
-    """A random direction of those that the data leave, n - r, has that part of what is left of the labels."""
+    """How much the invented columns lower the loss, over what random directions would be expected to.
+
+    Each of the n - r directions that the data leave open carries on average 1/(n - r) of the loss that is left.
+    """
     shares, n = {}, record.config["num_examples"]
-    for name, (qr, last) in _deficient(record).items():
-        expected = last["rest"] * _num_invented(qr, last) / (n - last["num_inputs"])
-        shares[name] = float(np.sum(last["rest"] - qr["rest"]) / np.sum(expected))
+    for name, (qr, by_rank) in _deficient(record).items():
+        expected = by_rank["rest"] * _num_invented(qr, by_rank) / (n - by_rank["num_inputs"])
+        shares[name] = float(np.sum(by_rank["rest"] - qr["rest"]) / np.sum(expected))
     return shares or None
 
 
 def _spread_over_sizes(record: Record) -> dict[str, float] | None:
-    """Of the balanced minimum on real data, the largest less the least over the mean."""
+    """The range of the sharpness of the balanced minimum over sizes of the data, relative to its mean."""
     rows = zip(titles(record), np.asarray(record.arrays["by_size"]), strict=True)
     known = {name: row[np.isfinite(row)] for name, row in rows}
     return {name: float(np.ptp(row) / row.mean()) for name, row in known.items() if len(row) > 1} or None

@@ -1,4 +1,4 @@
-"""Spectra of balanced solutions from labels alone: Fig. 1 left on random data, Fig. 1 middle over depth and norm."""
+"""Spectra of balanced solutions from the labels: Fig. 1 left on random data, Fig. 1 middle over depth and norm."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class ContourConfig:
 
 
 def run_random(config: RandomConfig, context: Context) -> dict[str, Any]:
-    """All eigenvalues of the Hessian where the loss is zero: measured, and from the singular values of Y.
+    """All eigenvalues of the Hessian at zero loss: measured, and predicted from the singular values of Y.
 
-    Also those of a network with layers of different widths, to be counted.
+    A second network, with layers of different widths, is measured to count its non-zero eigenvalues.
     """
     widths = [config.width] * (config.depth + 1)
     S, Y, measured = _at_zero_loss(widths, config, context)
@@ -109,12 +109,12 @@ def draw_random(record: Record) -> MatplotlibFigure:
 
 
 def num_nonzero(values: np.ndarray) -> int:
-    """Eigenvalues that are not zero: what rounding makes of zero is below 1e-15 of the largest."""
+    """The number of non-zero eigenvalues, rounding being below 1e-15 of the largest."""
     return int((np.abs(values) > NOT_ZERO * np.abs(values).max()).sum())
 
 
 def _errors(record: Record) -> np.ndarray:
-    """Of all predicted eigenvalues, relative to λ_max."""
+    """The errors of all predicted eigenvalues, relative to λ_max."""
     measured = record.arrays["measured"]
     return np.asarray(np.abs(measured - record.arrays["predicted"]) / np.abs(measured).max())
 
@@ -187,7 +187,7 @@ def _solution(
 
 
 def one_hot_labels(num_classes: int, alpha: float, num_examples: int) -> Float[Tensor, "N K"]:
-    """One-hot rows, the share α of class 0 and the rest in equal parts, as far as whole numbers go."""
+    """One-hot rows: a share α of class 0 and equal parts of the other classes, up to rounding."""
     first = round(alpha * num_examples)
     y = torch.cat([torch.zeros(first), 1 + torch.arange(num_examples - first) % (num_classes - 1)])
     return data.one_hot(y.long(), num_classes, dtype=torch.float64)
@@ -198,7 +198,7 @@ def draw_contour(record: Record) -> MatplotlibFigure:
     config, arrays = record.config, record.arrays
     figure, (left, right) = plot.panels(2, height=3.0)
     levels = MaxNLocator(13).tick_values(0, float(arrays["formula"].max()))
-    bands = BoundaryNorm(levels, 256)  # the same for the dots: a colour is a band
+    bands = BoundaryNorm(levels, 256)  # the dots use the same bands of colour
     filled = left.contourf(config["depths"], arrays["norms"], arrays["formula"].T, levels, cmap="viridis", norm=bands)
     norms, depths = np.meshgrid(np.sqrt(arrays["shares"]), config["depths"])
     left.scatter(depths, norms, c=arrays["sharpness"], norm=bands, s=22, edgecolors="white",
@@ -218,7 +218,7 @@ def draw_contour(record: Record) -> MatplotlibFigure:
 
 
 def _errors_of_14(record: Record) -> np.ndarray:
-    """Depth × share, relative to (14)."""
+    """The error of the measured sharpness relative to (14), depth × share."""
     depths, shares, sigma_x = record.config["depths"], record.arrays["shares"], record.config["sigma_x"]
     printed = np.array([[printed_sharpness(a, depth, sigma_x) for a in shares] for depth in depths])
     return np.asarray(np.abs(record.arrays["sharpness"] / printed - 1))
@@ -237,19 +237,19 @@ def _spread_over_sizes(record: Record) -> float:
 
 
 def _rise(record: Record) -> np.ndarray:
-    """In sharpness from even labels to one large class, for each depth."""
+    """The rise in sharpness from even labels to one large class, for each depth."""
     sharpness = record.arrays["sharpness"]
     return np.asarray(sharpness[:, -1] - sharpness[:, 0])
 
 
 def _growth(record: Record) -> np.ndarray:
-    """Of the rise from each depth to the next, as a factor."""
+    """The factor by which that rise grows from each depth to the next."""
     rise = _rise(record)
     return np.asarray(rise[1:] / rise[:-1])
 
 
 def _part_of_depth(record: Record) -> float:
-    """Of the factor L in the growth of the rise, on a logarithmic scale."""
+    """How much of the growth of the rise is due to the factor L, on a logarithmic scale."""
     depths, rise = record.config["depths"], _rise(record)
     return float(np.log(depths[-1] / depths[0]) / np.log(rise[-1] / rise[0])) if np.all(rise > 0) else np.nan
 

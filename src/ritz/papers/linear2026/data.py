@@ -1,7 +1,7 @@
-"""The data of the figures: subsets of real data sets, and what a linear network sees of them.
+"""The data of the figures: subsets of real data sets, and the little of them that matters to a linear network.
 
-On white inputs the loss ‖WX - Y‖²/2N of a linear map is ½‖σₓW - T‖² plus a constant, with T = YᵀX/(Nσₓ): a matrix with
-a row for each class is all that is left of five thousand images.
+On white inputs the loss ‖WX - Y‖²/2N of a linear map is ½‖σₓW - T‖² plus a constant, with T = YᵀX/(Nσₓ): of five
+thousand images, only a matrix with a row for each class matters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Inputs = Whitening | Literal["raw"]
 TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits 8 × 8"}
 NUM_CLASSES = 10
 FULL_RANK = 100 * torch.finfo(torch.float64).eps  # σ²_min/‖X‖²_F of data that need no SVD: above a Cholesky's rounding
-PRINCIPAL = 1e-14  # of the largest eigenvalue of XᵀX: smaller ones are those of rounding
+PRINCIPAL = 1e-14  # of the largest eigenvalue of XᵀX: smaller ones are rounding
 WHITE = 1e-8  # of σₓ²: far above what float64 leaves, far below one input of thousands that is not white
 
 
@@ -42,7 +42,7 @@ class White:
 
     @classmethod
     def of(cls, X: Float[Tensor, "N D"], Y: Float[Tensor, "N K"], sigma_x: float) -> White:
-        """From white inputs, which is checked, and their targets."""
+        """The loss on these inputs, which are checked to be white, and targets."""
         _check_white(X, sigma_x)
         T = Y.T @ X / (len(X) * sigma_x)
         rest = (Y - X @ T.T / sigma_x).square().sum() / (2 * len(X))
@@ -63,7 +63,7 @@ class White:
 
 
 def training_set(name: Name, folder: Path | None) -> Examples:
-    """All training examples of a data set, flat; pixels in [0, 1], but for the digits, which are standardised."""
+    """All training examples of a data set, flattened; pixels in [0, 1], except that the digits are standardised."""
     if name == "digits":
         return data.digits(generator=torch.Generator().manual_seed(0)).train
     read = {"mnist": data.mnist, "fashion_mnist": data.fashion_mnist, "cifar10": data.cifar10}[name]
@@ -71,9 +71,9 @@ def training_set(name: Name, folder: Path | None) -> Examples:
 
 
 def subset(examples: Examples, total: int, *, alpha_max: float | None, seed: int) -> Examples:
-    """So many random examples, the share α_max of them of class 0; the shares of the data set where it is None.
+    """`total` random examples, a share α_max of them of class 0; None keeps the shares of the data set.
 
-    One seed shuffles each class in one way, so that a smaller subset of a class is part of a larger one.
+    A seed fixes the order of each class, so that a smaller subset of a class is contained in a larger one.
     """
     generator = torch.Generator().manual_seed(seed)
     if alpha_max is None:
@@ -88,9 +88,9 @@ def regression(examples: Examples, device: torch.device) -> tuple[Float[Tensor, 
 
 
 def principal_examples(moments: EquivalentExamples) -> tuple[Float[Tensor, "D D"], EquivalentExamples]:
-    """V, and examples with the same loss of Wᵀ = V W̃ᵀ, whose inputs are the axes: those of XᵀX = V diag(s²) Vᵀ.
+    """V with XᵀX = V diag(s²) Vᵀ, and examples on the coordinate axes on which W V has the loss of W on the data.
 
-    Directions with less than 1e-7 of the largest s count as what cannot be fitted: descent never reaches them.
+    Directions with less than 1e-7 of the largest s count as impossible to fit: descent never reaches them.
     """
     x, y = moments
     values, V = torch.linalg.eigh(x.T @ x)
@@ -109,9 +109,9 @@ def largest_share(examples: Examples) -> float:
 
 
 def white_inputs(X: Float[Tensor, "N D"], sigma_x: float, inputs: Whitening) -> Float[Tensor, "N r"]:
-    """√N σₓQ as the paper has it ("qr"), or as many inputs as the data have directions ("rank").
+    """White inputs √N σₓQ as in the paper ("qr"), or as many inputs as the rank of the data ("rank").
 
-    Where the data have full rank, both span the same space and the first is returned: it takes a tenth of the time.
+    For data of full rank, both span the same space, and the former is returned, which takes a tenth of the time.
     """
     return _whitened(X, sigma_x, "qr" if inputs == "qr" or has_full_rank(X) else "rank")
 
@@ -119,7 +119,7 @@ def white_inputs(X: Float[Tensor, "N D"], sigma_x: float, inputs: Whitening) -> 
 def whitenings(
     X: Float[Tensor, "N D"], Y: Float[Tensor, "N K"], sigma_x: float, kinds: Sequence[Whitening]
 ) -> dict[str, White]:
-    """The data as each whitening leaves them; one and the same object where they have full rank."""
+    """The data by each whitening; the same object for all of them if the data have full rank."""
     if "rank" in kinds and not has_full_rank(X):
         return {kind: White.of(_whitened(X, sigma_x, kind), Y, sigma_x) for kind in kinds}
     return dict.fromkeys(kinds, White.of(_whitened(X, sigma_x, "qr"), Y, sigma_x))
@@ -130,14 +130,14 @@ def _whitened(X: Tensor, sigma_x: float, kind: Whitening) -> Float[Tensor, "N r"
 
 
 def has_full_rank(X: Float[Tensor, "N D"]) -> bool:
-    """Whether XᵀX - δ‖X‖²I has a Cholesky factor, which proves σ²_min(X) > δ‖X‖²; never true of a rank deficient X."""
+    """Whether XᵀX - δ‖X‖²I has a Cholesky factor, which proves σ²_min(X) > δ‖X‖²; never for a rank deficient X."""
     G = X.T @ X
     shift = FULL_RANK * G.diagonal().sum()
     return int(torch.linalg.cholesky_ex(G - shift * torch.eye(len(G)).to(G)).info) == 0
 
 
 def _check_white(X: Float[Tensor, "N D"], sigma_x: float) -> None:
-    """‖(XᵀX/N - σₓ²I)Z‖/σₓ²‖Z‖ for random Z: the deviation over √D, at a fraction of the cost of `theory.whiteness`."""
+    """Refuse inputs with large ‖(XᵀX/N - σₓ²I)Z‖/σₓ²‖Z‖ for random Z: far cheaper than `theory.whiteness`."""
     Z = torch.randn(X.shape[1], 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(X)
     deviation = float((X.T @ (X @ Z) / len(X) - sigma_x**2 * Z).norm() / (sigma_x**2 * Z.norm()))
     if not deviation < WHITE:

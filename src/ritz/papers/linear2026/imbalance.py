@@ -27,7 +27,7 @@ from .variants import DRAWS, RATES, SCALES, STARTS, Draws, Rates, Scale, Variant
 
 @dataclass(frozen=True)
 class Config(Setting):
-    """The setting of Fig. 1 right; what is new in it. Of each open choice the first reading leads."""
+    """The setting of Fig. 1 right, as far as it adds to the common one; the first reading of each open choice leads."""
 
     alphas: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # open: the paper prints no values
     inputs: tuple[Inputs, ...] = ("qr", "rank")  # "QR decomposition"; beside it the rank-revealing one
@@ -47,8 +47,8 @@ def run(
 ) -> dict[str, Any]:
     """Train and measure networks on every data set, for every share of the largest class.
 
-    Arrays are data × variant × seed × α. A figure needs some inputs to be judged by and may have others; not every one
-    compares initial weights.
+    Arrays are data × variant × seed × α. A figure `need`s the inputs that it is judged on and `may` have others beside
+    them; with `several_starts` it compares initial weights, too.
     """
     wrong = config.inputs[:1] != (need,) or not set(config.inputs) <= {need, *may}
     if wrong or len(config.starts) > 1 + several_starts:
@@ -63,7 +63,7 @@ def run(
 
 
 def train(config: Config, *, device: torch.device, data_dir: Path | None = None, folder: Path | None = None) -> Arrays:
-    """The networks of one data set: arrays variant × seed × α; those of one kind are trained in step."""
+    """Train the networks of one data set, those of one kind in step: arrays variant × seed × α."""
     (name,) = config.data
     examples = data.training_set(name, data_dir)
     all_variants = variants(config)
@@ -89,7 +89,7 @@ def train(config: Config, *, device: torch.device, data_dir: Path | None = None,
 
 
 def _kind(variant: Variant) -> tuple[str, str, bool]:
-    """What variants that are trained together have in common."""
+    """What variants must share to be trained in step."""
     return variant.draws, variant.rate, variant.inputs == "raw"
 
 
@@ -104,7 +104,7 @@ def _cut(config: Config, examples: Examples, alpha: float, seed: int) -> Example
 
 
 def _sets(config: Config, examples: Examples, draws: Draws, device: torch.device) -> Sets:
-    """The data of every network, one at a time, and its seed: seed by seed, share by share."""
+    """The seed and the data of every network, in the order seed × share."""
     shares = range(len(config.alphas))
     seeds = [seed_of(config.seed, draws, repeat, share) for repeat, share in product(range(config.num_seeds), shares)]
 
@@ -116,7 +116,7 @@ def _sets(config: Config, examples: Examples, draws: Draws, device: torch.device
 
 
 def _minimum_of_size(config: Config, examples: Examples, size: int, device: torch.device) -> float:
-    """The sharpness of the balanced minimum on so many images; NaN where there are fewer of them than inputs."""
+    """The sharpness of the balanced minimum on this many images; NaN if they are fewer than the inputs."""
     cut = data.subset(examples, size, alpha_max=config.size_alpha, seed=config.seed)
     X, Y = data.regression(cut, device)
     if len(X) < X.shape[1]:
@@ -126,7 +126,7 @@ def _minimum_of_size(config: Config, examples: Examples, size: int, device: torc
 
 
 def draw_variants(record: Record) -> Picture:
-    """The leading reading in the first panel, and what changes with another of each choice."""
+    """The leading reading in the first panel, and then a panel for every single change of a choice."""
     return pictures.by_variant(record, variants(record.config))
 
 

@@ -1,9 +1,9 @@
-"""Rules of Fig. 1 right and Fig. 2, and the statements that several of these figures have.
+"""Rules for Fig. 1 right and Fig. 2, and the statements that several of these figures share.
 
-The rules were fixed before the runs: see docs/decisions.md. A curve "rises" with a rank correlation of 0.9, which
-allows two neighbours of nine to change places; a formula "predicts" a curve to ten per cent at every point, which is
-what one sees in a plot, and hardly to thirty. Numbers are those of the median seed, and reasons have the spread of all.
-Reasons are of what is in the record, so that they are true of the record.
+The rules were fixed before the runs: see docs/decisions.md. A curve "rises" if its rank correlation is at least 0.9,
+which allows two neighbours of nine to change places. A formula "predicts" a curve if it is within ten per cent at every
+point, about what one sees in a plot, and partly if within thirty. Numbers are those of the median seed; reasons give
+the spread over all seeds, computed from the record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LIKE_RANDOM = within(0.5, 2.0, partly=(0.1, 10.0))  # to a factor of two, or to 
 
 
 def rises(where: str) -> Statement:
-    """That sharpness grows with imbalance."""
+    """The statement that sharpness grows with imbalance."""
 
     def why(record: Record) -> str:
         of = variant_curves(record).items()
@@ -64,7 +64,7 @@ def rises(where: str) -> Statement:
 
 
 def predicts(where: str, why: Callable[[Record], str]) -> Statement:
-    """That (14) is the sharpness."""
+    """The statement that (14) predicts the sharpness."""
     return says(
         "Equation (14), L α_max^(1 - 1/L), predicts the sharpness of the learnt solution (largest error, relative to "
         "the measured sharpness, the median seed).",
@@ -77,7 +77,7 @@ def predicts(where: str, why: Callable[[Record], str]) -> Statement:
 
 
 def ends_near_the_least_loss(training: str) -> Statement:
-    """That training has come to its end, which the paper's curves suppose."""
+    """The statement that training has converged, which the paper's curves presuppose."""
     return says(
         f"{training} ends within a hundredth of the least loss (share of the networks).",
         paper=OURS,
@@ -90,7 +90,7 @@ def ends_near_the_least_loss(training: str) -> Statement:
 
 
 def robust(where: str) -> Statement:
-    """The sentence of the abstract about the ablations."""
+    """The statement of the abstract about the ablations."""
     return says(
         "The predictions are considerably robust in most cases (share of the networks whose sharpness is within a "
         "quarter of (14)).",
@@ -103,7 +103,7 @@ def robust(where: str) -> Statement:
 
 
 def eigenvalues(where: str) -> Statement:
-    """The numerics of all others: networks that diverged have no sharpness."""
+    """The statement that eigenvalues are accurate, on which all others rest; diverged networks have none."""
     return eigenvalue_statement(
         lambda record: largest_finite(dict(zip(titles(record), record.arrays["residual"], strict=True))),
         paper=OURS,
@@ -119,10 +119,10 @@ def _searches_cut_short(record: Record) -> str:
 
 
 def ended_in_words(record: Record) -> str:
-    """How many of the leading trainings have."""
+    """How many trainings of the leading variant have ended, in words."""
     return f"{num_ended(variant_curves(record).values(), record.config['learning_rate'])}."
 
 
 def ratios(record: Record, prediction: str = "printed") -> str:
-    """Of the measured sharpness to a prediction, as a range."""
+    """The range of the ratio of the measured sharpness to a prediction, in words."""
     return interval(curve["sharpness"] / curve[prediction] for curve in variant_curves(record).values())

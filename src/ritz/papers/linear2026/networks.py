@@ -1,4 +1,4 @@
-"""Linear networks at the cost of their outputs: how they start, descend on white inputs, and are measured."""
+"""Linear networks, reduced to the few directions that matter: how they start, descend and are measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import NumericalError
 from ...lab import init
-from ...lab.training import HALVING, Pause, Schedule, linear_descent
+from ...lab.training import HALVING, EquivalentExamples, Pause, Schedule, linear_descent
 from ...operators import hessian
 from ...risk import Risk, SquaredError
 from ...solvers import eigenpairs
@@ -26,9 +26,9 @@ Pauses = Iterator[Pause[Any, list[Tensor]]]
 
 
 class Chain(nn.Module):
-    """f(x) = (W_L ⋯ W₁)x, multiplied from the left: the linear network at the cost of its few outputs.
+    """f(x) = (W_L ⋯ W₁)x, multiplied from the left, which is cheap where there are few outputs.
 
-    The same function of the same parameters, in the same order, as layers one after the other: so is its Hessian.
+    It is the same function of the same parameters as layers applied one by one, and so has the same Hessian.
     """
 
     def __init__(self, weights: Sequence[Float[Tensor, "_ _"]]) -> None:
@@ -47,7 +47,7 @@ def initial_weights(
 ) -> list[Tensor]:
     """Strongly balanced layers with singular values uniform in an interval, or PyTorch's default.
 
-    The paper says how balanced weights are made of singular values (App. C), and not which it trains from.
+    The paper says how to make balanced weights from singular values (App. C), but not which values it starts from.
     """
     if start == "kaiming":
         return [init.kaiming_uniform(after, before, generator=generator) for before, after in pairwise(widths)]
@@ -57,10 +57,10 @@ def initial_weights(
 
 
 class HiddenUnits:
-    """Of several networks: the hidden directions that their layers use, in which they descend as in all of them.
+    """The hidden directions that the layers of several networks use; descent never leaves them.
 
-    The gradient of a layer maps what the layer before it gives to what the one after it takes, so that hidden units
-    stay in the span of both. Strongly balanced layers use as many as they have singular values, 10 of 64.
+    The gradient of a layer maps the outputs of the layer before it to the inputs of the one after it, so that weights
+    stay in the span of both. Strongly balanced layers use as many directions as they have singular values: 10 of 64.
     """
 
     def __init__(self, starts: Sequence[Sequence[Tensor]]) -> None:
@@ -68,34 +68,34 @@ class HiddenUnits:
         self.bases = [_stacked([span(torch.cat([W, V.T], 1)) for W, V in level]) for level in zip(*pairs, strict=True)]
 
     def compressed(self, stacks: Sequence[Float[Tensor, "b _ _"]]) -> list[Tensor]:
-        """The layers of all networks in these directions."""
+        """The layers of all networks, restricted to these directions."""
         ends = zip([None, *self.bases], stacks, [*self.bases, None], strict=True)
         return [_turned(after, W, before).contiguous() for before, W, after in ends]
 
     def whole(self, stacks: Sequence[Float[Tensor, "b _ _"]], index: int) -> list[Tensor]:
-        """The layers of one network, as it was given."""
+        """The layers of one network in their full size."""
         bases = [None, *(B[index].mT for B in self.bases), None]
         return [_turned(after, W[index], before) for before, W, after in zip(bases, stacks, bases[1:], strict=False)]
 
 
 def _turned(after: Tensor | None, W: Tensor, before: Tensor | None) -> Tensor:
-    """BᵀWC, for bases B of what comes after and C of what comes before."""
+    """BᵀWC, for bases B of the outputs and C of the inputs; None leaves that side as it is."""
     W = W if after is None else after.mT @ W
     return W if before is None else W @ before
 
 
 def _stacked(bases: Sequence[Float[Tensor, "d _"]]) -> Float[Tensor, "b d r"]:
-    """As many columns as the largest has, zeros among them."""
+    """Bases in one stack, filled with zero columns to the size of the largest."""
     most = max(B.shape[1] for B in bases)
     return torch.stack([nn.functional.pad(B, (0, most - B.shape[1])) for B in bases])
 
 
 class WhiteDescent:
-    """Descent of several linear networks on white inputs, each in the few inputs that its weights and labels use.
+    """Descent of several linear networks on white inputs, each restricted to inputs that its weights and labels use.
 
-    The gradient of W₁ is S₁ᵀ(σₓW - T)σₓ: it stays in the rows of W₁ and T, of which there are as many as hidden units
-    and classes. In all other directions of the input the weights are zero and remain so. Networks of different data
-    sets then have the same shapes, and descend in step.
+    The gradient of W₁ is S₁ᵀ(σₓW - T)σₓ, which stays in the span of the rows of W₁ and T: as many as there are hidden
+    units and classes. In all other directions of the input the weights are zero and remain so. Networks on different
+    data sets thus have the same shapes, and descend in step.
     """
 
     def __init__(self, starts: Sequence[Sequence[Tensor]], problems: Sequence[White]) -> None:
@@ -111,7 +111,7 @@ class WhiteDescent:
     def pauses(
         self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None, schedule: Schedule = HALVING
     ) -> Pauses:
-        """The pauses of all networks; unless a reading keeps it, the rate is halved as the paper has it (App. C)."""
+        """The pauses of all networks; by default the rate is halved as in the paper (App. C)."""
         pairs = zip(self.problems, self.bases, strict=True)
         small = [White(white.T @ B, white.rest, white.sigma_x).examples() for white, B in pairs]
         return linear_descent(
@@ -130,10 +130,10 @@ class WhiteDescent:
         return [first @ self.bases[index].T, *others]
 
     def reduction(self, parameters: Sequence[Tensor], index: int, k: int = 1) -> tuple[list[Tensor], White]:
-        """The weights of one network and its problem, in the inputs that it uses and k others: the same top k of H.
+        """A smaller network and problem with the same top k eigenvalues of H: only the inputs in use, and k others.
 
-        A change of W₁ in an input that neither W₁ nor T uses is seen by no other part of the Hessian, which is
-        σₓ²S₁ᵀS₁ there, again for each such input. Of equal blocks, k have all that can be among the k largest.
+        Inputs that neither W₁ nor T uses decouple from the rest of the Hessian: each contributes the same block
+        σₓ²S₁ᵀS₁. Of these equal blocks, k are enough for the k largest eigenvalues.
         """
         white, B = self.problems[index], self.bases[index]
         D, q = B.shape
@@ -143,8 +143,40 @@ class WhiteDescent:
         return [first, *others], White(T, white.rest, white.sigma_x)
 
 
+class RawDescent:
+    """Descent of several linear networks on inputs as they are, each in the principal axes V of its own inputs."""
+
+    def __init__(
+        self,
+        starts: Sequence[Sequence[Tensor]],
+        principal: Sequence[tuple[Float[Tensor, "D D"], EquivalentExamples]],
+    ) -> None:
+        self.axes, self.examples = zip(*principal, strict=True)
+        self.hidden = HiddenUnits(starts)
+        firsts = [weights[0] @ V for weights, V in zip(starts, self.axes, strict=True)]
+        others = [torch.stack(layer) for layer in zip(*(weights[1:] for weights in starts), strict=True)]
+        self.start = self.hidden.compressed([torch.stack(firsts), *others])
+
+    def pauses(self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None, schedule: Schedule) -> Pauses:
+        """The pauses of all networks."""
+        return linear_descent(
+            self.start,
+            torch.stack([examples.x for examples in self.examples]),
+            torch.stack([examples.y for examples in self.examples]),
+            learning_rate=learning_rate,
+            num_epochs=num_epochs,
+            schedule=schedule,
+            checkpoint=checkpoint,
+        )
+
+    def weights(self, parameters: Sequence[Tensor], index: int) -> list[Tensor]:
+        """The weights of one network, for its inputs as they are."""
+        first, *others = self.hidden.whole(parameters, index)
+        return [first @ self.axes[index].T, *others]
+
+
 def _basis_of_used_inputs(W1: Float[Tensor, "m D"], T: Float[Tensor, "K D"]) -> Float[Tensor, "D q"]:
-    """q = m + K columns: an orthonormal basis of a space that holds the rows of W₁ and T, and zeros beyond D."""
+    """An orthonormal basis of a space that contains the rows of W₁ and T, in q = m + K columns; zero beyond D."""
     rows = torch.cat([W1, T])
     Q = torch.linalg.qr(rows.T).Q
     return torch.cat([Q, Q.new_zeros(len(Q), len(rows) - Q.shape[1])], 1)
@@ -153,8 +185,8 @@ def _basis_of_used_inputs(W1: Float[Tensor, "m D"], T: Float[Tensor, "K D"]) -> 
 def risk_of(model: nn.Module, examples: tuple[Tensor, Tensor]) -> Risk:
     """The squared loss of a model on all examples at once.
 
-    As a batch of its own: a `Risk` that cuts data into batches looks whether an example's loss depends on the others,
-    and where it is zero but for rounding, it looks so.
+    They are passed as one batch: a `Risk` that cuts data into batches first tests whether the loss of an example
+    depends on the others, and a loss that is zero up to rounding looks as if it did.
     """
     return Risk(model, SquaredError(), [tuple(examples)])
 
@@ -162,9 +194,9 @@ def risk_of(model: nn.Module, examples: tuple[Tensor, Tensor]) -> Risk:
 def top_eigenpairs(
     model: nn.Module, examples: tuple[Tensor, Tensor], k: int = 1, *, tolerance: float = 1e-5
 ) -> Eigenpairs | None:
-    """The k largest eigenvalues of the loss-Hessian, measured; None where training has gone to infinity.
+    """The k largest eigenpairs of the Hessian; None for a network that diverged to infinity.
 
-    Those that did not converge are among them: callers keep the residuals, by which they are judged.
+    They are returned even if they have not converged: callers record the residuals and judge them.
     """
     try:
         return eigenpairs(hessian(risk_of(model, examples)), k, tolerance=tolerance)
@@ -178,7 +210,7 @@ def printed_sharpness(alpha_max: float, depth: int, sigma_x: float) -> float:
 
 
 def exact_sharpness(white: White, depth: int) -> float:
-    """λ_max of the balanced minimum at whatever loss it has: eq. (14) with σ_max(YᵀX)/(√N σₓ) in place of σ_max(Y).
+    """λ_max of the balanced minimum, whatever its loss: eq. (14) with σ_max(YᵀX)/(√N σₓ) in place of σ_max(Y).
 
     That is Lσₓ²s^(2(1-1/L)), s = σ_max(T)/σₓ being the largest singular value of the best linear map.
     """

@@ -1,4 +1,4 @@
-"""Pictures that several figures share."""
+"""Pictures of trained networks that several figures share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .variants import Variant
 
 SHARE = "share of the largest class, α_max"
 MARKERS = ("o", "s", "^", "D")
-_ANY = "0.4"  # the colour of what a legend says of all data sets
-_ENTRY = 2.1  # inches that an entry of a legend takes
+_ANY = "0.4"  # the colour of legend entries that apply to all data sets
+_ENTRY = 2.1  # inches for an entry of a legend
 _INPUTS = {"qr": "white inputs", "rank": "white inputs, rank-revealing", "raw": "raw inputs"}
 _STARTS = {"balanced": "balanced weights", "kaiming": "Kaiming uniform weights"}
 
@@ -67,7 +67,7 @@ def _draw_sizes(ax: Axes, record: Record) -> None:
 
 
 def _draw_rates(ax: Axes, record: Record) -> None:
-    """How far above the least loss training ends, with the rate halved and kept."""
+    """How far above the least loss training ends, with the rate halved or kept."""
     for variant, line in (({}, "-"), ({"rate": "constant"}, ":")):
         for index, curve in enumerate(variant_curves(record, **variant).values()):
             excess = middle(curve["loss"] / curve["rest"] - 1)
@@ -105,7 +105,7 @@ def by_variant(record: Record, several: Sequence[Variant]) -> Figure:
 
 
 def _title(record: Record, variant: Variant, first: Variant) -> str:
-    """Of the leading variant what it is, of the others what is different."""
+    """What the leading variant is, or how another one differs from it."""
     if variant == first:
         return f"{record.config['activation']}, {_INPUTS[variant.inputs]},\n{_STARTS[variant.start]}"
     if variant.inputs != first.inputs:
@@ -114,13 +114,13 @@ def _title(record: Record, variant: Variant, first: Variant) -> str:
 
 
 def series(ax: Axes, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:
-    """A curve along training, on a logarithmic axis of epochs."""
+    """Draw a curve along training, on a logarithmic axis of epochs."""
     ax.plot(epochs, values, **style)
     ax.set(xscale="log", xlabel="epoch")
 
 
 def _seeds(ax: Axes, record: Record, curve: Curve, key: str, *, colour: str, label: str, marker: str = "o") -> None:
-    """The median seed with the range of all; hollow where the training of most has not ended."""
+    """Draw the median seed with the range of all; markers are hollow where most trainings have not ended."""
     values, shares = np.asarray(curve[key]), curve["shares"]
     done = np.mean(ended(curve, record.config["learning_rate"]), 0) >= 0.5
     line = middle(values)
@@ -138,7 +138,7 @@ def _seeds(ax: Axes, record: Record, curve: Curve, key: str, *, colour: str, lab
 
 
 def _curve(ax: Axes, record: Record, index: int, name: str, curve: Curve) -> str:
-    """One data set; says who has diverged. A dotted line is the balanced minimum, crosses are peaks along training."""
+    """Draw one data set and note diverged networks; dotted: the balanced minimum, crosses: peaks along training."""
     shares, colour = curve["shares"], plot.COLOURS[index]
     diverged = int(np.sum(curve["diverged"]))
     if diverged < curve["diverged"].size:
@@ -153,7 +153,7 @@ def _curve(ax: Axes, record: Record, index: int, name: str, curve: Curve) -> str
 
 
 def _legend_below(figure: Figure) -> None:
-    """Outside the axes, where no curve can be: what any panel has, once, in rows of about the same length."""
+    """A legend below the axes with the entries of all panels, each once, in rows of about equal length."""
     pairs = [pair for ax in figure.axes for pair in zip(*ax.get_legend_handles_labels(), strict=True)]
     handles = {name: handle for handle, name in reversed(pairs)}
     names = list(dict.fromkeys(name for _, name in pairs))

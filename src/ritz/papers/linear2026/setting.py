@@ -17,7 +17,7 @@ from ..frame.statements import at_most
 from .data import NUM_CLASSES, TITLES, Name
 from .networks import Start, initial_weights
 
-TO_A_PERCENT = at_most(0.01, partly=0.05)  # what is exact at the minimum, where training comes as near to it
+TO_A_PERCENT = at_most(0.01, partly=0.05)  # for what is exact at the minimum, if training comes that near to it
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Setting:
     def weights(
         self, start: Start, num_inputs: int, like: Tensor, *, seed: int | None = None, scale: float = 1.0
     ) -> list[Tensor]:
-        """The initial weights in float64, the same ones for every data set with so many inputs; of this seed.
+        """The initial weights in float64: for one seed, the same for every data set with this number of inputs.
 
         `scale` multiplies the singular values of balanced layers.
         """
@@ -61,23 +61,23 @@ S = TypeVar("S", bound=Setting)
 
 
 def by_data_set(task: Callable[..., Any], config: S, context: Context, *, name: str) -> dict[str, np.ndarray]:
-    """The arrays that a task has for each data set, stacked; the task takes a config of one data set, and the place."""
+    """Run a task for each data set, and stack its arrays; it takes a config of one data set, a device and folders."""
     place: dict[str, Any] = {"device": context.device, "data_dir": context.data_dir, "folder": context.folder}
     records = context.sweep(partial(task, **place), [replace(config, data=(one,)) for one in config.data], name=name)
     return {key: np.stack([record.arrays[key] for record in records]) for key in records[0].arrays}
 
 
 def logarithmic(num_epochs: int, count: int) -> list[int]:
-    """So many epochs from 1 to the last, evenly spaced on a logarithmic scale; the last alone for a count of one."""
+    """`count` epochs from 1 to the last, evenly spaced on a logarithmic scale; only the last for a count of one."""
     if count == 1:
         return [num_epochs]
     return sorted({round(num_epochs ** (index / (count - 1))) for index in range(count)})
 
 
 def late(num_epochs: int, count: int) -> list[int]:
-    """So many epochs, half of them evenly spaced over the last nine tenths: there slow networks do all their learning.
+    """`count` epochs, half of them evenly spaced over the last nine tenths, where slow networks do all their learning.
 
-    The others are on a logarithmic scale, from 1 to a tenth.
+    The others are on a logarithmic scale, from 1 to a tenth of all epochs.
     """
     first = max(num_epochs // 10, 1)
     half = count - count // 2
@@ -96,7 +96,7 @@ def by_title(record: Record, values: np.ndarray) -> dict[str, float]:
 
 
 def distance_to_minimum(loss: np.ndarray, rest: np.ndarray, rate: np.ndarray) -> str:
-    """How far from the least loss training has ended, and at which learning rate; of those that did not diverge."""
+    """How far above the least loss training ended, and at which rate, for the worst that did not diverge."""
     excess, rate = np.ravel(loss / rest - 1), np.ravel(rate)
     sound = np.isfinite(excess)
     if not sound.any():

@@ -1,9 +1,10 @@
-"""The networks of Fig. 1 right and Fig. 2: trained in step, all that are of one kind, and measured on the way."""
+"""Training of the networks of Fig. 1 right and Fig. 2: all of one kind in step, measured on the way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from ...lab import ensemble, models
-from ...lab.training import HALVING, Constant, EquivalentExamples, Pause, Schedule, compressed, linear_descent
+from ...lab.training import HALVING, Constant, EquivalentExamples, Pause, Schedule, compressed
 from ...risk import SquaredError
 from ...theory import balancedness, spectral_norm_bound
 from . import data
-from .data import Whitening
-from .networks import Chain, HiddenUnits, WhiteDescent, exact_sharpness, top_eigenpairs
+from .data import White, Whitening
+from .networks import Chain, RawDescent, WhiteDescent, exact_sharpness, top_eigenpairs
 from .setting import logarithmic
 from .variants import SCALE, Variant
 
@@ -29,109 +30,127 @@ Measure = Callable[[Pause[Any, Any], Sequence[int]], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Sets:
-    """The data of the networks of one variant: the seed of each, and its inputs and targets one after the other."""
+    """The data of one variant's networks: the seed of each, and an iterator over their inputs and targets."""
 
     seeds: Sequence[int]
     regressions: Callable[[], Iterator[tuple[Tensor, Tensor]]]
 
 
 def train_white(config: Any, group: list[Variant], sets: Sets, file: Path | None) -> list[Arrays]:
-    """Train linear networks on white inputs; where two whitenings are one, so are their networks."""
+    """Train linear networks on white inputs; networks whose start and inputs are the same are trained once."""
+    cases = _white_cases(config, group, sets)
+    distinct: dict[Any, _WhiteCase] = {}
+    for case in cases:
+        distinct.setdefault(case.identity, case)
+    arrays = _train_distinct(config, list(distinct.values()), SCHEDULES[group[0].rate], len(sets.seeds), file)
+    places = [list(distinct).index(case.identity) for case in cases]
+    return _by_variant({key: values[places] for key, values in arrays.items()}, group)
+
+
+@dataclass(frozen=True, eq=False)
+class _WhiteCase:
+    """One linear network and its white inputs."""
+
+    variant: Variant
+    seed: int
+    white: White
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What decides the result: the initial weights, and the inputs, one object where two whitenings are equal."""
+        return self.variant.start, self.variant.scale, self.seed, id(self.white)
+
+
+def _white_cases(config: Any, group: list[Variant], sets: Sets) -> list[_WhiteCase]:
     kinds: list[Whitening] = [variant.inputs for variant in group if variant.inputs != "raw"]
     by_kind = [data.whitenings(X, Y, config.sigma_x, kinds) for X, Y in sets.regressions()]
-    cases = [
-        (variant, seed, whites[variant.inputs])
+    return [
+        _WhiteCase(variant, seed, whites[variant.inputs])
         for variant in group
         for seed, whites in zip(sets.seeds, by_kind, strict=True)
     ]
-    names = [(variant.start, variant.scale, seed, id(white)) for variant, seed, white in cases]
-    distinct = list(dict.fromkeys(names))
-    chosen = [cases[names.index(name)] for name in distinct]
-    problems = [white for _, _, white in chosen]
-    weights = [_weights(config, variant, white.T.shape[1], white.T, seed) for variant, seed, white in chosen]
-    descent = WhiteDescent(weights, problems)
 
-    def measure(pause: Pause[Any, Any], which: Sequence[int]) -> dict[str, Tensor]:
-        small = [descent.reduction(pause.parameters, index) for index in which]
-        tops = _top_eigenvalues([Chain(Ws) for Ws, _ in small], [white.examples() for _, white in small])
-        return tops | {
-            "balance": torch.cat([balancedness([W[None] for W in Ws]) for Ws, _ in small]),  # a stack may have NaN
-            "bound": torch.cat([spectral_norm_bound([W[None] for W in Ws], config.sigma_x) for Ws, _ in small]),
-        }
 
-    rate, epochs = config.learning_rate, config.num_epochs
-    schedule = SCHEDULES[group[0].rate]
-    pauses = descent.pauses(learning_rate=rate, num_epochs=epochs, checkpoint=_file(file), schedule=schedule)
-    arrays = _measurements(pauses, measure, config, len(problems), along=range(min(len(sets.seeds), len(problems))))
-    arrays["exact"] = np.array([exact_sharpness(white, config.depth) for white in problems])
-    arrays["rest"] = np.array([white.rest for white in problems])
-    arrays["num_inputs"] = np.array([white.T.shape[1] for white in problems])
-    return _by_variant({key: values[[distinct.index(name) for name in names]] for key, values in arrays.items()}, group)
+def _train_distinct(
+    config: Any, cases: Sequence[_WhiteCase], schedule: Schedule, num_sets: int, file: Path | None
+) -> Arrays:
+    problems = [case.white for case in cases]
+    starts = [_weights(config, case.variant, case.white.T.shape[1], case.white.T, case.seed) for case in cases]
+    descent = WhiteDescent(starts, problems)
+    pauses = descent.pauses(**_run(config, file), schedule=schedule)
+    measure = partial(_measure_white, descent, config.sigma_x)
+    arrays = _measurements(pauses, measure, config, len(cases), along=range(min(num_sets, len(cases))))
+    return arrays | {
+        "exact": np.array([exact_sharpness(white, config.depth) for white in problems]),
+        "rest": np.array([white.rest for white in problems]),
+        "num_inputs": np.array([white.T.shape[1] for white in problems]),
+    }
+
+
+def _measure_white(
+    descent: WhiteDescent, sigma_x: float, pause: Pause[Any, Any], which: Sequence[int]
+) -> dict[str, Tensor]:
+    small = [descent.reduction(pause.parameters, index) for index in which]
+    tops = _top_eigenvalues([Chain(Ws) for Ws, _ in small], [white.examples() for _, white in small])
+    return tops | {
+        "balance": torch.cat([balancedness([W[None] for W in Ws]) for Ws, _ in small]),  # a stack may have NaN
+        "bound": torch.cat([spectral_norm_bound([W[None] for W in Ws], sigma_x) for Ws, _ in small]),
+    }
 
 
 def train_raw(config: Any, group: list[Variant], sets: Sets, file: Path | None) -> list[Arrays]:
-    """Linear networks on the data as they are: no closed form, and they may diverge."""
+    """Train linear networks on the data as they are: there is no closed form, and they may diverge."""
     moments = [compressed(config.raw_scale * X, Y) for X, Y in sets.regressions()]
-    turned = [data.principal_examples(own) for own in moments]
+    principal = [data.principal_examples(own) for own in moments]
     cases = [(variant, n) for variant in group for n in range(len(moments))]
     starts = [_weights(config, variant, moments[n].x.shape[1], moments[n].x, sets.seeds[n]) for variant, n in cases]
-    hidden = HiddenUnits(starts)
-    first, *others = [torch.stack(layer) for layer in zip(*starts, strict=True)]
-    first = torch.stack([W @ turned[n][0] for W, (_, n) in zip(first, cases, strict=True)])
-    pauses = linear_descent(
-        hidden.compressed([first, *others]),
-        torch.stack([turned[n][1].x for _, n in cases]),
-        torch.stack([turned[n][1].y for _, n in cases]),
-        learning_rate=config.learning_rate,
-        num_epochs=config.num_epochs,
-        schedule=SCHEDULES[group[0].rate],
-        checkpoint=_file(file),
-    )
-
-    def measure(pause: Pause[Any, Any], which: Sequence[int]) -> dict[str, Tensor]:
-        layers = [hidden.whole(pause.parameters, index) for index in which]
-        numbers = [cases[index][1] for index in which]
-        layers = [[Ws[0] @ turned[n][0].T, *Ws[1:]] for Ws, n in zip(layers, numbers, strict=True)]
-        sets_of = [moments[n] for n in numbers]
-        tops = _top_eigenvalues([Chain(Ws) for Ws in layers], sets_of)
-        balance = torch.cat([balancedness([W[None] for W in Ws]) for Ws in layers])
-        return tops | {"balance": balance, "bound": torch.full_like(balance, torch.nan)}
-
+    descent = RawDescent(starts, [principal[n] for _, n in cases])
+    pauses = descent.pauses(**_run(config, file), schedule=SCHEDULES[group[0].rate])
+    measure = partial(_measure_raw, descent, [moments[n] for _, n in cases])
     arrays = _measurements(pauses, measure, config, len(cases), along=range(len(sets.seeds)))
     arrays |= _without_theory([moments[n].x.shape[1] for _, n in cases])
     return _by_variant(arrays | {"rest": np.array([_least_loss(moments[n]) for _, n in cases])}, group)
 
 
+def _measure_raw(
+    descent: RawDescent, moments: Sequence[EquivalentExamples], pause: Pause[Any, Any], which: Sequence[int]
+) -> dict[str, Tensor]:
+    networks = [descent.weights(pause.parameters, index) for index in which]
+    tops = _top_eigenvalues([Chain(Ws) for Ws in networks], [moments[index] for index in which])
+    balance = torch.cat([balancedness([W[None] for W in Ws]) for Ws in networks])
+    return tops | {"balance": balance, "bound": torch.full_like(balance, torch.nan)}
+
+
+def _run(config: Any, file: Path | None) -> dict[str, Any]:
+    return {"learning_rate": config.learning_rate, "num_epochs": config.num_epochs, "checkpoint": _file(file)}
+
+
 def train_tanh(config: Any, group: list[Variant], sets: Sets, file: Path | None) -> list[Arrays]:
-    """Tanh networks: float32, for they see every example in every epoch; one kind of inputs after the other."""
-    rows = []
-    for number, variant in enumerate(group):
-        x, y = _tanh_data(config, variant, sets)
-        stack = ensemble.Ensemble.of([_tanh_network(config, variant, x, seed) for seed in sets.seeds], device=x.device)
-        pauses = ensemble.train(
-            stack,
-            SquaredError(),
-            (x, y),
-            learning_rate=config.learning_rate,
-            num_epochs=config.num_epochs,
-            schedule=SCHEDULES[variant.rate],
-            each=True,
-            checkpoint=_file(file, number),
-        )
+    """Train tanh networks, one variant after the other; in float32, as every epoch passes over all examples."""
+    return [_train_tanh(config, variant, sets, _file(file, number)) for number, variant in enumerate(group)]
 
-        def measure(
-            pause: Pause[Any, Any], which: Sequence[int], stack: Any = stack, x: Tensor = x, y: Tensor = y
-        ) -> dict[str, Tensor]:
-            tops = _top_eigenvalues(
-                [stack.network(index) for index in which], [(x[index], y[index]) for index in which]
-            )
-            nothing = torch.full((len(which),), torch.nan, dtype=torch.float64)
-            return tops | {"balance": nothing, "bound": nothing}
 
-        arrays = _measurements(pauses, measure, config, len(x), along=range(len(x)))
-        rows.append(arrays | _without_theory([x.shape[2]] * len(x)))
-        del x, y, stack
-    return rows
+def _train_tanh(config: Any, variant: Variant, sets: Sets, checkpoint: Path | None) -> Arrays:
+    x, y = _tanh_data(config, variant, sets)
+    stack = ensemble.Ensemble.of([_tanh_network(config, variant, x, seed) for seed in sets.seeds], device=x.device)
+    pauses = ensemble.train(
+        stack,
+        SquaredError(),
+        (x, y),
+        learning_rate=config.learning_rate,
+        num_epochs=config.num_epochs,
+        schedule=SCHEDULES[variant.rate],
+        each=True,
+        checkpoint=checkpoint,
+    )
+
+    def measure(_: Pause[Any, Any], which: Sequence[int]) -> dict[str, Tensor]:
+        tops = _top_eigenvalues([stack.network(index) for index in which], [(x[index], y[index]) for index in which])
+        nothing = torch.full((len(which),), torch.nan, dtype=torch.float64)
+        return tops | {"balance": nothing, "bound": nothing}
+
+    arrays = _measurements(pauses, measure, config, len(x), along=range(len(x)))
+    return arrays | _without_theory([x.shape[2]] * len(x))
 
 
 def _tanh_data(config: Any, variant: Variant, sets: Sets) -> tuple[Tensor, Tensor]:
@@ -162,7 +181,7 @@ def _weights(config: Any, variant: Variant, num_inputs: int, like: Tensor, seed:
 def _measurements(
     pauses: Iterator[Pause[Any, Any]], measure: Measure, config: Any, count: int, *, along: Sequence[int]
 ) -> Arrays:
-    """Go through the training and measure some networks at its pauses, all at its end: peaks are asked of the first.
+    """Run the training and measure the networks `along` at its pauses, for their peaks, and all networks at its end.
 
     A network that diverged has no sharpness.
     """
@@ -187,7 +206,7 @@ def _measurements(
 
 
 def _of_all(measure: Measure, pause: Pause[Any, Any], which: Sequence[int], count: int) -> dict[str, Tensor]:
-    """What was measured of some networks, with NaN for the others and for those that have diverged."""
+    """The measurements of some networks, with NaN for all others and for those that have diverged."""
     gone, notes = pause.diverged.cpu(), {}
     for key, values in measure(pause, which).items():
         notes[key] = torch.full((count,), torch.nan, dtype=torch.float64)
@@ -197,7 +216,7 @@ def _of_all(measure: Measure, pause: Pause[Any, Any], which: Sequence[int], coun
 
 
 def _top_eigenvalues(networks: Sequence[nn.Module], sets: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
-    """The largest eigenvalue of each Hessian, its residual relative to it, and whether the search for it ended well."""
+    """The largest eigenvalue of each Hessian, its relative residual, and whether the search converged."""
     tops = [top_eigenpairs(network, pair, tolerance=TOLERANCE) for network, pair in zip(networks, sets, strict=True)]
     rows = [
         (torch.nan, torch.nan, 0.0)
@@ -219,7 +238,7 @@ def _file(file: Path | None, number: int = 0) -> Path | None:
 
 
 def _least_loss(moments: EquivalentExamples) -> float:
-    """What no linear map can fit: the last example has it, with the input 0 (`compressed`)."""
+    """The loss that no linear map can fit: that of the last example, whose input is 0 (`compressed`)."""
     return float(moments.y[-1].square().sum()) / (2 * len(moments.y))
 
 

@@ -1,4 +1,4 @@
-"""The ways to treat a data set in Fig. 1 right and Fig. 2: the leading reading of each choice, and single changes."""
+"""Variants of Fig. 1 right and Fig. 2: the leading reading of every choice, and single changes of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .networks import Start
 Draws = Literal["own", "shared"]
 Rates = Literal["halved", "constant"]
 Scale = Literal["one", "half"]
-STEP = 1_000  # from the seeds of one share to those of the next
+STEP = 1_000  # between the seeds of one share and those of the next
 
 SCALE = {"one": 1.0, "half": 0.5}
 DRAWS = (
@@ -49,7 +49,7 @@ _FIELDS = {"inputs": "inputs", "start": "starts", "scale": "scales", "rate": "ra
 
 
 def variants(config: Any) -> list[Variant]:
-    """The first value of every field, and then each other value with the first ones of the other fields."""
+    """The variant with the first value of every field, then those that replace one of them by another value."""
     values = {name: _values(config, field) for name, field in _FIELDS.items()}
     first = Variant(*(values[entry.name][0] for entry in fields(Variant)))
     others = [replace(first, **{name: value}) for name, several in values.items() for value in several[1:]]
@@ -57,10 +57,10 @@ def variants(config: Any) -> list[Variant]:
 
 
 def _values(config: Any, field: str) -> Sequence[Any]:
-    """Of a config, or of a record's mapping of it."""
+    """The values of a field of a config, or of the mapping that stands for it in a record."""
     return list(config[field] if isinstance(config, Mapping) else getattr(config, field))
 
 
 def seed_of(seed: int, draws: Draws, repeat: int, share: int) -> int:
-    """The seed of images and weights: of this repeat for all shares, or of its own for each share."""
+    """The seed of images and weights: one for all shares of a repeat ("shared"), or one for each share ("own")."""
     return seed + repeat + (STEP * (1 + share) if draws == "own" else 0)

@@ -1,4 +1,4 @@
-"""The poster's three plots: the outlier pair along training, and a ReLU network of width 10 by cells and by bulk."""
+"""The plots of the poster: the outlier pair along training, and a ReLU network's spectrum by cells and by bulk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ says = partial(Statement, paper="singh2024")
 
 
 def draw_evolution(record: Record) -> Picture:
-    """Both outliers and what they sum up to, for the linear network and the positive cell of the ReLU network."""
+    """Both outliers and their sum, for the linear network and for the positive cell of the ReLU network."""
     figure, axes = plot.panels(2, width=3.8, height=2.9)
     for ax, kind in zip(axes, evolution.KINDS, strict=True):
         trace = record.arrays[f"{kind}_trace"]
@@ -33,12 +33,12 @@ def draw_evolution(record: Record) -> Picture:
 
 
 def draw_cells(record: Record) -> Picture:
-    """All eigenvalues in their order, in the colour of their cell."""
+    """All eigenvalues in ascending order, coloured by their cell."""
     return _draw_stems(record, dict(zip(relu.CELLS, (1, 0), strict=True)))
 
 
 def draw_bulk(record: Record) -> Picture:
-    """The same, bulk and outliers in colour."""
+    """All eigenvalues in ascending order, coloured as bulk or outlier."""
     return _draw_stems(record, {"bulk": 0, "outlier": 1})
 
 
@@ -57,13 +57,13 @@ def _draw_stems(record: Record, colours: dict[str, int]) -> Picture:
 
 
 def poster_error(record: Record) -> float:
-    """The poster's λ₁ against the exact one, relative: the worst epoch of the linear network."""
+    """The relative error of the poster's λ₁ for the linear network, at the worst epoch."""
     first, printed = record.arrays["linear_first"], record.arrays["linear_poster"]
     return float(np.abs(printed / first - 1).max())
 
 
 def eigenvector_errors(record: Record) -> dict[str, float]:
-    """How far the printed eigenvectors of each outlier are off, relative to ‖H‖: the worst epoch; NaN of none."""
+    """The error of each outlier's printed eigenvectors relative to ‖H‖, at the worst epoch; NaN if there is none."""
     errors = {f"outlier {i}": record.arrays[f"linear_printed_residual_{i}"] for i in (1, 2)}
     return {name: float(max(error[~np.isnan(error)], default=np.nan)) for name, error in errors.items()}
 

@@ -27,7 +27,7 @@ from ..frame.pictures import draw_band, legend_below, quartiles, write_title
 from ..frame.statements import Statement
 from .attention_statements import QUERY_AND_KEY, READINGS, SINK, VALUE
 
-EQUAL = 1e-9  # relative to the largest |λ|: measured eigenvalues nearer to each other are one that repeats
+EQUAL = 1e-9  # relative to the largest |λ|: measured eigenvalues nearer than this count as one that repeats
 REPEATS = 3  # copies from which an eigenvalue counts as bulk: "repeat multiple times", App. D.1.1
 DECADES = tuple(round(10 ** (k / 24), 4) for k in range(-24, 25))  # a decade on either side of the norm 1
 BIASES = tuple(round(k / 6, 4) for k in range(49))  # up to 8, with which a first token of ten gets 0.997 of attention
@@ -52,7 +52,7 @@ class Config:
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """Closed forms for all draws, and the measured spectrum of the median one beside them."""
+    """Closed forms for all draws, and beside them the measured spectrum of the median draw."""
     draws = [_draw(config, number) for number in range(config.num_draws)]
     rows = list[list[dict[str, Any]]]()
     with progress.bar("Closed forms", total=len(draws)) as bar:
@@ -65,12 +65,12 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def median_draw(bulk: np.ndarray) -> int:
-    """The draw whose bulk changes by as much along the grid as that of half of the draws at most."""
+    """The index of the draw whose bulk changes along the grid by the median amount."""
     return int(np.argsort(bulk.max(1) / bulk.min(1), kind="stable")[len(bulk) // 2])
 
 
 def head_at(head: SelfAttention, config: Config, value: float) -> SelfAttention:
-    """The head with its weights at the norm, or its sink at the bias, that this grid point has."""
+    """The head of a draw at a grid point: with its weights scaled to this norm, or its sink set to this bias."""
     changed = SelfAttention(config.key_size, sink=value if config.varied == "sink" else 0.0).to(torch.float64)
     query_key = value if config.varied == "query and key" else config.norm
     with torch.no_grad():
@@ -81,7 +81,7 @@ def head_at(head: SelfAttention, config: Config, value: float) -> SelfAttention:
 
 
 def bulk_and_rest(values: Float[Tensor, " n"]) -> tuple[Float[Tensor, " c"], list[int], Float[Tensor, " r"]]:
-    """The eigenvalues that repeat, how often each does, and the rest, all ascending. App. D.1.1."""
+    """The eigenvalues that repeat, how often each one does, and all others, in ascending order. App. D.1.1."""
     values = values.sort().values
     apart = values.diff() > EQUAL * float(values.abs().max())
     ends = [0, *(int(end) + 1 for end in apart.nonzero()), len(values)]
@@ -102,12 +102,12 @@ def _draw(config: Config, number: int) -> tuple[SelfAttention, Tensor, Tensor]:
 
 
 def _weights(head: SelfAttention) -> tuple[Tensor, Tensor, Tensor]:
-    """w_V, w_Q, w_K, as theory takes them."""
+    """w_V, w_Q, w_K in the form that `theory` takes."""
     return head.w_v.detach()[0, 0], head.w_q.detach()[0], head.w_k.detach()[0]
 
 
 def _theory(head: SelfAttention, x: Tensor, y: Tensor) -> dict[str, Any]:
-    """What theory says of a head: outliers, bulk, condition number and its bound, moments of its attention."""
+    """The predictions for a head: outliers, bulk, condition number with its bound, moments of its attention."""
     bias = head.scores_bias(x.shape[1])
     form = closed_form(*_weights(head), x, y, scores_bias=bias)
     bounds = attention_bounds(*_weights(head), x, y, scores_bias=bias)
@@ -127,7 +127,7 @@ def _theory(head: SelfAttention, x: Tensor, y: Tensor) -> dict[str, Any]:
 
 
 def _spectra(config: Config, draw: tuple[SelfAttention, Tensor, Tensor], context: Context) -> dict[str, Any]:
-    """The spectra of one draw at some of the grid points, taken apart into bulk and outliers."""
+    """The measured spectra of one draw at some of the grid points, separated into bulk and outliers."""
     head, x, y = draw
     count = min(config.num_measured, len(config.grid))
     points = np.unique(np.linspace(0, len(config.grid) - 1, count).round().astype(int))

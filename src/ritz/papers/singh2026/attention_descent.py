@@ -1,6 +1,6 @@
-"""Heads of self-attention under gradient descent, many at once, with the whole Hessian of each at every step.
+"""Gradient descent of many heads of self-attention at once, with the whole Hessian of each at every step.
 
-The paper gives neither the sequences of Fig. 27 nor the scale of its loss: there are several readings of both.
+The paper gives neither the sequences of Fig. 27 nor the scale of its loss, so that there are several readings of both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SERIES = ("losses", "sharpness", "trace", "residual", *NORMS)
 
 @dataclass(frozen=True)
 class Sequences:
-    """What is meant by the sequences, and by the MSE: a reading of the paper, which gives neither."""
+    """A reading of "the sequences" and "the MSE", which the paper does not define."""
 
     label: str
     count: int  # of sequences
@@ -34,7 +34,7 @@ class Sequences:
 
     @property
     def scale(self) -> float:
-        """The loss over ½(f - y)², averaged over all positions."""
+        """The factor between the loss and ½(f - y)² averaged over all positions."""
         return 2.0 if self.loss.elementwise else 1.0
 
 
@@ -52,7 +52,7 @@ READINGS = {
 _SINGLE = (
     "Sec. 3.3, to which D.2 refers: “x is a single sequence”; its numbers are open, and the loss has Sec. 3's 1/2n"
 )
-_SOURCES = {  # of those that are run, the one that leads first
+_SOURCES = {  # of the readings that are run; the first one leads
     "gaussian-half": _SINGLE,
     "gaussians-half": "D.1.1: “batch size and sequence length equal to 10”, there for Fig. 2",
     "signs-half": "open: what two numbers are once they are standardised",
@@ -71,7 +71,7 @@ def descent(
     num_steps: int,
     checkpoint: Path | None,
 ) -> dict[str, Float[np.ndarray, "B _"]]:
-    """SERIES of each head, before the first step and after each, and where λ_max is within its bounds."""
+    """The SERIES of each head before the first and after every step, and whether λ_max is within its bounds."""
     first, inside = observables(heads, x, y, reading.loss), within_bounds(heads, x, y, reading)
     pauses = ensemble.train(
         heads,
@@ -96,7 +96,7 @@ def descent(
 def observables(
     networks: ensemble.Ensemble, x: Tensor, y: Tensor, loss: SquaredError
 ) -> dict[str, Float[Tensor, " B"]]:
-    """What the figure shows of each head; norms of vectors are over all positions of all sequences."""
+    """The quantities that the figure shows for each head; norms run over all positions of all sequences."""
     H = ensemble.hessians(networks, loss, (x, y), each=True)
     sound = H.isfinite().all(-1).all(-1)
     values = torch.linalg.eigvalsh(torch.where(sound[:, None, None], H, 0.0))
@@ -120,13 +120,13 @@ def checked_steps(num_steps: int) -> list[int]:
 
 
 def divergence(losses: np.ndarray, num_steps: int) -> np.ndarray:
-    """Where a head has diverged at the checked steps or before."""
+    """Whether each head has diverged at or before each of the checked steps."""
     lost = np.maximum.accumulate(blown_up(losses), axis=-1)
     return lost[..., [0, *checked_steps(num_steps)]]
 
 
 def within_bounds(networks: ensemble.Ensemble, x: Tensor, y: Tensor, reading: Sequences) -> Float[np.ndarray, " B"]:
-    """Whether tr/3 + ξ/2 ≤ λ_max ≤ tr/3 + ξ, up to rounding, of each head; NaN of one that is NaN."""
+    """Whether tr/3 + ξ/2 ≤ λ_max ≤ tr/3 + ξ up to rounding, for each head; NaN for a head that is NaN."""
     result = list[float]()
     for i, top in enumerate(ensemble.sharpness(networks, reading.loss, (x, y), each=True).values[:, 0].tolist()):
         if not np.isfinite(top):

@@ -1,7 +1,7 @@
 """Figure 27: progressive sharpening and the edge of stability in one head of self-attention.
 
-Many heads are trained at once, one for each initial draw and learning rate (`attention_descent`). Each run becomes some
-numbers (`edge_of_stability`), and these are judged for each reading of the paper by itself (`edge_by_reading`).
+Many heads are trained at once, one for each initial draw and learning rate (`attention_descent`). Each run is reduced
+to a few numbers (`edge_of_stability`), which are judged separately for each reading of the paper (`edge_by_reading`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Config:
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """Train all heads in step, reading by reading: measures of readings × rates × draws, and runs to be shown."""
+    """Train all heads in step, reading by reading: measures as readings × rates × draws, and the runs to be drawn."""
     _check(config)
     rates = config.learning_rate * np.array(config.factors)
     rows = [summary(_series(config, name, context), rates, config.learning_rate) for name in config.readings]
@@ -72,7 +72,7 @@ def _check(config: Config) -> None:
 
 
 def _series(config: Config, name: str, context: Context) -> dict[str, np.ndarray]:
-    """What is known of all heads of a reading at each step: rates × draws × steps."""
+    """The series of all heads of a reading: rates × draws × steps."""
     reading, shape = READINGS[name], (len(config.factors), config.num_draws, -1)
     rates = config.learning_rate * torch.tensor(config.factors, dtype=torch.float64)
     series = descent(
@@ -86,7 +86,7 @@ def _series(config: Config, name: str, context: Context) -> dict[str, np.ndarray
 
 
 def _heads(config: Config, reading: Sequences, device: torch.device) -> tuple[Ensemble, Tensor, Tensor]:
-    """The same draws for each rate, with their sequences."""
+    """The initial heads, the same draws for each rate, with their sequences."""
     heads, data = [], list[tuple[Tensor, Tensor]]()
     for draw in range(config.num_draws):
         random = torch.Generator().manual_seed(config.seed + draw)
@@ -102,9 +102,10 @@ def _heads(config: Config, reading: Sequences, device: torch.device) -> tuple[En
 
 
 def summary(series: Mapping[str, np.ndarray], rates: np.ndarray, learning_rate: float) -> dict[str, np.ndarray]:
-    """What is kept of series over rates × draws × steps: measures of all, and one run to be shown for each rate.
+    """What is recorded of series rates × draws × steps: measures of every run, and one run to be drawn for each rate.
 
-    It is the first draw that reaches the edge. At the paper's rate all of it is kept, at the others the sharpness.
+    The run to be drawn is the first that reaches the edge: all of its series at the paper's rate, the sharpness at
+    others.
     """
     shape = series["losses"].shape[:2]
     rows = [measures({name: series[name][i, j] for name in SERIES}, 2 / float(rates[i])) for i, j in np.ndindex(*shape)]

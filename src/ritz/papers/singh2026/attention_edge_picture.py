@@ -1,4 +1,4 @@
-"""The picture of Figure 27: small multiples on common axes, a column for each reading of the paper."""
+"""The picture of Figure 27: small panels on common axes, a column for each reading of the paper."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ROWS: dict[str, dict[str, str]] = {
     "times η/2": {"trace": "trace of H", "sharpness": "sharpness λ_max"},
     "moments": {name: NORMS[name] for name in ("m1", "m2", "m3")},
     "weights": {name: NORMS[name] for name in ("value", "query", "key")},
-}  # what stands together, by the label of its axis
+}  # the series of each row, by the label of its axis
 _LOSS, _EDGE = range(2)  # rows with an axis of their own kind
 _FEW = 10  # steps up to which their axis is linear: the sharpness has risen after a few of them
-_SINGLE = 24  # steps that are drawn one by one; later ones, two of which make a cycle, as bands
+_SINGLE = 24  # steps drawn one by one; later ones, which alternate in cycles of two, as bands
 _BINS = 80
 _LATE = 100  # steps at the end by which a rate is judged by eye
-_DEPTH = 1e-6  # of the loss: one that goes to rounding would flatten all others
+_DEPTH = 1e-6  # the least loss on the axis: one that falls to rounding would flatten all others
 
 
 def draw(record: Record) -> Picture:
@@ -48,7 +48,7 @@ def draw(record: Record) -> Picture:
 
 
 def _choice(record: Record, column: int) -> str:
-    """Which draw is shown, and of how many."""
+    """Which of how many draws is shown, in words."""
     at = paper_rate(record)
     reached, draw = record.arrays["reached"][column, at], int(record.arrays["drawn"][column, at])
     if not reached.any():
@@ -74,7 +74,7 @@ def _draw_column(axes: list[Axes], shown: Mapping[str, np.ndarray], rate: float)
 
 
 def _draw_series(ax: Axes, values: np.ndarray, label: str, number: int) -> None:
-    """The first steps one by one; after these the mean of some, and a band from the least to the largest of them."""
+    """Draw the first steps one by one, and later ones in bins: their mean with a band from the least to the largest."""
     colour = plot.COLOURS[number]
     dashed = (0, (4, 3)) if number == 2 else "-"  # ‖w_K‖ lies on ‖w_Q‖
     steps, low, middle, high = _bins(values)
@@ -93,7 +93,7 @@ def _bins(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nd
 
 
 def _draw_rates(ax: Axes, sharpness: np.ndarray, rates: np.ndarray, reached: np.ndarray) -> None:
-    """Where the sharpness of the draw that is shown ends at each rate, and how many draws reach 2/η."""
+    """Draw where the sharpness of the shown draw ends at each rate, and write how many draws reach 2/η."""
     late = rates[:, None] / 2 * sharpness[:, -_LATE:].astype(np.float64)
     means, low, high = late.mean(1), late.min(1), late.max(1)
     label = f"last {late.shape[1]} steps:\nmean, least\nand largest"
@@ -110,7 +110,7 @@ def _draw_rates(ax: Axes, sharpness: np.ndarray, rates: np.ndarray, reached: np.
 
 
 def _share(axes: list[Axes], label: str) -> None:
-    """One range and one legend for a row."""
+    """Give a row of panels one range and one legend."""
     limits = np.array([ax.get_ylim() for ax in axes])
     low, high = limits[:, 0].min(), limits[:, 1].max()
     if axes[0].get_yscale() == "log":

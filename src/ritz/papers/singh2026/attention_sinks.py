@@ -54,7 +54,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
     def stack(name: str) -> np.ndarray:
         rows = [np.atleast_1d(record.arrays[name]) for record in records]
-        width = min(map(len, rows))  # two bulk values may have met in one of them
+        width = min(map(len, rows))  # in some draw two values of the bulk may coincide
         return np.array([row[:width] for row in rows]).reshape(*shape, width)
 
     names = ("bulk", "outliers", "attention")
@@ -62,7 +62,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def spectrum_at(point: SinkPoint, *, device: torch.device) -> dict[str, Any]:
-    """Bulk |λ|, largest first, and the largest eigenvalues that do not repeat; the attention that the sink gets."""
+    """Bulk |λ|, largest first, the largest eigenvalues that do not repeat, and the attention that the sink gets."""
     config = point.config
     generator = torch.Generator().manual_seed(config.seed + point.draw)
     e, d = config.embedding_size, config.key_size
@@ -81,7 +81,7 @@ def spectrum_at(point: SinkPoint, *, device: torch.device) -> dict[str, Any]:
 
 
 def draw(record: Record) -> Picture:
-    """Against the bias: left, the eigenvalues of the first draw; right, how those of all draws change."""
+    """Eigenvalues against the bias: those of the first draw on the left, the change in all draws on the right."""
     figure, (left, right) = plot.panels(2, width=3.9, height=3.0)
     biases, bulk, outliers = (record.arrays[name] for name in ("biases", "bulk", "outliers"))
     kept = round(100 * record.config["outliers"])
@@ -94,7 +94,7 @@ def draw(record: Record) -> Picture:
     legend_below(left)
     shown = {"sharpness": (outliers[..., 0], 0), f"mean of the largest {kept} %": (outliers.mean(-1), 5)}
     for label, (rows, colour) in {**shown, "largest of the bulk": (bulk.max(-1), 1)}.items():
-        span = (rows.min(0), np.median(rows, axis=0), rows.max(0))  # of a few draws, all
+        span = (rows.min(0), np.median(rows, axis=0), rows.max(0))  # all draws, if there are few
         draw_band(right, biases, *span, colour=plot.COLOURS[colour], label=label)
     right.set(yscale="log", xlabel="bias of the first token's scores", ylabel="eigenvalue")
     write_title(right, f"{len(bulk)} draws: median and range")
@@ -103,7 +103,7 @@ def draw(record: Record) -> Picture:
 
 
 def _sizes(record: Record) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The largest of the bulk, the sharpness and the mean outlier: draws × biases."""
+    """The largest |λ| of the bulk, the sharpness and the mean outlier, each as draws × biases."""
     bulk, outliers = record.arrays["bulk"], record.arrays["outliers"]
     return bulk.max(-1), outliers[..., 0], outliers.mean(-1)
 
@@ -119,7 +119,7 @@ def order_along_the_sink(record: Record) -> dict[str, float]:
 
 
 def factors(record: Record) -> dict[str, float]:
-    """By how much the largest sink changes them as the paper says, the median draw."""
+    """The factors by which the largest sink changes them in the direction the paper says, for the median draw."""
     bulk, top, mean = _sizes(record)
     return {
         "bulk shrinks": float(np.median(bulk[:, 0] / bulk[:, -1])),

@@ -1,4 +1,4 @@
-"""What the paper says of one head of self-attention in Fig. 2, and the numbers that decide it."""
+"""Statements about one head of self-attention in Fig. 2, and the numbers that decide them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..frame.statements import at_least, at_most, each
 from ..frame.statistics import median_spearman
 from .paper import says
 
-ROUNDING = 1e-9  # relative: by so much a bound may be missed
+ROUNDING = 1e-9  # relative: by how much a bound may be missed
 
 READINGS = (
     Reading("ranges", 1.0, "norms up to 1", "D.1.1: the one norm that is printed, of the weights that are not varied"),
@@ -21,7 +21,7 @@ READINGS = (
     Reading("ranges", 10.0, "norms up to 10", "open: Fig. 2a has an axis that the text does not give"),
 )
 
-_SAME = at_most(0.1, partly=0.5)  # a tenth is not to be seen in the figure, a half is
+_SAME = at_most(0.1, partly=0.5)  # a tenth cannot be seen in the figure, a half can
 GROWS = at_least(1.5, partly=1.1)  # a factor
 FOLLOWS = at_least(0.9, partly=0.7)  # a rank correlation
 
@@ -33,7 +33,7 @@ def theorem_error(record: Record) -> float:
 
 
 def bulk_changes(record: Record) -> ByReading:
-    """The largest relative change of the bulk up to each end of the range, the median draw."""
+    """The largest relative change of the bulk up to each end of the range, for the median draw."""
     grid, bulk = record.arrays["grid"], record.arrays["bulk"]
     changes = np.abs(bulk / bulk[:, :1] - 1)
 
@@ -44,7 +44,7 @@ def bulk_changes(record: Record) -> ByReading:
 
 
 def spread(record: Record, name: str) -> float:
-    """Largest over smallest along the grid, the median draw."""
+    """Largest over smallest value along the grid, for the median draw."""
     rows = record.arrays[name]
     return float(np.median(rows.max(1) / rows.min(1)))
 
@@ -108,7 +108,7 @@ def share_monotonic(record: Record) -> float:
 
 
 def dependence(record: Record) -> dict[str, float]:
-    """How surely the bulk and the largest eigenvalue rise with |w_V|: rank correlations, the median draw."""
+    """How surely the bulk and the largest eigenvalue rise with |w_V|: rank correlations, for the median draw."""
     grid = record.arrays["grid"]
     return {name: median_spearman(grid, record.arrays[name]) for name in ("bulk", "sharpness")}
 
@@ -133,13 +133,13 @@ VALUE = (  # Fig. 2b: everything moves with w_V, and the condition number has no
 
 
 def factor(record: Record, name: str) -> float:
-    """The last of the grid over the first, the median draw."""
+    """The last value on the grid over the first, for the median draw."""
     rows = record.arrays[name]
     return float(np.median(rows[:, -1] / rows[:, 0]))
 
 
 def moment_factors(record: Record) -> dict[str, float]:
-    """By how much the moments of the attention change as the paper says, the median draw."""
+    """The factors by which the moments of attention change in the direction the paper says, for the median draw."""
     m1, m2, m3 = np.median(record.arrays["moments"][:, -1] / record.arrays["moments"][:, 0], axis=0).tolist()
     return {"m₁ rises": m1, "m₂ falls": 1 / m2, "m₃ falls": 1 / m3}
 

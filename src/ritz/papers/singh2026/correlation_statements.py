@@ -1,6 +1,6 @@
-"""What the paper says of the sharpness and the trace of two layers, and the numbers that decide it: Fig. 4, 14-16, 26.
+"""Statements about the sharpness and the trace of two layers in Fig. 4, 14-16 and 26, with their measures.
 
-All measures are of one reading's numbers; each statement is judged for all readings (`network_readings`).
+A measure takes the numbers of one reading; each statement is judged for all readings (`network_readings`).
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ _PAIR: tuple[Name, ...] = ("SP", "μP")  # the parametrisations of Fig. 4
 def says(
     statement: str, *, measured: Callable[[Record], Any], relu: bool = False, by: bool = True, **rest: Any
 ) -> Statement:
-    """A statement judged by every reading, unless what it is about has one only."""
+    """A statement judged for every reading, unless its subject exists for one only."""
     readings = network_readings.RELU if relu else network_readings.LINEAR
     measure: Callable[[Record], ByReading | Any] = by_reading(measured, readings) if by else measured
     return paper.says(statement, measured=measure, **rest)
 
 
 def lowest(record: Record) -> dict[str, float]:
-    """The coefficient of the spectral norm after training, of the better layer, where it is least."""
+    """The least coefficient of the spectral norm of the better layer after training, over all sizes."""
     return {
         f"{name}, lowest over D": float(best_layer(record, "norms", name, TRAINED, SPECTRAL).min()) for name in _PAIR
     }  # fmt: skip
 
 
 def prominence(record: Record) -> dict[str, float]:
-    """By how much training raises the lead of the spectral norm over the other norms."""
+    """How much training increases the lead of the spectral norm over the other norms."""
     leads = {name: [margins(record, "norms", name, SPECTRAL, stage) for stage in (INITIAL, TRAINED)] for name in _PAIR}
     return {f"{name}, median over D > 1": float(np.median(end - start)) for name, (start, end) in leads.items()}
 
 
 def differences(record: Record) -> dict[str, float]:
-    """‖H - G‖ over λ_max after training, of the median network, where it is largest."""
+    """The largest ‖H - G‖/λ_max of the median network after training, over all sizes."""
     values = record.arrays["difference"][:, :, TRAINED].max(1)
     return {f"{name}, largest over D": float(value) for name, value in zip(NAMES, values, strict=True)}
 
 
 def first_leads(record: Record) -> dict[str, float]:
-    """By how much W₁ leads at the start of networks with few inputs."""
+    """By how much W₁ leads before training, in networks with few inputs."""
     few = sizes(record) <= SMALL
     return {f"{name}, median over D ≤ {SMALL}": matrix_lead(record, name, INITIAL, few) for name in _PAIR}
 
@@ -77,18 +77,18 @@ def second_leads(record: Record) -> dict[str, float]:
 
 
 def at_the_largest(record: Record) -> dict[str, float]:
-    """The highest coefficient of any norm at the start of networks with most inputs."""
+    """The highest coefficient of any norm before training, in networks with the most inputs."""
     return {f"{name}, largest D": float(best_of_all(record, name, INITIAL)[-1]) for name in _PAIR}
 
 
 def shares_above(record: Record) -> dict[str, float]:
-    """The share of networks with the bound, where it is least."""
+    """The least share of networks that satisfy the bound, over all sizes."""
     above = record.arrays["above"]
     return {f"{name}, lowest over D": float(above[NAMES.index(name)].min()) for name in _PAIR}
 
 
 def at_other_widths(record: Record) -> dict[str, float]:
-    """The coefficient of the spectral norm after training, of the better layer, at each width."""
+    """The coefficient of the spectral norm of the better layer after training, at each width."""
     values = record.arrays["width_norms"][:, :, TRAINED, :, SPECTRAL].max(-1)
     return {
         f"{name}, m = {width}": float(values[NAMES.index(name), index])
@@ -141,7 +141,7 @@ TWO_LAYERS = (  # Sec. 4.2, Fig. 4, and what D.3.3 says of SP and μP
         where="Sec. 4.2, D.3.3", measured=disagreement, rule=DIFFERS, expected="> 0",
         why=lead_reasons("The same matrix leads in all of them, or none does."),
     ),
-    says(  # of μP the sentence says the same after a "while": docs/errata.md
+    says(  # for μP the sentence says the same after a "while": docs/errata.md
         "At convergence, for the SP it is the second weight matrix that drives the correlation (its lead).",
         where="D.3.3", measured=second_leads, rule=each(LEADS), expected="> 0",
         why=lead_reasons("Its lead over the first is smaller than that.", names=("SP",)),
@@ -156,7 +156,7 @@ TWO_LAYERS = (  # Sec. 4.2, Fig. 4, and what D.3.3 says of SP and μP
 
 
 def both_layers(record: Record) -> dict[str, float]:
-    """Under NTP, the coefficient of the spectral norm of each layer after training, the median over D."""
+    """Under NTP, the median over D of each layer's coefficient of the spectral norm after training."""
     layers = record.arrays["norms"][NAMES.index("NTP"), :, TRAINED, :, SPECTRAL]
     return {f"NTP, W{'₁₂'[layer]}, median over D": float(np.median(layers[:, layer])) for layer in range(2)}
 
@@ -192,7 +192,7 @@ NEURAL_TANGENT = (
 
 
 def alignment_gains(record: Record) -> dict[str, float]:
-    """By how much alignment correlates more than norms before training, where entries are of one size."""
+    """How much better alignment correlates than norms before training, where all entries are of one size."""
     large, result = sizes(record) >= sizes(record).max() / 2, {}
     for name in NAMES:
         those, where = (large | True, "") if name == "NTP" else (large, " in the upper half")
@@ -237,7 +237,7 @@ RELU = (
 
 
 def weakest(record: Record) -> dict[str, float]:
-    """The coefficient of the trace and the better layer, where it is least."""
+    """The least coefficient of the trace with the better layer, over all sizes."""
     return {
         f"{name}, better layer, lowest over D and norms": min(
             float(best_layer(record, "trace_norms", name, TRAINED, norm).min()) for norm in range(len(NORMS))
@@ -247,7 +247,7 @@ def weakest(record: Record) -> dict[str, float]:
 
 
 def trace_errors(record: Record) -> dict[str, float]:
-    """How far the trace is from D (‖W₁‖_F² + ‖W₂‖_F²), relative."""
+    """The relative error of D (‖W₁‖_F² + ‖W₂‖_F²) for the trace."""
     errors = record.arrays["trace_error"]
     return {f"{name}, largest of all networks": float(errors[NAMES.index(name)].max()) for name in _PAIR}
 

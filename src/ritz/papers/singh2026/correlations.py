@@ -50,7 +50,7 @@ class Config:
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """Correlation coefficients: reading × parametrisation × size × stage × …, and those at other widths."""
+    """The correlation coefficients as reading × parametrisation × size × stage × …, and those at other widths."""
     lists = [
         [point_of(config, reading, name, D) for name in NAMES for D in config.sizes] for reading in config.readings
     ]
@@ -77,7 +77,7 @@ def point_of(config: Config, reading: str, name: Name, size: int, width: int | N
 
 
 def _summary(point: NetworkPoint, raw: trained_networks.Raw) -> dict[str, torch.Tensor]:
-    """What is kept of one point: correlations, and how the numbers stand to what the paper says of them."""
+    """What is recorded of one point: correlations, and how well the paper's bounds and approximations hold."""
     sharpness, norms = raw["sharpness"], raw["norms"]
     result = {"norms": coefficients(sharpness, norms), "alignments": coefficients(sharpness, raw["alignments"])}
     if point.activation == "linear":
@@ -89,7 +89,7 @@ def _summary(point: NetworkPoint, raw: trained_networks.Raw) -> dict[str, torch.
 
 
 def trace_error(point: NetworkPoint, trace: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
-    """|tr H / D(‖W₁‖_F² + ‖W₂‖_F²) - 1|, the largest of all networks; NaN for NTP, whose layers have multipliers."""
+    """The largest |tr H / D(‖W₁‖_F² + ‖W₂‖_F²) - 1| of all networks; NaN for NTP, whose layers have multipliers."""
     if point.parametrization == "NTP":
         return torch.full_like(trace[:, 0], torch.nan)
     return trained_networks.highest((trace / (point.widths[0] * norms[:, :, FROBENIUS].sum(1)) - 1).abs())
@@ -118,7 +118,7 @@ _LABELS = {
 def _draw(
     record: Record, names: tuple[Name, ...], key: str, readings: tuple[Reading, ...], compared: tuple[int, int]
 ) -> Picture:
-    """Stages below each other, a column for each parametrisation; layers by line, norms by colour; readings last.
+    """A row for each stage, a column for each parametrisation, layers by line and norms by colour; readings below.
 
     `compared` are the norm and the stage of which all readings are shown.
     """
@@ -144,7 +144,7 @@ def _draw(
 
 
 def _one_range(axes: Sequence[Axes]) -> None:
-    """All panels from the lowest coefficient, or a little below zero, to one."""
+    """Let all axes run from the lowest coefficient, or a little below zero, to one."""
     values = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for ax in axes for line in ax.lines])
     lowest = float(np.nanmin(values))
     for ax in axes:
@@ -162,7 +162,7 @@ def _size_axis(ax: Any, D: np.ndarray) -> None:
 def _draw_readings(
     ax: Any, record: Record, name: Name, key: str, readings: tuple[Reading, ...], compared: tuple[int, int]
 ) -> None:
-    """The better layer's coefficient of one norm by each reading."""
+    """Draw the better layer's coefficient of one norm for each reading."""
     norm, stage = compared
     words = {reading.value: reading.words for reading in readings}
     for index, reading in enumerate(record.config["readings"]):
@@ -208,7 +208,7 @@ def _presets(paper: Config) -> dict[str, Config]:
     return {"paper": paper, "laptop": laptop, "smoke": smoke}
 
 
-# ReLU networks with many inputs improve slowly and for long: the cap, for its cost, ends them, and `finished` tells
+# ReLU networks with many inputs improve slowly for long: they are cut off, for the cost, as `finished` records
 _LINEAR = _presets(Config())
 _RELU = _presets(
     Config(

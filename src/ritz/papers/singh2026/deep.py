@@ -1,6 +1,6 @@
 """Figures 17-22: the sharpness of deep networks against norms of their weights W_b and of products that leave one out.
 
-Ŵ_b = W_B ⋯ W_{b+1}W_{b-1} ⋯ W₁ is what the derivative with respect to W_b is made of.
+The product Ŵ_b = W_B ⋯ W_{b+1}W_{b-1} ⋯ W₁ is what the derivative with respect to W_b depends on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Config:
     width: int = 100  # "models of width m = 100", D.1.4
     deep_rate: float = 1e-2  # "D = 1 … except for deeper networks parametrized with SP and μP, where we set η = 10⁻³",
     # D.1.4; open at D = 10, where it is that of all others
-    deep_from: int = 3  # open: layers from which networks are "deeper"
+    deep_from: int = 3  # open: layers from which a network counts as "deeper"
     readings: tuple[str, ...] = network_readings.names(LINEAR)  # open
     training: Training = TRAINING
 
@@ -68,7 +68,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def point_of(config: Config, reading: str, name: Name, depth: int) -> NetworkPoint:
-    """The networks of a parametrisation and depth, with the learning rate that they are trained at."""
+    """The networks of a parametrisation and depth, with their learning rate."""
     slow = depth >= config.deep_from and name != "NTP"
     training = replace(config.training, learning_rate=config.deep_rate) if slow else config.training
     widths = (config.size, *[config.width] * (depth - 1), config.size)
@@ -91,7 +91,7 @@ _LETTERS = {"weights": "W", "products": r"\hat{W}"}
 
 
 def _draw(record: Record, key: Literal["weights", "products"], norm: int, readings: tuple[Reading, ...]) -> Picture:
-    """A heat map for each stage and parametrisation, depth downwards, layers to the right; below, all readings."""
+    """A heat map for each stage and parametrisation, with depths as rows and layers as columns; readings below."""
     rows, first = len(STAGES) + (len(record.config["readings"]) > 1), lead(record)
     figure, axes = plot.panels(len(NAMES), rows, width=3.0, height=2.4)
     for row in range(len(STAGES)):
@@ -116,7 +116,7 @@ def _draw(record: Record, key: Literal["weights", "products"], norm: int, readin
 
 
 def _draw_readings(ax: Any, record: Record, name: Name, key: str, norm: int, readings: tuple[Reading, ...]) -> None:
-    """What each reading has after training: of products, that without the last matrix; of weights, the best one."""
+    """Draw each reading's coefficients after training: for the product without the last matrix, and the best weight."""
     words, depths = {reading.value: reading.words for reading in readings}, record.config["depths"]
     for index, reading in enumerate(record.config["readings"]):
         rows = _rows(part(record, index), key, name, TRAINED, norm)
@@ -139,7 +139,7 @@ def _heat_map(ax: Any, record: Record, values: np.ndarray, letter: str) -> None:
 
 
 def _numbers(ax: Any, values: np.ndarray, cut: np.ndarray) -> None:
-    """The coefficients, in brackets where training was cut off."""
+    """Write the coefficients into the map, in brackets where training was cut off."""
     for (row, column), r in np.ndenumerate(values):
         if np.isfinite(r):
             text = f"({r:.2f})" if cut[row] else f"{r:.2f}"
@@ -158,7 +158,7 @@ _SPREAD = "The spread of sharpness comes from other layers as well."
 
 
 def says(statement: str, *, measured: Any, relu: bool = False, **rest: Any) -> Statement:
-    """A statement judged by every reading."""
+    """A statement judged for every reading."""
     readings = network_readings.RELU if relu else LINEAR
     return paper.says(statement, measured=by_reading(measured, readings), **rest)
 
@@ -189,12 +189,12 @@ def _others(record: Record, name: Name) -> np.ndarray:
 
 
 def _deep(record: Record) -> np.ndarray:
-    """Depths at which weights and products are not the same."""
+    """The depths at which products of the remaining weights differ from single weights."""
     return np.array(record.config["depths"]) > 2
 
 
 def lowest(record: Record) -> float:
-    """The coefficient of Ŵ_B where it is least."""
+    """The least coefficient of Ŵ_B over all depths."""
     return float(np.min([last_left_out(record, name) for name in NAMES]))
 
 
@@ -205,7 +205,7 @@ def shares_most(record: Record) -> dict[str, float]:
 
 
 def gains(record: Record) -> dict[str, float]:
-    """By how much the coefficient of Ŵ_B is higher after training than before, in Fisher's z."""
+    """How much training raises the coefficient of Ŵ_B, in Fisher's z."""
     rows = {name: _z(last_left_out(record, name)) - _z(last_left_out(record, name, INITIAL)) for name in NAMES}
     return {f"{name}, median over B": float(np.median(row)) for name, row in rows.items()}
 
@@ -215,7 +215,7 @@ def _z(r: np.ndarray) -> np.ndarray:
 
 
 def persistence(record: Record) -> dict[str, float]:
-    """The coefficient of Ŵ_B under μP."""
+    """The coefficients of Ŵ_B after training under μP."""
     return {"μP, median over B > 2": float(np.median(last_left_out(record, "μP")[_deep(record)]))}
 
 
@@ -226,13 +226,13 @@ def shares_above_weights(record: Record, names: Sequence[Name]) -> dict[str, flo
 
 
 def highest_of_all(record: Record) -> dict[str, float]:
-    """The highest coefficient among all weights and products, where it is least."""
+    """The highest coefficient among all weights and products, at the depth where it is least."""
     rows = {name: np.maximum(last_left_out(record, name), _others(record, name)) for name in NAMES}
     return {f"{name}, lowest over B": float(row.min()) for name, row in rows.items()}
 
 
 def well(where: str) -> Statement:
-    """What the captions of Fig. 17 and 18 say."""
+    """The statement in the captions of Fig. 17 and 18."""
     return says(
         "Squared norm of the products of parameter matrices excluding the last one correlate well with the largest "
         "Hessian eigenvalues across different depths and model parametrizations (the lowest of all).",
@@ -241,7 +241,7 @@ def well(where: str) -> Statement:
 
 
 def single_weights(where: str, names: Sequence[Name]) -> Statement:
-    """What is said of Fig. 19 and 20: of larger inputs and outputs, under μP alone."""
+    """The statement about Fig. 19 and 20; for larger inputs and outputs, under μP alone."""
     return says(
         "Among these quantities, the squared spectral norm of Ŵ_B shows the strongest correlation with sharpness "
         "(share of depths at which no single matrix has a stronger one).",
@@ -264,7 +264,7 @@ PRODUCTS = (  # D = 1
         why=lead_reasons("The coefficient is no higher after training than before."),
     ),
 )  # fmt: skip
-PRODUCTS_AT_TEN = (  # D = 10: the caption of Fig. 18 says more than the text
+PRODUCTS_AT_TEN = (  # D = 10: the caption of Fig. 18 says more than the text does
     well("Fig. 18"),
     says(
         "… with the effect partially persisting for larger input/output size under μP.",
@@ -282,9 +282,9 @@ RELU_PRODUCTS = (  # the paper shows Fig. 21 and 22 without a word on them
 
 
 def hidden_gap(record: Record, name: Name) -> float:
-    """r of the Frobenius norm less r of the spectral norm, of the same matrix: the median over all hidden matrices.
+    """The coefficient of the Frobenius norm less that of the spectral norm: the median over all hidden matrices.
 
-    W₂ … W_{B-1}, for B ≥ 3: at D = 1 the first and the last are vectors, whose norms are one.
+    These are W₂ … W_{B-1} for B ≥ 3; at D = 1 the first and last are vectors, whose norms are the same.
     """
     pairs = zip(*(_rows(record, "weights", name, TRAINED, norm) for norm in (FROBENIUS, SPECTRAL)), strict=True)
     return float(np.median(np.concatenate([(frobenius - spectral)[1:-1] for frobenius, spectral in pairs])))

@@ -1,7 +1,7 @@
-"""What a record of Fig. 27 says of each reading of the paper.
+"""Measures of a record of Fig. 27 for each reading of the paper.
 
-A draw that starts below 2/η either reaches it or does not. A reading has a number for what happens there if at least
-half of these do: else it would be judged by its exceptions.
+A draw that starts below 2/η either reaches it or does not. Only if at least half of them do, a reading gets a number
+for what happens at the edge; otherwise it would be judged by its exceptions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .edge_of_stability import NORMS
 
 
 def paper_rate(record: Record) -> int:
-    """Which of the learning rates is that of the paper."""
+    """The index of the paper's learning rate."""
     return int(np.abs(np.asarray(record.arrays["rates"]) - record.config["learning_rate"]).argmin())
 
 
 def of_each(measure: Callable[[Record, int], Any]) -> Callable[[Record], ByReading]:
-    """A measure of a record and a reading's number, for all readings."""
+    """A function of a record that applies a measure to every reading."""
 
     def measured(record: Record) -> ByReading:
         names = enumerate(record.config["readings"])
@@ -38,14 +38,14 @@ def below(record: Record) -> np.ndarray:
 
 
 def share_reached(record: Record, reading: int) -> float:
-    """The fraction of them that reach it."""
+    """The fraction of the draws that start below 2/η and reach it."""
     at = paper_rate(record)
     count, starts = record.arrays["reached"][reading, at].sum(-1), below(record)[reading, at]
     return float(count / starts) if starts else 0.0
 
 
 def median(name: str) -> Callable[[Record, int], float]:
-    """Of a measure, over the draws that have it; NaN where these are fewer than half of those that start below 2/η."""
+    """The median of a measure over the draws that have it; NaN if fewer than half of those that start below 2/η do."""
 
     def measure(record: Record, reading: int) -> float:
         at = paper_rate(record)
@@ -75,7 +75,7 @@ def share_of_rates(record: Record, reading: int) -> float:
 
 
 def share_within_bounds(record: Record, reading: int) -> float:
-    """The fraction of heads within the bounds, wherever they are; NaN where all diverged."""
+    """The fraction of heads within the bounds, at or away from the edge; NaN where all diverged."""
     inside = record.arrays["inside_bounds"][reading]
     values = inside[~np.isnan(inside)]
     return float(values.mean()) if len(values) else float("nan")
@@ -95,7 +95,7 @@ def fate(record: Record, reading: int = 0) -> str:
 
 
 def why(reason: str) -> Callable[[Record], str]:
-    """What keeps the leading reading from yes: too few draws, or this."""
+    """Why the leading reading does not get a yes: too few draws, or else this reason."""
     open_choice = "The paper gives neither x nor the scale of the loss, on which it depends: see the other readings."
     few = "Fewer than half of the draws that start below 2/η reach it."
     return lambda record: reason if share_reached(record, 0) >= 0.5 else f"{few} {open_choice} {fate(record)}"

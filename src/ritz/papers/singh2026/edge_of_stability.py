@@ -1,4 +1,4 @@
-"""A training run on its way to the edge of stability and at it, in numbers."""
+"""Measures of a training run on its way to the edge of stability and at the edge."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ AFTER = ("level", "crossings", "loss_ratio", "rising_losses", "phase", "shrinkin
 
 
 def measures(series: Mapping[str, np.ndarray], edge: float) -> dict[str, float]:
-    """All of FATE, BEFORE and AFTER, of one head.
+    """All measures in FATE, BEFORE and AFTER for one head.
 
-    NaN, of BEFORE unless it reaches the edge 2/η after two steps or more, of AFTER unless enough steps are left there.
+    Those in BEFORE are NaN unless the head reaches the edge 2/η after two steps or more, those in AFTER unless enough
+    steps are left then.
     A head that starts above the edge, or diverges, is said to do so, and does not count as reaching it.
     """
     result = dict.fromkeys((*BEFORE, *AFTER), float("nan")) | _fate(series, edge)
@@ -46,7 +47,7 @@ def first_at_edge(sharpness: np.ndarray, edge: float) -> int | None:
 
 
 def blown_up(losses: np.ndarray) -> np.ndarray:
-    """Where the loss is NaN or a thousand times what it was at first, along the last axis."""
+    """At which steps, along the last axis, the loss is NaN or a thousand times its first value."""
     with np.errstate(invalid="ignore"):
         return ~np.isfinite(losses) | (losses > BLOWN_UP * losses[..., :1])
 
@@ -64,7 +65,7 @@ def _fate(series: Mapping[str, np.ndarray], edge: float) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Rise:
-    """Progressive sharpening: one head up to the first step at the edge, which is included."""
+    """Progressive sharpening: one head up to and including the first step at the edge."""
 
     series: dict[str, np.ndarray]
 
@@ -94,7 +95,7 @@ class Stay:
         return float(np.count_nonzero(np.diff(self.series["sharpness"] >= self.edge)))
 
     def loss_ratio(self) -> float:
-        """The mean loss of the last steps over that of the first ones at the edge."""
+        """The mean loss over the last steps, relative to that over the first steps at the edge."""
         return float(self.series["losses"][-WINDOW:].mean() / self.series["losses"][:WINDOW].mean())
 
     def rising_losses(self) -> float:
@@ -103,21 +104,22 @@ class Stay:
         return float(rises.mean()) if len(rises) else 0.0
 
     def phase(self) -> float:
-        """Correlation of the steps of sharpness and trace while they oscillate: -1 in opposite phases, 1 in step."""
+        """Correlation of the changes of sharpness and trace while they oscillate: -1 in opposite phases, 1 in step."""
         steps = [np.diff(self._unsettled(name)) for name in ("sharpness", "trace")]
         oscillate = all(len(step) > 2 and np.ptp(step) > SETTLED * np.abs(step).max() for step in steps)
         return float(np.corrcoef(steps[0], steps[1])[0, 1]) if oscillate else float("nan")
 
     def shrinking(self) -> float:
-        """The oscillation's amplitude in the last window over that in the first, at the edge."""
+        """The oscillation's amplitude in the last window at the edge over that in the first."""
         first, *_, last = map(np.ptp, _windows(self.series["sharpness"]))
         return float(last / first) if first > SETTLED * self.edge else float("nan")
 
     def damping(self) -> float:
         """How surely the amplitude falls with the residual: the smaller of ρ(amplitude, ‖δ‖) and -ρ(t, amplitude).
 
-        Window by window. Those that have the amplitude of the last one already would add the order of rounding errors,
-        and are left out; where hardly any is left, it does not fall: 0.
+        Both are taken over windows. Windows that already have the amplitude of the last one are left out, since they
+        would only add the order of rounding errors; if hardly any is left, the amplitude does not fall, and the result
+        is 0.
         """
         amplitude, residual = (
             np.array([reduce(piece) for piece in _windows(self._unsettled(name))])
@@ -133,7 +135,7 @@ class Stay:
         return min(spearman(amplitude, residual), -spearman(np.arange(len(amplitude)), amplitude))
 
     def _unsettled(self, name: str) -> np.ndarray:
-        """The part in which the sharpness still moves by more than rounding."""
+        """The steps at which the sharpness still moves by more than rounding."""
         moving = np.flatnonzero(np.abs(np.diff(self.series["sharpness"])) > SETTLED * self.edge)
         return self.series[name][: int(moving[-1]) + 2] if len(moving) else self.series[name][:1]
 

@@ -44,7 +44,7 @@ class Config:
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """λ₁, λ₂, their cell's trace, the bulk and the loss after every epoch, and how far the closed form is off."""
+    """λ₁, λ₂, the trace of their cell, the bulk and the loss after every epoch, and the error of the closed form."""
     result: dict[str, Any] = {}
     for kind in KINDS:
         rows = list(_trajectory(config, kind, context.device))
@@ -67,7 +67,7 @@ def _trajectory(config: Config, kind: Activation, device: torch.device) -> Itera
 
 
 def _state(network: ScalarNetwork, examples: Examples, bulk: Tensor) -> dict[str, Any]:
-    """What is measured at one epoch; of a ReLU network, the pair of the positive cell."""
+    """The measurements at one epoch; for a ReLU network, those of the pair of the positive cell."""
     w, v, x, y = (part.detach().cpu().flatten() for part in (network.w, network.v, *examples))
     linear = network.activation == "linear"
     closed = (theory.linear_network if linear else theory.relu_network)(v, w, x, y)
@@ -107,9 +107,9 @@ def _measured(H: Tensor, inside: Tensor) -> dict[str, float]:
 def _poster_values(
     H: Tensor, w: Tensor, v: Tensor, x: Tensor, y: Tensor, outliers: tuple[float, float]
 ) -> dict[str, float]:
-    """What the poster of 2024 prints of a linear network: its λ₁, and how far its eigenvectors are off.
+    """The formulas on the poster of 2024 for a linear network: its λ₁, and the errors of its eigenvectors.
 
-    At δx = 0 the second vector is zero, and near to it all rounding: there nothing is said of it.
+    At δx = 0 the second vector is zero, and near it mere rounding: there its error is NaN.
     """
     delta = float((((w @ v) * x - y) * x).mean())
     first, second = (printed_residual(H, w, v, delta, value) for value in outliers)
@@ -142,7 +142,7 @@ LINES = {"first": (1, "λ₁"), "second": (0, "λ₂"), "bulk": (2, "|bulk|")}
 
 
 def draw(record: Record) -> Picture:
-    """The pair, its mean tr/2 and the bulk for each network, theory as lines and measurements as rings; the loss."""
+    """The pair, its mean tr/2 and the bulk for each network, predicted as lines and measured as rings; and the loss."""
     figure, axes = plot.panels(2, 2, width=3.9, height=2.5)
     for column, kind in enumerate(KINDS):
         top, bottom = axes[column], axes[column + 2]
@@ -158,7 +158,7 @@ def draw(record: Record) -> Picture:
 
 
 def draw_lines(ax: Axes, record: Record, kind: Activation) -> None:
-    """The lines of the closed form along training, and what is measured every tenth epoch."""
+    """Draw the closed form along training as lines, and the measurements of every tenth epoch."""
     epochs = np.arange(len(record.arrays[f"{kind}_first"]))
     some = slice(None, None, max(1, len(epochs) // 20))
     for name, (colour, label) in LINES.items():
@@ -192,19 +192,19 @@ NOT_REACHED = {
 
 
 def pair_errors(record: Record) -> dict[str, float]:
-    """|λ₁ + λ₂ - tr|, all measured, relative to the trace: the worst epoch of each network."""
+    """The measured |λ₁ + λ₂ - tr| relative to the trace, at the worst epoch of each network."""
     names = ("measured_first", "measured_second", "trace")
     parts = {kind: [record.arrays[f"{kind}_{name}"] for name in names] for kind in KINDS}
     return {kind: float(np.abs((first + second) / trace - 1).max()) for kind, (first, second, trace) in parts.items()}
 
 
 def form_errors(record: Record) -> dict[str, float]:
-    """How far the closed form is off, relative: the worst epoch of each network."""
+    """The relative error of the closed form, at the worst epoch of each network."""
     return {kind: float(record.arrays[f"{kind}_error"].max()) for kind in KINDS}
 
 
 def outside_the_plane(record: Record) -> float:
-    """The part of the linear network's weights in the bulk eigenspace of its start, relative: the worst epoch."""
+    """The share of the linear network's weights in the bulk eigenspace of its start, at the worst epoch."""
     return float(record.arrays["linear_outside"].max())
 
 
@@ -219,7 +219,7 @@ def left_over(*names: str) -> Callable[[Record], dict[str, float]]:
 
 
 def in_phase(record: Record) -> dict[str, float]:
-    """The share of the epochs with λ₂ ≥ 0 in the late phase, and of those with λ₂ ≤ 0 in the others; NaN of none."""
+    """The share of late-phase epochs with λ₂ ≥ 0, and of other epochs with λ₂ ≤ 0; NaN if there are none."""
     result = {}
     for kind, cell in zip(KINDS, ("linear", "ReLU, positive cell"), strict=True):
         second, first, late = (record.arrays[f"{kind}_{name}"] for name in ("second", "first", "late"))

@@ -1,8 +1,8 @@
 """Figures 5 and 23 to 25: the sharpness by the Gauss-Newton matrix, in GPT with and without attention.
 
-OpenWebText does not come with ritz, so that preset "paper" is what tiny Shakespeare allows: nanoGPT's model of 10M
-parameters that reads characters, and its twin, three seeds each. "large" has the 12 × 768 blocks of GPT-2 on the same
-text, one seed. The setting as it is printed needs a file of tokens:
+OpenWebText does not come with ritz, so that preset "paper" is what tiny Shakespeare allows: nanoGPT's character model
+with 10M parameters, and its twin, three seeds each. "large" has the 12 × 768 blocks of GPT-2 on the same text, one
+seed. The setting as printed needs a file of tokens:
 
     ritz run singh2026.fig5 --preset printed --device cuda --set tokens=train.bin
 
@@ -41,9 +41,9 @@ def relative_errors(record: Record) -> np.ndarray:
 
 
 def common_curves(record: Record, against: str) -> tuple[np.ndarray, np.ndarray]:
-    """Values of the loss or residual that all runs have passed, and the error of each run there. D.1.5.
+    """Values of the loss or residual that all runs have passed, and each run's error at these values. D.1.5.
 
-    Each run's points are sorted and joined by straight lines. The first checkpoint is left out: the paper excepts it.
+    Each run's points are sorted and joined by straight lines. The first checkpoint is left out, as in the paper.
     """
     x, error = record.arrays[against][..., 1:], relative_errors(record)[..., 1:]
     low, high = np.nanmin(x, axis=-1).max(), np.nanmax(x, axis=-1).min()
@@ -65,7 +65,7 @@ def draw_against(record: Record, *, against: str) -> Picture:
 
 
 def draw_seeds(record: Record) -> Picture:
-    """The same against the loss, every run with its checkpoints."""
+    """The same against the loss, for every run, with its checkpoints."""
     figure, (ax,) = plot.panels(width=4.4, height=3.2)
     _draw_curves(ax, record, "batch_loss", every_seed=True)
     return figure
@@ -90,7 +90,7 @@ def draw_steps(record: Record) -> Picture:
 
 
 def _step_axis(ax: Axes, steps: np.ndarray) -> None:
-    """From the first step measured on, logarithmic; powers of ten are named, and the last step."""
+    """Make the axis logarithmic from the first measured step, labelled at powers of ten and at the last step."""
     last = int(steps[-1])
     named = [0, *(10**k for k in range(12) if steps[1] <= 10**k < last / 2), last]
     ax.set_xscale("symlog", linthresh=max(steps[1], 1))
@@ -118,14 +118,14 @@ def _draw_curves(ax: Axes, record: Record, against: str, *, every_seed: bool) ->
 
 
 def in_words(record: Record) -> str:
-    """How large the models are, and what they read."""
+    """The sizes of the models and the text they read, in words."""
     sizes = " and ".join(f"{size / 1e6:.3g}M" for size in record.scalars["num_parameters"])
     texts = {"shakespeare": "tiny Shakespeare", "walk": "a random walk", "tokens": "a file of tokens"}
     return f"{sizes} parameters, {texts[record.config['corpus']]}"
 
 
 def _draw_mean(ax: Axes, x: np.ndarray, rows: np.ndarray, colour: str, label: str) -> None:
-    """The mean and a band of one standard error; none where it goes down to zero, for which there is no room."""
+    """Draw the mean with a band of one standard error, without the band where it reaches zero on the log axis."""
     mean = rows.mean(0)
     error = rows.std(0, ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else np.zeros_like(mean)
     draw_band(ax, x, mean - error, mean, mean + error, colour=colour, where=mean > error, label=label)
@@ -140,13 +140,13 @@ _WORSE = {
 
 
 def share_worse(record: Record, against: str) -> float:
-    """The fraction of values at which the mean error is larger with attention; NaN where the models share none."""
+    """The fraction of common values at which the mean error is larger with attention; NaN if there are none."""
     _, curves = common_curves(record, against)
     return float((curves[0].mean(0) > curves[1].mean(0)).mean()) if curves.shape[-1] else float("nan")
 
 
 def error_ratio_at_start(record: Record) -> float:
-    """The error with attention over that without, before training."""
+    """The error with attention relative to that without, before training."""
     start = relative_errors(record)[..., 0].mean(1)
     return float(start[0] / start[1])
 
@@ -160,7 +160,7 @@ def difference_follows(record: Record) -> dict[str, float] | None:
 
 
 def worse(against: str, where: str) -> Statement:
-    """The Gauss-Newton matrix is the worse approximation with attention, value by value."""
+    """The statement that the Gauss-Newton matrix is the worse approximation with attention, value by value."""
     name = against.removeprefix("batch_")
     return says(
         f"For almost every fixed value of the {name} (except at the initialization) the relative approximation error "
@@ -170,7 +170,7 @@ def worse(against: str, where: str) -> Statement:
     )  # fmt: skip
 
 
-AT_THE_START = says(  # the paper excepts the start, and does not say that it is the other way round there
+AT_THE_START = says(  # the paper leaves out the start, and does not say that it is the other way round there
     "Before training the error with attention is the smaller one (over that without).",
     paper=BEYOND, where="Fig. 5", measured=error_ratio_at_start, rule=at_most(1.0, partly=1.25), expected="at most 1",
     why={
@@ -187,7 +187,7 @@ DRIVES = says(
 
 
 def eigenvalue_residuals(record: Record) -> dict[str, float]:
-    """The largest residual of each operator and model, relative; a model that diverged has no eigenvalue."""
+    """The largest relative residual for each operator and model; a model that diverged has no eigenvalue."""
     residuals = dict[str, np.ndarray]()
     for key, operator in OPERATORS.items():
         relative = record.arrays[f"{key}_residual"] / np.abs(record.arrays[key])
@@ -196,7 +196,7 @@ def eigenvalue_residuals(record: Record) -> dict[str, float]:
 
 
 def why_residuals(record: Record) -> str:
-    """What leaves a residual that is too large."""
+    """Why a residual is too large, in words."""
     count = int(np.sum(record.arrays["converged"] == 0))
     looser = f"A search stops at {record.config['tolerance']:g} of the largest |λ|, that of a negative one here."
     return f"{count} searches ended before they had converged." if count else looser
@@ -227,20 +227,20 @@ EACH_RUN = says(  # the paper speaks of the mean
 
 
 def share_of_steps(record: Record) -> float:
-    """The fraction of steps, but the first, at which the mean error is larger with attention."""
+    """The fraction of steps after the first at which the mean error is larger with attention."""
     errors = relative_errors(record)[..., 1:].mean(1)
     return float((errors[0] > errors[1]).mean())
 
 
 def steps_by_seed(record: Record) -> dict[str, float]:
-    """The same in each run."""
+    """That fraction for each run."""
     errors = relative_errors(record)[..., 1:]
     shares = (errors[0] > errors[1]).mean(-1)
     return {f"seed {seed}": float(share) for seed, share in zip(record.config["seeds"], shares, strict=True)}
 
 
 def last_over_first(record: Record) -> dict[str, float] | None:
-    """‖H - G‖ after training over that before, of each model: the mean over the runs."""
+    """‖H - G‖ after training relative to before, for each model: the mean over the runs."""
     if "difference" not in record.arrays:
         return None
     E = record.arrays["difference"].mean(1)

@@ -34,7 +34,7 @@ QUANTITIES = (
     "difference",
     "converged",
 )
-ROUGHLY = 1e-2  # tolerance of ‖H - G‖, of which no more than the size is asked
+ROUGHLY = 1e-2  # tolerance of ‖H - G‖, of which only the size matters
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TrainingRun:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Train both models from each seed and measure along the way: arrays of models × seeds × checkpoints."""
-    token_stream(config, context.data_dir)  # what is missing is missed now
+    token_stream(config, context.data_dir)  # fails now, and not after hours, if a file is missing
     tasks = [TrainingRun(config, attention, seed) for attention in (True, False) for seed in config.seeds]
     task = partial(trajectory, device=context.device, data_dir=context.data_dir, folder=context.folder)
     records = context.sweep(task, tasks)
@@ -76,7 +76,7 @@ def trajectory(
     for pause in pauses:
         if pause.step in at:
             pause.note(**values(pause.step))
-    nothing = Series(np.empty(0), np.empty(0))  # of a run that diverged before the next checkpoint
+    nothing = Series(np.empty(0), np.empty(0))  # NaN for a run that diverged before the next checkpoint
     history = pause.history
     result = {entry: np.array([first[entry], *history.get(entry, nothing).at(at[1:])]) for entry in QUANTITIES}
     if file is not None:
@@ -106,7 +106,7 @@ def measurements(model: GPT, rows: Int[Tensor, "b m"], *, tolerance: float, basi
 
 
 def pairs_of(A: Operator, k: int, **search: Any) -> Eigenpairs:
-    """Eigenpairs; on a GPU, TF32 leads to them and float32 certifies them."""
+    """The requested eigenpairs; on a GPU, found in TF32 and certified in float32."""
     return eigenpairs(A, k, precision="own" if A.rough is None else "mixed", **search)
 
 

@@ -47,7 +47,7 @@ VOCABULARY = 50257  # of the published GPT-2
 class Config(Pretraining):
     """Spectra of a trained GPT whose first token is made a sink, in the first head of every block.
 
-    How it is trained is said by what it has in common with Figs. 5 and 23 to 25, and not looked at with `weights`.
+    The fields shared with Figs. 5 and 23 to 25 say how the GPT is trained; with `weights` they are not used.
     """
 
     weights: str = ""  # path of published GPT-2 weights; without it, a model is trained
@@ -73,7 +73,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     """The spectrum without and with sinks, for each seed: arrays of seeds × sinks."""
     _check(config)
     read = replace(config, vocabulary=min(config.vocabulary, VOCABULARY)) if config.weights else config
-    token_stream(read, context.data_dir)  # what is missing is missed now
+    token_stream(read, context.data_dir)  # fails now, and not after hours, if a file is missing
     if not config.weights and config.corpus == "tokens":
         raise ArgumentError(
             "This preset takes the published weights of GPT-2, and no file was named.",
@@ -89,7 +89,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def _check(config: Config) -> None:
-    """Weights are a file, and the text that is read with them is one of their tokens."""
+    """Refuse a missing file of weights, and weights without a text in their tokens."""
     if config.weights and config.corpus != "tokens":
         raise ArgumentError(
             f"Weights were named, {config.weights}, with a text of another vocabulary: corpus={config.corpus}.",
@@ -106,7 +106,7 @@ def _check(config: Config) -> None:
 
 
 def sink_spectra(task: SinkRun, *, device: torch.device, data_dir: Path | None, folder: Path | None) -> dict[str, Any]:
-    """The spectra of one model: without a sink first, then at each target."""
+    """The spectra of one model: first without a sink, then at each target."""
     config, stream = task.config, token_stream(task.config, data_dir)
     file = None if folder is None else folder / f"fitted-{task.seed}.npz"
     model = (
@@ -146,7 +146,7 @@ def _spectrum(model: GPT, rows: Tensor, config: Config) -> dict[str, Any]:
 
 
 def _filled(values: Float[Tensor, "p k"], config: Config) -> Float[Tensor, "p m"]:
-    """As many columns as there are products and pairs, zeros last: atoms that converged are fewer than the steps."""
+    """Pad to as many columns as there are products and pairs: converged atoms leave fewer nodes than steps."""
     missing = config.num_products + 2 * config.outliers - values.shape[1]
     return torch.nn.functional.pad(values.cpu().double(), (0, max(missing, 0)))
 
@@ -185,7 +185,7 @@ def draw(record: Record) -> Picture:
 
 
 def _factors(record: Record, values: np.ndarray) -> dict[str, float]:
-    """What each sink makes of a number, over that without a sink, for each seed; NaN of what is none without it."""
+    """The factor by which each sink changes a number, for each seed; NaN where the number is not defined without it."""
     seeds, shares = record.config["seeds"], record.arrays["attention"]
     return {
         f"seed {seed}, sink {shares[i, sink]:.2f}": float(values[i, sink] / values[i, 0]) if values[i, 0] else np.nan
@@ -195,47 +195,47 @@ def _factors(record: Record, values: np.ndarray) -> dict[str, float]:
 
 
 def _half(record: Record) -> int:
-    """How many eigenvalues there are of each end of the spectrum."""
+    """How many eigenvalues are certified at each end of the spectrum."""
     return int(record.arrays["top"].shape[-1]) // 2
 
 
 def sharpness_factors(record: Record) -> dict[str, float]:
-    """Of the largest eigenvalue."""
+    """The factors of the largest eigenvalue."""
     return _factors(record, record.arrays["top"][..., 0])
 
 
 def outlier_factors(record: Record) -> dict[str, float]:
-    """Of the mean of the largest eigenvalues."""
+    """The factors of the mean of the largest eigenvalues."""
     return _factors(record, record.arrays["top"][..., : _half(record)].mean(-1))
 
 
 def range_factors(record: Record) -> dict[str, float]:
-    """Of the largest eigenvalue less the smallest."""
+    """The factors of the range from the smallest to the largest eigenvalue."""
     top = record.arrays["top"]
     return _factors(record, top[..., 0] - top[..., _half(record)])
 
 
 def kept_near_zero(record: Record) -> dict[str, float]:
-    """What each sink leaves of the eigenvalues within a thousandth of the sharpness without a sink, for each seed."""
+    """The factors of the share of eigenvalues that are within a thousandth of the sharpness without a sink."""
     nodes, weights = record.arrays["nodes"], record.arrays["weights"]
     small = np.abs(nodes) <= CLOSE * record.arrays["top"][:, :1, :1, None]
     return _factors(record, (weights * small).sum(-1).mean(-1) / weights.sum(-1).mean(-1))
 
 
 def attention_of_gpt2(record: Record) -> float | None:
-    """What the first token gets without a sink, if the weights are the published ones."""
+    """The attention on the first token without a sink, if the weights are the published ones."""
     return float(record.arrays["attention"][:, 0].mean()) if record.config["weights"] else None
 
 
 def end_residuals(record: Record) -> dict[str, float]:
-    """The largest residual of both ends of the spectrum, which are drawn on one scale, for each seed."""
+    """The largest residual at both ends of the spectrum, relative to one scale, for each seed."""
     relative = record.arrays["top_residuals"] / np.abs(record.arrays["top"][..., :1])
     names = (f"seed {seed}" for seed in record.config["seeds"])
     return dict(zip(names, relative.max((1, 2)).tolist(), strict=True))
 
 
 def _not_so(do: str, does: str) -> dict[str, str]:
-    """Why a sink makes less of a number than the paper says."""
+    """Why a sink changes a number less than the paper says, in words."""
     start = "In this model a sink of one head in each block"
     return {"no": f"{start} does not {do}.", "partly": f"{start} {does} by less than a tenth, or not always."}
 

@@ -42,12 +42,12 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def names(readings: Sequence[Reading]) -> tuple[str, ...]:
-    """The values of these readings, in their order."""
+    """The values of these readings, in order."""
     return tuple(reading.value for reading in readings)
 
 
 def read(point: NetworkPoint, reading: str) -> NetworkPoint:
-    """The point as this reading has it; where nothing differs, it is the same point, and computed once."""
+    """The point under this reading; it is the same object where nothing differs, so that it is computed once."""
     settings = dict(_SETTINGS[reading])
     if "rates" in settings:
         if point.parametrization != "μP":
@@ -59,18 +59,18 @@ def read(point: NetworkPoint, reading: str) -> NetworkPoint:
 
 
 def part(record: Record, index: int) -> Record:
-    """What one reading has: the arrays of a record without their first axis, but for those of other widths."""
+    """One reading's numbers: the arrays of a record without their first axis, except those of other widths."""
     arrays = {name: array if name.startswith("width_") else array[index] for name, array in record.arrays.items()}
     return replace(record, arrays=arrays)
 
 
 def lead(record: Record) -> Record:
-    """What the reading has that leads."""
+    """The numbers of the leading reading."""
     return part(record, 0)
 
 
 def by_reading(measure: Callable[[Record], Any], readings: Sequence[Reading]) -> Callable[[Record], ByReading]:
-    """A measure of one reading's numbers, for all that a record has."""
+    """A function of a record that applies a measure to every reading's numbers."""
     words = {reading.value: reading.words for reading in readings}
     return lambda record: ByReading(
         (words[name], measure(part(record, index))) for index, name in enumerate(record.config[FIELD])
@@ -78,6 +78,6 @@ def by_reading(measure: Callable[[Record], Any], readings: Sequence[Reading]) ->
 
 
 def lead_reasons(why: str, **options: Any) -> Callable[[Record], dict[str, str]]:
-    """`reasons` of the reading that leads."""
+    """`reasons` for the leading reading."""
     by_verdict = reasons(why, **options)
     return lambda record: by_verdict(lead(record))

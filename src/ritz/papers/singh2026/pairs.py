@@ -1,8 +1,8 @@
 """Figures 3 and 10-13: is there a pair of eigenvalues whose sum is tr H / D?
 
-The paper asks all pairs of eigenvalues for the one whose sum is nearest to tr H / D, and for the second nearest. Among
-thousands of sums some are near to any number, so that each network is asked a second question here, which the paper
-does not ask: how near a pair comes to a number of the same size that means nothing (`control`).
+The paper looks, among all pairs of eigenvalues, for the one whose sum is nearest to tr H / D, and for the second
+nearest. Among thousands of sums some are near any number, so that a control is added here: how near a pair comes to a
+number of the same size without meaning (`control`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Settings = tuple[tuple[int, int], ...]  # numbers of a start and of a kind of da
 STARTS: tuple[Start, ...] = ("orthogonal", "standard")
 KINDS: tuple[Kind, ...] = ("decorrelated", "normalized")
 QUANTITIES = ("best", "second", "mean", "control")
-EXACT_TO = 1e-10  # a gap of which no more than rounding is left
+EXACT_TO = 1e-10  # a gap below this is rounding
 AT_A_TIME = 10  # models: the gradients of 10 two-layer networks of width 150 take 0.3 GB
 
 
 @dataclass(frozen=True)
 class Config:
-    """Networks of one output, width m and D ≤ m inputs, at their start."""
+    """Networks of one output, width m and D ≤ m inputs, before training."""
 
     depth: int = 2  # "two-layer linear model", D.1.2; four in Fig. 11 and 13
     activation: Literal["linear", "relu"] = "linear"
@@ -67,7 +67,7 @@ class PairPoint:
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """For each width the gaps |λᵢ + λⱼ - tr H/D|, as arrays of start × data × inputs × models."""
+    """The gaps |λᵢ + λⱼ - tr H/D| for each width, as arrays start × data × inputs × models."""
     result: dict[str, Any] = {"reduction": _reduction(config)}
     for width, examples, count in zip(config.widths, config.examples, config.models, strict=True):
         inputs = [D for D in config.inputs if width >= D]
@@ -83,7 +83,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def point_gaps(point: PairPoint, device: torch.device) -> dict[str, Any]:
-    """The gaps of all models of one point, and what they are gaps to."""
+    """The gaps of all models of one point, and the numbers they are measured from."""
     generator = torch.Generator().manual_seed(point.seed)
     parts: list[dict[str, Tensor]] = []
     size = 0
@@ -98,7 +98,7 @@ def point_gaps(point: PairPoint, device: torch.device) -> dict[str, Any]:
 def gaps(spectra: Spectra, inputs: int, scale: Float[Tensor, " B"]) -> dict[str, Float[Tensor, " B"]]:
     """The smallest and second smallest |λᵢ + λⱼ - tr H/D|, i < j; tr H/n; and the smallest to scale · tr H/D."""
     values = torch.cat([spectra.values, spectra.values.new_zeros(len(scale), min(spectra.zeros, 3))], 1)
-    fraction = values.sum(1) / inputs  # three zeros make every pair there is with them, and a second one like it
+    fraction = values.sum(1) / inputs  # with three zeros, every pair with a zero has a twin with the same sum
     i, j = torch.triu_indices(values.shape[1], values.shape[1], 1, device=values.device)
     sums = values[:, i] + values[:, j]
     best, second = (sums - fraction[:, None]).abs().topk(2, largest=False).values.unbind(1)
@@ -134,7 +134,7 @@ def initial_weights(start: Start, widths: tuple[int, ...], generator: torch.Gene
 
 
 def _reduction(config: Config) -> str:
-    """How all eigenvalues were found, for the record."""
+    """How all eigenvalues were found, in words for the record."""
     if config.activation == "relu" and config.depth > 2:
         return (
             "Dense Hessians. Four ReLU layers of width 150 have up to 67,650 parameters and no exact reduction. At "
@@ -176,7 +176,7 @@ def _draw(record: Record, shown: Settings) -> Picture:
 
 
 def _cut_axis(ax: Any, record: Record, width: int, start: int, kind: int) -> str:
-    """Cut the axis below what there is at the D that say something; what was cut off, for the title.
+    """Cut the axis below the values at the D of interest; returns a note on what was cut off, for the title.
 
     Where theory has the pair exactly, at 1e-15, all other gaps would be in the topmost of sixteen decades.
     """
@@ -191,7 +191,7 @@ def _cut_axis(ax: Any, record: Record, width: int, start: int, kind: int) -> str
 
 
 def axis_labels(D: np.ndarray) -> list[str]:
-    """Labels of a logarithmic axis, without those that would run into the one after."""
+    """Labels of a logarithmic axis, without those that would overlap the next one."""
     labels, last = [str(D[-1])], D[-1]
     for number in D[-2::-1]:
         near = np.log(last / number) < 0.09 * np.log(D[-1] / D[0])  # of the axis: what a number of three digits takes
@@ -208,7 +208,7 @@ VERY_CLOSE = at_least(
     0.9, partly=0.5
 )  # share of D at which the gap is below the mean eigenvalue, the paper's yardstick
 NO_CLEAR_BEST = at_most(10, partly=100)  # less than an order of magnitude between the two
-BEYOND_CHANCE = at_least(10, partly=3)  # what means nothing has 1
+BEYOND_CHANCE = at_least(10, partly=3)  # a number without meaning has 1
 
 _REASONS = {  # of medians over the models
     AT_THE_FRACTION: {
@@ -243,14 +243,14 @@ def _medians(record: Record, name: str, width: int, start: int, kind: int, *, le
 
 
 def _least(record: Record) -> int:
-    """The least D that says anything beyond the assumptions: two linear layers have the pair at D = 1 by Thm 3.1."""
+    """The least D that goes beyond the assumptions: two linear layers have the pair at D = 1 by Thm 3.1."""
     return 2 if record.config["depth"] == 2 and record.config["activation"] == "linear" else 1
 
 
 def worst_ratio(
     over: str, under: str, shown: Settings, worst: Callable[[np.ndarray], float], *, trivial: bool = False
 ) -> Callable[[Record], dict[str, float]]:
-    """The worst ratio of medians over D, for each width and setting; without what is trivial, unless asked for."""
+    """The worst ratio of medians over D, for each width and setting; without trivial cases unless requested."""
 
     def ratios(record: Record) -> dict[str, float]:
         least, result = 1 if trivial else _least(record), {}
@@ -307,7 +307,7 @@ EXACTLY = (
 
 
 def closely(shown: Settings, where: str) -> tuple[Statement, ...]:
-    """What the paper says of all settings beyond the assumptions, and what chance says."""
+    """The statement about all settings beyond the assumptions, and the same question for the control."""
     return (
         says(
             "The sum of the two eigenvalues is very close to the trace fraction (share of D at which its gap is below "
@@ -324,7 +324,7 @@ def closely(shown: Settings, where: str) -> tuple[Statement, ...]:
 
 
 def no_clear_best(shown: Settings, where: str) -> Statement:
-    """What it says of those in which no pair stands out."""
+    """The statement about settings in which no pair stands out."""
     return says(
         "There is no clear best pair, as the pair that induces second-best fit … is also close to the smallest one.",
         where=where, measured=worst_ratio("second", "best", shown, np.median),

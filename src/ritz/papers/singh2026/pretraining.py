@@ -1,4 +1,4 @@
-"""What the GPT figures share: a text as tokens, a GPT and its twin without attention, and their training."""
+"""What the GPT figures share: a text as tokens, a GPT, its twin without attention, and their training."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Config:
 GPT2_SIZE = Config(  # the 12 × 768 blocks of the paper on the text at hand: 85M parameters without GPT-2's vocabulary
     corpus="shakespeare",
     vocabulary=65,  # its characters
-    num_steps=1000,  # 48 passes over a text of a million characters: more would only learn it by heart
+    num_steps=1000,  # 48 passes over a text of a million characters: more would only memorise it
     batch_size=48,
     warmup=100,
     decay_steps=1000,
@@ -144,7 +144,7 @@ def token_stream(config: Config, data_dir: Path | None) -> Integer[np.ndarray, "
 def sequences(
     stream: Integer[np.ndarray, " N"], count: int, context: int, generator: torch.Generator, *, vocabulary: int
 ) -> Int[Tensor, "count context_and_one"]:
-    """Random pieces of the text, each one token longer than the context: what is read, and what follows."""
+    """Random pieces of the text, each one token longer than the context: inputs, and the tokens that follow them."""
     starts = torch.randint(len(stream) - context, (count,), generator=generator).tolist()
     rows = np.stack([stream[start : start + context + 1] for start in starts]).astype(np.int64)
     _check_known(rows, vocabulary)
@@ -177,7 +177,7 @@ def _file_of_tokens(path: str) -> Integer[np.ndarray, " N"]:
 
 
 def check_tokens(stream: np.ndarray, config: Config) -> None:
-    """Refuse what is not one long row of tokens that the model knows, by a glance at the first million."""
+    """Refuse anything but one long row of tokens in the model's vocabulary; only the first million are looked at."""
     if stream.ndim != 1 or stream.dtype.kind not in "iu" or len(stream) <= config.context:
         raise FileError(
             f"The tokens are {stream.dtype} of shape {stream.shape}.",
@@ -197,9 +197,9 @@ def _check_known(tokens: np.ndarray, vocabulary: int) -> None:
 
 
 class TokenLosses(nn.Module):
-    """The loss of every token of rows (b, n + 1), in parts that are computed again for the gradient.
+    """The loss of every token of rows (b, n + 1), computed in parts, and again for the gradient.
 
-    So a batch is as large as one likes, as with accumulated gradients, at the memory of one part.
+    A batch thus takes the memory of one part, however large it is, as with accumulated gradients.
     """
 
     def __init__(self, model: GPT, *, micro_batch: int | None = None, autocast: bool = False) -> None:
@@ -220,18 +220,18 @@ class TokenLosses(nn.Module):
 
 @dataclass(frozen=True)
 class Stretched:
-    """The start of a cosine that would go on for `decay_steps`."""
+    """The beginning of a cosine schedule that would last for `decay_steps`."""
 
     cosine: Cosine
     decay_steps: int
 
     def after(self, pace: Pace, loss: Float[Tensor, "*B"], *, epoch: int, num_epochs: int) -> Pace:
-        """The pace of the long schedule at this step."""
+        """The pace of the full-length schedule at this step."""
         return self.cosine.after(pace, loss, epoch=epoch, num_epochs=self.decay_steps)
 
 
 def checkpoints(config: Config) -> list[int]:
-    """The steps at which is measured: before the first, then every `strides[i]` up to `until[i]`, and the last."""
+    """The steps of measurements: before the first, then every `strides[i]` up to `until[i]`, and the last."""
     result, start = {0, config.num_steps}, 0
     for stride, end in zip(config.strides, config.until, strict=True):
         result |= set(range(start, min(end, config.num_steps) + 1, stride))
@@ -255,7 +255,7 @@ def pretrain(
     device: torch.device,
     file: Path | None,
 ) -> tuple[GPT, Iterator[Pause[float, dict[str, Tensor]]]]:
-    """The model, or its twin without attention, with its first weights, and the training of it: a pause a step."""
+    """The initial model, or its twin without attention, and its training, with a pause at every step."""
     random = torch.Generator().manual_seed(seed)
     model = gpt(architecture(config, attention=attention), generator=random, device=device)
     losses = TokenLosses(model, micro_batch=config.micro_batch, autocast=config.bfloat16)

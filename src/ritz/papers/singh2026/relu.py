@@ -34,12 +34,12 @@ class Config:
     width: int = 10  # Fig. 1
     examples: int = 100  # drawn uniformly from the wedge y = |x| of Fig. 8, so that the cells are not alike
     draws: int = 100  # networks on which the theorem is tried; the first is drawn
-    repeats: tuple[int, ...] = (1, 2, 4, 8, 16)  # how often the examples with x > 0 are taken, to thin out cell -
-    seed: int = 2  # any with units on both sides of zero shows both bulks
+    repeats: tuple[int, ...] = (1, 2, 4, 8, 16)  # how often the examples with x > 0 are repeated, to thin out cell -
+    seed: int = 2  # open: any seed with units on both sides of zero shows both bulks
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """The first network's eigenvalues with their cells; for all networks, how far the theorem is off."""
+    """The first network's eigenvalues with their cells, and the theorem's errors for all networks."""
     generator = torch.Generator().manual_seed(config.seed)
     examples = data.wedge(config.examples, generator=generator, dtype=torch.float64)
     draw = lambda: models.scalar_network(config.width, activation="relu", generator=generator, dtype=torch.float64)
@@ -76,7 +76,7 @@ def lines(closed: ClosedForm) -> dict[str, Any]:
 
 
 def with_repeats(examples: Examples, times: int) -> Examples:
-    """The same with every example right of zero taken so many times."""
+    """The data with every example right of zero repeated `times` times."""
     right = examples.x[:, 0] > 0
     parts = [(part[~right], *[part[right]] * times) for part in examples]
     return Examples(*(torch.cat(part) for part in parts))
@@ -89,7 +89,7 @@ def share(examples: Examples, times: int) -> float:
 
 
 def _cell_top(networks: Ensemble, examples: Examples) -> Float[Tensor, " B"]:
-    """The largest eigenvalue that cell - contributes to each network; zero where it has no units."""
+    """The largest eigenvalue from cell - in each network; zero where the cell has no units."""
     H = ensemble.hessians(networks, SquaredError(), examples).cpu()
     minus = (networks.parameters["v"].cpu() < 0).repeat(1, 2).to(H)  # in coordinates (v, w)
     return torch.linalg.eigvalsh(H * minus[:, :, None] * minus[:, None]).amax(1)
@@ -125,7 +125,7 @@ def order(record: Record) -> tuple[np.ndarray, list[str]]:
 
 
 def draw(record: Record) -> Picture:
-    """All eigenvalues in their order: closed form in the colour of its cell, measured as rings around it."""
+    """All eigenvalues in ascending order: the closed form in the colour of its cell, inside rings for the measured."""
     figure, (ax,) = plot.panels(width=5.6, height=3.4)
     values, names = order(record)
     places = np.arange(1, len(values) + 1)
@@ -141,7 +141,7 @@ def draw(record: Record) -> Picture:
 
 
 def ordered_axes(ax: Any, values: np.ndarray, title: str) -> None:
-    """Axes for eigenvalues of both signs and several magnitudes, one after the other."""
+    """Axes for sorted eigenvalues of both signs and several magnitudes."""
     threshold = max(1e-2 * float(np.abs(values).max()), 1e-12)
     low, high = 1.6 * min(float(values.min()), 0.0), 1.6 * float(values.max())
     ax.set_yscale("symlog", linthresh=threshold)
@@ -155,7 +155,7 @@ def ordered_axes(ax: Any, values: np.ndarray, title: str) -> None:
 
 
 def _ticks(threshold: float, largest: float) -> list[float]:
-    """Zero and the powers of ten of both signs outside of the linear part, inside of which they would overprint."""
+    """Ticks at zero and at powers of ten of both signs, outside the linear part, where they would overlap."""
     powers = 10.0 ** np.arange(np.ceil(np.log10(threshold)), np.log10(largest))
     return [*(-powers[::-1]).tolist(), 0.0, *powers.tolist()]
 
@@ -178,7 +178,7 @@ def largest(name: str) -> Callable[[Record], float]:
 
 
 def thinned_error(record: Record) -> float:
-    """How far cell -'s largest eigenvalue is from proportional to n₋/n, relative: the worst of all networks."""
+    """The relative deviation of cell -'s largest eigenvalue from being proportional to n₋/n, in the worst network."""
     per_share = record.arrays["thinned"] / record.arrays["shares"][:, None]
     positive = per_share[:, per_share[0] > 0]
     return float(np.abs(positive / positive[0] - 1).max()) if positive.size else float("nan")

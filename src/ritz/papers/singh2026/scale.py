@@ -57,7 +57,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def _regression(config: Config, sigma: float, generator: torch.Generator) -> Examples:
-    """Gaussian inputs of this deviation, and standard normal targets that do not know of them."""
+    """Gaussian inputs with this deviation, and independent standard normal targets."""
     nothing = torch.zeros(1, 1, dtype=torch.float64)
     return data.gaussian_regression(
         config.examples, 1, generator=generator, W=nothing, sigma_x=sigma, noise=1.0, dtype=torch.float64
@@ -70,7 +70,7 @@ def _lines(network: ScalarNetwork, examples: Examples) -> Tensor:
 
 
 def draw(record: Record) -> Picture:
-    """Left as in the paper, eigenvalues in their order with the variance in colour; right against the variance."""
+    """Left, as in the paper, sorted eigenvalues coloured by the variance; right, eigenvalues against the variance."""
     figure, (left, right) = plot.panels(2, width=3.9, height=3.0)
     variances, values = record.arrays["variances"], record.arrays["eigenvalues"]
     scale = ScalarMappable(Normalize(0, float(variances[-1])), "viridis")
@@ -86,7 +86,7 @@ def draw(record: Record) -> Picture:
 
 
 def _against_variance(ax: Axes, record: Record) -> None:
-    """Measured lines as dots, those of the closed form as lines, and what a proportion looks like."""
+    """Draw measured lines as dots, the closed form as lines, and a guide for proportionality."""
     variances, lines, measured = record.arrays["variances"], np.abs(record.arrays["lines"]), by_line(record)
     for name, closed, colour in zip(LINES[:3], lines.T[:3], plot.COLOURS, strict=False):
         ax.plot(variances, closed, color=colour, lw=1.4, label=name.replace(" +", " ±"))
@@ -120,7 +120,7 @@ def slopes(record: Record) -> dict[str, float]:
 
 
 def theorem_error(record: Record) -> float:
-    """The largest error of the closed form, all multiplicities taken, relative to the largest eigenvalue."""
+    """The largest error of the closed form over all eigenvalues, relative to the largest one."""
     m = record.config["width"]
     expected = np.sort(np.repeat(record.arrays["lines"], [1, 1, m - 1, m - 1], axis=1), axis=1)
     measured = np.sort(record.arrays["eigenvalues"], axis=1)

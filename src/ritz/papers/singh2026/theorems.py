@@ -1,7 +1,7 @@
 """Theorems that no figure shows, as printed, on random networks: Thm 3.1-3.3, eq. (2), Thm B.1, Cor B.1-B.3.
 
-Every formula is written down here as the paper prints it, and held against dense Hessians; `ritz.theory` has them as
-they hold in all cases.
+Every formula stands here as the paper prints it, and is compared with dense Hessians; `ritz.theory` has the forms that
+hold in all cases.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..frame.pictures import write_title
 from ..frame.statements import OURS, each
 from .paper import says
 
-SHOWN = ("Thm 3.1", "Thm B.1", "Cor B.1", "Cor B.2")  # whose eigenvalues are drawn
+SHOWN = ("Thm 3.1", "Thm B.1", "Cor B.1", "Cor B.2")  # draws whose eigenvalues are recorded and drawn
 RESULTS = ("Thm 3.1", "eq. (2)", "Thm 3.2", "Thm 3.3", "Thm 3.3, s", "Thm B.1", "Cor B.1", "Cor B.2", "Cor B.3")
 
 
@@ -41,7 +41,7 @@ class Config:
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """How far each result is off in every draw, and the eigenvalues of the first ones, predicted and measured."""
+    """The error of each result in every draw, and predicted and measured eigenvalues for the first draws."""
     generator = torch.Generator().manual_seed(config.seed)
     rows = [_draw(config, generator) for _ in range(config.draws)]
     result = {f"error_{name}": np.array([row[name] for row in rows]) for name in RESULTS}
@@ -103,7 +103,7 @@ def _linear(w: Tensor, v: Tensor, x: Tensor, y: Tensor, c: Tensor) -> dict[str, 
 
 
 def _bias(m: int, examples: data.Examples, normal: Callable[..., Tensor]) -> dict[str, Any]:
-    """Thm B.1 for f(x) = wᵀ(vx + b), under its assumptions, with the centres that Sec. 4 gives its outliers."""
+    """Thm B.1 for f(x) = wᵀ(vx + b), under its assumptions, with the centres of the outliers by Sec. 4."""
     (v, b), w = (1.5 * torch.linalg.qr(normal(m, 2)).Q).unbind(1), normal(m)
     x, y = examples.x[:, 0], 3 * examples.y[:, 0]
     H = dense_hessian(lambda v, b, w: squared_error((w @ v) * x + w @ b, y), v, b, w)
@@ -160,7 +160,7 @@ def _groups(W: Tensor, V: Tensor, sigma2: Tensor, delta: Tensor) -> Tensor:
 
 
 def _held(name: str, predicted: Tensor, H: Tensor) -> dict[str, Any]:
-    """The printed eigenvalues against all of H: how far they are off, relative to the largest."""
+    """The printed eigenvalues against all of H, and their largest error relative to the largest eigenvalue."""
     predicted, measured = predicted.sort().values, torch.linalg.eigvalsh(H)
     error = float((predicted - measured).abs().max() / measured.abs().max())
     return {name: error, f"predicted {name}": predicted, f"measured {name}": measured}
@@ -174,7 +174,7 @@ def _residual(H: Tensor, z: Tensor, value: Tensor) -> float:
 
 
 def draw(record: Record) -> Picture:
-    """Left, printed eigenvalues against measured ones; right, how far each result is off in every draw."""
+    """Left, printed eigenvalues against measured ones; right, the error of each result in every draw."""
     figure, (left, right) = plot.panels(2, width=4.2, height=3.4)
     for name, colour, marker in zip(SHOWN, plot.COLOURS, "os^D", strict=False):
         both = (record.arrays[f"{kind}_{name}"] for kind in ("measured", "predicted"))
@@ -208,7 +208,7 @@ def by_sign(record: Record) -> dict[str, float]:
 
 
 def centre_errors(record: Record) -> dict[str, float]:
-    """How far the centres of the measured outliers are from the printed fractions of the trace."""
+    """The distance of the centres of the measured outliers from the printed fractions of the trace."""
     printed = {"pair centre": 1 / 4, "triple centre": 1 / 6}
     return {name: float(np.abs(record.arrays[name] - value).max()) for name, value in printed.items()}
 

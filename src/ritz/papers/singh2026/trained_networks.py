@@ -1,4 +1,4 @@
-"""Networks as in Singh et al. (2026), D.1.3 and D.1.4: hundreds of one kind, measured, trained, and measured again."""
+"""Networks as in Singh et al. (2026), D.1.3 and D.1.4: hundreds of a kind, measured, trained and measured again."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ STAGES = ("at initialisation", "after training")
 INITIAL, TRAINED = range(len(STAGES))
 KINDS = {"linear": "linear", "relu": "ReLU"}  # of activations, as they are written
 LOWEST_RATE = 1e-5  # D.1.3, η_min
-TOLERANCE = 1e-3  # residual of an eigenvector; that of its eigenvalue is of second order
+TOLERANCE = 1e-3  # residual of an eigenvector; the eigenvalue's error is of second order
 FINISHED = 0.9  # share of networks whose training the schedule has ended: a point with fewer is marked as cut off
 
 
 @dataclass(frozen=True)
 class Training:
-    """How many networks a point has, what they are trained on, and how; `network_readings` sets what is open in D.1.3.
+    """How many networks a point has and how they are trained; `network_readings` fills in what D.1.3 leaves open.
 
-    Of the printed rates η/n_{ℓ-1} of μP, ours are the n_ℓ-fold, by the spectral condition (docs/errata.md): with width
-    100 and η = 0.01, W₁ has the rate of the printed η = 1 at every D and W₂ its D/100; both agree at D = 100 only.
+    Our rates for μP are n_ℓ times the printed η/n_{ℓ-1}, by the spectral condition (docs/errata.md): with width 100 and
+    η = 0.01, W₁ has the rate of the printed η = 1 at every D, and W₂ has D/100 of it; both agree only at D = 100.
     """
 
     networks: int = 200  # "we sample and fit 200 neural networks", D.1.3
@@ -87,7 +87,7 @@ class NetworkPoint:
 def pytorch_default(
     widths: Sequence[int], *, generator: torch.Generator, learning_rate: float = 1.0
 ) -> Parametrization:
-    """SP as D.1.3 has it: what `nn.Linear` draws by default, uniform in ±1/√n_{ℓ-1}, one rate for all layers."""
+    """SP as in D.1.3: the default of `nn.Linear`, uniform in ±1/√n_{ℓ-1}, and one rate for all layers."""
     weights = [init.kaiming_uniform(after, before, generator=generator) for before, after in pairwise(widths)]
     return Parametrization(weights, [1.0] * len(weights), [learning_rate] * len(weights))
 
@@ -98,11 +98,11 @@ RECIPES: dict[Name, init.Recipe] = {"SP": pytorch_default, "NTP": init.neural_ta
 def measurements(point: NetworkPoint, device: torch.device) -> dict[str, Any]:
     """Sharpness, trace, norms and alignments of all networks before and after training: stage first, networks last.
 
-    `finished` and `diverged` tell, for each network, whether the schedule has ended its training, and whether its loss
-    became NaN; a network that is neither was cut off at the last epoch.
+    For each network, `finished` says whether the schedule ended its training and `diverged` whether its loss became
+    NaN; a network that is neither was cut off at the last epoch.
     """
     generator = torch.Generator().manual_seed(point.training.seed)
-    networks, recipe = initial_networks(point, generator)  # first, so that all readings have the same
+    networks, recipe = initial_networks(point, generator)  # drawn first, so that they are the same for all readings
     examples = Examples(*(part.to(device) for part in regression_examples(point, generator)))
     networks, rows = networks.to(device), _rows(point, examples)
     start = _measures(point, networks, rows, recipe)
@@ -113,7 +113,7 @@ def measurements(point: NetworkPoint, device: torch.device) -> dict[str, Any]:
 
 
 def initial_networks(point: NetworkPoint, generator: torch.Generator) -> tuple[Ensemble, Parametrization]:
-    """The networks of a point, and a parametrisation whose multipliers and rates are those of all."""
+    """The networks of a point before training, and their parametrisation, with the multipliers and rates of all."""
     recipe, widths = RECIPES[point.parametrization], point.widths
     several = [recipe(widths, generator=generator) for _ in range(point.training.networks)]
     options: dict[str, Any] = {"generator": generator, "activation": point.activation, "bias": False}
@@ -148,7 +148,7 @@ def _one_set(point: NetworkPoint, generator: torch.Generator) -> Examples:
 def train(
     point: NetworkPoint, networks: Ensemble, examples: Examples, recipe: Parametrization, generator: torch.Generator
 ) -> Pause[Any, Any]:
-    """Train in place by SGD, a tenth of the rate wherever the loss stops to improve; how it ended."""
+    """Train in place by SGD, dividing the rate by ten where the loss stops improving; returns how training ended."""
     training = point.training
     settings: dict[str, Any] = {
         "learning_rate": training.learning_rate,
@@ -169,14 +169,14 @@ def train(
 
 
 def layer_rates(point: NetworkPoint, recipe: Parametrization) -> list[float]:
-    """What multiplies the rate, layer by layer."""
+    """The factors of the learning rate, layer by layer."""
     if point.training.rates == "as printed":
         return [1 / before for before in point.widths[:-1]]
     return list(recipe.learning_rates)
 
 
 def schedule(training: Training) -> Plateau:
-    """A tenth of the rate where the loss stops to improve, until the rate would be below 1e-5. D.1.3."""
+    """Divide the rate by ten where the loss stops improving, until it would be below 1e-5. D.1.3."""
     floor = min(1.0, LOWEST_RATE / training.learning_rate)
     return Plateau(training.window, training.improvement, 0.1, floor=floor)
 
@@ -188,7 +188,7 @@ def _last(pauses: Iterator[Pause[Any, Any]]) -> Pause[Any, Any]:
 
 
 def _rows(point: NetworkPoint, examples: Examples) -> tuple[Tensor, Tensor]:
-    """What is measured on, in float64: for linear networks D + 1 examples with the same second moments as all."""
+    """The data for measurements in float64; for linear networks, D + 1 examples with the same second moments."""
     x, y = examples.x.double(), examples.y.double()
     return compressed(x, y) if point.activation == "linear" else (x, y)
 
@@ -200,7 +200,7 @@ def _measures(
     recipe: Parametrization,
     diverged: Bool[Tensor, " B"] | None = None,
 ) -> dict[str, Float[Tensor, "... B"]]:
-    """NaN stands for the sharpness that was not found, and for what a diverged network has."""
+    """All measures of the networks; NaN for a sharpness that was not found and for diverged networks."""
     networks = networks.to(torch.float64)
     linear, each = point.activation == "linear", point.training.each
     top = ensemble.sharpness(networks, SquaredError(), rows, tolerance=TOLERANCE, each=each)
@@ -238,7 +238,7 @@ def functional_norm(
 
 
 def _of_weights(weights: Sequence[Float[Tensor, "B _ _"]]) -> dict[str, Float[Tensor, "... B"]]:
-    """Squared norms of the layers and of the products that leave one out, and how two layers meet."""
+    """Squared norms of the layers and of the products that leave one out, and the alignments of two layers."""
     single = torch.stack([norms(W) for W in weights])
     if len(weights) > 2:
         products = [norms(theory.product_without(weights, left)) for left in range(len(weights))]
@@ -246,7 +246,7 @@ def _of_weights(weights: Sequence[Float[Tensor, "B _ _"]]) -> dict[str, Float[Te
     met = ensemble.alignments(*weights)
     return {
         "norms": single,
-        "products": single.flip(0),  # without one of two layers, the other is left
+        "products": single.flip(0),  # leaving one of two layers out leaves the other
         "alignments": torch.stack([getattr(met, name) for name in NORMS]),
     }
 
@@ -273,7 +273,7 @@ Summary = Callable[[NetworkPoint, Raw], dict[str, Tensor]]
 def sweep_arrays(
     points: Sequence[NetworkPoint], summary: Summary, context: Context, *, shape: tuple[int, ...], name: str
 ) -> dict[str, Tensor]:
-    """What is kept of every point, as arrays of this shape × …: the summary, and how its training ended."""
+    """What is recorded of every point, as arrays of this shape × …: its summary, and how training ended."""
     records = context.sweep(partial(measurements, device=context.device), points, name=name)
     result = []
     for point, record in zip(points, records, strict=True):
@@ -283,7 +283,7 @@ def sweep_arrays(
 
 
 def ending(raw: Raw) -> dict[str, Tensor]:
-    """What tells whether the networks of a point were trained and measured."""
+    """How the training and the measurement of a point's networks ended, in numbers."""
     finite = raw["sharpness"].isfinite()
     return {
         "finished": raw["finished"].double().mean(),
@@ -296,18 +296,18 @@ def ending(raw: Raw) -> dict[str, Tensor]:
 
 
 def highest(values: Float[Tensor, "... B"]) -> Float[Tensor, "..."]:
-    """The largest of those that are numbers; NaN where none is."""
+    """The largest value that is not NaN; NaN if there is none."""
     largest = torch.where(values.isnan(), -torch.inf, values).amax(-1)
     return torch.where(values.isnan().all(-1), torch.nan, largest)
 
 
 def cut_off(record: Record, name: Name) -> Bool[np.ndarray, " points"]:
-    """Whether fewer than nine networks in ten were trained to the end, for each point of this parametrisation."""
+    """For each point of this parametrisation, whether fewer than nine in ten networks were trained to the end."""
     return np.asarray(record.arrays["finished"])[NAMES.index(name)] < FINISHED
 
 
 def stage_title(record: Record, name: Name, stage: int, mark: str) -> str:
-    """What a panel shows, with what marks its points that were cut off, if there are any."""
+    """The title of a panel, with the mark of points that were cut off if there are any."""
     title = f"{name}, {STAGES[stage]}"
     if stage == INITIAL or not cut_off(record, name).any():
         return title
@@ -315,9 +315,9 @@ def stage_title(record: Record, name: Name, stage: int, mark: str) -> str:
 
 
 def reasons(why: str, *, names: Sequence[Name] = NAMES) -> Callable[[Record], dict[str, str]]:
-    """The sentence for each verdict on networks trained in these parametrisations: why it is not yes, how they ended.
+    """Reasons for each verdict on networks trained in these parametrisations, which say how their training ended.
 
-    What is said of networks at their start needs none of this.
+    Statements about networks before training need none of this.
     """
     rates = "Under μP layer ℓ has n_ℓ times the printed rate η/n_{ℓ-1}, by the spectral condition."
     rates = rates if "μP" in names else ""
@@ -331,7 +331,7 @@ def reasons(why: str, *, names: Sequence[Name] = NAMES) -> Callable[[Record], di
 
 
 def _cut_points(record: Record) -> str:
-    """A sentence on how many points were cut off; none where there are none."""
+    """A sentence on how many points were cut off, or no text if none were."""
     cut = {name: cut_off(record, name) for name in NAMES}
     parts = [f"{name} at {points.sum()} of {len(points)} points" for name, points in cut.items() if points.any()]
     return f"Not finished after {record.config['training']['epochs']} epochs: {', '.join(parts)}." if parts else ""

@@ -1,6 +1,6 @@
-"""The correlation coefficients that a record of two-layer networks holds, as the paper compares them.
+"""Comparisons of the correlation coefficients in a record of two-layer networks, as the paper makes them.
 
-They are arrays of parametrisation × size × stage × layer × norm.
+Coefficients are arrays parametrisation × size × stage × layer × norm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def sizes(record: Record) -> np.ndarray:
 
 
 def best_layer(record: Record, key: str, name: Name, stage: int, norm: int) -> np.ndarray:
-    """The coefficient of the layer that correlates most, for each size."""
+    """The coefficient of the layer that correlates better, for each size."""
     return np.asarray(record.arrays[key][NAMES.index(name), :, stage, :, norm]).max(-1)
 
 
@@ -29,9 +29,9 @@ def best_of_all(record: Record, name: Name, stage: int) -> np.ndarray:
 
 
 def margins(record: Record, key: str, name: Name, norm: int, stage: int) -> np.ndarray:
-    """By how much the best layer's coefficient for one norm beats those for the others, for each D > 1.
+    """By how much the better layer's coefficient for one norm beats those for the others, for each D > 1.
 
-    At D = 1 the norms are one.
+    At D = 1 the norms are the same.
     """
     own = best_layer(record, key, name, stage, norm)
     others = np.stack([best_layer(record, key, name, stage, other) for other in range(len(NORMS)) if other != norm])
@@ -39,7 +39,7 @@ def margins(record: Record, key: str, name: Name, norm: int, stage: int) -> np.n
 
 
 def shares_most(key: str, names: Sequence[Name], norm: int) -> Callable[[Record], dict[str, float]]:
-    """The share of D > 1 at which this norm has the highest coefficient of all after training."""
+    """The share of D > 1 at which this norm has the highest coefficient of all norms after training."""
 
     def shares(record: Record) -> dict[str, float]:
         return {f"{name}, share of D > 1": _share(margins(record, key, name, norm, TRAINED)) for name in names}
@@ -48,17 +48,17 @@ def shares_most(key: str, names: Sequence[Name], norm: int) -> Callable[[Record]
 
 
 def _share(values: np.ndarray) -> float:
-    """How many are positive; NaN where one is none."""
+    """The share of positive numbers; NaN if one of them is NaN."""
     return float("nan") if np.isnan(values).any() else float((values > 0).mean())
 
 
 def matrix_lead(record: Record, name: Name, stage: int, where: np.ndarray) -> float:
-    """r(W₁) - r(W₂) for the spectral norm: the median over those sizes."""
+    """r(W₁) - r(W₂) for the spectral norm: the median over these sizes."""
     values = record.arrays["norms"][NAMES.index(name), :, stage, :, SPECTRAL]
     return float(np.median((values[:, 0] - values[:, 1])[where]))
 
 
 def disagreement(record: Record) -> float:
-    """How far W₁ leads where it leads most, or W₂ where that does, the smaller of both: < 0 if one leads everywhere."""
+    """The smaller of the largest leads of W₁ and of W₂: negative if one of them leads in every parametrisation."""
     leads = [matrix_lead(record, name, TRAINED, sizes(record) > 0) for name in NAMES]
     return float(min(max(leads), -min(leads)) if np.isfinite(leads).all() else np.nan)

@@ -1,4 +1,4 @@
-"""Losses: those whose derivatives are known in closed form, and every other one by automatic differentiation."""
+"""Losses, with derivatives in closed form where they are known, and by automatic differentiation otherwise."""
 
 from .binary_cross_entropy import BinaryCrossEntropy
 from .classification import Classification, complement_of_root, is_label

@@ -73,7 +73,7 @@ class BinaryCrossEntropy(Loss):
         return torch.diag_embed(term_rows(diagonal).sqrt())
 
     def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
-        """√a (σ - b), with a the mass of the entry and b = 1 with probability σ: the gradient for a would-be label."""
+        """√a (σ - b), with a the mass of the entry and b = 1 with probability σ: the gradient for a sampled label."""
         mass = torch.add(*self._coefficients(z, y))
         _check_convex(mass)
         positive = uniform.flatten()[: z.numel()].view(z.shape) < z.double().sigmoid()

@@ -1,4 +1,4 @@
-"""Every other loss: any callable of outputs and targets, differentiated by autograd."""
+"""Losses given as any callable of outputs and targets, differentiated by autograd."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from ...errors import ModelError, OutputsWarning, PaddingWarning, first_line, warn_user
 from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex
 
-CONVEX = 1e-6  # of the largest eigenvalue of the Hessian may be below zero
+CONVEX = 1e-6  # of the largest eigenvalue: how far below zero others may be by rounding
 PADDING = -100  # the label that PyTorch's losses ignore
-ROUNDING = 64  # roundings of one, too: a network that is sure has nothing else, for softmax is of order one
+ROUNDING = 64  # roundings of one: all that is left where a network is sure, as softmax is of order one
 
 
 @dataclass(frozen=True, eq=False)
 class Autodiff(Loss):
     """Any callable (outputs, targets) -> one loss per term or per output, differentiated by autograd.
 
-    Losses of single outputs are added up along the dimension of the classes, with one weight for each. `weigh` gives
-    the weights of the terms where they are others. Which dimension that is only outputs show (`settled`).
+    Losses of single outputs are summed along the dimension of the classes, with one weight for each; which dimension
+    that is, only outputs show (`settled`). `weigh` gives the weights of the terms if they are not one.
     """
 
     function: Callable[[Tensor, Tensor], Tensor]
@@ -33,7 +33,7 @@ class Autodiff(Loss):
     by_rows: bool = True
 
     def settled(self, z: Outputs, y: Targets) -> Autodiff:
-        """With the dimension of the classes: one along which each term runs and depends on no other row of outputs."""
+        """The loss with its class dimension: one along which each term runs, depending on no other row of outputs."""
         if z.ndim < 3:  # one row an example
             return self
         own = self.class_dim % z.ndim
@@ -44,7 +44,7 @@ class Autodiff(Loss):
         return self if fitting == own else replace(self, class_dim=fitting)
 
     def _splits_by_rows(self, z: Tensor, y: Tensor) -> bool:
-        """Whether there are as many terms as rows of outputs, and no row gets a slope from the terms of others."""
+        """Whether there are as many terms as rows of outputs, and no term depends on the row of another."""
         places = z.numel() // z.shape[self.class_dim] // len(z)  # rows of one example
         with torch.enable_grad():
             z = z.detach().requires_grad_()
@@ -53,7 +53,7 @@ class Autodiff(Loss):
             return False
         if not terms.requires_grad:
             return True
-        uneven = torch.linspace(1, 2, len(terms)).to(terms)  # so that no two slopes cancel
+        uneven = torch.linspace(1, 2, len(terms)).to(terms)  # different numbers, so that no two slopes cancel
         for half in _halves(places):
             some = (half.to(terms).repeat(len(z)) * uneven,)
             (slope,) = torch.autograd.grad([terms], [z], some, retain_graph=True, materialize_grads=True)
@@ -86,7 +86,7 @@ class Autodiff(Loss):
         return lambda u: torch.autograd.grad(slope, z, u, retain_graph=True)[0]
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
-        """By the eigenvectors of each term's Hessian, from one product per output."""
+        """S by the eigenvectors of each term's Hessian, which takes one product per output."""
         dim = -1 if z.ndim == 1 else self.class_dim
         rows = lambda t: class_rows(t, dim)
         self._check_rows(z, y)
@@ -107,7 +107,7 @@ class Autodiff(Loss):
             raise _joins_rows(terms, rows)
 
     def _check_blocks(self, blocks: Tensor, rows: LinearMap, product: LinearMap, z: Tensor) -> None:
-        """Refuse blocks that are not all of the Hessian, as where the terms of a batch compare its examples."""
+        """Refuse a loss whose Hessian is not block diagonal, because its terms compare the examples of a batch."""
         u = torch.linspace(-1, 1, z.numel()).cos().to(z).roll(z.numel() // 3).view_as(z)
         expected = rows(product(u))
         rest = (torch.einsum("tkj,tj->tk", blocks, rows(u)) - expected).norm()
@@ -140,7 +140,7 @@ class Autodiff(Loss):
         self._warn_of_other_logarithms(z)
 
     def _warn_of_other_logarithms(self, z: Tensor) -> None:
-        """Say that outputs are no log-probabilities where the loss takes these."""
+        """Warn if the loss expects log-probabilities and the outputs are none."""
         if not isinstance(self.function, nn.NLLLoss):
             return
         if not bool((z.detach().logsumexp(self.class_dim).abs() < 1e-3).all()):
@@ -151,7 +151,7 @@ class Autodiff(Loss):
             )
 
     def _warn_of_padding(self, values: Tensor, y: Tensor) -> None:
-        """Say that zeros of labels which a loss ignores count as terms, where no weights say that they do not."""
+        """Warn that zero losses of ignored labels count as terms, if no weights exclude them."""
         padding = (y == PADDING).flatten()
         counted = self.reduction == "mean" and self.weigh is None and values.numel() == y.numel()
         if not counted or y.is_floating_point() or not bool(padding.any()):
@@ -177,7 +177,7 @@ class Autodiff(Loss):
             ) from error
 
     def _slope(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs as a leaf, and ∂/∂z Σ tᵢ with its graph."""
+        """The outputs as a leaf of autograd, and ∂/∂z Σ tᵢ with its graph."""
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             (slope,) = torch.autograd.grad(self._total(y)(z), z, create_graph=True)
@@ -198,7 +198,7 @@ def _joins_rows(terms: int, rows: int) -> ModelError:
 
 
 def _halves(count: int) -> Iterator[Tensor]:
-    """Halves of so many places, such that for any two of them there is one that has the first without the second."""
+    """Halves of `count` places, such that for any two places some half has the first without the second."""
     places = torch.arange(count)
     for bit in range((count - 1).bit_length()):
         half = (places >> bit) % 2 == 0

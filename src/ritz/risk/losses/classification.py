@@ -1,4 +1,4 @@
-"""The interface of a loss by classes: what structure by class needs to know of it."""
+"""The interface of losses with classes: what the analysis of class structure needs from them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .loss import LinearMap, Loss, Outputs, Targets, class_rows, misfit, not_con
 class Classification(Loss):
     """A loss whose terms have the Hessian a (diag(p) - p pᵀ), for probabilities p of the classes and a mass a.
 
-    Whatever is a cross-entropy of shifted or scaled outputs has it. A new one is a subclass with `terms`, `weights`,
-    `gradient`, `probabilities` and `masses`; all of ritz that knows classes then serves it. Targets are class indices,
-    `ignore_index` for none.
+    Every cross-entropy of shifted or scaled outputs is of this form. A new one is a subclass with `terms`, `weights`,
+    `gradient`, `probabilities` and `masses`; everything in ritz that knows classes then works with it. Targets are
+    class indices, or `ignore_index` for no class.
 
     >>> from ritz.risk import CrossEntropy
     >>> loss, z, y = CrossEntropy(), torch.zeros(1, 2), torch.tensor([1])
@@ -37,7 +37,7 @@ class Classification(Loss):
         """a of every term; zero where it is ignored."""
 
     def labels(self, y: Targets) -> Int[Tensor, " terms"]:
-        """The class of every term, zero where it is ignored."""
+        """The class of every term; zero where it is ignored."""
         return y.flatten().long().masked_fill(self.ignored(y), 0)
 
     def ignored(self, y: Targets) -> Tensor:
@@ -65,7 +65,7 @@ class Classification(Loss):
         return mass.sqrt()[:, None, None] * p.sqrt()[:, :, None] * complement_of_root(p)
 
     def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
-        """√a (p - e_c), with c drawn from p: the gradient for a would-be label; one number for each term."""
+        """√a (p - e_c), with c drawn from p: the gradient for a sampled label; one random number for each term."""
         mass, p = self._convex_masses(z, y), self.probabilities(z)
         heights = p.double().cumsum(-1)
         level = uniform.flatten()[: len(p), None].to(heights) * heights[:, -1:]
@@ -130,14 +130,14 @@ class Classification(Loss):
 
 
 def is_label(y: Targets, label: int) -> Bool[Tensor, "..."]:
-    """Which targets are this label; a narrow type of integers would take 156 for -100, which it has no room for."""
+    """Which targets equal this label, without wrapping it: in uint8, -100 would become 156."""
     return (y if y.is_floating_point() else y.long()) == label
 
 
 def complement_of_root(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"]:
     """Q with QᵀQ = I and Qᵀ√p = 0 for probabilities p, r = C - 1: the Householder reflection of √p, without its image.
 
-    It takes √p to the class of largest p, so that nothing cancels: every entry is right to its last digits.
+    The reflection maps √p to the class of largest p, so that nothing cancels and every entry has full precision.
     """
     count, root = p.shape[-1], p.sqrt()
     top = p.argmax(-1, keepdim=True)

@@ -20,8 +20,8 @@ from .squared_error import SquaredError
 def loss_from(loss: Any) -> Loss:
     """The `Loss` that a user's argument stands for: a Loss, a `torch.nn` loss module, or a callable.
 
-    Modules keep their own convention exactly. Only the module's own class counts: a subclass may compute anything,
-    so it is treated as a callable.
+    Modules keep their own conventions exactly. A subclass of a `torch.nn` loss may compute anything, and is treated as
+    a callable.
     """
     if isinstance(loss, Loss):
         return loss
@@ -53,12 +53,12 @@ def _from_module(module: Any) -> Loss:
 
 
 def _elementwise_module(module: Any, reduction: Reduction) -> Loss:
-    """A loss module through autodiff, its mean spelled out as values and weights."""
+    """A loss module by autograd, its mean written as terms and weights."""
     values = copy.copy(module)
     values.reduction = "none"
     if isinstance(module, nn.NLLLoss):
         return Autodiff(values, partial(_label_weights, module), reduction, _class_dim(module))
-    if module.reduction == "batchmean":  # divides by the batch alone
+    if module.reduction == "batchmean":  # divides by the batch size alone
         return Autodiff(partial(_summed, values), None, reduction)
     return Autodiff(values, None, reduction)
 

@@ -65,8 +65,11 @@ class CrossEntropy(Classification):
         return kept if self.weight is None else kept * self._class_weights(rows)[self.labels(y)]
 
     def gradient(self, z: Outputs, y: Targets) -> Outputs:
-        """a p - (a_c), whose entries sum to zero: that of the likeliest class is minus the others, not p - 1, which
-        would be rounding alone where a network is sure."""
+        """a p - (a_c), whose entries sum to zero.
+
+        The entry of the likeliest class is computed as minus the others: p - 1 would be mere rounding where a network
+        is sure.
+        """
         a, p = self._coefficients(z, y), self.probabilities(z)
         top = p.argmax(-1, keepdim=True)
         others = (p * a.sum(-1, keepdim=True) - a).scatter(-1, top, 0.0)
@@ -76,7 +79,7 @@ class CrossEntropy(Classification):
         return self._rows(z).softmax(-1)
 
     def masses(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        """One, but for class weights and ignored labels."""
+        """One for every term, except for class weights and ignored labels."""
         return self._coefficients(z, y).sum(-1)
 
     def check(self, z: Outputs, y: Targets) -> None:
@@ -96,7 +99,7 @@ class CrossEntropy(Classification):
             )
 
     def _warn_of_probabilities(self, z: Tensor) -> None:
-        """Say that the outputs are probabilities already: softmax of these is another model than the one meant."""
+        """Warn if the outputs are already probabilities, whose softmax is not the intended model."""
         if z.shape[self.class_dim] < 2 or not bool((z >= 0).all()):
             return
         if bool(((z.sum(self.class_dim) - 1).abs() < 1e-5).all()):

@@ -35,16 +35,16 @@ class Loss(ABC):
     """
 
     reduction: Reduction
-    class_dim: int = -1  # the dimension of z along which a term runs
-    by_rows: bool = True  # whether a term depends on one such row of z alone
+    class_dim: int = -1  # the dimension of z along which the outputs of one term lie
+    by_rows: bool = True  # whether a term depends only on its own row of z
 
     def settled(self, z: Outputs, y: Targets) -> Loss:
-        """The loss with what only outputs show of it; one that knows itself is as it was."""
+        """The loss with settings that only outputs show, such as the class dimension; by default, the loss itself."""
         return self
 
     @property
     def is_convex(self) -> bool:
-        """Whether every term is known to be convex in the outputs, for targets that are what they should be."""
+        """Whether every term is known to be convex in the outputs, for valid targets."""
         return False
 
     @abstractmethod
@@ -65,7 +65,7 @@ class Loss(ABC):
 
     @abstractmethod
     def curvature(self, z: Outputs, y: Targets) -> LinearMap:
-        """u ↦ ∂²/∂z² Σ tᵢ · u, with everything that does not depend on u evaluated once."""
+        """u ↦ ∂²/∂z² Σ tᵢ · u, with everything independent of u evaluated once."""
 
     def hessian_product(self, z: Outputs, y: Targets, u: Outputs) -> Outputs:
         """∂²/∂z² Σ tᵢ · u."""
@@ -78,15 +78,15 @@ class Loss(ABC):
     def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
         """A random u for each term with E[u uᵀ] = ∂²tᵢ/∂zᵢ²: its square root times random signs.
 
-        It is made of the first `num_uniforms(z)` of the given numbers, which are uniform in (0, 1); those of an example
-        stand where the example does.
+        It uses the first `num_uniforms(z)` of the given numbers, which are uniform in (0, 1), with a row for each
+        example.
         """
         root = self.square_root(z, y)
         signs = (self._rows_of(uniform, z)[:, : root.shape[-1]] - 0.5).sign().to(root)
         return restored((root * signs[:, None]).sum(-1), z, self.class_dim)
 
     def num_uniforms(self, z: Outputs) -> int:
-        """How many random numbers `sampled_gradient` needs for these outputs: as many for each example."""
+        """How many random numbers `sampled_gradient` needs per example for these outputs."""
         return z.numel()
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Loss(ABC):
         """Raise a `DataError` where outputs and targets do not fit together."""
 
     def _rows_of(self, uniform: Tensor, z: Tensor) -> Tensor:
-        """The first of the given numbers as rows of terms, like those of the outputs."""
+        """The first of the given numbers, as rows of terms like those of the outputs."""
         return class_rows(uniform.flatten()[: z.numel()].view(z.shape), self.class_dim)
 
 
@@ -129,7 +129,7 @@ def unit_weights(z: Tensor, elementwise: bool) -> Tensor:
 
 
 def misfit(z: Tensor, y: Tensor, why: str, *ways_out: str) -> DataError:
-    """Outputs and targets that do not fit together."""
+    """The error for outputs and targets that do not fit together."""
     return DataError(
         f"The outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)} ({y.dtype}).",
         why,
@@ -139,7 +139,7 @@ def misfit(z: Tensor, y: Tensor, why: str, *ways_out: str) -> DataError:
 
 
 def entries_misfit(z: Tensor, y: Tensor) -> DataError:
-    """The same for a loss that compares every output with a target."""
+    """The same error for a loss that compares every output with a target."""
     ways = []
     if z.shape == (*y.shape, 1):
         ways.append("Targets of the shape of these outputs: y.unsqueeze(-1).")
@@ -149,7 +149,7 @@ def entries_misfit(z: Tensor, y: Tensor) -> DataError:
 
 
 def not_convex(eigenvalue: float) -> NumericalError:
-    """A loss whose Hessian has no square root."""
+    """The error for a loss that is not convex, so that its Hessian has no square root."""
     return NumericalError(
         f"The loss has a Hessian with eigenvalue {eigenvalue:.3g} at these outputs.",
         "Only a convex loss has a Hessian with a real square root.",
@@ -158,7 +158,7 @@ def not_convex(eigenvalue: float) -> NumericalError:
 
 
 def check_reduction(reduction: Any) -> None:
-    """Refuse a reduction that a risk does not know: it adds up all terms, and divides or does not."""
+    """Refuse reductions other than "mean" and "sum": a risk adds up all terms, and divides or does not."""
     if reduction not in get_args(Reduction):
         raise ArgumentError(
             f"reduction={reduction!r} was given.",
@@ -169,7 +169,7 @@ def check_reduction(reduction: Any) -> None:
 
 
 def check_weight_tensors(**weights: Any) -> None:
-    """Refuse weights that are no tensors."""
+    """Refuse weights that are not tensors."""
     given = {name: weight for name, weight in weights.items() if weight is not None}
     check_instance(Tensor, "Convert it: torch.tensor([1.0, 2.0]), one number for each class or output.", **given)
 

@@ -59,7 +59,7 @@ class SquaredError(Loss):
         return torch.diag_embed(torch.full_like(term_rows(z), self._factor**0.5))
 
     def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
-        """Normal numbers, whose variance is the second derivative."""
+        """Normal random numbers, with the second derivative as their variance."""
         normal = torch.special.ndtri(uniform.flatten()[: z.numel()].double())
         return self._factor**0.5 * normal.to(z).view(z.shape)
 
