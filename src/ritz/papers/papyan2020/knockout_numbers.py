@@ -58,6 +58,22 @@ def outliers(name: str) -> Callable[[Record], dict[str, float]]:
     )
 
 
+def outliers_in_words(record: Record) -> str:
+    """Why there are other numbers of them than C."""
+    counts = outliers("G")(record).values()
+    fewer = "Some class means are no longer than the spread around them." if min(counts) < C else ""
+    more = "Cross-class means raise the first of the bulk above the largest of G_within." if max(counts) > C else ""
+    return f"{fewer} {more}".strip()
+
+
+def left_of_outliers(record: Record, seed: int) -> float:
+    """How many eigenvalues of G without its class part are as large as the C-th of G, or larger.
+
+    Above the largest of G_within there is always one: G_cross and G_c=c' add to it what is not negative.
+    """
+    return float((values_of(record, seed, "class") >= values_of(record, seed, "G")[C - 1]).sum())
+
+
 def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
     """Of the eigenvalues of G where the middle nine tenths of a part's own lie, the share that goes with the part."""
 
