@@ -231,7 +231,8 @@ def draw_spectra(record: Record) -> Picture:
     for row, epoch in enumerate(at):
         for column, size in enumerate(sizes):
             _panel(axes[row * len(sizes) + column], record, size, seed, epoch)
-    figure.supxlabel(f"eigenvalue λ over the largest |λ| of E{of_seeds(record)}", fontsize=8)
+    dots = "dots: the C outliers of H, and of G upon them"
+    figure.supxlabel(f"eigenvalue λ over the largest |λ| of E{of_seeds(record)}\n{dots}", fontsize=8)
     figure.supylabel("density", fontsize=8)
     legend_above(figure, axes[0], columns=len(MATRICES))
     return figure
