@@ -239,6 +239,17 @@ def test_means_of_one_example_a_class_are_products_of_features_and_errors(shelf)
     assert np.allclose(tables[0] * tables[1], tables[2], atol=1e-4)
 
 
+def test_a_bulk_in_bins_says_how_narrow_a_gap_they_show():
+    record = pattern_record(True)
+    single = next(c for c in FIGURES["papyan2020.fig1"].claims(record) if "without a gap" in c.statement)
+    nodes = np.concatenate([record.arrays["0/exact/G/nodes"][:100], np.geomspace(1.0, 0.1, 30)])
+    counts = np.concatenate([np.ones(100), np.full(30, 70.0)])
+    binned = {**record.arrays, "0/exact/G/nodes": nodes, "0/exact/G/counts": counts}
+    (claim,) = (c for c in FIGURES["papyan2020.fig1"].claims(replace(record, arrays=binned)) if "a gap" in c.statement)
+    assert single.verdict == claim.verdict == "yes" and single.why == ""
+    assert claim.why == f"Below 1 these are bins, {0.1 ** (-1 / 29):.3g} apart."
+
+
 def test_a_fit_finds_the_exponent_and_says_how_well_it_fits():
     x = np.geomspace(0.1, 1, 50)
     law = tail.PowerLaw.through(x, 3 * x**-2.5)
