@@ -86,6 +86,7 @@ def knockout_record(structured):
     for name, values in spectra(structured).items():
         arrays |= {f"0/exact/{name}/nodes": values, f"0/exact/{name}/counts": np.ones(len(values))}
     G = arrays["0/exact/G/nodes"]
+    arrays["0/exact/within_traces"] = np.full(C, arrays["0/exact/only_within/nodes"].mean() * 4)  # four a class
     arrays |= {"0/lanczos/G/nodes": G if structured else G[:50], "0/lanczos/G/counts": np.ones(len(G))[: len(G)]}
     if not structured:
         arrays["0/lanczos/G/counts"] = np.full(50, len(G) / 50)

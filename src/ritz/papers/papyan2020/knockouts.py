@@ -163,8 +163,8 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
             why="Where the cross-class means have their eigenvalues, G_within has many more of its own.",
         ),
         Statement(
-            f"The bulk of {names[1]} lies left of that of {names[2]} (log₁₀ of the ratio of median eigenvalues).",
-            paper, where, measured=per_seed(position), rule=each(at_most(-0.3, partly=0.0)), expected=-1.0,
+            f"The bulk of {names[1]} lies left of that of {names[2]} (log₁₀ of the ratio of where they lie).",
+            paper, where, measured=position, rule=each(at_most(-0.3, partly=0.0)), expected=-1.0,
             why="The C(C - 2) cross-class means are longer than the spread of single examples around them.",
         ),
         Statement(
