@@ -201,6 +201,18 @@ def test_a_number_that_few_seeds_have_is_judged_by_these():
     assert found == {"MNIST": pytest.approx(1.0), "CIFAR-10 (2 of 3 seeds)": pytest.approx(1.0)}
 
 
+def test_a_correlation_over_the_layers_is_that_of_each_network():
+    numbers = {0: [9.0, 8.0, 1.0, 0.9, 0.8], 1: [9.0, 2.0, 1.9, 1.8, 1.7]}
+    depths = lambda record, data, seed, layer: float(layer)
+    wave = lambda record, data, seed, layer: numbers[seed][layer - 1] + (0.5 * layer if layer > 3 and seed else 0.0)
+    config = {"sets": ["mnist"], "seeds": [0, 1], "piece": {"depth": 5}}
+    record = Record("a figure", "smoke", config, {}, {})
+    own = [
+        layer_numbers.together(wave, depths)(Record("", "", config | {"seeds": [s]}, {}, {}))["MNIST"] for s in (0, 1)
+    ]
+    assert layer_numbers.together(wave, depths)(record)["MNIST"] == pytest.approx(np.mean(own))
+
+
 def test_singular_values_of_the_size_of_rounding_are_no_bulk():
     record = layer_record(True)
     record.arrays.update({name: values.copy() for name, values in record.arrays.items()})  # as read from a file

@@ -159,14 +159,17 @@ def spread_of_outliers(record: Record, data: str, seed: int, layer: int) -> floa
 
 
 def together(first: results.Measure, second: results.Measure) -> Callable[[Record], dict[str, float] | None]:
-    """Spearman's ρ over the layers of two numbers, for every data set of which a seed has both; None where none has."""
+    """Spearman's ρ over the layers of two numbers, for every data set of which a seed has both; None where none has.
+
+    It is a network's own, the median over the seeds: the medians of both numbers may be those of no network.
+    """
 
     def measured(record: Record) -> dict[str, float] | None:
         result = {}
         for data in data_sets(record):
             if of := results.measured_seeds(record, data, first, second):
-                both = (results.by_layer(record, data, one, of=of) for one in (first, second))
-                result[results.title_of(record, data, of)] = spearman(*both)
+                rho = [spearman(*(results.by_layer(record, data, one, of=[s]) for one in (first, second))) for s in of]
+                result[results.title_of(record, data, of)] = float(np.median(rho))
         return result or None
 
     return measured
