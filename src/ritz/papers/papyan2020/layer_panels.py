@@ -167,7 +167,7 @@ SCREE_PANELS = (
         "Class means that are too short for outliers are present all the same (test error of a linear classifier in "
         "layers where fewer than C stand apart; 0.9 by guessing).",
         where="Sec. 9.2", measured=hidden_errors, rule=each(at_most(0.5, partly=0.8)), expected="below 0.9",
-        why="In some of these layers more than half of the test images are told wrong.",
+        why="In some of these layers more than half of the test images are misclassified.",
     ),
 )  # fmt: skip
 ERROR_PANELS = (
