@@ -191,7 +191,7 @@ def _of_both(paper: str, figure: str) -> tuple[tuple[Statement, ...], ...]:
         says(
             "E has no outliers: knocking out G eliminates them (max |λ(E)| over the least of C outliers of H).",
             where=f"{figure}a", measured=by_part(largest_of_E), rule=each(at_most(0.5, partly=1.0)),
-            expected="below 1", why="E reaches the least outliers of H.",
+            expected="below 1", why="E comes near the least outliers of H, or reaches them.",
         ),
     ), (
         says(

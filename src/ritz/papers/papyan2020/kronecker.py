@@ -295,7 +295,7 @@ FIGURE_12 = (
     says(
         "At deeper layers CFAC aligns much better (KFAC's distance over CFAC's, the least of the deeper half).",
         where="Sec. 7.11", measured=gain_of_the_deeper_half, rule=each(at_least(2.0, partly=1.1)), expected="above 1",
-        why="In the middle layers it aligns better, but not by much.",
+        why="In one of these layers at least the gain is small, or there is none.",
     ),
     says(
         "In the seventh and eighth layer on CIFAR-10 they align almost perfectly (mean |ln| of C(C - 1) ratios).",
