@@ -161,6 +161,17 @@ def test_the_gap_of_the_mini_bulk_follows_misclassification_through_the_signal_a
     assert bad.mini_bulk_to_bulk == approx(2.7308, abs=1e-4) and good.mini_bulk_to_bulk == approx(2.3235, abs=1e-4)
 
 
+@pytest.mark.parametrize(("alpha", "lines"), [(0.75, [0.5, 0.5, 0.25]), (0.0, [0.0, 0.0, 0.0])])
+def test_outliers_are_no_larger_than_the_mini_bulk_at_either_end_of_the_error_rates(alpha, lines):
+    """Def. 8.2 has 1/C ≤ 1 - α ≤ 1 with both ends; the order of the three groups takes neither."""
+    C, s = 4, 4.0
+    spread = alpha / (C - 1) * (2 - alpha * C / (C - 1))
+    printed = [alpha / (C - 1) * s * (1 - alpha) + spread, alpha / (C - 1) * s / C + spread, spread]
+    assert printed == approx(lines)
+    values = torch.linalg.eigvalsh(papyan2020.expected_fisher(6, C, s**0.5, alpha)).flip(0)
+    assert values[[0, C, C * (C - 1)]].tolist() == approx(lines, abs=1e-12)
+
+
 def test_lemma_8_1_takes_probabilities_that_do_not_depend_on_the_noise():
     """A softmax of the very x that it multiplies has another expectation: examples near the boundary carry G."""
     C, D, t, count = 3, 5, 2.0, 20_000

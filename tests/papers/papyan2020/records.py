@@ -124,7 +124,7 @@ def inheritance_record(agree):
     cosine, table = (0.99, np.eye(10)) if agree else (0.1, np.ones((10, 10)))
     result = {"class_cosines": np.full((3, 10), cosine), "cross_cosines": np.full((3, 10, 10), cosine)}
     result |= {"whole_cosines": np.full(10, cosine), "in_class_means": np.full(10, cosine)}
-    result |= {"table_features": np.eye(10), "table_errors": np.eye(10), "table_gradients": table}
+    result |= {"table_features": np.eye(10), "table_errors": table, "table_gradients": table}
     return record_with(inheritance.Config(), {**result, "overlap": cosine * np.eye(10), "layers": []})
 
 

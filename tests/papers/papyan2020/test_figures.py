@@ -153,6 +153,20 @@ def test_the_dynamics_are_judged_by_where_G_has_its_peak():
     assert "yes" not in verdicts(FIGURES["papyan2019.fig10"], late).values()
 
 
+def test_e_is_held_against_all_of_g_and_beside_it_against_its_bulk():
+    """Of G with outliers of 100 and nothing else, E is a small part of both, and all of the bulks."""
+    result = {"epochs": np.array([1]), "error_epochs": np.array([0, 1])}
+    result |= {f"13/{part}_error": np.array([[0.9, 0.1]]) for part in ("train", "test")}
+    outliers = {"values": np.full(10, 100.0), "outliers": 10, "size": 10**4}
+    for matrix in "HG":
+        result |= entry(dynamics.prefix(13, 0, 1, matrix), [0.0, 1e-6], [1, 1], **outliers)
+    result |= entry(dynamics.prefix(13, 0, 1, "E"), [-1.0, 1.0], [1, 1], size=10**4)
+    claims = FIGURES["papyan2019.fig6"].claims(record_with(dynamics.Config(sizes=(13,), seeds=(0,)), result))
+    never = next(claim for claim in claims if "never negligible" in claim.statement)
+    assert never.measured["13 a class"] == pytest.approx(1 / 11) and never.verdict == "partly"
+    assert [beside["verdict"] for beside in never.beside.values()] == ["yes"]
+
+
 @pytest.mark.parametrize(("tops", "verdict"), [((2.0, 20.0, 200.0), "yes"), ((200.0, 20.0, 2.0), "no")])
 def test_outliers_further_apart_go_with_a_smaller_test_error(tops, verdict):
     sizes, result = (13, 51, 136), {"epochs": np.array([1, 30]), "error_epochs": np.array([0, 1, 30])}
@@ -225,12 +239,41 @@ def test_means_of_one_example_a_class_are_products_of_features_and_errors(shelf)
     assert np.allclose(tables[0] * tables[1], tables[2], atol=1e-4)
 
 
+def test_a_bulk_in_bins_says_how_narrow_a_gap_they_show():
+    record = pattern_record(True)
+    single = next(c for c in FIGURES["papyan2020.fig1"].claims(record) if "without a gap" in c.statement)
+    nodes = np.concatenate([record.arrays["0/exact/G/nodes"][:100], np.geomspace(1.0, 0.1, 30)])
+    counts = np.concatenate([np.ones(100), np.full(30, 70.0)])
+    binned = {**record.arrays, "0/exact/G/nodes": nodes, "0/exact/G/counts": counts}
+    (claim,) = (c for c in FIGURES["papyan2020.fig1"].claims(replace(record, arrays=binned)) if "a gap" in c.statement)
+    assert single.verdict == claim.verdict == "yes" and single.why == ""
+    assert claim.why == f"Below 1 these are bins, {0.1 ** (-1 / 29):.3g} apart."
+
+
 def test_a_fit_finds_the_exponent_and_says_how_well_it_fits():
     x = np.geomspace(0.1, 1, 50)
     law = tail.PowerLaw.through(x, 3 * x**-2.5)
     assert (law.exponent, law.prefactor, law.explained) == pytest.approx((-2.5, 3.0, 1.0))
     assert tail.PowerLaw.through(x, np.exp(-20 * x)).explained < 0.95
     assert np.isnan(tail.PowerLaw.through(x, 0 * x).exponent)
+
+
+def test_an_exponent_stands_beside_that_of_the_part_which_both_lines_have():
+    """A density that bends at 0.3 of its end: what is fitted beyond is steeper."""
+    x = np.geomspace(0.02, 1.0, 3000)
+    density = np.where(x < 0.3, x**-2.0, 0.3**4.0 * x**-6.0)
+    nodes, weights = np.concatenate([-x, x]), np.tile(1e-4 * density * x, 2)
+    record = record_with(tail.Config(), {"test_errors": np.zeros(1), **entry("seed 0", nodes, weights, steps=401)})
+    record = replace(
+        record, arrays={**record.arrays, **{f"long/{k}": record.arrays[f"seed 0/{k}"] for k in spectra.ARRAYS}}
+    )
+    record = replace(record, scalars={**record.scalars, "long/facts": record.scalars["seed 0/facts"]})
+    claim = next(c for c in FIGURES["papyan2020.fig16"].claims(record) if "-2.7" in c.statement)
+    (beside,) = claim.beside.values()
+    assert claim.reading == "from 0.05 to 0.5 of the largest" and list(claim.beside) == [
+        "from 0.05 to 0.3 of the largest"
+    ]
+    assert claim.measured < beside["measured"] - 0.2 and beside["measured"] == pytest.approx(-2.0, abs=0.3)
 
 
 def test_each_network_is_smoothed_by_the_width_of_its_own_spectrum():

@@ -86,6 +86,7 @@ def knockout_record(structured):
     for name, values in spectra(structured).items():
         arrays |= {f"0/exact/{name}/nodes": values, f"0/exact/{name}/counts": np.ones(len(values))}
     G = arrays["0/exact/G/nodes"]
+    arrays["0/exact/within_traces"] = np.full(C, arrays["0/exact/only_within/nodes"].mean() * 4)  # four a class
     arrays |= {"0/lanczos/G/nodes": G if structured else G[:50], "0/lanczos/G/counts": np.ones(len(G))[: len(G)]}
     if not structured:
         arrays["0/lanczos/G/counts"] = np.full(50, len(G) / 50)
@@ -105,6 +106,44 @@ def test_statements_on_knockouts_can_say_yes_and_no(paper):
     for statement in knockouts.statements(paper):
         verdicts = [statement.claim(knockout_record(structured)).verdict for structured in (True, False)]
         assert verdicts[0] == "yes" and verdicts[1] != "yes", (statement.statement, verdicts)
+
+
+def matrix_record(cross_size):
+    """The spectra of a real sum of class means, of cross-class means across them, and of a spread."""
+    Q = torch.linalg.qr(torch.randn(400, 400, generator=torch.Generator().manual_seed(0)).double()).Q
+    spread = torch.randn(400, 600, generator=torch.Generator().manual_seed(1)).double() / 40
+    across = Q[:, C : 2 * C]
+    matrices = {
+        "class": 100 * Q[:, :C] @ Q[:, :C].T,
+        "cross": cross_size * across @ across.T,
+        "within": spread @ spread.T,
+        "own": 1e-3 * Q[:, :C] @ Q[:, :C].T,
+    }
+    G = torch.stack(list(matrices.values())).sum(0)
+    lists = {"G": G} | {name: G - A for name, A in matrices.items()}
+    lists |= {f"only_{name}": A for name, A in matrices.items()}
+    arrays = {}
+    for name, A in lists.items():
+        values = torch.linalg.eigvalsh(A).flip(0).clamp(min=0).numpy()
+        arrays |= {f"0/exact/{name}/nodes": values, f"0/exact/{name}/counts": np.ones(len(values))}
+    return Record("papyan2020.fig5", "smoke", plain(knockouts.PRESETS["smoke"]), {}, arrays)
+
+
+@pytest.mark.parametrize(("cross_size", "verdict"), [(0.01, "yes"), (200.0, "no")])
+def test_outliers_that_are_class_means_disappear_with_them_and_others_do_not(cross_size, verdict):
+    said = next(s for s in knockouts.statements("papyan2020") if "the C outliers disappear" in s.statement)
+    assert said.claim(matrix_record(cross_size)).verdict == verdict
+
+
+def test_the_count_of_outliers_is_explained_by_what_raises_or_hides_them():
+    said = next(s for s in knockouts.statements("papyan2020") if s.statement.startswith("C eigenvalues of G"))
+    assert said.claim(matrix_record(0.01)).verdict == "yes"
+    record = knockout_record(True)
+    for count, words in ((C + 3, "raise the first of the bulk"), (C - 3, "no longer than the spread")):
+        values = np.concatenate([np.full(count, 100.0), np.ones(100)])
+        arrays = {**record.arrays, "0/exact/G/nodes": values, "0/exact/G/counts": np.ones(len(values))}
+        claim = said.claim(replace(record, arrays=arrays))
+        assert claim.verdict == "partly" and words in claim.why
 
 
 def dynamics_record(structured):

@@ -98,12 +98,12 @@ def curves(kind, layer, good):
     mini = np.zeros(0) if kind != "errors" else mini if good else np.geomspace(1.45, 1.05, CROSS)
     top = means if good else np.full(C, 1.5)
     whole = descending(top, mini, bulk)
-    off = descending(np.full(C, 1.0), mini, bulk) if good else lowered(whole, C)
+    off = np.append(descending(mini, bulk), np.zeros(C)) if good else lowered(whole, C)
     off = whole if good and layer < APART[kind] else off
     within = np.full(C, (1e4 if layer == 1 else 1.0) if good else (1e-3 if layer == 1 else 1e6))
     result = {"whole": whole, "off_class": off, "class": means, "within": within}
     if kind == "errors":
-        none_left = np.concatenate([np.full(len(mini) + C, 1.0), bulk])
+        none_left = np.append(bulk, np.zeros(len(whole) - len(bulk)))
         result["off_class_and_cross"] = none_left if good else lowered(off, CROSS)
         reached = good == (layer > 5)  # of the cross-class means the eigenvalues reach those of the whole
         result["class_and_cross"] = np.concatenate([means, whole[C : C + CROSS] * (1.0 if reached else 0.1)])
@@ -179,6 +179,40 @@ def test_every_statement_can_say_yes_and_no(statement):
     assert verdicts[0] == "yes" and verdicts[1] != "yes", (statement.statement, verdicts)
 
 
+def test_a_bulk_beside_class_means_is_the_same_without_them_though_its_ranks_are_others():
+    generator = torch.Generator().manual_seed(0)
+    Q = torch.linalg.qr(torch.randn(60, 60, generator=generator).double()).Q
+    means, rest = Q[:, :C] * torch.logspace(2, 1, C), Q[:, C:] * torch.logspace(0, -3, 50)
+    A, P = means @ means.T + rest @ rest.T, Q[:, C:] @ Q[:, C:].T
+    eigenvalues = lambda M: torch.linalg.eigvalsh(M).flip(0).clamp(min=0).numpy()
+    arrays = {
+        f"mnist/0/structure/features/1/{name}": eigenvalues(M) for name, M in (("whole", A), ("off_class", P @ A @ P))
+    }
+    record = Record("", "", plain(PRESETS["paper"]) | {"seeds": [0]}, {}, arrays)
+    assert layer_numbers.bulk_change("features")(record, "mnist", 0, 1) < 1e-8
+    assert layer_numbers.bulk_change("features", same_rank=True)(record, "mnist", 0, 1) > 0.5
+
+
+def test_a_number_that_few_seeds_have_is_judged_by_these():
+    known = lambda record, data, seed, layer: float(layer) if data == "mnist" or seed else float("nan")
+    depths = lambda record, data, seed, layer: float(layer)
+    config = {"sets": ["mnist", "cifar10"], "seeds": [0, 1, 2], "piece": {"depth": 4}}
+    found = layer_numbers.together(known, depths)(Record("a figure", "smoke", config, {}, {}))
+    assert found == {"MNIST": pytest.approx(1.0), "CIFAR-10 (2 of 3 seeds)": pytest.approx(1.0)}
+
+
+def test_a_correlation_over_the_layers_is_that_of_each_network():
+    numbers = {0: [9.0, 8.0, 1.0, 0.9, 0.8], 1: [9.0, 2.0, 1.9, 1.8, 1.7]}
+    depths = lambda record, data, seed, layer: float(layer)
+    wave = lambda record, data, seed, layer: numbers[seed][layer - 1] + (0.5 * layer if layer > 3 and seed else 0.0)
+    config = {"sets": ["mnist"], "seeds": [0, 1], "piece": {"depth": 5}}
+    record = Record("a figure", "smoke", config, {}, {})
+    own = [
+        layer_numbers.together(wave, depths)(Record("", "", config | {"seeds": [s]}, {}, {}))["MNIST"] for s in (0, 1)
+    ]
+    assert layer_numbers.together(wave, depths)(record)["MNIST"] == pytest.approx(np.mean(own))
+
+
 def test_singular_values_of_the_size_of_rounding_are_no_bulk():
     record = layer_record(True)
     record.arrays.update({name: values.copy() for name, values in record.arrays.items()})  # as read from a file
@@ -187,7 +221,7 @@ def test_singular_values_of_the_size_of_rounding_are_no_bulk():
     for layer in range(1, 9):
         prefix = f"mnist/0/structure/weights/{layer}"
         record.arrays.update({f"{prefix}/whole": whole, f"{prefix}/off_class": off})
-    assert layer_numbers.bulk_change("weights", last=None)(record, "mnist", 0, 7) == 0.0
+    assert layer_numbers.bulk_change("weights")(record, "mnist", 0, 7) == 0.0
     points = FIGURES["papyan2020.fig13"].draw(record).axes[6].lines[1:]
     assert sum(len(line.get_xdata()) for line in points) == 50
 
@@ -195,7 +229,7 @@ def test_singular_values_of_the_size_of_rounding_are_no_bulk():
 def test_where_the_knockout_leaves_no_bulk_nothing_is_said_of_it():
     record = layer_record(True)
     for name in [name for name in record.arrays if name.endswith("off_class")]:
-        record.arrays[name] = np.where(np.arange(len(record.arrays[name])) < C, record.arrays[name], 0.0)
+        record.arrays[name] = np.zeros_like(record.arrays[name])
     said = [s for f in FIGURES.values() for s in f.statements if "bulk is unaffected by" in s.statement]
     assert len(said) == 3 and all(statement.claim(record) is None for statement in said)
     entry = next(s for s in FIGURES["papyan2020.table1"].statements if "H_within" in s.statement)

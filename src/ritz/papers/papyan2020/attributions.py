@@ -68,8 +68,8 @@ def gradient_bulk(record: Record) -> dict[str, float]:
 
 
 def bulk(kind: str, **names: Any) -> Measure:
-    """The change of all of the bulk that is drawn, as Figs 7, 9 and 13 lead with it."""
-    return drawn(bulk_change(kind, last=None, **names))
+    """The change of the bulk, as Figs 7, 9 and 13 lead with it."""
+    return drawn(bulk_change(kind, **names))
 
 
 FALLS, STAYS = at_least(0.8, partly=0.5), at_most(0.1, partly=0.3)
@@ -111,7 +111,7 @@ ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule, str], ...] = (
     ),
     (
         "Features", 2, "H_within", "change of the bulk, last layer", at_layer(bulk("features")), STAYS,
-        "C directions less shift the ranks of the eigenvalues beyond: Fig. 7.",
+        "The class means reach into the bulk, and part of it goes with them: Fig. 7.",
     ),
     (
         "Backprop. errors", 0, "Δ_class", "fall of the largest, last layer but one",
@@ -124,8 +124,8 @@ ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule, str], ...] = (
     ),
     (
         "Backprop. errors", 2, "Δ_within", "change of the bulk, last layer but one",
-        at_layer(bulk("errors", before="off_class", after="off_class_and_cross", first=CROSS), -2), STAYS,
-        "C(C - 2) directions less shift the ranks of the eigenvalues beyond: Fig. 9b.",
+        at_layer(bulk("errors", before="off_class", after="off_class_and_cross", taken=CROSS), -2), STAYS,
+        "Cross-class means that are no outliers lie in the bulk, and part of it goes with them: Fig. 9b.",
     ),
     (
         "Weights", 0, "W_class", "fall of the largest, last layer but one", at_layer(relative_fall("weights"), -2),
@@ -133,7 +133,7 @@ ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule, str], ...] = (
     ),
     (
         "Weights", 2, "W_within", "change of the bulk, last layer but one", at_layer(bulk("weights"), -2), STAYS,
-        "C directions less shift the ranks of the singular values beyond: Fig. 13.",
+        "W_class reaches into the bulk, and part of it goes with it: Fig. 13.",
     ),
 )  # fmt: skip
 

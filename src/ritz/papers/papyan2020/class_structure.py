@@ -39,7 +39,8 @@ def draw_knockouts(kind: str, *rows: tuple[str, str, int]) -> Callable[[Record],
                     if len(rows) > 1 and layer == 1:
                         ax.set_title(f"({letter}) {ax.get_title(loc='left')}", fontsize=6, loc="left", pad=2)
         noun = "singular value" if kind == "weights" else "eigenvalue"
-        figure.supxlabel(f"{noun} after the knockout, on a logarithmic axis; black: where nothing changes", fontsize=8)
+        words = "of the same rank after the knockout, on a logarithmic axis; black: where nothing changes"
+        figure.supxlabel(f"{noun} {words}", fontsize=8)
         figure.supylabel(f"{noun} before it (blue: the outliers{of_seeds(record)})", fontsize=8)
         return figure
 

@@ -19,7 +19,7 @@ from ...spectrum import Spectrum
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, write_title
 from ..frame.statements import Statement, at_least, at_most, each, within
-from .hessians import PARTS, SMOKE_METHOD
+from .hessians import PARTS, SMOKE_METHOD, STEMS
 from .networks import Place, on_shelf, training
 from .paper import PAPER
 from .pictures import draw_spectrum
@@ -58,8 +58,8 @@ def draw(record: Record) -> Picture:
     for column, part in enumerate(PARTS):
         own = axes[column :: len(PARTS)]
         for ax, matrix in zip(own, MATRICES, strict=False):
-            draw_spectrum(ax, record, f"{part}/{matrix}", color=COLOUR[matrix])
-            write_title(ax, f"{part}: {matrix}")
+            draw_spectrum(ax, record, f"{part}/{matrix}", color=COLOUR[matrix], stems=STEMS)
+            write_title(ax, f"(a) {part}: {matrix}")
         reach = [end for ax in own[: len(MATRICES)] for end in ax.get_xlim()]
         for ax in own[: len(MATRICES)]:
             ax.set_xlim(min(reach), max(reach))
@@ -67,7 +67,8 @@ def draw(record: Record) -> Picture:
             name = f"{part}/{matrix}"
             width = printed_width(record, name)
             plot.density(own[-1], bulk(record, name), width=width, band=False, color=COLOUR[matrix], label=matrix)
-        write_title(own[-1], f"{part}: the bulks")
+        write_title(own[-1], f"(b) {part}: the bulks")
+    axes[0].legend(frameon=False, fontsize=7, loc="upper right")
     legend_above(figure, axes[-1], columns=len(MATRICES))
     return figure
 
@@ -190,7 +191,7 @@ def _of_both(paper: str, figure: str) -> tuple[tuple[Statement, ...], ...]:
         says(
             "E has no outliers: knocking out G eliminates them (max |λ(E)| over the least of C outliers of H).",
             where=f"{figure}a", measured=by_part(largest_of_E), rule=each(at_most(0.5, partly=1.0)),
-            expected="below 1", why="E reaches the least outliers of H.",
+            expected="below 1", why="E comes near the least outliers of H, or reaches them.",
         ),
     ), (
         says(

@@ -136,9 +136,9 @@ def draw(record: Record) -> Picture:
     figure.legend(
         *named.get_legend_handles_labels(),
         loc="outside upper center",
-        ncols=2,
+        ncols=2 if len(sizes) > 2 else 1,  # one column is hardly wider than an entry
         frameon=False,
-        fontsize=7,
+        fontsize=7 if len(sizes) > 1 else 6,
         markerscale=2,
     )
     return figure

@@ -172,6 +172,12 @@ def table_error(record: Record) -> float:
     return float(np.abs(h * e - g).max())
 
 
+def error_angles(record: Record) -> float:
+    """The mean |cos| between the class means of errors."""
+    table = record.arrays["table_errors"]
+    return float(np.abs(table[~np.eye(len(table), dtype=bool)]).mean())
+
+
 STATEMENTS = (
     says(
         "h_c ⊗ δ_c approximates the class mean g_c of the gradients (median cosine, by layer).",
@@ -202,6 +208,11 @@ STATEMENTS = (
         "They induce those of the Hessian (mean share of its C largest eigenvectors in the span of G's).",
         where="Sec. 1.12, Fig. 2", measured=lambda record: float(record.arrays["overlap"].sum(1).mean()),
         rule=at_least(0.9, partly=0.5), expected=1.0, why="E turns them.",
+    ),
+    says(
+        "The class means of errors are ultimately very close to orthogonal (mean |cos|, last layer but one).",
+        where="Sec. 7.9", measured=error_angles, rule=at_most(0.1, partly=0.3), expected=0.0,
+        why="Some classes have errors in common.",
     ),
 )  # fmt: skip
 

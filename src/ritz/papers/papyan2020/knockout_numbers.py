@@ -9,6 +9,7 @@ import torch
 
 from ...record import Record
 from ...spectrum import Spectrum
+from ..frame.readings import ByReading
 from . import gradients
 from .gradients import eigenvalues, spectrum_of, with_zeros
 from .setting import NUM_CLASSES
@@ -58,6 +59,22 @@ def outliers(name: str) -> Callable[[Record], dict[str, float]]:
     )
 
 
+def outliers_in_words(record: Record) -> str:
+    """Why there are other numbers of them than C."""
+    counts = outliers("G")(record).values()
+    fewer = "Some class means are no longer than the spread around them." if min(counts) < C else ""
+    more = "Cross-class means raise the first of the bulk above the largest of G_within." if max(counts) > C else ""
+    return f"{fewer} {more}".strip()
+
+
+def left_of_outliers(record: Record, seed: int) -> float:
+    """How many eigenvalues of G without its class part are as large as the C-th of G, or larger.
+
+    Above the largest of G_within there is always one: G_cross and G_c=c' add to it what is not negative.
+    """
+    return float((values_of(record, seed, "class") >= values_of(record, seed, "G")[C - 1]).sum())
+
+
 def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
     """Of the eigenvalues of G where the middle nine tenths of a part's own lie, the share that goes with the part."""
 
@@ -89,12 +106,25 @@ def lost_mass(record: Record, seed: int) -> float:
     return float(1 - after / before) if before else float("nan")
 
 
-def position(record: Record, seed: int) -> float:
-    """log₁₀ of the median eigenvalue of G_cross over that of G_within, of those that are not zero."""
-    medians = [
-        np.median((v := values_of(record, seed, name))[v > LOWEST * v[0]]) for name in ("only_cross", "only_within")
-    ]
-    return float(np.log10(medians[0] / medians[1]))
+def position(record: Record) -> ByReading:
+    """log₁₀ of the median eigenvalue of G_cross over that of G_within, or over G_within's average as Fig. 6 has it."""
+    ways = {
+        "medians of both": lambda record, seed: _median(record, seed, "only_within"),
+        "the average of G_within, as in Fig. 6 (2019: 7)": average_of_within,
+    }
+    above = lambda of: per_seed(lambda record, seed: np.log10(_median(record, seed, "only_cross") / of(record, seed)))
+    return ByReading((words, above(of)(record)) for words, of in ways.items())
+
+
+def _median(record: Record, seed: int, name: str) -> float:
+    """The median of the eigenvalues that are not zero."""
+    values = values_of(record, seed, name)
+    return float(np.median(values[values > LOWEST * values[0]]))
+
+
+def average_of_within(record: Record, seed: int) -> float:
+    """tr G_within,c / N, the mean over the classes: as printed, N for the rank."""
+    return float(record.arrays[f"{seed}/exact/within_traces"].mean() / record.config["piece"]["per_class"])
 
 
 def bulk_share(record: Record, seed: int) -> float:

@@ -12,7 +12,6 @@ from ..frame.readings import ByReading
 from ..frame.statistics import spearman
 from . import layer_results as results
 from .layer_results import C, at_layer, curve, data_sets, depth, number
-from .setting import TITLES
 
 CROSS = C * (C - 2)  # cross-class means beside the class means
 LAST = {"features": -1, "errors": -2, "weights": -2}  # that has more than C outputs, as far as these matter
@@ -54,15 +53,26 @@ def whisker(kind: str) -> results.Measure:
 
 
 def bulk_change(
-    kind: str, before: str = "whole", after: str = "off_class", first: int = C, last: int | None = results.KEPT
+    kind: str,
+    before: str = "whole",
+    after: str = "off_class",
+    taken: int = C,
+    *,
+    same_rank: bool = False,
+    last: int | None = None,
 ) -> results.Measure:
-    """The median |ln λ/λ'| of eigenvalues beyond the outliers, paired by rank, before and after a knockout."""
+    """The median |ln λ/λ'| of the bulk before and after a knockout that takes so many outliers out of the spectrum.
+
+    The k-th of what lies behind the outliers is compared with the k-th of what is left. With `same_rank`, as in a
+    scatter plot, it is compared with one that lies as many ranks further on, and the first of what is left with none.
+    """
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
-        a, b = (curve(record, data, seed, kind, layer, name)[first:last] for name in (before, after))
-        least = rounding(kind) * curve(record, data, seed, kind, layer, before).max(initial=1e-300)
-        both = (a > least) & (b > least)
-        return float(np.median(np.abs(np.log(a[both] / b[both])))) if both.any() else float("nan")
+        whole, left = (curve(record, data, seed, kind, layer, name)[:last] for name in (before, after))
+        a, b = whole[taken:], left[taken:] if same_rank else left
+        count, least = min(len(a), len(b)), rounding(kind) * whole.max(initial=1e-300)
+        both = (a[:count] > least) & (b[:count] > least)
+        return float(np.median(np.abs(np.log(a[:count][both] / b[:count][both])))) if both.any() else float("nan")
 
     return measure
 
@@ -77,16 +87,17 @@ def known(values: dict[str, float]) -> dict[str, float] | None:
     return None if all(np.isnan(value) for value in values.values()) else values
 
 
-def both_bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading | None]:
-    """The change of the bulk at a layer: of all that is drawn, and of its first hundred, where the outliers were."""
-    kept = {
-        "all that is drawn": drawn(bulk_change(kind, last=None, **names)),
-        "the first hundred": bulk_change(kind, **names),
+def bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading | None]:
+    """The change of the bulk at a layer: of all that is kept of the first seed, or of every seed, and rank by rank."""
+    ways = {
+        "largest with largest": drawn(bulk_change(kind, **names)),
+        "the same for all seeds, as far as kept": bulk_change(kind, **names, last=results.KEPT),
+        "rank with rank, as it is drawn": drawn(bulk_change(kind, **names, same_rank=True)),
     }
 
     def measured(record: Record) -> ByReading | None:
-        found = ByReading((words, at_layer(one, layer)(record)) for words, one in kept.items())
-        return found if known(found["all that is drawn"]) else None
+        found = ByReading((words, at_layer(one, layer)(record)) for words, one in ways.items())
+        return found if known(found["largest with largest"]) else None
 
     return measured
 
@@ -148,12 +159,18 @@ def spread_of_outliers(record: Record, data: str, seed: int, layer: int) -> floa
 
 
 def together(first: results.Measure, second: results.Measure) -> Callable[[Record], dict[str, float] | None]:
-    """Spearman's ρ over the layers of two numbers, for every data set where both were measured; None where for none."""
+    """Spearman's ρ over the layers of two numbers, for every data set of which a seed has both; None where none has.
+
+    It is a network's own, the median over the seeds: the medians of both numbers may be those of no network.
+    """
 
     def measured(record: Record) -> dict[str, float] | None:
-        pairs = {d: [results.by_layer(record, d, number) for number in (first, second)] for d in data_sets(record)}
-        known = {data: both for data, both in pairs.items() if not np.isnan(both).any()}
-        return {TITLES[data]: spearman(*both) for data, both in known.items()} or None
+        result = {}
+        for data in data_sets(record):
+            if of := results.measured_seeds(record, data, first, second):
+                rho = [spearman(*(results.by_layer(record, data, one, of=[s]) for one in (first, second))) for s in of]
+                result[results.title_of(record, data, of)] = float(np.median(rho))
+        return result or None
 
     return measured
 

@@ -175,10 +175,26 @@ def number(record: Record, data: str, seed: int, kind: str, layer: int, name: st
 Measure = Callable[[Record, str, int, int], float]  # of a data set, a seed and a layer
 
 
-def by_layer(record: Record, data: str, measure: Measure, which: Sequence[int] | None = None) -> np.ndarray:
-    """The median over seeds of a number of every layer."""
-    chosen = range(1, depth(record) + 1) if which is None else which
-    return np.median([[measure(record, data, seed, layer) for layer in chosen] for seed in seeds(record)], axis=0)
+def by_layer(
+    record: Record, data: str, measure: Measure, which: Sequence[int] | None = None, *, of: Sequence[int] | None = None
+) -> np.ndarray:
+    """The median of a number of every layer over all seeds, or over some of them."""
+    layers_of = range(1, depth(record) + 1) if which is None else which
+    seeds_of = seeds(record) if of is None else of
+    return np.median([[measure(record, data, seed, layer) for layer in layers_of] for seed in seeds_of], axis=0)
+
+
+def measured_seeds(record: Record, data: str, *measures: Measure) -> list[int]:
+    """The seeds of which all of these numbers were measured in every layer."""
+    layers_of = range(1, depth(record) + 1)
+    complete = lambda seed: not np.isnan([[one(record, data, seed, n) for n in layers_of] for one in measures]).any()
+    return [seed for seed in seeds(record) if complete(seed)]
+
+
+def title_of(record: Record, data: str, of: Sequence[int]) -> str:
+    """The data set, with its seeds where these are not all."""
+    every = seeds(record)
+    return TITLES[data] + (f" ({len(of)} of {len(every)} seeds)" if len(of) < len(every) else "")
 
 
 def at_layer(measure: Measure, layer: int = -1) -> Callable[[Record], dict[str, float]]:

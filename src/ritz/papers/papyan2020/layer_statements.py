@@ -8,7 +8,7 @@ from .layer_numbers import (
     CROSS,
     LAST,
     SYMBOLS,
-    both_bulks,
+    bulks,
     global_alignment,
     inner,
     linear_error,
@@ -45,10 +45,11 @@ def structure_statements(kind: str, figure: str, section: str) -> tuple[Statemen
             rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="Something else stands apart, too.",
         ),
         says(
-            "The bulk is unaffected by the knockout (median |ln| of the change of an eigenvalue; the same layer).",
-            where=figure, measured=both_bulks(kind, LAST[kind]),
+            "The bulk is unaffected by the knockout (median |ln| of the ratio of its k-th eigenvalue behind the "
+            "outliers and of the k-th that is left; the same layer).",
+            where=figure, measured=bulks(kind, LAST[kind]),
             rule=each(at_most(0.1, partly=0.3)), expected=0.0,
-            why="C directions less shift the ranks of the eigenvalues beyond.",
+            why="The class means reach into the bulk, and part of it goes with them.",
         ),
         says(
             "The outliers emerge from the bulk with increasing depth (Spearman's ρ of ln λ_C of the class part over "
@@ -116,7 +117,7 @@ ERROR_CROSS = (
             name: value / CROSS for name, value in at_layer(mini_bulk, min(6, depth(record) - 1))(record).items()
         },
         rule=each(near(1.0, relative=0.2, partly=0.8)), expected=1.0,
-        why="Some cross-class means only are longer than the spread: the paper's figure has two groups of them, too.",
+        why="Few cross-class means, or none, are longer than the spread: in the paper's figure, too, some are not.",
     ),
     says(
         "They are attributable to Δ_cross (how far the largest falls when that is projected out, too).",
@@ -125,11 +126,12 @@ ERROR_CROSS = (
         rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="Something else stands apart, too.",
     ),
     says(
-        "And the bulk is unaffected (median |ln| of the change of an eigenvalue; last layer but one).",
+        "And the bulk is unaffected (median |ln| of the ratio of its k-th eigenvalue behind C(C - 2) outliers and of "
+        "the k-th that is left; last layer but one).",
         where="Fig. 9b",
-        measured=both_bulks("errors", -2, before="off_class", after="off_class_and_cross", first=CROSS),
+        measured=bulks("errors", -2, before="off_class", after="off_class_and_cross", taken=CROSS),
         rule=each(at_most(0.1, partly=0.5)), expected=0.0,
-        why="As many directions less shift the ranks of the eigenvalues beyond.",
+        why="Cross-class means that are no outliers lie in the bulk, and part of it goes with them.",
     ),
 )  # fmt: skip
 
@@ -142,9 +144,10 @@ WEIGHTS = (
         expected=1.0, why="W is not made of class means alone where training has not come to rest.",
     ),
     says(
-        "The bulk is unaffected by the knockout (median |ln| of the change; last layer but one).",
-        where="Fig. 13", measured=both_bulks("weights", -2), rule=each(at_most(0.1, partly=0.3)),
-        expected=0.0, why="C directions less shift the ranks of the singular values beyond.",
+        "The bulk is unaffected by the knockout (median |ln| of the ratio of its k-th singular value behind the "
+        "outliers and of the k-th that is left; last layer but one).",
+        where="Fig. 13", measured=bulks("weights", -2), rule=each(at_most(0.1, partly=0.3)),
+        expected=0.0, why="W_class reaches into the bulk, and part of it goes with it.",
     ),
     says(
         "The outliers emerge from the bulk with increasing depth (Spearman's ρ of ln σ_{C-1}/σ_{C+1} with the layer).",

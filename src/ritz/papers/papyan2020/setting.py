@@ -46,7 +46,7 @@ _SHAPES = {
 class Training:
     """SGD as both papers have it (2020: App. D.1; 2019: C.1), but for the choice of the initial rate."""
 
-    num_epochs: int | None = None  # "200 epochs in the case of MNIST and FashionMNIST and 350": none is as printed
+    num_epochs: int | None = None  # "200 epochs in the case of MNIST and FashionMNIST and 350": none is these; MLPs 350
     batch_size: int = 128  # "128 batch size"
     momentum: float = 0.9  # "0.9 momentum"
     weight_decay: float = 5e-4  # "5 × 10⁻⁴ weight decay"

@@ -21,6 +21,7 @@ from ...spectrum import Spectrum
 from ..frame.figure import Context, Figure
 from ..frame.loans import Loan
 from ..frame.pictures import write_title
+from ..frame.readings import ByReading
 from ..frame.statements import Statement, at_least, at_most, each, near, within
 from . import spectra
 from .networks import Place, on_shelf, training
@@ -126,18 +127,20 @@ def _ends(spectrum: Spectrum, part: Sequence[float]) -> np.ndarray:
     return np.geomspace(part[0] * top, part[1] * top, _POINTS)
 
 
-def linear_laws(record: Record, name: str, row: Spectrum | None = None) -> dict[str, PowerLaw]:
-    """The laws of the density of λ on both sides of zero: of a network, or of one of its probes."""
+def linear_laws(
+    record: Record, name: str, row: Spectrum | None = None, part: Sequence[float] | None = None
+) -> dict[str, PowerLaw]:
+    """The laws of the density of λ on both sides of zero, of some part: of a network, or of one of its probes."""
     spectrum = of(record, name) if row is None else row
-    x, width = _ends(spectrum, record.config["linear_part"]), printed_width(record, name)
+    x, width = _ends(spectrum, part or record.config["linear_part"]), printed_width(record, name)
     side = lambda sign: PowerLaw.through(x, spectrum.density(torch.from_numpy(sign * x), width).numpy())
     return {"positive": side(1.0), "negative": side(-1.0)}
 
 
-def log_law(record: Record) -> PowerLaw:
+def log_law(record: Record, part: Sequence[float] | None = None) -> PowerLaw:
     """The law of the density of |λ| from that of its logarithm, q(log |λ|)/|λ|, of the long recursion."""
     spectrum = of(record, "long")
-    x = _fitted(spectrum, record.config["log_part"])
+    x = _fitted(spectrum, part or record.config["log_part"])
     return PowerLaw.through(x, log_density(spectrum, x))
 
 
@@ -160,13 +163,21 @@ def _scatter(record: Record, number: Callable[[str, Spectrum], float]) -> tuple[
     return float(np.mean(means)), float(error)
 
 
-def linear_exponent(record: Record) -> float:
-    """The exponent of the density of λ, the mean over both sides, all networks and probes."""
-    return _linear_exponent(record)[0]
+def _by_part(name: str, number: Callable[[Record, Sequence[float]], float]) -> Callable[[Record], ByReading]:
+    """A number of a line through the part that is its own here, and through the part that both lines have."""
+
+    def measured(record: Record) -> ByReading:
+        own, *others = (record.config[key] for key in (name, "linear_part", "log_part"))
+        both = max(part[0] for part in others), min(part[1] for part in others)
+        words = {f"from {part[0]:g} to {part[1]:g} of the largest": part for part in (own, both)}
+        return ByReading((key, number(record, part)) for key, part in words.items())
+
+    return measured
 
 
-def _linear_exponent(record: Record) -> tuple[float, float]:
-    both = lambda name, row: float(np.mean([law.exponent for law in linear_laws(record, name, row).values()]))
+def linear_exponent(record: Record, part: Sequence[float]) -> tuple[float, float]:
+    """The exponent of the density of λ, the mean over both sides, all networks and probes, with its error."""
+    both = lambda name, row: float(np.mean([law.exponent for law in linear_laws(record, name, row, part).values()]))
     return _scatter(record, both)
 
 
@@ -210,7 +221,7 @@ def flatness(record: Record) -> float:
 
 def exponent_in_words(record: Record) -> str:
     """The exponent with its error."""
-    mean, error = _linear_exponent(record)
+    mean, error = linear_exponent(record, record.config["linear_part"])
     scatter = "" if np.isnan(error) else f" ± {error:.2g}"
     return f"Over networks and sides it is {mean:.3g}{scatter}; print does not say which part was fitted."
 
@@ -302,12 +313,13 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
         ),
         says(
             "Its density falls as |λ|^-2.7 (exponent by the density of λ).",
-            where=f"{where}a", measured=linear_exponent, rule=near(-2.7, relative=0.15, partly=0.5), expected=-2.7,
+            where=f"{where}a", measured=_by_part("linear_part", lambda *at: linear_exponent(*at)[0]),
+            rule=near(-2.7, relative=0.15, partly=0.5), expected=-2.7,
             why=exponent_in_words,
         ),
         says(
             "It falls as |λ|^-2.2 (exponent by the density of log |λ|).",
-            where=f"{where}b", measured=lambda record: log_law(record).exponent,
+            where=f"{where}b", measured=_by_part("log_part", lambda *at: log_law(*at).exponent),
             rule=near(-2.2, relative=0.15, partly=0.5), expected=-2.2,
             why=log_exponent_in_words,
         ),
