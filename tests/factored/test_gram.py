@@ -365,3 +365,18 @@ def test_the_check_in_float32_does_not_underflow_where_a_network_is_sure(margin)
     exact = Gram.of(risk).eigenvalues()
     assert gram.error < 1e-4
     torch.testing.assert_close(gram.eigenvalues(), exact, rtol=0, atol=1e-4 * float(exact.max()))
+
+
+def test_a_loss_that_is_flat_along_a_direction_has_the_spectrum_of_g():
+    """Scores of a ranking may all grow alike; the root of a rounding would be 1e-8, and another one in every batch."""
+
+    def pairs(z, y):
+        return (nn.functional.softplus(z[:, None] - z[:, :, None]) * (y[:, :, None] > y[:, None])).sum((1, 2))
+
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        scorer = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1), nn.Flatten()).double()
+        batches = [(torch.randn(n, 5, 3).double(), torch.randn(n, 5).double()) for n in (5, 3)]
+    risk = Risk(scorer, pairs, batches)
+    assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())
+    assert Gram.of(risk).error < 1e-11

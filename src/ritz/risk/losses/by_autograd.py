@@ -99,7 +99,8 @@ class Autodiff(Loss):
         least, eps = float(values.min()), torch.finfo(values.dtype).eps
         if least < -CONVEX * float(values.abs().max()) - ROUNDING * eps:
             raise not_convex(least)
-        return vectors * values.clamp(min=0).sqrt()[:, None, :]
+        zeros = values.abs() <= ROUNDING * eps * values.abs().amax(-1, keepdim=True)  # whose roots would be √ε
+        return vectors * values.clamp(min=0).masked_fill(zeros, 0.0).sqrt()[:, None, :]
 
     def _check_rows(self, z: Tensor, y: Tensor) -> None:
         terms, rows = len(self.terms(z, y)), len(class_rows(z, self.class_dim))
