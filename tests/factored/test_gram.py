@@ -380,3 +380,23 @@ def test_a_loss_that_is_flat_along_a_direction_has_the_spectrum_of_g():
     risk = Risk(scorer, pairs, batches)
     assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())
     assert Gram.of(risk).error < 1e-11
+
+
+def test_a_loss_whose_hessians_have_many_directions_has_the_spectrum_of_g():
+    """Signs of eigenvectors may be others in batches of another size; a chain of labels has 12 directions of a term."""
+
+    def chain(z, y):
+        emissions, T = z[:, :12].view(-1, 4, 3), z[:, 12:].view(-1, 3, 3)
+        forward = emissions[:, 0]
+        for place in range(1, 4):
+            forward = torch.logsumexp(forward[..., None] + T, 1) + emissions[:, place]
+        own = emissions.gather(2, y[..., None]).sum((1, 2)) + T.flatten(1).gather(1, 3 * y[:, :-1] + y[:, 1:]).sum(1)
+        return forward.logsumexp(1) - own
+
+    for seed in range(4):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 21)).double()
+            batches = [(torch.randn(n, 5).double(), torch.randint(3, (n, 4))) for n in (5, 3)]
+        risk = Risk(model, chain, batches)
+        assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())

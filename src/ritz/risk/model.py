@@ -122,7 +122,7 @@ def prefers_channels_last(model: nn.Module, device: torch.device, precision: str
     """Whether convolutions are faster on images stored channels last: on a CPU, and in TF32 on a GPU.
 
     Not with norms of single examples on a CPU, whose derivatives are faster in the usual order. On a GPU not where a
-    convolution has a group for every channel: in float32, in which the network itself runs, that takes many times longer.
+    convolution has a group for every channel: in float32, in which the network itself runs, that takes far longer.
     """
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     if device.type == "cpu":
