@@ -247,11 +247,12 @@ def test_memory_that_runs_out_in_the_loss_is_no_lack_of_a_derivative(x, y, monke
     assert not errors
 
 
-def test_a_rule_that_disagrees_is_not_used(monkeypatch):
+@pytest.mark.parametrize("factor", [1.1, torch.nan])
+def test_a_rule_that_disagrees_is_not_used(factor, monkeypatch):
     built = case("cnn")
     data = (built.inputs, class_targets(built.shape))
     expected = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data)).dense()
-    monkeypatch.setitem(ritz.engine.rules.dispatch.RULES, F.gelu, lambda second, x, **_: x * 1.1)
+    monkeypatch.setitem(ritz.engine.rules.dispatch.RULES, F.gelu, lambda second, x, **_: x * factor)
     A = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), data))
     assert_close(A.dense(), expected)
     assert A.info.path == "plain"
@@ -388,3 +389,35 @@ def test_a_matrix_that_is_nothing_but_rounding_is_taken_for_zero(kind, operator,
     model, x = kind().to(dtype), torch.randn(6, 4, 3, generator=generator).to(dtype)
     A = operator(ritz.Risk(model, nn.CrossEntropyLoss(), (x, torch.arange(6) % 3), parameters="key.bias"))
     assert float(A.dense().norm()) < 1e3 * torch.finfo(dtype).eps
+
+
+class Scan(nn.Module):
+    """A recurrence hₜ = aₜ hₜ₋₁ + bₜ in logarithms, of whose sum PyTorch's double backward is NaN."""
+
+    def __init__(self):
+        super().__init__()
+        self.decay, self.input, self.head = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, OUTPUTS)
+
+    def sums(self, t):
+        return torch.logcumsumexp(t, 1)
+
+    def forward(self, x):
+        decay = F.logsigmoid(self.decay(x)).cumsum(1)
+        return self.head(torch.exp(decay + self.sums(F.logsigmoid(self.input(x)) - decay))[:, -1])
+
+
+class PlainScan(Scan):
+    def sums(self, t):
+        return torch.stack([t[:, : k + 1].logsumexp(1) for k in range(t.shape[1])], 1)
+
+
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.gauss_newton, ritz.functional_hessian])
+def test_products_that_are_nan_are_no_products(operator):
+    torch.manual_seed(0)
+    model, twin = Scan().double(), PlainScan().double()
+    twin.load_state_dict(model.state_dict())
+    batches = [(torch.randn(n, 6, 3, dtype=torch.float64), torch.randint(OUTPUTS, (n,))) for n in (5, 3)]
+    A, expected = (operator(Risk(m, ritz.CrossEntropy(), batches)) for m in (model, twin))
+    assert_close(A.dense(), expected.dense())
+    with pytest.raises(ModelError, match="plain: its products hold NaN"):
+        ritz.hessian(Risk(model, ritz.CrossEntropy(), batches, path="plain")).dense()

@@ -365,3 +365,38 @@ def test_the_check_in_float32_does_not_underflow_where_a_network_is_sure(margin)
     exact = Gram.of(risk).eigenvalues()
     assert gram.error < 1e-4
     torch.testing.assert_close(gram.eigenvalues(), exact, rtol=0, atol=1e-4 * float(exact.max()))
+
+
+def test_a_loss_that_is_flat_along_a_direction_has_the_spectrum_of_g():
+    """Scores of a ranking may all grow alike; the root of a rounding would be 1e-8, and another one in every batch."""
+
+    def pairs(z, y):
+        return (nn.functional.softplus(z[:, None] - z[:, :, None]) * (y[:, :, None] > y[:, None])).sum((1, 2))
+
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        scorer = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1), nn.Flatten()).double()
+        batches = [(torch.randn(n, 5, 3).double(), torch.randn(n, 5).double()) for n in (5, 3)]
+    risk = Risk(scorer, pairs, batches)
+    assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())
+    assert Gram.of(risk).error < 1e-11
+
+
+def test_a_loss_whose_hessians_have_many_directions_has_the_spectrum_of_g():
+    """Signs of eigenvectors may be others in batches of another size; a chain of labels has 12 directions of a term."""
+
+    def chain(z, y):
+        emissions, T = z[:, :12].view(-1, 4, 3), z[:, 12:].view(-1, 3, 3)
+        forward = emissions[:, 0]
+        for place in range(1, 4):
+            forward = torch.logsumexp(forward[..., None] + T, 1) + emissions[:, place]
+        own = emissions.gather(2, y[..., None]).sum((1, 2)) + T.flatten(1).gather(1, 3 * y[:, :-1] + y[:, 1:]).sum(1)
+        return forward.logsumexp(1) - own
+
+    for seed in range(4):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 21)).double()
+            batches = [(torch.randn(n, 5).double(), torch.randint(3, (n, 4))) for n in (5, 3)]
+        risk = Risk(model, chain, batches)
+        assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())

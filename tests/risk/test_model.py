@@ -1,5 +1,6 @@
 """The model of a risk: what is refused, and that the user's own stays apart."""
 
+import copy
 import threading
 
 import pytest
@@ -25,6 +26,7 @@ from tests.risk.problem import (
     network,
 )
 from tests.risk.unchanged import nothing_changes
+from tests.zoo import dense_hessian
 
 
 class Noisy(nn.Module):
@@ -234,4 +236,39 @@ def test_images_keep_their_layout_where_pytorch_fails_in_the_faster_one(channels
 def test_images_are_stored_channels_last_where_that_is_faster(device, precision, groups, moved):
     model = nn.Sequential(nn.Conv2d(4, 4, 3, groups=groups))
     assert prefers_channels_last(model, torch.device(device), precision) == moved
+    for norm in (nn.GroupNorm(2, 4), nn.InstanceNorm2d(4)):
+        normed = nn.Sequential(model, norm)
+        assert prefers_channels_last(normed, torch.device(device), precision) == (moved and device == "cuda")
     assert not prefers_channels_last(nn.Linear(2, 2), torch.device(device), precision)
+
+
+class Normed(nn.Module):
+    """A group norm behind a convolution, as a layer or as a function."""
+
+    def __init__(self, functional):
+        super().__init__()
+        self.first, self.head, self.functional = nn.Conv2d(2, 4, 3, padding=1), nn.Linear(4, 3), functional
+        self.norm = nn.LayerNorm(4) if functional else nn.GroupNorm(2, 4)
+
+    def forward(self, x):
+        h = self.first(x)
+        h = F.group_norm(h, 2, self.norm.weight, self.norm.bias) if self.functional else self.norm(h)
+        return self.head(torch.tanh(h).mean((2, 3)))
+
+
+@pytest.mark.parametrize("functional", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_weights_of_a_group_norm_alone_have_a_hessian(functional, turned):
+    """Of images channels last PyTorch's backward pass would end the process: it computes no other gradient there."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Normed(functional).double()
+        batches = [(torch.randn(n, 2, 4, 4, dtype=torch.float64), torch.randint(3, (n,))) for n in (5, 3)]
+    model = model.to(memory_format=torch.channels_last) if turned else model
+    twin = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
+    (x, y), whole = map(torch.cat, zip(*batches, strict=True)), Risk(model, CE, batches)
+    for name in ("norm.weight", "norm.bias"):
+        value = lambda t, name=name: CE(torch.func.functional_call(twin, {name: t}, (x,)), y)
+        expected = dense_hessian(value, getattr(twin.norm, name[5:]).detach())
+        assert_close(ritz.hessian(Risk(model, CE, batches, parameters=name)).dense(), expected)
+        assert_close(ritz.hessian(whole.restricted_to(name)).dense(), expected)

@@ -364,3 +364,25 @@ def test_a_network_may_differentiate_itself(kind, form, x, y):
             _ = [p.mul_(1.1) for p in moved.parameters()]
         assert_close(ritz.hessian(risk.at(moved)).dense(), plain_curvature(moved, x.clone(), y)[1])
     assert not x.requires_grad
+
+
+class Laplacian(nn.Module):
+    """The network and its Laplacian along its inputs, a forward derivative of a backward pass, as in equations."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(D, 4), nn.SiLU(), nn.Linear(4, C))
+
+    def forward(self, x):
+        curvature = torch.func.vmap(torch.func.hessian(self.inner))(x)
+        return self.inner(x) + curvature.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def test_a_backward_pass_may_be_differentiated_forward_inside(x, y):
+    """Without a graph, PyTorch takes another backward pass of SiLU, which has no forward derivative."""
+    model = block(Laplacian)
+    gradient, H = plain_curvature(model, x, y)
+    with nothing_changes(model):
+        risk = Risk(model, CE, unequal_batches(x, y))
+        assert_close(risk.gradient(), gradient)
+        assert_close(ritz.hessian(risk).dense(), H)

@@ -46,4 +46,7 @@ def _saved(node: Any) -> Iterator[Tensor]:
 def _storages(tensor: Tensor) -> dict[int, int]:
     """Address and size of the memory behind a tensor; a sparse one has several such pieces."""
     storages = [part.untyped_storage() for part in dense_parts(tensor)]
-    return {storage.data_ptr(): storage.nbytes() for storage in storages}
+    try:
+        return {storage.data_ptr(): storage.nbytes() for storage in storages}
+    except RuntimeError:  # zeros of forward differentiation, which have no memory
+        return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,7 +85,8 @@ class _Attempts:
     def __init__(self, risk: Risk, curvature: Curvature, batch: Batch) -> None:
         self.risk, self.curvature, self.batch = risk, curvature, batch
         self.failures: list[str] = []
-        self._expected: Tensor | None = None  # A v by the reference
+        self._reference: Path | None = None  # the path that there is to compare with
+        self._expected: Tensor | None = None  # A v by it
         self._scale = 0.0  # its norm
         self._seconds = 0.0  # of the last product
 
@@ -100,7 +102,7 @@ class _Attempts:
             self._check_complete(contribution)
             self._expected = self._symmetric_product(path, contribution, contribution.finish)
             del contribution
-            self._scale = norm(self._expected)
+            self._reference, self._scale = path, norm(self._expected)
         except RuntimeError as error:  # PyTorch's NotImplementedError is one, too
             self._note(path, error)
 
@@ -114,14 +116,22 @@ class _Attempts:
         except RuntimeError as error:
             self._note(path, error)
             return None
-        if self._expected is not None and disagreement is not None and disagreement > tolerance(self.risk.dtype):
+        if disagreement is not None and not disagreement <= tolerance(self.risk.dtype):
             self.failures.append(f"{path.name}: differs from PyTorch's own derivatives by {disagreement:.1e}")
-            self._add(product, 1, self._expected)  # which puts the reference's product back
+            self._put_back(product)
             return None
         self._expected = None  # it is no longer needed
         tangent_error = None if self.risk.tangent_precision == "highest" else self._tangent_error(product)
         example_bytes = product.linearized.kept_bytes() / len(self.batch)
         return Trial(path, disagreement, tangent_error, self._seconds, example_bytes), product
+
+    def _put_back(self, product: Map) -> None:
+        """The reference's product again, from which this one was subtracted; anew where NaN has taken its place."""
+        assert self._expected is not None and self._reference is not None
+        if math.isfinite(norm(self._expected)):
+            self._add(product, 1, self._expected)
+        else:
+            self.run_reference(self._reference)
 
     def _contribution(self, path: Path, *, kept: bool = True) -> Contribution:
         with self.risk.numerics():
@@ -161,6 +171,8 @@ class _Attempts:
             self._add(product, 1, Av.zero_(), seed=seed)
             forms.append(inner(random_row(self.risk, other), Av))
             lengths.append(norm(Av))
+        if not math.isfinite(sum(lengths)):  # of a derivative that PyTorch does not have right
+            raise DoesNotApply("its products hold NaN or infinity")
         gap = abs(forms[0] - forms[1])
         if gap > ASYMMETRY * tolerance(self.risk.dtype) * sum(lengths) and gap > ROUNDINGS * self._rounding(path):
             raise DoesNotApply("its products are not symmetric, so some backward pass is not differentiable")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -159,10 +159,10 @@ def _cut(risk: Risk, size: int) -> list[Batch]:
     return [batch.rows(slice(i, i + size)) for batch in batches for i in range(0, len(batch), size)]
 
 
-def pullback(risk: Risk, Y: Float[Tensor, "m k"]) -> Float[Tensor, "n k"]:
+def pullback(risk: Risk, Y: Float[Tensor, "m k"], blocks: Iterable[Batch] | None = None) -> Float[Tensor, "n k"]:
     """J̃ᵀ Y by plain backward passes: the vectors of parameter space that belong to columns Y of K's space."""
     X, start = Y.new_zeros(Y.shape[1], risk.size), 0
-    for batch in risk.batches:
+    for batch in risk.batches if blocks is None else blocks:
         with risk.numerics():
             linearized = ReverseMode(risk, batch, 1)
             U = _directions_of_outputs(risk, linearized.z, batch.targets)
@@ -176,7 +176,11 @@ def pullback(risk: Risk, Y: Float[Tensor, "m k"]) -> Float[Tensor, "n k"]:
 def _error(risk: Risk, K: Float[Tensor, "m m"], blocks: list[Batch]) -> float:
     """How far xᵀx is from yᵀKy and xᵀGx from ‖Ky‖², for x = J̃ᵀy with a random y."""
     y = torch.randn(len(K), generator=torch.Generator().manual_seed(0), dtype=K.dtype).to(K.device)
-    x, y, K = pullback(risk, y[:, None])[:, 0].double(), y.double(), K.double()  # float32 cannot hold their squares
+    x, y, K = (
+        pullback(risk, y[:, None], blocks)[:, 0].double(),
+        y.double(),
+        K.double(),
+    )  # float32 cannot hold their squares
     scale, Ky = x.norm().clamp(min=torch.finfo(x.dtype).tiny), K @ y
     Gx = _gauss_newton_product(risk, (x / scale).to(risk.dtype), blocks).double() * scale
     pairs = [(x @ x, y @ Ky), (x @ Gx, Ky @ Ky)]

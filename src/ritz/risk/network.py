@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ModelError, first_line
@@ -21,7 +22,12 @@ from .model import copy_with, named_buffers, named_parameters
 from .original import Original
 from .undo import LOCK
 
-WITHOUT_GRADIENT = ("does not require grad", "do not require grad")  # what PyTorch says of what it cannot differentiate
+WITHOUT_GRADIENT = (  # what PyTorch says of a derivative in the forward pass for which it keeps no graph
+    "does not require grad",
+    "do not require grad",
+    "Trying to use forward AD",  # of a backward pass, which is differentiable with a graph alone
+)
+GROUP_NORMS = (F.group_norm, torch.group_norm)
 Names = Mapping[int, tuple[Tensor, str]]  # by identity: a tensor that stands for a name, kept alive
 
 
@@ -40,6 +46,7 @@ class Network:
         self._original = original  # None once the copy was seen to need no replacements
         self._names = names
         self._reached = False  # whether a tensor was ever replaced
+        self._turned = False  # whether a group norm was ever given images channels last
         self._settled = False
         self.lowest: tuple[torch.dtype, str] | None = None  # a precision below that of θ, and what computed in it
         self._dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
@@ -75,6 +82,7 @@ class Network:
         module, names = _copy(self.module, tensors, theta, self._names)
         new = Network(module, self._original, names if self._original is not None else {})
         new._buffers, new._reached, new._settled = self._buffers, self._reached, self._settled
+        new._turned = self._turned
         new._start, new._left = new._start if self._start else None, self._left
         new.lowest, new._takes, new._differentiates = self.lowest, self._takes, self._differentiates
         return new
@@ -136,7 +144,7 @@ class Network:
                 self._start.restore()
 
     def _call(self, tensors: dict[str, Tensor], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if self._original is None and self._settled:
+        if self._original is None and self._settled and not self._turned:
             return functional_call(self.module, tensors, args, options)
         given = {key: tensors[name] for key, (_, name) in self._names.items()}
         frozen = contextlib.nullcontext() if self._original is None else self._original.as_it_was()
@@ -145,6 +153,7 @@ class Network:
                 return functional_call(self.module, tensors, args, options)
             finally:
                 self._reached |= mode.reached
+                self._turned |= mode.turned
                 self.lowest = mode.lowest or self.lowest
 
 
@@ -171,7 +180,7 @@ def check_importable(what: str, value: Any) -> None:
 def called(model: nn.Module, inputs: Any) -> Any:
     """The result of a module called as it is, run eagerly."""
     args, options = _arguments(model, inputs, {})
-    with _eagerly():
+    with _eagerly(), Redirected({}, torch.get_default_dtype(), settled=True):
         return model(*args, **options)
 
 
@@ -200,19 +209,30 @@ class Redirected(TorchFunctionMode):
     """While active, some tensors are replaced by others wherever they enter an operation.
 
     Until the network is settled, it notes operations that lower the risk's precision.
+
+    Images channels last enter a group norm in PyTorch's usual order: on a CPU its backward pass for the weights alone
+    would write a gradient of the images to where there is no memory, and end the process.
     """
 
     def __init__(self, given: Mapping[int, Tensor], dtype: torch.dtype, settled: bool) -> None:
         super().__init__()
-        self.given, self.dtype, self.settled, self.reached = given, dtype, settled, False
+        self.given, self.dtype, self.settled, self.reached, self.turned = given, dtype, settled, False, False
         self.lowest: tuple[torch.dtype, str] | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        args = self._replaced(args)
-        result = func(*args, **self._replaced(kwargs or {}))
+        args, kwargs = self._replaced(args), self._replaced(kwargs or {})
+        if func in GROUP_NORMS:
+            args, kwargs = tuple(map(self._upright, args)), {name: self._upright(v) for name, v in kwargs.items()}
+        result = func(*args, **kwargs)
         if not self.settled and isinstance(result, Tensor) and result.is_floating_point():
             self._note(func, args, result.dtype)
         return result
+
+    def _upright(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.device.type != "cpu" or not _is_channels_last(value):
+            return value
+        self.turned = True
+        return value.clone(memory_format=torch.contiguous_format)
 
     def _note(self, func: Any, args: tuple, dtype: torch.dtype) -> None:
         bound = self.dtype if self.lowest is None else self.lowest[0]
@@ -230,6 +250,11 @@ class Redirected(TorchFunctionMode):
             entries = [self._replaced(entry) for entry in value]
             return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
         return value
+
+
+def _is_channels_last(images: Tensor) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return images.ndim in formats and images.is_contiguous(memory_format=formats[images.ndim])
 
 
 def _copy(

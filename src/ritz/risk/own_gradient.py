@@ -174,7 +174,7 @@ def _send_back(z: Tensor, leaves: list[Tensor], where: str) -> None:
     """A backward pass through the copy, which may fail where that through the model itself does not."""
     try:
         torch.autograd.backward(z, _cotangent(z), inputs=leaves)
-    except RuntimeError as error:
+    except Exception as error:  # whatever a user's own backward pass raises
         if is_out_of_memory(error):
             raise
         seen = f"The model itself can be differentiated, and its copy fails: {first_line(error).rstrip('.')}"
@@ -203,6 +203,7 @@ def _difference(seen: str, where: str) -> ModelError:
         "Take every parameter from the module itself, in its methods: self.weight.",
         "Hand it to a custom Function as an argument, again from self: Function.apply(x, self.weight).",
         "Compute what is derived from parameters in every forward pass instead of keeping it.",
+        "In place of a solver's adjoint, differentiate through its steps: torchdiffeq's odeint, not odeint_adjoint.",
     )
 
 

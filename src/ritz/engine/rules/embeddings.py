@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,12 +30,28 @@ def embedding_bag_rule(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Any:
-    """`F.embedding_bag` of bags of one size as an embedding and a sum, which PyTorch can differentiate twice."""
-    if input.ndim != 2 or max_norm is not None or scale_grad_by_freq or padding_idx is not None:
+    """`F.embedding_bag` as an embedding and what becomes of its rows, which PyTorch can differentiate twice."""
+    if max_norm is not None or scale_grad_by_freq:
         return NotImplemented
-    rows = F.embedding(input, weight)
+    words, bags, count = _words(input, offsets, include_last_offset)
+    rows = F.embedding(words, weight)
     if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(-1)
+        rows = rows * per_sample_weights.reshape(-1, 1)
+    if padding_idx is not None:
+        kept = words != padding_idx % len(weight)
+        rows, bags = rows[kept], bags[kept]
+    empty = rows.new_zeros(count, rows.shape[1])
     if mode == "max":
-        return rows.amax(1)
-    return rows.sum(1) if mode == "sum" else rows.mean(1)
+        return empty.scatter_reduce(0, bags[:, None].expand_as(rows), rows, "amax", include_self=False)
+    sums = empty.index_add(0, bags, rows)
+    return sums if mode == "sum" else sums / bags.bincount(minlength=count).clamp(min=1)[:, None]
+
+
+def _words(input: Tensor, offsets: Tensor | None, include_last_offset: bool) -> tuple[Tensor, Tensor, int]:
+    """The words of all bags one after the other, the bag of each, and how many bags there are."""
+    words = input.reshape(-1)
+    if offsets is None:
+        return words, torch.arange(len(words), device=words.device) // max(1, input.shape[1]), len(input)
+    starts = offsets[:-1] if include_last_offset else offsets
+    places = torch.arange(len(words), device=words.device, dtype=starts.dtype)
+    return words, torch.searchsorted(starts, places, right=True) - 1, len(starts)

@@ -86,7 +86,10 @@ class Autodiff(Loss):
         return lambda u: torch.autograd.grad(slope, z, u, retain_graph=True)[0]
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
-        """S by the eigenvectors of each term's Hessian, which takes one product per output."""
+        """The symmetric root of each term's Hessian, from one product per output.
+
+        Of all roots it is the one that does not depend on signs and rotations of eigenvectors, which rounding decides.
+        """
         dim = -1 if z.ndim == 1 else self.class_dim
         rows = lambda t: class_rows(t, dim)
         self._check_rows(z, y)
@@ -99,7 +102,8 @@ class Autodiff(Loss):
         least, eps = float(values.min()), torch.finfo(values.dtype).eps
         if least < -CONVEX * float(values.abs().max()) - ROUNDING * eps:
             raise not_convex(least)
-        return vectors * values.clamp(min=0).sqrt()[:, None, :]
+        zeros = values.abs() <= ROUNDING * eps * values.abs().amax(-1, keepdim=True)  # whose roots would be √ε
+        return vectors * values.clamp(min=0).masked_fill(zeros, 0.0).sqrt()[:, None, :] @ vectors.mT
 
     def _check_rows(self, z: Tensor, y: Tensor) -> None:
         terms, rows = len(self.terms(z, y)), len(class_rows(z, self.class_dim))
