@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from ritz import Operator, spectral_density
+from ritz import Operator, Risk, spectral_density
+from ritz.analysis import spectrum
 from ritz.analysis.comparison import Change, Distance, Entry, Measured, changes, distance
 from ritz.report.differences import columns_of
 from ritz.spectrum import Spectrum
@@ -71,3 +72,11 @@ def test_one_sentence_says_both_ends_and_nothing_that_contradicts_them():
     assert means == "W₁ = 0.0029; between the true spectra it is from 0.00069 to 0.0159, with 95 % probability"
     noise = Distance(0.0029, 0.013, 0.0).sentence
     assert noise == "W₁ = 0.0029, which noise could explain: between the true spectra it is at most 0.016"
+
+
+def test_an_accuracy_is_counted_and_has_no_rounding():
+    torch.manual_seed(0)
+    data = torch.randn(20, 3), torch.randint(2, (20,))
+    risk = Risk(torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), data)
+    numbers = Entry.of(spectrum.run(risk)).numbers
+    assert numbers["accuracy"].error == 0 < numbers["loss"].error

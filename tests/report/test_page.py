@@ -17,7 +17,7 @@ from ritz.errors import ArgumentError
 from ritz.papers.frame.registry import figures
 from ritz.record import Claim, Record, plain
 from ritz.report import paper_figures, spectra
-from ritz.report.spectral_charts import log_density
+from ritz.report.spectral_charts import Lines, log_density
 from ritz.report.subjects import articles
 from ritz.report.typesetting import numerals, typeset
 from ritz.spectrum import Spectrum
@@ -191,8 +191,9 @@ def test_the_model_and_the_loss_are_named(text, records):
 def test_a_matrix_that_the_command_does_not_know_is_measured_again_from_python(records, tmp_path):
     record = replace(records[1], config={**records[1].config, "operator": "monte_carlo_fisher"})
     words = html.unescape(report.write([record], tmp_path / "page.html").read_text().partition("<script")[0])
+    words = re.sub("<[^>]*>", "", words)
     assert "Settings(operator=monte_carlo_fisher, num_eigenpairs=3, num_probes=4, num_steps=20" in words
-    assert "--operator" not in words and "The Monte Carlo Fisher matrix has" in re.sub("<[^>]*>", "", words)
+    assert "--operator" not in words and "The Monte Carlo Fisher matrix has" in words
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,8 @@ def test_a_matrix_that_the_command_does_not_know_is_measured_again_from_python(r
         ("from 1e-05 to 2.5e+06", "from 10⁻⁵ to 2.5·10⁶"),
         ("(1.2 ± 0.3)e-05", "(1.2 ± 0.3)·10⁻⁵"),
         ("96% of 4, 95 % of all", "96\u202f% of 4, 95\u202f% of all"),
+        ("from -0.34 to (-1e-05)", "from −0.34 to (−10⁻⁵)"),
+        ("out/a-2, 2026-11-19, conv-1, 3-4", "out/a-2, 2026-11-19, conv-1, 3-4"),
         ("lr1e-5 and v1.2e-4x", "lr1e-5 and v1.2e-4x"),
         ("-λ_min/λ_max <b>", "-λ<sub>min</sub>/λ<sub>max</sub> &lt;b&gt;"),
     ],
@@ -222,10 +225,37 @@ def test_a_share_is_never_rounded_to_a_falsehood(records, tmp_path):
 
 
 def test_zeros_in_a_log_spectrum_are_said_to_be_zeros():
-    zeros = {"G": Spectrum.of_eigenvalues(torch.cat([torch.zeros(50), torch.linspace(0.1, 1, 50)]).double())}
-    none = {"G": Spectrum.of_eigenvalues(torch.linspace(0.1, 1, 50).double())}
+    zeros = {"G": Lines(Spectrum.of_eigenvalues(torch.cat([torch.zeros(50), torch.linspace(0.1, 1, 50)]).double()))}
+    none = {"G": Lines(Spectrum.of_eigenvalues(torch.linspace(0.1, 1, 50).double()))}
     assert "zeros too" in log_density("Log spectrum", zeros).summary
     assert "zeros too" not in log_density("Log spectrum", none).summary
+
+
+def test_eigenvalues_are_stems_in_a_log_spectrum_too_by_their_size():
+    values = torch.cat([torch.linspace(0.01, 0.1, 50), torch.tensor([-5.0])]).double()
+    curve, stems = log_density("", {"H": Lines(Spectrum.of_eigenvalues(values), 1, [(-5.0, "λ₁"), (0.0, "λ₂")])}).series
+    assert (stems.kind, [*stems.x], [*stems.notes]) == ("stems", [5.0], ["λ₁"])  # zero has no place on the axis
+    assert max(curve.x) < 1  # the curve is of all others
+
+
+def test_a_matrix_of_zeros_is_said_to_be_one_and_why(tmp_path):
+    """The loss |z - y| of a linear model has no second derivative."""
+    risk = Risk(nn.Linear(3, 1), nn.L1Loss(), (torch.randn(20, 3), torch.randn(20, 1)))
+    page = report.write([spectrum.run(risk)], tmp_path / "page.html").read_text(encoding="utf-8")
+    finding = re.sub("<[^>]*>", "", page.partition('class="finding">')[2].partition("</p>")[0])
+    assert finding.startswith("All 4 eigenvalues of the Hessian are zero: second derivatives vanish")
+
+
+def test_an_exact_number_has_no_error_of_zero(tmp_path):
+    torch.manual_seed(0)
+    risk = Risk(nn.Linear(3, 2), nn.CrossEntropyLoss(), (torch.randn(20, 3), torch.randint(2, (20,))))
+    page = report.write([spectrum.run(risk)], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "± 0<" not in page
+
+
+def test_a_line_of_a_command_ends_between_words(text):
+    code = text.partition("<pre")[2].partition("</pre>")[0]
+    assert "<span>--per-layer</span>" in code and "</span> <span>--seed</span> <span>0</span>" in code
 
 
 def test_counts_of_lines_stand_on_a_page_once_with_their_meaning(records, tmp_path, text):

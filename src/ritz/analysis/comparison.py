@@ -17,8 +17,9 @@ from .spectrum.measurement import statistics
 
 RATE = 0.95  # at which noise alone stays below what is called so
 ESTIMATES = {"trace": "trace", "effective_rank": "effective rank", "negative_mass": "negative mass"}
-EXACT = {"loss": "loss", "gradient_norm": "gradient norm", "accuracy": "accuracy"}  # from all data, but for rounding
+SUMS = {"loss": "loss", "gradient_norm": "gradient norm"}  # over all data
 ROUNDING = 1e-5  # of a float32 sum over all data, relative to it
+COUNTED = {"accuracy": "accuracy"}  # without rounding
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ class Entry:
         numbers = {"λ_max": Measured(largest, residual, True)} if computed else {}
         exact = scalars["resolution"] is None  # then the error is the rounding's, a bound
         numbers |= {label: Measured(scalars[key], scalars[f"{key}_error"], exact) for key, label in ESTIMATES.items()}
-        known = {label: scalars[key] for key, label in EXACT.items() if scalars.get(key) is not None}
-        numbers |= {label: Measured(value, ROUNDING * abs(value), True) for label, value in known.items()}
+        for labels, rounding in ((SUMS, ROUNDING), (COUNTED, 0.0)):
+            known = {label: scalars[key] for key, label in labels.items() if scalars.get(key) is not None}
+            numbers |= {label: Measured(value, rounding * abs(value), True) for label, value in known.items()}
         outliers = analysis.num_outliers(record) if layer is None else 0
         return cls(name or record.id, analysis.spectrum_of(record, layer), numbers, outliers, record)
 

@@ -16,7 +16,7 @@ from ..spectrum import Spectrum
 from . import guides
 from .articles import Number, Section, Table
 from .charts import Axis, Chart, Series
-from .spectral_charts import POINTS, log_density
+from .spectral_charts import POINTS, counts_per_decade
 
 LOWEST = 1e-8  # relative to the largest eigenvalue: below it float32 products say nothing
 SHOWN = ("G", "G - G_class")  # at first; the others are a click away
@@ -29,8 +29,8 @@ COUNTS = {
     "zero": "Parameters beyond those.",
 }
 HINTS = {
-    "outliers": "lines that the class means make",
-    "mini-bulk": "lines that the cross-classes make",
+    "outliers": "above all that is left without the class means",
+    "mini-bulk": "above all that differences within classes make",
     "bulk": "all other lines",
     "zero": "more parameters than the examples reach",
 }
@@ -49,7 +49,10 @@ def finding(record: Record) -> str:
     """The finding in one sentence that the numbers support, without its full stop."""
     count, C = record.scalars["counts"]["outliers"], record.scalars["num_classes"]
     stand = "stands" if count == 1 else "stand"
-    return f"{count} of the {C} largest eigenvalues of G {stand} above all that is left of it without the class means"
+    words = f"{count} of the {C} largest eigenvalues of G {stand} above all that is left of it without the class means"
+    spectra = spectra_of(record)
+    top, left = (spectra[name].range[1] for name in SHOWN)
+    return f"{words}, by which the largest falls {max(0.0, 1 - left / top):.0%}" if top > 0 else words
 
 
 def proof(record: Record) -> str:
@@ -95,7 +98,7 @@ def _knockouts(record: Record) -> Chart:
     spectra, title = spectra_of(record), "The spectrum of G with each part taken away"
     summary = "G, and G without each of its parts: what vanishes with a part is made by it."
     if not all(spectrum.is_exact for spectrum in spectra.values()):
-        chart = log_density(title, spectra, per_decade=True)
+        chart = counts_per_decade(title, spectra)
         series = tuple(replace(one, shown=one.name in SHOWN) for one in chart.series)
         return replace(chart, summary=f"{summary} {chart.summary}", series=series)
     top = spectra["G"].range[1] or 1.0

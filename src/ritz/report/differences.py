@@ -108,9 +108,9 @@ def _lines(entry: Entry) -> Lines:
 
 
 def _log_spectra(entries: Sequence[Entry]) -> Section:
-    spectra = {entry.name: entry.spectrum for entry in entries}
-    charts = [log_density("Log spectra on common axes", spectra)]
-    return Section("Log spectrum", charts=charts, certificate=bounds(spectra), own_names=True)
+    charts = [log_density("Log spectra on common axes", {entry.name: _lines(entry) for entry in entries})]
+    proof = bounds({entry.name: entry.spectrum for entry in entries})
+    return Section("Log spectrum", charts=charts, certificate=proof, own_names=True)
 
 
 def _changes(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]]) -> Section:

@@ -108,9 +108,15 @@ def _section(section: Section, anchor: str, charts: Iterator[int]) -> str:
     parts += [_figure(chart, next(charts), proof, own_names=section.own_names) for chart in section.charts]
     parts += [_table(table, proof) for table in section.tables]
     if section.code:
-        parts.append(f'<pre tabindex="0"><code>{escaped(section.code)}</code></pre>')
+        parts.append(f'<pre tabindex="0"><code>{_code(section.code)}</code></pre>')
     title = f'<div class="head"><h2>{_term(section.title)}</h2>{_sure(proof) if proof else ""}</div>'
     return f'<section id="{anchor}">{title}{"".join(parts)}</section>'
+
+
+def _code(lines: str) -> str:
+    """Commands, whose lines end between words: not within an option, after its hyphens."""
+    words = re.split(r"(\s+)", lines)
+    return "".join(word if word.isspace() or not word else f"<span>{escaped(word)}</span>" for word in words)
 
 
 def _guide(words: str) -> str:

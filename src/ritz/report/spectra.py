@@ -31,6 +31,7 @@ SEEN = (
     "The eigenvalues that were computed, those of largest magnitude, are negative. The largest of all is at least that "
     "of the nodes of the quadrature, which lie within the spectrum. More eigenpairs (-k) find it."
 )
+FLAT = "second derivatives vanish, as those of a piecewise linear loss such as L1 do in its outputs"
 BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 TYPED = {matrix.__name__: name for name, matrix in MATRICES.items()}  # as an option; in the order of a page
 
@@ -40,6 +41,8 @@ def finding(record: Record) -> str:
     scalars = record.scalars
     low, high = scalars["range"]
     size, known = scalars["num_parameters"], gap(record)
+    if low == high == 0:
+        return f"All {size:,} eigenvalues of the {matrix_of(record)} are zero: {FLAT}"
     reach, inside = _near_zero(record)
     near = f"{_share(inside.value)} within {reach:.2g} of zero" if inside.standard_error < SURE else ""
     start = f"The {matrix_of(record)} has {size:,} eigenvalue{'s' * (size > 1)} from {low:.3g} to {high:.3g}"
@@ -113,8 +116,10 @@ def numbers(record: Record) -> list[Number]:
     """The headline numbers, each with the evidence behind it."""
     probes = f"{record.config['num_probes']} random probes of {record.config['num_steps']} steps"
     proof = f"The standard error is that of {probes}, with the rounding of products in {record.config['dtype']}."
-    proof = f"{_all_known(record)} ± is what that rounding may change." if _is_exact(record) else proof
-    estimates = {key: _estimate(record.scalars, key, value_with_error) for key in HINTS}
+    if _is_exact(record):
+        proof = f"{_all_known(record)} ± is what that rounding may change; what has no ± is right in all its digits."
+    shown = value_in_brief if _is_exact(record) else value_with_error
+    estimates = {key: _estimate(record.scalars, key, shown) for key in HINTS}
     rest = [Number(key.replace("_", " "), text, proof, hint=HINTS[key]) for key, text in estimates.items()]
     return [*_largest(record), *rest]
 
@@ -133,6 +138,8 @@ def _largest(record: Record) -> list[Number]:
         return [largest]
     step, error = 2 / value, 2 / value * residual / value
     proof = "Two over λ_max, with its error. Above this step size plain gradient descent is unstable at this point."
+    if record.scalars["negative_mass"] > 0:
+        proof += " Where λ is negative the loss bends downwards, and it moves away at every step size."
     hint = "step size above which plain gradient descent is unstable"
     return [largest, Number("2/λ_max", _bounded(step, error), proof, hint=hint)]
 
@@ -164,7 +171,7 @@ def sections(records: Sequence[Record]) -> list[Section]:
         Section(
             "Log spectrum",
             guide=guides.SIZES,
-            charts=[log_density(f"Log spectrum of the {names}", spectra)],
+            charts=[log_density(f"Log spectrum of the {names}", lines)],
             certificate=proof,
         ),
         *([_eigenvalues(known)] if known else []),
@@ -225,7 +232,7 @@ def layers(record: Record) -> Section:
         **{key.replace("_", " "): [_estimate(n, key, value_in_brief) for n in own.values()] for key in HINTS},
     }
     first = sorted(own, key=lambda layer: -own[layer]["range"][1])[:LAYERS]
-    spectra = {layer: analysis.spectrum_of(record, layer) for layer in first}
+    spectra = {layer: Lines(analysis.spectrum_of(record, layer)) for layer in first}
     title = f"Log spectra of the layers, {analysis.title_of(record)}"
     words = [f"The {LAYERS} layers with the largest eigenvalues have a curve."] if len(own) > LAYERS else []
     proof = (

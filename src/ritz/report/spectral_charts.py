@@ -43,36 +43,68 @@ def density(title: str, spectra: Mapping[str, Lines]) -> Chart:
 def _parts(name: str, lines: Lines, width: float, index: int) -> list[Series]:
     """The curve of what is no outlier, and the stems, in one colour."""
     curve = density_curve(lines.spectrum, outliers=lines.outliers, width=width, points=POINTS)
-    parts = [_line(name, curve, index)]
-    if lines.eigenvalues:
-        values, notes = zip(*lines.eigenvalues, strict=True)
-        heights = [one_eigenvalue(lines.spectrum.size, width)] * len(values)
-        parts.append(
-            Series(f"{name}: eigenvalues", "stems", values, heights, notes=notes, shown=index < SHOWN, colour=index)
-        )
-    return parts
+    return [_line(name, curve, index), *_stems(name, lines, lines.eigenvalues, width, index)]
 
 
-def log_density(title: str, spectra: Mapping[str, Spectrum], *, per_decade: bool = False) -> Chart:
-    """Densities of log |λ| on one width and floor, or eigenvalues per decade; what no curve resolves is left open."""
-    scale = common_log_options(spectra.values())
-    width, floor = scale["width"], scale["floor"]
-    curves = {name: log_curve(spectrum, points=POINTS, width=width, floor=floor) for name, spectrum in spectra.items()}
-    if per_decade:
-        curves = {name: _counted(curve, spectra[name].size) for name, curve in curves.items()}
-    series = tuple(_line(name, curve, index) for index, (name, curve) in enumerate(curves.items()))
+def _stems(name: str, lines: Lines, known: Sequence[tuple[float, str]], width: float, index: int) -> list[Series]:
+    """The known eigenvalues, in the colour of their curve, each as high as one that is smoothed like it."""
+    if not known:
+        return []
+    values, notes = zip(*known, strict=True)
+    heights = [one_eigenvalue(lines.spectrum.size, width)] * len(values)
+    return [Series(f"{name}: eigenvalues", "stems", values, heights, notes=notes, shown=index < SHOWN, colour=index)]
+
+
+def log_density(title: str, spectra: Mapping[str, Lines]) -> Chart:
+    """Densities of log |λ| on one width and floor, eigenvalues as stems; what no curve resolves is left open."""
+    curves, width, floor = _log_curves(spectra)
+    series: list[Series] = []
+    for index, (name, lines) in enumerate(spectra.items()):
+        sizes = [(abs(value), note) for value, note in lines.eigenvalues if value]
+        series += [_line(name, curves[name], index), *_stems(name, lines, sizes, width, index)]
+    return _log_chart(title, "density of log |λ|", spectra, curves, floor, series)
+
+
+def counts_per_decade(title: str, spectra: Mapping[str, Spectrum]) -> Chart:
+    """The same in eigenvalues per decade, as curves alone."""
+    lines = {name: Lines(spectrum) for name, spectrum in spectra.items()}
+    curves, _, floor = _log_curves(lines)
+    curves = {name: _counted(curve, spectra[name].size) for name, curve in curves.items()}
+    series = [_line(name, curve, index) for index, (name, curve) in enumerate(curves.items())]
+    return _log_chart(title, "eigenvalues per decade", lines, curves, floor, series)
+
+
+def _log_curves(spectra: Mapping[str, Lines]) -> tuple[dict[str, Curve], float, float]:
+    """A curve for each spectrum without its outliers, with the width and floor that all of them have."""
+    scale = common_log_options(lines.spectrum for lines in spectra.values())
+    curves = {
+        name: log_curve(own.spectrum, outliers=own.outliers, points=POINTS, **scale) for name, own in spectra.items()
+    }
+    return curves, scale["width"], scale["floor"]
+
+
+def _log_chart(
+    title: str,
+    label: str,
+    spectra: Mapping[str, Lines],
+    curves: Mapping[str, Curve],
+    floor: float,
+    series: list[Series],
+) -> Chart:
+    """The chart, with what its curves leave open."""
     ends = [curve.resolved_from for curve in curves.values()]
     least = min((end for end in ends if end is not None), default=None)
     unknown = ((0.0, least),) if least is not None and None not in ends else ()
     summary = "Each curve is drawn where its band spans less than a factor of ten; below that, the probes say little."
-    if all(spectrum.is_exact for spectrum in spectra.values()):
+    if all(lines.spectrum.is_exact for lines in spectra.values()):
         summary = "All eigenvalues are known."
     if unknown and least is not None:
         summary += f" All that is below {float(f'{least:.1g}'):g} is open, down to zero."
     if any(bool((curve.seen & (curve.x < NEAR_FLOOR * floor)).any()) for curve in curves.values()):
         summary += f" The peak at {floor:.1g} holds all that is smaller, zeros too: products cannot tell them apart."
-    up = Axis("eigenvalues per decade" if per_decade else "density of log |λ|", ("log", "linear"))
-    return Chart(title, summary, Axis("|λ|", ("log",)), up, series, unknown)
+    if any(lines.eigenvalues for lines in spectra.values()):
+        summary += " A stem is one eigenvalue."
+    return Chart(title, summary, Axis("|λ|", ("log",)), Axis(label, ("log", "linear")), tuple(series), unknown)
 
 
 def _counted(curve: Curve, size: int) -> Curve:

@@ -17,7 +17,7 @@ TERMS = {
     "loss": "What it is, and its mean over all data at the parameters that were given.",
     "eigenvalue": "The curvature of the loss along one direction, its eigenvector.",
     "outlier": "An eigenvalue that stands apart from the rest of the spectrum.",
-    "bulk": "All eigenvalues but the outliers.",
+    "bulk": "All eigenvalues that are not counted apart, as outliers, mini-bulk or zeros are.",
     "density": "The share of all eigenvalues around each value, smoothed by a Gaussian of the stated width.",
     "log spectrum": "The density of log |λ|: it shows what a linear axis puts into one peak at zero.",
     "band": "Where the true density, smoothed alike, lies at the stated rate.",

@@ -27,7 +27,8 @@ function marksWritten(values) {
 
 // A note as it is read: 3e-07 is 3·10⁻⁷ and -1 is −1. A file of numbers keeps what computers read.
 function asWritten(note) {
-  return note.replaceAll(/(?<![\w.])(\d+(?:\.\d+)?)e([+-]\d+)\b/g, (_, factor, power) => `${factor === "1" ? "" : `${factor}·`}10${raised(+power)}`);
+  const signed = note.replaceAll(/(?<![\w.,:/)-])-(?=\d)/g, "−"); // as in typesetting.py
+  return signed.replaceAll(/(?<![\w.])(\d+(?:\.\d+)?)e([+-]\d+)\b/g, (_, factor, power) => `${factor === "1" ? "" : `${factor}·`}10${raised(+power)}`);
 }
 
 // A name in its parts, every second of which is a subscript.

@@ -8,6 +8,7 @@ import re
 LONG = 24  # letters beyond which a name is broken into lines
 SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")  # as in typesetting.js
 POWER = re.compile(r"(?:(?<![\w.])(\d+(?:\.\d+)?)|(?<=\d)\))e([-+]\d+)\b")
+MINUS = re.compile(r"(?<![\w.,:/)-])-(?=\d)")  # of a number, not within a name or a date
 PERCENT = re.compile(r"(?<=\d) ?%")
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 LONG_WORD, JOINTS = re.compile(rf"\S{{{LONG},}}"), re.compile(r"(?<=\w)[._](?=\w)")
@@ -19,8 +20,8 @@ def escaped(content: str) -> str:
 
 
 def numerals(content: str) -> str:
-    """Text with its numbers as people write them: 3·10⁻⁷ for 3e-07, (2 ± 1)·10⁻⁵, and a narrow space before %."""
-    return escaped(PERCENT.sub("\u202f%", POWER.sub(_power, content)))
+    """Text with its numbers as people write them: −3·10⁻⁷ for -3e-07, (2 ± 1)·10⁻⁵, and a narrow space before %."""
+    return escaped(PERCENT.sub("\u202f%", MINUS.sub("−", POWER.sub(_power, content))))
 
 
 def typeset(content: str) -> str:

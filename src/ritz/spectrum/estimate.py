@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import ArgumentError
 
-EXACT = 5e-7  # relative error below which six printed digits are right
+BRIEF, EXACT = 5, 5e-6  # digits, and the relative error below which all of them are right
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -86,9 +86,10 @@ def value_with_error(value: float, error: float | None) -> str:
 
 
 def value_in_brief(value: float, error: float | None) -> str:
-    """The same without the error where six digits are right.
+    """The same in five digits without the error, where these are right.
 
-    >>> value_in_brief(12.3456, 1e-9), value_in_brief(12.3456, 0.05)
-    ('12.3456', '12.35 ± 0.05')
+    >>> value_in_brief(12.345678, 1e-5), value_in_brief(12.3456, 0.05)
+    ('12.346', '12.35 ± 0.05')
     """
-    return f"{value:.6g}" if error is not None and error <= EXACT * abs(value) else value_with_error(value, error)
+    right = error is not None and error <= EXACT * abs(value)
+    return f"{value:.{BRIEF}g}" if right else value_with_error(value, error)

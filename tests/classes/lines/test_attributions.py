@@ -7,7 +7,7 @@ from torch import nn
 import ritz
 from ritz.classes import attribution
 from ritz.classes.lines import attributions
-from ritz.classes.lines.findings import about_the_hessian, about_the_mini_bulk
+from ritz.classes.lines.findings import about_outliers, about_the_hessian, about_the_mini_bulk
 from ritz.classes.lines.knockout_spectra import PROJECTED, SUBTRACTED
 from ritz.errors import ArgumentError
 from ritz.factored.gram_parts import PARTS
@@ -208,19 +208,24 @@ def test_no_lines_are_refused():
         attribution(risk_of()[1], num_lines=0)
 
 
-@pytest.mark.parametrize(
-    "number, words", [(0, "0 eigenvalues that are"), (1, "one eigenvalue that is"), (2, "2 eigen")]
-)
+@pytest.mark.parametrize("number, words", [(0, "0 eigenvalues that are"), (1, "1 eigenvalue that is"), (2, "2 eigen")])
 def test_eigenvalues_of_the_mini_bulk_are_counted_in_words(number, words):
     values = torch.tensor([5.0] * number + [1e-20] * 3, dtype=torch.float64)
     (sentence,) = about_the_mini_bulk(3, values, edge=10.0, floor=1e-12)
-    assert words in sentence and "at most C(C - 2) = 3" in sentence and sentence.endswith("there are 0.")
+    assert words in sentence and "at most C(C - 2) = 3" in sentence and sentence.endswith("it has 0.")
     (sentence,) = about_the_mini_bulk(3, values, edge=1.0, floor=1e-12)
-    assert sentence.endswith(f"there {'is' if number == 1 else 'are'} {number}.")
+    assert sentence.endswith(f"it has {number}.")
     assert about_the_mini_bulk(3, None, edge=1.0, floor=1e-12) == []
+
+
+@pytest.mark.parametrize("count, end", [(1, "left without G_class; the largest always does."), (2, "without G_class.")])
+def test_one_outlier_is_said_to_be_no_finding(count, end):
+    """λ₁(G) ≥ λ₁(G - G_class) for every network, as G_class has no negative eigenvalue."""
+    values = torch.tensor([5.0, 4.0, 1.0], dtype=torch.float64)
+    assert about_outliers(3, values, count, 1e-12, None)[0].endswith(end)
 
 
 def test_spaces_are_said_to_be_the_same_only_where_they_nearly_are():
     same, most, part, apart = (about_the_hessian(3, overlap, 0.1)[0] for overlap in (0.999, 0.9, 0.4, 0.1))
-    assert "span the same space" in same and "lie apart from" in apart
+    assert "span nearly the same space" in same and "lie apart from" in apart
     assert "share most of their span" in most and "share a part of their span" in part

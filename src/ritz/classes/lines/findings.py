@@ -17,7 +17,10 @@ def about_outliers(
 ) -> list[str]:
     """Which of the largest eigenvalues of G stand apart, and where their eigenvectors lie."""
     stand = "stands" if num_outliers == 1 else "stand"
-    sentences = [f"{num_outliers} of the {C} largest eigenvalues of G {stand} above all that is left without G_class."]
+    least = "; the largest always does" if num_outliers == 1 else ""  # for G_class is not negative
+    sentences = [
+        f"{num_outliers} of the {C} largest eigenvalues of G {stand} above all that is left without G_class{least}."
+    ]
     if len(values) > C and float(values[C]) > floor:
         sentences.append(f"Eigenvalue {C} of G is {float(values[C - 1] / values[C]):.3g} times eigenvalue {C + 1}.")
     if class_overlap is not None:
@@ -48,16 +51,16 @@ def about_the_mini_bulk(C: int, values: Float[Tensor, " r"] | None, edge: float,
     if values is None:
         return []
     rank, above = (int((values > bound).sum()) for bound in (floor, max(floor, edge)))
-    has = "one eigenvalue that is" if rank == 1 else f"{rank} eigenvalues that are"
+    has = "1 eigenvalue that is" if rank == 1 else f"{rank} eigenvalues that are"
     return [
-        f"G_cross has {has} not zero, of at most C(C - 2) = {C * (C - 2)}; above the edge of the bulk, "
-        f"{edge:.3g}, the largest eigenvalue of G_within, there {'is' if above == 1 else 'are'} {above}."
+        f"G_cross by itself has {has} not zero, of at most C(C - 2) = {C * (C - 2)}; above {edge:.3g}, "
+        f"the largest eigenvalue of G_within, it has {above}."
     ]
 
 
 def about_the_hessian(count: int, overlap: float, share: float) -> list[str]:
     """How near the top eigenvectors of H are to those of G, and how much E = H - G adds to their eigenvalues."""
-    words = "span the same space as", "share most of their span with", "share a part of their span with"
+    words = "span nearly the same space as", "share most of their span with", "share a part of their span with"
     how = _graded(overlap, *words, "lie apart from")
     return [
         f"The top {count} eigenvectors of H {how} those of G: overlap {overlap:.3f}.",
