@@ -24,7 +24,11 @@ exclude_patterns = ["_build", "_tools", "gallery", "auto_gallery/*.ipynb", "auto
 exclude_patterns += ["sg_execution_times.rst"]  # Sphinx-Gallery writes it all the same
 html_theme, html_title, html_static_path = "furo", "ritz", ["_static"]
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
+    "light_css_variables": {
+        "color-brand-primary": "#0072B2",
+        "color-brand-content": "#0072B2",
+        "code-font-size": "0.8125em",
+    },
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},
 }
 html_css_files = ["ritz.css"]

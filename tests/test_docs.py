@@ -122,6 +122,25 @@ def test_the_benchmarks_are_those_of_the_records():
     assert tables(page.page()) == tables(page.PAGE.read_text()), "python -m benchmarks.page writes it anew"
 
 
+COVERED = {
+    "`mass(a, b)`": ("mass",),
+    "`trace`": ("trace, 40",),
+    "`effective_rank`": ("effective rank",),
+    "`negative_mass`": ("negative mass",),
+    "`log_determinant`": ("log-determinant",),
+    "`solvers.norm`": ("Frobenius norm", "nuclear norm"),
+}  # what stands in a row of "How sure is it?", and the numbers of the record that it sums up
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_the_rates_of_how_sure_are_those_of_the_record(name):
+    numbers = json.loads((ROOT / "benchmarks/results/coverage.json").read_text())["numbers"]
+    rates = [round(100 * row["rate"]) for row in numbers if row["number"].startswith(COVERED[name])]
+    rows = [line for line in (DOCS / "how-sure.md").read_text().splitlines() if line.startswith("|")]
+    (row,) = [row for row in rows if name in "".join(row.split("|")[1:3])]
+    assert row.endswith(f"| {min(rates)} to {max(rates)} % |")
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_cells_of_pages_are_code(path):
     for tags, code in re.findall(r"```{code-cell} ipython3\n((?::.*\n)*)(.*?)```", path.read_text(), re.DOTALL):

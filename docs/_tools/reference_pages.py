@@ -63,7 +63,8 @@ def as_text(app: object, what: str, name: str, obj: object, options: object, lin
 def _module_names() -> list[str]:
     found = pkgutil.walk_packages(ritz.__path__, "ritz.")
     names = [module.name for module in found if module.ispkg or module.name.count(".") == 1]
-    names += [f"ritz.lab.{name}" for name in ("init", "sweeps", "workers")] + ["ritz.theory.laws"]
+    names += [f"ritz.lab.{name}" for name in ("init", "sweeps", "workers")]
+    names += ["ritz.theory.laws", "ritz.integrations.curvlinops"]
     return sorted({n for n in names if not n.startswith(LEFT_OUT) and not any(p.startswith("_") for p in n.split("."))})
 
 
@@ -116,11 +117,23 @@ def _directive(module: str, name: str, value: object) -> list[str]:
     return [f".. py:data:: {module}.{name}", "", f"   ``{str(value)[:200]}``"]
 
 
+FIRST = """Every public name, from its docstring. The names that most people need are in [ritz](ritz.md).
+
+Some arguments mean the same wherever they occur:
+
+- `num_x`, such as `num_products`: so many x are made. `max_x`: at most so many, as a tolerance may be met before.
+- `generator`: the source of random numbers, a `torch.Generator`. Without it, a new one with seed 0 is used: two such
+  calls give the same.
+- `tolerance`: relative, to the largest |λ| or to the number itself.
+- `checkpoint`: a file or folder from which a computation that was killed goes on, to the same bits.
+- `dtype`, `device`: as in PyTorch. `gauss_newton=True`: the closed form of G in place of that of H.
+- `V`: vectors in columns, n × k, which are multiplied together."""
+
+
 def _index(modules: list[str]) -> str:
-    first = "Every public name, from its docstring. The names that most people need are in [ritz](ritz.md)."
     rows = [(f"[{name}]({name}.md)", summary(importlib.import_module(name))) for name in modules]
     tree = ["```{toctree}", ":maxdepth: 1", ":hidden:", "", *modules, "```", ""]
-    return "\n".join(["# Reference", "", first, "", *_table(rows), "", *tree])
+    return "\n".join(["# Reference", "", FIRST, "", *_table(rows), "", *tree])
 
 
 def _readable(lines: list[str]):

@@ -14,8 +14,11 @@ top = ritz.eigenpairs(H, 10)
 print(top)
 
 # %%
-# The stems are eigenvalues with a residual each. The curve is an estimate; its band holds the truth at 95 % of the
-# points.
+# Behind each ± stands the residual: the Hessian has an eigenvalue within that distance. The last value lies at the edge
+# of the bulk, where others are so near that one of them may have been missed; the last line says so.
+#
+# Below, the stems are these ten eigenvalues. The curve is an estimate of all others. Its band holds the truth at 95 %
+# of the points.
 
 spectrum = ritz.spectral_density(H, num_steps=64, num_probes=8, outliers=top)
 figure, (ax,) = ritz.plot.panels(width=5)

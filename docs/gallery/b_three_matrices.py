@@ -2,8 +2,8 @@
 Three matrices: H, G and E
 ==========================
 
-H = G + E. G comes from the curvature of the loss and has no negative eigenvalue. E comes from the curvature of the
-network. At the end of training E is small, because it is weighted by what the network still gets wrong.
+H = G + E. G comes from the curvature of the loss and, for cross-entropy, has no negative eigenvalue. E comes from the
+curvature of the network. At the end of training E is small, because it is weighted by what the network gets wrong.
 """
 
 from mine import risk
@@ -17,11 +17,12 @@ matrices = {
     "E": ritz.functional_hessian(risk),
 }
 for name, matrix in matrices.items():
-    low, high = ritz.solvers.spectral_range(matrix)
+    high, low = ritz.eigenpairs(matrix, 2, which="both").values
     trace = ritz.trace(matrix, num_products=60)
     print(f"{name}: eigenvalues from {low:.3f} to {high:.3f}, trace {trace}")
 
 # %%
+# What is left of zero comes from E.
 
 figure, axes = ritz.plot.panels(3)
 for ax, (name, matrix) in zip(axes, matrices.items()):

@@ -20,6 +20,8 @@ right.set_title("logarithmic in |λ|")
 figure
 
 # %%
-# What share of all eigenvalues is larger than 0.01? The answer has an error, too.
+# Grey is the region near zero that the quadrature does not resolve. What share of all eigenvalues is larger than 0.01?
+# The answer has an error, too.
 
-print(spectrum.mass(0.01, float("inf")))
+share = spectrum.mass(0.01, float("inf"))
+print(f"{float(share):.1%} ± {share.standard_error:.1%}")

@@ -24,7 +24,7 @@ for step in range(301):
     value = loss(model(x), y)
     if step % 15 == 0:
         H = ritz.hessian(risk.at(model))  # the same risk at the weights of now
-        top = ritz.eigenpairs(H, 1, start=top, tolerance=1e-3)  # from where the last one ended
+        top = ritz.eigenpairs(H, 1, start=top, tolerance=1e-3)  # from the last one
         steps.append(step)
         sharpness.append(float(top.values[0]))
         losses.append(value.item())

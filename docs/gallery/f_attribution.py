@@ -3,7 +3,8 @@ Where the large eigenvalues come from
 =====================================
 
 For a classifier, G is the sum of four parts: between classes, across classes, own class, and what is left within them.
-Every eigenvalue is split into what these parts give. The split is exact.
+Every eigenvalue is split into what these parts give, and the split is exact. *Where lines come from*, under Concepts,
+says what the parts are.
 """
 
 import torch
@@ -22,7 +23,7 @@ figure, (ax,) = ritz.plot.panels(width=6)
 below = torch.zeros(len(lines.pairs))
 for name, share in lines.shares.items():
     part = share * lines.pairs.values
-    ax.bar(range(1, len(below) + 1), part, bottom=below, label=str(name))
+    ax.bar(range(1, len(below) + 1), part, bottom=below, label=name)
     below = below + part
 ax.set(xlabel="rank of the eigenvalue of G", ylabel="λ, and what it is made of")
 ax.legend(frameon=False, fontsize="small")

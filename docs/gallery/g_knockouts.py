@@ -2,7 +2,8 @@
 Knocking a part out
 ===================
 
-Take one part out of G and look at what is left. If the outliers vanish, they came from that part.
+Take one part out of G and look at what is left. If an outlier vanishes, it came from that part. "G - G_class" subtracts
+a part; "G off G_class" projects its directions out.
 """
 
 from mine import risk

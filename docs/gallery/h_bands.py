@@ -1,9 +1,10 @@
 """
-What a density can and cannot show
-==================================
+A density, its band and the truth
+=================================
 
-Few Lanczos steps blur the spectrum, few probes make it noisy. The band accounts for both: it holds the exact density,
-smoothed by the same width. Here the matrix is small enough to know the truth.
+Few Lanczos steps blur the spectrum, and few probes make it noisy. The band accounts for both: it should hold the exact
+density, smoothed by the same width, at 95 % of the points. Here the matrix is small enough to know the truth. The
+titles say probes × steps.
 """
 
 import torch

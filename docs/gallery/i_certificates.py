@@ -2,8 +2,8 @@
 What a residual says
 ====================
 
-Every eigenpair is checked by a product that the search did not use: r = ‖A v - λ v‖. Then some eigenvalue of A lies
-within r of λ. This holds always, whatever the solver did.
+Every eigenpair is checked by a product that the search did not use: r = ‖A v - λ v‖. Some eigenvalue of A lies within r
+of λ, whatever the solver did.
 """
 
 import torch
@@ -28,4 +28,5 @@ ax.legend(frameon=False, fontsize="small")
 figure
 
 # %%
-# Down to rounding, at 1e-15, all points lie below the line. The error is about the square of the residual.
+# All points lie below the line, down to rounding at 1e-15. The error is about the square of the residual, over the gap
+# to the next eigenvalue.

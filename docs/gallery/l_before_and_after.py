@@ -2,8 +2,9 @@
 Two checkpoints compared
 ========================
 
-Before and after training. The distance between two spectra is the least mean shift of an eigenvalue that turns one into
-the other; each spectrum has a bound on how far it may be off itself.
+Before and after training. The distance between two spectra says how far the eigenvalues of one must move, on average,
+to become those of the other. Each spectrum has a bound on how far it is from the true one: if the distance exceeds the
+sum of both bounds, the spectra differ.
 """
 
 import torch
@@ -25,7 +26,7 @@ for name in ("before", "after"):
 
 before, after = spectra.values()
 print(f"distance {before.wasserstein(after):.5f}")
-print(f"sure to  {before.wasserstein_bound() + after.wasserstein_bound():.5f}")
+print(f"bounds   {before.wasserstein_bound() + after.wasserstein_bound():.5f}")
 
 # %%
 

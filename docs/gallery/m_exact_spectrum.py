@@ -2,8 +2,8 @@
 The exact spectrum of G
 =======================
 
-G has at most (examples × classes) eigenvalues that are not zero. ``gram_spectrum`` computes them all through a matrix
-of that size. There is no randomness, and the number of zeros is known, too.
+At most as many eigenvalues of G are not zero as there are examples times classes. ``gram_spectrum`` computes them all,
+through a matrix of that size. Nothing is random, and the number of zeros is known, too.
 """
 
 from mine import risk

@@ -2,7 +2,7 @@
 KFAC, EKFAC and the truth
 =========================
 
-Optimisers replace G by Kronecker products. How much of its spectrum is left?
+Some optimisers replace G by Kronecker products, layer by layer. How much of its spectrum is left?
 """
 
 import torch

@@ -3,7 +3,7 @@ Theory beside measurement
 =========================
 
 For some networks the spectrum is known in closed form. Weights and data go in; named eigenvalues with eigenvectors come
-out. Here: two linear layers, at any weights and any loss.
+out. Here: two linear layers under squared error, at any weights, not only at a minimum.
 """
 
 import torch

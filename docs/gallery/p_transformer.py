@@ -2,8 +2,8 @@
 A small transformer
 ===================
 
-A causal transformer that learns to reverse sequences: attention, layer norms, embeddings. Nothing special is
-to be done. The largest eigenvalues of its blocks differ by more than a factor of ten.
+A causal transformer that learns to reverse sequences, with attention, layer norms and embeddings. It needs nothing
+special. The largest eigenvalues of its layers differ by more than a factor of ten.
 """
 
 import torch
@@ -35,6 +35,6 @@ layers = record.scalars["layers"]
 names = [name for name in layers if layers[name]["num_parameters"] > 500]
 figure, (ax,) = ritz.plot.panels(width=6, height=3)
 ax.barh(range(len(names)), [layers[name]["range"][1] for name in names])
-ax.set(yticks=range(len(names)), yticklabels=names, xlabel="largest eigenvalue of the layer's block")
+ax.set(yticks=range(len(names)), yticklabels=names, xlabel="largest eigenvalue")
 ax.invert_yaxis()
 figure

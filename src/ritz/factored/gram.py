@@ -50,6 +50,13 @@ def gram_spectrum(
     blocks of the Gram matrix, and one that is over is read. It belongs to this risk and these arguments. The matrix is
     decomposed in one go, which a kill would have to repeat.
 
+    Args:
+        risk: Of a loss that is convex in the outputs.
+        subtract: Parts of G that are subtracted.
+        project: Parts whose directions are then projected out.
+        dtype: Of the Gram matrix.
+        checkpoint: A folder to go on from.
+
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
     >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))

@@ -57,6 +57,16 @@ def spectral_density(
     often where that would take a twentieth of the time. It belongs to this operator and these arguments. The outliers,
     if they are found here, have a file of their own beside it; with a tolerance, only the result is written.
 
+    Args:
+        A: Symmetric operator.
+        num_steps: Lanczos steps of each probe; the resolution.
+        num_probes: Random vectors; the noise.
+        outliers: How many eigenpairs of largest |λ| to take out first, or these eigenpairs.
+        tolerance: How far off the spectrum may be, relative to max|λ|.
+        max_products: At most so many with a tolerance.
+        generator: Source of the probes.
+        checkpoint: A file to go on from.
+
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> spectrum = ritz.spectral_density(A, num_steps=20, outliers=2)
     >>> outliers, bulk = spectrum.split(2)

@@ -42,6 +42,13 @@ def log_determinant(
     value does not prove it, n products do up to n = 1000, which then give the exact result, and beyond that a search
     for the smallest eigenvalue may, in as many products again, or in 1000 if that is more. Ubaru, Chen and Saad (2017).
 
+    Args:
+        A: Symmetric operator.
+        damping: μ, which is added to every eigenvalue.
+        num_steps: Lanczos steps of each probe.
+        num_probes: Random vectors.
+        generator: Source of the probes; without it, a new generator with seed 0.
+
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 1301.0)))
     >>> estimate = ritz.log_determinant(A)
     >>> abs(estimate.value - torch.arange(1.0, 1301.0).log().sum()) < 3 * estimate.standard_error

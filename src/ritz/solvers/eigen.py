@@ -80,7 +80,8 @@ def eigenpairs(
     Args:
         A: Symmetric operator.
         k: How many, at most its size.
-        which: The requested end of the spectrum; it comes first in the result.
+        which: The requested end of the spectrum, which comes first in the result: "largest", "smallest", "both", or
+            "magnitude" for the largest |λ|.
         tolerance: Relative to the largest |λ| seen.
         start: A vector, columns, or the Eigenpairs of a similar operator, in the precision and place of A.
         generator: Source of the start vector; without it, a new generator with seed 0.

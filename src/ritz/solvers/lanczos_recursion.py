@@ -30,6 +30,12 @@ def lanczos(A: Operator, starts: Float[Tensor, "n ..."], num_steps: int, *, keep
     it, three vectors a probe are kept and eigenvalues may appear in T several times, which leaves the weights of
     the quadrature right: Alg. 2, FastLanczos. Papyan (2019), Alg. 1 and Alg. 2 are the same.
 
+    Args:
+        A: Symmetric operator.
+        starts: One start vector or several in columns, of any length but zero.
+        num_steps: m, the steps of each recursion.
+        keep_basis: Whether Q is kept, m vectors for each start, and orthogonal to rounding.
+
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
     >>> T = ritz.lanczos(A, torch.ones(4), 2)
     >>> T.integral(torch.square).round(decimals=2)  # Σᵢ λᵢ²/4, exact, for it has degree 2 < 2m

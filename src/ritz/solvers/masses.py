@@ -27,6 +27,13 @@ def negative_mass(
     side: it is divided by interpolation, and the uncertainty of that is added to the Monte Carlo error, which it
     exceeds where eigenvalues crowd around zero. More steps reduce it.
 
+    Args:
+        A: Symmetric operator.
+        tolerance: What is nearer to zero counts as zero.
+        num_steps: Lanczos steps of each probe.
+        num_probes: Random vectors.
+        generator: Source of the probes; without it, a new generator with seed 0.
+
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> estimate = ritz.negative_mass(A - 75.5)  # 75 of 300 are negative
     >>> abs(estimate.value - 0.25) < 3 * estimate.standard_error

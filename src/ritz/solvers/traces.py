@@ -49,6 +49,13 @@ def trace(
     is read from it. It belongs to this operator and these arguments. So that it stays small, at most twelve vectors
     are kept: exact on these, by random signs on the rest, with a larger error than XTrace where the spectrum decays.
 
+    Args:
+        A: Symmetric operator.
+        tolerance: Standard error at which to stop, relative to the trace.
+        num_products: How many, or at most so many with a tolerance.
+        generator: Source of the probes; without it, a new generator with seed 0.
+        checkpoint: A file to go on from.
+
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> estimate = ritz.trace(A, num_products=40)
     >>> abs(estimate.value - 45150) < 3 * estimate.standard_error
