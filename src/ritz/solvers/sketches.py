@@ -13,7 +13,7 @@ from ..errors import check_finite
 from ..operators import Operator
 from ..spectrum import Estimate
 from .probes import student_factor
-from .vectors import inner, norms, product
+from .vectors import check_range, inner, norms, product
 
 PARALLEL = 1e-10  # of 1 - cos², below which two directions are one
 
@@ -38,6 +38,8 @@ class Sketch:
     def with_probes(self, A: Operator, probes: Float[Tensor, "b n"]) -> Sketch:
         """The sketch with more probes, at two products each; nothing is multiplied twice."""
         Y = product(A, probes)
+        if not len(self.Q):
+            check_range(Y)
         check_finite(float(norms(Y).sum()))
         above = torch.zeros(len(self.Q), len(probes), dtype=torch.float64)
         for _ in range(2 if len(self.Q) else 0):
