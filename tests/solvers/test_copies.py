@@ -147,3 +147,12 @@ def test_more_steps_are_worth_it_for_what_stands_apart_from_the_bulk_alone():
     each = [none.index_fill(0, torch.tensor(i), True) for i in range(3)]
     assert [test.is_worth_more(one, 5, bulk) for one in each] == [False, False, True]
     assert [test.is_worth_more(one, 50, bulk) for one in each] == [False, True, True]
+
+
+def test_a_search_without_a_product_left_to_look_for_copies_rules_none_out():
+    A = rotated(network_like())
+    spent = eigenpairs(A, 5, copies=False).num_products
+    pairs = eigenpairs(A, 5, max_products=spent)
+    assert pairs.num_products == spent and bool(pairs.converged.all())
+    assert pairs.doubts is not None and pairs.doubts.tolist() == [1.0] * 5
+    assert "5 of them may have further copies" in repr(pairs)

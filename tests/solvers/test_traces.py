@@ -5,15 +5,28 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from ritz.errors import ConvergenceWarning
 from ritz.operators import Operator
 from ritz.solvers import hutchinson, trace
 from ritz.solvers.probes import gaussian, student_factor
-from ritz.solvers.sketches import Sketch
+from ritz.solvers.sketches import Sketch, _beside
 from ritz.solvers.split_traces import _combined
 
-from .spectra import DECAY, FLAT, INDEFINITE, KINDS, OUTLIERS, coverage, kinds, linspace, runs, with_eigenvalues
+from .spectra import (
+    DECAY,
+    FLAT,
+    INDEFINITE,
+    KINDS,
+    OUTLIERS,
+    coverage,
+    kinds,
+    linspace,
+    rotated,
+    runs,
+    with_eigenvalues,
+)
 
 
 def leave_one_out_by_hand(A, omega):
@@ -146,3 +159,24 @@ def test_an_error_of_two_kinds_has_the_freedom_of_the_kind_that_makes_it(varianc
     error = math.sqrt((5 / 8) ** 2 * variance + (3 / 8) ** 2 * spread**2 / 3)
     assert found.standard_error == pytest.approx(student_factor(1 + freedom) * error)
     assert (found.value, found.num_products) == (pytest.approx(7.0), 13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rank", [3, 7, 10])
+def test_a_sketch_that_outgrows_the_rank_counts_nothing_twice(rank, dtype):
+    eigenvalues = torch.cat([linspace(5, 10, rank), torch.zeros(1000 - rank)])
+    A = rotated(eigenvalues, dtype=dtype)
+    for seed in range(10):
+        estimate = trace(A, num_products=40, generator=torch.Generator().manual_seed(seed))
+        assert abs(estimate.value - 7.5 * rank) <= 4 * estimate.standard_error + 1e2 * torch.finfo(dtype).eps * rank
+        assert estimate.standard_error <= 1e-2
+
+
+def test_new_directions_are_orthogonal_to_those_that_have_everything():
+    rows = torch.randn(12, 400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    Q = torch.linalg.qr(rows[:8].T).Q.T.contiguous()
+    Y = rows[8:] @ Q.T @ Q
+    new, above, below = _beside(Q, Y)
+    whole = torch.cat([Q, new])
+    assert_close(whole @ whole.T, torch.eye(12, dtype=torch.float64), atol=1e-12, rtol=0)
+    assert_close(above.T @ Q + below.T @ new, Y, atol=1e-12, rtol=0)

@@ -56,7 +56,7 @@ class Row:
         converged = narrow & (GAP * np.maximum(largest, rounding) <= gaps)
         counts = np.diff(starts, append=len(nodes))
         few = np.add.reduceat(weights, starts) <= 2 * MOST / size  # more may be a narrow bulk, anywhere within r
-        close = np.where(few, largest**2 / gaps, largest)
+        close = np.where(few, largest * (largest / gaps), largest)
         radii = np.where(converged.repeat(counts), close.repeat(counts), residuals) + rounding / 8
         starts = np.flatnonzero(np.concatenate([[True], apart]) | ~converged.repeat(counts))
         ends = np.append(starts[1:], len(nodes))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import NumericalError, check_finite
 from ..operators import Operator
-from .vectors import dots, norms
+from .vectors import check_range, dots, norms
 
 FLAT = 10  # roundings of ‖p‖‖Ap‖ below which the curvature pᵀAp is not positive
 DIVERGENCE = 1e4  # growth of a residual that no positive definite matrix can cause in this precision
@@ -27,8 +27,11 @@ class System:
 
     def product(self, rows: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
         """(A Vᵀ)ᵀ, to be read only: it may be its own argument."""
+        AV = (self.A @ rows.T).T
+        if not self.num_products:
+            check_range(AV)
         self.num_products += len(rows)
-        return (self.A @ rows.T).T
+        return AV
 
     def preconditioned(self, R: Float[Tensor, "p n"]) -> tuple[Float[Tensor, "p n"], Float[Tensor, " p"]]:
         """Z = M⁻¹R and rᵀz, which is positive; the rows themselves where there is no preconditioner."""

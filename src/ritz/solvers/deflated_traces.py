@@ -19,7 +19,7 @@ from ..record.layouts import check_arrays, check_facts, like
 from ..spectrum import Estimate
 from .probes import BLOCK, gaussian, mean_of, signs, unit_products
 from .resumption import Resumption
-from .vectors import check_orthonormal, dots, product, room
+from .vectors import check_orthonormal, check_range, dots, product, room
 
 DIRECTIONS = 12  # vectors in a file at most
 SHARE = 4  # one product in this many goes into a direction, and another into its energy
@@ -127,6 +127,7 @@ def _find_directions(A: Operator, course: Course, generator: torch.Generator, ke
         keep()
         omega = gaussian(A, min(course.block, left), generator)
         course.rows = torch.cat([course.rows, product(A, omega)])
+        check_range(course.rows[:1])
         check_finite(float(course.rows[-1].abs().max()))
     if not course.is_whole:
         course.rows = torch.linalg.qr(course.rows.T).Q.T.contiguous()
@@ -147,7 +148,10 @@ def _add_samples(A: Operator, course: Course, count: int, generator: torch.Gener
     X = signs(A, count, generator)
     for _ in range(2 if len(course.rows) else 0):
         X = X - (X @ course.rows.T) @ course.rows
-    course.samples = torch.cat([course.samples, dots(X, product(A, X)).cpu()])
+    AX = product(A, X)
+    if not course.num_products:
+        check_range(AX)
+    course.samples = torch.cat([course.samples, dots(X, AX).cpu()])
     check_finite(float(course.samples.sum()))
 
 

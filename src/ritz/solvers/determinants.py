@@ -120,4 +120,4 @@ def _exact(A: Operator, damping: float) -> Estimate:
     least = zero(A, max(abs(damping), float((values - damping).abs().max()), float(values.abs().max())))
     if float(values[0]) <= least:
         raise not_positive(float(values[0]), least, damping, "num_steps")
-    return Estimate(float(values.log().sum()), least * float((1 / values).norm()), A.size)
+    return Estimate(float(values.log().sum()), float((least / values).norm()), A.size)

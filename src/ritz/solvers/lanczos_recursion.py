@@ -15,7 +15,7 @@ from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
 from .probes import gaussian
-from .vectors import as_rows, check_starts, norms, rounding
+from .vectors import as_rows, check_range, check_starts, norms, rounding
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 VECTORS = 4  # for each probe, its product's argument and result among them
@@ -248,6 +248,8 @@ class Recursion:
         if self.basis is not None:
             self.basis[:, j] = q
         Aq = (A @ q.T).T  # not in place: a product may be its own argument
+        if not j and self.outside is None:  # beside known eigenvalues, all others may be next to nothing
+            check_range(Aq)
         self.scale = torch.maximum(self.scale, norms(Aq))
         w.mul_(-self.beta[j - 1, :, None].to(w)).add_(Aq)
         del Aq

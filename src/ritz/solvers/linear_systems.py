@@ -25,7 +25,7 @@ from .conjugate_gradients import System, conjugate_gradients, kept
 from .definiteness import check_damping
 from .eigen import SMALL
 from .minres import minres
-from .vectors import as_rows, check_vectors, norms, room
+from .vectors import as_rows, check_range, check_vectors, norms, room
 
 VECTORS, MINRES_VECTORS = 6, 11  # for each right-hand side, x and the product's own among them
 STEPS = 1000  # for each right-hand side, unless given
@@ -256,6 +256,7 @@ def _inverse_of(
 
 def _check_sides(A: Operator, b: Tensor, start: Tensor | None) -> None:
     check_vectors(A, b=b)
+    check_range(b, "The right-hand sides")
     if start is not None and ((start.shape, start.dtype, start.device) != (b.shape, b.dtype, b.device)):
         raise ArgumentError(
             f"A start of shape {tuple(start.shape)} in {start.dtype} on {start.device} was given for b of shape "

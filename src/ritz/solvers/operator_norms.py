@@ -13,7 +13,7 @@ from .determinants import DENSE, monte_carlo_error
 from .eigen import SMALL, eigenpairs
 from .lanczos_recursion import Tridiagonal
 from .probe_runs import random_recursions
-from .probes import gaussian, mean_of, quadratic_forms, source, unit_products
+from .probes import gaussian, mean_of, quadratic_forms, source, traces_of_columns
 from .ranks import KEPT
 from .sketches import Sketch
 from .vectors import norms, room
@@ -69,9 +69,7 @@ def norm(
 def _frobenius(A: Operator, num_products: int, generator: torch.Generator) -> Estimate:
     """The root of tr A²; d√s = ds/2√s."""
     if num_products >= A.size:
-        total = sum(float(norms(columns).square().sum()) for _, columns in unit_products(A))
-        check_finite(total)
-        return Estimate(math.sqrt(total), 0.0, A.size)
+        return Estimate(math.sqrt(traces_of_columns(A)[1]), 0.0, A.size)
     if num_products >= 4 and KEPT * (num_products // 2) <= room(A):
         probes = gaussian(A, num_products // 2, generator)
         estimate = Sketch.empty(A, keep_products=True).with_probes(A, probes).trace_of_square()

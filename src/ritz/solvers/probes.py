@@ -14,7 +14,7 @@ from ..errors import ArgumentError, OutOfMemoryError, check_finite
 from ..operators import Operator
 from ..risk.memory import free_memory
 from ..spectrum import Estimate
-from .vectors import product, room
+from .vectors import check_range, norms, product, room
 
 BLOCK = 8  # probes multiplied at a time
 DRAW = 2**24  # random numbers drawn at a time; a multiple of 16, which PyTorch draws together
@@ -81,6 +81,8 @@ def quadratic_forms(
         for first in range(0, count, most):
             Z = signs(A, min(most, count - first), generator)
             AZ = (A @ Z.T).T
+            if not first:
+                check_range(AZ)
             for values, form in zip(blocks, forms, strict=True):
                 values.append(form(Z, AZ))
             bar.advance(len(Z))
@@ -109,6 +111,17 @@ def unit_products(A: Operator, first: int = 0) -> Iterator[tuple[Int[Tensor, " b
             unit = torch.zeros(len(which), A.size, dtype=A.dtype, device=A.device).scatter_(1, which[:, None], 1.0)
             yield which, product(A, unit)
             bar.advance(len(which))
+
+
+def traces_of_columns(A: Operator) -> tuple[float, float]:
+    """tr A and tr A², from a product with every column."""
+    first, second, largest = 0.0, 0.0, torch.zeros(1, dtype=torch.float64)
+    for which, columns in unit_products(A):
+        first += float(columns.gather(1, which[:, None]).double().sum())
+        second += float(norms(columns).square().sum())
+        largest = torch.maximum(largest, columns.abs().max().double().cpu())
+    check_range(largest)
+    return first, second
 
 
 def mean_of(samples: Float[Tensor, " p"], num_products: int) -> Estimate:

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import check_finite, check_positive, check_whole
+from ..errors import check_positive, check_whole
 from ..operators import Operator
 from ..spectrum import Estimate
-from .probes import gaussian, quadratic_forms, source, student_factor, unit_products
+from .probes import gaussian, quadratic_forms, source, student_factor, traces_of_columns
 from .sketches import LeaveOneOut, Sketch
 from .vectors import inner, norms, room
 
@@ -64,9 +64,5 @@ def _ratio(first: LeaveOneOut, second: LeaveOneOut, num_products: int) -> Estima
 
 def _exact_rank(A: Operator) -> Estimate:
     """From all n columns."""
-    first, second = 0.0, 0.0
-    for which, columns in unit_products(A):
-        first += float(columns.gather(1, which[:, None]).double().sum())
-        second += float(norms(columns).square().sum())
-    check_finite(first + second)
+    first, second = traces_of_columns(A)
     return Estimate(first**2 / second if second else 0.0, 0.0, A.size)

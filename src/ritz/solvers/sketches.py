@@ -13,8 +13,9 @@ from ..errors import check_finite
 from ..operators import Operator
 from ..spectrum import Estimate
 from .probes import student_factor
-from .vectors import inner, norms, product
+from .vectors import check_range, inner, norms, product
 
+ROUNDS = 4  # attempts to make new directions orthogonal to old ones
 PARALLEL = 1e-10  # of 1 - cos², below which two directions are one
 
 
@@ -38,15 +39,13 @@ class Sketch:
     def with_probes(self, A: Operator, probes: Float[Tensor, "b n"]) -> Sketch:
         """The sketch with more probes, at two products each; nothing is multiplied twice."""
         Y = product(A, probes)
+        if not len(self.Q):
+            check_range(Y)
         check_finite(float(norms(Y).sum()))
-        above = torch.zeros(len(self.Q), len(probes), dtype=torch.float64)
-        for _ in range(2 if len(self.Q) else 0):
-            C = self.Q @ Y.T
-            Y, above = Y - C.T @ self.Q, above + C.double().cpu()
-        new, below = torch.linalg.qr(Y.T)
+        new, above, below = _beside(self.Q, Y)
         R = torch.cat([torch.cat([self.R, torch.zeros(len(probes), len(self.Q), dtype=torch.float64)]),
-                       torch.cat([above, below.double().cpu()])], dim=1)  # fmt: skip
-        Q, Znew = torch.cat([self.Q, new.T]), product(A, new.T.contiguous())
+                       torch.cat([above, below])], dim=1)  # fmt: skip
+        Q, Znew = torch.cat([self.Q, new]), product(A, new)
         check_finite(float(norms(Znew).sum()))
         H, Z, gram = _bordered(self.H, inner(Q, Znew)), None, None
         if self.Z is not None and self.C is not None:
@@ -126,6 +125,26 @@ class LeaveOneOut:
         m = len(self.values)
         error = student_factor(m) * math.sqrt(self.variance) if m > 1 else None
         return Estimate(self.mean, error, num_products)
+
+
+def _beside(
+    Q: Float[Tensor, "m n"], Y: Float[Tensor, "b n"]
+) -> tuple[Float[Tensor, "b n"], Float[Tensor, "m b"], Float[Tensor, "b b"]]:
+    """What Y adds to Q, orthonormal, and its coefficients: Yᵀ = Qᵀ above + newᵀ below.
+
+    Where Q has all of Y already, what it adds is rounding, and that points anywhere: along Q, too, until it is
+    orthogonalised again at length one.
+    """
+    above, below = torch.zeros(len(Q), len(Y), dtype=torch.float64), torch.eye(len(Y), dtype=torch.float64)
+    for _ in range(ROUNDS):
+        for _ in range(2 if len(Q) else 0):
+            C = Q @ Y.T
+            Y, above = Y - C.T @ Q, above + C.double().cpu() @ below
+        new, factor = torch.linalg.qr(Y.T)
+        Y, below = new.T.contiguous(), factor.double().cpu() @ below
+        if not len(Q) or float((Q @ Y.T).abs().max()) <= torch.finfo(Y.dtype).eps ** 0.5:
+            break
+    return Y, above, below
 
 
 def _bordered(old: Float[Tensor, "a a"], new: Float[Tensor, "m b"]) -> Float[Tensor, "m m"]:

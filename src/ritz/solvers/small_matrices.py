@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
-from ..errors import check_finite
 from ..operators import Operator
 from ..operators.operator import COLUMNS
 from ..record.checkpoints import State
@@ -19,7 +18,7 @@ from ..record.layouts import check_arrays, like
 from ..spectrum import Eigenpairs, Spectrum
 from .resumption import Likeness, Resumption
 from .ritz_pairs import as_eigenpairs, ranking, rayleigh_ritz, selection
-from .vectors import product
+from .vectors import check_range, product
 
 COPIES = 10  # of the matrix while it is decomposed, in its own precision; some are in float64
 Decomposition = tuple[Float[Tensor, " n"], Float[Tensor, "n n"]]
@@ -65,7 +64,7 @@ def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]
 
 def decomposition(D: Float[Tensor, "n n"]) -> Decomposition:
     """The eigenvalues of a matrix, ascending, and its eigenvectors in columns, in float64."""
-    check_finite(float(D.abs().max()))
+    check_range(D)
     values, vectors = torch.linalg.eigh((D + D.T).double() / 2)
     return values, vectors
 

@@ -26,7 +26,7 @@ from .goals import ATTEMPTS, NUMBERS, Goal, check_state
 from .probes import start_rows
 from .resumption import Resumption
 from .ritz_pairs import as_eigenpairs, ranking, selection
-from .vectors import inner, mix, norms, orthonormalize, product, rounding, subtract
+from .vectors import check_range, inner, mix, norms, orthonormalize, product, rounding, subtract
 
 NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start, without which a new eigenvector could never be found
 SAFETY = 0.9  # of the tolerance: the search stops below it, to leave room for rounding in the fresh residual
@@ -162,6 +162,8 @@ class Search:
         width = self.basis.count - self.explored
         W = product(A, self.basis.last(width))
         self.num_products += width
+        if not self.explored:
+            check_range(W)
         largest = float(norms(W).max())
         check_finite(largest)
         self.scale = max(self.scale, largest)
@@ -238,8 +240,10 @@ class Search:
         values, limit = pairs.values.double().cpu(), goal.tolerance * float(pairs.values.abs().max())
         doubtful, overlooked = endangered(values, goal.which, limit), Overlooked(values, A.size)
         missed, steps = False, self._steps_outside(goal)
-        if not goal.copies or not steps or not bool(doubtful.any()):
+        if not goal.copies or not bool(doubtful.any()):
             return missed, pairs
+        if not steps:
+            return missed, replace(pairs, doubts=overlooked.chances.to(pairs.values))
         self.block_size = 1
         self._leave(A, values)
         ritz_values = values[:0]

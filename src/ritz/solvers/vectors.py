@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, NumericalError, check_finite
 from ..operators import Operator
 
 PIECE = 2**24  # numbers of several rows turned to float64, or mixed, at a time: 128 MB
@@ -17,6 +17,7 @@ PIECES = 32  # into which several rows are cut at least, so that a copy of each 
 INDEXED = 2**31  # numbers of one matrix that every kernel can count
 LENGTH = 2**14  # numbers whose products are summed in their own precision
 SKEW = 0.01  # how far vectors of a file may be from orthonormal: far above rounding, far below what damage does
+SMALLEST, LARGEST = 1e-60, 1e60  # between which float64 holds the fourth powers that errors are made of
 NARROW = 2**10  # coordinates below which a piece is not worth its calls
 
 
@@ -56,6 +57,21 @@ def check_starts(A: Operator, /, **vectors: Tensor) -> None:
                 "It has no direction to start in.",
                 "Draw it: torch.randn(A.size, generator=generator, dtype=A.dtype).",
             )
+
+
+def check_range(numbers: Float[Tensor, "..."], what: str = "Products with the operator") -> None:
+    """Refuse what is not finite, and what is too small or too large for the squares of its squares, but for zeros.
+
+    Float32 has no such numbers: its squares are taken in float64.
+    """
+    largest = float(torch.linalg.vector_norm(numbers, math.inf)) if numbers.numel() else 0.0
+    check_finite(largest)
+    if largest and not SMALLEST <= largest <= LARGEST:
+        raise NumericalError(
+            f"{what} have entries of {largest:.3g} at most.",
+            f"Errors come from squares of their squares, which float64 has between {SMALLEST:g} and {LARGEST:g} only.",
+            f"Multiply by {1 / largest:.0e}, and what you get by the inverse: the spectrum follows.",
+        )
 
 
 def spans(size: int, num_rows: int) -> Iterator[slice]:

@@ -57,6 +57,8 @@ class Sample:
 
         least = f.amin(1)
         f = f - least[:, None]
+        unit = f.amax(1).where(f.amax(1) > 0, 1.0)  # fourth powers of f itself may be out of the range of float64
+        f = f / unit[:, None]
         mean, square = f @ self.weights, f.square() @ self.weights
         share = torch.where(square > 0, mean.square() / square, 1.0).clamp(max=1.0).numpy()
         inside = np.maximum(self.size * share, 1.0) * self.num_probes / 2
@@ -66,7 +68,7 @@ class Sample:
         with np.errstate(invalid="ignore"):
             bound = np.where(np.isfinite(odds), odds / (1 + odds), 1.0)
         end = mean * torch.from_numpy(bound / np.maximum(share, 1e-300))
-        return least + (mean + (end - mean) * self._rarity(f, torch.from_numpy(share))).clamp(min=0)
+        return least + unit * (mean + (end - mean) * self._rarity(f, torch.from_numpy(share))).clamp(min=0)
 
     def _rarity(self, f: Float[Tensor, "g k"], share: Float[Tensor, " g"]) -> Float[Tensor, " g"]:
         """By how much an interval is wider because few eigenvalues decide the variance that it is made from.

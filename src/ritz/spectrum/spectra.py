@@ -85,7 +85,7 @@ class Spectrum(Measure):
         epsilon = self._log_floor(floor)
 
         def logarithm(nodes: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
-            far, near = reach.abs().amax(0), reach.abs().amin(0).where(reach.prod(0) > 0, 0.0)
+            far, near = reach.abs().amax(0), reach.abs().amin(0).where(reach.sign().prod(0) > 0, 0.0)
             return (nodes.abs() + epsilon).log(), torch.stack([(near + epsilon).log(), (far + epsilon).log()])
 
         return self._band(u, logarithm, self.log_width(floor) if width is None else width, rate)
