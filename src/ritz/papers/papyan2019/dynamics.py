@@ -66,7 +66,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of this config has measured."""
+    """The results of sweeps in a record of this config."""
     pieces = [(at, config.piece(size, seed)) for at, seed in enumerate(config.seeds) for size in config.sizes]
     trainings = [Loan(training, piece, partial(_curves, size=piece.per_class, at=at)) for at, piece in pieces]
     every = {name: one for _, piece in pieces for name, one in _measurements(piece, config.method).items()}
@@ -74,7 +74,7 @@ def loans(config: Config) -> list[Loan]:
 
 
 def _curves(record: Record, *, size: int, at: int) -> dict[str, Any]:
-    """What is read here of a training: its errors, of the seed at this place."""
+    """The errors of one training, for the seed at this place."""
     return {"epochs": record.arrays["error_epochs"]} | {name: record.arrays[f"{size}/{name}"][at] for name in CURVES}
 
 
@@ -89,7 +89,7 @@ def _measurements(piece: Piece, method: Method) -> dict[str, Measurement]:
 
 
 def prefix(size: int, seed: int, epoch: int, matrix: str) -> str:
-    """Where a spectrum of the record is."""
+    """The prefix of a spectrum in the record."""
     return f"{size}/seed {seed}/{epoch}/{matrix}"
 
 
@@ -135,7 +135,7 @@ def by_reading(number: Callable[[Record, int, np.ndarray], float]) -> Callable[[
 
 
 def peak(record: Record, size: int, values: np.ndarray) -> float:
-    """The magnitude of G at its peak over the larger of its first and last."""
+    """The magnitude of G at its peak, relative to the larger of its first and last."""
     return float(values.max() / max(values[0], values[-1]))
 
 
@@ -144,8 +144,8 @@ def fall(record: Record, size: int) -> float:
     return float(heights(record, size)[-1])
 
 
-def rest(record: Record, size: int) -> float:
-    """The least share of E in the squares of both bulks, over all epochs and seeds."""
+def least_of_E(record: Record, size: int) -> float:
+    """The smallest share of E in the second moments of both bulks, over all epochs and seeds."""
     return float(np.min(_shares_of_E(record, size)))
 
 
@@ -160,7 +160,7 @@ def _shares_of_E(record: Record, size: int) -> list[float]:
 
 
 def most_of_E(record: Record, size: int) -> float:
-    """And the largest."""
+    """The largest share of E in the second moments of both bulks, over all epochs and seeds."""
     return float(np.max(_shares_of_E(record, size)))
 
 
@@ -182,12 +182,12 @@ def generalisation(record: Record) -> float | None:
 
 
 def peak_epoch(record: Record, values: np.ndarray) -> int:
-    """When G is largest."""
+    """The epoch at which G is largest."""
     return int(record.arrays["epochs"][int(np.argmax(values))])
 
 
 def bend_epoch(record: Record, size: int) -> float:
-    """When the train error, the mean over the seeds, has made nine tenths of its fall."""
+    """The epoch at which the mean train error over the seeds has made nine tenths of its fall."""
     error = record.arrays[f"{size}/train_error"].mean(0)
     fallen = (error[0] - error) >= FALL * (error[0] - error.min())
     return float(record.arrays["error_epochs"][int(np.argmax(fallen))])
@@ -259,7 +259,7 @@ SPECTRA = (
     ),
     says(
         "E is never negligible against G (its share in the squares of both bulks, the least of all epochs).",
-        where="Sec. 4", measured=by_size(rest), rule=each(at_least(0.1, partly=0.01)), expected="not small",
+        where="Sec. 4", measured=by_size(least_of_E), rule=each(at_least(0.1, partly=0.01)), expected="not small",
         why="At some epoch the bulk is almost all of G.",
     ),
     says(

@@ -28,7 +28,7 @@ def hessian_outliers(record: Record) -> dict[str, float]:
 
 
 def hessian_bulk(record: Record) -> dict[str, float]:
-    """The mean share of E in the next C."""
+    """The mean share of E in the next C eigenvalues of H."""
     return titled(record, lambda d: float(np.mean(record.arrays[f"{d}/origins/H/shares/functional"][C : 2 * C])))
 
 
@@ -43,7 +43,7 @@ def gradient_outliers(record: Record) -> dict[str, float]:
 
 
 def gradient_cross(record: Record) -> dict[str, float]:
-    """Of the eigenvalues of G where nine tenths of those of G_cross lie, the share that goes with it."""
+    """The share of eigenvalues of G that a knockout of G_cross removes, in the range of nine tenths of its own."""
 
     def share(data: str) -> float:
         own = eigenvalues(record, f"{data}/gram/only_cross")[:CROSS]
@@ -68,7 +68,7 @@ def gradient_bulk(record: Record) -> dict[str, float]:
 
 
 def bulk(kind: str, **names: Any) -> Measure:
-    """The change of all of the bulk that is drawn, as Figs 7, 9 and 13 lead with it."""
+    """The change of the whole bulk that is drawn, which leads in Figs 7, 9 and 13."""
     return drawn(bulk_change(kind, last=None, **names))
 
 

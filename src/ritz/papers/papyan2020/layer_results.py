@@ -1,4 +1,4 @@
-"""All layers of MLPs on three data sets: how Figures 7 to 13 and Table 1 are computed, and their numbers by layer."""
+"""The computations for Figures 7 to 13 and Table 1, all layers of MLPs on three data sets, and numbers by layer."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def data_sets(record: Record) -> list[str]:
 
 
 def seeds(record: Record) -> list[int]:
-    """Its seeds."""
+    """The seeds of a record."""
     return list(record.config["seeds"])
 
 
@@ -189,9 +189,9 @@ def at_layer(measure: Measure, layer: int = -1) -> Callable[[Record], dict[str, 
 def of_panels(
     record: Record, data: str, which: list[int], measure: Measure, *, name: str = "l = {}"
 ) -> dict[str, float] | None:
-    """A number of some layers of one data set; None where the network has another depth than that of the paper.
+    """A number for some layers of one data set; None unless the network has the depth of the paper's.
 
-    A column of a deeper or a shallower network is no column of the figure.
+    A column for a deeper or a shallower network would not be a column of the figure.
     """
     if data not in data_sets(record) or depth(record) != MLP.depth:
         return None

@@ -1,4 +1,4 @@
-"""What is said of features, errors and weights of all layers: Figures 7 to 10 and 13."""
+"""Statements about features, errors and weights of all layers: Figures 7 to 10 and 13."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _SHAPES = {
 
 @dataclass(frozen=True)
 class Training:
-    """SGD as both papers have it (2020: App. D.1; 2019: C.1), but for the choice of the initial rate."""
+    """SGD as in both papers (2020: App. D.1; 2019: C.1), except for the choice of the initial rate."""
 
     num_epochs: int | None = None  # "200 epochs in the case of MNIST and FashionMNIST and 350": none is as printed
     batch_size: int = 128  # "128 batch size"
@@ -95,7 +95,7 @@ class Piece:
 
     @property
     def epochs(self) -> list[int]:
-        """When it is kept."""
+        """The epochs at which it is kept."""
         return sorted({*self.pauses, self.num_epochs})
 
     @property

@@ -64,7 +64,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of this config has measured."""
+    """The results of sweeps in a record of this config."""
     trainings = [
         Loan(training, config.piece(seed), partial(_last_error, at=at)) for at, seed in enumerate(config.seeds)
     ]
@@ -72,7 +72,7 @@ def loans(config: Config) -> list[Loan]:
 
 
 def _last_error(record: Record, *, at: int) -> dict[str, Any]:
-    """What is read here of a training, of the seed at this place."""
+    """The last error of one training, for the seed at this place."""
     return {"last_test_error": record.arrays["test_errors"][at]}
 
 
@@ -291,7 +291,7 @@ def lesser_side(record: Record) -> dict[str, float]:
 
 
 def statements(paper: str, where: str) -> tuple[Statement, ...]:
-    """What both papers say about it."""
+    """The statements of both papers about the figure."""
     says = partial(Statement, paper=paper)
     section = "Sec. C.7" if paper == PAPER else "Sec. 5.6"
     return (
