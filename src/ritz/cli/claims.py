@@ -33,7 +33,7 @@ def show_statements(ids: Sequence[str]) -> None:
 
 
 def show_claims(ids: Sequence[str], out: Path, *, full: bool = False) -> None:
-    """Print the ledger of all records: a line for each claim, or all that is known of it."""
+    """Print the claims of all records: a line for each, or everything known about it."""
     table = prose_table("verdict", "what is said, and what was measured")
     table.columns[0].no_wrap = True  # a long text takes no room of the verdict
     claims = list[Claim]()
@@ -72,7 +72,7 @@ def _folders(ids: Sequence[str], out: Path) -> list[Path]:
 
 
 def _no_claims(ids: Sequence[str], out: Path) -> FileError:
-    """Why there is no ledger; an id that nobody has is refused first."""
+    """Why there are no claims to show; refuses unknown ids first."""
     selection(ids)
     return FileError(
         f"{out} holds no claims of {', '.join(ids)}.",

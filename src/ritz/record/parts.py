@@ -1,4 +1,4 @@
-"""Half-written files and folders, locked by their writers, so that those of killed writers can be told and removed."""
+"""Half-written files and folders, locked by their writers, so that those of killed writers are found and removed."""
 
 from __future__ import annotations
 

@@ -173,14 +173,14 @@ def _gaussians(points: Float[Tensor, " g"], centres: Float[Tensor, " k"], weight
 
 
 def check_degree(degree: int) -> None:
-    """Refuse what is no degree of a moment."""
+    """Refuse an impossible degree of a moment."""
     check_whole(degree=degree)
     if degree is None or degree < 0:
         raise ArgumentError(f"degree={degree} was given.", "A moment has a degree from 0 on.", "Ask for 0 or more.")
 
 
 def lent_width(spread: float, steps: int = STEPS) -> float:
-    """The width of Papyan (2020), Alg. 3, for so many nodes on an interval of this length."""
+    """The width of Papyan (2020), Alg. 3, for this many nodes on an interval of this length."""
     return spread / (steps - 1) / math.sqrt(8 * math.log(KAPPA))
 
 

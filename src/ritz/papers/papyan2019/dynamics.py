@@ -39,7 +39,7 @@ FALL = 0.9  # of its whole fall: where the error has made this, its curve has be
 
 @dataclass(frozen=True)
 class Config:
-    """VGG11 on so many examples a class, measured at these epochs and the last."""
+    """VGG11 on these numbers of examples a class, measured at these epochs and the last."""
 
     network: Piece = FOLLOWED
     sizes: tuple[int, ...] = SIZES  # "20 training sample sizes logarithmically spaced": five of them, a class
@@ -47,7 +47,7 @@ class Config:
     method: Method = BRIEF
 
     def piece(self, size: int, seed: int) -> Piece:
-        """The network on so many examples a class, from a seed."""
+        """The network on this many examples a class, from a seed."""
         return replace(self.network, per_class=size, seed=seed)
 
 

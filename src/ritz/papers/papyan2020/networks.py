@@ -212,7 +212,7 @@ def _parameters(folder: Path, epoch: int) -> Path:
 
 @contextmanager
 def _folder(piece: Piece, place: Place) -> Iterator[Path]:
-    """The piece's folder on the shelf, for this process alone; one that goes where there is no shelf."""
+    """The piece's folder on the shelf, locked for this process; a temporary one without a shelf."""
     with ExitStack() as stack:
         root = Path(stack.enter_context(TemporaryDirectory())) if place.shelf is None else place.shelf
         while True:

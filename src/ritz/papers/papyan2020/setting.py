@@ -156,7 +156,7 @@ def split(piece: Piece, data_dir: Path | None) -> Split:
 def examples(
     piece: Piece, part: Part, data_dir: Path | None, device: torch.device, *, num_examples: int | None = None
 ) -> Examples:
-    """Its training or test examples on a device: all, or the first so many of each class, evenly."""
+    """Its training or test examples on a device: all, or the first ones of each class in equal numbers."""
     both = split(piece, data_dir)
     chosen = both.train if part == "train" else both.test
     if num_examples is not None and num_examples < len(chosen.x):
@@ -183,7 +183,7 @@ def network(piece: Piece, device: torch.device | str) -> nn.Sequential:
 
 @lru_cache(maxsize=1)
 def _data_set(name: Data, folder: Path | None, framed: bool) -> Split:
-    """All of it as images, in memory while it is the last that was asked for."""
+    """The whole data set as images, kept in memory until another one is requested."""
     if name == "digits":
         whole = data.digits(generator=torch.Generator().manual_seed(0))
         whole = Split(*(Examples(part.x.view(-1, *_square(name)), part.y) for part in (whole.train, whole.test)))
