@@ -61,7 +61,7 @@ def make_pages(ids: Sequence[str], out: Path, to: Path) -> None:
 
 
 def verdict_counts(claims: Sequence[Claim]) -> str:
-    """How many of each behind a dot, such as: · 3 yes · 1 no; of ours: 2 yes."""
+    """The number of each verdict behind a dot: " · 3 yes · 1 no; of ours: 2 yes"."""
     return f" · {counts(claims)}" if claims else ""
 
 
@@ -84,7 +84,7 @@ def _no_claims(ids: Sequence[str], out: Path) -> FileError:
 
 
 def _statement(statement: Statement) -> Text:
-    """What is said; how it is judged; what is to be said where it fails, unless that needs a record."""
+    """Cells for a statement: the sentence, how it is judged, and known reasons why it may fail."""
     rule = f"{statement.rule}; expected {value_in_words(statement.expected)}"
     text = Text(statement.statement).append(f"\n{rule}", style="dim")
     for reason in _reasons(statement):
@@ -108,7 +108,7 @@ def _line(claim: Claim) -> Text:
 
 
 def _claim(claim: Claim) -> Text:
-    """What is said; what was measured, by this reading and by others; why, where that needs a word."""
+    """Cells for a claim: the sentence, what was measured by this reading and by others, and the reason."""
     reading = f" by {claim.reading}" if claim.reading else ""
     measured = f"measured{reading} {value_in_words(claim.measured)}"
     expected = f"expected {value_in_words(claim.expected)} ({claim.rule})"

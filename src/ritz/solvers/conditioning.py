@@ -67,7 +67,7 @@ class _Ends:
 
     @property
     def relative_error(self) -> float:
-        """Of high/low, while both are positive."""
+        """The relative error of high/low, while both are positive."""
         if self.low <= self.low_error:
             return math.inf
         return self.high_error / self.high + self.low_error / (self.low - self.low_error)

@@ -63,7 +63,7 @@ def _ratio(first: LeaveOneOut, second: LeaveOneOut, num_products: int) -> Estima
 
 
 def _exact_rank(A: Operator) -> Estimate:
-    """From all n columns."""
+    """The effective rank from all n columns."""
     first, second = 0.0, 0.0
     for which, columns in unit_products(A):
         first += float(columns.gather(1, which[:, None]).double().sum())

@@ -112,7 +112,7 @@ class LeaveOneOut:
 
     @property
     def variance(self) -> float:
-        """Of the mean, without bias: s²/m + Cov(tᵢ, tⱼ). The second is not negative, which few probes cannot tell.
+        """The variance of the mean, without bias: s²/m + Cov(tᵢ, tⱼ), where the covariance is cut off at zero.
 
         The scatter s² alone, which Epperly, Tropp and Webber (2024) take, leaves out what estimates that share probes
         have in common, and is too small by up to 2.6; a jackknife is too large where the spectrum decays, by up to 12.

@@ -85,7 +85,7 @@ def _trace(A: Operator, goal: float, budget: int, generator: torch.Generator) ->
 
 
 def _kept_trace(A: Operator, goal: float, budget: int, generator: torch.Generator, file: Resumption) -> Estimate:
-    """What the file has as the result, or what is computed with it."""
+    """The result in the file, or one that is computed with it."""
     if file.is_over:
         return file.read(partial(_read_estimate, budget, generator))
     is_exact = budget >= A.size
@@ -105,7 +105,7 @@ def _written_estimate(estimate: Estimate, generator: torch.Generator) -> State:
 def _read_estimate(
     budget: int, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
 ) -> Estimate:
-    """A result from its file; which number it is, the file alone knows."""
+    """A result from its file."""
     check_facts(header, num_products=range(1, budget + 1))
     if header["standard_error"] is not None or header["num_products"] > 1:  # two probes have an error
         check_facts(header, standard_error=float)

@@ -86,7 +86,7 @@ def value_with_error(value: float, error: float | None) -> str:
 
 
 def value_in_brief(value: float, error: float | None) -> str:
-    """The same without the error where six digits are right.
+    """The value with its error, or without it if six digits are right.
 
     >>> value_in_brief(12.3456, 1e-9), value_in_brief(12.3456, 0.05)
     ('12.3456', '12.35 ± 0.05')

@@ -44,7 +44,7 @@ class Measure:
         check_positive("It counts the eigenvalues.", size=self.size)
 
     def _default_reach(self) -> Tensor:
-        """That of atoms is their place, that of a node is between its neighbours."""
+        """The default reach: for atoms their place, for a node the interval between its neighbours."""
         reach = self.nodes.expand(2, -1, -1)
         return (
             reach
@@ -185,7 +185,7 @@ def lent_width(spread: float, steps: int = STEPS) -> float:
 
 
 def _between(nodes: Float[Tensor, "p k"]) -> Float[Tensor, "2 p k"]:
-    """From the neighbour below to that above, in each row."""
+    """The interval from the neighbour below each node to that above, in each row."""
     ascending, order = nodes.sort(dim=1)
     below = torch.cat([ascending[:, :1], ascending[:, :-1]], dim=1)
     above = torch.cat([ascending[:, 1:], ascending[:, -1:]], dim=1)
