@@ -95,8 +95,7 @@ class LeaveOneOut:
     """An estimate tᵢ for every probe left out of the basis, and what changes in it where ωⱼ is left out as well.
 
     Given all probes but ωᵢ, each tᵢ is unbiased. So the part of tᵢ that is independent of ωⱼ is uncorrelated with tⱼ,
-    and
-    Cov(tᵢ, tⱼ) = E DᵢⱼDⱼᵢ for Dᵢⱼ = tᵢ - tᵢ without ωⱼ.
+    and Cov(tᵢ, tⱼ) = E DᵢⱼDⱼᵢ for Dᵢⱼ = tᵢ - tᵢ without ωⱼ.
     """
 
     values: Float[Tensor, " m"]
