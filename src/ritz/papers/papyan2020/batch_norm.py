@@ -50,7 +50,7 @@ class Config:
 
     @property
     def piece(self) -> Piece:
-        """Its data: as for the other figures."""
+        """Its data, as a piece like those of the other figures."""
         return Piece("mlp", self.data, self.per_class, training=Training(self.num_epochs), width=self.width)
 
 

@@ -173,7 +173,7 @@ def energy(record: Record, part: str) -> float:
 
 
 def statements(paper: str, figure: str) -> tuple[Statement, ...]:
-    """What the papers say, E being called H in that of 2019, which has more to say of the tails."""
+    """The statements of either paper; that of 2019 calls E H, and says more about the tails."""
     outliers, whole, interlacing_tails = _of_both(paper, figure)
     own = _of_2020(paper, figure) if paper == PAPER else _of_2019(paper, figure)
     return (*outliers, *own, *whole, *interlacing_tails)

@@ -109,7 +109,7 @@ def residual(record: Record, prefix: str) -> float:
 
 
 def statements(paper: str, where: str) -> tuple[Statement, ...]:
-    """What both papers say about it, and what lies behind."""
+    """The statements of both papers, and those of ours on which they rest."""
     says = partial(Statement, paper=paper, where=where)
     return (
         says(

@@ -116,7 +116,7 @@ def loans(config: Config) -> list[Loan]:
 
 
 def draw(record: Record) -> Picture:
-    """As in print: a column for each sample size, a row for each epoch; the first seed."""
+    """The figure as printed: a column for each sample size, a row for each epoch; the first seed."""
     cells = [cell for cell in cells_of(record) if cell[0] == cells_of(record)[0][0]]
     sizes, epochs = (sorted({cell[i] for cell in cells}) for i in (1, 2))
     figure, axes = plot.panels(len(sizes), len(epochs), width=2.3, height=1.5, shared=True)

@@ -177,7 +177,7 @@ def _risk(network: Network, place: Place) -> tuple[Risk, str]:
 
 
 def _by_layer(risk: Risk, lines: Lines, classes: ClassDecomposition) -> dict[str, Any]:
-    """Of the C largest eigenvectors of G: each layer's share of their length, and how much of that is in its means."""
+    """Each layer's share in the C largest eigenvectors of G, and how much of that share lies in the layer's means."""
     means, V = classes.class_means, lines.pairs.vectors[:, :NUM_CLASSES]
     if means is None:
         return {}

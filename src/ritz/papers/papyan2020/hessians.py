@@ -66,17 +66,17 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def run_plain(config: Config, context: Context) -> dict[str, Any]:
-    """The same Hessians, deflated and not."""
+    """Measure the Hessians of `run` both deflated and plain."""
     return _hessians(config, context, {"deflated": True, "plain": False})
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of the deflated Hessians has measured."""
+    """The results of sweeps in a record of the deflated Hessians."""
     return _trainings(config) + spectra.loans(_measurements(config, {"deflated": True}) | _checks(config))
 
 
 def plain_loans(config: Config) -> list[Loan]:
-    """What a record of the Hessians, deflated and not, has measured."""
+    """The results of sweeps in a record of the Hessians, deflated and plain."""
     return _trainings(config) + spectra.loans(_measurements(config, {"deflated": True, "plain": False}))
 
 
@@ -111,7 +111,7 @@ def _hessians(config: Config, context: Context, kinds: Mapping[str, bool]) -> di
 
 
 def _checks(config: Config) -> dict[str, Measurement]:
-    """The same Hessian in TF32 and in float32 on few examples, and over all examples."""
+    """Checks on the first Hessian: in TF32 and in float32 on few examples, and over all examples."""
     first = config.hessian(config.data[0], "train")
     few = replace(first.method, num_examples=config.checked)
     checks = {

@@ -75,7 +75,7 @@ def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
 
 
 def lost_mass(record: Record, seed: int) -> float:
-    """Of ∫λ of G where nine tenths of that of G_within lie, the share that goes with it.
+    """The share of ∫λ of G that the knockout of G_within removes, in the range of nine tenths of its own.
 
     By number, all but C(C - 1) eigenvalues disappear in any case, because G without it has no more.
     """

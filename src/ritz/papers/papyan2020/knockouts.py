@@ -96,7 +96,7 @@ def loans(config: Config) -> list[Loan]:
 
 
 def draw(record: Record) -> Picture:
-    """As in print: a panel for G and for each knockout, the first seed; Lanczos over the first."""
+    """The figure as printed: a panel for G, with Lanczos, and for each knockout; the first seed."""
     figure, axes = plot.panels(1, len(PANELS), width=6.0, height=1.15, shared=True)
     G = exact_spectrum(record, seeds(record)[0], "G")
     floor = LOWEST * G.range[1]

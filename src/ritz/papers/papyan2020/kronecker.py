@@ -156,7 +156,7 @@ def _panel(ax: Axes, record: Record, data: str, layer: int, kind: str) -> None:
 
 
 def _axis(record: Record, prefix: str) -> tuple[float, float]:
-    """Where the axis of a layer begins and ends: as far down as all three are resolved."""
+    """The ends of a layer's axis, which reaches as far down as all three spectra are resolved."""
     spectra = {kind: layer_blocks.spectrum_of(record, f"{prefix}/{kind}") for kind in layer_blocks.KINDS}
     top = max(spectrum.range[1] for spectrum in spectra.values())
     rests = (_rest(record, f"{prefix}/{kind}", own) for kind, own in spectra.items() if own.resolution is not None)

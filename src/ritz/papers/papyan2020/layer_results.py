@@ -44,7 +44,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class Config:
-    """The same networks, with the blocks of G and what approximates them."""
+    """The networks of `Structure`, with the blocks of G and their approximations."""
 
     piece: Piece = MLP
     sets: tuple[Data, ...] = SETS  # "Each subfigure corresponds to one specific dataset"
@@ -55,7 +55,7 @@ class Config:
 
     @property
     def structure(self) -> Structure:
-        """What Figs 7 to 10 and 13 show of these networks."""
+        """The config for Figs 7 to 10 and 13, which show these networks."""
         return Structure(self.piece, self.sets, self.seeds)
 
 
@@ -70,7 +70,7 @@ def run_structure(config: Structure, context: Context) -> dict[str, Any]:
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of this config has measured."""
+    """The results of sweeps in a record of this config."""
     ends = _ends(config)
     blocks = _lent("blocks", layer_blocks.blocks, _sampled(config), config.seeds[0])
     grams = [Loan(gradients.exact, Exact(end, SPECTRA), below(f"{name}/gram")) for name, end in ends.items()]
@@ -79,7 +79,7 @@ def loans(config: Config) -> list[Loan]:
 
 
 def structure_loans(config: Structure) -> list[Loan]:
-    """What a record of features, errors and weights has measured."""
+    """The results of sweeps in a record of features, errors and weights."""
     return _lent("structure", layers.structure, _layers(config), config.seeds[0])
 
 

@@ -142,7 +142,7 @@ def _weights(W: WeightStructure) -> dict[str, Any]:
 
 
 def _singular_values(A: Tensor) -> Tensor:
-    """By the eigenvalues of the smaller Gram matrix: small ones may be rough, and CUDA's SVD may take minutes."""
+    """Singular values from the smaller Gram matrix: small ones may be inaccurate, but CUDA's SVD may take minutes."""
     A = (A if A.shape[0] <= A.shape[1] else A.T).double()
     return torch.linalg.eigvalsh(A @ A.T).flip(0).clamp(min=0).sqrt().cpu()
 

@@ -149,7 +149,7 @@ def epochs(
 
 
 def _record(piece: Piece, place: Place, folder: Path) -> Record:
-    """What is known of the piece once it is trained, and its parameters in their files."""
+    """The record of a piece, which is trained now unless it has one; its parameters are written to files."""
     if (folder / "record.json").exists():
         return Record.load(folder)
     model, train_set, test_set = untrained(piece, place)

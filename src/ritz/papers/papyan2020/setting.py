@@ -104,11 +104,11 @@ class Piece:
         return f"{NETWORKS[self.network]}, {TITLES[self.data]}, {self.per_class} a class, seed {self.seed}"
 
     def with_seed(self, seed: int) -> Piece:
-        """The same from another seed."""
+        """The same piece from another seed."""
         return replace(self, seed=seed)
 
     def on(self, name: Data) -> Piece:
-        """The same on another data set, or on all of it where that has fewer examples of a class."""
+        """The same piece on another data set, or on all of it if it has fewer examples of a class."""
         most = _MANY[name][1] if name in _MANY else self.per_class
         return replace(self, data=name, per_class=min(self.per_class, most))
 

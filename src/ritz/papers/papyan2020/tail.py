@@ -142,7 +142,7 @@ def log_law(record: Record) -> PowerLaw:
 
 
 def _fitted(spectrum: Spectrum, part: Sequence[float]) -> np.ndarray:
-    """Where the law of logarithms is fitted: what print leaves open, as far down as the nodes are close enough."""
+    """The range in which the law of logarithms is fitted, open in the paper: as far down as nodes are close enough."""
     whole = _ends(spectrum, part)
     return np.geomspace(min(max(whole[0], resolved_from(spectrum, WIDTH)), 0.9 * whole[-1]), whole[-1], _POINTS)
 
