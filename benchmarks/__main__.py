@@ -10,18 +10,17 @@ from __future__ import annotations
 import argparse
 import statistics
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from . import peers
+from . import peers, resumable
 from .contestants import Contestant, Failure
 from .networks import NEEDS, NETWORKS
 from .problems import PROBLEMS
 from .rows import Row, Rows, ratio, table
-from .timing import commit, device_of, machine
+from .timing import device_of, machine
 
 WORK = ("products", "eigenpairs", "density")
 NAMES = {
@@ -197,15 +196,13 @@ class Bench:
 
 def main() -> None:
     """Measure, print, and write the JSON that the README quotes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = resumable.parser(__doc__)
     parser.add_argument("problems", nargs="*", help=f"any of {', '.join(NAMES)}")
     parser.add_argument("--gpu", action="store_true", help="on a GPU; every density in full")
     parser.add_argument("--full", action="store_true", help="run densities in full on the CPU, too (hours)")
     parser.add_argument("--work", nargs="*", choices=WORK, help="what to measure (by default everything for our own "
                         "networks, products for those of others)")  # fmt: skip
     parser.add_argument("--repetitions", type=int, default=11)
-    parser.add_argument("--out", type=Path, help="JSON to write, besides printing; its rows are not measured again")
-    parser.add_argument("--commit", default=commit(), help="what is measured, where git cannot tell")
     parser.add_argument("--smoke", action="store_true", help="others' networks at tiny sizes: does it run?")
     options = parser.parse_args()
     device = device_of(gpu=options.gpu)

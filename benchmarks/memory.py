@@ -8,12 +8,9 @@ double backward is what PyTorch alone does for one product, rebuilt each time.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,9 +19,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ritz
 
+from . import resumable
 from .networks import gpt2, tokens
 from .problems import TokenCrossEntropy
-from .timing import clear_memory, commit, machine, memory_now, memory_peak, seconds, timed
+from .timing import clear_memory, machine, memory_now, memory_peak, seconds, timed
 
 TOKENS = {"1.5b": (2, 512), "774m": (1, 1024), "124m": (8, 512)}  # sequences, their length
 LEAKS, REPETITIONS = 20, 5
@@ -157,37 +155,16 @@ def _info(H: ritz.Operator) -> dict[str, Any]:
     return {} if info is None else dict(vars(info))
 
 
-class Results:
-    """One row for each model and piece of work, written after each; those that the file has are not run again."""
-
-    def __init__(self, out: Path | None, facts: dict[str, Any]) -> None:
-        self.out, self.facts, self.rows = out, facts, []
-        if out is not None and out.exists():
-            self.rows = json.loads(out.read_text())["rows"]
-
-    def has(self, model: str, work: str) -> bool:
-        return any((row["model"], row["work"]) == (model, work) for row in self.rows)
-
-    def add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        print(json.dumps(row), flush=True)
-        if self.out is not None:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            self.out.write_text(json.dumps({**self.facts, "rows": self.rows}, indent=1) + "\n")
-
-
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = resumable.parser(__doc__)
     parser.add_argument("--model", nargs="*", choices=list(TOKENS), help="by default 1.5b and 774m, leaks with 124m")
     parser.add_argument("--work", nargs="*", choices=list(WORK), help="what to measure (default: everything)")
-    parser.add_argument("--out", type=Path, help="JSON to write, besides printing; its rows are not measured again")
-    parser.add_argument("--commit", default=commit(), help="what is measured, where git cannot tell")
     parser.add_argument("--smoke", action="store_true", help="a tiny network on the CPU: does it run?")
     options = parser.parse_args()
     device = torch.device("cpu" if options.smoke else "cuda")
     torch.set_float32_matmul_precision("highest")
-    results = Results(options.out, machine(device))
+    results = resumable.Results(options.out, machine(device))
     plan = [(m, w) for m in options.model for w in options.work or WORK] if options.model else DEFAULTS
     plan = [(m, w) for m, w in plan if w in (options.work or WORK) and not results.has(m, w)]
     for model in dict.fromkeys(model for model, _ in plan):

@@ -7,22 +7,20 @@ Both begin with an operator that has made its first products of both kinds, and 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import ritz
 
-from .memory import Results
+from . import resumable
 from .networks import gpt2_problem, vit_problem
 from .problems import Problem, mlp_problem, vgg_problem
-from .timing import clear_memory, commit, machine, seconds, timed
+from .timing import clear_memory, machine, seconds, timed
 
 NUM_PAIRS, TOLERANCE, REPETITIONS = 10, 1e-4, 5  # of single products
 PROBLEMS: dict[str, Callable[..., Problem]] = {"vgg11": vgg_problem, "vit": vit_problem, "gpt2": gpt2_problem}
@@ -80,16 +78,14 @@ def _run(H: ritz.Operator, precision: str, device: torch.device) -> dict[str, An
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = resumable.parser(__doc__)
     parser.add_argument("problems", nargs="*", help=f"any of {', '.join(PROBLEMS)}")
     parser.add_argument("--repetitions", type=int, default=2)
-    parser.add_argument("--out", type=Path, help="JSON to write, besides printing; its rows are not measured again")
-    parser.add_argument("--commit", default=commit(), help="what is measured, where git cannot tell")
     parser.add_argument("--smoke", action="store_true", help="tiny networks on the CPU: does it run?")
     options = parser.parse_args()
     device = torch.device("cpu" if options.smoke else "cuda")
     torch.set_float32_matmul_precision("highest")
-    results = Results(options.out, machine(device))
+    results = resumable.Results(options.out, machine(device))
     for name in options.problems or PROBLEMS:
         if not results.has(name, "eigenpairs"):
             clear_memory(device)

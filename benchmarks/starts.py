@@ -9,11 +9,9 @@ among them.
 
 from __future__ import annotations
 
-import argparse
 import copy
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,8 +21,8 @@ import ritz
 from ritz.lab.data import digits
 from ritz.lab.models import GPTConfig, gpt
 
-from .memory import Results
-from .timing import commit, machine, timed
+from . import resumable
+from .timing import machine, timed
 
 CPU = torch.device("cpu")
 TOLERANCES, COUNTS = (1e-3, 1e-4), (1, 3, 10)
@@ -145,12 +143,10 @@ def ten_million() -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = resumable.parser(__doc__)
     parser.add_argument("networks", nargs="*", help=f"any of {', '.join(NETWORKS)} and large")
-    parser.add_argument("--out", type=Path, help="JSON to write, besides printing; its rows are not measured again")
-    parser.add_argument("--commit", default=commit(), help="what is measured, where git cannot tell")
     options = parser.parse_args()
-    results = Results(options.out, machine(CPU))
+    results = resumable.Results(options.out, machine(CPU))
     for name in options.networks or [*NETWORKS, "large"]:
         if not results.has(name, "starts"):
             facts = ten_million() if name == "large" else starts(name)

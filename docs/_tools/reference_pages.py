@@ -19,7 +19,7 @@ LEFT_OUT = (
     "ritz.engine",
     "ritz.progress",
     "ritz.arguments",
-    "ritz.refusals",
+    "ritz.foreign_errors",
 )  # commands and what they run, and what functions do on their own
 SECTIONS = re.compile(r"(Args|Returns|Raises|Yields):$")
 CODE = re.compile(r"(`[^`]*`)")

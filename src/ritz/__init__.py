@@ -73,23 +73,18 @@ __all__ = [
     "analysis", "classes", "errors", "lab", "plot", "report", "solvers", "theory",
 ]  # fmt: skip
 
-_HOMES = {
-    "risk": ("Risk", "Loss", "CrossEntropy", "SquaredError", "BinaryCrossEntropy"),
-    "operators": (
-        *("Operator", "hessian", "gauss_newton", "functional_hessian", "empirical_fisher"),
-        *("monte_carlo_fisher", "gradient_covariance", "ntk", "deflated", "low_rank", "preconditioned"),
-    ),
-    "solvers": (
-        *("eigenpairs", "spectral_density", "lanczos", "trace", "log_determinant"),
-        *("effective_rank", "negative_mass", "solve", "diagonal"),
-    ),
-    "factored": ("gram_spectrum", "kfac", "ekfac", "cfac"),
-    "classes": ("class_decomposition", "attribution"),
-    "spectrum": ("Spectrum", "Eigenpairs", "Estimate"),
-    "record": ("Record", "Claim"),
-    "errors": ("RitzError",),
+_HOMES = {  # for __getattr__; type checkers read the imports above
+    "risk": "Risk Loss CrossEntropy SquaredError BinaryCrossEntropy",
+    "operators": "Operator hessian gauss_newton functional_hessian empirical_fisher monte_carlo_fisher "
+    "gradient_covariance ntk deflated low_rank preconditioned",
+    "solvers": "eigenpairs spectral_density lanczos trace log_determinant effective_rank negative_mass solve diagonal",
+    "factored": "gram_spectrum kfac ekfac cfac",
+    "classes": "class_decomposition attribution",
+    "spectrum": "Spectrum Eigenpairs Estimate",
+    "record": "Record Claim",
+    "errors": "RitzError",
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -83,7 +83,7 @@ class VersionWarning(UserWarning):
 
 
 class ConvergenceWarning(UserWarning):
-    """A result is less accurate than was asked for; its own residuals or errors say how accurate it is."""
+    """A result is less accurate than requested; its own residuals or errors say how accurate it is."""
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ritz.classes.scatter import Scatter
 from ritz.risk import Risk
-from tests.factored.test_kronecker import close
+from tests.factored.networks import close
 
 
 @settings(max_examples=30, deadline=None)

@@ -11,7 +11,7 @@ from ritz.factored import ekfac, kfac
 from ritz.operators import gauss_newton
 from ritz.risk import Risk
 from ritz.risk.losses import CrossEntropy
-from tests.factored.test_kronecker import LABELS, MODELS, OPTIONS, built, close, risk_of, unequal
+from tests.factored.networks import LABELS, MODELS, OPTIONS, built, close, risk_of, unequal
 
 
 def blocks(risk, joint=True):

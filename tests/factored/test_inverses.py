@@ -7,7 +7,7 @@ from torch import nn
 from ritz.errors import ArgumentError
 from ritz.factored import cfac, eigenbases, ekfac, kfac, khatri_rao_cfac, khatri_rao_kfac, kronecker
 from ritz.risk import Risk
-from tests.factored.test_kronecker import LABELS, close, risk_of, unequal
+from tests.factored.networks import LABELS, close, idle_risk, risk_of, unequal
 
 BUILDS = [kfac, ekfac, cfac, khatri_rao_kfac, khatri_rao_cfac]
 
@@ -46,15 +46,7 @@ def test_layers_have_inverses_of_their_own(build, joint):
 
 @pytest.mark.parametrize("build", [kfac, ekfac, cfac])
 def test_parameters_without_influence_are_divided_by_the_damping(build):
-    class Idle(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.unused, self.layer = nn.Linear(2, 2), nn.Linear(4, 3)
-
-        def forward(self, x):
-            return self.layer(x)
-
-    risk = Risk(Idle().double(), nn.CrossEntropyLoss(), (torch.randn(3, 4).double(), torch.tensor([0, 1, 2])))
+    risk = idle_risk()
     found, V = build(risk), torch.randn(risk.size, 2, dtype=torch.float64)
     inverse = found.inverse(0.25)
     close(inverse @ V, solve(found.operator.dense(), 0.25, V))

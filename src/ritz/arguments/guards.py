@@ -10,7 +10,7 @@ from functools import cache, wraps
 from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
-from ..refusals import refusal
+from ..foreign_errors import refusal
 from .annotations import Misfit, Take, axes, has_axes, resolved, shown, take
 
 ANYTHING, NUMBERS, FINITE = range(3)  # what numbers may be: anything, not NaN, or finite

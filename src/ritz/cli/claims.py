@@ -33,7 +33,7 @@ def show_statements(ids: Sequence[str]) -> None:
 
 
 def show_claims(ids: Sequence[str], out: Path, *, full: bool = False) -> None:
-    """Print the ledger of all records: a line for each claim, or all that is known of it."""
+    """Print the claims of all records: a line for each, or everything known about it."""
     table = prose_table("verdict", "what is said, and what was measured")
     table.columns[0].no_wrap = True  # a long text takes no room of the verdict
     claims = list[Claim]()
@@ -61,7 +61,7 @@ def make_pages(ids: Sequence[str], out: Path, to: Path) -> None:
 
 
 def verdict_counts(claims: Sequence[Claim]) -> str:
-    """How many of each behind a dot, such as: · 3 yes · 1 no; of ours: 2 yes."""
+    """The number of each verdict behind a dot: " · 3 yes · 1 no; of ours: 2 yes"."""
     return f" · {counts(claims)}" if claims else ""
 
 
@@ -72,7 +72,7 @@ def _folders(ids: Sequence[str], out: Path) -> list[Path]:
 
 
 def _no_claims(ids: Sequence[str], out: Path) -> FileError:
-    """Why there is no ledger; an id that nobody has is refused first."""
+    """Why there are no claims to show; refuses unknown ids first."""
     selection(ids)
     return FileError(
         f"{out} holds no claims of {', '.join(ids)}.",
@@ -84,7 +84,7 @@ def _no_claims(ids: Sequence[str], out: Path) -> FileError:
 
 
 def _statement(statement: Statement) -> Text:
-    """What is said; how it is judged; what is to be said where it fails, unless that needs a record."""
+    """Cells for a statement: the sentence, how it is judged, and known reasons why it may fail."""
     rule = f"{statement.rule}; expected {value_in_words(statement.expected)}"
     text = Text(statement.statement).append(f"\n{rule}", style="dim")
     for reason in _reasons(statement):
@@ -108,7 +108,7 @@ def _line(claim: Claim) -> Text:
 
 
 def _claim(claim: Claim) -> Text:
-    """What is said; what was measured, by this reading and by others; why, where that needs a word."""
+    """Cells for a claim: the sentence, what was measured by this reading and by others, and the reason."""
     reading = f" by {claim.reading}" if claim.reading else ""
     measured = f"measured{reading} {value_in_words(claim.measured)}"
     expected = f"expected {value_in_words(claim.expected)} ({claim.rule})"

@@ -118,7 +118,7 @@ def _sentences(title: str, sentences: Sequence[str]) -> RenderableType:
 
 
 def _layers(record: Record) -> RenderableType:
-    """What is measured of every layer."""
+    """A table of the measurements of every layer."""
     columns = layer_columns(record, BY_LAYER)
     legend = [sentence for heading, sentence in LEGEND.items() if heading in columns]
     table = columns_table("Layer by layer", columns, left=("layer",))

@@ -65,7 +65,7 @@ def _again(record: Record, folder: str) -> str:
 
 
 def _spectrum(path: Path) -> Spectrum:
-    """What ritz saved, or nodes and weights of another tool: one row a probe, `size` the number of parameters."""
+    """A spectrum that ritz saved, or nodes and weights of another tool: a row for each probe, and the `size`."""
     arrays, header = read_arrays(path)
     if header.get("kind") == "Spectrum":
         return Spectrum.load(path)

@@ -1,4 +1,4 @@
-"""What a shell completes on the command line beside names of commands and options, at once and without PyTorch.
+"""Completions of the shell besides the names of commands and options, immediate and without PyTorch.
 
 Ids, presets and fields are read from the records, of this folder and those that came with ritz: every figure has one.
 """
@@ -45,7 +45,7 @@ def _headers() -> Iterator[Path]:
 
 
 def _config(file: Path) -> Mapping[str, Any]:
-    """Nothing where a file cannot be read: a shell that completes is no place for messages."""
+    """The config of a record; empty if the file cannot be read, since completion cannot show messages."""
     try:
         config = json.loads(file.read_text())["config"]
     except (OSError, ValueError, LookupError, TypeError):

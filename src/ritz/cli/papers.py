@@ -88,7 +88,7 @@ def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
 
 
 def context(device: torch.device | None, data_dir: Path | None, workers: str, processes: int | None) -> Context:
-    """Where figures are computed, by the words of the command line."""
+    """The context in which figures are computed, from the options of the command line."""
     if data_dir is not None and not data_dir.is_dir():
         raise FileError(
             f"--data-dir {data_dir} is not a folder.",

@@ -26,7 +26,7 @@ from .weights import misfit
 
 @dataclass(frozen=True)
 class Target:
-    """Where the user's factory is: a file or a module, and a name in it."""
+    """The place of the user's factory: a file or a module, and a name in it."""
 
     place: str
     factory: str
@@ -66,7 +66,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked of the factory; None where they did not say."""
+    """What the user requested from the factory; None for everything left open."""
 
     device: torch.device | None = None
     dtype: torch.dtype | None = None
@@ -83,7 +83,7 @@ class Request:
         return None if self.dtype is None else str(self.dtype).removeprefix("torch.")
 
     def arguments(self, signature: inspect.Signature) -> dict[str, Any]:
-        """What to call the factory with: its own defaults stand unless the user said otherwise."""
+        """The arguments for the factory; its own defaults apply unless the user said otherwise."""
         fallback = {"device": torch.device("cpu"), "dtype": torch.float32, "seed": 0}
         named = {name: signature.parameters[name] for name in fallback if name in signature.parameters}
         requested = {name: getattr(self, name) for name in named}
@@ -93,7 +93,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a command analyses."""
+    """The risk that a command analyses, with its names and folders."""
 
     name: str
     risk: Risk

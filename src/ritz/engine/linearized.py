@@ -78,7 +78,7 @@ def _nowhere_zero(z: Tensor) -> Tensor:
 
 
 class ReverseMode(Linearized):
-    """By backward passes through kept graphs: with the efficient rules, or by PyTorch alone.
+    """The network linearised by backward passes through kept graphs: with the efficient rules, or by PyTorch alone.
 
     A graph with rules serves derivatives of the `order` for which it was built; that of first order is smaller.
     """
@@ -102,7 +102,7 @@ class ReverseMode(Linearized):
         return self._backward([self.outputs], [U[0] if len(U) == 1 else U], len(U), into)
 
     def hessian(self, V: Rows, into: Rows | None = None) -> Rows:
-        """By a second backward pass through the graph of ∇R."""
+        """∇²R V, by a second backward pass through the graph of ∇R."""
         if "hessian" not in self._graphs:
             loss, y = self.risk.loss, self.batch.targets
             u = OutputGradient.apply(self.outputs, loss.gradient(self.z, y), loss.curvature(self.z, y))
@@ -110,7 +110,7 @@ class ReverseMode(Linearized):
         return self._second_backward("hessian", V, into)
 
     def functional(self, V: Rows, into: Rows | None = None) -> Rows:
-        """By a second backward pass through the graph of Jᵀu for fixed u."""
+        """Σ_k u_k ∇²f_k V, by a second backward pass through the graph of Jᵀu for fixed u."""
         if "functional" not in self._graphs:
             self._graphs["functional"] = self._graph(self.risk.loss.gradient(self.z, self.batch.targets))
         return self._second_backward("functional", V, into)
@@ -176,7 +176,7 @@ class ReverseMode(Linearized):
 
 
 class ForwardMode(ReverseMode):
-    """By forward differentiation of the network or its gradient, where an operation has no double backward."""
+    """The network linearised by forward differentiation, for operations that have no double backward."""
 
     def __init__(self, risk: Risk, batch: Batch, order: int = 1) -> None:
         super().__init__(risk, batch, order)

@@ -193,7 +193,7 @@ class _Attempts:
         return total
 
     def _tangent_error(self, product: Map) -> float:
-        """How far TF32 lies from float32."""
+        """The relative difference of a product in TF32 from one in float32."""
         total = torch.zeros_like(self.risk.theta)[None]
         self._add(product, 1, total)
         scale = norm(total)

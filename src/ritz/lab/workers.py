@@ -81,7 +81,7 @@ class InProcess:
     """
 
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
-        """In the order of the configs."""
+        """The name of each config with its outcome, in the order of the configs."""
         for name, config in configs.items():
             yield name, _outcome(task, config)
 
@@ -100,7 +100,7 @@ class Processes:
     retries: int = 2
 
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
-        """In the order in which they end."""
+        """The name of each config with its outcome, in the order in which they end."""
         count = min(self._count(), len(configs))
         threads = max(1, min(_cores(), torch.get_num_threads()) // count)  # OMP_NUM_THREADS=1 means one
         _check_importable(task)
@@ -184,7 +184,7 @@ class Ray:
     retries: int = 2
 
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
-        """In the order in which they end."""
+        """The name of each config with its outcome, in the order in which they end."""
         ray = _ray()
         ours = not ray.is_initialized()
         if ours:

@@ -206,7 +206,7 @@ def _curve(ax: Axes, curve: Curve, style: Mapping[str, Any]) -> float:
 
 
 def _grey(ax: Axes, end: float | None) -> None:
-    """What no curve so far resolves in grey: everything below the least of their ends, nothing if one has none."""
+    """Shade what no curve so far resolves: everything below the least of their ends, or nothing if one has none."""
     earlier = [patch for patch in ax.patches if isinstance(patch, Rectangle) and patch.get_gid() == _UNRESOLVED]
     ends = [*([] if end is None else [end]), *(patch.get_width() for patch in earlier)]
     for patch in earlier:

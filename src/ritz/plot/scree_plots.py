@@ -88,7 +88,7 @@ def screes(
 
 
 def _look(index: int) -> dict[str, Any]:
-    """That of a list by its place: colours first, then other markers."""
+    """The style of a list by its place: colours first, then other markers."""
     colour, size, order = LOOKS[index % len(LOOKS)]
     marker = MARKERS[index // len(LOOKS) % len(MARKERS)]
     look = {"color": colour, "marker": marker, "markersize": size, "zorder": order}

@@ -35,7 +35,7 @@ def path_of(place: Any) -> Path:
 
 
 def read_bytes(path: str | Path, expected: str = "a file that can be read") -> bytes:
-    """The whole of a file, whoever wrote it; `expected` says what should have been there."""
+    """The content of any file; `expected` says what it should hold."""
     try:
         return path_of(path).read_bytes()
     except OSError as error:

@@ -48,7 +48,7 @@ def version_of(package: str) -> str:
 
 @cache  # cached, since the running code is that of the time of import
 def _commit() -> str | None:
-    """The commit of the source tree, if this is one; changes outside the package, such as new results, do not count."""
+    """The commit of the source tree, if there is one; changes outside the package, such as results, do not count."""
     package = Path(__file__).resolve().parents[1]
     root = package.parents[1]  # as src/ritz lies in it; an installed package has no .git there
     git = ["git", "--no-optional-locks", f"--git-dir={root / '.git'}", f"--work-tree={root}", "-C", str(root)]

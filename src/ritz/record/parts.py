@@ -1,4 +1,4 @@
-"""Half-written files and folders, locked by their writers, so that those of killed writers can be told and removed."""
+"""Half-written files and folders, locked by their writers, so that those of killed writers are found and removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIGITS = 32  # by which the parts of one path differ, hexadecimal
 
 @contextmanager
 def part_of(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """A hidden neighbour of the path to write to, gone afterwards unless it was renamed; those of the dead go first."""
+    """A hidden neighbour of the path to write to, removed afterwards unless renamed; those of killed writers first."""
     if not path.name or "\0" in str(path):
         raise FileError(f"{str(path)!r} names no file.", "Something is to be written to it.", "Pass a path: out/result")
     remove_dead_parts(path)

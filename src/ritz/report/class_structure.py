@@ -80,7 +80,7 @@ def counts(scalars: Mapping[str, Any]) -> list[Number]:
 
 
 def sections(record: Record, *, counted: bool) -> list[Section]:
-    """What was found in words, the spectra after knockouts, every line with its parts; `counted` lines too."""
+    """Sections: the findings in words, the spectra after knockouts, every line with its parts; `counted` lines too."""
     scalars = record.scalars
     facts = {number.label: number.text for number in counts(scalars)} if counted else {}
     proof = "Counted among certified eigenvalues, or exact ones of the Gram matrix."
@@ -142,14 +142,14 @@ def _share(value: float) -> str:
 
 
 def layers(record: Record) -> Section:
-    """What was measured of every layer; a dash where it was left out."""
+    """The section on layers: what was measured of each; a dash where it was left out."""
     proof = "Second moments over all data; spectra of blocks as far as they were decomposed, else by quadrature."
     tables = [Table("Distances in units of the mean eigenvalue", layer_columns(record, BY_LAYER))]
     return Section("Classes in the layers", tables=tables, certificate=proof)
 
 
 def command(record: Record) -> str:
-    """What to type for this record again."""
+    """The command that makes this record again."""
     config = record.config
     if record.id.startswith("demo") and not config.get("factory"):
         return f"ritz demo --seed {config['seed']}"

@@ -13,7 +13,7 @@ ROWS = 40  # lines of a table
 
 
 def section(record: Record, form: ClosedForm) -> Section:
-    """How far the measured spectrum is from the closed form, and line by line."""
+    """The section that compares the measured spectrum with the closed form, as a whole and line by line."""
     theory, measured = Entry.of_spectrum("closed form", form.spectrum()), Entry.of(record)
     gap = distance(theory, measured)
     verdict = "That is within the error of the measurement" if gap.at_least == 0 else "That is more than noise"

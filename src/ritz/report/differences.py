@@ -61,7 +61,7 @@ def _finding(first: Entry, other: Entry, found: Sequence[Change], gap: Distance)
 
 
 def _findings(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]]) -> str:
-    """Of several, the distances and what changed; the tables have the numbers."""
+    """The findings on several entries: distances and what changed; the tables have the numbers."""
     parts = []
     for other, own, gap in found:
         noise = "" if gap.at_least > 0 else ", which noise could explain"
@@ -102,7 +102,7 @@ def _spectra(entries: Sequence[Entry]) -> Section:
 
 
 def _lines(entry: Entry) -> Lines:
-    """With its eigenvalues where the whole of a record is compared."""
+    """The spectrum of an entry, with its eigenvalues if a whole record is compared."""
     whole = entry.record is not None and entry.record.scalars["num_parameters"] == entry.spectrum.size
     return lines_of(entry.record) if whole and entry.record is not None else Lines(entry.spectrum)
 
@@ -120,7 +120,7 @@ def _changes(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]]
 
 
 def columns_of(found: Sequence[Change]) -> dict[str, list[str]]:
-    """What changed as columns of text, for a page or a terminal."""
+    """The changes as columns of text, for a page or a terminal."""
     return {
         "number": [change.quantity for change in found],
         "before": [_text(change.before) for change in found],

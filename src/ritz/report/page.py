@@ -174,7 +174,7 @@ def _figure(chart: Chart, index: int, proof: str | None, *, own_names: bool) -> 
 
 
 def _box(rank: int, series: Series, *, own_names: bool) -> str:
-    """What shows and hides a series, with its colour and its dashes."""
+    """The checkbox that shows and hides a series, with its colour and its dashes."""
     sign = f'<span class="swatch s{series.colour % COLOURS} d{series.colour // COLOURS % DASHES}"></span>'
     name = typeset(series.name) if own_names else _term(series.name, reached=False)
     return f'<label><input type="checkbox" value="{rank}"{" checked" * series.shown}> {sign} {name}</label>'

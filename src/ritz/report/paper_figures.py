@@ -17,7 +17,7 @@ PROOF = "Judged from the measured number alone, by a rule that stands beside the
 
 
 def article(record: Record) -> Article:
-    """What the paper says beside what was measured."""
+    """The article on a figure: what the paper says beside what was measured."""
     figure = _figure(record)
     return Article(
         f"{record.id}, {record.preset}",

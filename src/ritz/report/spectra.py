@@ -190,7 +190,7 @@ def lines_of(record: Record) -> Lines:
 
 
 def bounds(spectra: Mapping[str, Spectrum]) -> str:
-    """How far the true spectra can be."""
+    """Bounds on the distance to the true spectra, as a table."""
     words = []
     for name, spectrum in spectra.items():
         far = 0.0 if spectrum.is_exact else spectrum.wasserstein_bound()
@@ -253,7 +253,7 @@ def layers(record: Record) -> Section:
 
 
 def work(records: Sequence[Record]) -> Section:
-    """What the numbers cost, and how products were computed."""
+    """The section on what the numbers cost, and how products were computed."""
     rows = [(record, record.scalars.get("products") or {}) for record in records]
     columns = {
         "matrix": [analysis.title_of(record) for record in records],
@@ -277,7 +277,7 @@ def _megabytes(count: float | None) -> str:
 
 
 def command(record: Record) -> str:
-    """What to type for this record again."""
+    """The command that makes this record again."""
     config = record.config
     if record.id.startswith("demo") and not config.get("factory"):
         return f"ritz demo --seed {config['seed']}"

@@ -41,7 +41,7 @@ def density(title: str, spectra: Mapping[str, Lines]) -> Chart:
 
 
 def _parts(name: str, lines: Lines, width: float, index: int) -> list[Series]:
-    """The curve of what is no outlier, and the stems, in one colour."""
+    """The curve of all eigenvalues but the outliers, and the stems of these, in one colour."""
     curve = density_curve(lines.spectrum, outliers=lines.outliers, width=width, points=POINTS)
     return [_line(name, curve, index), *_stems(name, lines, lines.eigenvalues, width, index)]
 

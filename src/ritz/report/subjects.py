@@ -73,7 +73,7 @@ def _readable(part: Subject | Record, theory: ClosedForm | None) -> Article:
 
 
 def _model(record: Record) -> tuple[object, ...]:
-    """What two records of one model have in common."""
+    """The facts that records of the same model have in common."""
     config, scalars = record.config, record.scalars
     facts = (config.get(name) for name in ("factory", "examples", "num_examples", "dtype"))
     return (*facts, tuple(config["parameters"]), scalars["num_terms"], f"{scalars['loss']:.5g}")

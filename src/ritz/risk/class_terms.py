@@ -72,7 +72,7 @@ def cross_weights(risk: Risk) -> Float[Tensor, "C C"]:
 
 
 def cross_weights_and_count(risk: Risk) -> tuple[Float[Tensor, "C C"], int]:
-    """The same, with the number of terms, of all ranks, that are neither ignored nor of a class of weight zero."""
+    """`cross_weights`, and how many terms on all ranks are not ignored and belong to a class of positive weight."""
     _check_classes(risk)
     total = torch.zeros(risk.num_classes, risk.num_classes, dtype=torch.float64, device=risk.device)
     count = total.new_zeros(())

@@ -14,7 +14,7 @@ from ..errors import ArgumentError, DataError, ModelError
 
 
 def check_group(group: Any) -> None:
-    """Refuse what is no group of processes."""
+    """Refuse anything but a group of processes."""
     if group is None:
         return
     known = torch.distributed.is_available()

@@ -56,7 +56,7 @@ class Numerics:
         surely(self._restore)
 
     def __del__(self) -> None:
-        """Where Ctrl-C struck on the way to the first line of `__exit__`."""
+        """Restore the settings if Ctrl-C struck on the way to the first line of `__exit__`."""
         if self._entered:
             surely(self._restore)
 

@@ -39,7 +39,7 @@ class Row:
 
     @classmethod
     def of(cls, nodes: np.ndarray, weights: np.ndarray, residuals: np.ndarray, size: int, rounding: float) -> Row:
-        """From the nodes, ascending, their weights and residuals.
+        """The row for these nodes, ascending, with their weights and residuals.
 
         A residual r that is small beside the distance d to all others says that one eigenvalue is within r²/d.
         """

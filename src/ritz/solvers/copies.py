@@ -64,7 +64,7 @@ class Overlooked:
 
     @property
     def chances(self) -> Float[Tensor, " k"]:
-        """At most 1."""
+        """The chance that each value has been overlooked as an eigenvalue: a bound, at most 1."""
         return (self._factor / self._sum).sqrt().clamp(max=1.0)
 
     def is_worth_more(self, which: Bool[Tensor, " k"], steps: int, ritz_values: Float[Tensor, " j"]) -> bool:

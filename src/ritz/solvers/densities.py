@@ -39,23 +39,11 @@ def spectral_density(
 ) -> Spectrum:
     """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
 
-    A probe takes at most four vectors, including those of its product, and as many probes run in step as the operator's
-    `room` allows. A basis is kept only where all n steps are made. Ritz values to which most probes have converged are
-    atoms: each counts once, whatever its mass in a probe, unless the masses show that it is several eigenvalues. To a
-    few probes, a double eigenvalue among many simple ones looks simple. With outliers, that many certified
-    eigenpairs of largest |λ|, or those given, are atoms of mass exactly 1/n, and the probes measure the rest on their
-    orthogonal complement, so that the zeros of a deflated operator are never seen. Papyan (2020), Alg. 3 and Sec. C.8,
-    which counts them; Papyan (2019), Alg. 3. No more than n steps are made. Without a generator, a new one with seed 0
-    is used: two such calls share their probes. 8 probes of 128 steps are made unless other numbers are given.
-
-    With a tolerance, as many probes and steps are made as it takes until the spectrum's `wasserstein_bound` is at most
-    `tolerance` · max|λ|, with `max_products` at most: `LanczosQuadrature.refine`, which also goes on from there.
-    `num_products` of the result says what it took.
-
-    With a checkpoint, a file, a computation that was killed goes on from there to the same bits, and one that is over
-    is read from it. Six probes run in step at most, and their two vectors each are written every half minute, or less
-    often where that would take a twentieth of the time. It belongs to this operator and these arguments. The outliers,
-    if they are found here, have a file of their own beside it; with a tolerance, only the result is written.
+    Ritz values to which most probes have converged are atoms: each counts as one eigenvalue, whatever its mass in a
+    probe, unless the masses show that it is several. (To a few probes, a double eigenvalue among many simple ones looks
+    simple.) A probe takes at most four vectors, including those of its product, and as many probes run in step as the
+    operator's `room` allows; a basis is kept only where all n steps are made. Papyan (2020), Alg. 3 and Sec. C.8;
+    Papyan (2019), Alg. 3.
 
     Args:
         A: Symmetric operator.
@@ -75,6 +63,24 @@ def spectral_density(
     >>> spectrum = ritz.spectral_density(A, tolerance=0.1)
     >>> spectrum.wasserstein_bound() <= 0.1 * 300, spectrum.num_products
     (True, 64)
+
+    Args:
+        A: Symmetric operator.
+        num_steps: Lanczos steps of each probe; 128 unless given, and n at most.
+        num_probes: 8 unless given.
+        outliers: That many certified eigenpairs of largest |λ|, or the Eigenpairs given, are atoms of mass exactly 1/n.
+            The probes measure the rest on their orthogonal complement, so that the zeros of a deflated operator, which
+            Papyan (2020) counts, are never seen.
+        tolerance: In place of numbers of steps and probes: both grow until the spectrum's `wasserstein_bound` is at
+            most `tolerance` · max|λ|. The result's `num_products` says what that took, and `LanczosQuadrature.refine`
+            does the same and can go on.
+        max_products: The most products that a tolerance may take.
+        generator: Source of the probes; without it, a new generator with seed 0, so that two calls share their probes.
+        checkpoint: A file from which a computation that was killed goes on to the same bits; started again when it is
+            over, it reads its result there. At most six probes then run in step, and their two vectors each are written
+            every half minute, or less often where that would take a twentieth of the time. It belongs to this operator
+            and these arguments. Outliers that are searched for have a file of their own beside it; with a tolerance,
+            only the result is written.
     """
     generator = source(generator)
     _check_alone(tolerance, max_products, num_steps, num_probes)

@@ -32,11 +32,11 @@ def log_determinant(
 ) -> Estimate:
     """log det(A + μ) = n ∫ log(λ + μ) dρ of a positive definite A + μ, by stochastic Lanczos quadrature.
 
-    Exact from n products where n ≤ 500, or n ≤ 2000 and num_steps · num_probes are no fewer; its error is then what
-    rounding allows. Otherwise the error, two of which cover 95 %, is the Monte Carlo error plus the truncation of the
-    quadrature: a Gauss rule overestimates a logarithm, and the differences between the rules of m, m/2 and m/4 steps
-    are extrapolated, which is a guess and not a bound. It is small once num_steps reaches the root of the condition
-    number. Four vectors a probe are taken, in as many probes at a time as the operator's `room` allows.
+    It is exact, from n products and up to rounding, where n ≤ 500, or n ≤ 2000 and n ≤ num_steps · num_probes.
+    Otherwise the error, two of which cover 95 %, is the Monte Carlo error plus the truncation of the quadrature: a
+    Gauss rule overestimates a logarithm, and the differences between the rules of m, m/2 and m/4 steps are
+    extrapolated, which is a guess and not a bound. It is small once num_steps reaches the root of the condition number.
+    Four vectors a probe are taken, in as many probes at a time as the operator's `room` allows.
 
     A matrix that is not provably positive definite is refused: its determinant may be zero. Where the smallest Ritz
     value does not prove it, n products do up to n = 1000, which then give the exact result, and beyond that a search
@@ -104,7 +104,7 @@ def _certified_low(
 
 
 def monte_carlo_error(T: Tridiagonal, f: Callable[[Tensor], Tensor], size: int) -> float:
-    """The error of the mean of n vᵀf(A)v over probes on the sphere: the variance of f under the spectrum, 2n²/(n + 2).
+    """The error of the mean of n vᵀf(A)v over probes on the sphere, with variance 2n²/(n + 2) Var f under the spectrum.
 
     The probes determine that variance far better than their own scatter does, a poor estimate if they are few.
     """

@@ -65,7 +65,7 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
 
 
 def _beside(A: Operator, kind: str, rows: float, count: float = 1) -> float:
-    """In vectors of A, the small matrices that have so many rows."""
+    """The small matrices with this many rows, in units of vectors of A."""
     return COPIES[kind] * count * min(rows, A.size) ** 2 / A.size * 64 / torch.finfo(A.dtype).bits
 
 

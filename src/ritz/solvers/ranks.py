@@ -63,6 +63,6 @@ def _ratio(first: LeaveOneOut, second: LeaveOneOut, num_products: int) -> Estima
 
 
 def _exact_rank(A: Operator) -> Estimate:
-    """From all n columns."""
+    """The effective rank from all n columns."""
     first, second = traces_of_columns(A)
     return Estimate(first**2 / second if second else 0.0, 0.0, A.size)

@@ -94,8 +94,7 @@ class LeaveOneOut:
     """An estimate tᵢ for every probe left out of the basis, and what changes in it where ωⱼ is left out as well.
 
     Given all probes but ωᵢ, each tᵢ is unbiased. So the part of tᵢ that is independent of ωⱼ is uncorrelated with tⱼ,
-    and
-    Cov(tᵢ, tⱼ) = E DᵢⱼDⱼᵢ for Dᵢⱼ = tᵢ - tᵢ without ωⱼ.
+    and Cov(tᵢ, tⱼ) = E DᵢⱼDⱼᵢ for Dᵢⱼ = tᵢ - tᵢ without ωⱼ.
     """
 
     values: Float[Tensor, " m"]
@@ -111,7 +110,7 @@ class LeaveOneOut:
 
     @property
     def variance(self) -> float:
-        """Of the mean, without bias: s²/m + Cov(tᵢ, tⱼ). The second is not negative, which few probes cannot tell.
+        """The variance of the mean, without bias: s²/m + Cov(tᵢ, tⱼ), where the covariance is cut off at zero.
 
         The scatter s² alone, which Epperly, Tropp and Webber (2024) take, leaves out what estimates that share probes
         have in common, and is too small by up to 2.6; a jackknife is too large where the spectrum decays, by up to 12.

@@ -37,17 +37,10 @@ def trace(
 ) -> Estimate:
     """tr A by XTrace: exact on a random subspace, stochastic on the rest, averaged over which probe is left out.
 
-    The subspace grows while that lowers the error: a sixth of the products makes it where the spectrum is flat, and
-    the others are samples of the rest; half of them where it decays.
-    With `num_products` alone, so many are made. With a `tolerance` it stops as soon as the standard error is below it,
-    relative to the trace, and `num_products` are the most that it may take: 256 unless given, with a ConvergenceWarning
-    where they do not suffice. Without either, the tolerance is 1 %. As many products as n give the exact trace. The
-    error is the Monte Carlo error. Where there is no room for six vectors a probe, it is `hutchinson` with all the
-    products, which keeps nothing. Epperly, Tropp and Webber (2024), with their normalisation.
-
-    With a checkpoint, a file, a computation that was killed goes on from there to the same bits, and one that is over
-    is read from it. It belongs to this operator and these arguments. So that it stays small, at most twelve vectors
-    are kept: exact on these, by random signs on the rest, with a larger error than XTrace where the spectrum decays.
+    The subspace grows as long as that lowers the error: it takes a sixth of the products where the spectrum is flat and
+    half of them where it decays, and the others are samples of the rest. n products give the exact trace. The error is
+    the Monte Carlo error. If there is no room for six vectors a probe, `hutchinson` takes all the products, which keeps
+    nothing. Epperly, Tropp and Webber (2024), with their normalisation.
 
     Args:
         A: Symmetric operator.
@@ -62,6 +55,18 @@ def trace(
     True
     >>> ritz.trace(A, num_products=300)
     45150 ± 0 (300 products)
+
+    Args:
+        A: Symmetric operator.
+        tolerance: The standard error at which to stop, relative to the trace; 0.01 if neither this nor `num_products`
+            is given.
+        num_products: With a tolerance, the most products; without one, the number of products. By default at most 256,
+            with a ConvergenceWarning if these do not suffice for the tolerance.
+        generator: Source of the probes; without it, a new generator with seed 0.
+        checkpoint: A file from which a computation that was killed goes on to the same bits; started again when it is
+            over, it reads its result there. It belongs to this operator and these arguments. So that it stays small, at
+            most twelve vectors are kept: the trace is exact on these and by random signs on the rest, with a larger
+            error than XTrace where the spectrum decays.
     """
     check_positive(tolerance=tolerance, num_products=num_products)
     check_whole(num_products=num_products)
@@ -87,7 +92,7 @@ def _trace(A: Operator, goal: float, budget: int, generator: torch.Generator) ->
 
 
 def _kept_trace(A: Operator, goal: float, budget: int, generator: torch.Generator, file: Resumption) -> Estimate:
-    """What the file has as the result, or what is computed with it."""
+    """The result in the file, or one that is computed with it."""
     if file.is_over:
         return file.read(partial(_read_estimate, budget, generator))
     is_exact = budget >= A.size
@@ -107,7 +112,7 @@ def _written_estimate(estimate: Estimate, generator: torch.Generator) -> State:
 def _read_estimate(
     budget: int, generator: torch.Generator, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
 ) -> Estimate:
-    """A result from its file; which number it is, the file alone knows."""
+    """A result from its file."""
     check_facts(header, num_products=range(1, budget + 1))
     if header["standard_error"] is not None or header["num_products"] > 1:  # two probes have an error
         check_facts(header, standard_error=float)

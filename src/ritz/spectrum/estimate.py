@@ -86,7 +86,7 @@ def value_with_error(value: float, error: float | None) -> str:
 
 
 def value_in_brief(value: float, error: float | None) -> str:
-    """The same in five digits without the error, where these are right.
+    """The value with its error, or in five digits without it if these are right.
 
     >>> value_in_brief(12.345678, 1e-5), value_in_brief(12.3456, 0.05)
     ('12.346', '12.35 ± 0.05')

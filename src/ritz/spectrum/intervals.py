@@ -30,12 +30,12 @@ class Sample:
         return self._quantile(least, 1 - tail), self._quantile(most, tail)
 
     def variance(self, f: Float[Tensor, "g k"]) -> Float[Tensor, " g"]:
-        """Of the mean of f over the probes: 2/((n + 2) p) (∫ f² - (∫ f)²), exactly, for directions on the sphere."""
+        """The variance of the mean of f over probes on the sphere, exactly: 2/((n + 2) p) (∫ f² - (∫ f)²)."""
         centred = f - (f @ self.weights)[:, None]
         return 2 / ((self.size + 2) * self.num_probes) * (centred.square() @ self.weights)
 
     def wasserstein(self, nodes: Float[Tensor, " k"], rate: float) -> float:
-        """What the W₁ between these masses and the true ones does not exceed with this probability.
+        """A bound on the W₁ between these masses and the true ones that holds with this probability.
 
         The mass that p directions have in a space of dimension r follows a Gamma distribution of shape p r/2 before all
         are divided by their sum: drawn anew with the masses seen in place of the true ones.
@@ -71,7 +71,7 @@ class Sample:
         return least + unit * (mean + (end - mean) * self._rarity(f, torch.from_numpy(share))).clamp(min=0)
 
     def _rarity(self, f: Float[Tensor, "g k"], share: Float[Tensor, " g"]) -> Float[Tensor, " g"]:
-        """By how much an interval is wider because few eigenvalues decide the variance that it is made from.
+        """The factor by which an interval is widened because few eigenvalues determine its variance.
 
         That variance scatters by 2κ/np with the kurtosis κ of f, as one from np/κ samples does: Student's quantiles, by
         their expansion. An indicator has κ = 1 + skewness², and its Beta distribution knows of that.

@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 
 
 def check_square(shape: tuple[int, ...]) -> None:
-    """Refuse what is no square matrix."""
+    """Refuse anything but a square matrix."""
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ArgumentError(
             f"A matrix of shape {shape} was given.",

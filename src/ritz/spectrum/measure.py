@@ -44,7 +44,7 @@ class Measure:
         check_positive("It counts the eigenvalues.", size=self.size)
 
     def _default_reach(self) -> Tensor:
-        """That of atoms is their place, that of a node is between its neighbours."""
+        """The default reach: for atoms their place, for a node the interval between its neighbours."""
         reach = self.nodes.expand(2, -1, -1)
         return (
             reach
@@ -173,19 +173,19 @@ def _gaussians(points: Float[Tensor, " g"], centres: Float[Tensor, " k"], weight
 
 
 def check_degree(degree: int) -> None:
-    """Refuse what is no degree of a moment."""
+    """Refuse an impossible degree of a moment."""
     check_whole(degree=degree)
     if degree is None or degree < 0:
         raise ArgumentError(f"degree={degree} was given.", "A moment has a degree from 0 on.", "Ask for 0 or more.")
 
 
 def lent_width(spread: float, steps: int = STEPS) -> float:
-    """The width of Papyan (2020), Alg. 3, for so many nodes on an interval of this length."""
+    """The width of Papyan (2020), Alg. 3, for this many nodes on an interval of this length."""
     return spread / (steps - 1) / math.sqrt(8 * math.log(KAPPA))
 
 
 def _between(nodes: Float[Tensor, "p k"]) -> Float[Tensor, "2 p k"]:
-    """From the neighbour below to that above, in each row."""
+    """The interval from the neighbour below each node to that above, in each row."""
     ascending, order = nodes.sort(dim=1)
     below = torch.cat([ascending[:, :1], ascending[:, :-1]], dim=1)
     above = torch.cat([ascending[:, 1:], ascending[:, -1:]], dim=1)

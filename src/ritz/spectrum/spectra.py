@@ -291,7 +291,7 @@ class Spectrum(Measure):
         return torch.cat([x[:0], *(low for low, _ in pieces)]), torch.cat([x[:0], *(high for _, high in pieces)])
 
     def _interval(self, least: Tensor, most: Tensor, rate: float) -> tuple[Tensor, Tensor]:
-        """What holds ∫ f, where f has these values at least and at most wherever the mass of a node may be."""
+        """An interval for ∫ f, given the least and the largest value of f wherever the mass of each node may be."""
         _check_rate(rate)
         shape = (len(least), *self.nodes.shape)
         a, fixed = self._num_known, self.weights

@@ -21,7 +21,7 @@ ROWS_SHOWN = 40  # groups that a table prints before it says how many more there
 
 
 class NoEigenvectorsError(RitzError, LookupError):
-    """Eigenvectors were asked of a closed form that was given no weights.
+    """Eigenvectors were requested from a closed form that was computed without weights.
 
     >>> try:
     ...     ClosedForm([Group("line", 1.0)]).eigenvectors("line")

@@ -19,7 +19,7 @@ COLUMNS = 16  # eigenvectors per group that `compare` multiplies with beyond it
 
 @dataclass(frozen=True)
 class GroupError:
-    """How far one line is from what was measured, in the units of the eigenvalues.
+    """The error of one line against the measurement, in the units of the eigenvalues.
 
     >>> compare(ClosedForm([Group("line", 1.0)]), torch.tensor([[1.5]])).groups[0]
     GroupError(name='line', multiplicity=1, value=0.5, residual=None)
@@ -33,7 +33,7 @@ class GroupError:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The largest errors of a closed form, group by group; as a whole, relative to max |λ|.
+    """The largest errors of a closed form: group by group, and overall relative to max |λ|.
 
     >>> form = ClosedForm([Group("line", 2.0, 1, lambda count: torch.ones(1, 1).double()[:, :count])])
     >>> compare(form, torch.tensor([[1.5]]))

@@ -94,7 +94,7 @@ def semicircle(variance: float = 1.0) -> Law:
 
 @dataclass(frozen=True)
 class Spike:
-    """Where a planted eigenvalue shows, and how much of the planted direction its eigenvector keeps.
+    """The place at which a planted eigenvalue appears, and the overlap of its eigenvector with the planted direction.
 
     >>> wigner_spike(0.5).place is None, wigner_spike(2.0).place
     (True, 2.5)

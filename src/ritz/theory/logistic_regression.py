@@ -72,7 +72,7 @@ def class_curvatures(num_classes: int, error_rate: Float[Tensor, " c"]) -> Float
 
 @dataclass(frozen=True)
 class Gaps:
-    """How far apart the parts of the spectrum lie; each is one where they touch.
+    """Ratios between the parts of the spectrum; one where they touch.
 
     >>> ccm_gaps(4, 2.0, 0.0)
     Gaps(outliers_to_mini_bulk=2.0, outliers_to_bulk=3.0, mini_bulk_to_bulk=1.5)

@@ -103,7 +103,7 @@ class SharpnessTerms:
 def sharpness_terms(
     v: Float[Tensor, " m"], w: Float[Tensor, " m"], x: Float[Tensor, " N"], y: Float[Tensor, " N"]
 ) -> SharpnessTerms:
-    """What sharpness is made of: layer imbalance, non-collinearity, deviation from the target, and norm.
+    """The four terms of the sharpness: layer imbalance, non-collinearity, deviation from the target, and norm.
 
     Singh et al. (2026), eq. (2); the poster of 2024 lacks σ² in the third.
 

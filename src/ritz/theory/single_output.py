@@ -111,7 +111,7 @@ class _Frame:
 
 
 def _frame(a: Float[Tensor, "B n"]) -> _Frame:
-    """That of a; of the first axis where a = 0."""
+    """The frame of a; that of the first axis if a = 0."""
     axis = torch.zeros_like(a)
     axis[:, 0] = 1.0
     first = torch.where(a.norm(dim=-1, keepdim=True) > 0, a, axis)

@@ -10,7 +10,7 @@ from ritz.errors import ArgumentError, DataError, ModelError
 from ritz.factored.kronecker import kfac
 from ritz.risk import Risk
 from ritz.risk.losses import CrossEntropy
-from tests.factored.test_kronecker import close, factors_of_example, unequal
+from tests.factored.networks import close, factors_of_example, unequal
 from tests.zoo import case, dense_hessian
 
 C = 3

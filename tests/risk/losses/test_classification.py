@@ -11,8 +11,8 @@ from ritz.classes import attribution, backpropagated_errors, class_decomposition
 from ritz.errors import DataError
 from ritz.factored import cfac, ekfac, gram_spectrum, kfac
 from ritz.risk import Classification, Risk
-from tests.classes.gradients.test_decomposition import PARTS, Dense
-from tests.factored.test_kronecker import dense_factors, in_order_of_theta
+from tests.classes.gradients.dense_parts import PARTS, Dense
+from tests.factored.networks import dense_factors, in_order_of_theta
 from tests.risk.losses.derivatives import check_derivatives, check_square_root
 
 C, TEMPERATURE = 3, 2.5

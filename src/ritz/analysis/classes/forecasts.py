@@ -57,7 +57,7 @@ def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
 
 
 def _layers_bytes(risk: Risk) -> float:
-    """What the spectrum of a layer's factorisation holds, that of the layer which holds most."""
+    """The bytes for the spectrum of a layer's factorisation, for the layer that takes most."""
     sizes = [sum(risk.shapes[name].numel() for name in names) for names in layers_of(risk).values()]
     return max(_spectrum_bytes(size, risk) for size in sizes)
 

@@ -93,7 +93,7 @@ def _largest_class(risk: Risk) -> int:
 
 
 def _work(layer: LinearLayer, examples: int) -> float:
-    """Operations of Δ_c M Φ_c, with Φ_c of the rank that so many examples give it."""
+    """Operations of Δ_c M Φ_c, with Φ_c of the rank that this many examples give it."""
     o, d = layer.outputs, layer.inputs + 1
     rank = min(d, layer.positions * examples)
     return 2.0 * o * min(d * (o + d), rank * (o + 2 * d))

@@ -52,7 +52,7 @@ def measure(results: Results, risk: Risk, layers: list[LinearLayer], exact_rows:
 def _structures(
     results: Results, what: str, structures: Callable[[Risk], dict[str, Any]], risk: Risk, layers: list[LinearLayer]
 ) -> Mapping[str, Any]:
-    """Those of the given layers alone: what is kept of the others may not fit into memory."""
+    """The structures of the given layers; what is kept of the others might not fit into memory."""
     if not layers:
         return {}
     return results.attempt(what, lambda: structures(risk.restricted_to(names(layers)))) or {}

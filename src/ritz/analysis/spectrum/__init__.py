@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What draws is imported when it is first used: to measure needs no matplotlib."""
+    """Import the pictures when they are first used, so that measuring needs no matplotlib."""
     if name in ("draw", "write"):
         return getattr(import_module(".pictures", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -121,7 +121,7 @@ def product_bytes(A: Operator, columns: int) -> float:
 
 
 def decomposition_seconds(rows: int) -> float:
-    """That of all eigenvalues of a matrix: a small one is timed, and the time grows as the cube."""
+    """The seconds to decompose a matrix, extrapolated as the cube of its size from a small one."""
     matrix = torch.eye(SAMPLE, dtype=torch.float64) + 1.0 / SAMPLE
     start = time.perf_counter()
     torch.linalg.eigvalsh(matrix)
@@ -154,7 +154,7 @@ def _footprint(A: Operator, settings: Settings, solved: list[int]) -> tuple[floa
 
 
 def _estimate_bytes(A: Operator, settings: Settings) -> float:
-    """Those of the search for eigenpairs, or of the density, whichever are more."""
+    """The bytes of the search for eigenpairs or of the density, whichever are more."""
     probes = {"num_probes": settings.num_probes, "num_steps": settings.num_steps}
     k = settings.num_eigenpairs or 0
     basis = kept_basis(k) if A.size > SMALL else None  # that of a search which writes to a file

@@ -70,7 +70,7 @@ class Settings:
         )
 
     def for_size(self, size: int) -> Settings:
-        """These settings for so many parameters; more eigenpairs than that are refused where they were requested."""
+        """These settings for this many parameters; refuses more eigenpairs than that if they were requested."""
         if self.num_eigenpairs is not None and not 0 <= self.num_eigenpairs <= size:
             raise ArgumentError(
                 f"{self.num_eigenpairs} eigenpairs of a matrix of size {size} were requested.",

@@ -64,7 +64,7 @@ class Ensemble:
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(iter(self.parameters.values())).device
 
     def to(self, place: torch.device | str | torch.dtype) -> Ensemble:

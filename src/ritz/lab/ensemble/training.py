@@ -144,7 +144,7 @@ class _Stack:
             value.copy_(torch.from_numpy(arrays[f"parameters/{name}"]))
 
     def identity(self) -> dict[str, str]:
-        """What tells this run from another, before it starts."""
+        """The settings that identify this run, before it starts."""
         return {
             "initial weights": digest(*self.ensemble.parameters.values(), *self.ensemble.buffers.values()),
             **model_identity("model", self.ensemble.model),

@@ -56,7 +56,7 @@ def norms(W: Float[Tensor, "*B m n"]) -> Norms:
 
 
 def alignments(W: Float[Tensor, "*B m n"], V: Float[Tensor, "*B k m"]) -> Alignments:
-    """Of a layer W and the next one V, by their product: ⟨Vᵀ, W⟩ = tr VW. Singh et al. (2026), D.1.3.
+    """The alignments of a layer W with the next one V, by their product: ⟨Vᵀ, W⟩ = tr VW. Singh et al. (2026), D.1.3.
 
     The paper's Fig. 15 has absolute values, so all are: as printed, only the Frobenius product has a sign.
     `leading` is 1 for aligned layers (linear2026, Sec. 3: left vectors of a layer are right vectors of the next).

@@ -232,7 +232,7 @@ class _Linear:
             W.copy_(tensor)
 
     def identity(self) -> dict[str, str]:
-        """What tells this run from another, before it starts."""
+        """The settings that identify this run, before it starts."""
         return {
             "initial weights": digest(*self.initial),
             "data": digest(self.X, self.Y),

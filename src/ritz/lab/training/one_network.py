@@ -250,7 +250,7 @@ class _Network:
         self.model.eval()
 
     def identity(self) -> dict[str, str]:
-        """What tells this run from another, before it starts; the data are read whole, once."""
+        """The settings that identify this run, before it starts; the data are read whole, once."""
         groups = [_settings(group) for group in self.optimizer.param_groups]
         state = self.model.state_dict()
         return {

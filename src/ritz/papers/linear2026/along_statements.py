@@ -37,7 +37,7 @@ def _differences(record: Record, kind: int = 0) -> np.ndarray:
 
 
 def _standard_errors(record: Record, kind: int = 0) -> np.ndarray:
-    """The same differences in units of the estimate's standard error."""
+    """The difference of the estimate from (7), in units of its standard error."""
     difference = np.abs(record.arrays["measured"][..., kind] - record.arrays["printed"])
     return np.asarray(difference / record.arrays["error"][..., kind])
 

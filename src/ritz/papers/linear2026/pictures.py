@@ -67,7 +67,7 @@ def _draw_sizes(ax: Axes, record: Record) -> None:
 
 
 def _draw_rates(ax: Axes, record: Record) -> None:
-    """How far above the least loss training ends, with the rate halved or kept."""
+    """Draw how far above the least loss training ends, with the rate halved or kept."""
     for variant, line in (({}, "-"), ({"rate": "constant"}, ":")):
         for index, curve in enumerate(variant_curves(record, **variant).values()):
             excess = middle(curve["loss"] / curve["rest"] - 1)

@@ -40,7 +40,7 @@ FALL = 0.9  # of its whole fall: where the error has made this, its curve has be
 
 @dataclass(frozen=True)
 class Config:
-    """VGG11 on so many examples a class, measured at these epochs and the last."""
+    """VGG11 on these numbers of examples a class, measured at these epochs and the last."""
 
     network: Piece = FOLLOWED
     sizes: tuple[int, ...] = SIZES  # "20 training sample sizes logarithmically spaced": five of them, a class
@@ -48,7 +48,7 @@ class Config:
     method: Method = BRIEF
 
     def piece(self, size: int, seed: int) -> Piece:
-        """The network on so many examples a class, from a seed."""
+        """The network on this many examples a class, from a seed."""
         return replace(self.network, per_class=size, seed=seed)
 
 
@@ -67,7 +67,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of this config has measured."""
+    """The results of sweeps in a record of this config."""
     pieces = [(at, config.piece(size, seed)) for at, seed in enumerate(config.seeds) for size in config.sizes]
     trainings = [Loan(training, piece, partial(_curves, size=piece.per_class, at=at)) for at, piece in pieces]
     every = {name: one for _, piece in pieces for name, one in _measurements(piece, config.method).items()}
@@ -75,7 +75,7 @@ def loans(config: Config) -> list[Loan]:
 
 
 def _curves(record: Record, *, size: int, at: int) -> dict[str, Any]:
-    """What is read here of a training: its errors, of the seed at this place."""
+    """The errors of one training, for the seed at this place."""
     return {"epochs": record.arrays["error_epochs"]} | {name: record.arrays[f"{size}/{name}"][at] for name in CURVES}
 
 
@@ -90,7 +90,7 @@ def _measurements(piece: Piece, method: Method) -> dict[str, Measurement]:
 
 
 def prefix(size: int, seed: int, epoch: int, matrix: str) -> str:
-    """Where a spectrum of the record is."""
+    """The prefix of a spectrum in the record."""
     return f"{size}/seed {seed}/{epoch}/{matrix}"
 
 
@@ -136,7 +136,7 @@ def by_reading(number: Callable[[Record, int, np.ndarray], float]) -> Callable[[
 
 
 def peak(record: Record, size: int, values: np.ndarray) -> float:
-    """The magnitude of G at its peak over the larger of its first and last."""
+    """The magnitude of G at its peak, relative to the larger of its first and last."""
     return float(values.max() / max(values[0], values[-1]))
 
 
@@ -193,12 +193,12 @@ def generalisation(record: Record) -> float | None:
 
 
 def peak_epoch(record: Record, values: np.ndarray) -> int:
-    """When G is largest."""
+    """The epoch at which G is largest."""
     return int(record.arrays["epochs"][int(np.argmax(values))])
 
 
 def bend_epoch(record: Record, size: int) -> float:
-    """When the train error, the mean over the seeds, has made nine tenths of its fall."""
+    """The epoch at which the mean train error over the seeds has made nine tenths of its fall."""
     error = record.arrays[f"{size}/train_error"].mean(0)
     fallen = (error[0] - error) >= FALL * (error[0] - error.min())
     return float(record.arrays["error_epochs"][int(np.argmax(fallen))])

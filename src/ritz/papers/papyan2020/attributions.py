@@ -28,7 +28,7 @@ def hessian_outliers(record: Record) -> dict[str, float]:
 
 
 def hessian_bulk(record: Record) -> dict[str, float]:
-    """The mean share of E in the next C."""
+    """The mean share of E in the next C eigenvalues of H."""
     return titled(record, lambda d: float(np.mean(record.arrays[f"{d}/origins/H/shares/functional"][C : 2 * C])))
 
 
@@ -43,7 +43,7 @@ def gradient_outliers(record: Record) -> dict[str, float]:
 
 
 def gradient_cross(record: Record) -> dict[str, float]:
-    """Of the eigenvalues of G where nine tenths of those of G_cross lie, the share that goes with it."""
+    """The share of eigenvalues of G that a knockout of G_cross removes, in the range of nine tenths of its own."""
 
     def share(data: str) -> float:
         own = eigenvalues(record, f"{data}/gram/only_cross")[:CROSS]

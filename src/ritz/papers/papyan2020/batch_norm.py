@@ -50,7 +50,7 @@ class Config:
 
     @property
     def piece(self) -> Piece:
-        """Its data: as for the other figures."""
+        """Its data, as a piece like those of the other figures."""
         return Piece("mlp", self.data, self.per_class, training=Training(self.num_epochs), width=self.width)
 
 
@@ -75,7 +75,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def measured(one: One, *, place: Place) -> dict[str, Any]:
-    """Errors, the largest eigenvalues of H, what its eigenvectors are made of, and how long the global means are."""
+    """Errors, the largest eigenvalues of H, the composition of its eigenvectors, and the norms of the global means."""
     model, risk, errors = _trained(one, place)
     weights = [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     risk = risk.restricted_to(weights)
@@ -143,12 +143,12 @@ def apart(record: Record, seed: int, kind: str) -> float:
 
 
 def by_seed(number: Callable[[Record, int], float]) -> Callable[[Record], dict[str, float]]:
-    """A number of every pair of networks."""
+    """A number for every pair of networks."""
     return lambda record: {f"seed {seed}": number(record, seed) for seed in record.config["seeds"]}
 
 
 def pushed_back(record: Record, seed: int) -> float:
-    """How much further the outliers stand above the rest without batch norm, in ln λ."""
+    """How much further outliers stand above the rest without batch norm than with it, in ln λ."""
     return apart(record, seed, KINDS[False]) - apart(record, seed, KINDS[True])
 
 

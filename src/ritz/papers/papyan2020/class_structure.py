@@ -1,4 +1,4 @@
-"""Figures 7 to 10 and 13: features, errors and weights of an MLP, and what is left of these without class means."""
+"""Figures 7 to 10 and 13: features, errors and weights of an MLP, and the same without their class means."""
 
 from __future__ import annotations
 

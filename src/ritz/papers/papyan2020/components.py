@@ -97,7 +97,7 @@ def bulk_ratio(record: Record, part: str) -> float:
 
 
 def unlike(record: Record, part: str) -> float:
-    """W₁ between the bulk of H and the spectrum of E, over the mean |λ| of that bulk: 0 where E makes all of it."""
+    """W₁ between the bulk of H and the spectrum of E, relative to the mean |λ| of that bulk: 0 if E makes all of it."""
     H, E = bulk(record, f"{part}/H"), bulk(record, f"{part}/E")
     mean = float((H.weights * H.nodes.abs()).sum(1).mean())
     return H.wasserstein(E) / mean
@@ -111,7 +111,7 @@ def upper_end(record: Record, part: str) -> tuple[float, float]:
 
 
 def tail_from(matrix: str, part: str) -> Callable[[Record], float]:
-    """How much nearer the upper end of the bulk of H is to that of this summand: its share of both distances."""
+    """The distance of the upper end of the bulk of H from that of this summand, as a share of both distances."""
 
     def share(record: Record) -> float:
         to_E, to_G = upper_end(record, part)
@@ -132,7 +132,7 @@ def interlacing(record: Record) -> float:
 
 
 def bulk_in_words(record: Record) -> str:
-    """What is left of the bulk without E and without G, and where that lies."""
+    """How much of the bulk E and G leave unexplained, and where, in words."""
     left = {part: unlike(record, part) for part in PARTS}
     words = []
     for part, own in left.items():
@@ -153,7 +153,7 @@ def _near_zero(first: Spectrum, second: Spectrum) -> float:
 
 
 def tails_in_words(part: str) -> Callable[[Record], str]:
-    """Where the three bulks end."""
+    """The ends of the three bulks, in words."""
 
     def words(record: Record) -> str:
         H, G, E = (bulk(record, f"{part}/{matrix}").range[1] for matrix in "HGE")
@@ -174,7 +174,7 @@ def energy(record: Record, part: str) -> float:
 
 
 def statements(paper: str, figure: str) -> tuple[Statement, ...]:
-    """What the papers say, E being called H in that of 2019, which has more to say of the tails."""
+    """The statements of either paper; that of 2019 calls E H, and says more about the tails."""
     outliers, whole, interlacing_tails = _of_both(paper, figure)
     own = _of_2020(paper, figure) if paper == PAPER else _of_2019(paper, figure)
     return (*outliers, *own, *whole, *interlacing_tails)

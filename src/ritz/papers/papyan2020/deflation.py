@@ -53,7 +53,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of this config has measured."""
+    """The results of sweeps in a record of this config."""
     trainings = [
         Loan(training, config.piece(seed), partial(_last_errors, at=at)) for at, seed in enumerate(config.seeds)
     ]
@@ -61,7 +61,7 @@ def loans(config: Config) -> list[Loan]:
 
 
 def _last_errors(record: Record, *, at: int) -> dict[str, Any]:
-    """What is read here of a training, of the seed at this place."""
+    """The last errors of one training, for the seed at this place."""
     return dict(zip(ERRORS, record.arrays["last_errors"][at], strict=True))
 
 
@@ -99,7 +99,7 @@ def _deflated(record: Record) -> list[str]:
 
 
 def every_seed(number: Any) -> Any:
-    """A number of every network, deflated and not."""
+    """A number for every network, deflated and not."""
     return lambda record: {name.removesuffix("/deflated"): number(record, name) for name in _deflated(record)}
 
 
@@ -109,7 +109,7 @@ def residual(record: Record, prefix: str) -> float:
 
 
 def statements(paper: str, where: str) -> tuple[Statement, ...]:
-    """What both papers say about it, and what lies behind."""
+    """The statements of both papers, and those of ours on which they rest."""
     says = partial(Statement, paper=paper, where=where)
     return (
         says(

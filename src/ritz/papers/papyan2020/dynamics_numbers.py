@@ -1,4 +1,4 @@
-"""Numbers of panels of epochs and sample sizes: how far the parts of G are apart, and what aligns with what."""
+"""Measures of the panels of epochs and sample sizes: distances between the parts of G, and alignments."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ WIDTH = 0.25  # of a Gaussian in log λ
 
 
 def cells_of(record: Record) -> list[tuple[int, int, int]]:
-    """(seed, examples a class, epoch) of every panel that a record has."""
+    """The (seed, examples a class, epoch) of every panel in a record."""
     names = {tuple(name.split("/")[:3]) for name in record.arrays}
     return sorted((int(seed), int(size), int(epoch)) for seed, size, epoch in names)
 
 
 def seen_cells(record: Record) -> list[tuple[int, int, int]]:
-    """Those where G is not zero: a network in test mode after two steps may be sure of everything."""
+    """The panels where G is not zero: in test mode, a network after two steps may be sure of everything."""
     return [cell for cell in cells_of(record) if panel(record, *cell).top[0] > 0]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What a panel shows: the eigenvalues of G, those of its class and cross-class means, and G_within's averages."""
+    """The content of a panel: the eigenvalues of G and of its class and cross-class means, and averages of G_within."""
 
     top: np.ndarray  # the C largest of G
     means: np.ndarray  # of G_class + G_cross + G_c=c', largest first
@@ -71,7 +71,7 @@ def alignment(one: Panel) -> float:
 
 
 def along(record: Record, axis: str, measure: Callable[[Panel], float]) -> dict[str, float]:
-    """Spearman's ρ of a number of a panel with the epoch or the sample size, the other fixed: medians over seeds."""
+    """Spearman's ρ of a panel's number with the epoch or the sample size, the other fixed: medians over seeds."""
     cells, result = seen_cells(record), dict[str, list[float]]()
     seeds, sizes, epochs = (sorted({cell[i] for cell in cells}) for i in range(3))
     fixed, moving = (sizes, epochs) if axis == "epoch" else (epochs, sizes)
@@ -85,12 +85,12 @@ def along(record: Record, axis: str, measure: Callable[[Panel], float]) -> dict[
 
 
 def separation(axis: str) -> Callable[[Record], dict[str, float] | None]:
-    """How |log₁₀| of G_cross over G_within moves with epochs or sample sizes; None for fewer than three of these."""
+    """How |log₁₀| of G_cross over G_within changes with epochs or sample sizes; None for fewer than three."""
     return lambda record: along(record, axis, lambda one: abs(cross_distance(one))) or None
 
 
 def class_change(record: Record) -> dict[str, float]:
-    """The range of log₁₀ of G_class over G_within, over all epochs and over all sizes, the larger of the two."""
+    """The range of log₁₀ of G_class over G_within: the larger of that over all epochs and that over all sizes."""
     cells = seen_cells(record)
     values = {cell: class_distance(panel(record, *cell)) for cell in cells}
     over = {
@@ -132,7 +132,7 @@ def exactly(measure: Callable[[Panel, np.ndarray], float]) -> Callable[[Record],
 
 
 def cross_alignment(one: Panel, values: np.ndarray) -> float:
-    """|log₁₀| of the median eigenvalue of G_cross over the nearest bulk of G: beside its main one, if there is any."""
+    """|log₁₀| of the median eigenvalue of G_cross over the nearest bulk of G, other than its main one if possible."""
     u, y = _curve(values)
     places = peaks(y)
     others = np.delete(places, np.argmax(y[places])) if len(places) > 1 else places
@@ -165,7 +165,7 @@ def last_eigenvalues(record: Record) -> float:
 
 
 def in_the_gap(record: Record) -> float | None:
-    """The number of eigenvalues from 1e-5 to 1e-4 at 13 a class and the last epoch; None where it was not measured."""
+    """The number of eigenvalues from 1e-5 to 1e-4 with 13 examples a class at the last epoch; None if not measured."""
     cells = [cell for cell in cells_of(record) if cell[1] == SIZES[0]]
     values = _eigenvalues(record, max(cells, key=lambda cell: cell[2])) if cells else None
     return None if values is None else float(((values > FLOOR) & (values < 10 * FLOOR)).sum())

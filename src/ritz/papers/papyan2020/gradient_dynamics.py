@@ -79,17 +79,17 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Where its results stand in a record."""
+        """The prefix of its results in a record."""
         return f"{self.piece.seed}/{self.piece.per_class}/{self.epoch}"
 
     @property
     def network(self) -> Network:
-        """What is measured."""
+        """The network that is measured."""
         return Network(self.piece, self.epoch)
 
 
 def measurements(config: Config) -> dict[str, Measurement]:
-    """Every panel, exactly where a Gram matrix fits, by Lanczos and the means beyond: tasks by their prefix."""
+    """The tasks for all panels by prefix: exact if a Gram matrix fits, else by Lanczos and the means."""
     pieces = [replace(config.piece, per_class=size, seed=seed) for seed in config.seeds for size in config.sizes]
     cells = [Cell(piece, epoch) for piece in pieces for epoch in piece.epochs]
     beside = [c for c in cells if c.piece.per_class == config.compared and c.epoch == c.piece.num_epochs]
@@ -111,12 +111,12 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of this config has measured."""
+    """The results of sweeps in a record of this config."""
     return gradients.loans(measurements(config))
 
 
 def draw(record: Record) -> Picture:
-    """As in print: a column for each sample size, a row for each epoch; the first seed."""
+    """The figure as printed: a column for each sample size, a row for each epoch; the first seed."""
     cells = [cell for cell in cells_of(record) if cell[0] == cells_of(record)[0][0]]
     sizes, epochs = (sorted({cell[i] for cell in cells}) for i in (1, 2))
     figure, axes = plot.panels(len(sizes), len(epochs), width=2.3, height=1.5, shared=True)
@@ -145,7 +145,7 @@ def draw(record: Record) -> Picture:
 
 
 def _how(record: Record, cell: tuple[int, int, int], *, drawn: bool) -> str:
-    """What sets a panel apart from the exact ones."""
+    """How a panel was computed, if not exactly."""
     if not drawn:
         return ": G = 0"
     return "" if panel(record, *cell).exact else " (Lanczos)"
@@ -169,7 +169,7 @@ def _draw_panel(ax: Axes, record: Record, cell: tuple[int, int, int]) -> None:
 
 
 def statements(paper: str) -> tuple[Statement, ...]:
-    """What both papers say."""
+    """The statements that both papers make."""
     first = paper == PAPER
     where, section = ("Fig. 6", "Sec. 6.2") if first else ("Fig. 7", "Sec. 4")
     cross, spread = ("G_cross", "G_within") if first else ("B₁", "B₂")
@@ -215,7 +215,7 @@ def statements(paper: str) -> tuple[Statement, ...]:
 
 
 def _of_2020(paper: str, where: str, section: str) -> tuple[Statement, ...]:
-    """What only the later paper says."""
+    """The statements of the later paper alone."""
     return (
         Statement(
             "The C² outliers of G align with the eigenvalues of G_cross (|log₁₀| of their median over the nearest bulk "
@@ -238,7 +238,7 @@ def _of_2020(paper: str, where: str, section: str) -> tuple[Statement, ...]:
 
 
 def _of_2019(paper: str, where: str, section: str) -> tuple[Statement, ...]:
-    """What only the earlier paper says."""
+    """The statements of the earlier paper alone."""
     return (
         Statement(
             "There are two bulks beside the outliers (maxima of the count of eigenvalues above 1e-5, exact panels).",

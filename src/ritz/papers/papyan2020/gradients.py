@@ -1,4 +1,4 @@
-"""The spectrum of G of one trained network by class: exactly by its Gram matrix, or by Lanczos; tasks of sweeps."""
+"""Tasks of sweeps: the spectrum of G of one trained network by class, exactly from its Gram matrix or by Lanczos."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Exact:
-    """A Gram matrix: of which network, in which precision, and which knockouts."""
+    """The config of an exact spectrum: the network, the precision of the Gram matrix, and the knockouts."""
 
     network: Network
     spectra: tuple[str, ...] = tuple(SPECTRA)
@@ -65,7 +65,7 @@ class Exact:
 
 @dataclass(frozen=True)
 class Quadrature:
-    """Lanczos on G: of which network, in how many steps, with how many outliers apart."""
+    """The config of Lanczos on G: the network, the number of steps, and the outliers to treat separately."""
 
     network: Network
     num_steps: int = 2048  # 2020, App. D.2: of logarithms
@@ -75,7 +75,7 @@ class Quadrature:
 
 
 def measured(measurements: Mapping[str, Measurement], context: Context) -> dict[str, Any]:
-    """The results of these tasks, each under its prefix, from the shelf where they are there."""
+    """The results of these tasks, each under its prefix, taken from the shelf if they are there."""
     place, shelf, result = Place.of(context), on_shelf(context), dict[str, Any]()
     for task in dict.fromkeys(task for task, _ in measurements.values()):
         own = {prefix: config for prefix, (its, config) in measurements.items() if its is task}
@@ -86,7 +86,7 @@ def measured(measurements: Mapping[str, Measurement], context: Context) -> dict[
 
 
 def loans(measurements: Mapping[str, Measurement]) -> list[Loan]:
-    """What a record has measured; a prefix may stand below another."""
+    """The results of sweeps in a record; a prefix may lie below another."""
     inner = {prefix.rpartition("/")[2] for prefix in measurements if prefix.rpartition("/")[0] in measurements}
     return [Loan(task, config, below(prefix, but=inner)) for prefix, (task, config) in measurements.items()]
 
@@ -135,7 +135,7 @@ def quadrature(measurement: Quadrature, *, place: Place) -> dict[str, Any]:
 
 
 def parts(measurement: Network, *, place: Place) -> dict[str, Any]:
-    """The eigenvalues of the parts that are made of means, where no Gram matrix fits; G_within's traces of a sample."""
+    """The eigenvalues of the parts made of means, if no Gram matrix fits; traces of G_within from a sample."""
     risk, identity = _risk(measurement, place)
     values = {f"{name}/nodes": values.cpu() for name, values in part_eigenvalues(class_decomposition(risk)).items()}
     few, _ = _risk(Network(measurement.piece, measurement.epoch, _SAMPLE * NUM_CLASSES), place)
@@ -144,7 +144,7 @@ def parts(measurement: Network, *, place: Place) -> dict[str, Any]:
 
 
 def origins(measurement: Network, *, place: Place) -> dict[str, Any]:
-    """What the largest eigenvectors of G and of H are made of: shares of the parts, and how much lies in the means."""
+    """The composition of the largest eigenvectors of G and H: shares of the parts, and overlaps with the means."""
     risk, identity = _risk(measurement, place)
     classes, H = class_decomposition(risk), hessian(risk)
     result: dict[str, Any] = {"identity": identity}
@@ -177,7 +177,7 @@ def _risk(network: Network, place: Place) -> tuple[Risk, str]:
 
 
 def _by_layer(risk: Risk, lines: Lines, classes: ClassDecomposition) -> dict[str, Any]:
-    """Of the C largest eigenvectors of G: each layer's share of their length, and how much of that is in its means."""
+    """Each layer's share in the C largest eigenvectors of G, and how much of that share lies in the layer's means."""
     means, V = classes.class_means, lines.pairs.vectors[:, :NUM_CLASSES]
     if means is None:
         return {}
@@ -206,7 +206,7 @@ def within_traces(gram: Gram) -> Tensor:
 
 
 def gathered(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest eigenvalues as they are, and the others in bins of log |λ|, with how many are in each."""
+    """The largest eigenvalues as they are, and the others in bins of log |λ| with their counts."""
     values = values[values.abs().argsort(descending=True)]
     if len(values) <= TOP + BINS:
         return values, torch.ones_like(values)
@@ -218,7 +218,7 @@ def binned(values: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Weighted values in bins of log |λ|, each at the mean of what is in it, so that count and trace stay."""
     if len(values) <= BINS:
         return values, counts
-    if not bool(values.any()):  # where a network is sure of every example to the last digit, G is zero
+    if not bool(values.any()):  # G is zero if the network is sure of every example to the last digit
         return values[:1], counts.sum()[None]
     u = values.abs().clamp(min=float(values.abs().max()) * 1e-14).log()
     place = ((u - u.min()) / (u.max() - u.min()).clamp(min=1e-300) * (BINS - 1)).round().long()

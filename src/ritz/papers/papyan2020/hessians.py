@@ -61,22 +61,22 @@ class Config:
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """Train a network for each data set; both Hessians of each with C outliers apart, and what checks them."""
+    """Train a network for each data set; both its Hessians, with C outliers treated separately, and their checks."""
     return _hessians(config, context, {"deflated": True}) | measured(_checks(config), context)
 
 
 def run_plain(config: Config, context: Context) -> dict[str, Any]:
-    """The same Hessians, deflated and not."""
+    """Measure the Hessians of `run` both deflated and plain."""
     return _hessians(config, context, {"deflated": True, "plain": False})
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of the deflated Hessians has measured."""
+    """The results of sweeps in a record of the deflated Hessians."""
     return _trainings(config) + spectra.loans(_measurements(config, {"deflated": True}) | _checks(config))
 
 
 def plain_loans(config: Config) -> list[Loan]:
-    """What a record of the Hessians, deflated and not, has measured."""
+    """The results of sweeps in a record of the Hessians, deflated and plain."""
     return _trainings(config) + spectra.loans(_measurements(config, {"deflated": True, "plain": False}))
 
 
@@ -85,7 +85,7 @@ def _trainings(config: Config) -> list[Loan]:
 
 
 def _outcome(record: Record, *, name: Data) -> dict[str, Any]:
-    """What is read here of a training."""
+    """The errors of one training."""
     rates = record.scalars["rates"][name]
     return {**record.scalars["errors"][name], "rate": rates["taken"], "tried": rates["tried"]}
 
@@ -111,7 +111,7 @@ def _hessians(config: Config, context: Context, kinds: Mapping[str, bool]) -> di
 
 
 def _checks(config: Config) -> dict[str, Measurement]:
-    """The same Hessian in TF32 and in float32 on few examples, and over all examples."""
+    """Checks on the first Hessian: in TF32 and in float32 on few examples, and over all examples."""
     first = config.hessian(config.data[0], "train")
     few = replace(first.method, num_examples=config.checked)
     checks = {
@@ -154,14 +154,14 @@ def _panel(ax: Axes, record: Record, name: str, part: str, kind: str) -> None:
 
 
 def each_panel(number: Callable[[Record, str], float]) -> Callable[[Record], dict[str, float]]:
-    """A number of every deflated panel."""
+    """A number for every deflated panel."""
     return lambda record: {
         title(name, part): number(record, f"{name}/{part}/deflated") for name, part in panels(record)
     }
 
 
 def train_panels(number: Callable[[Record, str], float]) -> Callable[[Record], dict[str, float]]:
-    """A number of every train Hessian."""
+    """A number for every train Hessian."""
     return lambda record: {TITLES[name]: number(record, f"{name}/train/deflated") for name in record.config["data"]}
 
 
@@ -176,14 +176,14 @@ def outliers_by_class(record: Record, prefix: str) -> float:
 
 
 def num_outliers(record: Record, prefix: str) -> float:
-    """k where |λ_k|/|λ_{k+1}| is largest among the certified, the first excepted, which is isolated by itself."""
+    """The k with the largest |λ_k|/|λ_{k+1}| among the certified, except the first, which is isolated by itself."""
     sizes = np.abs(certified(record, prefix))
     ratios = sizes[1:-1] / np.maximum(sizes[2:], np.finfo(float).tiny)
     return float(np.argmax(ratios) + 2) if len(ratios) else float("nan")
 
 
 def off_centre(record: Record, prefix: str) -> float:
-    """|∫λ|/∫|λ| of the bulk: 0 where it is centred, 1 where all of it is on one side, however much is zero."""
+    """|∫λ|/∫|λ| of the bulk: 0 if it is centred, 1 if all of it lies on one side, however much of it is zero."""
     spectrum = bulk(record, prefix)
     size = float((spectrum.weights * spectrum.nodes.abs()).sum(1).mean())
     return abs(spectrum.moment(1)) / max(size, np.finfo(float).tiny)
@@ -214,7 +214,7 @@ def misaligned(record: Record, prefix: str) -> float:
 
 
 def shown(record: Record, prefix: str) -> float:
-    """The share of C outliers of which one probe has a tenth of an eigenvalue's mass at least, as much as is drawn."""
+    """The share of C outliers in which one probe has at least a tenth of an eigenvalue's mass, enough to be drawn."""
     plain = of(record, prefix.replace("/deflated", "/plain"))
     values = certified(record, prefix)[: num_classes(record, prefix)]
     nodes, weights = plain.nodes.numpy().ravel(), plain.weights.numpy().ravel() / plain.num_probes
@@ -228,7 +228,7 @@ def finer(record: Record, prefix: str) -> float:
 
 
 def excess_error(record: Record) -> dict[str, float]:
-    """The test error over what is usual."""
+    """The test error in excess of what is usual."""
     return {TITLES[name]: facts["last_test_error"] / USUAL[name] for name, facts in record.scalars["errors"].items()}
 
 
@@ -269,7 +269,7 @@ FEW_PARAMETERS = "A network with few parameters has fewer directions that do not
 
 
 def deflated_statements(paper: str, where: str) -> tuple[Statement, ...]:
-    """What is said of the deflated spectra, under their number in one of the papers."""
+    """The statements about the deflated spectra, under their figure's number in one of the papers."""
     says = partial(Statement, paper=paper, where=where)
     return (
         says(
@@ -312,7 +312,7 @@ HIDDEN = Statement(
 
 
 def plain_statements(paper: str, where: str) -> tuple[Statement, ...]:
-    """What is said of the spectra without deflation."""
+    """The statements about the spectra without deflation."""
     says = partial(Statement, paper=paper, where=where)
     return (
         says(

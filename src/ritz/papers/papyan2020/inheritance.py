@@ -1,4 +1,4 @@
-"""Figure 2, a schematic in print, measured: class means of features and errors make those of gradients, G and H.
+"""Figure 2, a schematic in the paper, measured: class means of features and errors make those of gradients, G and H.
 
 ritz run papyan2020.fig2 --preset paper --device cuda
 """
@@ -51,7 +51,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def alignments(config: Config, *, place: Place) -> dict[str, Any]:
-    """Cosines of g_c with h_c ⊗ δ_c by class and layer, and where the largest eigenvectors of G and H lie."""
+    """Cosines of g_c with h_c ⊗ δ_c by class and layer, and overlaps of the largest eigenvectors of G and H."""
     check_ten_classes(config.network)
     risk, identity = risk_of(config.network, None, "train", place, num_examples=config.num_examples)
     classes = class_decomposition(risk)

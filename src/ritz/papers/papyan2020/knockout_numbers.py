@@ -1,4 +1,4 @@
-"""Numbers of the spectrum of G and its knockouts: outliers, bulks, what goes with a part, and what Lanczos misses."""
+"""Measures of the spectrum of G and its knockouts: outliers, bulks, effects of knockouts, and errors of Lanczos."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def exact_spectrum(record: Record, seed: int, name: str) -> Spectrum:
 
 
 def lanczos_spectrum(record: Record, seed: int) -> Spectrum:
-    """That of G by Lanczos, zero beyond as many eigenvalues as its Gram matrix has."""
+    """The spectrum of G by Lanczos, with zeros beyond as many eigenvalues as its Gram matrix has."""
     facts, rank = record.scalars[f"{seed}/lanczos/facts"], int(record.arrays[f"{seed}/exact/G/counts"].sum())
     return with_zeros(spectrum_of(record, f"{seed}/lanczos/G", _size(record, seed), facts["resolution"]), rank)
 
@@ -48,7 +48,7 @@ def values_of(record: Record, seed: int, name: str) -> np.ndarray:
 
 
 def per_seed(measure: Callable[[Record, int], float]) -> Callable[[Record], dict[str, float]]:
-    """A number of every seed."""
+    """A number for every seed."""
     return lambda record: {f"seed {seed}": float(measure(record, seed)) for seed in seeds(record)}
 
 
@@ -76,7 +76,7 @@ def left_of_outliers(record: Record, seed: int) -> float:
 
 
 def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
-    """Of the eigenvalues of G where the middle nine tenths of a part's own lie, the share that goes with the part."""
+    """The share of eigenvalues of G that a part's knockout removes, in the range of its own middle nine tenths."""
 
     def measure(record: Record, seed: int) -> float:
         own, rank = values_of(record, seed, f"only_{part}"), {"class": C, "cross": C * (C - 2)}.get(part)
@@ -92,9 +92,9 @@ def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
 
 
 def lost_mass(record: Record, seed: int) -> float:
-    """Of ∫λ of G where nine tenths of that of G_within lie, the share that goes with it.
+    """The share of ∫λ of G that the knockout of G_within removes, in the range of nine tenths of its own.
 
-    By number, all but C(C - 1) eigenvalues go, whatever they are: no more are left of G without it.
+    By number, all but C(C - 1) eigenvalues disappear in any case, because G without it has no more.
     """
     own = values_of(record, seed, "only_within")
     below = own.cumsum() / own.sum()
@@ -153,12 +153,12 @@ def modes(record: Record, seed: int) -> float:
 
 
 def place_of_main(record: Record, seed: int) -> float:
-    """Which of these is the highest, counted from the left."""
+    """The position of the highest bulk, counted from the left."""
     return float(np.argmax(_bulks(record, seed)) + 1)
 
 
 def height_of_main(record: Record, seed: int) -> float:
-    """Its height over that of the next; NaN where there is one alone."""
+    """The height of the highest bulk over that of the next; NaN if there is only one."""
     heights = np.sort(_bulks(record, seed))
     return float(heights[-1] / heights[-2]) if len(heights) > 1 else float("nan")
 
@@ -177,7 +177,7 @@ def own_trace(record: Record, seed: int) -> float:
 
 
 def own_effect(record: Record, seed: int) -> float:
-    """How far G - G_own is from G in the distribution of log λ, over the least that another knockout does."""
+    """The distance of G - G_own from G in the distribution of log λ, relative to the least of another knockout."""
     distances = {name: log_distance(record, seed, name) for name in ("class", "cross", "within", "own")}
     return distances.pop("own") / min(distances.values())
 
@@ -236,7 +236,7 @@ def in_means(name: str) -> Callable[[Record], dict[str, float] | None]:
 
 
 def least_layer(record: Record) -> dict[str, float] | None:
-    """The same layer by layer: ‖P_l v_l‖²/‖v_l‖², the mean of C eigenvectors, in the layer where it is least."""
+    """The least ‖P_l v_l‖²/‖v_l‖² of any layer l, averaged over C eigenvectors."""
     keys = {f"seed {seed}": f"{seed}/origins/layer_inside" for seed in seeds(record)}
     if not all(key in record.arrays for key in keys.values()):
         return None
@@ -244,12 +244,12 @@ def least_layer(record: Record) -> dict[str, float] | None:
 
 
 def explained(record: Record, seed: int) -> float:
-    """Of the C largest eigenvalues of H, the share that G has in them; the rest is E's."""
+    """The share of G in the C largest eigenvalues of H; the rest is due to E."""
     return 1 - float(np.mean(record.arrays[f"{seed}/origins/H/shares/functional"][:C]))
 
 
 def explained_by_means(record: Record, seed: int) -> float:
-    """And that of G_class, G_cross and G_own together."""
+    """The share of G_class, G_cross and G_own together in them."""
     return float(sum(record.arrays[f"{seed}/origins/H/shares/{part}"][:C].mean() for part in gradients.OTHERS))
 
 

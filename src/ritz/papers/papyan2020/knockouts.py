@@ -74,7 +74,7 @@ class Config:
 
 
 def measurements(config: Config) -> dict[str, Measurement]:
-    """The exact spectra of every seed, Lanczos beside them, what the largest eigenvectors are made of: by prefix."""
+    """The tasks by prefix: exact spectra for every seed, Lanczos, and the composition of the largest eigenvectors."""
     tasks: dict[str, Measurement] = {}
     for seed in config.seeds:
         piece = config.piece.with_seed(seed)
@@ -93,12 +93,12 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of this config has measured."""
+    """The results of sweeps in a record of this config."""
     return gradients.loans(measurements(config))
 
 
 def draw(record: Record) -> Picture:
-    """As in print: a panel for G and for each knockout, the first seed; Lanczos over the first."""
+    """The figure as printed: a panel for G, with Lanczos, and for each knockout; the first seed."""
     figure, axes = plot.panels(1, len(PANELS), width=6.0, height=1.15, shared=True)
     G = exact_spectrum(record, seeds(record)[0], "G")
     floor = LOWEST * G.range[1]
@@ -129,7 +129,7 @@ def _mark(ax: Axes, values: np.ndarray) -> None:
 
 
 def statements(paper: str) -> tuple[Statement, ...]:
-    """What both papers say, each in its own words: 2019 has two bulks and outliers where 2020 has three bulks."""
+    """The statements of both papers, each in its own words: 2019 has two bulks and outliers, 2020 three bulks."""
     first = paper == PAPER
     where, section = ("Fig. 5", "Sec. 6.1") if first else ("Fig. 1", "Sec. 4")
     return (*_printed(paper, where, section, first), *_about_lanczos(where), *_about_eigenvectors(section))

@@ -102,12 +102,12 @@ def gain_of_the_deeper_half(record: Record) -> dict[str, float]:
 
 
 def one_shift(record: Record, data: str, seed: int, layer: int) -> float:
-    """The mean of these logarithms."""
+    """The mean logarithm of the ratios: the common shift."""
     return abs(float(shift(record, data, seed, layer).mean()))
 
 
 def shape_error(record: Record, data: str, seed: int, layer: int) -> float:
-    """Their standard deviation: what is left after one shift."""
+    """The standard deviation of the logarithms: what remains after a common shift."""
     return float(shift(record, data, seed, layer).std())
 
 
@@ -157,7 +157,7 @@ def draw_all(record: Record) -> Picture:
 
 
 def _panel(ax: Axes, record: Record, data: str, layer: int, kind: str) -> None:
-    """G and one that approximates it, on the axis that both of these have."""
+    """Draw G and one of its approximations on a common axis."""
     prefix = f"{data}/{results.first(record)}/blocks/{layer}"
     floor, end = _axis(record, prefix)
     for name, colour in (("G", plot.COLOURS[0]), (kind, PAIRS[kind])):
@@ -167,7 +167,7 @@ def _panel(ax: Axes, record: Record, data: str, layer: int, kind: str) -> None:
 
 
 def _axis(record: Record, prefix: str) -> tuple[float, float]:
-    """Where the axis of a layer begins and ends: as far down as all three are resolved."""
+    """The ends of a layer's axis, which reaches as far down as all three spectra are resolved."""
     spectra = {kind: layer_blocks.spectrum_of(record, f"{prefix}/{kind}") for kind in layer_blocks.KINDS}
     top = max(spectrum.range[1] for spectrum in spectra.values())
     rests = (_rest(record, f"{prefix}/{kind}", own) for kind, own in spectra.items() if own.resolution is not None)
@@ -175,7 +175,7 @@ def _axis(record: Record, prefix: str) -> tuple[float, float]:
 
 
 def _rest(record: Record, prefix: str, spectrum: Spectrum) -> Spectrum:
-    """What lies below the certified eigenvalues, between which a gap is a gap of the spectrum."""
+    """The spectrum below the certified eigenvalues; only among certified ones is a gap one of the spectrum."""
     below = spectrum.nodes[0] < _certified(record, prefix)[-1]
     weights = spectrum.weights[0][below]
     return Spectrum(spectrum.nodes[0][below][None], (weights / weights.sum())[None], spectrum.size, spectrum.resolution)
@@ -223,7 +223,7 @@ def mini_bulk_gap(record: Record, data: str, seed: int, layer: int) -> float:
 
 
 def bulk_reach(record: Record, data: str, seed: int, layer: int) -> float:
-    """How far the main bulk of G^l reaches, over the largest eigenvalue."""
+    """The upper end of the main bulk of G^l, relative to the largest eigenvalue."""
     return main_bulk(record, data, seed, layer) / float(_certified(record, f"{data}/{seed}/blocks/{layer}/G")[0])
 
 

@@ -78,7 +78,7 @@ def _spectrum(A: Operator, measurement: Blocks) -> dict[str, Any]:
 
 
 def _product_spectrum(layer: Layer) -> dict[str, Any]:
-    """That of KFAC, exactly: all products of the eigenvalues of its factors."""
+    """The exact spectrum of KFAC: all products of the eigenvalues of its factors."""
     spectrum = layer.spectrum()
     values: Tensor = spectrum.nodes[0].sort(descending=True).values
     nodes, counts = gradients.gathered(values)

@@ -1,4 +1,4 @@
-"""Numbers of features, errors and weights by layer: outliers, their separation, whiskers, and what knockouts change."""
+"""Measures of features, errors and weights by layer: outliers, their separation, whiskers, effects of knockouts."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def bulk_change(
 
 
 def rounding(kind: str) -> float:
-    """What is no more than rounding, over the largest."""
+    """The size of rounding, relative to the largest."""
     return ROUNDING.get(kind, EXACT)
 
 
 def known(values: dict[str, float]) -> dict[str, float] | None:
-    """The numbers, or None where there are none: in a narrow network the knockout may leave no bulk."""
+    """The numbers, or None if there are none: in a narrow network the knockout may leave no bulk."""
     return None if all(np.isnan(value) for value in values.values()) else values
 
 
@@ -176,7 +176,7 @@ def together(first: results.Measure, second: results.Measure) -> Callable[[Recor
 
 
 def inner(measure: results.Measure) -> results.Measure:
-    """The number in all layers but the last, whose matrix has C rows alone."""
+    """The number in all layers but the last, whose matrix has only C rows."""
     return lambda record, data, seed, layer: (
         measure(record, data, seed, layer) if layer < depth(record) else float("nan")
     )

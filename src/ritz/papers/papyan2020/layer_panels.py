@@ -1,4 +1,4 @@
-"""What is said of single panels of Figures 7 to 10 and 13: a column is a layer, a row a data set."""
+"""Statements about single panels of Figures 7 to 10 and 13: a column is a layer, a row a data set."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def _cross_ratios(record: Record, data: str, seed: int, layer: int) -> np.ndarra
 
 
 def cross_excess(record: Record, data: str, seed: int, layer: int) -> float:
-    """The median of these."""
+    """The median of these logarithms."""
     return float(np.median(_cross_ratios(record, data, seed, layer)))
 
 
 def cross_close(record: Record, data: str, seed: int, layer: int) -> float:
-    """The share of them that are close to zero."""
+    """The share of these logarithms that are close to zero."""
     return float((np.abs(_cross_ratios(record, data, seed, layer)) < CLOSE).mean())
 
 
@@ -89,12 +89,12 @@ def _widest(record: Record, data: str, seed: int, layer: int) -> tuple[int, floa
 
 
 def widest_gap(record: Record, data: str, seed: int, layer: int) -> float:
-    """Its ratio."""
+    """The ratio at the widest gap."""
     return _widest(record, data, seed, layer)[1]
 
 
 def gap_by_pairs(record: Record, data: str, seed: int, layer: int) -> float:
-    """Its rank over C(C - 1)/2, the number of pairs of classes."""
+    """The rank of the widest gap, relative to C(C - 1)/2, the number of pairs of classes."""
     return _widest(record, data, seed, layer)[0] / (C * (C - 1) / 2)
 
 

@@ -1,4 +1,4 @@
-"""All layers of MLPs on three data sets: how Figures 7 to 13 and Table 1 are computed, and their numbers by layer."""
+"""The computations for Figures 7 to 13 and Table 1, all layers of MLPs on three data sets, and numbers by layer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class Config:
-    """The same networks, with the blocks of G and what approximates them."""
+    """The networks of `Structure`, with the blocks of G and their approximations."""
 
     piece: Piece = MLP
     sets: tuple[Data, ...] = SETS  # "Each subfigure corresponds to one specific dataset"
@@ -55,7 +55,7 @@ class Config:
 
     @property
     def structure(self) -> Structure:
-        """What Figs 7 to 10 and 13 show of these networks."""
+        """The config for Figs 7 to 10 and 13, which show these networks."""
         return Structure(self.piece, self.sets, self.seeds)
 
 
@@ -70,7 +70,7 @@ def run_structure(config: Structure, context: Context) -> dict[str, Any]:
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of this config has measured."""
+    """The results of sweeps in a record of this config."""
     ends = _ends(config)
     blocks = _lent("blocks", layer_blocks.blocks, _sampled(config), config.seeds[0])
     grams = [Loan(gradients.exact, Exact(end, SPECTRA), below(f"{name}/gram")) for name, end in ends.items()]
@@ -79,7 +79,7 @@ def loans(config: Config) -> list[Loan]:
 
 
 def structure_loans(config: Structure) -> list[Loan]:
-    """What a record of features, errors and weights has measured."""
+    """The results of sweeps in a record of features, errors and weights."""
     return _lent("structure", layers.structure, _layers(config), config.seeds[0])
 
 
@@ -148,7 +148,7 @@ def data_sets(record: Record) -> list[str]:
 
 
 def seeds(record: Record) -> list[int]:
-    """Its seeds."""
+    """The seeds of a record."""
     return list(record.config["seeds"])
 
 
@@ -205,9 +205,9 @@ def at_layer(measure: Measure, layer: int = -1) -> Callable[[Record], dict[str, 
 def of_panels(
     record: Record, data: str, which: list[int], measure: Measure, *, name: str = "l = {}"
 ) -> dict[str, float] | None:
-    """A number of some layers of one data set; None where the network has another depth than that of the paper.
+    """A number for some layers of one data set; None unless the network has the depth of the paper's.
 
-    A column of a deeper or a shallower network is no column of the figure.
+    A column for a deeper or a shallower network would not be a column of the figure.
     """
     if data not in data_sets(record) or depth(record) != MLP.depth:
         return None

@@ -1,4 +1,4 @@
-"""What is said of features, errors and weights of all layers: Figures 7 to 10 and 13."""
+"""Statements about features, errors and weights of all layers: Figures 7 to 10 and 13."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .paper import BEYOND, says
 
 
 def structure_statements(kind: str, figure: str, section: str) -> tuple[Statement, ...]:
-    """What Secs 7.5 and 7.8 say of class means, of features or of errors."""
+    """The statements of Secs 7.5 and 7.8 about class means, of features or of errors."""
     symbol = SYMBOLS[kind]
     return (
         says(
@@ -67,7 +67,7 @@ def structure_statements(kind: str, figure: str, section: str) -> tuple[Statemen
 
 
 def whitening(kind: str, figure: str, section: str) -> tuple[Statement, ...]:
-    """What Secs 7.6 and 7.9 say of the eigenvalues of the class part."""
+    """The statements of Secs 7.6 and 7.9 about the eigenvalues of the class part."""
     symbol = SYMBOLS[kind]
     return (
         says(

@@ -86,7 +86,7 @@ def _mean_cosine(means: Tensor) -> float:
 
 
 def linear_errors(measurement: Layers, model: nn.Module, place: Place) -> list[float]:
-    """The test error of the linear least-squares classifier of what enters each layer: how separable it is there."""
+    """The test error of a linear least-squares classifier on the inputs of each layer: how separable they are."""
     piece, folder, device = measurement.piece, place.data_dir, place.device
     train = examples(piece, "train", folder, device, num_examples=measurement.num_examples)
     test = examples(piece, "test", folder, device)
@@ -104,7 +104,7 @@ def linear_errors(measurement: Layers, model: nn.Module, place: Place) -> list[f
 
 
 def _entering(model: nn.Module, x: Tensor) -> list[Tensor]:
-    """What enters every linear layer, with a one for the bias, in float64."""
+    """The inputs of every linear layer, with a one for the bias, in float64."""
     seen: list[Tensor] = []
     keep = lambda module, inputs: seen.append(F.pad(inputs[0].double(), (0, 1), value=1.0))
     hooks = [m.register_forward_pre_hook(keep) for m in model.modules() if isinstance(m, nn.Linear)]
@@ -142,7 +142,7 @@ def _weights(W: WeightStructure) -> dict[str, Any]:
 
 
 def _singular_values(A: Tensor) -> Tensor:
-    """By the eigenvalues of the smaller Gram matrix: small ones may be rough, and CUDA's SVD may take minutes."""
+    """Singular values from the smaller Gram matrix: small ones may be inaccurate, but CUDA's SVD may take minutes."""
     A = (A if A.shape[0] <= A.shape[1] else A.T).double()
     return torch.linalg.eigvalsh(A @ A.T).flip(0).clamp(min=0).sqrt().cpu()
 
@@ -192,7 +192,7 @@ class Rows:
 
 
 def rows(risk: Risk, layer: str) -> Rows:
-    """Those of one layer, in the precision of the risk."""
+    """The rows of one layer, in the precision of the risk."""
     layers, linear, count = class_layers(risk.restricted_to(f"{layer}.weight"), "Rows of a layer")
     features, errors, weights, labels = [], [], [], []
     for _, forward, own in class_passes(layers, linear, "Rows"):

@@ -1,4 +1,4 @@
-"""Section 8: logistic regression on the canonical classification model, its spectrum and what that tells of errors."""
+"""Section 8: logistic regression on the canonical classification model, its spectrum and how that predicts errors."""
 
 from __future__ import annotations
 

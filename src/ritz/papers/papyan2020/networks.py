@@ -4,9 +4,9 @@
     records = on_shelf(context).sweep(partial(training, place=place), pieces)  # errors along training, of each piece
     model = trained_network(piece, epoch, place)  # in a task: it trains what is not on the shelf
 
-A piece that was cut goes on from its last pause. In the shelf's folder "networks" each has a folder with a record and,
-for every epoch at which it is kept, its parameters; a piece that another process is training is waited for. Beside them
-lie the records of what was measured, small ones: where these are, no network is needed any more.
+An interrupted piece goes on from its last pause. In the shelf's folder "networks" each piece has a folder with a record
+and its parameters at every epoch at which it is kept; if another process is training a piece, this one waits. Beside
+them lie the small records of what was measured: where these exist, the network is not needed any more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..frame.figure import Context
 from .setting import Piece, network, split
 
 _LEAST = 4  # of a batch is the least: of 13 examples a class two are left over, which batch norm cannot bear
-_WAIT = 2.0  # seconds between two looks whether another process has trained the piece
+_WAIT = 2.0  # seconds between checks whether another process has trained the piece
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Place:
 
     @classmethod
     def of(cls, context: Context) -> Place:
-        """That of a figure's run."""
+        """The place for a figure's run."""
         return cls(context.device, context.data_dir, context.shelf)
 
 
 def on_shelf(context: Context) -> Context:
-    """Where several computations find each other's measurements: with the networks, not in the run's own folder."""
+    """A context in which several computations share measurements: beside the networks, not in the run's own folder."""
     return context if context.shelf is None else replace(context, folder=context.shelf)
 
 
@@ -81,7 +81,7 @@ def identity(model: nn.Module) -> str:
 
 
 def best_rate(piece: Piece, place: Place) -> tuple[float, dict[str, float]]:
-    """The rate of the least test error after a short training from seed 0, the larger of two; and all errors."""
+    """The largest learning rate with the least test error after a short training from seed 0, and all errors."""
     rates, short = piece.training.rates, _short(piece)
     if len(rates) == 1:
         return rates[0], {}
@@ -149,7 +149,7 @@ def epochs(
 
 
 def _record(piece: Piece, place: Place, folder: Path) -> Record:
-    """What is known of the piece once it is trained, and its parameters in their files."""
+    """The record of a piece, which is trained now unless it has one; its parameters are written to files."""
     if (folder / "record.json").exists():
         return Record.load(folder)
     model, train_set, test_set = untrained(piece, place)
@@ -212,7 +212,7 @@ def _parameters(folder: Path, epoch: int) -> Path:
 
 @contextmanager
 def _folder(piece: Piece, place: Place) -> Iterator[Path]:
-    """The piece's folder on the shelf, for this process alone; one that goes where there is no shelf."""
+    """The piece's folder on the shelf, locked for this process; a temporary one without a shelf."""
     with ExitStack() as stack:
         root = Path(stack.enter_context(TemporaryDirectory())) if place.shelf is None else place.shelf
         while True:

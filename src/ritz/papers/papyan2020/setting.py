@@ -44,7 +44,7 @@ _SHAPES = {
 
 @dataclass(frozen=True)
 class Training:
-    """SGD as both papers have it (2020: App. D.1; 2019: C.1), but for the choice of the initial rate."""
+    """SGD as in both papers (2020: App. D.1; 2019: C.1), except for the choice of the initial rate."""
 
     num_epochs: int | None = None  # "200 epochs in the case of MNIST and FashionMNIST and 350": none is these; MLPs 350
     batch_size: int = 128  # "128 batch size"
@@ -95,7 +95,7 @@ class Piece:
 
     @property
     def epochs(self) -> list[int]:
-        """When it is kept."""
+        """The epochs at which it is kept."""
         return sorted({*self.pauses, self.num_epochs})
 
     @property
@@ -104,11 +104,11 @@ class Piece:
         return f"{NETWORKS[self.network]}, {TITLES[self.data]}, {self.per_class} a class, seed {self.seed}"
 
     def with_seed(self, seed: int) -> Piece:
-        """The same from another seed."""
+        """The same piece from another seed."""
         return replace(self, seed=seed)
 
     def on(self, name: Data) -> Piece:
-        """The same on another data set, or on all of it where that has fewer examples of a class."""
+        """The same piece on another data set, or on all of it if it has fewer examples of a class."""
         most = _MANY[name][1] if name in _MANY else self.per_class
         return replace(self, data=name, per_class=min(self.per_class, most))
 
@@ -156,7 +156,7 @@ def split(piece: Piece, data_dir: Path | None) -> Split:
 def examples(
     piece: Piece, part: Part, data_dir: Path | None, device: torch.device, *, num_examples: int | None = None
 ) -> Examples:
-    """Its training or test examples on a device: all, or the first so many of each class, evenly."""
+    """Its training or test examples on a device: all, or the first ones of each class in equal numbers."""
     both = split(piece, data_dir)
     chosen = both.train if part == "train" else both.test
     if num_examples is not None and num_examples < len(chosen.x):
@@ -183,7 +183,7 @@ def network(piece: Piece, device: torch.device | str) -> nn.Sequential:
 
 @lru_cache(maxsize=1)
 def _data_set(name: Data, folder: Path | None, framed: bool) -> Split:
-    """All of it as images, in memory while it is the last that was asked for."""
+    """The whole data set as images, kept in memory until another one is requested."""
     if name == "digits":
         whole = data.digits(generator=torch.Generator().manual_seed(0))
         whole = Split(*(Examples(part.x.view(-1, *_square(name)), part.y) for part in (whole.train, whole.test)))

@@ -1,4 +1,4 @@
-"""One spectrum of one curvature matrix of one trained network: a task of a sweep, and what a record has of it."""
+"""One spectrum of one curvature matrix of one trained network, as a task of a sweep and as part of a record."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LANCZOS = Method()
 
 @dataclass(frozen=True)
 class Measurement:
-    """One spectrum: of which matrix, over which examples, of which network, with how many outliers apart."""
+    """The config of one spectrum: the matrix, the examples, the network, and the outliers treated separately."""
 
     piece: Piece
     epoch: int
@@ -90,7 +90,7 @@ def spectrum(measurement: Measurement, *, place: Place) -> dict[str, Any]:
 
 
 def _cheap(A: Operator, method: Method) -> Operator:
-    """The matrix with TF32 in its linear maps, where that is asked for and a GPU has it."""
+    """The matrix with TF32 in its linear maps, if that is requested and a GPU supports it."""
     return A.rough if method.precision == "high" and A.rough is not None else A
 
 
@@ -102,7 +102,7 @@ def _outliers(A: Operator, count: int, method: Method, generator: torch.Generato
 
 
 def _first(pairs: Eigenpairs, count: int) -> Eigenpairs:
-    """The first so many, of largest |λ|."""
+    """The first `count` pairs, of largest |λ|."""
     values, residuals, converged = pairs.values[:count], pairs.residuals[:count], pairs.converged[:count]
     return Eigenpairs(values, pairs.vectors[:, :count], residuals, converged)
 

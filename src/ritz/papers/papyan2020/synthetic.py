@@ -154,7 +154,7 @@ def _panel(ax: Axes, record: Record, name: str) -> None:
 
 
 def statements(paper: str, figure: str, equation: str) -> tuple[Statement, ...]:
-    """What both papers say about the figure, under its number in the one or the other."""
+    """The statements of both papers about the figure, under its number in either."""
     return (
         Statement(
             "The density by FastLanczos lies on the histogram of the eigenvalues (∫ |φ - ψ| dλ of the two).",

@@ -65,7 +65,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 
 def loans(config: Config) -> list[Loan]:
-    """What a record of this config has measured."""
+    """The results of sweeps in a record of this config."""
     trainings = [
         Loan(training, config.piece(seed), partial(_last_error, at=at)) for at, seed in enumerate(config.seeds)
     ]
@@ -73,7 +73,7 @@ def loans(config: Config) -> list[Loan]:
 
 
 def _last_error(record: Record, *, at: int) -> dict[str, Any]:
-    """What is read here of a training, of the seed at this place."""
+    """The last error of one training, for the seed at this place."""
     return {"last_test_error": record.arrays["test_errors"][at]}
 
 
@@ -145,7 +145,7 @@ def log_law(record: Record, part: Sequence[float] | None = None) -> PowerLaw:
 
 
 def _fitted(spectrum: Spectrum, part: Sequence[float]) -> np.ndarray:
-    """Where the law of logarithms is fitted: what print leaves open, as far down as the nodes are close enough."""
+    """The range in which the law of logarithms is fitted, open in the paper: as far down as nodes are close enough."""
     whole = _ends(spectrum, part)
     return np.geomspace(min(max(whole[0], resolved_from(spectrum, WIDTH)), 0.9 * whole[-1]), whole[-1], _POINTS)
 
@@ -302,7 +302,7 @@ def lesser_side(record: Record) -> dict[str, float]:
 
 
 def statements(paper: str, where: str) -> tuple[Statement, ...]:
-    """What both papers say about it."""
+    """The statements of both papers about the figure."""
     says = partial(Statement, paper=paper)
     section = "Sec. C.7" if paper == PAPER else "Sec. 5.6"
     return (

@@ -291,7 +291,7 @@ def hidden_gap(record: Record, name: Name) -> float:
 
 
 def hidden_gaps(record: Record) -> dict[str, float]:
-    """The same in each parametrisation."""
+    """`hidden_gap` in each parametrisation."""
     return {f"{name}, median over hidden matrices": hidden_gap(record, name) for name in NAMES}
 
 

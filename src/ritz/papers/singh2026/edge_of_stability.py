@@ -23,8 +23,8 @@ def measures(series: Mapping[str, np.ndarray], edge: float) -> dict[str, float]:
     """All measures in FATE, BEFORE and AFTER for one head.
 
     Those in BEFORE are NaN unless the head reaches the edge 2/η after two steps or more, those in AFTER unless enough
-    steps are left then.
-    A head that starts above the edge, or diverges, is said to do so, and does not count as reaching it.
+    steps are left then. A head that starts above the edge, or diverges, is recorded as such, and does not count as
+    reaching it.
     """
     result = dict.fromkeys((*BEFORE, *AFTER), float("nan")) | _fate(series, edge)
     if not result["reached"]:

@@ -65,7 +65,7 @@ def draw_against(record: Record, *, against: str) -> Picture:
 
 
 def draw_seeds(record: Record) -> Picture:
-    """The same against the loss, for every run, with its checkpoints."""
+    """The relative error against the loss, for every run, with its checkpoints."""
     figure, (ax,) = plot.panels(width=4.4, height=3.2)
     _draw_curves(ax, record, "batch_loss", every_seed=True)
     return figure

@@ -1,4 +1,4 @@
-"""Errors of PyTorch or Python inside public functions, turned into refusals that name the cause and a remedy."""
+"""Errors of PyTorch or Python inside public functions, turned into our own, which name the cause and a remedy."""
 
 from __future__ import annotations
 
