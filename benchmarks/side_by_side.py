@@ -180,7 +180,7 @@ def _percent(row: dict[str, Any], key: str) -> str:
     if key not in row:
         return f"fails: {row['failure'].replace('|', '')[:80]}"
     error = 100 * row[key]
-    return f"{error:.2g} %" if error >= 0.01 else "below 0.01 %"
+    return f"{error:.2g}\u00a0%" if error >= 0.01 else "below 0.01\u00a0%"
 
 
 def write_pages() -> None:

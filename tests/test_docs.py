@@ -3,9 +3,11 @@
 import ast
 import importlib
 import json
+import pkgutil
 import re
 from pathlib import Path
 
+import curvlinops
 import pytest
 from benchmarks import page, side_by_side
 from docs._tools import reference_pages
@@ -122,6 +124,27 @@ def test_the_benchmarks_are_those_of_the_records():
     assert tables(page.page()) == tables(page.PAGE.read_text()), "python -m benchmarks.page writes it anew"
 
 
+NAME = re.compile(r"(?<![\w/.-])ritz((?:\.[a-zA-Z]\w*)+)")  # a dotted name, and no file
+HISTORY = ("CHANGELOG.md", "decisions.md")  # names are those of their day
+
+
+@pytest.mark.parametrize(
+    "document",
+    [document for document in [*DOCUMENTS, *GALLERY] if document.name not in HISTORY],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_every_name_of_ritz_exists(document):
+    for name in {*NAME.findall(document.read_text())}:
+        pkgutil.resolve_name(f"ritz{name}")
+
+
+def test_the_names_of_curvlinops_are_those_of_the_version_that_was_measured():
+    text = (DOCS / "coming-from" / "curvlinops.md").read_text()
+    left = "".join(row.split("|")[1] for row in text.splitlines() if row.startswith("| `"))
+    names = [name for name in re.findall(r"`(\w+)", left) if name not in ("eigsh", "params")]
+    assert len(names) >= 9 and all(hasattr(curvlinops, name) for name in names)
+
+
 COVERED = {
     "`mass(a, b)`": ("mass",),
     "`trace`": ("trace, 40",),
@@ -146,3 +169,9 @@ def test_cells_of_pages_are_code(path):
     for tags, code in re.findall(r"```{code-cell} ipython3\n((?::.*\n)*)(.*?)```", path.read_text(), re.DOTALL):
         lines = [line for line in code.splitlines() if not line.startswith(("!", "%"))]
         ast.parse("\n".join(lines))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_programs_of_pages_are_code(path):
+    for code in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
+        ast.parse(code)

@@ -17,7 +17,12 @@ except ImportError as error:
 
 
 def operator(linear_operator: PyTorchLinearOperator) -> Operator:
-    """A symmetric curvlinops operator, whose parameter lists become flat vectors, as a ritz Operator."""
+    """A symmetric curvlinops operator, whose parameter lists become flat vectors, as a ritz Operator.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0])))
+    >>> operator(linear_operator(A)) @ torch.ones(2)
+    tensor([1., 2.])
+    """
     rows, columns = linear_operator.shape
     if rows != columns:
         raise ArgumentError(
@@ -30,7 +35,12 @@ def operator(linear_operator: PyTorchLinearOperator) -> Operator:
 
 
 def linear_operator(A: Operator) -> PyTorchLinearOperator:
-    """A ritz Operator as a curvlinops operator on one flat parameter of size n."""
+    """A ritz Operator as a curvlinops operator on one flat parameter of size n.
+
+    >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0])))
+    >>> linear_operator(A) @ torch.ones(2)
+    tensor([1., 2.])
+    """
     return _FlatOperator(A)
 
 
