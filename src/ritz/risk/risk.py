@@ -287,7 +287,7 @@ class Risk:
         tensors = {name: convert(t) for name, t in self._all_tensors().items()}
         risk._select(tensors, list(self.shapes))
         risk._network = self._network.holding(risk._all_tensors(), risk.shapes).unsettled()
-        risk.dtype, risk.device, risk.loss = dtype, device, on_device(self.loss, device)
+        risk.dtype, risk.device, risk.loss = dtype, device, on_device(self.loss, device, dtype)
         risk.batches = self.batches.to(device, dtype)
         if device != self.device:
             risk.batches = risk.batches.contiguous()  # the layout was chosen for the other device
