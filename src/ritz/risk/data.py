@@ -143,13 +143,7 @@ def _check_pair(x: Any, y: Tensor) -> None:
                 "For nested inputs, a Module around the model: def forward(self, a): return self.model({'a': a}).",
             )
         if tensor.layout == torch.sparse_coo or (tensor.is_nested and tensor.layout == torch.strided):
-            kind, way = ("nested", "to_padded_tensor(0.0)") if tensor.is_nested else ("sparse", "to_dense()")
-            raise DataError(
-                f"The inputs hold a {kind} tensor ({tensor.layout}).",
-                "Batches are compared, cut and joined by their rows, which such a tensor does not give.",
-                f"Convert it: x.{way}.",
-                "Where it is too large, pass its indices and values, and build it in the forward pass.",
-            )
+            raise _without_rows(tensor)
         if y.ndim == 0:
             raise _misfit(tensor, y)
 
@@ -159,6 +153,8 @@ def _check_lengths(x: Any, y: Tensor) -> None:
     for tensor in input_tensors(x):
         if tensor.ndim == 0 or len(tensor) != len(y):
             raise _misfit(tensor, y)
+        if tensor.layout != torch.strided:
+            raise _without_rows(tensor)
 
 
 def _inputs(x: Any) -> Any:
@@ -166,6 +162,16 @@ def _inputs(x: Any) -> Any:
     if isinstance(x, Mapping):
         return dict(x)
     return tuple(x) if isinstance(x, (tuple, list)) else x
+
+
+def _without_rows(tensor: Tensor) -> DataError:
+    kind, way = ("nested", "to_padded_tensor(0.0)") if tensor.is_nested else ("sparse", "to_dense()")
+    return DataError(
+        f"The inputs hold a {kind} tensor ({tensor.layout}).",
+        "Batches are compared, cut and joined by their rows, which such a tensor does not give.",
+        f"Convert it: x.{way}.",
+        "Where it is too large, pass its indices and values, and build it in the forward pass.",
+    )
 
 
 def _misfit(x: Tensor, y: Tensor) -> DataError:

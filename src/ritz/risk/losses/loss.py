@@ -17,6 +17,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from ...errors import ArgumentError, DataError, NumericalError, check_instance
+from ..precision import in_precision
 
 Reduction = Literal["mean", "sum"]
 Outputs = Float[Tensor, "*batch"]
@@ -113,7 +114,7 @@ def _converted(value: Any, device: torch.device, dtype: torch.dtype | None) -> A
     if dtype is None:
         return value
     if isinstance(value, Tensor):
-        return value.to(device, dtype if value.is_floating_point() else value.dtype)
+        return value.to(device, in_precision(value, dtype))
     if isinstance(value, nn.Module):
         return copy.deepcopy(value).to(device, dtype)
     if isinstance(value, partial):
