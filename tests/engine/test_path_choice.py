@@ -421,3 +421,32 @@ def test_products_that_are_nan_are_no_products(operator):
     assert_close(A.dense(), expected.dense())
     with pytest.raises(ModelError, match="plain: its products hold NaN"):
         ritz.hessian(Risk(model, ritz.CrossEntropy(), batches, path="plain")).dense()
+
+
+class Lengths(nn.Module):
+    """The lengths of features, which are zero for an example of zeros; PyTorch's double backward is NaN there."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(3, 4, bias=False), nn.Linear(1, OUTPUTS)
+
+    def forward(self, x):
+        return self.head(self.first(x).norm(dim=-1, keepdim=True))
+
+
+@pytest.mark.parametrize("place", [0, 21])
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.functional_hessian])
+def test_a_path_that_is_nan_on_a_later_example_gives_way(operator, place):
+    torch.manual_seed(0)
+    model, x, y = Lengths().double(), torch.randn(23, 3, dtype=torch.float64), torch.randint(OUTPUTS, (23,))
+    x[place] = 0.0
+    others = torch.arange(23) != place  # whose features are the same for every θ, and so are the slopes of its outputs
+    A = operator(Risk(model, ritz.CrossEntropy(reduction="sum"), [(x[:20], y[:20]), (x[20:], y[20:])]))
+    rest, bias = (
+        operator(Risk(model, ritz.CrossEntropy(reduction="sum"), data, parameters=names))
+        for data, names in (((x[others], y[others]), "*"), ((x[[place]], y[[place]]), "head.bias"))
+    )
+    expected = rest.dense()
+    expected[-OUTPUTS:, -OUTPUTS:] += bias.dense()
+    assert_close(A.dense(), expected)
+    assert A.info.path == "forward"

@@ -400,3 +400,14 @@ def test_a_loss_whose_hessians_have_many_directions_has_the_spectrum_of_g():
             batches = [(torch.randn(n, 5).double(), torch.randint(3, (n, 4))) for n in (5, 3)]
         risk = Risk(model, chain, batches)
         assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())
+
+
+@pytest.mark.parametrize("lengths", [(2, 7, 4), (7, 2, 4)])
+def test_sentences_of_any_length_have_the_spectrum_of_g(lengths):
+    """In the long ones the weights are small beside the errors of all words, in the short ones they are not."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 5)).double()
+        words = [torch.randint(5, (count, length)) for count, length in zip((4, 2, 3), lengths, strict=True)]
+    risk = Risk(model, CrossEntropy(), [(x, x.roll(-1, 1)) for x in words])
+    assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())

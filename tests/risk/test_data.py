@@ -265,6 +265,31 @@ def test_inputs_in_more_precision_are_rounded_to_that_of_the_parameters(x, y):
     assert risk.loss_value() == pytest.approx(F.cross_entropy(model(x.float()), y).item(), rel=1e-5)
 
 
+class Complex(nn.Module):
+    """Absolute values of complex features, which come rotated by a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.out = nn.Parameter(torch.randn(D, 4, 2)), nn.Linear(4, C)
+        self.register_buffer("phases", torch.polar(torch.ones(D), torch.linspace(0, 1, D)))
+
+    def forward(self, x):
+        return self.out(((x * self.phases) @ torch.view_as_complex(self.weight)).abs())
+
+
+@pytest.mark.parametrize("given", [torch.complex64, torch.complex128])
+def test_complex_inputs_are_in_the_precision_of_the_parameters(given, y, generator):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Complex()
+    x = torch.randn(N, D, dtype=torch.complex128, generator=generator)
+    risk = Risk(model, CE, [(x[:7].to(given), y[:7]), (x[7:].to(given), y[7:])])
+    assert risk.loss_value() == pytest.approx(F.cross_entropy(model(x.to(torch.complex64)), y).item(), rel=1e-5)
+    double = risk.to(torch.float64)
+    assert_close(double.gradient().float(), risk.gradient(), rtol=1e-4, atol=1e-5)
+    assert ritz.gram_spectrum(risk).size == risk.size
+
+
 def test_a_mask_of_minus_infinity_among_the_inputs_is_fine():
     class Masked(nn.Module):
         def __init__(self):
@@ -404,8 +429,13 @@ BAD_DATA = {
     "a zip": (lambda x, y: zip([x], [y], strict=True), DataError, "only once"),
     "no targets": (lambda x, y: (x, None), DataError, r"targets are a NoneType[\s\S]*torch.zeros\(len\(x\)\)"),
     "a data set of inputs": (lambda x, y: TensorDataset(x), DataError, "list of one entry"),
-    "three tensors": (lambda x, y: (x, x, y), DataError, r"\(\(a, b\), y\) where they are tensors"),
+    "three tensors": (lambda x, y: (x, x, y), DataError, r"several inputs are a tuple or a dict: \(\(a, b\), y\)"),
     "triples": (lambda x, y: TensorDataset(x, y, y), DataError, "list of 3 entries"),
+    "targets of two kinds": (lambda x, y: [(x, (y, x))], DataError, r"are a tuple[\s\S]*torch\.stack\(\(a, b\), -1\)"),
+    "targets by name": (lambda x, y: [(x, {"y": y})], DataError, r"are a dict[\s\S]*that the loss takes apart"),
+    "weights of examples": (lambda x, y: [(x, y, y)], DataError, r"3 entries[\s\S]*torch\.stack\(\(y, weight\), -1\)"),
+    "objects": (lambda x, y: [slice(x, y)], DataError, r"is a slice[\s\S]*batch\.y\) for batch in loader"),
+    "nested inputs by name": (lambda x, y: [({"obs": {"a": x}}, y)], DataError, "a Module around the model"),
     "inputs alone": (lambda x, y: [x, x, x], DataError, "Batch 0 is a Tensor"),
     "dicts without targets": (lambda x, y: [{"inputs": x, "outcome": y}], DataError, "entries inputs, outcome"),
     "dicts with two targets": (lambda x, y: [{"y": x, "labels": y}], DataError, "Exactly one"),
@@ -415,6 +445,7 @@ BAD_DATA = {
     "an array of inputs": (lambda x, y: (x.numpy(), y), DataError, "hold a ndarray"),
     "several inputs for a network of one": (lambda x, y: [((x, x), y)], ModelError, "The model failed on batch 0"),
     "sparse inputs": (lambda x, y: (x.to_sparse(), y), DataError, r"hold a sparse tensor[\s\S]*to_dense"),
+    "sparse inputs by rows": (lambda x, y: (x.to_sparse_csr(), y), DataError, r"torch\.sparse_csr[\s\S]*to_dense"),
     "batches of sparse inputs": (lambda x, y: [(x.to_sparse(), y)], DataError, "hold a sparse tensor"),
     "nested inputs": (lambda x, y: (torch.nested.nested_tensor([x[:2], x[2:3]]), y[:2]), DataError, "to_padded_tensor"),
     "nothing as an input": (lambda x, y: [({"input": x, "mask": None}, y)], DataError, "Leave out what the model"),
@@ -432,7 +463,7 @@ BAD_DATA = {
 }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("name", BAD_DATA)
 def test_bad_data_are_refused(name, x, y, unchecked):
     data, kind, message = BAD_DATA[name]

@@ -272,3 +272,23 @@ def test_the_weights_of_a_group_norm_alone_have_a_hessian(functional, turned):
         expected = dense_hessian(value, getattr(twin.norm, name[5:]).detach())
         assert_close(ritz.hessian(Risk(model, CE, batches, parameters=name)).dense(), expected)
         assert_close(ritz.hessian(whole.restricted_to(name)).dense(), expected)
+
+
+class Mapped(nn.Module):
+    """A network that is mapped over the examples inside."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return torch.func.vmap(lambda image: self.inner(image[None])[0])(x)
+
+
+def test_a_group_norm_that_is_mapped_over_examples_is_asked_nothing():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Normed(functional=False).double()
+        data = torch.randn(5, 2, 4, 4, dtype=torch.float64), torch.arange(5) % 3
+    A, B = (ritz.hessian(Risk(m, CE, data)) for m in (Mapped(model), model))
+    assert_close(A.dense(), B.dense())

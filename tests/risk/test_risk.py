@@ -1,5 +1,6 @@
 """The value and the gradient of plain PyTorch, for every loss and every cut of the data."""
 
+import functools
 import itertools
 
 import pytest
@@ -182,6 +183,33 @@ def test_another_precision_gives_the_same_risk_and_leaves_the_first_as_it_was():
     again = single.to(torch.float64)
     torch.testing.assert_close(again.gradient(), risk.gradient(), rtol=1e-5, atol=1e-7)
     assert risk.to(torch.float64) is risk
+
+
+class Weighted(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.register_buffer("weight", weight)
+
+    def forward(self, z, y):
+        return F.cross_entropy(z, y, self.weight, reduction="none")
+
+
+LOSSES_WITH_WEIGHTS = {
+    "NLLLoss": lambda weight: nn.NLLLoss(weight),
+    "a module": Weighted,
+    "a function": lambda weight: functools.partial(F.cross_entropy, weight=weight, reduction="none"),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES_WITH_WEIGHTS)
+def test_another_precision_is_that_of_the_loss_too(name, x, y):
+    model, weight = nn.Sequential(network(), nn.LogSoftmax(1)), torch.linspace(0.5, 2, C, dtype=torch.float64)
+    loss = LOSSES_WITH_WEIGHTS[name](weight)
+    risk = Risk(model, loss, (x, y))
+    single = risk.to(torch.float32)
+    assert single.loss_value() == pytest.approx(risk.loss_value(), rel=1e-6)
+    torch.testing.assert_close(single.to(torch.float64).gradient(), risk.gradient(), rtol=1e-5, atol=1e-7)
+    assert weight.dtype == torch.float64 and getattr(loss, "weight", weight) is weight
 
 
 META = torch.device("meta")  # which computes nothing, but tells where tensors lie

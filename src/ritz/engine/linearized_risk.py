@@ -38,6 +38,10 @@ class ExamplesMeet(Exception):
     """Examples of a pass over joined batches, or over part of one, do not give what they give in their own batch."""
 
 
+class ProductIsNaN(Exception):
+    """A product that is NaN by a path that was right on the first examples."""
+
+
 class LinearizedRisk:
     """The contributions of all batches to products with a curvature matrix."""
 
@@ -49,6 +53,7 @@ class LinearizedRisk:
         self._num_products, self._num_batches = 0, 0  # products made so far; batches in the last one
         self._maps: dict[int, Contribution] = {}
         self._most: int | None = None  # examples in one pass, where memory sets a limit
+        self._finite = False  # whether a product over all data was seen to be finite
         self._compared: set[int] = set()  # passes whose terms were seen to agree with the batches as given
         self._least_room: float | None = None  # the least of all ranks, after their trial
 
@@ -117,7 +122,8 @@ class LinearizedRisk:
     def within_memory(self, work: Callable[[], Result]) -> Result:
         """Repeat the work from its beginning until memory suffices: keeping less, then taking less at a time.
 
-        Where joining or cutting batches changed the result, go on with the batches as they were given.
+        Where joining or cutting batches changed the result, go on with the batches as they were given; where products
+        are NaN, by another path.
         """
         while True:
             try:
@@ -125,11 +131,22 @@ class LinearizedRisk:
             except ExamplesMeet:
                 self._take_as_given()
                 continue
+            except ProductIsNaN:
+                self._take_next_path()
+                continue
             except (RuntimeError, MemoryError) as error:
                 if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):  # there is nothing left to try
                     raise
                 message = first_line(error)
             self._relent(message)  # outside of the handler, whose traceback holds what filled the memory
+
+    def check(self, total: Tensor) -> None:
+        """See once that no example has a derivative of NaN, by this path; the first ones alone do not say."""
+        if self._finite or self.risk.path is not None:
+            return
+        if bool(total.isnan().any()) and self._later_paths():
+            raise ProductIsNaN
+        self._finite = True
 
     def drop(self) -> None:
         """Give back all graphs; they are built anew when they are needed."""
@@ -229,6 +246,16 @@ class LinearizedRisk:
         self.drop()
         self._batches, self._most = self.risk.batches, None
         self.risk.choices[AS_GIVEN] = True
+
+    def _later_paths(self) -> tuple[Path, ...]:
+        names = [path.name for path in self.paths]
+        return self.paths[names.index(self.prepare().path.name) + 1 :]
+
+    def _take_next_path(self) -> None:
+        """Go on with the paths behind this one, of which PyTorch may have the derivative right."""
+        self.paths = self._later_paths()
+        self.drop()
+        self._trial = None
 
     def _compare(self, number: int, batch: Batch, z: Tensor) -> None:
         """Check once per pass that its terms are those of the first evaluation."""

@@ -64,4 +64,5 @@ class CurvatureProduct:
 
         self._linearized.for_each(lambda batch, contribution: add(contribution))
         assert total is not None  # a risk has a batch
+        self._linearized.check(total)
         return total

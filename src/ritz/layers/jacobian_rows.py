@@ -7,8 +7,9 @@ that two rows have the inner product Σₜₛ (δₜ·δ'ₛ)(φₜ·φ'ₛ): sm
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Float, Shaped
@@ -118,7 +119,8 @@ def _likeness(phi: Tensor, phi2: Tensor, dtype: torch.dtype) -> Tensor:
     return phi @ phi2.T if phi.ndim == 2 else (phi[:, None] == phi2[None, :]).to(dtype)
 
 
-Weights = dict[tuple[str, int], Weight]  # by parameter and group
+Key = tuple[str, int]  # a parameter and one of its groups; without a name, those that enter in other ways
+OTHERS: Key = ("", 0)
 
 
 @dataclass(frozen=True)
@@ -127,17 +129,28 @@ class Rows:
 
     outputs: Tensor  # z of the block, without its graph
     small: Float[Tensor, "m q"]  # gradients of everything small: biases, normalisations, convolutions on large images
-    weights: Weights
+    columns: Mapping[Key, slice]  # of those, by parameter
+    weights: Mapping[Key, Weight]
 
     def __len__(self) -> int:
         return len(self.small)
 
     def inner(self, other: Rows, memory: float) -> Float[Tensor, "m other_m"]:
-        """J J'ᵀ, the inner products of all rows of this block with all rows of another."""
-        total = self.small @ other.small.T
-        for key, weight in self.weights.items():
-            total += weight.inner(other.weights[key], memory)
+        """J J'ᵀ, the inner products of all rows of this block with all rows of another.
+
+        What is small in one of them may not be in another, as where sentences are shorter.
+        """
+        alike = self.columns == other.columns
+        total = self.small @ other.small.T if alike else self.small.new_zeros(len(self), len(other))
+        for key in self.weights if alike else (*self.columns, *self.weights):
+            if key in self.weights and key in other.weights:
+                total += self.weights[key].inner(other.weights[key], memory)
+            else:
+                total += self._gradients(key) @ other._gradients(key).T
         return total
+
+    def _gradients(self, key: Key) -> Float[Tensor, "m q"]:
+        return self.small[:, self.columns[key]] if key in self.columns else self.weights[key].gradients()
 
 
 def cotangents(loss: Loss, z: Tensor, S: Float[Tensor, "t K r"]) -> Iterator[Float[Tensor, "r N ..."]]:
@@ -160,10 +173,13 @@ def rows_of(layers: Layers, batch: Batch, directions: Callable[[Tensor], Float[T
         errors = [error.transpose(0, 1) for error in forward.errors(u)]  # (N, r, T, o)
         formed, weights = _sorted(risk, forward.uses, errors)
         if layers.others:
-            formed.append(_one_by_one(risk, [name for name in risk.shapes if name in layers.others], batch, u))
-    flat = [piece.reshape(len(batch) * len(u), -1) for piece in formed]
+            names = [name for name in risk.shapes if name in layers.others]
+            formed[OTHERS] = _one_by_one(risk, names, batch, u)
+    flat = [piece.reshape(len(batch) * len(u), -1) for piece in formed.values()]
     joined = torch.cat(flat, 1) if flat else u.new_zeros(len(batch) * len(u), 0)
-    return Rows(forward.z.detach(), joined, weights)
+    ends = list(accumulate((piece.shape[1] for piece in flat), initial=0))
+    columns = {key: slice(*place) for key, place in zip(formed, pairwise(ends), strict=True)}
+    return Rows(forward.z.detach(), joined, columns, weights)
 
 
 def row_bytes(layers: Layers, num_directions: int) -> float:
@@ -175,21 +191,21 @@ def row_bytes(layers: Layers, num_directions: int) -> float:
     return max(1.0, numbers * layers.risk.theta.element_size())
 
 
-def _sorted(risk: Risk, uses: Iterable[Use], errors: list[Tensor]) -> tuple[list[Tensor], Weights]:
+def _sorted(risk: Risk, uses: Iterable[Use], errors: list[Tensor]) -> tuple[dict[Key, Tensor], dict[Key, Weight]]:
     """The gradients that are smaller than their factors, and the factors of all others."""
-    formed: dict[str, Tensor] = {}
-    factors: dict[tuple[str, int], list[Factor]] = defaultdict(list)
+    formed: dict[Key, Tensor] = {}
+    factors: dict[Key, list[Factor]] = defaultdict(list)
     for use, error in zip(uses, errors, strict=True):
         if use.bias is not None:
-            formed[use.bias] = formed.get(use.bias, 0.0) + error.sum(2)
+            formed[use.bias, 0] = formed.get((use.bias, 0), 0.0) + error.sum(2)
         if use.weight is not None and use.kind == "scale":
-            formed[use.weight] = formed.get(use.weight, 0.0) + (error * use.features()[:, None]).sum(2)
+            formed[use.weight, 0] = formed.get((use.weight, 0), 0.0) + (error * use.features()[:, None]).sum(2)
         elif use.weight is not None:
             for group, part in enumerate(error.chunk(use.groups, -1)):
                 factors[use.weight, group].append(Factor(use, part, group))
     weights = {key: Weight(tuple(own), _matrix(risk, key[0], own[0].use)) for key, own in factors.items()}
     small = [key for key, weight in weights.items() if weight.is_small]
-    return [*formed.values(), *(weights.pop(key).gradients() for key in small)], weights
+    return {**formed, **{key: weights.pop(key).gradients() for key in small}}, weights
 
 
 def _matrix(risk: Risk, name: str, use: Use) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import DataError, RitzError
 from .memory import forget_unused, is_out_of_memory
+from .precision import in_precision
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Result = TypeVar("Result")
@@ -31,7 +32,7 @@ class Batch:
     keys: Int64[Tensor, " N"] = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
     def to(self, device: torch.device, dtype: torch.dtype, *, copy: bool = False) -> Batch:
-        """The batch on another device, floating-point inputs and targets in the given precision.
+        """The batch on another device, real and complex inputs and targets in the given precision.
 
         A `copy` shares no memory with this one, even where nothing is to be converted.
         """
@@ -240,8 +241,7 @@ def _moved(value: Tensor, device: torch.device, dtype: torch.dtype, copy: bool) 
             "Only data in main memory are moved to the model's device, as loaders deliver them.",
             f"Move the data with .to({str(device)!r}), or the model with model.to({str(value.device)!r}).",
         )
-    kind = dtype if value.is_floating_point() else value.dtype
-    return value.detach().to(device, kind, non_blocking=True, copy=copy)
+    return value.detach().to(device, in_precision(value, dtype), non_blocking=True, copy=copy)
 
 
 def _first(batches: Iterable[Batch], count: int) -> Iterator[Batch]:

@@ -140,15 +140,10 @@ def _check_pair(x: Any, y: Tensor) -> None:
                 "Inputs are one tensor, a dict of tensors for model(**inputs), or a tuple of them for model(*inputs).",
                 "Convert arrays with torch.as_tensor; name several inputs: {'a': a, 'b': b}.",
                 "Leave out what the model does not need, such as None or texts.",
+                "For nested inputs, a Module around the model: def forward(self, a): return self.model({'a': a}).",
             )
         if tensor.layout == torch.sparse_coo or (tensor.is_nested and tensor.layout == torch.strided):
-            kind, way = ("nested", "to_padded_tensor(0.0)") if tensor.is_nested else ("sparse", "to_dense()")
-            raise DataError(
-                f"The inputs hold a {kind} tensor ({tensor.layout}).",
-                "Batches are compared, cut and joined by their rows, which such a tensor does not give.",
-                f"Convert it: x.{way}.",
-                "Where it is too large, pass its indices and values, and build it in the forward pass.",
-            )
+            raise _without_rows(tensor)
         if y.ndim == 0:
             raise _misfit(tensor, y)
 
@@ -158,6 +153,8 @@ def _check_lengths(x: Any, y: Tensor) -> None:
     for tensor in input_tensors(x):
         if tensor.ndim == 0 or len(tensor) != len(y):
             raise _misfit(tensor, y)
+        if tensor.layout != torch.strided:
+            raise _without_rows(tensor)
 
 
 def _inputs(x: Any) -> Any:
@@ -165,6 +162,16 @@ def _inputs(x: Any) -> Any:
     if isinstance(x, Mapping):
         return dict(x)
     return tuple(x) if isinstance(x, (tuple, list)) else x
+
+
+def _without_rows(tensor: Tensor) -> DataError:
+    kind, way = ("nested", "to_padded_tensor(0.0)") if tensor.is_nested else ("sparse", "to_dense()")
+    return DataError(
+        f"The inputs hold a {kind} tensor ({tensor.layout}).",
+        "Batches are compared, cut and joined by their rows, which such a tensor does not give.",
+        f"Convert it: x.{way}.",
+        "Where it is too large, pass its indices and values, and build it in the forward pass.",
+    )
 
 
 def _misfit(x: Tensor, y: Tensor) -> DataError:
@@ -182,15 +189,34 @@ def _batch(item: Any, number: int) -> Batch:
         raise DataError(
             f"Batch {number} is a {type(item).__name__}{_entries(item)}.",
             "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs), or a tuple.",
-            "For triples: [((a, b), y) for a, b, y in loader], with DataLoader(dataset, 64) as a Dataset's loader; "
-            "((a, b), y) where they are tensors.",
-            "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x))).",
-            "For arrays: (torch.as_tensor(x), torch.as_tensor(y)).",
+            *_ways_to_a_pair(item),
         )
     inputs, targets = item
     inputs = _inputs(inputs)
     _check_pair(inputs, targets)
     return Batch(inputs, targets)
+
+
+def _ways_to_a_pair(item: Any) -> list[str]:
+    """How something else becomes a pair: two entries, more of them, or an object."""
+    arrays = "For arrays: (torch.as_tensor(x), torch.as_tensor(y))."
+    if not isinstance(item, (tuple, list)):
+        return [
+            "For (x, y) as a whole, pass exactly these two; several inputs are a tuple or a dict: ((a, b), y).",
+            "For batches that are objects: [({'x': batch.x}, batch.y) for batch in loader].",
+            arrays,
+        ]
+    if len(item) == 2:
+        return [
+            "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x))).",
+            "For targets of several parts, one tensor that the loss takes apart: (x, torch.stack((a, b), -1)).",
+            arrays,
+        ]
+    return [
+        "For two inputs: [((a, b), y) for a, b, y in loader], with DataLoader(dataset, 64) as a Dataset's loader.",
+        "For targets and weights, one tensor that the loss takes apart: (x, torch.stack((y, weight), -1)).",
+        "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x))).",
+    ]
 
 
 def _entries(item: Any) -> str:

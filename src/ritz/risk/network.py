@@ -254,7 +254,10 @@ class Redirected(TorchFunctionMode):
 
 def _is_channels_last(images: Tensor) -> bool:
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return images.ndim in formats and images.is_contiguous(memory_format=formats[images.ndim])
+    try:
+        return images.ndim in formats and images.is_contiguous(memory_format=formats[images.ndim])
+    except RuntimeError:  # under vmap, which has a group norm of its own
+        return False
 
 
 def _copy(

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from ..errors import ArgumentError, ModelError
 from .undo import Hold, surely
@@ -133,6 +134,13 @@ def check_precision(precision: str) -> None:
             "The precisions are those of torch.set_float32_matmul_precision.",
             '"highest" is float32 throughout, "high" allows TF32 in the linear maps.',
         )
+
+
+def in_precision(tensor: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """What a tensor becomes in a precision: real numbers of it, complex ones of two such, integers as they are."""
+    if tensor.is_complex():
+        return dtype.to_complex()
+    return dtype if tensor.is_floating_point() else tensor.dtype
 
 
 def check_dtype(dtype: Any) -> None:

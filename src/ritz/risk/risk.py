@@ -35,7 +35,7 @@ from .original import Original
 from .own_gradient import check_own_gradient
 from .parameters import as_pairs, matching_names, other_tensors, other_theta, tensors, trainable
 from .path_names import checked_path
-from .precision import Numerics, Precision, check_dtype, check_precision
+from .precision import Numerics, Precision, check_dtype, check_precision, in_precision
 from .randomness import untouched_randomness
 
 
@@ -291,11 +291,11 @@ class Risk:
         if (dtype, device) == (self.dtype, self.device):
             return self
         risk = self._sibling()
-        convert = lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype)
+        convert = lambda t: t.to(device, in_precision(t, dtype))
         tensors = {name: convert(t) for name, t in self._all_tensors().items()}
         risk._select(tensors, list(self.shapes))
         risk._network = self._network.holding(risk._all_tensors(), risk.shapes).unsettled()
-        risk.dtype, risk.device, risk.loss = dtype, device, on_device(self.loss, device)
+        risk.dtype, risk.device, risk.loss = dtype, device, on_device(self.loss, device, dtype)
         risk.batches = self.batches.to(device, dtype)
         if device != self.device:
             risk.batches = risk.batches.contiguous()  # the layout was chosen for the other device

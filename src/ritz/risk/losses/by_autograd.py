@@ -193,7 +193,7 @@ class Autodiff(Loss):
 
 def _joins_rows(terms: int, rows: int) -> ModelError:
     return ModelError(
-        f"The loss has {terms} terms for {rows} rows of outputs"
+        f"The loss has {terms} {'term' if terms == 1 else 'terms'} for {rows} rows of outputs"
         + (", each of which depends on several rows." if terms == rows else "."),
         "A term that joins several rows has a Hessian that does not split into blocks of one row.",
         "Use products with gauss_newton(risk), which need no square root.",

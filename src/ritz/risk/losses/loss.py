@@ -9,13 +9,15 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...errors import ArgumentError, DataError, NumericalError, check_instance
+from ..precision import in_precision
 
 Reduction = Literal["mean", "sum"]
 Outputs = Float[Tensor, "*batch"]
@@ -98,13 +100,27 @@ class Loss(ABC):
         return class_rows(uniform.flatten()[: z.numel()].view(z.shape), self.class_dim)
 
 
-def on_device(loss: Loss, device: torch.device) -> Loss:
-    """The loss with its class weights on the given device."""
+def on_device(loss: Loss, device: torch.device, dtype: torch.dtype | None = None) -> Loss:
+    """The loss with its class weights on the given device; functions and modules in it are in a precision, too."""
     result = copy.copy(loss)
     for name, value in vars(loss).items():
-        if isinstance(value, Tensor):
-            object.__setattr__(result, name, value.to(device))  # a frozen dataclass forbids it to others
+        moved = value.to(device) if isinstance(value, Tensor) else _converted(value, device, dtype)
+        object.__setattr__(result, name, moved)  # a frozen dataclass forbids it to others
     return result
+
+
+def _converted(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
+    """A tensor, a module, or a function with some of its arguments, in another precision; anything else as it is."""
+    if dtype is None:
+        return value
+    if isinstance(value, Tensor):
+        return value.to(device, in_precision(value, dtype))
+    if isinstance(value, nn.Module):
+        return copy.deepcopy(value).to(device, dtype)
+    if isinstance(value, partial):
+        options = {name: _converted(option, device, dtype) for name, option in value.keywords.items()}
+        return partial(value.func, *(_converted(argument, device, dtype) for argument in value.args), **options)
+    return value
 
 
 def term_rows(values: Tensor) -> Tensor:
