@@ -104,8 +104,8 @@ class Spectrum(Measure):
 
         Nodes half-way between those of the quadratures tell how much f changes from one to the next. The variance comes
         from the eigenvalues that the probes saw: where few large ones decide it, an interval stated at 0.95 holds the
-        mean of a 1/k² spectrum 0.93 of the time, and with one probe 0.88 where there are such on both sides of zero.
-        More probes mend that.
+        mean of a 1/k² spectrum 0.93 of the time, and with one probe that of an odd power 0.85 where there are such on
+        both sides of zero. More probes mend that.
         """
         degree = f if isinstance(f, int) else None
         if degree is not None:
