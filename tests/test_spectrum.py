@@ -77,6 +77,14 @@ def test_the_default_width_is_what_the_quadrature_resolves_or_that_of_128_nodes(
     assert math.exp(-0.5 * (0.5 / spectrum.width) ** 2) == pytest.approx(1 / 3)  # half a spacing away
 
 
+def test_eigenvalues_that_are_equal_but_for_rounding_have_widths_that_float64_resolves():
+    values = 1 + 2.5e-16 * torch.arange(10, dtype=torch.float64)
+    spectrum = Spectrum.of_eigenvalues(values * torch.tensor([1.0, -1.0]).double().repeat(5))
+    assert float(values[-1]) > 1 and spectrum.log_width() >= 1e-13
+    u = spectrum.log_grid(2001)
+    assert float(torch.trapezoid(spectrum.log_density(u), u)) == pytest.approx(1, abs=1e-3)
+
+
 def test_chunks_do_not_change_a_density(monkeypatch):
     spectrum = quadrature()
     x = spectrum.grid(301)

@@ -484,3 +484,11 @@ def test_a_worker_that_dies_while_it_starts_is_followed_by_another(tmp_path, mon
     deaths.clear()
     with pytest.raises(ArgumentError, match="cannot be called in another process"):
         sweep(tasks.measured, configs(count=2), tmp_path, workers=Processes(1, retries=1))
+
+
+def test_a_result_that_no_file_can_hold_costs_nobody_else(tmp_path):
+    answers = {1: "\ud800", 2: torch.eye(2).to_sparse(), 3: 7.0}
+    with pytest.raises(SweepError) as caught, pytest.warns(SweepWarning):
+        sweep(lambda config: {"y": answers[config["x"]]}, [{"x": x} for x in answers], tmp_path)
+    assert [failure.config["x"] for failure in caught.value.failures] == [1, 2]
+    assert caught.value.records[2].scalars["y"] == 7.0

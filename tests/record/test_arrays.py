@@ -146,3 +146,14 @@ def test_an_archive_is_refused_before_it_takes_memory(tmp_path, hostile):
         read_arrays(tmp_path / "x.npz")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100_000  # kB
     assert (tmp_path / "x.npz").read_bytes() == before
+
+
+def test_conjugates_are_kept_and_what_numpy_has_no_type_for_is_refused(tmp_path):
+    z = torch.tensor([1 + 2j, 3j])
+    arrays, _ = read_arrays(write_arrays(tmp_path / "z.npz", {"conjugate": z.conj(), "negative": z.conj().imag}))
+    assert arrays["conjugate"].tolist() == [1 - 2j, -3j] and arrays["negative"].tolist() == [-2.0, -3.0]
+    for odd in (torch.eye(2).to_sparse(), torch.ones(2).to(torch.float8_e4m3fn)):
+        with pytest.raises(ArgumentError, match="tensor 'x'"):
+            write_arrays(tmp_path / "odd.npz", {"x": odd})
+    with pytest.raises(ArgumentError, match="surrogate"):
+        write_arrays(tmp_path / "odd.npz", {"\ud800": z})

@@ -234,3 +234,22 @@ def test_what_would_steer_a_terminal_is_spelled_out(tmp_path):
 def test_texts_of_all_languages_and_lines_stay(tmp_path):
     texts = "λ₁ ≤ ‖A‖\n\tStraße 中文 é"
     assert Record.load(Record(texts, "smoke", {}, {}, {}, (), {}).save(tmp_path)).id == texts
+
+
+def endless():
+    """A list that holds itself."""
+    rows = []
+    rows.append(rows)
+    return rows
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}, endless()])
+def test_what_no_file_can_spell_out_is_refused_before_anything_is_written(example, tmp_path, value):
+    with pytest.raises(ArgumentError):
+        replace(example, scalars={"x": value}).save(tmp_path / "record")
+    assert not (tmp_path / "record").exists()
+
+
+def test_a_mapping_that_looks_like_a_number_comes_back_as_it_was(example, tmp_path):
+    scalars = {"x": {"float": "abc"}, "y": {"float": 1}, "z": {"float": "16"}}
+    assert Record.load(replace(example, scalars=scalars).save(tmp_path)).scalars == scalars

@@ -4,10 +4,10 @@ import pytest
 import torch
 from benchmarks.coverage import ESTIMATORS, KINDS, inside, operator
 
-from ritz.solvers import spectral_density
+from ritz.solvers import eigenpairs, spectral_density
 from ritz.spectrum import Spectrum
 
-from .spectra import linspace
+from .spectra import linspace, rotated
 
 
 def seeded(seed):
@@ -63,3 +63,32 @@ def test_a_band_narrower_than_the_nodes_are_apart_holds_what_they_leave_open():
     lower, upper = spectrum.band(x, width)
     truth = Spectrum.of_eigenvalues(values).density(x, width)
     assert float(((lower <= truth) & (truth <= upper)).double().mean()) > 0.95
+
+
+@pytest.mark.parametrize("num_probes", [1, 8])
+def test_means_of_odd_powers_are_covered_where_a_spectrum_reaches_as_far_down_as_up(num_probes):
+    k = torch.arange(600, dtype=torch.float64)
+    eigenvalues = 10 ** (-16 * k / 600) * (-1.0) ** k
+    A, held, widths, errors = rotated(eigenvalues), 0, [], []
+    for seed in range(60):
+        generator = torch.Generator().manual_seed(seed)
+        spectrum = spectral_density(A, num_probes=num_probes, num_steps=48, generator=generator)
+        (low, high), truth = spectrum.interval(3), float((eigenvalues**3).mean())
+        held += low <= truth <= high
+        widths.append(high - low)
+        errors.append(abs(spectrum.moment(3) - truth))
+    assert held >= 0.75 * 60  # few eigenvalues decide
+    assert sorted(widths)[30] <= 25 * sorted(errors)[30]  # 5.8 for a normal distribution
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-2])
+def test_the_place_of_an_outlier_is_as_sure_as_its_residual(size):
+    eigenvalues = torch.cat([linspace(3, 10, 5), 1 + size * linspace(-1, 1, 495)])
+    A = rotated(eigenvalues)
+    pairs = eigenpairs(A, 8, tolerance=0.05, which="magnitude", basis_size=20)
+    spectrum = spectral_density(A, outliers=pairs, num_steps=16, num_probes=2)
+    truth = eigenvalues.sort().values
+    for node, (low, high) in zip(spectrum.nodes[0, :8], spectrum.ends[:, 0, :8].T, strict=True):
+        assert low <= node <= high and bool(((truth >= low - 1e-12) & (truth <= high + 1e-12)).any())
+    residuals = pairs.residuals
+    assert float((spectrum.ends[1, 0, :8] - spectrum.nodes[0, :8] - residuals).max()) <= 1e-12

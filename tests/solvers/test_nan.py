@@ -72,3 +72,15 @@ def test_products_that_are_not_finite_are_refused(name, more, n, first, wrong):
             assert error.seen and error.ways_out
             return
     assert len(calls) <= first  # it had all it needed before
+
+
+@pytest.mark.parametrize("estimate", [solvers.trace, solvers.diagonal])
+def test_a_single_entry_off_the_diagonal_is_refused_where_all_columns_are_multiplied(estimate):
+    def product(V):
+        AV = V.clone()
+        AV[20] += torch.where(V[25] == 0, 0.0, math.nan)
+        return AV
+
+    A = Operator(product, 30, torch.float64, torch.device("cpu"))
+    with pytest.raises(NumericalError):
+        estimate(A, num_products=30)

@@ -284,3 +284,14 @@ def test_a_closed_form_without_weights_says_why_it_has_no_eigenvectors():
     with pytest.raises(RitzError, match="weights") as caught:
         found.eigenvectors("bulk")
     assert isinstance(caught.value, theory.NoEigenvectorsError)
+
+
+@pytest.mark.parametrize("rank", ["nothing", "first layer"])
+def test_weights_that_are_zero_leave_the_bulk_alone(rank):
+    W1 = torch.zeros(3, 2, dtype=torch.float64)
+    W2 = torch.zeros(2, 3, dtype=torch.float64) if rank == "nothing" else torch.eye(2, 3, dtype=torch.float64)
+    M = torch.arange(1.0, 5.0, dtype=torch.float64).view(2, 2)
+    form = theory.linear_pair(W1, W2, lambda product: (M * product).sum() + product.square().sum())
+    H = dense_hessian(lambda A, B: (M * (B @ A)).sum() + (B @ A).square().sum(), W1, W2)
+    assert_close(form.eigenvalues(), torch.linalg.eigvalsh(H), atol=1e-12, rtol=0)
+    assert theory.relu_pair(W1, 0 * W2, torch.ones(4, 2), lambda f: (f + f.square()).sum()).size == 12

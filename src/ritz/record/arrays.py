@@ -15,7 +15,7 @@ import torch
 
 from ..errors import ArgumentError
 from .files import check_writable, path_of, unreadable, write_whole
-from .json_values import json_text, json_value
+from .json_values import json_text, json_value, saveable
 
 _HEADER = "header"  # the entry of an array file that holds its JSON header
 _RATIO, _MODEST = 100, 2**28  # how many times its own size a file may unpack to; the bytes that any file may
@@ -94,10 +94,20 @@ def numpy_arrays(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {name: _array(name, value) for name, value in arrays.items()}
 
 
+def _numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
+    try:
+        return tensor.numpy(force=True)
+    except (TypeError, RuntimeError) as error:
+        raise ArgumentError(
+            f"The tensor {name!r} ({tensor.dtype}, {tensor.layout}, {tensor.device}) was to be saved.",
+            "A file holds dense arrays of the types that numpy knows.",
+            "Convert it: tensor.to_dense(), or tensor.float().",
+        ) from error
+
+
 def _array(name: str, value: Any) -> np.ndarray:
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        value = _numpy(name, value.float() if value.dtype == torch.bfloat16 else value)
     array = np.asarray(value)
     if not isinstance(name, str) or not name or "\0" in name or len(name.encode("utf-8", "replace")) > _LONGEST:
         raise ArgumentError(
@@ -105,6 +115,7 @@ def _array(name: str, value: Any) -> np.ndarray:
             "A file keeps an array under a text without zeros, which may be so long as names in a zip file are.",
             "Give it another name.",
         )
+    saveable(name)
     if name == _HEADER or array.dtype.hasobject:
         raise ArgumentError(
             f"The array {name!r} of dtype {array.dtype} was to be saved.",

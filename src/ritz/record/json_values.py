@@ -17,6 +17,7 @@ import torch
 from ..errors import ArgumentError
 from .files import unreadable
 
+_NOT_FINITE = ("nan", "inf", "-inf")
 _FLOAT = "float"  # {"float": "nan"} stands for what JSON cannot write as a number
 
 
@@ -26,11 +27,20 @@ def plain(value: Any) -> Any:
     >>> plain({"rate": float("nan"), "widths": (1, 2), "dtype": torch.float64})
     {'rate': {'float': 'nan'}, 'widths': [1, 2], 'dtype': 'float64'}
     """
-    return _plain(value)
+    try:
+        return _plain(value)
+    except RecursionError as error:
+        raise ArgumentError(
+            f"A {type(value).__name__} was to be saved that holds itself, or is nested too deeply.",
+            "JSON spells everything out, one inside the other.",
+            "Make it flat, or put it among the arrays.",
+        ) from error
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | int):
+    if isinstance(value, str):
+        return saveable(value)
+    if value is None or isinstance(value, int):
         return value
     if isinstance(value, float) and not isinstance(value, np.generic):
         return value if math.isfinite(value) else {_FLOAT: str(value)}
@@ -43,12 +53,25 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {entry.name: _plain(getattr(value, entry.name)) for entry in fields(value)}
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return {name: _plain(item) for name, item in value.items()}
+        return {saveable(name): _plain(item) for name, item in value.items()}
     raise ArgumentError(
         f"A value of type {type(value).__name__} was to be saved: {value!r:.80}.",
         "A record holds numbers, text, lists and mappings with text keys, which every reader understands.",
         "Convert it, or put it among the arrays.",
     )
+
+
+def saveable(text: str) -> str:
+    """The text, unless no file can hold it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(
+            f"A text with half of a surrogate pair was to be saved: {text!r:.80}.",
+            "It is not valid Unicode, and no file can hold it.",
+            "Spell it out: text.encode('unicode_escape').decode().",
+        ) from error
+    return text
 
 
 def reread(value: Any) -> Any:
@@ -61,7 +84,7 @@ def reread(value: Any) -> Any:
 
 
 def _restored(item: dict[str, Any]) -> Any:
-    return float(item[_FLOAT]) if item.keys() == {_FLOAT} and isinstance(item[_FLOAT], str) else item
+    return float(item[_FLOAT]) if item.keys() == {_FLOAT} and item[_FLOAT] in _NOT_FINITE else item
 
 
 def canonical(value: Any) -> str:

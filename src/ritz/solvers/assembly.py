@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..operators import Operator
-from ..spectrum import Spectrum
+from ..spectrum import Eigenpairs, Spectrum
 from ..spectrum.measure import STEPS, lent_width
-from .atoms import Atoms, Row, beyond, common_atoms, rows_of
+from .atoms import GAP, NEGLIGIBLE, Atoms, Row, beyond, common_atoms, rows_of
 from .lanczos_recursion import Tridiagonal
 
 TINY = 1e-300  # below every mass, and not zero
@@ -19,8 +19,10 @@ SIGN = 16  # roundings of the largest eigenvalue within which the sign of anothe
 NOISIEST = 0.15  # relative Monte Carlo error beyond which a coarser quadrature would be no sharper
 
 
-def spectrum_from(T: Tridiagonal, values: Float[Tensor, " k"], A: Operator) -> Spectrum:
+def spectrum_from(T: Tridiagonal, pairs: Eigenpairs | None, A: Operator) -> Spectrum:
     """The measure of all rows: certified eigenvalues, then those that all rows have found, then the rest of each."""
+    none = torch.zeros(0, dtype=torch.float64)
+    values, residuals = (none, none) if pairs is None else (x.double().cpu() for x in (pairs.values, pairs.residuals))
     size, eps = A.size - len(values), torch.finfo(A.dtype).eps
     rows = rows_of(T, size, eps, float(values.abs().amax()) if len(values) else 0.0)
     atoms = common_atoms(rows, size)
@@ -29,13 +31,26 @@ def spectrum_from(T: Tridiagonal, values: Float[Tensor, " k"], A: Operator) -> S
     masses = share * rest[1] / rest[1].sum(1, keepdim=True).clamp(min=TINY)
     known = torch.cat([values, atoms.values]).expand(len(rows), -1)
     counts = torch.cat([torch.ones_like(values), atoms.multiplicities.double()]).expand(len(rows), -1)
-    radii = torch.cat([torch.zeros_like(values), atoms.radii])
+    radii = torch.cat([_radii(values, residuals, rows, size), atoms.radii])
     nodes, weights = torch.cat([known, rest[0]], dim=1), torch.cat([counts / A.size, masses], dim=1)
     reach = torch.cat([torch.stack([known - radii, known + radii]), rest[2:]], dim=2)
     if A.semidefinite and float(nodes.min()) >= -SIGN * eps * float(nodes.abs().max()):
         reach[0] = torch.minimum(reach[0].clamp(min=0), nodes)
     resolution = _resolution(rows, size) if share > 0 else None
     return Spectrum(nodes, weights, A.size, resolution, known.shape[1], reach, eps)
+
+
+def _radii(
+    values: Float[Tensor, " k"], residuals: Float[Tensor, " k"], rows: list[Row], size: int
+) -> Float[Tensor, " k"]:
+    """Within which an eigenvalue lies of each certified one: r, or r²/d where that is small beside the distance d."""
+    if not len(values):
+        return residuals
+    seen = [row.nodes[row.weights > NEGLIGIBLE / size] for row in rows]
+    distances = (values[:, None] - torch.cat([values, *seen])).abs()
+    distances.diagonal().fill_(math.inf)
+    nearest = distances.amin(1)
+    return torch.where(nearest >= GAP * residuals, residuals * (residuals / nearest), residuals)
 
 
 def _remainders(rows: list[Row], atoms: Atoms, edge: float) -> Float[Tensor, "4 p k"]:

@@ -135,14 +135,14 @@ def _measured(
     count = len(outliers) if isinstance(outliers, Eigenpairs) else outliers
     _check_counts(A, num_steps, num_probes, count)
     pairs = certified(A, outliers, generator, None if file is None else file.beside("outliers"))
-    values = torch.zeros(0, dtype=torch.float64) if pairs is None else pairs.values.double().cpu()
     made = 0 if pairs is None or isinstance(outliers, Eigenpairs) else pairs.num_products
-    if count == A.size:
+    if pairs is not None and count == A.size:
+        values = pairs.values.double().cpu()
         spectrum = Spectrum.of_eigenvalues(values, num_probes=num_probes, precision=torch.finfo(A.dtype).eps)
         return replace(spectrum, num_products=made)
     outside = None if pairs is None else pairs.vectors.T
     T = random_recursions(A, num_probes, min(num_steps, A.size - count), generator, outside=outside, file=file)
-    return replace(spectrum_from(T, values, A), num_products=made + T.num_probes * T.num_steps)
+    return replace(spectrum_from(T, pairs, A), num_products=made + T.num_probes * T.num_steps)
 
 
 def spectral_range(

@@ -109,7 +109,9 @@ def unit_products(A: Operator, first: int = 0) -> Iterator[tuple[Int[Tensor, " b
         bar.advance(first)
         for which in torch.arange(first, A.size, device=A.device).split(most):
             unit = torch.zeros(len(which), A.size, dtype=A.dtype, device=A.device).scatter_(1, which[:, None], 1.0)
-            yield which, product(A, unit)
+            columns = product(A, unit)
+            check_finite(float(torch.linalg.vector_norm(columns, math.inf)))  # off the diagonal, too
+            yield which, columns
             bar.advance(len(which))
 
 

@@ -114,12 +114,12 @@ class LanczosQuadrature:
 
     def spectrum(self) -> Spectrum:
         """The spectrum that the probes have seen so far."""
-        values = torch.zeros(0, dtype=torch.float64) if self.pairs is None else self.pairs.values.double().cpu()
-        if not self.size:
+        if not self.size and self.pairs is not None:
+            values = self.pairs.values.double().cpu()
             spectrum = Spectrum.of_eigenvalues(values, precision=torch.finfo(self.A.dtype).eps)
             return replace(spectrum, num_products=self.num_products)
         self._check_growth(self.num_probes, self.num_steps)
-        return replace(spectrum_from(self.tridiagonal(), values, self.A), num_products=self.num_products)
+        return replace(spectrum_from(self.tridiagonal(), self.pairs, self.A), num_products=self.num_products)
 
     def tridiagonal(self) -> Tridiagonal:
         """The decompositions of all probes."""

@@ -50,8 +50,8 @@ class Sample:
     def _quantile(self, f: Float[Tensor, "g k"], level: float) -> Float[Tensor, " g"]:
         """The ∫ f for which the probes would see at most what they saw with this probability.
 
-        f less its minimum is taken for an indicator, scaled, of as many eigenvalues as have the same mean and variance;
-        the mass that a random direction has in their space follows a Beta distribution.
+        f is taken for an `_indicator` of as many eigenvalues as have the same mean and variance; the mass that a random
+        direction has in their space follows a Beta distribution.
         """
         from scipy.special import betaincinv  # importing it takes longer than all of ritz
 
@@ -59,16 +59,31 @@ class Sample:
         f = f - least[:, None]
         unit = f.amax(1).where(f.amax(1) > 0, 1.0)  # fourth powers of f itself may be out of the range of float64
         f = f / unit[:, None]
-        mean, square = f @ self.weights, f.square() @ self.weights
-        share = torch.where(square > 0, mean.square() / square, 1.0).clamp(max=1.0).numpy()
+        height, shares = self._indicator(f)
+        share = shares.numpy()
         inside = np.maximum(self.size * share, 1.0) * self.num_probes / 2
         outside = np.maximum(self.size * (1 - share), 1.0) * self.num_probes / 2
         beta = betaincinv(inside, outside, level)
         odds = share / np.maximum(1 - share, 1e-300) * (1 - beta) / np.maximum(beta, 1e-300) * inside / outside
         with np.errstate(invalid="ignore"):
             bound = np.where(np.isfinite(odds), odds / (1 + odds), 1.0)
-        end = mean * torch.from_numpy(bound / np.maximum(share, 1e-300))
-        return least + unit * (mean + (end - mean) * self._rarity(f, torch.from_numpy(share))).clamp(min=0)
+        end = height * torch.from_numpy(bound / np.maximum(share, 1e-300))
+        return least + unit * (f @ self.weights + (end - height) * self._rarity(f, shares)).clamp(min=0)
+
+    def _indicator(self, f: Float[Tensor, "g k"]) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
+        """For f ≥ 0: how far its mean lies above the zeros of an indicator like it, and the share of ones of that.
+
+        With its zeros at 0 it has the mean and variance of f, and at most its skewness. Where most of it are ones, and
+        f reaches further up than these, as λ³ does on both sides, the zeros lie higher, so that the skewness agrees.
+        """
+        mean, square = f @ self.weights, f.square() @ self.weights
+        share = torch.where(square > 0, mean.square() / square, 1.0).clamp(max=1.0)
+        centred = f - mean[:, None]
+        variance = (centred.square() @ self.weights).clamp(min=1e-300)
+        skewness = (centred**3 @ self.weights) / variance**1.5
+        agreed = (1 - skewness / (4 + skewness.square()).sqrt()) / 2
+        higher = (share > 0.5) & (agreed < share)
+        return torch.where(higher, (variance * agreed / (1 - agreed)).sqrt(), mean), torch.where(higher, agreed, share)
 
     def _rarity(self, f: Float[Tensor, "g k"], share: Float[Tensor, " g"]) -> Float[Tensor, " g"]:
         """The factor by which an interval is widened because few eigenvalues determine its variance.

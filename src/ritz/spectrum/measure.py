@@ -12,6 +12,7 @@ from torch import Tensor
 from ..errors import ArgumentError, NumericalError, check_instance, check_positive, check_whole
 
 EPS = torch.finfo(torch.float64).eps
+FINEST = 3e3 * EPS  # width that float64 resolves, beside numbers of the size of one
 KAPPA = 3.0  # a Gaussian has fallen to 1/κ half a spacing away; Papyan (2020), Sec. D.2
 LOG_KAPPA = 1.04  # the paper takes "a different value" for logarithms and does not say which; curvlinops takes this one
 STEPS = 128  # resolution lent to exact spectra, which have none: that of Papyan (2020), Sec. D.2
@@ -81,13 +82,14 @@ class Measure:
         """
         low, high = self.range
         width = self.resolution or lent_width(high - low or self._scale)
-        return max(width, 3e3 * EPS * self._scale)  # a width that float64 resolves
+        return max(width, FINEST * self._scale)
 
     def log_width(self, floor: float | None = None) -> float:
         """Default Gaussian width in u = log(|λ| + floor), for as many nodes as there are in the range of u."""
         low, high = self._log_range(floor)
         steps = STEPS if self.is_exact else max(self.nodes.shape[1], 2)
-        return ((high - low) or 1.0) / (steps - 1) / math.sqrt(8 * math.log(LOG_KAPPA))
+        width = ((high - low) or 1.0) / (steps - 1) / math.sqrt(8 * math.log(LOG_KAPPA))
+        return max(width, FINEST)
 
     def density(self, x: Float[Tensor, " g"], width: float | None = None) -> Float[Tensor, " g"]:
         """ρ(x) = Σₖ wₖ g_σ(x - λₖ), which integrates to one. Papyan (2020), Alg. 3, de-normalised."""

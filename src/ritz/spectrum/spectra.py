@@ -104,8 +104,8 @@ class Spectrum(Measure):
 
         Values of f half-way between the nodes tell how much it changes from one node to the next. The variance comes
         from the eigenvalues that the probes saw. Where a few large ones dominate it, coverage is slightly too low: an
-        interval stated at 0.95 contains the mean of a 1/k² spectrum 0.93 of the time, and with one probe 0.88 if there
-        are such eigenvalues on both sides of zero. More probes help.
+        interval stated at 0.95 contains the mean of a 1/k² spectrum 0.93 of the time, and with one probe that of an
+        odd power 0.85 if there are such eigenvalues on both sides of zero. More probes help.
         """
         degree = f if isinstance(f, int) else None
         if degree is not None:

@@ -209,7 +209,10 @@ def _squared_error_hessian(weights: tuple[Tensor, Tensor], S: Tensor, folds: lis
 
 
 def _dense(loss: Callable[[Tensor], Tensor], *parts: Tensor) -> Float[Tensor, "n n"]:
-    H = jacfwd(grad(loss))(torch.cat([part.flatten() for part in parts]))
+    theta = torch.cat([part.flatten() for part in parts])
+    if not len(theta):  # all weights are zero; jacfwd takes no empty vector
+        return torch.zeros(0, 0).to(theta)
+    H = jacfwd(grad(loss))(theta)
     return (H + H.T) / 2
 
 
