@@ -218,8 +218,8 @@ def _of_the_main_bulk(paper: str, section: str) -> tuple[Statement, ...]:
 def _about_lanczos(where: str) -> tuple[Statement, ...]:
     return (
         Statement(
-            "Lanczos, in 2,048 steps at preset paper, gives the log spectrum down to 1e-8 of λ_max (∫ |q - q̂| d log λ over "
-            "half of ∫ q + q̂: 0 to 2).",
+            "Lanczos, in 2,048 steps at preset paper, gives the log spectrum down to 1e-8 of λ_max (∫ |q - q̂| d log λ "
+            "over half of ∫ q + q̂: 0 to 2).",
             BEYOND, where, measured=per_seed(lanczos_error), rule=each(at_most(CLOSE, partly=0.5)), expected=0.0,
             why="Among small ones float32 and few nodes gather in one bulk what spreads over decades.",
         ),
