@@ -22,7 +22,10 @@ FACTS = "facts"  # numbers that stand together under one name
 
 @dataclass(frozen=True)
 class Loan:
-    """One result of a sweep, and how it is read from a figure's record; `kept` names what part of it is there."""
+    """One result of a sweep, and how it is read from a figure's record.
+
+    `kept` names what part of it is there, unless it is all: figures that read other parts cannot do with it.
+    """
 
     task: Callable[..., Any]
     config: Any

@@ -81,7 +81,7 @@ def plain_loans(config: Config) -> list[Loan]:
 
 
 def _trainings(config: Config) -> list[Loan]:
-    return [Loan(training, config.piece(name), partial(_outcome, name=name)) for name in config.data]
+    return [Loan(training, config.piece(name), partial(_outcome, name=name), "outcome") for name in config.data]
 
 
 def _outcome(record: Record, *, name: Data) -> dict[str, Any]:
