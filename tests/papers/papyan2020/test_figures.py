@@ -88,6 +88,17 @@ def test_a_run_of_which_a_record_has_everything_computes_nothing_and_returns_the
 
 
 @pytest.mark.parametrize("name", LENDERS)
+def test_what_other_figures_lend_is_all_that_a_run_reads(name, computed, shelf):
+    """Figures keep different parts of one training: a curve, an error, how the rate was chosen."""
+    figure = LENDERS[name]
+    config, loans = figure.presets["smoke"], {}
+    for other in (own for own in LENDERS.values() if own.shared != figure.shared):
+        loans |= lent(figure.loans(config), other.loans(other.presets["smoke"]), computed(other).detached())
+    record, again = computed(figure), figure.run(config, Context(lent=loans, shelf=shelf))
+    assert set(again) == {*record.scalars, *record.arrays}
+
+
+@pytest.mark.parametrize("name", LENDERS)
 def test_another_network_is_not_lent(name, computed):
     figure = LENDERS[name]
     config = figure.presets["smoke"]

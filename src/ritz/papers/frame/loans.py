@@ -22,7 +22,10 @@ FACTS = "facts"  # the name under which a record groups scalars
 
 @dataclass(frozen=True)
 class Loan:
-    """One result of a sweep, and how to read it from a figure's record; `kept` names the part of it that is kept."""
+    """One result of a sweep, and how to read it from a figure's record.
+
+    `kept` names the part of the result that is there, unless all of it is; figures that read other parts cannot use it.
+    """
 
     task: Callable[..., Any]
     config: Any

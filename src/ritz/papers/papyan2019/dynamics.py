@@ -69,7 +69,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 def loans(config: Config) -> list[Loan]:
     """The results of sweeps in a record of this config."""
     pieces = [(at, config.piece(size, seed)) for at, seed in enumerate(config.seeds) for size in config.sizes]
-    trainings = [Loan(training, piece, partial(_curves, size=piece.per_class, at=at)) for at, piece in pieces]
+    trainings = [Loan(training, piece, partial(_curves, size=piece.per_class, at=at), "curves") for at, piece in pieces]
     every = {name: one for _, piece in pieces for name, one in _measurements(piece, config.method).items()}
     return trainings + spectra.loans(every)
 

@@ -55,7 +55,8 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 def loans(config: Config) -> list[Loan]:
     """The results of sweeps in a record of this config."""
     trainings = [
-        Loan(training, config.piece(seed), partial(_last_errors, at=at)) for at, seed in enumerate(config.seeds)
+        Loan(training, config.piece(seed), partial(_last_errors, at=at), "last errors")
+        for at, seed in enumerate(config.seeds)
     ]
     return trainings + spectra.loans(_measurements(config))
 

@@ -185,7 +185,12 @@ def beside(record: Record) -> dict[str, float] | None:
     """∫ |q - q̂| d log λ over half of ∫ q + q̂ above 1e-5, of Lanczos beside the Gram matrix; None for none."""
     names = sorted(name.removesuffix("/lanczos/G/nodes") for name in record.arrays if name.endswith("lanczos/G/nodes"))
     names = [name for name in names if f"{name}/G/nodes" in record.arrays]
-    return {name: _curve_distance(record, name) for name in names} or None
+    return {_title(name): _curve_distance(record, name) for name in names} or None
+
+
+def _title(name: str) -> str:
+    seed, size, epoch = name.split("/")
+    return f"{size} a class, epoch {epoch}, seed {seed}"
 
 
 def _curve_distance(record: Record, name: str) -> float:

@@ -201,7 +201,8 @@ def statements(paper: str) -> tuple[Statement, ...]:
             },
         ),
         Statement(
-            f"At {365} examples a class Lanczos is near the exact log spectrum (∫ |q - q̂| d log λ, of 2 at most).",
+            "Where both are measured, at 365 examples a class at preset paper, Lanczos is near the exact log spectrum "
+            "(∫ |q - q̂| d log λ, of 2 at most).",
             BEYOND, where, measured=beside, rule=each(at_most(0.1, partly=0.5)), expected=0.0,
             why="One probe gives each eigenvalue a random weight, and few nodes are left for small ones.",
         ),

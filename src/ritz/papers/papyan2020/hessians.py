@@ -81,7 +81,7 @@ def plain_loans(config: Config) -> list[Loan]:
 
 
 def _trainings(config: Config) -> list[Loan]:
-    return [Loan(training, config.piece(name), partial(_outcome, name=name)) for name in config.data]
+    return [Loan(training, config.piece(name), partial(_outcome, name=name), "outcome") for name in config.data]
 
 
 def _outcome(record: Record, *, name: Data) -> dict[str, Any]:
@@ -346,9 +346,9 @@ OURS = (
         rule=each(at_most(0.01, partly=0.05)), expected=0.0, why="TF32 moves the spectrum.",
     ),
     Statement(
-        "Ten thousand examples of fifty show the train Hessian (against all of them).",
+        "Some of the examples, 10,000 of 50,000 at preset paper, show the train Hessian (against all of them).",
         BEYOND, "Fig. 3", measured=change_of_sample, rule=each(at_most(0.01, partly=0.2)), expected=0.0,
-        why="So much do the outliers of a fifth of the examples differ from those of all.",
+        why="So much do the outliers of these examples differ from those of all.",
     ),
 )  # fmt: skip
 

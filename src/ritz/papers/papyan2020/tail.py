@@ -67,7 +67,8 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 def loans(config: Config) -> list[Loan]:
     """The results of sweeps in a record of this config."""
     trainings = [
-        Loan(training, config.piece(seed), partial(_last_error, at=at)) for at, seed in enumerate(config.seeds)
+        Loan(training, config.piece(seed), partial(_last_error, at=at), "last test error")
+        for at, seed in enumerate(config.seeds)
     ]
     return trainings + spectra.loans(_measurements(config))
 
