@@ -77,10 +77,9 @@ def counts_per_decade(title: str, spectra: Mapping[str, Spectrum]) -> Chart:
 def _log_curves(spectra: Mapping[str, Lines]) -> tuple[dict[str, Curve], float, float]:
     """A curve for each spectrum without its outliers, with the width and floor that all of them have."""
     scale = common_log_options(lines.spectrum for lines in spectra.values())
-    curves = {
-        name: log_curve(own.spectrum, outliers=own.outliers, points=POINTS, **scale) for name, own in spectra.items()
-    }
-    return curves, scale["width"], scale["floor"]
+    width, floor = scale["width"], scale["floor"]
+    curve_of = lambda own: log_curve(own.spectrum, outliers=own.outliers, points=POINTS, width=width, floor=floor)
+    return {name: curve_of(own) for name, own in spectra.items()}, width, floor
 
 
 def _log_chart(

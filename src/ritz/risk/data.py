@@ -107,6 +107,8 @@ def _source(data: Any) -> Iterable[Any]:
         return _Chunks((inputs, targets))
     if isinstance(data, (tuple, list)) and len(data) == 2 and data[1] is None:
         return [tuple(data)]
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Mapping):
+        raise _no_pair("The data are", data)  # not two batches, as a list would be
     if isinstance(data, Mapping):
         return _source(_pair_of(data, "The data are"))
     if _is_plain(data):
@@ -116,6 +118,7 @@ def _source(data: Any) -> Iterable[Any]:
             f"The data are of type {type(data).__name__}.",
             "A risk needs examples to average over.",
             "Pass (x, y) tensors, a Dataset, a DataLoader, or a list of (inputs, targets) batches.",
+            "Of an object that holds them, such as a graph: [((data.x, data.edge_index), data.y)].",
         )
     if isinstance(data, Iterator):
         raise DataError(
@@ -179,18 +182,34 @@ def _misfit(x: Tensor, y: Tensor) -> DataError:
 def _batch(item: Any, number: int) -> Batch:
     item = _pair_of(item, f"Batch {number} is") if isinstance(item, Mapping) else item
     if not isinstance(item, (tuple, list)) or len(item) != 2 or not isinstance(item[1], Tensor):
-        raise DataError(
-            f"Batch {number} is a {type(item).__name__}{_entries(item)}.",
-            "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs), or a tuple.",
-            "For triples: [((a, b), y) for a, b, y in loader], with DataLoader(dataset, 64) as a Dataset's loader; "
-            "((a, b), y) where they are tensors.",
-            "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x))).",
-            "For arrays: (torch.as_tensor(x), torch.as_tensor(y)).",
-        )
+        raise _no_pair(f"Batch {number} is", item)
     inputs, targets = item
     inputs = _inputs(inputs)
     _check_pair(inputs, targets)
     return Batch(inputs, targets)
+
+
+def _no_pair(what: str, item: Any) -> DataError:
+    """The refusal of what is no pair of inputs and a tensor of targets, with what to do about its kind."""
+    ways: tuple[str, ...] = (
+        "For triples: [((a, b), y) for a, b, y in loader], with DataLoader(dataset, 64) as a Dataset's loader; "
+        "((a, b), y) where they are tensors.",
+        "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x))).",
+        "For arrays: (torch.as_tensor(x), torch.as_tensor(y)).",
+    )
+    if isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[1], Mapping):
+        names = ", ".join(f"targets[{name!r}]" for name in item[1])
+        ways = (
+            f"Join them as columns, and let the loss take these apart: torch.stack([{names}], -1).",
+            "Wrap a model of several outputs in a Module that joins these, too: torch.cat(outputs, -1).",
+        )
+    elif hasattr(item, "__dict__") and not isinstance(item, Tensor):
+        ways = ("Take from it what the model and the loss need: [((b.x, b.edge_index), b.y) for b in loader].", *ways)
+    return DataError(
+        f"{what} a {type(item).__name__}{_entries(item)}.",
+        "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs), or a tuple.",
+        *ways,
+    )
 
 
 def _entries(item: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args
 
 import torch
@@ -37,6 +38,20 @@ class Loss(ABC):
     reduction: Reduction
     class_dim: int = -1  # the dimension of z along which a term runs
     by_rows: bool = True  # whether a term depends on one such row of z alone
+
+    @property
+    def name(self) -> str:
+        """What a reader knows it by: its class, and what of it is not as usual.
+
+        >>> from ritz.risk import CrossEntropy
+        >>> CrossEntropy(label_smoothing=0.1, class_dim=1).name
+        'CrossEntropy(label_smoothing=0.1)'
+        """
+        settings: dict[str, tuple[Any, Any]]
+        settings = {f.name: (getattr(self, f.name), f.default) for f in fields(self)} if is_dataclass(self) else {}
+        settings.pop("class_dim", None)  # which is a matter of shapes
+        unusual = [f"{name}={_shown(own)}" for name, (own, usual) in settings.items() if _shown(own) != _shown(usual)]
+        return type(self).__name__ + (f"({', '.join(unusual)})" if unusual else "")
 
     def settled(self, z: Outputs, y: Targets) -> Loss:
         """The loss with what only outputs show of it; one that knows itself is as it was."""
@@ -96,6 +111,11 @@ class Loss(ABC):
     def _rows_of(self, uniform: Tensor, z: Tensor) -> Tensor:
         """The first of the given numbers as rows of terms, like those of the outputs."""
         return class_rows(uniform.flatten()[: z.numel()].view(z.shape), self.class_dim)
+
+
+def _shown(value: Any) -> str:
+    """A setting in a name: numbers and words as they are, of tensors how many entries they have."""
+    return f"({value.numel()} values)" if isinstance(value, Tensor) else repr(value)
 
 
 def on_device(loss: Loss, device: torch.device) -> Loss:
