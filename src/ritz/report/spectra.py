@@ -118,10 +118,14 @@ def numbers(record: Record) -> list[Number]:
     proof = f"The standard error is that of {probes}, with the rounding of products in {record.config['dtype']}."
     if _is_exact(record):
         proof = f"{_all_known(record)} ± is what that rounding may change; what has no ± is right in all its digits."
-    shown = value_in_brief if _is_exact(record) else value_with_error
-    estimates = {key: _estimate(record.scalars, key, shown) for key in HINTS}
+    estimates = {key: _estimate(record.scalars, key, _headline) for key in HINTS}
     rest = [Number(key.replace("_", " "), text, proof, hint=HINTS[key]) for key, text in estimates.items()]
     return [*_largest(record), *rest]
+
+
+def _headline(value: float, error: float | None) -> str:
+    """With its error, unless that is zero: a count of eigenvalues may be right to the last."""
+    return f"{value:.6g}" if error == 0 else value_with_error(value, error)
 
 
 def _largest(record: Record) -> list[Number]:

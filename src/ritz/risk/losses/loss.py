@@ -50,7 +50,8 @@ class Loss(ABC):
         settings: dict[str, tuple[Any, Any]]
         settings = {f.name: (getattr(self, f.name), f.default) for f in fields(self)} if is_dataclass(self) else {}
         settings.pop("class_dim", None)  # which is a matter of shapes
-        unusual = [f"{name}={_shown(own)}" for name, (own, usual) in settings.items() if _shown(own) != _shown(usual)]
+        pairs = [(_shown(name, own), _shown(name, usual)) for name, (own, usual) in settings.items()]
+        unusual = [own for own, usual in pairs if own != usual]
         return type(self).__name__ + (f"({', '.join(unusual)})" if unusual else "")
 
     def settled(self, z: Outputs, y: Targets) -> Loss:
@@ -113,9 +114,11 @@ class Loss(ABC):
         return class_rows(uniform.flatten()[: z.numel()].view(z.shape), self.class_dim)
 
 
-def _shown(value: Any) -> str:
-    """A setting in a name: numbers and words as they are, of tensors how many entries they have."""
-    return f"({value.numel()} values)" if isinstance(value, Tensor) else repr(value)
+def _shown(name: str, value: Any) -> str:
+    """A setting in a name: a switch that is on by itself, of tensors how many entries they have."""
+    if value is True:
+        return name
+    return f"{name}=({value.numel()} values)" if isinstance(value, Tensor) else f"{name}={value!r}"
 
 
 def on_device(loss: Loss, device: torch.device) -> Loss:
