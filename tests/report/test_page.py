@@ -206,6 +206,8 @@ def test_a_matrix_that_the_command_does_not_know_is_measured_again_from_python(r
         ("96% of 4, 95 % of all", "96\u202f% of 4, 95\u202f% of all"),
         ("from -0.34 to (-1e-05)", "from −0.34 to (−10⁻⁵)"),
         ("out/a-2, 2026-11-19, conv-1, 3-4", "out/a-2, 2026-11-19, conv-1, 3-4"),
+        ("cifar/out/after:head", "cifar/<wbr>out/<wbr>after:<wbr>head"),
+        ("2/λ_max of a/b:c", "2/λ<sub>max</sub> of a/b:c"),
         ("lr1e-5 and v1.2e-4x", "lr1e-5 and v1.2e-4x"),
         ("-λ_min/λ_max <b>", "-λ<sub>min</sub>/λ<sub>max</sub> &lt;b&gt;"),
     ],
