@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from ritz import Risk, __version__, hessian
+from ritz.analysis import classes as class_analysis
 from ritz.analysis import spectrum as analysis
 from ritz.analysis.spectrum import pictures
 from ritz.analysis.spectrum.settings import MATRICES
@@ -428,3 +429,21 @@ def test_a_device_without_float64_is_not_offered():
 
 def test_the_option_names_every_matrix_that_an_analysis_knows():
     assert [str(name) for name in MatrixName] == list(MATRICES)
+
+
+@pytest.mark.parametrize("command, module", [("spectrum", analysis), ("classes", class_analysis)])
+def test_an_interrupted_analysis_says_how_it_goes_on(folder, monkeypatch, command, module):
+    """Ctrl-C, once before there is something to go on from and once after."""
+
+    def run(*_, checkpoint, **__):
+        if (left := checkpoint.parent / "left").exists():
+            checkpoint.mkdir(parents=True)
+            (checkpoint / "eigenpairs.npz").touch()
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "run", run)
+    first, second = (ritz(command, "mine.py:risk") for _ in range(2))
+    assert first.exit_code == second.exit_code == 130
+    assert "Interrupted" not in first.stderr and "Run the same command again" in second.stderr

@@ -35,6 +35,11 @@ def test_the_command_that_is_printed_runs(folder):
     assert Record.load("out/mine-risk-first-100-float64").config["dtype"] == "float64"
 
 
+@pytest.mark.parametrize("name", ["ritz.py", "torch.py", "numpy.py", "random.py"])
+def test_a_file_does_not_take_the_place_of_a_module(folder, name):
+    assert "installed module" in ritz("new", name, code=2).stderr and not (folder / name).exists()
+
+
 def test_a_file_that_is_there_stays(folder):
     (folder / "mine.py").write_text("mine")
     assert "already exists" in ritz("new", "mine.py", code=2).stderr

@@ -1,5 +1,6 @@
 """What notebooks show: every result has a card, its numbers are the result's, and names are text."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -64,6 +65,17 @@ def test_a_result_shows_its_numbers_in_a_notebook(results, name):
     result, expected = results[name]
     assert type(result).__name__ == name
     assert expected in Whole(result._repr_html_()).words
+
+
+def test_a_card_says_of_copies_what_the_text_does():
+    values = torch.cat([torch.ones(3), torch.linspace(0, 0.5, 97)]).double()
+    pairs = ritz.eigenpairs(ritz.Operator.from_matrix(torch.diag(values)), 2)
+    (said,) = [line.strip() for line in repr(replace(pairs, doubts=torch.ones(2))).splitlines() if "copies" in line]
+    assert said in Whole(replace(pairs, doubts=torch.ones(2))._repr_html_()).words
+
+
+def test_numbers_of_a_record_have_six_digits_in_a_notebook():
+    assert "0.333333" in Whole(Record("id", "smoke", {}, {"loss": 1 / 3, "terms": 3}, {})._repr_html_()).words
 
 
 def test_a_long_table_says_how_much_more_there_is():

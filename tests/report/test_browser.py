@@ -211,6 +211,12 @@ def test_marks_of_an_axis_are_written_alike(page):
     assert page.evaluate(write, [0, 2e-5, 4e-5]) == ["0", "2·10⁻⁵", "4·10⁻⁵"]
 
 
+def test_zero_is_marked_on_an_axis_that_is_logarithmic_on_both_sides(page):
+    marks = "([low, high, c]) => { const at = SCALES.symlog(c).place; return symmetricMarks(at(low), at(high), c); }"
+    assert page.evaluate(marks, [-1.1, 11, 4.25e-4]) == [-1, -0.1, -0.01, 0, 0.01, 0.1, 1, 10]
+    assert page.evaluate(marks, [0.02, 4.5, 4.25e-4]) == [0.1, 1]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_button_switches_between_light_and_dark(open_page, scheme):
     page = open_page(color_scheme=scheme)

@@ -1,6 +1,7 @@
 """The page as a file: whole, small, in order, and without anything from elsewhere."""
 
 import html
+import json
 import math
 import re
 from dataclasses import replace
@@ -205,6 +206,8 @@ def test_a_matrix_that_the_command_does_not_know_is_measured_again_from_python(r
         ("96% of 4, 95 % of all", "96\u202f% of 4, 95\u202f% of all"),
         ("from -0.34 to (-1e-05)", "from −0.34 to (−10⁻⁵)"),
         ("out/a-2, 2026-11-19, conv-1, 3-4", "out/a-2, 2026-11-19, conv-1, 3-4"),
+        ("cifar/out/after:head", "cifar/<wbr>out/<wbr>after:<wbr>head"),
+        ("2/λ_max of a/b:c", "2/λ<sub>max</sub> of a/b:c"),
         ("lr1e-5 and v1.2e-4x", "lr1e-5 and v1.2e-4x"),
         ("-λ_min/λ_max <b>", "-λ<sub>min</sub>/λ<sub>max</sub> &lt;b&gt;"),
     ],
@@ -270,6 +273,14 @@ def test_counts_of_lines_stand_on_a_page_once_with_their_meaning(records, tmp_pa
 def test_it_is_small(records, tmp_path):
     one, two = (report.write(records * n, tmp_path / f"{n}.html").stat().st_size for n in (1, 2))
     assert one < 3e6 and one + 19 * (two - one) < 10e6
+
+
+def test_twenty_networks_of_many_layers_fit_into_ten_megabytes():
+    """What is largest on a page is the chart of layers: exact ones have a curve over their whole range."""
+    values = torch.logspace(-7, 1, 400, dtype=torch.float64)
+    layers = {str(rank): Lines(Spectrum.of_eigenvalues(values * rank)) for rank in range(1, spectra.LAYERS + 1)}
+    chart = log_density("Log spectra", layers, points=spectra.LAYER_POINTS)
+    assert 20 * len(json.dumps(chart.plain())) < 8e6
 
 
 def test_other_models_and_repetitions_are_articles_of_their_own(records, tmp_path):

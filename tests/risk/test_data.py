@@ -2,6 +2,7 @@
 
 import itertools
 from collections import UserDict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -437,6 +438,10 @@ BAD_DATA = {
     "objects": (lambda x, y: [slice(x, y)], DataError, r"is a slice[\s\S]*batch\.y\) for batch in loader"),
     "nested inputs by name": (lambda x, y: [({"obs": {"a": x}}, y)], DataError, "a Module around the model"),
     "inputs alone": (lambda x, y: [x, x, x], DataError, "Batch 0 is a Tensor"),
+    "a dict of targets": (lambda x, y: (x, {"a": y, "b": y}), DataError,
+                          r"The data are a tuple whose targets are a dict[\s\S]*targets\['a'\], targets\['b'\]"),
+    "batches with a dict of targets": (lambda x, y: [(x, {"a": y})], DataError, "Batch 0 is a tuple whose targets are"),
+    "objects as batches": (lambda x, y: [SimpleNamespace(x=x, y=y)], DataError, r"\(b.x, b.edge_index\), b.y"),
     "dicts without targets": (lambda x, y: [{"inputs": x, "outcome": y}], DataError, "entries inputs, outcome"),
     "dicts with two targets": (lambda x, y: [{"y": x, "labels": y}], DataError, "Exactly one"),
     "a dict of targets alone": (lambda x, y: {"labels": y}, DataError, "The data are a dict"),

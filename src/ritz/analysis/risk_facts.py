@@ -16,7 +16,7 @@ def config_of(risk: Risk) -> dict[str, Any]:
         "dtype": str(risk.dtype).removeprefix("torch."),
         "num_examples": risk.num_examples,
         "model": type(risk.model).__name__,
-        "loss": type(risk.loss).__name__,
+        "loss": risk.loss.name,
         "parameters": list(risk.shapes),
     }
 

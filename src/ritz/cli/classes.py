@@ -16,6 +16,7 @@ from ..progress import duration
 from ..record import Record, discard
 from ..risk import Risk
 from . import reports
+from .failures import resumable
 from .messages import say
 from .tables import columns_table, cost, facts_table, show
 from .target import Subject
@@ -46,7 +47,8 @@ def forecast(risk: Risk, settings: ClassSettings) -> None:
 def run(subject: Subject, settings: ClassSettings) -> None:
     """Analyse, write and print; an analysis that was killed goes on from what it left in the folder."""
     options: dict[str, Any] = {"name": subject.name, "source": subject.source, "checkpoint": subject.unfinished}
-    record = analysis.run(subject.risk, settings, **options)
+    with resumable(subject.unfinished):
+        record = analysis.run(subject.risk, settings, **options)
     files = analysis.write(record, subject.results)
     discard(subject.unfinished)
     show(summary(record.detached()))

@@ -6,6 +6,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -32,6 +33,17 @@ def report_errors(debug: bool) -> Iterator[None]:
                 raise
             note(str(_unexpected(error)))
             raise typer.Exit(1) from None
+
+
+@contextmanager
+def resumable(unfinished: Path) -> Iterator[None]:
+    """Where a command is interrupted (Ctrl-C), say that the same one goes on from what is in this folder."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if any(unfinished.glob("*")):
+            note(f"Interrupted. Run the same command again: it goes on from what is in {unfinished}.")
+        raise
 
 
 def _unexpected(error: Exception) -> RitzError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from ..errors import ArgumentError, FileError
@@ -16,6 +18,12 @@ def write(path: Path) -> None:
         raise ArgumentError(
             f"{path} is not a name for a Python file.",
             "ritz imports the file, so its name is letters, digits and underscores, and .py.",
+            "For example: ritz new mine.py",
+        )
+    if path.stem in {*sys.stdlib_module_names, *packages_distributions(), __name__.partition(".")[0]}:
+        raise ArgumentError(
+            f"{path} would have the name of an installed module, {path.stem}.",
+            "In its folder, `import` would find this file instead, and so would everything that needs that module.",
             "For example: ritz new mine.py",
         )
     if path.exists():

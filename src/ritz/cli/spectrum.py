@@ -17,6 +17,7 @@ from ..record import Record, discard
 from ..risk import Risk
 from ..spectrum.estimate import digits_within, value_in_brief
 from . import reports
+from .failures import resumable
 from .messages import say
 from .tables import columns_table, cost, facts_table, show
 from .target import Subject
@@ -30,7 +31,8 @@ def forecast(risk: Risk, settings: Settings) -> None:
 def run(subject: Subject, settings: Settings) -> None:
     """Analyse, write and print; an analysis that was killed goes on from what it left in the folder."""
     options: dict[str, Any] = {"name": subject.name, "source": subject.source, "checkpoint": subject.unfinished}
-    record = analysis.run(subject.risk, settings, **options)
+    with resumable(subject.unfinished):
+        record = analysis.run(subject.risk, settings, **options)
     analysis.write(record, subject.results)
     discard(subject.unfinished)
     show_record(record, subject.results, subject.folder)

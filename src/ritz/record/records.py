@@ -54,7 +54,11 @@ class Record:
 
     def _repr_html_(self) -> str:
         """In a notebook: its numbers, and what they say."""
-        numbers = {name: value for name, value in self.scalars.items() if isinstance(value, int | float | str)}
+        numbers = {
+            name: f"{value:.6g}" if isinstance(value, float) else value
+            for name, value in self.scalars.items()
+            if isinstance(value, int | float | str)
+        }
         claims: dict[str, list[str]] = {
             "verdict": [str(claim.verdict) for claim in self.claims],
             "statement": [claim.statement for claim in self.claims],

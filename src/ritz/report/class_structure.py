@@ -49,10 +49,11 @@ def finding(record: Record) -> str:
     """The finding in one sentence that the numbers support, without its full stop."""
     count, C = record.scalars["counts"]["outliers"], record.scalars["num_classes"]
     stand = "stands" if count == 1 else "stand"
-    words = f"{count} of the {C} largest eigenvalues of G {stand} above all that is left of it without the class means"
     spectra = spectra_of(record)
     top, left = (spectra[name].range[1] for name in SHOWN)
-    return f"{words}, by which the largest falls {max(0.0, 1 - left / top):.0%}" if top > 0 else words
+    fall = max(0.0, 1 - left / top) if top > 0 else 0.0
+    falls = f"without the class means the largest eigenvalue of G falls by {fall:.0%}"
+    return f"{falls}, and {count} of its {C} largest {stand} above all that is left"
 
 
 def proof(record: Record) -> str:

@@ -23,6 +23,7 @@ MANY = 12  # facts that stand one below the other
 COLOURS, DASHES = 6, 4  # of page.css and view.js: curves beyond the sixth are dashed
 SPOKEN = {"closer": "Look closer", "farther": "Look from farther away"}  # what a sign alone does not say
 THEME = '<button type="button" id="theme" hidden></button>'  # its words and what it does are of page.js
+TECHNICAL = re.compile(r"\b(random probes|nodes|residual|standard error|W₁)\b")  # words of certificates, all in TERMS
 NUMBERS = re.compile(r"(?<![\w.,:/-])[-−]?\d(?:[\d.,]*\d)?(?:e[-+]?\d+)?(?:\s?%)?(?![\w/]|\.\d)")  # not those in names
 
 
@@ -82,7 +83,7 @@ def _certificates(article: Article, prefix: str) -> str:
     ]
     body = "".join(
         f'<tr id="{anchor}"><th scope="row">{label}</th><td>{numerals(value)}</td>'
-        f'<td class="words">{typeset(proof)}</td></tr>'
+        f'<td class="words">{_explained(proof)}</td></tr>'
         for anchor, label, value, proof in rows
     )
     head = '<th scope="col">number</th><th scope="col">value</th><th scope="col" class="words">what it rests on</th>'
@@ -90,6 +91,12 @@ def _certificates(article: Article, prefix: str) -> str:
     title = f"<h2>{_term('Certificates')}</h2>"
     scrolled = f'<div class="scroll" tabindex="0">{table}</div>'
     return f'<section id="{prefix}-proofs">{title}{_guide(article.trust)}{scrolled}</section>'
+
+
+def _explained(proof: str) -> str:
+    """A certificate, whose technical words have their explanation on hover and at the end of the page."""
+    parts = TECHNICAL.split(proof)
+    return "".join(_term(part, reached=False) if rank % 2 else typeset(part) for rank, part in enumerate(parts))
 
 
 def _section(section: Section, anchor: str, charts: Iterator[int]) -> str:

@@ -37,13 +37,21 @@ function powers(low, high) {
   return marks;
 }
 
-// Zero and powers of ten on both sides of it; within a decade, round values.
+// Zero, and powers of ten on both sides of it as far as they have room; within a decade, round values.
 function symmetricMarks(low, high, c) {
-  const scale = SCALES.symlog(c);
+  const scale = SCALES.symlog(c), room = (high - low) / 14;
   const top = Math.max(Math.abs(low), Math.abs(high));
-  const positive = powers(Math.log10(c), Math.log10(Math.max(scale.value(top), c))).slice(-MARKS);
-  const both = [...positive.map((v) => -v).reverse(), 0, ...positive];
-  const inside = both.filter((v) => scale.place(v) >= low && scale.place(v) <= high);
-  const apart = inside.filter((v, i) => i === 0 || scale.place(v) - scale.place(inside[i - 1]) > (high - low) / 14);
-  return apart.length > 1 ? apart : roundMarks(scale.value(low), scale.value(high));
+  const powersUp = powers(Math.log10(c), Math.log10(Math.max(scale.value(top), c))).slice(-MARKS);
+  const inside = (v) => scale.place(v) >= low && scale.place(v) <= high;
+  const zero = inside(0) ? [0] : [];
+  const side = (sign) => {
+    let last = zero.length ? 0 : -Infinity; // the place of the mark before, nearer to zero
+    return powersUp.map((v) => sign * v).filter((v) => {
+      const place = Math.abs(scale.place(v)), fits = inside(v) && place - last > room;
+      if (fits) last = place;
+      return fits;
+    });
+  };
+  const marks = [...side(-1).reverse(), ...zero, ...side(1)];
+  return marks.length > 1 ? marks : roundMarks(scale.value(low), scale.value(high));
 }

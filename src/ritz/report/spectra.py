@@ -17,6 +17,7 @@ from .articles import Number, Section, Table
 from .spectral_charts import Lines, density, log_density
 
 LAYERS = 24  # whose curves a chart holds: those of the largest eigenvalues
+LAYER_POINTS = 512  # of each of these: with twice as many they are nine tenths of a page
 NEAR_ZERO = 0.01  # of the largest |λ|
 APART = 1.5  # times the next, from which on an eigenvalue stands apart
 LARGEST = 1000.0  # such factor that is said
@@ -118,10 +119,14 @@ def numbers(record: Record) -> list[Number]:
     proof = f"The standard error is that of {probes}, with the rounding of products in {record.config['dtype']}."
     if _is_exact(record):
         proof = f"{_all_known(record)} ± is what that rounding may change; what has no ± is right in all its digits."
-    shown = value_in_brief if _is_exact(record) else value_with_error
-    estimates = {key: _estimate(record.scalars, key, shown) for key in HINTS}
+    estimates = {key: _estimate(record.scalars, key, _headline) for key in HINTS}
     rest = [Number(key.replace("_", " "), text, proof, hint=HINTS[key]) for key, text in estimates.items()]
     return [*_largest(record), *rest]
+
+
+def _headline(value: float, error: float | None) -> str:
+    """With its error, unless that is zero: a count of eigenvalues may be right to the last."""
+    return f"{value:.6g}" if error == 0 else value_with_error(value, error)
 
 
 def _largest(record: Record) -> list[Number]:
@@ -240,7 +245,7 @@ def layers(record: Record) -> Section:
         "what rounding may change. Others by probes of their own, with the standard error. What has no ± is right in "
         "all its digits. The largest and smallest λ are eigenvalues or nodes."
     )
-    charts, tables = [log_density(title, spectra)], [Table("Diagonal blocks", columns)]
+    charts, tables = [log_density(title, spectra, points=LAYER_POINTS)], [Table("Diagonal blocks", columns)]
     return Section(
         "Layers side by side",
         words,

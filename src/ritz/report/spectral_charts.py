@@ -55,9 +55,9 @@ def _stems(name: str, lines: Lines, known: Sequence[tuple[float, str]], width: f
     return [Series(f"{name}: eigenvalues", "stems", values, heights, notes=notes, shown=index < SHOWN, colour=index)]
 
 
-def log_density(title: str, spectra: Mapping[str, Lines]) -> Chart:
+def log_density(title: str, spectra: Mapping[str, Lines], *, points: int = POINTS) -> Chart:
     """Densities of log |λ| on one width and floor, eigenvalues as stems; what no curve resolves is left open."""
-    curves, width, floor = _log_curves(spectra)
+    curves, width, floor = _log_curves(spectra, points)
     series: list[Series] = []
     for index, (name, lines) in enumerate(spectra.items()):
         sizes = [(abs(value), note) for value, note in lines.eigenvalues if value]
@@ -68,19 +68,18 @@ def log_density(title: str, spectra: Mapping[str, Lines]) -> Chart:
 def counts_per_decade(title: str, spectra: Mapping[str, Spectrum]) -> Chart:
     """The same in eigenvalues per decade, as curves alone."""
     lines = {name: Lines(spectrum) for name, spectrum in spectra.items()}
-    curves, _, floor = _log_curves(lines)
+    curves, _, floor = _log_curves(lines, POINTS)
     curves = {name: _counted(curve, spectra[name].size) for name, curve in curves.items()}
     series = [_line(name, curve, index) for index, (name, curve) in enumerate(curves.items())]
     return _log_chart(title, "eigenvalues per decade", lines, curves, floor, series)
 
 
-def _log_curves(spectra: Mapping[str, Lines]) -> tuple[dict[str, Curve], float, float]:
+def _log_curves(spectra: Mapping[str, Lines], points: int) -> tuple[dict[str, Curve], float, float]:
     """A curve for each spectrum without its outliers, with the width and floor that all of them have."""
     scale = common_log_options(lines.spectrum for lines in spectra.values())
-    curves = {
-        name: log_curve(own.spectrum, outliers=own.outliers, points=POINTS, **scale) for name, own in spectra.items()
-    }
-    return curves, scale["width"], scale["floor"]
+    width, floor = scale["width"], scale["floor"]
+    curve_of = lambda own: log_curve(own.spectrum, outliers=own.outliers, points=points, width=width, floor=floor)
+    return {name: curve_of(own) for name, own in spectra.items()}, width, floor
 
 
 def _log_chart(

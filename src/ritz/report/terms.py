@@ -46,6 +46,8 @@ TERMS = {
     "KFAC": "A layer's block of G approximated by one Kronecker product: features by errors.",
     "CFAC": "A layer's block of G approximated by a sum of Kronecker products, one for each class.",
     "W₁": "The Wasserstein distance of two spectra: how far eigenvalues have to move to make one of the other.",
+    "random probes": "Random vectors that the matrix is multiplied by; sums over all eigenvalues are means over them.",
+    "nodes": "Points that stand for the eigenvalues around them, with a share of all each; they lie within its ends.",
     "claim": "A sentence of a paper, judged on what was measured by a rule that was fixed before.",
     "model": "The class of the network, and the function or the record that it comes from.",
     "data": "Examples are what went in; terms are what the loss sums up: examples, or tokens, whose target counts.",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 import re
 
-LONG = 24  # letters beyond which a name is broken into lines
+LONG, WORD = 24, 16  # letters beyond which a row is broken into lines, and a name in it
 SYMBOLS = re.compile(r"\b(λ|w|G|Φ|Δ|W)_(max|min|class|cross|own|within|[QKVc])\b")  # as in typesetting.js
 POWER = re.compile(r"(?:(?<![\w.])(\d+(?:\.\d+)?)|(?<=\d)\))e([-+]\d+)\b")
 MINUS = re.compile(r"(?<![\w.,:/)-])-(?=\d)")  # of a number, not within a name or a date
 PERCENT = re.compile(r"(?<=\d) ?%")
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-LONG_WORD, JOINTS = re.compile(rf"\S{{{LONG},}}"), re.compile(r"(?<=\w)[._](?=\w)")
+LONG_WORD, JOINTS = re.compile(rf"\S{{{WORD},}}"), re.compile(r"(?<=\w)[._/:](?=\w)")
 
 
 def escaped(content: str) -> str:
@@ -25,8 +25,8 @@ def numerals(content: str) -> str:
 
 
 def typeset(content: str) -> str:
-    """Our own text, in which λ_max and G_class get subscripts, and long names may break at their dots."""
-    return LONG_WORD.sub(_jointed, SYMBOLS.sub(r"\1<sub>\2</sub>", numerals(content)))
+    """Our own text, in which λ_max and G_class get subscripts, and long names may break where their parts meet."""
+    return SYMBOLS.sub(r"\1<sub>\2</sub>", LONG_WORD.sub(_jointed, numerals(content)))
 
 
 def _power(match: re.Match[str]) -> str:

@@ -107,6 +107,8 @@ def _source(data: Any) -> Iterable[Any]:
         return _Chunks((inputs, targets))
     if isinstance(data, (tuple, list)) and len(data) == 2 and data[1] is None:
         return [tuple(data)]
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Mapping):
+        raise _no_pair("The data are", data)  # not two batches, as a list would be
     if isinstance(data, Mapping):
         return _source(_pair_of(data, "The data are"))
     if _is_plain(data):
@@ -116,6 +118,7 @@ def _source(data: Any) -> Iterable[Any]:
             f"The data are of type {type(data).__name__}.",
             "A risk needs examples to average over.",
             "Pass (x, y) tensors, a Dataset, a DataLoader, or a list of (inputs, targets) batches.",
+            "Of an object that holds them, such as a graph: [((data.x, data.edge_index), data.y)].",
         )
     if isinstance(data, Iterator):
         raise DataError(
@@ -186,36 +189,46 @@ def _misfit(x: Tensor, y: Tensor) -> DataError:
 def _batch(item: Any, number: int) -> Batch:
     item = _pair_of(item, f"Batch {number} is") if isinstance(item, Mapping) else item
     if not isinstance(item, (tuple, list)) or len(item) != 2 or not isinstance(item[1], Tensor):
-        raise DataError(
-            f"Batch {number} is a {type(item).__name__}{_entries(item)}.",
-            "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs), or a tuple.",
-            *_ways_to_a_pair(item),
-        )
+        raise _no_pair(f"Batch {number} is", item)
     inputs, targets = item
     inputs = _inputs(inputs)
     _check_pair(inputs, targets)
     return Batch(inputs, targets)
 
 
+def _no_pair(what: str, item: Any) -> DataError:
+    """The refusal of what is no pair of inputs and a tensor of targets, with what to do about its kind."""
+    return DataError(
+        f"{what} a {type(item).__name__}{_entries(item)}.",
+        "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs), or a tuple.",
+        *_ways_to_a_pair(item),
+    )
+
+
 def _ways_to_a_pair(item: Any) -> list[str]:
     """How something else becomes a pair: two entries, more of them, or an object."""
     arrays = "For arrays: (torch.as_tensor(x), torch.as_tensor(y))."
+    no_targets = "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x)))."
     if not isinstance(item, (tuple, list)):
         return [
             "For (x, y) as a whole, pass exactly these two; several inputs are a tuple or a dict: ((a, b), y).",
-            "For batches that are objects: [({'x': batch.x}, batch.y) for batch in loader].",
+            "For batches that are objects, such as graphs: [((b.x, b.edge_index), b.y) for b in loader].",
             arrays,
+        ]
+    if len(item) == 2 and isinstance(item[1], Mapping):
+        names = ", ".join(f"targets[{name!r}]" for name in item[1])
+        return [
+            f"Join them as columns, and let the loss take these apart: torch.stack([{names}], -1).",
+            "Wrap a model of several outputs in a Module that joins these, too: torch.cat(outputs, -1).",
         ]
     if len(item) == 2:
-        return [
-            "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x))).",
-            "For targets of several parts, one tensor that the loss takes apart: (x, torch.stack((a, b), -1)).",
-            arrays,
-        ]
+        parts = "For targets of several parts, one tensor that the loss takes apart: (x, torch.stack((a, b), -1))."
+        return [no_targets, parts, arrays]
     return [
-        "For two inputs: [((a, b), y) for a, b, y in loader], with DataLoader(dataset, 64) as a Dataset's loader.",
+        "For two inputs: [((a, b), y) for a, b, y in loader], with DataLoader(dataset, 64) as a Dataset's loader; "
+        "((a, b), y) where they are tensors.",
         "For targets and weights, one tensor that the loss takes apart: (x, torch.stack((y, weight), -1)).",
-        "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x))).",
+        no_targets,
     ]
 
 

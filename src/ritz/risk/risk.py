@@ -109,12 +109,12 @@ class Risk:
 
     def __repr__(self) -> str:
         counts = f"n = {self.size:,} parameters, N = {self.num_terms:,} terms"
-        return f"Risk({type(self.model).__name__}, {type(self.loss).__name__}: {counts}, R = {self.loss_value():.6g})"
+        return f"Risk({type(self.model).__name__}, {self.loss.name}: {counts}, R = {self.loss_value():.6g})"
 
     def _repr_html_(self) -> str:
         """In a notebook: what is differentiated, and where it is."""
         facts = {"parameters": f"{self.size:,}", "terms": f"{self.num_terms:,}", "loss": f"{self.loss_value():.6g}"}
-        return card(f"Risk: {type(self.model).__name__}, {type(self.loss).__name__}", facts)
+        return card(f"Risk: {type(self.model).__name__}, {self.loss.name}", facts)
 
     def __copy__(self) -> Risk:
         risk = object.__new__(type(self))
@@ -219,7 +219,7 @@ class Risk:
         labels = torch.cat([batch.targets.flatten() for batch in self.batches])
         if labels.is_floating_point() or not isinstance(self.loss, Classification):
             raise DataError(
-                f"The targets are {labels.dtype} values, and the loss is {type(self.loss).__name__}.",
+                f"The targets are {labels.dtype} values, and the loss is {self.loss.name}.",
                 "Only class indices are labels.",
                 "Use a cross-entropy risk with integer targets.",
                 "Without classes, look at the spectrum alone: ritz spectrum.",

@@ -97,7 +97,8 @@ class Eigenpairs:
             "residual": [f"{residual:.1e}" for residual in self.residuals.tolist()],
             "": ["" if good else "not converged" for good in self.converged.tolist()],
         }
-        return lines_card(f"{len(self)} of {len(self.vectors):,} eigenpairs, {self.num_products:,} products", columns)
+        title = f"{len(self)} of {len(self.vectors):,} eigenpairs, {self.num_products:,} products"
+        return lines_card(title, columns, sentences=self._doubtful())
 
     def __repr__(self) -> str:
         rows = zip(self.values.tolist(), self.residuals.tolist(), self.converged.tolist(), strict=True)
@@ -105,5 +106,9 @@ class Eigenpairs:
         basis = "" if self.basis_size is None else f", a basis of {self.basis_size}"
         rough = f", {self.num_rough_products} of them rough" if self.num_rough_products else ""
         head = f"Eigenpairs({len(self)} of {len(self.vectors)}, {self.num_products} products{rough}{basis})"
+        return "\n".join([head, *lines, *(f"  {sentence}" for sentence in self._doubtful())])
+
+    def _doubtful(self) -> list[str]:
+        """What is to be said of copies that may have been missed; nothing where none is likely."""
         doubtful = 0 if self.doubts is None else int((self.doubts > DOUBT).sum())
-        return "\n".join([head, *lines, *([f"  {doubtful} of them may have further copies"] if doubtful else [])])
+        return [f"{doubtful} of them may have further copies"] if doubtful else []

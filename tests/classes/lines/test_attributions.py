@@ -218,7 +218,9 @@ def test_eigenvalues_of_the_mini_bulk_are_counted_in_words(number, words):
     assert about_the_mini_bulk(3, None, edge=1.0, floor=1e-12) == []
 
 
-@pytest.mark.parametrize("count, end", [(1, "left without G_class; the largest always does."), (2, "without G_class.")])
+@pytest.mark.parametrize(
+    "count, end", [(1, "without G_class; the largest is never below it."), (2, "without G_class.")]
+)
 def test_one_outlier_is_said_to_be_no_finding(count, end):
     """λ₁(G) ≥ λ₁(G - G_class) for every network, as G_class has no negative eigenvalue."""
     values = torch.tensor([5.0, 4.0, 1.0], dtype=torch.float64)

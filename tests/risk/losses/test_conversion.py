@@ -132,3 +132,20 @@ def test_what_is_no_loss_is_refused():
 def test_the_class_of_a_loss_is_no_loss():
     with pytest.raises(ArgumentError, match=r"CrossEntropyLoss\(\)"):
         loss_from(nn.CrossEntropyLoss)
+
+
+@pytest.mark.parametrize(
+    "loss, name",
+    [
+        (nn.CrossEntropyLoss(), "CrossEntropy"),
+        (nn.CrossEntropyLoss(torch.ones(3), ignore_index=-1), "CrossEntropy(weight=(3 values), ignore_index=-1)"),
+        (nn.CrossEntropyLoss(reduction="sum"), "CrossEntropy(reduction='sum')"),
+        (nn.MSELoss(), "SquaredError(elementwise)"),
+        (nn.L1Loss(), "L1Loss"),
+        (nn.KLDivLoss(reduction="batchmean"), "KLDivLoss"),
+        (F.huber_loss, "huber_loss"),
+    ],
+)
+def test_a_loss_is_named_as_its_user_knows_it(loss, name):
+    assert loss_from(loss).name == name
+    assert "Autodiff" not in name

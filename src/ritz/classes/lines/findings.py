@@ -17,7 +17,7 @@ def about_outliers(
 ) -> list[str]:
     """Which of the largest eigenvalues of G stand apart, and where their eigenvectors lie."""
     stand = "stands" if num_outliers == 1 else "stand"
-    least = "; the largest always does" if num_outliers == 1 else ""  # for G_class is not negative
+    least = "; the largest is never below it" if num_outliers == 1 else ""  # G_class is not negative
     sentences = [
         f"{num_outliers} of the {C} largest eigenvalues of G {stand} above all that is left without G_class{least}."
     ]

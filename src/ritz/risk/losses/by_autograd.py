@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,18 @@ class Autodiff(Loss):
     reduction: Reduction = "mean"
     class_dim: int = -1
     by_rows: bool = True
+
+    @property
+    def name(self) -> str:
+        """That of the user's function, or of the class of their module.
+
+        >>> Autodiff(torch.nn.functional.huber_loss).name, Autodiff(torch.nn.L1Loss()).name
+        ('huber_loss', 'L1Loss')
+        """
+        function: Any = self.function
+        while isinstance(function, partial):
+            function = next((part for part in function.args if isinstance(part, nn.Module)), function.func)
+        return str(getattr(function, "__name__", None) or type(function).__name__)
 
     def settled(self, z: Outputs, y: Targets) -> Autodiff:
         """The loss with its class dimension: one along which each term runs, depending on no other row of outputs."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -39,6 +40,21 @@ class Loss(ABC):
     reduction: Reduction
     class_dim: int = -1  # the dimension of z along which the outputs of one term lie
     by_rows: bool = True  # whether a term depends only on its own row of z
+
+    @property
+    def name(self) -> str:
+        """What a reader knows it by: its class, and what of it is not as usual.
+
+        >>> from ritz.risk import CrossEntropy
+        >>> CrossEntropy(label_smoothing=0.1, class_dim=1).name
+        'CrossEntropy(label_smoothing=0.1)'
+        """
+        settings: dict[str, tuple[Any, Any]]
+        settings = {f.name: (getattr(self, f.name), f.default) for f in fields(self)} if is_dataclass(self) else {}
+        settings.pop("class_dim", None)  # which is a matter of shapes
+        pairs = [(_shown(name, own), _shown(name, usual)) for name, (own, usual) in settings.items()]
+        unusual = [own for own, usual in pairs if own != usual]
+        return type(self).__name__ + (f"({', '.join(unusual)})" if unusual else "")
 
     def settled(self, z: Outputs, y: Targets) -> Loss:
         """The loss with settings that only outputs show, such as the class dimension; by default, the loss itself."""
@@ -98,6 +114,13 @@ class Loss(ABC):
     def _rows_of(self, uniform: Tensor, z: Tensor) -> Tensor:
         """The first of the given numbers, as rows of terms like those of the outputs."""
         return class_rows(uniform.flatten()[: z.numel()].view(z.shape), self.class_dim)
+
+
+def _shown(name: str, value: Any) -> str:
+    """A setting in a name: the name alone of a switch that is on, of tensors how many entries they have."""
+    if value is True:
+        return name
+    return f"{name}=({value.numel()} values)" if isinstance(value, Tensor) else f"{name}={value!r}"
 
 
 def on_device(loss: Loss, device: torch.device, dtype: torch.dtype | None = None) -> Loss:
