@@ -21,8 +21,8 @@ from ..operators import Operator
 from ..record.checkpoints import State
 from ..spectrum import Eigenpairs
 from .basis import Basis
-from .copies import MOST_STEPS, Overlooked, endangered, is_beyond
 from .goals import ATTEMPTS, NUMBERS, Goal, check_state
+from .missed_pairs import MOST_STEPS, Overlooked, endangered, is_beyond
 from .probes import start_rows
 from .resumption import Resumption
 from .ritz_pairs import as_eigenpairs, ranking, selection

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz.solvers import eigenpairs
-from ritz.solvers.copies import Overlooked
+from ritz.solvers.missed_pairs import Overlooked
 
 from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, true_residuals
 from .test_mixed_precision import roughened
