@@ -86,26 +86,31 @@ class Risk:
         check_precision(tangent_precision)
         check_group(group)
         self.group, self.tangent_precision = group, tangent_precision
+
+        # θ first: where it lies, and in what precision, holds for all else. The snapshot of the model is taken before
+        # anything runs it, because a forward pass may leave traces.
         self._further_names, original = further_names(model), Original(model)
         names = matching_names(trainable(model), parameters, self._further_names)
         self._select(tensors(model, names), names)
         self._network = Network.of(original, self._all_tensors(), names)
         self.device, self.dtype = self.theta.device, self.theta.dtype
+
+        # Before the data are read, which takes part of what is free.
         allowed = memory_budget(memory, self.device)
         self.path, self.choices = checked_path(path), dict[str, Any]()  # the choices of the engine, by matrix
         self.loss: Loss = on_device(loss_from(loss), self.device)
+
+        # A rank that fails in here makes all ranks fail; exchanges between ranks stay outside, since it joins none.
         with in_step(self.theta, self.group):
-            self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
-            if forget_tables(original, self.batches, self._one_pass):
-                self._network = Network.of(original, self._all_tensors(), names)
-            self.loss, self.batches = self._examined()
-            self.batches = self._in_best_layout()
+            self._take_data(data, allowed, original)
         self.batches = agreed(self.batches, self.device, self.group)
-        self.budget = Budget(allowed - self.batches.held_bytes())
+        self.budget = Budget(allowed - self.batches.held_bytes())  # only now do the data lie as they stay
+
+        # Only a network that can be evaluated on all data is compared with the user's own module.
         self._evaluation = self._first_evaluation()
         with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
             check_own_gradient(original, self.loss, self._network, self._all_tensors(), names, self.batches)
-        self._settle()
+        self._settle()  # last: until here every pass may show something that has to be watched from now on
 
     def __repr__(self) -> str:
         counts = f"n = {self.size:,} parameters, N = {self.num_terms:,} terms"
@@ -349,6 +354,17 @@ class Risk:
         risk.choices = {}
         risk.__dict__.pop("labels", None)  # they are those of all examples, on this device
         return risk
+
+    def _take_data(self, data: Any, allowed: float, original: Original) -> None:
+        """Read the data and run the network on them for the first time, each step on what the last one has left."""
+        self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
+        # Tables of values of other parameters would make all outputs wrong, those of the next step included.
+        if forget_tables(original, self.batches, self._one_pass):
+            self._network = Network.of(original, self._all_tensors(), list(self.shapes))
+        # This may cut the batches to a size that fits, and settles the loss, by which their terms are told apart.
+        self.loss, self.batches = self._examined()
+        # The layout is tried on a batch of the final size.
+        self.batches = self._in_best_layout()
 
     def _select(self, tensors: dict[str, Tensor], names: list[str]) -> None:
         """Make θ of the named tensors, and constants of the others."""
