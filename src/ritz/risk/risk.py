@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .. import progress
 from ..errors import ArgumentError, DataError, PrecisionWarning, check_whole, first_line, warn_user
 from ..record.cards import card
-from .batches import Batch, Batches, noted
+from .batches import Batch, Batches, naming_batch
 from .data import batches_from
 from .distributed import check_group, in_step, smallest_over_ranks, sum_over_ranks
 from .first_evaluation import (
@@ -102,7 +102,8 @@ class Risk:
 
         # A rank that fails in here makes all ranks fail; exchanges between ranks stay outside, since it joins none.
         with in_step(self.theta, self.group):
-            self._take_data(data, allowed, original)
+            self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
+            self._run_first_batches(original)
         self.batches = agreed(self.batches, self.device, self.group)
         self.budget = Budget(allowed - self.batches.held_bytes())  # only now do the data lie as they stay
 
@@ -210,7 +211,7 @@ class Risk:
         leaves = self.leaves()
         with progress.bar("Gradient") as bar:
             for batch in self.batches:
-                with self.numerics(), noted("the gradient on", batch):
+                with self.numerics(), naming_batch("the gradient on", batch):
                     z = self.outputs(leaves, batch)
                     slope = self.loss.gradient(z.detach(), batch.targets)
                     if z.requires_grad:  # else no output depends on θ
@@ -313,7 +314,7 @@ class Risk:
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
-        with noted("the model on", batch):
+        with naming_batch("the model on", batch):
             z = output_tensor(self._network(tensors, batch.inputs))
         return z if torch.is_grad_enabled() else z.detach()
 
@@ -355,14 +356,13 @@ class Risk:
         risk.__dict__.pop("labels", None)  # they are those of all examples, on this device
         return risk
 
-    def _take_data(self, data: Any, allowed: float, original: Original) -> None:
-        """Read the data and run the network on them for the first time, each step on what the last one has left."""
-        self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
+    def _run_first_batches(self, original: Original) -> None:
+        """Run the network for the first time, and keep what shows of tables, the loss, the batches and their layout."""
         # Tables of values of other parameters would make all outputs wrong, those of the next step included.
         if forget_tables(original, self.batches, self._one_pass):
             self._network = Network.of(original, self._all_tensors(), list(self.shapes))
         # This may cut the batches to a size that fits, and settles the loss, by which their terms are told apart.
-        self.loss, self.batches = self._examined()
+        self.loss, self.batches = self._examination()
         # The layout is tried on a batch of the final size.
         self.batches = self._in_best_layout()
 
@@ -393,7 +393,7 @@ class Risk:
         with self._one_pass():
             return channels_last(partial(self.outputs, self._fixed()), self.batches, self.device)
 
-    def _examined(self) -> tuple[Loss, Batches]:
+    def _examination(self) -> tuple[Loss, Batches]:
         """The loss, settled on the first outputs, and the batches, knowing whether their examples are independent."""
         with self._one_pass():
             return examine_in_memory(self.outputs, self._fixed(), self.loss, self.batches)

@@ -43,7 +43,7 @@ def closed_form(risk: Risk, operator: Any) -> tuple[str, ClosedForm] | None:
         return None
     x, y, z = _data(risk)
     try:
-        known = _known(risk.model, x, y, operator is gauss_newton)
+        known = _formula(risk.model, x, y, operator is gauss_newton)
     except RitzError:  # an assumption that does not hold
         return None
     if known is None or not _computes(known.outputs, z):
@@ -86,7 +86,7 @@ def _computes(outputs: Tensor | None, of_model: Tensor) -> bool:
     return bool(gap <= TOLERANCE * of_model.abs().max())
 
 
-def _known(model: nn.Module, x: Tensor, y: Tensor, gauss_newton: bool) -> Known | None:
+def _formula(model: nn.Module, x: Tensor, y: Tensor, gauss_newton: bool) -> Known | None:
     own = getattr(model, "closed_form", None)
     if callable(own) and [*inspect.signature(own).parameters] == ["x", "y", "gauss_newton"]:
         form = own(x, y, gauss_newton=gauss_newton)
