@@ -87,3 +87,6 @@ def subject(*parts):
     path = SOURCE.joinpath(*parts)
     text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
     return (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].replace("\n", " ")
+
+
+every_module = pytest.mark.parametrize("parts", list(modules()))

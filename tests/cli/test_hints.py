@@ -12,8 +12,8 @@ from ritz.papers.frame.registry import selection
 from ritz.papers.frame.results import order as order_of
 from ritz.record import Record
 from ritz.report.spectra import command
+from tests.documents import PAGES
 from tests.source import ROOT, SOURCE, syntax
-from tests.test_docs import PAGES
 
 GROUP = typer.main.get_command(app)
 COMMAND = re.compile(rf"\britz ({'|'.join(GROUP.commands)})\b([^,;`\n#|]*)")

@@ -23,30 +23,9 @@ from ritz.lab import workers
 from ritz.lab.sweeps import InProcess, Processes, Ray, SweepError, SweepWarning, sweep
 from ritz.record import Record, key
 from tests.lab import sweep_tasks as tasks
+from tests.lab.sweep_folders import ENVIRONMENT, PATIENCE, ROOT, assert_same, configs, hidden
 from tests.lab.sweep_tasks import Config
 from tests.processes import CONTEXT
-
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}  # for drivers: this ritz, these tests
-PATIENCE = 600  # seconds: processes that import torch take six here, and ten times that on a busy machine
-
-
-def configs(folder="", count=4):
-    return [Config(index, folder=str(folder)) for index in range(count)]
-
-
-def assert_same(records, others):
-    for one, other in zip(records, others, strict=True):
-        assert (one.id, one.config, one.scalars) == (other.id, other.config, other.scalars)
-        assert one.arrays.keys() == other.arrays.keys()
-        for name in one.arrays:
-            np.testing.assert_array_equal(one.arrays[name], other.arrays[name], strict=True)
-
-
-def hidden(folder):
-    """What lies in a sweep's folder beside its records."""
-    return [path.name for path in folder.rglob(".*") if path.name != ".lock"]
-
 
 # What a sweep leaves --------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,7 @@ import ritz
 from ritz.solvers import eigenpairs
 from ritz.solvers.missed_pairs import Overlooked
 
-from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, true_residuals
-from .test_mixed_precision import roughened
+from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, roughened, true_residuals
 
 
 def multiple(n, *copies):

@@ -8,29 +8,12 @@ from torch.testing import assert_close
 
 from ritz.engine.rules import EfficientRules
 from tests.engine.rules.derivatives import check_rule, frozen
+from tests.engine.rules.in_place_functions import FUNCTIONS
 from tests.engine.rules.networks import check_curvature
 
 LAYERS = [
     nn.ELU, nn.CELU, nn.SELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.ReLU6, nn.Hardtanh, nn.LeakyReLU,
 ]  # fmt: skip
-FUNCTIONS = {
-    "F.silu": lambda x: F.silu(x, inplace=True),
-    "F.elu_": lambda x: F.elu_(x, 0.4),
-    "F.celu_": lambda x: F.celu_(x, 0.5),  # PyTorch takes 1/α in float32 here, so that it must be a short number
-    "F.selu_": F.selu_,
-    "F.hardtanh_": lambda x: F.hardtanh_(x, -0.3, 0.5),
-    "F.leaky_relu_": lambda x: F.leaky_relu_(x, 0.2),
-    "torch.tanh_": torch.tanh_,
-    "torch.sigmoid_": torch.sigmoid_,
-    "torch.erf_": torch.erf_,
-    "torch.sin_": torch.sin_,
-    "torch.cos_": torch.cos_,
-    "Tensor.tanh_": lambda x: x.tanh_(),
-    "Tensor.sigmoid_": lambda x: x.sigmoid_(),
-    "Tensor.erf_": lambda x: x.erf_(),
-    "Tensor.sin_": lambda x: x.sin_(),
-    "Tensor.cos_": lambda x: x.cos_(),
-}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)

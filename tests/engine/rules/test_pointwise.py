@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from ritz.engine.rules.pointwise import POINTWISE as POINTWISE_RULES
 from tests.engine.rules.derivatives import check_rule, frozen
+from tests.engine.rules.in_place_functions import FUNCTIONS
 from tests.engine.rules.networks import check_curvature
-from tests.engine.rules.test_in_place import FUNCTIONS
 
 POINTWISE = {
     "gelu": F.gelu,
