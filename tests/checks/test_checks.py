@@ -38,7 +38,7 @@ def wrong_by(relative):
     )
 
 
-def test_every_result_holds():
+def test_every_check_holds_on_random_draws():
     found = list(verify.rows(draws=5, generator=seeded()))
     assert len(found) == len(verify.all_checks()) >= 17
     assert [row.result for row in found if not row.passed] == []

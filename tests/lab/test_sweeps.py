@@ -40,7 +40,7 @@ def test_results_come_in_the_order_of_the_configs_and_lie_under_their_keys(tmp_p
     assert records[2].config == {"index": 2, "width": 3, "folder": ""} and records[2].id == "measured"
 
 
-def test_what_is_there_is_not_computed_again(tmp_path):
+def test_results_that_are_there_are_not_computed_again(tmp_path):
     first = sweep(tasks.traced, configs(tmp_path, 2), tmp_path / "out")
     second = sweep(tasks.traced, configs(tmp_path, 4), tmp_path / "out")
     assert [len(tasks.calls(tmp_path, i)) for i in range(4)] == [1, 1, 1, 1]
@@ -73,7 +73,7 @@ def test_what_is_bound_to_a_function_is_no_part_of_the_identity(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["truncated arrays", "no json", "half a json", "other config"])
-def test_a_damaged_result_is_computed_again_and_that_is_said(tmp_path, damage):
+def test_a_damaged_result_is_computed_again_with_a_warning(tmp_path, damage):
     good = sweep(tasks.measured, configs(), tmp_path)
     folder = tmp_path / key(configs()[1])
     arrays, header = folder / "arrays.npz", folder / "record.json"
@@ -184,7 +184,7 @@ class Opaque:
         raise TypeError("not to be pickled")
 
 
-def test_who_asks_for_one_thread_gets_one_in_every_process(tmp_path, monkeypatch):
+def test_a_request_for_one_thread_holds_in_every_process(tmp_path, monkeypatch):
     """16 cores, two sweeps of 4 processes each, and OMP_NUM_THREADS=1: 8 threads, not 32."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)

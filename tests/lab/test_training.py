@@ -110,7 +110,7 @@ def test_notes_are_kept_with_their_epochs():
         (None, "numbers"),
     ],
 )
-def test_a_note_that_is_no_number_is_refused_at_once(value, message):
+def test_a_note_that_is_not_a_number_is_refused_at_once(value, message):
     model, data = network(3, 5, 2), classes()
     pause = next(lab.train(model, nn.CrossEntropyLoss(), data, sgd(model), num_epochs=2))
     with pytest.raises(ArgumentError, match=message):
@@ -626,7 +626,7 @@ def test_rates_that_no_descent_has_are_refused(options):
 
 
 @pytest.mark.parametrize("batch_size", [None, 16])
-def test_linear_descent_refuses_data_that_are_no_numbers(batch_size):
+def test_linear_descent_refuses_data_with_nan_or_infinity(batch_size):
     weights, X, Y = problem(4, 5, 2)
     for x, y in ((X * torch.nan, Y), (X, Y * torch.inf)):
         options = {"num_epochs": 1, "batch_size": batch_size, "generator": seeded()}

@@ -239,7 +239,7 @@ def test_what_is_not_resolved_is_grey_down_to_the_edge_of_the_window(page):
         assert low <= 62 and high > 20
 
 
-def test_it_prints_in_the_colours_of_paper(open_page):
+def test_a_page_prints_in_the_colours_of_paper(open_page):
     page = open_page(color_scheme="dark")
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -248,7 +248,7 @@ def test_it_prints_in_the_colours_of_paper(open_page):
     assert page.pdf()[:4] == b"%PDF"
 
 
-def test_it_prints_charts_of_the_width_of_paper_with_their_colours_named(open_page):
+def test_a_page_prints_charts_of_the_width_of_paper_with_their_colours_named(open_page):
     page = open_page()
     width = "+document.querySelector('.plot svg').getAttribute('viewBox').split(' ')[2]"
     page.evaluate(f"addEventListener('beforeprint', () => {{ window.printed = {width} }})")

@@ -79,7 +79,7 @@ def test_a_single_unit_has_no_bulk_below_its_small_outlier():
 
 @patient
 @given(seeds)
-def test_the_determinant_of_any_scalar_output_network(seed):
+def test_any_scalar_output_network_has_the_determinant_of_the_closed_form(seed):
     """det(H - λ) for D inputs, arbitrary data and width; a bias is a constant input. Not in the papers."""
     generator = seeded(seed)
     D, m = whole(generator, 1, 3), whole(generator, 1, 4)

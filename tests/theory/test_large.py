@@ -150,7 +150,7 @@ def assert_diagonalises(form, A, generator):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("result", DRAWS, ids=lambda result: result[1])
 @pytest.mark.usefixtures("unchecked")
-def test_three_thousand_parameters(result, seed, monkeypatch):
+def test_closed_forms_hold_against_operators_with_three_thousand_parameters(result, seed, monkeypatch):
     for module in MODULES[:-1]:
         monkeypatch.setattr(module, "dense_hessian", Hessian)
         monkeypatch.setattr(module, "dense_gauss_newton", GaussNewton)

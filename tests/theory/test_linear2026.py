@@ -121,7 +121,7 @@ def test_a_hidden_width_of_a_hundred_thousand_never_forms_a_matrix():
     assert float(z.norm()) == approx(1)
 
 
-def test_one_input_and_one_output_is_the_scalar_theorem():
+def test_one_input_and_one_output_give_the_scalar_theorem():
     w, v, x, y = (normal(seeded(), size) for size in (7, 7, 9, 9))
     scalar = theory.linear_network(v, w, x, y).eigenvalues()
     assert_close(theory.two_layer_linear(v[:, None], w[None], x[:, None], y[:, None]).eigenvalues(), scalar)

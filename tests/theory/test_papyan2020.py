@@ -31,7 +31,7 @@ def real(*numbers):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("result", list(CHECKS))
-def test_three_thousand_parameters(result, seed):
+def test_closed_forms_hold_with_three_thousand_parameters(result, seed):
     """G = Z Λ Zᵀ with Z orthogonal, on random vectors."""
     generator = seeded(seed)
     unequal = [torch.rand(10, generator=generator).double() * 0.9, torch.rand(10, generator=generator).double()]

@@ -86,7 +86,7 @@ def test_stacks_that_do_not_fit_are_refused():
         theory.linear_trace([normal(2, 4, 3), normal(2, 2, 4)], normal(9, 5))
 
 
-def test_products_of_layers():
+def test_products_of_layers_are_those_of_their_matrices():
     weights = stacks((3, 5, 5, 4))
     W1, W2, W3 = weights
     before, after = theory.products_before(weights), theory.products_after(weights)

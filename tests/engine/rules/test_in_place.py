@@ -32,7 +32,7 @@ def test_modules_in_place_use_their_rules(layer, normal):
     check_rule(lambda x: layer(inplace=True)(2.0 * x).square(), normal(20))
 
 
-def test_a_part_of_a_tensor_overwritten_in_place(normal):
+def test_a_part_of_a_tensor_may_be_overwritten(normal):
     def gated(x):
         h = 2.0 * x
         F.silu(h[:, :2], inplace=True)
@@ -41,7 +41,7 @@ def test_a_part_of_a_tensor_overwritten_in_place(normal):
     check_rule(gated, normal(5, 4))
 
 
-def test_what_is_overwritten_twice(normal):
+def test_a_tensor_may_be_overwritten_twice(normal):
     check_rule(lambda x: F.hardswish(F.silu(3.0 * x, inplace=True), inplace=True).tanh_(), normal(20))
 
 
@@ -100,7 +100,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("layer", PLACES.values(), ids=PLACES)
-def test_what_a_rule_returned_may_be_changed_in_place(layer, change, normal):
+def test_the_result_of_a_rule_may_be_changed_in_place(layer, change, normal):
     check_curvature(Changed(layer(), change, 12), frozen(normal(5, 4, 3)))
 
 

@@ -53,7 +53,7 @@ def test_every_pointwise_rule_is_tested():
 
 
 @pytest.mark.parametrize("function", POINTWISE.values(), ids=POINTWISE)
-def test_pointwise_functions(function, normal):
+def test_pointwise_functions_have_the_derivatives_of_autograd(function, normal):
     x = torch.cat([2.0 * frozen(normal(40)), torch.tensor([30.0, -30.0, 1e-9], dtype=torch.float64)]).requires_grad_()
     check_rule(lambda t: function(t).square(), x)
     check_rule(function, x)
