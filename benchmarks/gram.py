@@ -1,4 +1,4 @@
-"""The exact spectrum of G through its Gram matrix, against what Lanczos takes to approximate it.
+"""The time of the exact spectrum of G through its Gram matrix, against that of an approximation by Lanczos.
 
 python -m benchmarks.gram                 MLP 784-512-512-10, 300 examples, against 2,048 steps
 python -m benchmarks.gram --gpu           VGG11, 28M parameters, 1,360 examples, in float64 and in TF32

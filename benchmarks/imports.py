@@ -1,4 +1,4 @@
-"""What it costs to import ritz and to ask the command for help, in units of `import torch`.
+"""The time to import ritz, and for the command to print its help, in units of `import torch`.
 
     python -m benchmarks.imports [--repetitions 9] [--out FILE]
 

@@ -1,4 +1,4 @@
-"""What training many networks at once, and linear networks by their moments, saves against plain PyTorch.
+"""The time saved by training many networks at once, and linear networks by their moments, against plain PyTorch.
 
     python -m benchmarks.lab [--gpu] [--out FILE]
 

@@ -1,4 +1,4 @@
-"""What products, eigenpairs and densities of large GPT-2s take on a GPU, in vectors of n numbers, with their times.
+"""The memory of products, eigenpairs and densities of large GPT-2s on a GPU, in vectors of n numbers, and their times.
 
     python -m benchmarks.memory [--model 1.5b] [--work product] [--out FILE]
 

@@ -1,4 +1,4 @@
-"""What it costs to give each of many networks data of its own, against one set for all: times of the same epochs.
+"""The cost of giving each of many networks its own data, against one set for all: times of the same epochs.
 
     python -m benchmarks.own_data [--gpu] [--out FILE]
 

@@ -1,4 +1,4 @@
-"""The same job in four libraries: five eigenvalues and the trace of one Hessian, as their documentation does it.
+"""One job in four libraries, as their documentation does it: five eigenvalues and the trace of a Hessian.
 
     python -m benchmarks.side_by_side           # measures, and writes benchmarks/results/side-by-side.json
     python -m benchmarks.side_by_side --page    # writes code and numbers into the pages docs/coming-from

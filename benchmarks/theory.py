@@ -1,4 +1,4 @@
-"""What a closed form costs as width and samples grow, against the dense Hessian where that can be formed.
+"""The cost of a closed form as width and samples grow, against the dense Hessian where that can be formed.
 
 python -m benchmarks.theory [--points 2]
 """

@@ -1,4 +1,4 @@
-"""Disks that are full: computations on a real small file system, which then grows.
+"""Computations on a full disk: a real small file system, which then grows.
 
 A process of its own mounts a tmpfs of some kilobytes in a mount namespace that ends with it (`unshare -rm`), so that
 nobody else's disk is touched.

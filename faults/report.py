@@ -1,4 +1,4 @@
-"""The counts as a JSON file and as the page docs/faults.md."""
+"""The report of the fault harness: its counts as a JSON file and as the page docs/faults.md."""
 
 from __future__ import annotations
 

@@ -230,8 +230,8 @@ def written(name):
 
 def published():
     """The weights of a small GPT-2, as they are published."""
-    from tests.lab.test_models import TINY
-    from tests.lab.test_models import published as weights
+    from tests.lab.gpt2_weights import TINY
+    from tests.lab.gpt2_weights import published as weights
 
     return weights(TINY)
 

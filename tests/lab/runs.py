@@ -15,7 +15,7 @@ def seeded(seed=0):
 
 
 def normal(*shape, seed=0):
-    return torch.randn(*shape, dtype=F64, generator=seeded(seed))
+    return torch.randn(shape, dtype=F64, generator=seeded(seed))
 
 
 def network(*widths, seed=0, activation=nn.Tanh):

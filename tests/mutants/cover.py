@@ -1,4 +1,4 @@
-"""Which tests run which lines of the core, and how long each takes: made once, before any mutant.
+"""A map of which tests run which lines of the core, and how long each takes: made once, before any mutant.
 
 python -m tests.mutants.cover map.json [tests ...]
 """
