@@ -15,13 +15,10 @@ from ritz.operators import Operator
 from ritz.solvers import LanczosQuadrature, eigenpairs, spectral_density
 from ritz.spectrum import Eigenpairs, Estimate, Spectrum
 from ritz.spectrum.estimate import digits_within
+from tests.seeds import real
 
 moderate = st.floats(-1e6, 1e6).map(lambda x: x if abs(x) > 1e-100 else 0.0)
 values = st.lists(moderate, min_size=1, max_size=30)
-
-
-def real(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def quadrature(num_probes=8, num_nodes=50, seed=0):

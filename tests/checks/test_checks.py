@@ -17,12 +17,9 @@ from ritz.checks.oracles import dense_gauss_newton, dense_hessian
 from ritz.checks.papyan2020_oracles import any_labels
 from ritz.cli import app
 from ritz.cli.verification import table
+from tests.seeds import seeded
 
 ROOT = Path(__file__).parents[2]
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def wrong_by(relative):

@@ -11,10 +11,7 @@ from torch import nn
 import ritz
 from ritz import lab, plot, theory
 from ritz.analysis.comparison import Entry
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+from tests.seeds import seeded
 
 
 def model(outputs=3):

@@ -1,7 +1,7 @@
 """The weights of a small GPT-2, by the names under which they are published."""
 
 from ritz.lab import models
-from tests.lab.runs import normal
+from tests.seeds import normal
 
 TINY = models.GPTConfig(vocabulary=7, context=6, depth=2, width=8, num_heads=2)
 

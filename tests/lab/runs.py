@@ -6,16 +6,9 @@ import torch
 from torch import nn
 
 from ritz.lab import training as lab
+from tests.seeds import normal, seeded
 
 F64 = torch.float64
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, dtype=F64, generator=seeded(seed))
 
 
 def network(*widths, seed=0, activation=nn.Tanh):

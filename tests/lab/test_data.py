@@ -24,13 +24,10 @@ from ritz.errors import ArgumentError, DataError, FileError
 from ritz.lab import data, models
 from ritz.lab.data import archives, sources
 from ritz.lab.data.examples import Examples, Split
+from tests.seeds import seeded
 
 REAL = os.environ.get("RITZ_DATA")
 DOUBLE = {"dtype": torch.float64}
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def bytes_of(*shape, high=256, seed=0):

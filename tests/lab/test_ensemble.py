@@ -16,17 +16,10 @@ from ritz.lab import ensemble as lab
 from ritz.lab.ensemble import curvature
 from ritz.lab.training import Plateau
 from ritz.lab.training import train as train_one
+from tests.seeds import normal, seeded
 
 F64 = torch.float64
 SQUARED = ritz.SquaredError()
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, dtype=F64, generator=seeded(seed))
 
 
 def network(seed, widths=(4, 6, 3), activation=nn.Tanh, bias=True):

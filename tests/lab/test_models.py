@@ -15,7 +15,7 @@ from ritz.lab import init, models
 from ritz.lab.models import pretrained
 from ritz.risk.losses import SquaredError
 from tests.lab.gpt2_weights import TINY, published, published_names
-from tests.lab.runs import normal, seeded
+from tests.seeds import normal, seeded
 
 DOUBLE = {"dtype": torch.float64}
 BUILDERS = {

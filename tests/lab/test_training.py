@@ -22,7 +22,8 @@ from ritz.errors import ArgumentError, DataError, FileError
 from ritz.lab import ensemble
 from ritz.lab import training as lab
 from ritz.lab.training.schedules import Pace
-from tests.lab.runs import F64, classes, linear, network, normal, run_with_file, seeded, sgd
+from tests.lab.runs import F64, classes, linear, network, run_with_file, sgd
+from tests.seeds import normal, seeded
 
 SQUARED, CROSS_ENTROPY = ritz.SquaredError(), nn.CrossEntropyLoss()
 

@@ -13,12 +13,9 @@ from ritz.checks import singh2026, singh2026_attention
 from ritz.checks.draws import normal, whole
 from ritz.checks.oracles import dense_hessian, squared_error
 from tests.draws import patient
+from tests.seeds import seeded
 
 seeds = st.integers(0, 2**32 - 1)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def moments(v, w, x, y):

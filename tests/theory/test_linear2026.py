@@ -19,19 +19,12 @@ from ritz.lab import data as lab_data
 from ritz.lab import init as lab_init
 from ritz.lab.training import HALVING, linear_descent
 from tests.draws import patient
+from tests.seeds import real, seeded
 from tests.shapes import unchecked
 
 CHECKS = {check.result: check for check in (*linear2026.CHECKS, *linear2026_aligned.CHECKS)}
 seeds = st.integers(0, 2**32 - 1)
 small = st.integers(-2, 2).map(float)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def real(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def network(weights, X):

@@ -15,18 +15,11 @@ from ritz.checks.oracles import dense_hessian
 from ritz.errors import ArgumentError
 from ritz.theory.logistic_regression import class_curvatures
 from tests.draws import patient
+from tests.seeds import real, seeded
 
 CHECKS = {check.result: check for check in papyan2020.CHECKS}
 seeds = st.integers(0, 2**32 - 1)
 classes, signals = st.integers(3, 8), st.floats(0.1, 30)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def real(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("seed", range(3))

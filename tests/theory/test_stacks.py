@@ -11,13 +11,10 @@ from ritz.errors import ArgumentError
 from ritz.lab import data, ensemble, models
 from ritz.risk.losses import SquaredError
 from ritz.theory.arguments import stacked_on
+from tests.seeds import normal
 
 WIDTHS = [(1, 5, 1), (4, 5, 2), (3, 4, 4, 4, 1), (2, 3)]
 NUMBERS = [theory.linear_trace, theory.spectral_norm_bound, theory.sharpness_bound]
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def stacks(widths, count=3):
