@@ -87,13 +87,21 @@ def _computes(outputs: Tensor | None, of_model: Tensor) -> bool:
 
 
 def _formula(model: nn.Module, x: Tensor, y: Tensor, gauss_newton: bool) -> Known | None:
+    """The closed form of a model that brings one, or of a network of layers for which theory has one."""
     own = getattr(model, "closed_form", None)
     if callable(own) and [*inspect.signature(own).parameters] == ["x", "y", "gauss_newton"]:
         form = own(x, y, gauss_newton=gauss_newton)
         return Known(type(model).__name__, form) if isinstance(form, ClosedForm) else None
     layers = list(model) if type(model) is nn.Sequential else []
+    if x.ndim != 2 or y.ndim != 2:
+        return None
+    return _formula_of_layers(layers, x, y, gauss_newton)
+
+
+def _formula_of_layers(layers: Sequence[nn.Module], x: Tensor, y: Tensor, gauss_newton: bool) -> Known | None:
+    """The closed form of linear layers, at most the first with a bias; or of two with a ReLU between them."""
     linear = [layer for layer in layers if type(layer) is nn.Linear]
-    if x.ndim != 2 or y.ndim != 2 or len(linear) < 2 or any(layer.bias is not None for layer in linear[1:]):
+    if len(linear) < 2 or any(layer.bias is not None for layer in linear[1:]):
         return None
     weights, x = _weights(linear, x)
     if len(linear) == len(layers):
