@@ -33,7 +33,7 @@ def matching_names(
     """
     _check_globs(parameters)
     globs = [parameters] if isinstance(parameters, str) else list(parameters)
-    first = {name: name for name in trainable} | {n: known for n, known in further.items() if known in trainable}
+    first = _first_names(trainable, further)
     matches = {glob: _matches(glob, first) for glob in globs}
     chosen = {first[name] for names in matches.values() for name in names}
     theta = {name: parameter for name, parameter in trainable.items() if name in chosen}
@@ -51,6 +51,12 @@ def _check_globs(parameters: str | Sequence[str]) -> None:
             "It selects by name.",
             "Pass a glob or several: '*', ['0.*', 'head.*'].",
         )
+
+
+def _first_names(trainable: Collection[str], further: Mapping[str, str]) -> dict[str, str]:
+    """All names of the trainable parameters, each with the first name of its parameter."""
+    own = {name: name for name in trainable}
+    return own | {name: known for name, known in further.items() if known in own}
 
 
 def _matches(glob: str, names: Collection[str]) -> list[str]:
