@@ -33,7 +33,7 @@ UNIT = "import torch"
 
 
 def seconds(arguments: list[str]) -> float:
-    """From the start of the interpreter to its end."""
+    """The time from the start of the interpreter to its end."""
     started = time.perf_counter()
     subprocess.run([sys.executable, *arguments], capture_output=True, check=False)
     return time.perf_counter() - started

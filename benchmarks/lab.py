@@ -127,7 +127,7 @@ def together(device: torch.device, repeats: int) -> dict[str, object]:
 
 
 def stacked(device: torch.device, repeats: int, num_epochs: int = 20) -> dict[str, object]:
-    """The same number of ReLU networks by `ensemble.train`, for a fixed number of epochs."""
+    """The training of many ReLU networks at once by `ensemble.train`, for a fixed number of epochs."""
     generator = torch.Generator().manual_seed(0)
     x, y = (part.to(device) for part in regression(generator))
 

@@ -127,7 +127,7 @@ class Bench:
         return {"operators": LEAKS, "held_vectors": held, "growth_vectors": held[-1] - held[0]}
 
     def curvlinops(self) -> dict[str, Any]:
-        """The same product by curvlinops."""
+        """The peak of a product by curvlinops."""
         from curvlinops import HessianLinearOperator
 
         parameters, loss, v = list(self.model.parameters()), TokenCrossEntropy(), self.vector()

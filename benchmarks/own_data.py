@@ -32,7 +32,7 @@ Way = Callable[[bool], object]
 
 
 def seconds(run: Callable[[], object], device: torch.device) -> float:
-    """Of this process on the CPU; on a GPU by the clock."""
+    """The time of this process on the CPU; on a GPU that of the clock."""
     if device.type == "cpu":
         started = time.process_time()
         run()

@@ -123,7 +123,7 @@ def measured(setting: str, library: str, exact: torch.Tensor) -> dict[str, Any]:
 
 
 def errors(setting: str, library: str, exact: torch.Tensor, seed: int) -> tuple[float, float]:
-    """Those of one run: the worst of five eigenvalues, and the trace."""
+    """The errors of one run: of the worst of five eigenvalues, and of the trace."""
     job = problem(setting)  # which has a seed of its own
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002

@@ -70,7 +70,7 @@ def disks(count: int, draw: random.Random, place: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    """In the namespace: mount, fill up, look, let it grow, finish."""
+    """Run inside the namespace: mount, fill up, look, let it grow, finish."""
     parser = argparse.ArgumentParser()
     parser.add_argument("mount", type=Path)
     parser.add_argument("--count", type=int, required=True)

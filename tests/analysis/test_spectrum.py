@@ -48,7 +48,7 @@ def record(risk):
 
 @pytest.fixture(scope="module")
 def exact(risk):
-    """The same, by the default rule."""
+    """The record of an analysis whose spectrum is exact by the default rule."""
     numbers = {"num_eigenpairs": 4, "num_probes": 20, "num_steps": 20}
     return analysis.run(risk, Settings(**numbers, per_layer=True), name="tiny")
 

@@ -44,7 +44,7 @@ def indefinite(n=2):
 
 
 def curvature(n):
-    """Of n parameters, in float32."""
+    """A curvature matrix of n parameters, in float32."""
     model = nn.Linear(n, 1, bias=False)
     return ritz.gauss_newton(ritz.Risk(model, nn.MSELoss(), (torch.eye(n), torch.ones(n, 1))))
 

@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: configs, an environment for drivers, and what lies in a folder afterwards."""
+"""Helpers for tests of sweeps: configs, an environment for drivers, and what lies in a folder afterwards."""
 
 import os
 from pathlib import Path

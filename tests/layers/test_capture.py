@@ -38,7 +38,7 @@ def gradients_by_autograd(risk, batch, cotangent):
 
 
 def gradients_by_layers(found, errors, count):
-    """The same from features and errors, parameter by parameter: (N, ...)."""
+    """The gradient of every example from features and errors, parameter by parameter: (N, ...)."""
     total = {}
     for use, error in zip(found.uses, errors, strict=True):
         h, delta = use.features(), error[0]
@@ -236,7 +236,7 @@ class Energy(nn.Module):
 
 
 class TransformedEnergy(Energy):
-    """The same by a transform of functions, inside of which no layer can be watched."""
+    """The energy by a transform of functions, inside of which no layer can be watched."""
 
     def slope(self, x):
         return torch.func.vmap(torch.func.grad(lambda row: self.energy(row).square().sum()))(x)

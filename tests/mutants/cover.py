@@ -101,7 +101,7 @@ def _lines(data, tests):
 
 
 def merged(maps):
-    """Of several folders of tests, one map."""
+    """One map from those of several folders of tests."""
     whole = {"seconds": {}, "lines": defaultdict(lambda: defaultdict(list)), "failed": []}
     for part in maps:
         whole["seconds"] |= part["seconds"]

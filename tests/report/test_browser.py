@@ -72,7 +72,7 @@ def test_the_page_opens_without_a_complaint_and_fits_the_window(open_page, size,
 
 
 def _luminance(colour):
-    """Of "rgb(r, g, b)", as the guidelines for accessible pages define it."""
+    """The luminance of "rgb(r, g, b)", as the guidelines for accessible pages define it."""
     channels = [int(part) / 255 for part in colour[4:-1].split(",")]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(share * c for share, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -1,4 +1,4 @@
-"""The same risk at other parameters."""
+"""A risk at other parameters than those it was built with."""
 
 import pytest
 import torch

@@ -50,7 +50,7 @@ LOSS = Adjusted(torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64), TEMPERATURE)
 
 
 class Softened(nn.Module):
-    """The same as part of the network, in front of plain cross-entropy."""
+    """The adjustments of `Adjusted` as part of the network, in front of plain cross-entropy."""
 
     def __init__(self, network):
         super().__init__()
