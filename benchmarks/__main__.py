@@ -46,23 +46,34 @@ class Bench:
         self.fastest = "curvlinops"  # of eager and compiled; it runs the densities and eigenpairs
 
     def run(self) -> None:
-        kinds = self.options.work or (WORK if self.problem in PROBLEMS else ["products"])
-        products = [work for work in MATRICES if "products" in kinds and not self.rows.has(self.name, work)]
-        others = [work for work in WORK[1:] if work in kinds and not self.rows.has(self.name, work)]
-        if not products and not others:
+        """Measure everything that was asked for and is not in the record yet."""
+        missing = self._missing()
+        if not missing:
             return
         smoke = self.options.smoke
         self.contestants = {n: Contestant(n, self.problem, self.device.type, smoke=smoke) for n in self._libraries()}
         try:
-            for work in products:
-                self.products(work, MATRICES[work])
-            if "eigenpairs" in others:
-                self.eigenpairs()
-            if "density" in others:
-                self.density() if self.full else self.short_density()
+            for work in missing:
+                self._measure(work)
         finally:
             for contestant in self.contestants.values():
                 contestant.leave()
+
+    def _missing(self) -> list[str]:
+        """The products with each matrix, then the other kinds of work, without those whose rows are there."""
+        kinds = self.options.work or (WORK if self.problem in PROBLEMS else ["products"])
+        work = [*(MATRICES if "products" in kinds else ()), *(other for other in WORK[1:] if other in kinds)]
+        return [one for one in work if not self.rows.has(self.name, one)]
+
+    def _measure(self, work: str) -> None:
+        if work in MATRICES:
+            self.products(work, MATRICES[work])
+        elif work == "eigenpairs":
+            self.eigenpairs()
+        elif self.full:
+            self.density()
+        else:
+            self.short_density()
 
     def _libraries(self) -> list[str]:
         if self.device.type == "cpu":
@@ -116,31 +127,34 @@ class Bench:
         """A row for ritz as it comes, and one for its fast tangents, each beside the peers."""
         rivals = {name: m for name, m in measured.items() if not name.startswith("ritz")}
         for name, kind in (("ritz", work), (FAST, f"{work}, TF32 tangents")):
-            if name not in measured:
-                continue
-            ours, facts = measured[name], measured[name]["facts"]
-            note = f"{facts.get('path', '')}; keeps {facts.get('kept_bytes', 0) / 1e6:.0f} MB"
-            if name == FAST:
-                error = facts.get("tangent_error") or 0
-                note = f"against float32 peers; relative error of a product {error:.1e} on the first batch; {note}"
-            gradients = ours["gradients"] or measured.get("ritz", {}).get("gradients", [])
-            if gradients:
-                note = f"{statistics.median(ours['times']) / statistics.median(gradients):.2f} gradients; {note}"
-            everyone = {"ritz": ours, **rivals}
-            seconds = {who: statistics.median(m["times"]) for who, m in everyone.items()}
-            row = Row(
-                self.name, kind,
-                ratios={who: ratio(ours["times"], m["times"]) for who, m in rivals.items()},
-                note=note,
-                seconds=seconds | ({"gradient": statistics.median(gradients)} if gradients else {}),
-                peak_bytes={who: m["peak"] for who, m in everyone.items()},
-                set_up_peak_bytes={who: m["set_up"][1] for who, m in everyone.items()},
-                set_up_products={who: m["set_up"][0] / seconds[who] for who, m in everyone.items()},
-                failures=failures, facts={"ritz": facts}, commit=self.options.commit,
-            )  # fmt: skip
-            self.rows.add(row)
+            if name in measured:
+                gradients = measured[name]["gradients"] or measured.get("ritz", {}).get("gradients", [])
+                note = _note_on_products(name, measured[name], gradients)
+                self.rows.add(self._row_of_products(kind, measured[name], rivals, gradients, note, failures))
         if failures and "ritz" not in measured:
             print(f"{self.name}, {work}: {failures}", flush=True)
+
+    def _row_of_products(
+        self,
+        kind: str,
+        ours: dict[str, Any],
+        rivals: dict[str, dict[str, Any]],
+        gradients: list[float],
+        note: str,
+        failures: dict[str, str],
+    ) -> Row:
+        everyone = {"ritz": ours, **rivals}
+        seconds = {who: statistics.median(m["times"]) for who, m in everyone.items()}
+        return Row(
+            self.name, kind,
+            ratios={who: ratio(ours["times"], m["times"]) for who, m in rivals.items()},
+            note=note,
+            seconds=seconds | ({"gradient": statistics.median(gradients)} if gradients else {}),
+            peak_bytes={who: m["peak"] for who, m in everyone.items()},
+            set_up_peak_bytes={who: m["set_up"][1] for who, m in everyone.items()},
+            set_up_products={who: m["set_up"][0] / seconds[who] for who, m in everyone.items()},
+            failures=failures, facts={"ritz": ours["facts"]}, commit=self.options.commit,
+        )  # fmt: skip
 
     def eigenpairs(self) -> None:
         """The ten largest eigenpairs, from construction, all certified by fresh products."""
@@ -192,6 +206,18 @@ class Bench:
         ratios = {rival: ratio(times["ritz"], theirs) for rival, theirs in times.items() if rival != "ritz"}
         seconds = {who: statistics.median(values) for who, values in times.items()}
         self.rows.add(Row(self.name, work, ratios, note, seconds, peaks or {}, commit=self.options.commit))
+
+
+def _note_on_products(name: str, ours: dict[str, Any], gradients: list[float]) -> str:
+    """The path and its memory; for fast tangents their error; and the price of a product in gradients."""
+    facts = ours["facts"]
+    note = f"{facts.get('path', '')}; keeps {facts.get('kept_bytes', 0) / 1e6:.0f} MB"
+    if name == FAST:
+        error = facts.get("tangent_error") or 0
+        note = f"against float32 peers; relative error of a product {error:.1e} on the first batch; {note}"
+    if gradients:
+        note = f"{statistics.median(ours['times']) / statistics.median(gradients):.2f} gradients; {note}"
+    return note
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the class means of a network cost, in units of one gradient of the same risk.
+"""The cost of the class means of a network, in units of one gradient of the same risk.
 
 python -m benchmarks.classes                  ResNet-20, 512 CIFAR-sized images, 10 classes
 python -m benchmarks.classes --gpu resnet vgg

@@ -1,4 +1,4 @@
-"""Each library in a process of its own, asked for one measurement at a time.
+"""The libraries that are compared, each in a process of its own that is asked for one measurement at a time.
 
 Nothing that one library sets or caches reaches another: PyTorch keeps the convolution algorithms that cuDNN's search
 has found, by shape, and would hand those that ritz looked for to its rivals as well.

@@ -1,4 +1,4 @@
-"""How often intervals and errors hold what is true, over kinds of spectra, sizes and seeds.
+"""The share of intervals and errors that hold the true value, over kinds of spectra, sizes and seeds.
 
 python -m benchmarks.coverage --out benchmarks/results/coverage.json      what the file lacks is measured
 python -m benchmarks.coverage --page benchmarks/results/coverage.json     docs/coverage.md, from the file

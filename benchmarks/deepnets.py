@@ -1,4 +1,4 @@
-"""What the figures of trained networks take, one piece of work after the other on a machine of its own.
+"""The time and memory of the figures of trained networks, one piece of work after the other on an idle machine.
 
 python -m benchmarks.deepnets --gpu --data-dir FOLDER     VGG11 and the eight-layer MLP on CIFAR-10, as in the papers
 python -m benchmarks.deepnets                             the same at a size for two cores, on digits

@@ -1,4 +1,4 @@
-"""The exact spectrum of G through its Gram matrix, against what Lanczos takes to approximate it.
+"""The time of the exact spectrum of G through its Gram matrix, against that of an approximation by Lanczos.
 
 python -m benchmarks.gram                 MLP 784-512-512-10, 300 examples, against 2,048 steps
 python -m benchmarks.gram --gpu           VGG11, 28M parameters, 1,360 examples, in float64 and in TF32
@@ -23,7 +23,7 @@ STEPS, MEASURED_STEPS = 2048, 256  # the rest is extrapolated: every step costs 
 
 
 def mlp() -> dict[str, Any]:
-    """Both ways on two cores; three turns of each."""
+    """Times of the Gram matrix and of Lanczos on two cores, three turns of each."""
     risk = _risk(models.mlp([784, 512, 512, 10], generator=_generator()), 300, (784,))
     G, start = ritz.gauss_newton(risk), torch.randn(risk.size, 1, generator=_generator())
     G @ start
@@ -42,7 +42,7 @@ def mlp() -> dict[str, Any]:
 
 
 def vgg11(num_examples: int = 1360) -> dict[str, Any]:
-    """In float64, and in float32 with TF32 products, whose eigenvalues are held against the exact ones."""
+    """Times in float64, and in float32 with TF32 products, whose eigenvalues are held against the exact ones."""
     model = models.vgg11(generator=_generator()).eval().cuda()
     facts: dict[str, Any] = {"problem": f"VGG11, {num_examples} examples"}
     values = {}

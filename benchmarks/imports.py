@@ -1,4 +1,4 @@
-"""What it costs to import ritz and to ask the command for help, in units of `import torch`.
+"""The time to import ritz, and for the command to print its help, in units of `import torch`.
 
     python -m benchmarks.imports [--repetitions 9] [--out FILE]
 
@@ -33,7 +33,7 @@ UNIT = "import torch"
 
 
 def seconds(arguments: list[str]) -> float:
-    """From the start of the interpreter to its end."""
+    """The time from the start of the interpreter to its end."""
     started = time.perf_counter()
     subprocess.run([sys.executable, *arguments], capture_output=True, check=False)
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""What training many networks at once, and linear networks by their moments, saves against plain PyTorch.
+"""The time saved by training many networks at once, and linear networks by their moments, against plain PyTorch.
 
     python -m benchmarks.lab [--gpu] [--out FILE]
 
@@ -127,7 +127,7 @@ def together(device: torch.device, repeats: int) -> dict[str, object]:
 
 
 def stacked(device: torch.device, repeats: int, num_epochs: int = 20) -> dict[str, object]:
-    """The same number of ReLU networks by `ensemble.train`, for a fixed number of epochs."""
+    """The training of many ReLU networks at once by `ensemble.train`, for a fixed number of epochs."""
     generator = torch.Generator().manual_seed(0)
     x, y = (part.to(device) for part in regression(generator))
 

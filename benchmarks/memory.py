@@ -1,4 +1,4 @@
-"""What products, eigenpairs and densities of large GPT-2s take on a GPU, in vectors of n numbers, with their times.
+"""The memory of products, eigenpairs and densities of large GPT-2s on a GPU, in vectors of n numbers, and their times.
 
     python -m benchmarks.memory [--model 1.5b] [--work product] [--out FILE]
 
@@ -127,7 +127,7 @@ class Bench:
         return {"operators": LEAKS, "held_vectors": held, "growth_vectors": held[-1] - held[0]}
 
     def curvlinops(self) -> dict[str, Any]:
-        """The same product by curvlinops."""
+        """The peak of a product by curvlinops."""
         from curvlinops import HessianLinearOperator
 
         parameters, loss, v = list(self.model.parameters()), TokenCrossEntropy(), self.vector()

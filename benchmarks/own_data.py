@@ -1,4 +1,4 @@
-"""What it costs to give each of many networks data of its own, against one set for all: times of the same epochs.
+"""The cost of giving each of many networks its own data, against one set for all: times of the same epochs.
 
     python -m benchmarks.own_data [--gpu] [--out FILE]
 
@@ -32,7 +32,7 @@ Way = Callable[[bool], object]
 
 
 def seconds(run: Callable[[], object], device: torch.device) -> float:
-    """Of this process on the CPU; on a GPU by the clock."""
+    """The time of this process on the CPU; on a GPU that of the clock."""
     if device.type == "cpu":
         started = time.process_time()
         run()

@@ -1,4 +1,4 @@
-"""The same four pieces of work as each library does them, from construction to result."""
+"""Four pieces of work as each of the compared libraries does them, from construction to result."""
 
 from __future__ import annotations
 

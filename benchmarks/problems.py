@@ -1,4 +1,4 @@
-"""The networks every benchmark measures: built from a seed, with random data of the right shape."""
+"""The networks that every benchmark measures: built from a seed, with random data of the right shape."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

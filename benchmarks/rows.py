@@ -1,4 +1,4 @@
-"""What the comparison with other libraries measured: rows of ratios, times and peaks, as a table and in a file."""
+"""The results of the comparison with other libraries: rows of ratios, times and peaks, as a table and in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a set-up goes: `python -m benchmarks.set_up resnet50 --precision high`.
+"""The time of a set-up, part by part: `python -m benchmarks.set_up resnet50 --precision high`.
 
 From construction through the first product, after one plain gradient, by the functions of ritz that take most of it and
 by what PyTorch does inside. On a GPU with every kernel waited for, so that each is charged to the line that calls it.

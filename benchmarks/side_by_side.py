@@ -1,4 +1,4 @@
-"""The same job in four libraries: five eigenvalues and the trace of one Hessian, as their documentation does it.
+"""One job in four libraries, as their documentation does it: five eigenvalues and the trace of a Hessian.
 
     python -m benchmarks.side_by_side           # measures, and writes benchmarks/results/side-by-side.json
     python -m benchmarks.side_by_side --page    # writes code and numbers into the pages docs/coming-from
@@ -123,7 +123,7 @@ def measured(setting: str, library: str, exact: torch.Tensor) -> dict[str, Any]:
 
 
 def errors(setting: str, library: str, exact: torch.Tensor, seed: int) -> tuple[float, float]:
-    """Those of one run: the worst of five eigenvalues, and the trace."""
+    """The errors of one run: of the worst of five eigenvalues, and of the trace."""
     job = problem(setting)  # which has a seed of its own
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002

@@ -1,4 +1,4 @@
-"""What a start saves: products of eigenpairs from a part of the data, or from the last checkpoint, against none.
+"""Products that a start saves: those of eigenpairs from a part of the data, or from the last checkpoint, against none.
 
     python -m benchmarks.starts [mlp] [cnn] [gpt] [--out FILE]
     python -m benchmarks.starts large       # the largest eigenvalue of ten million parameters, to 1e-3

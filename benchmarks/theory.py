@@ -1,4 +1,4 @@
-"""What a closed form costs as width and samples grow, against the dense Hessian where that can be formed.
+"""The cost of a closed form as width and samples grow, against the dense Hessian where that can be formed.
 
 python -m benchmarks.theory [--points 2]
 """
@@ -50,7 +50,7 @@ def linear_network(width: int, samples: int) -> tuple[float, float | None]:
 
 
 def two_layer_linear(width: int, samples: int, size: int = 10) -> tuple[float, float | None]:
-    """The same for f = W₂W₁x with `size` inputs and outputs."""
+    """Closed form and dense Hessian of f = W₂W₁x with `size` inputs and outputs."""
     shapes = ((width, size), (size, width), (samples, size), (samples, size))
     W1, W2, X, Y = (torch.randn(*shape, dtype=torch.float64) for shape in shapes)
 
@@ -62,7 +62,7 @@ def two_layer_linear(width: int, samples: int, size: int = 10) -> tuple[float, f
 
 
 def relu_network(width: int, samples: int) -> tuple[float, float | None]:
-    """The same for f = Σⱼ wⱼ max(0, vⱼx)."""
+    """Closed form and dense Hessian of f = Σⱼ wⱼ max(0, vⱼx)."""
     v, w, x, y = (torch.randn(n, dtype=torch.float64) for n in (width, width, samples, samples))
 
     def dense() -> Tensor:
@@ -73,7 +73,7 @@ def relu_network(width: int, samples: int) -> tuple[float, float | None]:
 
 
 def self_attention(width: int, samples: int) -> tuple[float, float | None]:
-    """The same for one head of `width` on one sequence of `samples` positions, whose scores are a square of them."""
+    """Closed form and dense Hessian of one head of `width` on a sequence of `samples` positions, and their scores."""
     w_q, w_k = (torch.randn(width, dtype=torch.float64) for _ in range(2))
     x, y = (torch.randn(samples, dtype=torch.float64) for _ in range(2))
 

@@ -1,4 +1,4 @@
-"""How the benchmarks take times and peaks of memory, and how they report them."""
+"""Times and peaks of memory for all benchmarks, and the machine they were measured on."""
 
 from __future__ import annotations
 

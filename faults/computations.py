@@ -28,7 +28,7 @@ TIMES = ("seconds", "product_seconds")  # of a record: another number in every r
 
 
 def checksum(*values: Any) -> str:
-    """One of tensors, arrays, mappings and plain values, to the bit."""
+    """The checksum of tensors, arrays, mappings and plain values, to the bit."""
     state = hashlib.sha256()
     for value in values:
         if isinstance(value, Mapping):
@@ -137,7 +137,7 @@ def command(*arguments: str) -> None:
 
 
 def record_checksum(folder: Path) -> str:
-    """That of a record without times."""
+    """The checksum of a record without its times."""
     record = Record.load(folder)
     scalars = {key: value for key, value in record.scalars.items() if key not in TIMES}
     return checksum(scalars, record.arrays)

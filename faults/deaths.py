@@ -1,4 +1,4 @@
-"""Workers of a sweep that are killed at random moments: while they start, while they compute, while they answer."""
+"""Kills of the workers of a sweep at random moments: while they start, while they compute, while they answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks that are full: computations on a real small file system, which then grows.
+"""Computations on a full disk: a real small file system, which then grows.
 
 A process of its own mounts a tmpfs of some kilobytes in a mount namespace that ends with it (`unshare -rm`), so that
 nobody else's disk is touched.
@@ -70,7 +70,7 @@ def disks(count: int, draw: random.Random, place: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    """In the namespace: mount, fill up, look, let it grow, finish."""
+    """Run inside the namespace: mount, fill up, look, let it grow, finish."""
     parser = argparse.ArgumentParser()
     parser.add_argument("mount", type=Path)
     parser.add_argument("--count", type=int, required=True)

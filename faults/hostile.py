@@ -235,7 +235,7 @@ def hostile(count: int, draw: random.Random, place: Path) -> dict[str, Any]:
     """So many files."""
     refused, right, faults, seen = 0, 0, list[str](), dict[str, int]()
     with eager(), warnings.catch_warnings(action="ignore"):
-        made = {victim.name: _made(victim, place / "hostile") for victim in VICTIMS}
+        made = {victim.name: _file_of(victim, place / "hostile") for victim in VICTIMS}
         for number in range(count):
             victim, damage = VICTIMS[number % len(VICTIMS)], draw.choice(DAMAGES)
             folder = place / "hostile" / "now"
@@ -253,7 +253,7 @@ def hostile(count: int, draw: random.Random, place: Path) -> dict[str, Any]:
     return {"files": count, "refused": refused, "right": right, "by_damage": seen, "faults": faults}
 
 
-def _made(victim: Victim, place: Path) -> tuple[Path, str]:
+def _file_of(victim: Victim, place: Path) -> tuple[Path, str]:
     """A folder with the good file, and the bits of who reads it."""
     folder, copy = place / victim.name, place / "copy"
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Random SIGKILLs: every computation is killed again and again until it is over, then its bits are compared."""
+"""Kills at random moments: every computation is killed again and again until it is over, then its bits are compared."""
 
 from __future__ import annotations
 

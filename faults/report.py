@@ -1,4 +1,4 @@
-"""The counts as a JSON file and as the page docs/faults.md."""
+"""The report of the fault harness: its counts as a JSON file and as the page docs/faults.md."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def table(counts: Mapping[str, Any]) -> str:
 
 
 def _outcomes(part: Mapping[str, Any]) -> str:
-    """Of fuzzed calls and hostile files, how they ended."""
+    """How fuzzed calls and hostile files ended, by count."""
     if "right" not in part:
         return ""
     if "functions" not in part:

@@ -1,4 +1,4 @@
-"""Twelve threads at once: the same bits as one after the other, and PyTorch's settings as they were."""
+"""Computations in twelve threads at once: they give the bits of one thread, and leave PyTorch's settings alone."""
 
 from __future__ import annotations
 

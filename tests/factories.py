@@ -1,4 +1,4 @@
-"""What a user's file for the command holds at least: a small classifier, its data, and a factory."""
+"""The least that a user's file for the command holds: a small classifier, its data, and a factory."""
 
 CLASSIFIER = """
 import torch

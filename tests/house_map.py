@@ -1,4 +1,4 @@
-"""The map of the house in CONTRIBUTING.md: `python -m tests.house_map` draws it anew."""
+"""The order of the house, from house.txt, and its map in CONTRIBUTING.md, which `python -m tests.house_map` draws."""
 
 from textwrap import wrap
 
@@ -6,6 +6,9 @@ from tests.source import ROOT, subject
 
 DOCUMENT, MARK = ROOT / "CONTRIBUTING.md", "<!-- the house -->\n"
 MARGIN = " " * 18
+HOUSE_FILE = ROOT / "tests" / "house.txt"
+HOUSE = [line for line in HOUSE_FILE.read_text().replace("\n   ", "").splitlines() if not line.startswith("#")]
+ORDER = {folder: files.split() for folder, files in (line.split(":") for line in HOUSE)}
 
 
 def house_map(order):
@@ -20,7 +23,5 @@ def house_map(order):
 
 
 if __name__ == "__main__":
-    from tests.test_layering import ORDER
-
     before, _, after = DOCUMENT.read_text().split(MARK)
     DOCUMENT.write_text(f"{before}{house_map(ORDER)}{after}")

@@ -162,7 +162,7 @@ def _checks(function):
 
 
 class _Checks:
-    """Of the arguments and of the result, None where anything goes, and whether they name axes.
+    """The checks of the arguments and of the result, None where anything goes, and whether they name axes.
 
     Each is made when it is first called: to make one takes longer than a hundred calls.
     """

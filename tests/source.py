@@ -53,18 +53,32 @@ def imports(parts, tree, order):
     modules = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            start = ("ritz", *parts[:-1])[: len(parts) - node.level + 1] if node.level else ()
-            path = (*start, *(node.module.split(".") if node.module else ()))
-            for alias in node.names if path[0] == "ritz" else ():
-                is_module = alias.name in order.get(".".join(path[1:]) or "ritz", ())
-                other = (*path[1:], alias.name) if is_module else path[1:]
-                modules |= {alias.asname or alias.name: other} if is_module else {}
-                yield other, "" if is_module else alias.name
+            for alias, other, name in imported_names(parts, node, order):
+                modules |= {} if name else {alias: other}
+                yield other, name
         elif isinstance(node, ast.Import):
             yield from ((tuple(a.name.split(".")[1:]), "") for a in node.names if a.name.startswith("ritz."))
+    yield from private_names(tree, modules)
+
+
+def imported_names(parts, node, order):
+    """(name here, path, name there) of what one import takes from ours; of a module, the name there is empty."""
+    start = ("ritz", *parts[:-1])[: len(parts) - node.level + 1] if node.level else ()
+    house, *path = (*start, *(node.module.split(".") if node.module else ()))
+    for alias in node.names if house == "ritz" else ():
+        is_module = alias.name in order.get(".".join(path) or "ritz", ())
+        yield (
+            alias.asname or alias.name,
+            (*path, alias.name) if is_module else (*path,),
+            "" if is_module else alias.name,
+        )
+
+
+def private_names(tree, modules):
+    """(path, name) of the private names that are read as attributes of these modules."""
     for node in ast.walk(tree):
-        reached = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules
-        if reached and node.attr.startswith("_") and not node.attr.startswith("__"):
+        is_private = isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        if is_private and isinstance(node.value, ast.Name) and node.value.id in modules:
             yield modules[node.value.id], node.attr
 
 
@@ -87,3 +101,6 @@ def subject(*parts):
     path = SOURCE.joinpath(*parts)
     text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
     return (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].replace("\n", " ")
+
+
+every_module = pytest.mark.parametrize("parts", list(modules()))

@@ -294,7 +294,7 @@ WITHOUT_ANSWER = {
 
 
 @pytest.mark.parametrize("name", WITHOUT_ANSWER)
-def test_what_has_no_answer_is_refused_and_not_given_a_number(name):
+def test_questions_without_an_answer_are_refused_and_not_given_a_number(name):
     with pytest.raises(RitzError) as caught:
         WITHOUT_ANSWER[name]()
     assert caught.value.seen and caught.value.why and caught.value.ways_out
@@ -327,7 +327,7 @@ def test_linear_networks_are_trained_on_data_that_gradients_follow():
     assert [pause.loss for pause in descent(X)] == [pause.loss for pause in descent(X.detach())]
 
 
-def test_nothing_of_what_was_passed_stays_in_memory():
+def test_arguments_that_were_passed_do_not_stay_in_memory():
     """The vectors of a search are many: whoever drops them has their memory again at once, without a collection."""
     gc.disable()
     try:
@@ -340,7 +340,7 @@ def test_nothing_of_what_was_passed_stays_in_memory():
         gc.enable()
 
 
-def test_what_is_refused_is_never_called():
+def test_a_function_whose_arguments_are_refused_is_not_called():
     calls = []
 
     @guarded

@@ -129,7 +129,7 @@ def test_memory_may_be_written_as_text_and_a_device_by_its_name():
     assert risk().to(torch.float64, device="cpu").dtype == torch.float64
 
 
-def test_the_ways_out_work():
+def test_the_remedies_that_refusals_offer_work():
     loss = ritz.CrossEntropy(class_dim=-1, label_smoothing=1, reduction="sum", weight=torch.ones(3))
     assert ritz.Risk(MODEL, loss, (X, Y)).first(17).num_examples == 17
     assert ritz.eigenpairs(ritz.Operator.from_matrix(MATRIX), 1).values.shape == (1,)

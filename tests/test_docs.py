@@ -13,12 +13,10 @@ from benchmarks import page, side_by_side
 from docs._tools import reference_pages
 
 import ritz
+from tests.documents import DOCS, PAGES
+from tests.faces import FACES, public
 from tests.source import ROOT
-from tests.test_examples import FACES, public
 
-DOCS = ROOT / "docs"
-BUILT = ("_build", "auto_gallery", "reference")
-PAGES = [path for path in DOCS.rglob("*.md") if not set(BUILT) & set(path.relative_to(DOCS).parts)]
 DOCUMENTS = [*ROOT.glob("*.md"), *PAGES, *(DOCS / "notebooks").glob("*.ipynb")]
 GALLERY = sorted((DOCS / "gallery").glob("*.py"))
 every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())

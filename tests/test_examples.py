@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import ritz
+from tests.faces import FACES, public
 from tests.source import ROOT, SOURCE, syntax
 
 
@@ -39,19 +40,6 @@ def test_the_example_of_a_docstring_runs(module, text, request):
     with torch.random.fork_rng():
         result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
     assert test.examples and not result.failed, "".join(said)
-
-
-FACES = (
-    "", "theory", "theory.laws", "classes", "solvers", "plot", "factored", "analysis.spectrum", "analysis.classes",
-    "lab.data", "lab.models", "lab.ensemble", "lab.training", "lab.init", "lab.sweeps", "lab.workers",
-)  # fmt: skip
-
-
-def public(module):
-    """What a module offers: its `__all__`, or else what is defined in it, private names left out."""
-    own = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
-    names = getattr(module, "__all__", [name for name in own if not name.startswith("_")])
-    return {name: getattr(module, name) for name in names}
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -25,6 +25,7 @@ from ritz.engine import PATHS
 from ritz.errors import ArgumentError, ConvergenceWarning, DataError, ModelError
 from ritz.risk.batches import Batch
 from ritz.testing import check_operator
+from tests.seeds import seeded
 
 from .source import code, every_path
 from .zoo import OUTPUTS, Case, case, dense_hessian, unequal_batches, whole
@@ -44,10 +45,6 @@ def fault(number):
 
 
 # Matrices and networks to test with -----------------------------------------------------------------------------------
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def linspace(low, high, num):

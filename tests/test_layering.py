@@ -3,15 +3,8 @@
 import ast
 import re
 
-import pytest
-
-from tests.house_map import house_map
-from tests.source import ROOT, SOURCE, code, imports, modules
-
-HOUSE_FILE = ROOT / "tests" / "house.txt"
-HOUSE = [line for line in HOUSE_FILE.read_text().replace("\n   ", "").splitlines() if not line.startswith("#")]
-ORDER = {folder: files.split() for folder, files in (line.split(":") for line in HOUSE)}
-every_module = pytest.mark.parametrize("parts", list(modules()))
+from tests.house_map import ORDER, house_map
+from tests.source import ROOT, SOURCE, code, every_module, imports
 
 
 def above(mine, other):

@@ -62,7 +62,7 @@ def test_numbers_of_every_library_are_scalars(scalar, symmetric):
         check_operator(operator, matrix)
 
 
-def test_products_of_operators_are_no_operators(symmetric, unchecked):
+def test_operators_are_multiplied_by_numbers_alone(symmetric, unchecked):
     A = Operator.from_matrix(symmetric())
     for nonsense in (lambda: A * A, lambda: A / A, lambda: A + "1", lambda: A * torch.ones(3)):
         with pytest.raises(TypeError, match="unsupported operand"):
@@ -184,7 +184,7 @@ def test_operators_of_tensors_that_gradients_follow_are_those_of_their_values(ki
 # Low rank, deflated, preconditioned -----------------------------------------------------------------------------------
 
 
-def test_low_rank_and_its_factor(generator):
+def test_a_low_rank_operator_has_a_factor_of_its_matrix(generator):
     U = torch.randn(N, 3, generator=generator, dtype=torch.float64)
     values = torch.tensor([3.0, 0.0, 0.5], dtype=torch.float64)
     for operator, matrix in [
@@ -252,7 +252,7 @@ def test_factors_of_another_size_or_precision_are_refused_at_once(symmetric, unc
         assert caught.value.seen and caught.value.why and caught.value.ways_out
 
 
-def test_preconditioning_from_both_sides(symmetric, generator):
+def test_preconditioning_multiplies_from_both_sides(symmetric, generator):
     M, d = symmetric(), torch.rand(N, generator=generator, dtype=torch.float64)
     d[3] = 0.0
     check_operator(ritz.preconditioned(Operator.from_matrix(M), d), d.sqrt()[:, None] * M * d.sqrt())
@@ -302,7 +302,7 @@ def test_inverses_are_those_of_the_dense_matrix(kind, generator):
     assert_close(inverse.inverse(0.7).dense(), torch.linalg.inv(exact + 0.7 * unit), rtol=0, atol=1e-10)
 
 
-def test_what_no_formula_inverts_has_no_inverse(symmetric):
+def test_an_operator_without_a_formula_for_its_inverse_has_none(symmetric):
     A = Operator.from_matrix(symmetric())
     Q = torch.eye(N, 2, dtype=torch.float64)
     risk = ritz.Risk(torch.nn.Linear(2, 1), ritz.SquaredError(), (torch.eye(2), torch.zeros(2, 1)))
@@ -337,7 +337,7 @@ def test_a_singular_matrix_is_not_inverted_and_the_way_out_works(dtype, generato
 
 
 @pytest.mark.parametrize("bad", ["rectangular", "vector", "asymmetric", "nan", "infinite", "integers", "half"])
-def test_matrices_that_are_no_operators_are_refused(bad, symmetric, generator, unchecked):
+def test_matrices_that_are_not_square_symmetric_floats_are_refused(bad, symmetric, generator, unchecked):
     M = symmetric()
     matrix = {
         "rectangular": M[:, :-1],
@@ -361,7 +361,7 @@ def test_rounding_is_not_asymmetry(symmetric, generator):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_to_scipy_and_back(dtype, symmetric):
+def test_an_operator_comes_back_from_scipy_as_it_was(dtype, symmetric):
     M = symmetric(dtype=dtype)
     there = Operator.from_matrix(M).to_scipy()
     back = Operator.from_scipy(there)
@@ -495,7 +495,7 @@ def test_the_cpu_may_be_given_with_a_number():
 @pytest.mark.parametrize(
     "loss", [torch.nn.CrossEntropyLoss(), torch.nn.CrossEntropyLoss(weight=torch.tensor([0.0, 1.0, 2.0]))]
 )
-def test_what_cannot_have_negative_eigenvalues_is_known_to_have_none(loss):
+def test_semidefinite_operators_are_known_to_be_semidefinite(loss):
     risk = ritz.Risk(torch.nn.Linear(4, 3), loss, (torch.randn(8, 4), torch.arange(8) % 3))
     G = ritz.gauss_newton(risk)
     for A in (

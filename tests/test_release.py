@@ -34,7 +34,7 @@ def test_all_files_have_one_version():
 
 
 @pytest.mark.parametrize("version", ["", "1.0", "v1.0.0", "1.0.0; rm"])
-def test_what_is_no_version_is_refused(version):
+def test_text_that_is_not_a_version_is_refused(version):
     with pytest.raises(SystemExit, match="make release VERSION"):
         release.main(version)
 
@@ -95,7 +95,7 @@ def test_changes_are_named_and_can_be_put_aside(clone):
     release.main("9.8.7")
 
 
-def test_a_folder_that_is_no_clone_is_refused(clone, monkeypatch):
+def test_a_folder_that_is_not_a_clone_is_refused(clone, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(clone.parent))
     shutil.rmtree(clone / ".git")
     with pytest.raises(SystemExit, match="make it in a clone"):
@@ -113,7 +113,7 @@ def test_an_empty_changelog_is_refused(clone):
 
 
 @pytest.mark.parametrize("command", ["test", "tag"])
-def test_what_fails_leaves_no_trace(clone, monkeypatch, command):
+def test_a_release_that_fails_leaves_no_trace(clone, monkeypatch, command):
     if command == "test":
         monkeypatch.setattr(release, "CHECKS", (["false"],))
     else:  # a tag that git refuses after the commit

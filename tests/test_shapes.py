@@ -143,6 +143,6 @@ def test_every_function_of_ritz_is_checked():
         inner(ones(2, 3), ones(2, 4))
 
 
-def test_nothing_is_checked_where_a_test_says_so():
+def test_a_test_can_turn_the_checks_of_shapes_off():
     with unchecked():
         assert inner(ones(2, 3), ones(2, 4)).shape == (2, 2)

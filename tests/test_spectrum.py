@@ -15,13 +15,10 @@ from ritz.operators import Operator
 from ritz.solvers import LanczosQuadrature, eigenpairs, spectral_density
 from ritz.spectrum import Eigenpairs, Estimate, Spectrum
 from ritz.spectrum.estimate import digits_within
+from tests.seeds import real
 
 moderate = st.floats(-1e6, 1e6).map(lambda x: x if abs(x) > 1e-100 else 0.0)
 values = st.lists(moderate, min_size=1, max_size=30)
-
-
-def real(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def quadrature(num_probes=8, num_nodes=50, seed=0):
@@ -140,7 +137,7 @@ def test_a_matrix_has_the_spectrum_of_its_eigenvalues():
     assert spectrum.zero_mass() == pytest.approx(1 / 3)
 
 
-def test_a_place_that_is_no_number_has_no_mass_below_it():
+def test_the_mass_below_nan_is_nan():
     x = real(math.nan, -1.0, 1.0, math.inf)
     for spectrum in (quadrature(), Spectrum.of_eigenvalues(real(0, 1))):
         assert spectrum.cdf(x).isnan().tolist() == [True, False, False, False] and spectrum.cdf(x)[-1] == 1.0
@@ -282,7 +279,7 @@ def test_an_interval_of_a_function_holds_its_integral():
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -1.0])
-def test_a_rate_that_is_no_probability_is_refused(rate):
+def test_a_rate_that_is_not_a_probability_is_refused(rate):
     for call in (quadrature().wasserstein_bound, lambda rate: quadrature().band(real(0.0), rate=rate)):
         with pytest.raises(ArgumentError, match="rate="):
             call(rate=rate)
@@ -369,7 +366,7 @@ def test_a_damaged_file_is_refused_and_left_alone(tmp_path, kind, damage):
         ([[1.0, 2.0]], [[math.nan, 0.5]], NumericalError),
     ],
 )
-def test_what_is_no_measure_is_refused(nodes, weights, error):
+def test_atoms_that_do_not_make_a_measure_are_refused(nodes, weights, error):
     with pytest.raises(error):
         Spectrum(torch.tensor(nodes), torch.tensor(weights), 2)
 

@@ -126,7 +126,7 @@ class Stream:
         (lambda: ritz.Risk(local_model(), nn.CrossEntropyLoss(), BATCHES), "model cannot be sent"),
     ],
 )
-def test_what_cannot_travel_is_refused_with_the_way_out(subject, message):
+def test_objects_that_another_process_could_not_import_are_refused_with_the_way_out(subject, message):
     for thing in (subject(), ritz.hessian(subject())):
         with pytest.raises(RitzError, match=message) as caught:
             pickle.dumps(thing)

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from tests.source import calls, code, imports, modules, packages
-from tests.test_layering import ORDER, every_module
+from tests.house_map import ORDER
+from tests.source import calls, code, every_module, imports, modules, packages
 
 DRAWS = {"plot", "papers"}
 FILES = {"open", "save", "savez", "savetxt", "tofile", "write_text", "write_bytes", "read_text", "read_bytes"}

@@ -1,4 +1,4 @@
-"""What stays allocated, what happens when memory runs out, and that the same seed gives the same bits."""
+"""Memory on the device: nothing stays allocated, running out is survived, and the same seed gives the same bits."""
 
 import gc
 

@@ -1,1 +1,1 @@
-"""Networks that others wrote, and whether ritz is right on them (`make zoo`)."""
+"""The zoo: networks that others wrote, on which ritz is held against an oracle (`make zoo`)."""

@@ -1,4 +1,4 @@
-"""One network: what ritz computes of it against the oracle."""
+"""The comparison of one network: the results of ritz against those of the oracle."""
 
 from __future__ import annotations
 

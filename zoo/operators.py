@@ -1,4 +1,4 @@
-"""Two operators that torchvision's wheels miss beside a PyTorch without CUDA, so that importing it fails."""
+"""Two operators without which torchvision cannot be imported beside a PyTorch without CUDA."""
 
 from __future__ import annotations
 

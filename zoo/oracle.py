@@ -43,7 +43,7 @@ def by_double_backward(model: nn.Module, loss: PlainLoss, data: Pairs, V: Tensor
 
 
 def by_central_differences(model: nn.Module, loss: PlainLoss, data: Pairs, V: Tensor) -> Truth:
-    """The same by differences along v of ∇R, of z and of Jᵀu: first derivatives alone."""
+    """H v, G v and E v by differences along v of ∇R, of z and of Jᵀu: first derivatives alone."""
     sums = _Sums(model, loss, data, V)
     parameters = _parameters(model)
     for x, y in data:

@@ -1,4 +1,4 @@
-"""The zoo as a table: in the terminal and in docs/zoo.md."""
+"""The table of the zoo, in the terminal and in docs/zoo.md."""
 
 from __future__ import annotations
 

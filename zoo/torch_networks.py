@@ -1,4 +1,4 @@
-"""What torch.nn itself has: its own layers and wrappers, in networks of a few lines as users write them."""
+"""Networks of torch.nn itself: its layers and wrappers, in a few lines as users write them."""
 
 from __future__ import annotations
 

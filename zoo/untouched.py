@@ -1,4 +1,4 @@
-"""Whether a user's model is as it was: tensors bit for bit, attributes, hooks, modes and PyTorch's random state."""
+"""Checks that a user's model is as it was: tensors bit for bit, attributes, hooks, modes and PyTorch's random state."""
 
 from __future__ import annotations
 

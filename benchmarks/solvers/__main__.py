@@ -36,7 +36,7 @@ def rows_in(out: Path | None) -> list[Row]:
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    """By work, matrix and contestant, as they stand in the tables."""
+    """Rows sorted by work, matrix and contestant, as they stand in the tables."""
     matrices = list(MATRICES)
     place = lambda row: (list(WORKS).index(row.work), matrices.index(row.problem), _names(row).index(row.contestant))
     return sorted(rows, key=place)

@@ -1,4 +1,4 @@
-"""All kinds of work, and their curves, several processes at a time."""
+"""The curves of error against products for all kinds of work, measured by several processes at a time."""
 
 from __future__ import annotations
 

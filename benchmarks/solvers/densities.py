@@ -35,7 +35,7 @@ def by_ritz(A: Counted, products: int, seed: int) -> Measure:
 
 
 def by_curvlinops(A: Counted, products: int, seed: int) -> Measure:
-    """Without its search for the range, and before its smoothing: both would cost it."""
+    """The quadrature of curvlinops, without its search for the range and before its smoothing, which would cost it."""
     from curvlinops.papyan2020traces.spectrum import fast_lanczos
 
     num_probes, num_steps = split(products)

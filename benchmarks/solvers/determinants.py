@@ -1,4 +1,4 @@
-"""log det(A + μ), by ritz, and by the quadratures of libraries that have no log-determinant of their own."""
+"""log det(A + μ) by ritz, and by the quadratures of libraries that have no log-determinant of their own."""
 
 from __future__ import annotations
 

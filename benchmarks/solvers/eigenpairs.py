@@ -25,7 +25,7 @@ def by_ritz(A: Counted, products: int, seed: int) -> Pairs:
 
 
 def by_arpack(A: Counted, tolerance: float, seed: int, ncv: int | None = None) -> Pairs:
-    """To a tolerance: ARPACK that runs out of products hands back only what has converged."""
+    """Eigenpairs by ARPACK to a tolerance: where it runs out of products, it returns only those that have converged."""
     start = np.random.default_rng(seed).standard_normal(A.shape[0]).astype(np.float32)
     try:
         values, vectors = eigsh(A.scipy(), K, which="LA", tol=tolerance, v0=start, ncv=ncv, maxiter=40)

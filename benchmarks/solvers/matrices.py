@@ -108,7 +108,7 @@ def vgg11(device: torch.device, *, base: int = 64, num_examples: int = 340) -> M
 
 
 def small_vgg11(device: torch.device) -> Matrix:
-    """The same with a 32nd of the channels and 64 examples."""
+    """A VGG11 with a 32nd of the channels, on 64 examples."""
     return vgg11(device, base=2, num_examples=64)
 
 

@@ -1,4 +1,4 @@
-"""docs/solvers.md: the pictures, and a table for each kind of work, from the record alone."""
+"""The page docs/solvers.md, from the record alone: the pictures, and a table for each kind of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error against products, a panel for each matrix."""
+"""Pictures of error against products, a panel for each matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trace: its error over the sum of all |λ|."""
+"""The trace of a matrix, by each library: its error over the sum of all |λ|."""
 
 from __future__ import annotations
 

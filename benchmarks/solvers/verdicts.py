@@ -1,4 +1,4 @@
-"""Where ritz is on or below the other curves, and where it is not."""
+"""Verdicts on the curves: where ritz is on or below all others, and where it is not."""
 
 from __future__ import annotations
 

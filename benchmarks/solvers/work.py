@@ -1,4 +1,4 @@
-"""A kind of work, what each library is asked for it, and what a run of one of them leaves behind."""
+"""A kind of work: the call of each library that does it, and the result that a run leaves behind."""
 
 from __future__ import annotations
 

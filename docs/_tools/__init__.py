@@ -1,1 +1,1 @@
-"""What the build of the site needs beside Sphinx: pages from code, pictures from figures, the file of `ritz new`."""
+"""Tools for the build of the site beside Sphinx: pages from code, pictures from figures, the file of `ritz new`."""

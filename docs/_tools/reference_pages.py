@@ -1,4 +1,4 @@
-"""The reference: a page for every module that offers names, from their docstrings."""
+"""The pages of the reference, one for every module that offers names, from their docstrings."""
 
 import importlib
 import inspect

@@ -48,7 +48,7 @@ def record(risk):
 
 @pytest.fixture(scope="module")
 def exact(risk):
-    """The same, by the default rule."""
+    """The record of an analysis whose spectrum is exact by the default rule."""
     numbers = {"num_eigenpairs": 4, "num_probes": 20, "num_steps": 20}
     return analysis.run(risk, Settings(**numbers, per_layer=True), name="tiny")
 
@@ -190,7 +190,7 @@ def test_every_layer_is_a_diagonal_block(record, risk, dense):
         assert_close(analysis.array_of(record, "eigenvalues", layer), largest(block, 4), atol=1e-8, rtol=1e-6)
 
 
-def test_facts_of_the_risk_are_told(record, risk):
+def test_facts_of_the_risk_are_in_the_record(record, risk):
     assert record.scalars["num_parameters"] == risk.size == 57
     assert record.scalars["num_terms"] == 30
     assert record.scalars["loss"] == risk.loss_value()

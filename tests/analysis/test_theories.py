@@ -90,7 +90,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_what_theory_does_not_know_has_none(name):
+def test_networks_without_a_closed_form_have_none_in_their_record(name):
     risk = Risk(UNKNOWN[name](), nn.MSELoss(), (rows(9, 3), rows(9, 2)))
     record = spectrum.run(risk, spectrum.Settings(num_probes=1, num_steps=2))
     assert spectrum.theory_of(record) is None and "closed_form" not in record.scalars

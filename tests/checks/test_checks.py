@@ -17,12 +17,9 @@ from ritz.checks.oracles import dense_gauss_newton, dense_hessian
 from ritz.checks.papyan2020_oracles import any_labels
 from ritz.cli import app
 from ritz.cli.verification import table
+from tests.seeds import seeded
 
 ROOT = Path(__file__).parents[2]
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def wrong_by(relative):
@@ -38,7 +35,7 @@ def wrong_by(relative):
     )
 
 
-def test_every_result_holds():
+def test_every_check_holds_on_random_draws():
     found = list(verify.rows(draws=5, generator=seeded()))
     assert len(found) == len(verify.all_checks()) >= 17
     assert [row.result for row in found if not row.passed] == []

@@ -11,6 +11,7 @@ from ritz import Operator, low_rank
 from ritz.classes import knockouts as knockout
 from ritz.errors import ArgumentError, NumericalError
 from ritz.testing import check_operator
+from tests.seeds import normal
 
 SHAPES = [(7, 7), (9, 4), (4, 9), (1, 5)]
 
@@ -19,10 +20,6 @@ SHAPES = [(7, 7), (9, 4), (4, 9), (1, 5)]
 def unchecked(monkeypatch):
     """Run without the shape checks of the test suite, as users do."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def of_rank(shape, rank, seed=1):

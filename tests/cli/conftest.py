@@ -9,7 +9,7 @@ __all__ = ["folder", "rendered", "unrendered"]
 
 @pytest.fixture
 def rendered():
-    """For the tests of this folder that look at pictures: theirs are whole."""
+    """Whole pictures, for the tests of this folder that look at them."""
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from ritz.papers.frame.registry import selection
 from ritz.papers.frame.results import order as order_of
 from ritz.record import Record
 from ritz.report.spectra import command
+from tests.documents import PAGES
 from tests.source import ROOT, SOURCE, syntax
-from tests.test_docs import PAGES
 
 GROUP = typer.main.get_command(app)
 COMMAND = re.compile(rf"\britz ({'|'.join(GROUP.commands)})\b([^,;`\n#|]*)")
@@ -67,12 +67,12 @@ def understood(order):
 PRINTED, DOCUMENTED = sorted({*printed()}), sorted({*documented()})
 
 
-def test_there_are_hints():
+def test_commands_and_documents_hold_many_hints():
     assert len(PRINTED) > 30 and len(DOCUMENTED) > 15
 
 
 @pytest.mark.parametrize("place, order", [*PRINTED, *DOCUMENTED])
-def test_it_is_understood(place, order):
+def test_commands_in_hints_are_understood(place, order):
     options = understood(order).params
     ids = options.get("ids") or []
     if ids and "setting" in options and not MADE_UP & {*ids}:
@@ -81,7 +81,7 @@ def test_it_is_understood(place, order):
 
 
 @pytest.mark.parametrize("order", ["ritz spectrum mine.py:risk --pre-layer", "ritz new mine.py other.py"])
-def test_what_is_wrong_is_not_understood(order):
+def test_commands_with_unknown_options_are_not_understood(order):
     with pytest.raises(Exception, match=r"No such option|unexpected extra argument"):
         understood(order)
 

@@ -43,7 +43,7 @@ HEAVY = ["torch", "numpy", "scipy", "matplotlib", "rich", "jaxtyping"]
 
 @pytest.fixture(scope="module")
 def answers():
-    """All of them from one fresh process, in this order, so that what one imports would show in all that follow."""
+    """The answers of one fresh process, in this order, so that what one imports would show in all that follow."""
     arguments = {name: words for name, (words, _) in CASES.items()}
     command = [sys.executable, "-c", CODE % HEAVY, json.dumps(arguments)]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -9,12 +9,9 @@ import ritz
 from ritz.errors import ArgumentError
 from ritz.testing import check_operator
 from tests.engine.curvature import LOSSES, class_targets, dense_matrices
+from tests.seeds import seeded
 from tests.shapes import unchecked
 from tests.zoo import case, unequal_batches, whole
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("loss", ["cross entropy", "squared error", "binary"])

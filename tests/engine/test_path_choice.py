@@ -87,7 +87,7 @@ class Hidden(torch.autograd.Function):
 
 
 class Open(Hidden):
-    """The same with all of its history."""
+    """x³ whose backward reads x with all of its history."""
 
     @staticmethod
     def forward(ctx, x):
@@ -338,7 +338,7 @@ def test_a_wrong_path_is_not_taken_wherever_it_stands(place, x, y):
     assert A.info.path == "rules"
 
 
-def test_what_was_not_compared_has_no_disagreement(x, y):
+def test_a_path_that_was_not_compared_has_no_disagreement(x, y):
     disagreements = []
     for names in (["rules"], ["plain"], ["rules", "plain"]):
         risk = Risk(network(), ritz.CrossEntropy(), (x, y))

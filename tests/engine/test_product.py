@@ -92,7 +92,7 @@ def test_all_operators_of_a_risk_stay_within_its_one_budget(generator, monkeypat
     assert 0 < sum(kept) <= 5.5 * one and risk.memory == pytest.approx(5.5 * one - sum(kept))
 
 
-def test_what_nobody_uses_makes_room(generator, monkeypatch):
+def test_operators_that_are_not_used_make_room_for_others(generator, monkeypatch):
     monkeypatch.setitem(columns.BUSY_BYTES, "cpu", 0.0)
     risk = eight_batches("1G")
     H, G = ritz.hessian(risk), ritz.gauss_newton(risk)

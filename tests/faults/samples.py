@@ -11,10 +11,7 @@ from torch import nn
 import ritz
 from ritz import lab, plot, theory
 from ritz.analysis.comparison import Entry
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+from tests.seeds import seeded
 
 
 def model(outputs=3):
@@ -47,7 +44,7 @@ def indefinite(n=2):
 
 
 def curvature(n):
-    """Of n parameters, in float32."""
+    """A curvature matrix of n parameters, in float32."""
     model = nn.Linear(n, 1, bias=False)
     return ritz.gauss_newton(ritz.Risk(model, nn.MSELoss(), (torch.eye(n), torch.ones(n, 1))))
 
@@ -230,8 +227,8 @@ def written(name):
 
 def published():
     """The weights of a small GPT-2, as they are published."""
-    from tests.lab.test_models import TINY
-    from tests.lab.test_models import published as weights
+    from tests.lab.gpt2_weights import TINY
+    from tests.lab.gpt2_weights import published as weights
 
     return weights(TINY)
 

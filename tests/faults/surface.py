@@ -52,7 +52,7 @@ class Public:
 
 
 def surface():
-    """By name, in a fixed order."""
+    """Every public function by its name, in a fixed order."""
     every = {}
     for face in FACES:
         module = import_module(f"ritz.{face}".rstrip("."))

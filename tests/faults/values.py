@@ -74,7 +74,7 @@ def fitting(draw, hint, name, sizes, default=inspect.Parameter.empty):
         return tensor(draw, hint, sizes)
     if hint is None or hint is type(None):
         return same(None)
-    return _held(draw, hint, name, sizes, origin, inner)
+    return _instance(draw, hint, name, sizes, origin, inner)
 
 
 def _fits(value, hint):
@@ -85,7 +85,8 @@ def _fits(value, hint):
         return False
 
 
-def _held(draw, hint, name, sizes, origin, inner):
+def _instance(draw, hint, name, sizes, origin, inner):
+    """A value of a class, or of a container of what fits in turn."""
     kind = origin or hint
     if isinstance(hint, TypeVar) or kind is Any:
         return sample(draw, name, samples.ANYTHING)
@@ -96,13 +97,20 @@ def _held(draw, hint, name, sizes, origin, inner):
     for known, makers in samples.BY_CLASS.items():
         if kind is known:
             return sample(draw, known.__name__, makers)
+    if not inspect.isclass(kind):
+        return sample(draw, name, samples.ANYTHING)
+    return _container(draw, kind, name, sizes, inner) or _built(draw, kind, sizes)
+
+
+def _container(draw, kind, name, sizes, inner):
+    """A tuple, a mapping or a sequence; None for a class that is none of these."""
     if kind is tuple and inner and inner[-1] is not ...:
         return _gathered([fitting(draw, one, name, sizes) for one in inner], tuple)
-    if inspect.isclass(kind) and issubclass(kind, Mapping):
+    if issubclass(kind, Mapping):
         return _dictionary([fitting(draw, (*inner, Any, Any)[1], "", sizes) for _ in range(2)])
-    if inspect.isclass(kind) and issubclass(kind, Iterable) and not dataclasses.is_dataclass(kind):
+    if issubclass(kind, Iterable) and not dataclasses.is_dataclass(kind):
         return _sequence(draw, (inner or (Any,))[0], name, sizes)
-    return _built(draw, kind, sizes) if inspect.isclass(kind) else sample(draw, name, samples.ANYTHING)
+    return None
 
 
 def _sequence(draw, hint, name, sizes):

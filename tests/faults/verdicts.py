@@ -1,4 +1,4 @@
-"""What became of a call: a right result, a refusal with its three parts, or a fault."""
+"""The verdict on a call: a right result, a refusal with its three parts, or a fault."""
 
 import dataclasses
 import inspect

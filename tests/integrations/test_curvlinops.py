@@ -42,7 +42,7 @@ def test_an_operator_that_came_in_has_eigenpairs(problem):
     assert_close(pairs.values, torch.linalg.eigvalsh(A.dense()).flip(0)[:3], rtol=1e-6, atol=1e-9)
 
 
-def test_our_operators_go_out(problem, generator):
+def test_operators_of_ritz_work_in_curvlinops(problem, generator):
     H = ritz.hessian(ritz.Risk(*problem))
     L = linear_operator(H)
     V = torch.randn(H.size, 3, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What the tests of sweeps compute: functions of a module, which other processes can import."""
+"""Tasks for tests of sweeps: functions of a module, which other processes can import."""
 
 import os
 import signal

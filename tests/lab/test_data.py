@@ -24,13 +24,10 @@ from ritz.errors import ArgumentError, DataError, FileError
 from ritz.lab import data, models
 from ritz.lab.data import archives, sources
 from ritz.lab.data.examples import Examples, Split
+from tests.seeds import seeded
 
 REAL = os.environ.get("RITZ_DATA")
 DOUBLE = {"dtype": torch.float64}
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def bytes_of(*shape, high=256, seed=0):
@@ -201,7 +198,7 @@ def test_windows_that_do_not_fit_the_text_are_refused(context, stride):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 500])
-def test_a_file_that_is_no_text_is_refused(tmp_path, content):
+def test_a_file_that_is_not_text_is_refused(tmp_path, content):
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare" / "input.txt").write_bytes(content)
     with pytest.raises(FileError, match="not what they should be"):
@@ -209,7 +206,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, content):
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 0.0, 1.0, 1.5, float("nan")])
-def test_a_part_that_is_no_part_is_refused(tmp_path, fraction):
+def test_an_impossible_test_fraction_is_refused(tmp_path, fraction):
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare" / "input.txt").write_text("to be or not to be " * 50)
     with pytest.raises(ArgumentError, match="test_fraction"):
@@ -218,7 +215,7 @@ def test_a_part_that_is_no_part_is_refused(tmp_path, fraction):
         data.digits(generator=seeded(), test_fraction=fraction)
 
 
-def test_without_a_home_one_is_told_to_name_a_cache(monkeypatch):
+def test_without_a_home_the_refusal_asks_for_a_cache(monkeypatch):
     """As in containers, whose user may be in no list."""
 
     def home():
@@ -324,7 +321,7 @@ def published(server, monkeypatch):
     return source
 
 
-def test_what_is_nowhere_is_downloaded_once(server, published, tmp_path):
+def test_a_data_set_that_is_nowhere_is_downloaded_once(server, published, tmp_path):
     first = data.mnist(**DOUBLE)
     assert_close(first.train.x, torch.from_numpy(idx_files()[1]["train"]).double()[:, None] / 255)
     assert sorted(server.asked) == sorted(server.files)
@@ -356,7 +353,7 @@ def test_the_next_home_is_asked_where_the_first_fails(server, published, monkeyp
     assert "/moved/train-images-idx3-ubyte.gz" in server.asked
 
 
-def test_offline_one_is_told_how_to_supply_the_files_by_hand(tmp_path):
+def test_the_refusal_offline_says_how_to_supply_the_files_by_hand(tmp_path):
     with pytest.raises(FileError) as caught:
         data.cifar10()
     message = str(caught.value)
@@ -631,7 +628,7 @@ def test_data_that_qr_cannot_whiten_are_refused(X):
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_data_that_are_no_matrix_are_not_whitened(X):
+def test_data_that_are_not_a_matrix_are_not_whitened(X):
     with pytest.raises(ArgumentError, match=r"flattened|shape \(N, d\)|real numbers"):
         data.whiten(X)
 
@@ -726,7 +723,7 @@ def test_one_hot_rows_are_labels_again_by_argmax():
 
 @pytest.mark.parametrize("y", [torch.zeros(3), torch.tensor([-1, 0]), torch.zeros(0).long(), torch.zeros(2, 2).long()])
 @pytest.mark.usefixtures("unchecked")
-def test_labels_that_are_no_labels_are_refused(y):
+def test_labels_that_are_not_class_indices_are_refused(y):
     for action in (lambda: data.one_hot(y), lambda: data.subsample(Examples(y, y), per_class=1)):
         with pytest.raises((DataError, ArgumentError), match=r"whole numbers from 0|integers|shape \(N\)"):
             action()

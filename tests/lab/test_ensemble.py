@@ -16,17 +16,10 @@ from ritz.lab import ensemble as lab
 from ritz.lab.ensemble import curvature
 from ritz.lab.training import Plateau
 from ritz.lab.training import train as train_one
+from tests.seeds import normal, seeded
 
 F64 = torch.float64
 SQUARED = ritz.SquaredError()
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, dtype=F64, generator=seeded(seed))
 
 
 def network(seed, widths=(4, 6, 3), activation=nn.Tanh, bias=True):
@@ -372,7 +365,7 @@ class Root(nn.Module):
         return self.p.sqrt() * x
 
 
-def test_a_network_whose_hessian_alone_is_no_number_costs_no_other_its_sharpness():
+def test_a_network_whose_hessian_is_nan_costs_no_other_its_sharpness():
     stack, data = lab.Ensemble.of([Root(1.0), Root(1e-250), Root(4.0)]), (torch.ones(5, 1, dtype=F64),) * 2
     assert lab.losses(stack, SQUARED, data).isfinite().all()
     top = lab.sharpness(stack, SQUARED, data)
@@ -469,7 +462,7 @@ def test_balanced_layers_are_aligned():
     assert_close(aligned.spectral.item(), 4.0)
 
 
-def test_correlation_leaves_out_what_is_no_number():
+def test_correlation_leaves_out_nan_and_infinity():
     x = torch.arange(6, dtype=F64)
     y = torch.tensor([0.0, 2.0, 4.0, torch.nan, 8.0, torch.inf], dtype=F64)
     assert_close(lab.pearson(x, y), 1.0)

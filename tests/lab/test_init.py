@@ -10,14 +10,11 @@ from torch.testing import assert_close
 from ritz import theory
 from ritz.errors import ArgumentError, ModelError
 from ritz.lab import init, models
+from tests.seeds import seeded
 
 WIDTHS = st.lists(st.integers(1, 6), min_size=2, max_size=5)
 RECIPES = {"standard": init.standard, "neural tangent": init.neural_tangent, "maximal update": init.maximal_update}
 every_recipe = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def eye(n):

@@ -11,10 +11,7 @@ from torch.testing import assert_close
 from ritz import record
 from ritz.lab import data
 from ritz.lab.training import accuracy, train
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+from tests.seeds import seeded
 
 
 def test_digits_are_split_without_overlap_and_standardised_on_the_training_part():

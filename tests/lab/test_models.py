@@ -14,19 +14,10 @@ from ritz.errors import ArgumentError, ModelError
 from ritz.lab import init, models
 from ritz.lab.models import pretrained
 from ritz.risk.losses import SquaredError
+from tests.lab.gpt2_weights import TINY, published, published_names
+from tests.seeds import normal, seeded
 
 DOUBLE = {"dtype": torch.float64}
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64)
-
-
-TINY = models.GPTConfig(vocabulary=7, context=6, depth=2, width=8, num_heads=2)
 BUILDERS = {
     "mlp": lambda **o: models.mlp((5, 4, 3), **o),
     "μP": lambda **o: models.mlp((5, 4, 3), parametrization=init.maximal_update, **o),
@@ -427,26 +418,6 @@ def test_the_curvature_of_a_gpt_is_that_of_its_formula_with_and_without_a_sink(s
 
 
 # --- GPT-2 as it was published ---------------------------------------------------------------------------------------
-
-
-def published_names(config):
-    """The names and shapes of a GPT-2 of `transformers`, whose linear layers are in × out."""
-    w, shapes = config.width, {}
-    shapes |= {"transformer.wte.weight": (config.vocabulary, w), "transformer.wpe.weight": (config.context, w)}
-    for i in range(config.depth):
-        h = f"transformer.h.{i}"
-        shapes |= {f"{h}.{norm}.{kind}": (w,) for norm in ("ln_1", "ln_2") for kind in ("weight", "bias")}
-        linear = {"attn.c_attn": (w, 3 * w), "attn.c_proj": (w, w), "mlp.c_fc": (w, 4 * w), "mlp.c_proj": (4 * w, w)}
-        for name, shape in linear.items():
-            shapes |= {f"{h}.{name}.weight": shape, f"{h}.{name}.bias": shape[1:]}
-        shapes |= {f"{h}.attn.bias": (1, 1, config.context, config.context), f"{h}.attn.masked_bias": ()}
-    shapes |= {"transformer.ln_f.weight": (w,), "transformer.ln_f.bias": (w,)}
-    return shapes | {"lm_head.weight": (config.vocabulary, w)}
-
-
-def published(config):
-    state = {name: normal(*shape, seed=seed) for seed, (name, shape) in enumerate(published_names(config).items())}
-    return state | {"lm_head.weight": state["transformer.wte.weight"]}
 
 
 def reference(state, tokens, num_heads):

@@ -14,8 +14,8 @@ from ritz.errors import ArgumentError
 from ritz.lab.sweeps import Ray, SweepError, sweep
 from ritz.record import key
 from tests.lab import sweep_tasks as tasks
+from tests.lab.sweep_folders import ENVIRONMENT, PATIENCE, assert_same, configs, hidden
 from tests.lab.sweep_tasks import Config
-from tests.lab.test_sweeps import ENVIRONMENT, PATIENCE, assert_same, configs, hidden
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'ritz[ray]'")
 pytestmark = pytest.mark.filterwarnings("ignore")

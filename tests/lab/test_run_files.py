@@ -12,7 +12,7 @@ from ritz import record
 from ritz.errors import FileError, VersionWarning
 from ritz.lab import training as lab
 from ritz.record.layouts import layout_of
-from tests.lab.test_training import classes, run_with_file, sgd
+from tests.lab.runs import classes, run_with_file, sgd
 
 
 def weighted(strength):

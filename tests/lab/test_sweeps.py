@@ -23,30 +23,9 @@ from ritz.lab import workers
 from ritz.lab.sweeps import InProcess, Processes, Ray, SweepError, SweepWarning, sweep
 from ritz.record import Record, key
 from tests.lab import sweep_tasks as tasks
+from tests.lab.sweep_folders import ENVIRONMENT, PATIENCE, ROOT, assert_same, configs, hidden
 from tests.lab.sweep_tasks import Config
 from tests.processes import CONTEXT
-
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}  # for drivers: this ritz, these tests
-PATIENCE = 600  # seconds: processes that import torch take six here, and ten times that on a busy machine
-
-
-def configs(folder="", count=4):
-    return [Config(index, folder=str(folder)) for index in range(count)]
-
-
-def assert_same(records, others):
-    for one, other in zip(records, others, strict=True):
-        assert (one.id, one.config, one.scalars) == (other.id, other.config, other.scalars)
-        assert one.arrays.keys() == other.arrays.keys()
-        for name in one.arrays:
-            np.testing.assert_array_equal(one.arrays[name], other.arrays[name], strict=True)
-
-
-def hidden(folder):
-    """What lies in a sweep's folder beside its records."""
-    return [path.name for path in folder.rglob(".*") if path.name != ".lock"]
-
 
 # What a sweep leaves --------------------------------------------------------------------------------------------------
 
@@ -61,7 +40,7 @@ def test_results_come_in_the_order_of_the_configs_and_lie_under_their_keys(tmp_p
     assert records[2].config == {"index": 2, "width": 3, "folder": ""} and records[2].id == "measured"
 
 
-def test_what_is_there_is_not_computed_again(tmp_path):
+def test_results_that_are_there_are_not_computed_again(tmp_path):
     first = sweep(tasks.traced, configs(tmp_path, 2), tmp_path / "out")
     second = sweep(tasks.traced, configs(tmp_path, 4), tmp_path / "out")
     assert [len(tasks.calls(tmp_path, i)) for i in range(4)] == [1, 1, 1, 1]
@@ -94,7 +73,7 @@ def test_what_is_bound_to_a_function_is_no_part_of_the_identity(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["truncated arrays", "no json", "half a json", "other config"])
-def test_a_damaged_result_is_computed_again_and_that_is_said(tmp_path, damage):
+def test_a_damaged_result_is_computed_again_with_a_warning(tmp_path, damage):
     good = sweep(tasks.measured, configs(), tmp_path)
     folder = tmp_path / key(configs()[1])
     arrays, header = folder / "arrays.npz", folder / "record.json"
@@ -205,7 +184,7 @@ class Opaque:
         raise TypeError("not to be pickled")
 
 
-def test_who_asks_for_one_thread_gets_one_in_every_process(tmp_path, monkeypatch):
+def test_a_request_for_one_thread_holds_in_every_process(tmp_path, monkeypatch):
     """16 cores, two sweeps of 4 processes each, and OMP_NUM_THREADS=1: 8 threads, not 32."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)

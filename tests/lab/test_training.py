@@ -22,46 +22,10 @@ from ritz.errors import ArgumentError, DataError, FileError
 from ritz.lab import ensemble
 from ritz.lab import training as lab
 from ritz.lab.training.schedules import Pace
+from tests.lab.runs import F64, classes, linear, network, run_with_file, sgd
+from tests.seeds import normal, seeded
 
-F64 = torch.float64
 SQUARED, CROSS_ENTROPY = ritz.SquaredError(), nn.CrossEntropyLoss()
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, dtype=F64, generator=seeded(seed))
-
-
-def network(*widths, seed=0, activation=nn.Tanh):
-    """A small network with weights from a seed."""
-    layers = []
-    for index, (before, after) in enumerate(itertools.pairwise(widths)):
-        layer = nn.Linear(before, after, dtype=F64)
-        layer.weight.data = normal(after, before, seed=100 * seed + index) / before**0.5
-        layer.bias.data = torch.zeros(after, dtype=F64)
-        layers += [layer, activation()]
-    return nn.Sequential(*layers[:-1])
-
-
-def linear(weights):
-    """The linear network with these weights."""
-    model = nn.Sequential(*(nn.Linear(W.shape[1], W.shape[0], bias=False, dtype=F64) for W in weights))
-    for layer, W in zip(model, weights, strict=True):
-        layer.weight.data = W.clone()
-    return model
-
-
-def classes():
-    """Two batches of different size of a linearly separable problem."""
-    x = normal(50, 3)
-    return x, (x[:, 0] > 0).long()
-
-
-def sgd(model, rate=0.1, **options):
-    return torch.optim.SGD(model.parameters(), lr=rate, **options)
 
 
 # what the loop yields
@@ -147,7 +111,7 @@ def test_notes_are_kept_with_their_epochs():
         (None, "numbers"),
     ],
 )
-def test_a_note_that_is_no_number_is_refused_at_once(value, message):
+def test_a_note_that_is_not_a_number_is_refused_at_once(value, message):
     model, data = network(3, 5, 2), classes()
     pause = next(lab.train(model, nn.CrossEntropyLoss(), data, sgd(model), num_epochs=2))
     with pytest.raises(ArgumentError, match=message):
@@ -407,19 +371,6 @@ def test_a_measurement_that_draws_from_pytorch_draws_the_same_after_a_break(tmp_
     assert drawn(tmp_path / "broken.npz") == drawn(tmp_path / "whole.npz")
 
 
-def run_with_file(path, *, num_epochs=6, until=None, seed=0, rate=0.1, loss=CROSS_ENTROPY, data=None, change=None):
-    """The losses of a run with a file, abandoned after `until` epochs."""
-    model, data, found = network(3, 5, 2, seed=seed), data or classes(), []
-    model = model if change is None else change(model)
-    options = {"num_epochs": num_epochs, "batch_size": 32, "generator": seeded(), "save_seconds": 0.0}
-    optimizer = sgd(model, rate, momentum=0.9)
-    for pause in lab.train(model, loss, data, optimizer, checkpoint=path, **options):
-        found.append((pause.epoch, pause.loss))
-        if pause.epoch == until:
-            break
-    return found
-
-
 def test_a_run_pauses_again_where_it_was_saved_and_goes_on(tmp_path):
     whole = run_with_file(tmp_path / "whole.npz")
     assert run_with_file(tmp_path / "half.npz", until=3) == whole[:3]
@@ -676,7 +627,7 @@ def test_rates_that_no_descent_has_are_refused(options):
 
 
 @pytest.mark.parametrize("batch_size", [None, 16])
-def test_linear_descent_refuses_data_that_are_no_numbers(batch_size):
+def test_linear_descent_refuses_data_with_nan_or_infinity(batch_size):
     weights, X, Y = problem(4, 5, 2)
     for x, y in ((X * torch.nan, Y), (X, Y * torch.inf)):
         options = {"num_epochs": 1, "batch_size": batch_size, "generator": seeded()}

@@ -23,7 +23,7 @@ class Attention(nn.Module):
 
 
 class Twin(nn.Module):
-    """The same network, written with linear layers."""
+    """The network with attention, written with linear layers."""
 
     def __init__(self):
         super().__init__()

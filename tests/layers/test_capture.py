@@ -9,6 +9,7 @@ import ritz
 from ritz.errors import ModelError
 from ritz.layers.capture import Layers
 from ritz.risk import Risk
+from tests.layers.unusual_rows import ByLength, Routed, Sorted, Stacked, by_length
 from tests.zoo import CASES, Centred, case, unequal_batches
 
 
@@ -37,7 +38,7 @@ def gradients_by_autograd(risk, batch, cotangent):
 
 
 def gradients_by_layers(found, errors, count):
-    """The same from features and errors, parameter by parameter: (N, ...)."""
+    """The gradient of every example from features and errors, parameter by parameter: (N, ...)."""
     total = {}
     for use, error in zip(found.uses, errors, strict=True):
         h, delta = use.features(), error[0]
@@ -160,42 +161,6 @@ def test_an_incomplete_capture_is_refused_by_name():
         Layers.of(risk_of("partly_trained")).check_complete("A Kronecker factor")
 
 
-class Stacked(nn.Module):
-    """A layer that sees all examples twice, one copy of the batch after the other."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
-
-    def forward(self, x):
-        return self.head(self.layer(torch.cat([x, x.flip(1)])).tanh().unflatten(0, (2, -1)).sum(0))
-
-
-class Sorted(nn.Module):
-    """A layer that sees the examples in the order of their first entry."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
-
-    def forward(self, x):
-        order = x[:, 0].argsort()
-        return self.head(self.layer(x[order]).tanh()[order.argsort()])
-
-
-class Routed(nn.Module):
-    """Two layers, each of which sees a part of the examples."""
-
-    def __init__(self):
-        super().__init__()
-        self.left, self.right, self.head = nn.Linear(4, 5), nn.Linear(4, 5), nn.Linear(5, 3)
-
-    def forward(self, x):
-        positive = x[:, 0] > 0
-        h = torch.where(positive[:, None], 0.0, self.right(x))
-        return self.head(h.masked_scatter(positive[:, None], self.left(x[positive])).tanh())
-
-
 @pytest.mark.parametrize("sizes", [(1, 6, 4), (1,) * 11])
 def test_batches_of_one_example_do_not_hide_that_rows_are_stacked(sizes):
     x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
@@ -225,25 +190,6 @@ def test_a_layer_that_later_sees_a_part_of_the_examples_is_refused_by_name():
     with pytest.raises(ModelError, match="Layer left saw 4 rows of a batch of 6"):
         for batch in risk.batches:
             known.forward(batch)
-
-
-class ByLength(nn.Module):
-    """A layer for long sequences; for short ones its weight alone."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
-
-    def forward(self, x):
-        hidden = self.layer(x) if x.shape[1] > 3 else x @ self.layer.weight.T
-        return self.head(hidden.mean(1).tanh())
-
-
-def by_length(lengths):
-    """Batches of unequal size and length."""
-    generator = torch.Generator().manual_seed(0)
-    shapes = zip((9, 6), lengths, strict=True)
-    return [(torch.randn(n, t, 4, generator=generator).double(), torch.arange(n) % 3) for n, t in shapes]
 
 
 def test_parameters_that_enter_later_in_another_way_are_refused_by_name():
@@ -290,7 +236,7 @@ class Energy(nn.Module):
 
 
 class TransformedEnergy(Energy):
-    """The same by a transform of functions, inside of which no layer can be watched."""
+    """The energy by a transform of functions, inside of which no layer can be watched."""
 
     def slope(self, x):
         return torch.func.vmap(torch.func.grad(lambda row: self.energy(row).square().sum()))(x)

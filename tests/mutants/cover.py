@@ -1,4 +1,4 @@
-"""Which tests run which lines of the core, and how long each takes: made once, before any mutant.
+"""A map of which tests run which lines of the core, and how long each takes: made once, before any mutant.
 
 python -m tests.mutants.cover map.json [tests ...]
 """
@@ -101,7 +101,7 @@ def _lines(data, tests):
 
 
 def merged(maps):
-    """Of several folders of tests, one map."""
+    """One map from those of several folders of tests."""
     whole = {"seconds": {}, "lines": defaultdict(lambda: defaultdict(list)), "failed": []}
     for part in maps:
         whole["seconds"] |= part["seconds"]

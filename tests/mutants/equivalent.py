@@ -6,7 +6,7 @@ EQUIVALENT = {
         'return torch.cat([order[0::2], order[1::2]]) if which <= "both" else order',
     ): "`both` is the first of all words in the alphabet",
     (
-        "solvers/copies.py",
+        "solvers/missed_pairs.py",
         "pace = 2 * (2 * (self._values - (low + high) / 2).abs() / max(high - low, 1e-300)).clamp(min= 0).acosh()",
     ): "inside the bulk the pace is then NaN instead of 0, and what is missing, which is positive where there is a "
     "doubt, is below neither",

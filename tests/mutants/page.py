@@ -1,4 +1,4 @@
-"""The results of a run of mutants, as a page."""
+"""The page docs/mutants.md: the results of a run of mutants."""
 
 from collections import Counter
 

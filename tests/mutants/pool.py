@@ -43,13 +43,13 @@ class Mutant:
 
 
 def every_mutant(root=ROOT):
-    """In a fixed order, without those in annotations: they bind nobody who runs ritz, or end it at its import."""
+    """Every mutant in a fixed order, but for those in annotations: they bind nobody, or end ritz at its import."""
     paths = sorted(path for folder in CORE for path in (root / "src/ritz" / folder).rglob("*.py"))
     return sorted(mutant for path in paths for mutant in _mutants(path, str(path.relative_to(root))))
 
 
 def draw(mutants, number, seed, kept=()):
-    """Those kept from an earlier draw, filled up by the seed."""
+    """A draw of mutants: those kept from an earlier draw, filled up by the seed."""
     known = set(kept)
     others = [mutant for mutant in random.Random(seed).sample(mutants, len(mutants)) if mutant not in known]
     return [*kept, *others][:number]
@@ -90,7 +90,7 @@ def _mutants(path, name):
 
 
 def _operators():
-    """Those that need no arguments; the others replace variables that somebody has to name."""
+    """The operators that need no arguments; the others replace variables that somebody has to name."""
     names = sorted(plugins.operator_names())
     return [name.removeprefix("core/") for name in names if not plugins.get_operator(name).arguments()]
 

@@ -50,7 +50,7 @@ def outcomes(tests, seconds, jobs=1, root=ROOT):
 
 
 def passing(tests, root=ROOT):
-    """Those of the tests that are there and pass where nothing is mutated."""
+    """The tests among these that exist, and pass where nothing is mutated."""
     files = sorted({test.split("::")[0] for test in tests if (root / test.split("::")[0]).exists()})
     there = sorted(tests & _pytest([*files, "--collect-only"], root)) if files else []
     return {line.removeprefix("PASSED ") for line in _pytest([*there, "-rA", "--tb=no"], root)} if there else set()
@@ -128,7 +128,7 @@ def _outcome(status, log):
 
 
 def _test(place, tests, seconds, report):
-    """In the child: run the tests, quickest first, until one fails. Never returns."""
+    """Run the tests in a child process, quickest first, until one fails; never returns."""
     status = FOREIGN
     try:
         _settle(place)

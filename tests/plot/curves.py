@@ -1,4 +1,4 @@
-"""What is drawn, as tensors."""
+"""Drawn curves and bands, read back as tensors."""
 
 import numpy as np
 import torch

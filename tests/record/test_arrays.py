@@ -50,7 +50,7 @@ def test_arrays_with_any_damaged_byte_are_read_or_refused(tmp_path, savez):
     assert refused > len(whole) // 4
 
 
-def test_a_single_array_is_no_array_file(tmp_path):
+def test_a_file_of_a_single_array_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(3))
     with pytest.raises(FileError, match="cannot be read"):
         record.read_arrays(tmp_path / "x.npy")
@@ -88,7 +88,7 @@ def test_an_array_that_was_damaged_before_it_was_packed_is_refused(tmp_path, hea
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_header_that_is_no_mapping_is_refused(tmp_path):
+def test_a_header_that_is_not_a_mapping_is_refused(tmp_path):
     bare(record.write_arrays)(tmp_path / "x.npz", {"a": np.zeros(2)}, [1, 2])
     with pytest.raises(FileError, match="cannot be read"):
         record.read_arrays(tmp_path / "x.npz")

@@ -18,7 +18,7 @@ def die(stream):
 
 
 def leave_half(path, kind):
-    """In a process of its own, which kills itself while it writes."""
+    """Half-written files, left by a process that kills itself while it writes."""
     child = os.fork()
     if not child:
         if kind == "file":

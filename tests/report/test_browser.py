@@ -72,7 +72,7 @@ def test_the_page_opens_without_a_complaint_and_fits_the_window(open_page, size,
 
 
 def _luminance(colour):
-    """Of "rgb(r, g, b)", as the guidelines for accessible pages define it."""
+    """The luminance of "rgb(r, g, b)", as the guidelines for accessible pages define it."""
     channels = [int(part) / 255 for part in colour[4:-1].split(",")]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(share * c for share, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
@@ -239,7 +239,7 @@ def test_what_is_not_resolved_is_grey_down_to_the_edge_of_the_window(page):
         assert low <= 62 and high > 20
 
 
-def test_it_prints_in_the_colours_of_paper(open_page):
+def test_a_page_prints_in_the_colours_of_paper(open_page):
     page = open_page(color_scheme="dark")
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -248,7 +248,7 @@ def test_it_prints_in_the_colours_of_paper(open_page):
     assert page.pdf()[:4] == b"%PDF"
 
 
-def test_it_prints_charts_of_the_width_of_paper_with_their_colours_named(open_page):
+def test_a_page_prints_charts_of_the_width_of_paper_with_their_colours_named(open_page):
     page = open_page()
     width = "+document.querySelector('.plot svg').getAttribute('viewBox').split(' ')[2]"
     page.evaluate(f"addEventListener('beforeprint', () => {{ window.printed = {width} }})")

@@ -270,7 +270,7 @@ def test_counts_of_lines_stand_on_a_page_once_with_their_meaning(records, tmp_pa
         assert "above everything that is left of it without" in page.partition("Certificates")[2]
 
 
-def test_it_is_small(records, tmp_path):
+def test_a_page_of_many_records_stays_below_ten_megabytes(records, tmp_path):
     one, two = (report.write(records * n, tmp_path / f"{n}.html").stat().st_size for n in (1, 2))
     assert one < 3e6 and one + 19 * (two - one) < 10e6
 

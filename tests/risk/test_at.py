@@ -1,4 +1,4 @@
-"""The same risk at other parameters."""
+"""A risk at other parameters than those it was built with."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_is_the_risk_of_the_other_network(form, x, y):
+def test_the_risk_at_other_parameters_is_that_of_the_other_network(form, x, y):
     model, other, data = network(), moved_network(), unequal_batches(x, y)
     risk = Risk(model, CE, data)
     before, expected, theta = risk.loss_value(), Risk(other, CE, data), FORMS[form](other)
@@ -65,7 +65,7 @@ def test_along_a_line_the_gradient_is_the_slope_of_the_loss(x, y):
         assert (values[1] - values[0]) / (2 * step) == pytest.approx(float(middle.gradient() @ along), rel=1e-7)
 
 
-def test_it_costs_one_evaluation_of_the_data(x, y):
+def test_the_risk_at_other_parameters_costs_one_evaluation_of_the_data(x, y):
     calls = []
     model = network()
     model.register_forward_hook(lambda *_: calls.append(1))
@@ -130,7 +130,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_theta_is_refused(name, x, y):
+def test_a_theta_that_does_not_fit_is_refused(name, x, y):
     theta, kind, message = WRONG[name]
     with pytest.raises(ritz.RitzError, match=message) as caught:
         Risk(network(), CE, (x, y)).at(theta)

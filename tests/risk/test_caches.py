@@ -62,7 +62,7 @@ def test_a_table_filled_before_hides_no_parameter(kind, grad):
 
 
 class Short(Table):
-    """With room for a few examples at a time."""
+    """A model with room for a few examples at a time."""
 
     most = 4
 

@@ -99,7 +99,7 @@ def test_a_model_that_differentiates_its_outputs_is_exact(graph, generator):
 
 
 def mean_loss_of_slopes(model, t, theta):
-    """The same risk by torch.func alone: the derivative of u with respect to t is that of each example."""
+    """The risk by torch.func alone: the derivative of u with respect to t is that of each example."""
     pieces = theta.split([p.numel() for p in model.parameters()])
     weights = {name: piece.view_as(p) for (name, p), piece in zip(model.net.named_parameters(), pieces, strict=True)}
     u = lambda one: torch.func.functional_call(model.net, weights, (one[None],))[0, 0]

@@ -325,7 +325,7 @@ class Slope(Block):
 
 
 class SlopeAtItsInput(Block):
-    """The same, of the very tensor that it is given."""
+    """A slope with respect to the very tensor that it is given."""
 
     def forward(self, x):
         x.requires_grad_()

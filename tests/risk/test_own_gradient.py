@@ -221,7 +221,7 @@ REFUSED = {
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize("name", REFUSED)
-def test_other_ways_are_refused(name, x, y):
+def test_models_that_use_parameters_in_other_ways_are_refused(name, x, y):
     build, message = REFUSED[name]
     model = build()
     with nothing_changes(model), pytest.raises(ModelError, match=message) as caught:

@@ -68,7 +68,7 @@ def test_only_targets_with_a_weight_make_terms(x, y):
 
 
 @pytest.mark.parametrize("loss", [nn.MSELoss(), nn.HuberLoss(), nn.BCEWithLogitsLoss(), nn.L1Loss(reduction="sum")])
-def test_regression_in_unequal_batches(loss, x, generator):
+def test_a_regression_in_unequal_batches_agrees_with_pytorch(loss, x, generator):
     model, y = network(), torch.rand(N, C, generator=generator, dtype=torch.float64)
     check_against_pytorch(Risk(model, loss, unequal_batches(x, y)), model, loss(model(x), y))
 
@@ -88,7 +88,7 @@ def test_the_risk_does_not_depend_on_how_data_are_cut(cuts, ignored):
     assert_close(many.gradient(), one.gradient(), rtol=1e-10, atol=1e-14)
 
 
-def test_the_first_examples(x, y):
+def test_the_risk_on_the_first_examples_is_that_of_a_shorter_data_set(x, y):
     model = network()
     risk = Risk(model, ritz.CrossEntropy(), unequal_batches(x, y))
     assert len(risk.labels) == N
@@ -101,7 +101,7 @@ def test_the_first_examples(x, y):
         risk.first(0)
 
 
-def test_labels_and_classes(x, y):
+def test_labels_and_the_number_of_classes_are_those_of_data_and_outputs(x, y):
     risk = Risk(network(), nn.CrossEntropyLoss(), unequal_batches(x, y))
     assert torch.equal(risk.labels, y) and risk.num_classes == C
     tokens = case("transformer")

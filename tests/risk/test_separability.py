@@ -141,7 +141,7 @@ BY_SIZE = {
 
 @pytest.mark.parametrize("sizes", [(4, 7), (7, 4), (4, 4, 7)])
 @pytest.mark.parametrize("name", BY_SIZE)
-def test_what_only_batches_of_some_sizes_do_is_not_cut(name, sizes):
+def test_a_model_that_mixes_examples_at_some_batch_sizes_alone_is_not_cut(name, sizes):
     torch.manual_seed(0)
     model = Mixed(BY_SIZE[name]).double()
     batches = [some(1, rows)[0] for rows in sizes]
@@ -203,7 +203,7 @@ def test_independent_examples_are_recognised(dtype, rows):
             assert len(list(risk.batches.joined(2))) == 3
 
 
-def test_what_a_zero_hides_is_seen_at_other_parameters():
+def test_a_dependence_that_zero_weights_hide_is_seen_at_other_parameters():
     model = TimeMajor().double()
     nn.init.zeros_(model.head.weight)
     risk = ritz.Risk(model, nn.MSELoss(), some(12))

@@ -1,4 +1,4 @@
-"""What no call may change: the model, PyTorch's settings, the random state."""
+"""A watch over what no call may change: the model, PyTorch's settings, the random state."""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""What a piece of work takes at its peak, counted in vectors of n numbers, and operators that have little room."""
+"""The peak memory of a piece of work in vectors of n numbers, and operators that have little room."""
 
 import warnings
 from dataclasses import replace

@@ -1,6 +1,7 @@
 """Operators with known eigenvalues, and what their solutions are compared with."""
 
 import functools
+from dataclasses import replace
 
 import torch
 from torch.testing import assert_close
@@ -114,3 +115,14 @@ def runs(estimate, num_runs):
     """Values and errors of an estimate with so many seeds."""
     results = repeated(lambda seed: estimate(torch.Generator().manual_seed(seed)), num_runs)
     return torch.tensor([[result.value, result.standard_error] for result in results], dtype=torch.float64).T
+
+
+def with_bits(t, bits):
+    """Numbers rounded to so many bits."""
+    mantissa, exponent = torch.frexp(t)
+    return torch.ldexp((mantissa * 2**bits).round() / 2**bits, exponent)
+
+
+def roughened(A, bits=11):
+    """The operator, with a rough one that rounds what enters and what leaves it, as TF32 does."""
+    return replace(A, rough=replace(A, matmat=lambda V: with_bits(A @ with_bits(V, bits), bits)))

@@ -8,6 +8,7 @@ from ritz.operators import Operator
 from ritz.solvers import lanczos, spectral_density
 from ritz.solvers.atoms import common_atoms, multiplicities, rows_of
 from ritz.spectrum import Spectrum
+from tests.seeds import seeded
 
 from .spectra import linspace
 
@@ -15,10 +16,6 @@ from .spectra import linspace
 def diagonal(values, dtype=torch.float64):
     d = values.to(dtype)[:, None]
     return Operator(lambda V: d * V, len(values), dtype, torch.device("cpu"))
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 OUTLIERS = torch.tensor([40.0, 31.0, 25.0, 12.0, -9.0], dtype=torch.float64)

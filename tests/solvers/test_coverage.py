@@ -6,12 +6,9 @@ from benchmarks.coverage import ESTIMATORS, KINDS, inside, operator
 
 from ritz.solvers import eigenpairs, spectral_density
 from ritz.spectrum import Spectrum
+from tests.seeds import seeded
 
 from .spectra import linspace, rotated
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("num_probes, num_steps", [(8, 64), (1, 32)])

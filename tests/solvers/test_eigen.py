@@ -150,7 +150,7 @@ def test_nan_products_are_refused(n):
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_what_cannot_be_asked_is_refused_in_three_parts(wrong):
+def test_impossible_requests_are_refused_in_three_parts(wrong):
     arguments = {"k": 5, **wrong}
     with pytest.raises(ArgumentError) as caught:
         eigenpairs(rotated(linspace(0, 1, 300)), arguments.pop("k"), **arguments)

@@ -1,4 +1,4 @@
-"""What solvers say they will take is what they take."""
+"""The memory that solvers forecast is the memory that they take."""
 
 import warnings
 from dataclasses import replace

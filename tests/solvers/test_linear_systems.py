@@ -95,7 +95,7 @@ def test_a_start_saves_products(generator):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_cannot_be_reached_is_said(dtype, generator):
+def test_a_tolerance_that_cannot_be_reached_is_warned_of(dtype, generator):
     A, b = rotated(10 ** linspace(-3, 0, N), dtype=dtype), random(N, generator=generator, dtype=dtype)
     with pytest.warns(ConvergenceWarning, match="tolerance"):
         solution = solve(A, b, tolerance=0.1 * torch.finfo(dtype).eps)

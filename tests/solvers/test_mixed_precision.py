@@ -16,20 +16,9 @@ from ritz.solvers.corrections import CLOSE, Surroundings, near_capacity
 from ritz.solvers.thick_restart import SPARE
 
 from .memory import diagonal, peak_vectors, with_room
-from .spectra import assert_orthonormal, counted, expected, linspace, network_like, rotated, true_residuals
+from .spectra import assert_orthonormal, counted, expected, linspace, network_like, rotated, roughened, true_residuals
 
 SPREAD = torch.cat([linspace(3, 10, 7), linspace(-1, 1, 986), linspace(-12, -2, 7)])
-
-
-def with_bits(t, bits):
-    """Numbers rounded to so many bits."""
-    mantissa, exponent = torch.frexp(t)
-    return torch.ldexp((mantissa * 2**bits).round() / 2**bits, exponent)
-
-
-def roughened(A, bits=11):
-    """The operator, with a rough one that rounds what enters and what leaves it, as TF32 does."""
-    return replace(A, rough=replace(A, matmat=lambda V: with_bits(A @ with_bits(V, bits), bits)))
 
 
 def both_counted(A):

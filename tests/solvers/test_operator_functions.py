@@ -26,7 +26,9 @@ FUNCTIONS = {
 @pytest.mark.parametrize("vectors, max_steps", [(math.inf, 5), (math.inf, 15), (20.0, 15), (math.inf, 60), (20.0, 60)])
 @pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning")
 @pytest.mark.usefixtures("unchecked")
-def test_the_error_is_honest(kind, vectors, max_steps, generator):
+def test_the_error_of_a_function_of_an_operator_is_at_least_two_thirds_of_the_true_one(
+    kind, vectors, max_steps, generator
+):
     """With a basis, and in two runs where there is no room for one; converged or not."""
     eigenvalues = kinds(300)[kind]
     A, v = with_room(rotated(eigenvalues), vectors), random(300, 2, generator=generator)
@@ -40,7 +42,7 @@ def test_the_error_is_honest(kind, vectors, max_steps, generator):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning")  # zero is below rounding
-def test_it_is_exact_where_the_krylov_space_is_exhausted(kind, dtype, generator):
+def test_a_function_of_an_operator_is_exact_where_the_krylov_space_is_exhausted(kind, dtype, generator):
     eigenvalues = kinds(40)[kind]
     A, v = with_eigenvalues(eigenvalues, dtype=dtype), random(40, generator=generator, dtype=dtype)
     result = function(A, torch.exp, v, tolerance=0.0)
@@ -77,7 +79,7 @@ def test_the_inverse_is_the_solution(generator):
     assert float(nothing.x.norm()) == 0 == nothing.num_products
 
 
-def test_what_does_not_converge_warns(generator):
+def test_a_function_that_does_not_converge_warns(generator):
     A, v = rotated(linspace(-1, 1, 600)), random(600, generator=generator)
     with pytest.warns(ConvergenceWarning, match="max_steps"):
         result = function(A, torch.sign, v, max_steps=20)

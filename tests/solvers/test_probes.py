@@ -1,4 +1,4 @@
-"""What all estimates from random probes share: their generator, their errors, their refusals."""
+"""Estimates from random probes: the generator, the errors and the refusals that they share."""
 
 import math
 

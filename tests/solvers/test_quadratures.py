@@ -146,7 +146,7 @@ def test_vectors_in_another_place_come_back_and_go_on(monkeypatch):
 
 
 @pytest.mark.parametrize("probes, steps", [(2, 10), (3, 9), (0, 10), (3, 0)])
-def test_what_was_made_is_not_taken_back(probes, steps):
+def test_a_quadrature_cannot_be_extended_to_fewer_probes_or_steps(probes, steps):
     result = quadrature(rotated(network_like()), (3, 10))
     with pytest.raises(ArgumentError, match="Ask for num_probes=3 and num_steps=10"):
         result.extend(num_probes=probes, num_steps=steps)
@@ -154,7 +154,7 @@ def test_what_was_made_is_not_taken_back(probes, steps):
     assert result.num_products == 30
 
 
-def test_it_begins_with_a_probe_and_a_step():
+def test_a_quadrature_begins_with_a_probe_and_a_step():
     result = LanczosQuadrature(rotated(network_like()))
     with pytest.raises(ArgumentError, match="num_probes=1 and num_steps=1"):
         result.extend(num_probes=3)
@@ -191,7 +191,7 @@ def test_a_refined_spectrum_is_that_of_its_numbers():
     assert spectrum.num_probes == result.num_probes > 1 and spectrum.wasserstein(same) < 1e-6
 
 
-def test_it_goes_on_from_what_there_is():
+def test_a_refined_quadrature_keeps_its_earlier_products():
     A, calls = counted(rotated(KINDS["uniform"]))
     result = quadrature(A, (2, 64))
     coarse = result.refine(0.1)
@@ -206,7 +206,7 @@ def test_columns_are_multiplied_where_that_is_cheaper():
     assert spectrum.wasserstein(Spectrum.of_eigenvalues(linspace(0, 1, 300))) < 1e-12
 
 
-def test_a_limit_that_does_not_suffice_is_told_with_ways_out_that_work():
+def test_a_limit_that_does_not_suffice_is_warned_of_with_remedies_that_work():
     A = rotated(KINDS["uniform"])
     with pytest.warns(ConvergenceWarning, match="not of 0.02, after") as caught:
         spectrum = LanczosQuadrature(A).refine(0.02, max_products=200)

@@ -103,7 +103,7 @@ def test_a_density_goes_on_where_there_is_another_room(tmp_path, before, after):
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", ["eigenpairs", "density", "trace"])
-def test_the_state_is_small(tmp_path, name):
+def test_the_file_of_a_search_holds_few_vectors(tmp_path, name):
     for after in (10, 20, 30):
         with pytest.raises(Killed):
             SOLVERS[name](operator(after), checkpoint=tmp_path / f"{after}.npz")

@@ -12,7 +12,7 @@ from ritz.operators import Operator
 from ritz.solvers import hutchinson, trace
 from ritz.solvers.probes import gaussian, student_factor
 from ritz.solvers.sketches import Sketch, _beside
-from ritz.solvers.split_traces import _combined
+from ritz.solvers.split_traces import _combined_mean
 
 from .spectra import (
     DECAY,
@@ -155,7 +155,7 @@ def test_an_error_of_two_kinds_has_the_freedom_of_the_kind_that_makes_it(varianc
     """Five probes in a sketch and three samples, of which one kind alone varies: Student's factor is that kind's."""
     own = SimpleNamespace(mean=7.0, variance=variance)
     samples = 7.0 + spread * torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
-    found = _combined(SimpleNamespace(trace=lambda: own, omega=torch.zeros(5, 9)), samples)
+    found = _combined_mean(SimpleNamespace(trace=lambda: own, omega=torch.zeros(5, 9)), samples)
     error = math.sqrt((5 / 8) ** 2 * variance + (3 / 8) ** 2 * spread**2 / 3)
     assert found.standard_error == pytest.approx(student_factor(1 + freedom) * error)
     assert (found.value, found.num_products) == (pytest.approx(7.0), 13)

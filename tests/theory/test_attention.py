@@ -11,12 +11,9 @@ from ritz import theory
 from ritz.checks import singh2026_attention
 from ritz.checks.draws import normal, scale, whole
 from tests.draws import patient
+from tests.seeds import seeded
 
 seeds = st.integers(0, 2**32 - 1)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def long_double_scalars(w_v, w_q, w_k, x, y):

@@ -1,20 +1,16 @@
 """Every closed form against its dense oracle: on draws of any size and scale, and on the degenerate cases by name."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ritz.checks import deviation, linear2026, linear2026_aligned, papyan2020, singh2026, singh2026_attention
 from tests.draws import patient
+from tests.seeds import seeded
 from tests.shapes import unchecked
 
 MODULES = (linear2026, linear2026_aligned, papyan2020, singh2026, singh2026_attention)
 CHECKS = {f"{check.paper}: {check.result}": check for module in MODULES for check in module.CHECKS}
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 DEGENERATE = [

@@ -20,12 +20,9 @@ from ritz.lab import data
 from ritz.solvers.densities import spectral_range
 from ritz.solvers.eigen import subspace_iteration
 from ritz.spectrum import Spectrum
+from tests.seeds import seeded
 
 C = 10
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def relative(A, B):

@@ -11,18 +11,11 @@ from ritz import theory
 from ritz.checks import singh2026, singh2026_attention
 from ritz.checks.draws import normal
 from ritz.checks.oracles import dense_hessian, squared_error
+from tests.seeds import real, seeded
 
 W, V, X = (torch.tensor(numbers, dtype=torch.float64) for numbers in ([1, 2], [2, 0.5], [1, 2]))  # ⟨w,v⟩ = 3, σ² = 2.5
 ABOVE = torch.tensor([1.0, 1.0], dtype=torch.float64)  # targets with δx = 6
 BELOW = torch.tensor([5.0, 6.0], dtype=torch.float64)  # targets with δx = -1
-
-
-def real(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def linear_hessian(y, w=W, v=V, x=X):

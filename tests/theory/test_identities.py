@@ -13,12 +13,9 @@ from ritz.checks import singh2026, singh2026_attention
 from ritz.checks.draws import normal, whole
 from ritz.checks.oracles import dense_hessian, squared_error
 from tests.draws import patient
+from tests.seeds import seeded
 
 seeds = st.integers(0, 2**32 - 1)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def moments(v, w, x, y):
@@ -79,7 +76,7 @@ def test_a_single_unit_has_no_bulk_below_its_small_outlier():
 
 @patient
 @given(seeds)
-def test_the_determinant_of_any_scalar_output_network(seed):
+def test_any_scalar_output_network_has_the_determinant_of_the_closed_form(seed):
     """det(H - λ) for D inputs, arbitrary data and width; a bias is a constant input. Not in the papers."""
     generator = seeded(seed)
     D, m = whole(generator, 1, 3), whole(generator, 1, 4)

@@ -10,14 +10,11 @@ from torch.testing import assert_close
 from ritz import theory
 from ritz.checks import all_checks, linear2026, linear2026_aligned, singh2026, singh2026_attention
 from ritz.checks.draws import normal
+from tests.seeds import seeded
 
 MODULES = (singh2026, singh2026_attention, linear2026, linear2026_aligned)
 CHECKS = {(check.paper, check.result): check for module in MODULES for check in module.CHECKS}
 SINGH, LINEAR = singh2026.PAPER, linear2026.PAPER
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 class Products:
@@ -150,7 +147,7 @@ def assert_diagonalises(form, A, generator):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("result", DRAWS, ids=lambda result: result[1])
 @pytest.mark.usefixtures("unchecked")
-def test_three_thousand_parameters(result, seed, monkeypatch):
+def test_closed_forms_hold_against_operators_with_three_thousand_parameters(result, seed, monkeypatch):
     for module in MODULES[:-1]:
         monkeypatch.setattr(module, "dense_hessian", Hessian)
         monkeypatch.setattr(module, "dense_gauss_newton", GaussNewton)

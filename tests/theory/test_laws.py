@@ -14,10 +14,7 @@ from ritz.errors import ArgumentError
 from ritz.spectrum import Spectrum
 from ritz.theory import laws
 from tests.draws import patient
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+from tests.seeds import seeded
 
 
 def wigner(n, variance=1.0, seed=0):

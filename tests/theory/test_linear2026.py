@@ -19,19 +19,12 @@ from ritz.lab import data as lab_data
 from ritz.lab import init as lab_init
 from ritz.lab.training import HALVING, linear_descent
 from tests.draws import patient
+from tests.seeds import real, seeded
 from tests.shapes import unchecked
 
 CHECKS = {check.result: check for check in (*linear2026.CHECKS, *linear2026_aligned.CHECKS)}
 seeds = st.integers(0, 2**32 - 1)
 small = st.integers(-2, 2).map(float)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def real(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def network(weights, X):
@@ -121,7 +114,7 @@ def test_a_hidden_width_of_a_hundred_thousand_never_forms_a_matrix():
     assert float(z.norm()) == approx(1)
 
 
-def test_one_input_and_one_output_is_the_scalar_theorem():
+def test_one_input_and_one_output_give_the_scalar_theorem():
     w, v, x, y = (normal(seeded(), size) for size in (7, 7, 9, 9))
     scalar = theory.linear_network(v, w, x, y).eigenvalues()
     assert_close(theory.two_layer_linear(v[:, None], w[None], x[:, None], y[:, None]).eigenvalues(), scalar)

@@ -15,23 +15,16 @@ from ritz.checks.oracles import dense_hessian
 from ritz.errors import ArgumentError
 from ritz.theory.logistic_regression import class_curvatures
 from tests.draws import patient
+from tests.seeds import real, seeded
 
 CHECKS = {check.result: check for check in papyan2020.CHECKS}
 seeds = st.integers(0, 2**32 - 1)
 classes, signals = st.integers(3, 8), st.floats(0.1, 30)
 
 
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def real(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("result", list(CHECKS))
-def test_three_thousand_parameters(result, seed):
+def test_closed_forms_hold_with_three_thousand_parameters(result, seed):
     """G = Z Λ Zᵀ with Z orthogonal, on random vectors."""
     generator = seeded(seed)
     unequal = [torch.rand(10, generator=generator).double() * 0.9, torch.rand(10, generator=generator).double()]

@@ -16,18 +16,11 @@ from ritz.risk import Risk
 from ritz.risk.losses import SquaredError
 from ritz.spectrum import Spectrum
 from tests.draws import patient
+from tests.seeds import real, seeded
 
 CHECKS = {check.result: check for check in singh2026.CHECKS + singh2026_attention.CHECKS}
 seeds = st.integers(0, 2**32 - 1)
 small = st.integers(-2, 2).map(float)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def real(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def vectors(size):

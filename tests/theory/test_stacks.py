@@ -11,13 +11,10 @@ from ritz.errors import ArgumentError
 from ritz.lab import data, ensemble, models
 from ritz.risk.losses import SquaredError
 from ritz.theory.arguments import stacked_on
+from tests.seeds import normal
 
 WIDTHS = [(1, 5, 1), (4, 5, 2), (3, 4, 4, 4, 1), (2, 3)]
 NUMBERS = [theory.linear_trace, theory.spectral_norm_bound, theory.sharpness_bound]
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def stacks(widths, count=3):
@@ -86,7 +83,7 @@ def test_stacks_that_do_not_fit_are_refused():
         theory.linear_trace([normal(2, 4, 3), normal(2, 2, 4)], normal(9, 5))
 
 
-def test_products_of_layers():
+def test_products_of_layers_are_those_of_their_matrices():
     weights = stacks((3, 5, 5, 4))
     W1, W2, W3 = weights
     before, after = theory.products_before(weights), theory.products_after(weights)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import OutOfMemoryError, first_line
 from ..risk import Risk
-from ..risk.batches import Batch, Batches, noted
+from ..risk.batches import Batch, Batches, naming_batch
 from ..risk.distributed import in_step, smallest_over_ranks
 from ..risk.memory import forget_unused, free_memory, is_out_of_memory
 from ..risk.precision import Precision
@@ -99,7 +99,7 @@ class LinearizedRisk:
         self._num_products += 1
         with quiet():
             for number, batch in enumerate(self._batches):
-                with noted("a product on", batch):
+                with naming_batch("a product on", batch):
                     use(batch, self._maps.get(number) or self._map(number, batch, trial))
         self._num_batches = number + 1
 

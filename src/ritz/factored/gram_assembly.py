@@ -21,7 +21,7 @@ from ..risk.batches import Batch
 from ..risk.class_terms import ClassTerms, terms
 from ..risk.losses import Classification, complement_of_root
 from ..solvers.resumption import Resumption
-from .gram_blocks import Assembly, Course, Extent, read_assembly, written_assembly
+from .gram_blocks import Assembly, Extent, FinishedBlocks, read_assembly, written_assembly
 
 MOST = 100  # times the error that a matrix had when it was written: the most it may have when read
 PIECES = 8  # the least number of blocks of rows of a matrix that is kept in a file
@@ -37,10 +37,10 @@ def assembly(layers: Layers, file: Resumption | None = None) -> Assembly:
     extents = [] if file is None or file.arrays is None else [_extent(risk, block) for block in blocks]
     if file is not None and file.is_over:
         return file.read(partial(_read, risk, blocks, extents))
-    course = Course.of([len(block) for block in blocks], extents, risk, file)
-    _fill(layers, groups, course, None if file is None else partial(file.keep, course.written))
-    K = course.symmetric()
-    result = Assembly(K, course.terms(), _error(risk, K, blocks))
+    finished = FinishedBlocks.of([len(block) for block in blocks], extents, risk, file)
+    _fill(layers, groups, finished, None if file is None else partial(file.keep, finished.written))
+    K = finished.symmetric()
+    result = Assembly(K, finished.terms(), _error(risk, K, blocks))
     if file is not None:
         file.keep(partial(written_assembly, result), over=True)
     return result
@@ -66,21 +66,21 @@ def _extent(risk: Risk, block: Batch) -> Extent:
         return Extent(len(block), len(_directions_of_outputs(risk, z, first.targets)), own)
 
 
-def _fill(layers: Layers, groups: list[list[Batch]], course: Course, keep: Callable[[], None] | None) -> None:
+def _fill(layers: Layers, groups: list[list[Batch]], finished: FinishedBlocks, keep: Callable[[], None] | None) -> None:
     """Compute all blocks of K that are missing; rows are held for two groups of examples at a time."""
     risk, start, held = layers.risk, 0, list[LazyRows]()
     for group in groups:
         held.append(LazyRows(layers, group, start))
         start += len(group)
     with quiet(), progress.bar("Gram matrix", total=start * (start + 1) // 2) as bar:
-        bar.advance(len(course.pieces))
+        bar.advance(len(finished.pieces))
         for left, right in [(left, right) for k, left in enumerate(held) for right in held[: k + 1]]:
-            for i, j in course.missing(left.numbers, right.numbers):
+            for i, j in finished.missing(left.numbers, right.numbers):
                 if keep is not None:
                     keep()
-                course.note_terms(i, partial(left.terms, i))
+                finished.note_terms(i, partial(left.terms, i))
                 with risk.numerics(risk.tangent_precision), torch.no_grad():
-                    course.pieces[i, j] = left[i].inner(right[j], risk.memory / 4)
+                    finished.pieces[i, j] = left[i].inner(right[j], risk.memory / 4)
                 bar.advance()
             right.drop()
 

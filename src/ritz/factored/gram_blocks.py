@@ -34,8 +34,13 @@ class Extent:
     """The size of a block of examples and its part of K, seen on the first example."""
 
     size: int  # examples
-    rows: int  # of each example
+    rows_each: int  # of each example
     terms: ClassTerms | None  # of the first example; None where there are no labels
+
+    @property
+    def rows(self) -> int:
+        """The rows of K that belong to the block."""
+        return self.size * self.rows_each
 
     def layout(self) -> dict[str, Tensor]:
         """Shapes and types of the terms of the whole block; empty if there are no labels."""
@@ -44,7 +49,7 @@ class Extent:
 
 
 @dataclass(eq=False)
-class Course:
+class FinishedBlocks:
     """The finished lower blocks of K, and the terms of the rows seen so far."""
 
     sizes: list[int]  # examples of each block of rows
@@ -52,27 +57,23 @@ class Course:
     labelled: dict[int, ClassTerms]
 
     @classmethod
-    def of(cls, sizes: list[int], extents: list[Extent], risk: Risk, file: Resumption | None) -> Course:
-        """What a file has, if it was cut into the same blocks; else an empty course."""
+    def of(cls, sizes: list[int], extents: list[Extent], risk: Risk, file: Resumption | None) -> FinishedBlocks:
+        """What a file has, if it was cut into the same blocks; else no blocks."""
         if file is None or file.under_way is None or file.header.get("sizes") != sizes:
             return cls(sizes, {}, {})
-        return file.read(partial(cls._made, extents, risk))
+        return file.read(partial(cls._of_state, extents, risk))
 
     @classmethod
-    def _made(
+    def _of_state(
         cls, extents: list[Extent], risk: Risk, arrays: Mapping[str, Tensor], header: Mapping[str, Any]
-    ) -> Course:
-        check_facts(header, pieces=list)
-        places = [(i, j) for i, j in header["pieces"]]
-        if not {*places} <= {(i, j) for i in range(len(extents)) for j in range(i + 1)} or len({*places}) < len(places):
-            raise ValueError(f"it has the blocks {places!r:.80}")
-        rows, looked_at = [extent.size * extent.rows for extent in extents], dict.fromkeys(i for i, _ in places)
-        layout = {f"pieces/{i}/{j}": like(risk.dtype, rows[i], rows[j]) for i, j in places}
-        layout |= {f"{name}/{i}": part for i in looked_at for name, part in extents[i].layout().items()}
-        check_arrays(arrays, layout)
+    ) -> FinishedBlocks:
+        places = _places(header, len(extents))
+        with_terms = list(dict.fromkeys(i for i, _ in places))
+        check_arrays(arrays, _layout(extents, places, with_terms, risk.dtype))
         here = {name: array.to(risk.device) for name, array in arrays.items()}
-        labelled = {} if extents[0].terms is None else {i: _terms(here, f"/{i}") for i in looked_at}
-        return cls([extent.size for extent in extents], {(i, j): here[f"pieces/{i}/{j}"] for i, j in places}, labelled)
+        pieces = {(i, j): here[f"pieces/{i}/{j}"] for i, j in places}
+        labelled = {} if extents[0].terms is None else {i: _terms(here, f"/{i}") for i in with_terms}
+        return cls([extent.size for extent in extents], pieces, labelled)
 
     def written(self) -> State:
         """Its state for a file."""
@@ -110,6 +111,24 @@ class Course:
         return K
 
 
+def _places(header: Mapping[str, Any], num_blocks: int) -> list[tuple[int, int]]:
+    """The places of the pieces that a file claims to hold; refuses any outside the lower half, or there twice."""
+    check_facts(header, pieces=list)
+    places = [(i, j) for i, j in header["pieces"]]
+    lower_half = {(i, j) for i in range(num_blocks) for j in range(i + 1)}
+    if not {*places} <= lower_half or len({*places}) < len(places):
+        raise ValueError(f"it has the blocks {places!r:.80}")
+    return places
+
+
+def _layout(
+    extents: list[Extent], places: list[tuple[int, int]], with_terms: list[int], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Shapes and types of pieces at these places, and of the terms of these blocks of rows."""
+    layout = {f"pieces/{i}/{j}": like(dtype, extents[i].rows, extents[j].rows) for i, j in places}
+    return layout | {f"{name}/{i}": part for i in with_terms for name, part in extents[i].layout().items()}
+
+
 def written_assembly(result: Assembly) -> State:
     """The whole matrix for a file."""
     arrays = {"matrix": result.matrix}
@@ -123,7 +142,7 @@ def read_assembly(
 ) -> Assembly:
     """The whole matrix from its file, in the risk's place."""
     check_facts(header, error=float)
-    rows, parts = sum(extent.size * extent.rows for extent in extents), [extent.layout() for extent in extents]
+    rows, parts = sum(extent.rows for extent in extents), [extent.layout() for extent in extents]
     joint = {n: like(p.dtype, sum(len(part[n]) for part in parts), *p.shape[1:]) for n, p in parts[0].items()}
     check_arrays(arrays, {"matrix": like(risk.dtype, rows, rows), **joint})
     if not torch.equal(arrays["matrix"], arrays["matrix"].T):

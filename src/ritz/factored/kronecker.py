@@ -278,15 +278,28 @@ def _union(spectra: list[Spectrum], size: int) -> Spectrum:
     missing = size - sum(spectrum.size for spectrum in spectra)
     if missing:
         spectra = [*spectra, Spectrum.of_eigenvalues(torch.zeros(1).double(), torch.tensor([missing]))]
-    probes = max(spectrum.num_probes for spectrum in spectra)
-    atoms = [spectrum.nodes.shape[1] if spectrum.is_exact else spectrum.num_atoms for spectrum in spectra]
-    parts = [slice(None, count) for count in atoms], [slice(count, None) for count in atoms]  # atoms come first
+    num_atoms = [_num_atoms(spectrum) for spectrum in spectra]
+    joined = partial(_joined, num_atoms, max(spectrum.num_probes for spectrum in spectra))
+    resolutions = [spectrum.resolution for spectrum in spectra if spectrum.resolution is not None]
+    return Spectrum(
+        joined([spectrum.nodes for spectrum in spectra]),
+        joined([spectrum.weights * (spectrum.size / size) for spectrum in spectra]),
+        size,
+        max(resolutions, default=None),
+        sum(num_atoms),
+        joined([spectrum.ends for spectrum in spectra]),
+        max(spectrum.precision for spectrum in spectra),
+    )
 
-    def joined(arrays: list[Tensor]) -> Tensor:
-        rows = [array.expand(*array.shape[:-2], probes, -1) for array in arrays]
-        return torch.cat([row[..., part] for kind in parts for row, part in zip(rows, kind, strict=True)], dim=-1)
 
-    resolution = max((spectrum.resolution for spectrum in spectra if spectrum.resolution is not None), default=None)
-    weights = joined([spectrum.weights * (spectrum.size / size) for spectrum in spectra])
-    nodes, reach = joined([spectrum.nodes for spectrum in spectra]), joined([s.ends for s in spectra])
-    return Spectrum(nodes, weights, size, resolution, sum(atoms), reach, max(s.precision for s in spectra))
+def _num_atoms(spectrum: Spectrum) -> int:
+    """How many of its nodes are eigenvalues, which stand first: all of an exact spectrum."""
+    return spectrum.nodes.shape[1] if spectrum.is_exact else spectrum.num_atoms
+
+
+def _joined(num_atoms: Sequence[int], num_probes: int, arrays: Sequence[Tensor]) -> Tensor:
+    """Arrays of several spectra as one: a row for each probe, the atoms of all spectra before all other nodes."""
+    rows = [array.expand(*array.shape[:-2], num_probes, -1) for array in arrays]
+    atoms = [row[..., :count] for row, count in zip(rows, num_atoms, strict=True)]
+    others = [row[..., count:] for row, count in zip(rows, num_atoms, strict=True)]
+    return torch.cat([*atoms, *others], dim=-1)

@@ -108,7 +108,7 @@ class Processes:
         busy = dict[Future[Record | Failure], tuple[str, _Worker]]()
         queue, deaths = deque(configs), Counter[str]()
         try:
-            idle[0] = _started(idle[0], task, self.retries)
+            idle[0] = _ready_worker(idle[0], task, self.retries)
             while queue or busy:
                 while queue and idle:
                     name, worker = queue.popleft(), idle.pop()
@@ -320,7 +320,7 @@ def _check_importable(task: Task) -> None:
         raise _not_importable(task, error) from error
 
 
-def _started(worker: _Worker, task: Task, retries: int) -> _Worker:
+def _ready_worker(worker: _Worker, task: Task, retries: int) -> _Worker:
     """Start a worker once before the work, since one that cannot import the task would look like one that was killed.
 
     A worker that dies while starting is followed by another; if all of them die, the script itself is to blame.

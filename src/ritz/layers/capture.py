@@ -77,11 +77,11 @@ class Layers:
         batch, others, orders = _first(risk), frozenset[str](), dict[str, int]()
         while True:
             forward, outside = _watch(risk, batch, others, orders)
-            misplaced = _misplaced(forward, len(batch))
+            misplaced = _misplaced_names(forward, len(batch))
             mixed = {name for use in forward.uses for name in use.names} & outside
             mixed |= {name for name in misplaced if orders.get(name, 0) == ORDERS - 1}
             if not (mixed | misplaced) - others:
-                mixed = _unexplained(forward)
+                mixed = _unexplained_names(forward)
                 if not mixed:
                     return cls(risk, frozenset(outside), orders)
             others = others | mixed
@@ -138,7 +138,7 @@ def _watch(risk: Risk, batch: Batch, others: frozenset[str], orders: Mapping[str
     return Forward(z, tuple(watch.uses), tuple(watch.copies)), outside
 
 
-def _unexplained(forward: Forward) -> set[str]:
+def _unexplained_names(forward: Forward) -> set[str]:
     """Parameters whose gradient is not made of features and errors, such as those used in an inner derivative."""
     cotangent = torch.linspace(0.5, 1.5, forward.z.numel()).to(forward.z).view_as(forward.z)
     copies = [copy for copy, _ in forward.copies]
@@ -157,7 +157,7 @@ def _unexplained(forward: Forward) -> set[str]:
     return {name for name, rest in rests.items() if float(rest.norm()) > near * sizes[name]}
 
 
-def _misplaced(forward: Forward, count: int) -> set[str]:
+def _misplaced_names(forward: Forward, count: int) -> set[str]:
     """Parameters of layers in which errors of one half of the examples reach rows of the other half."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(forward.z.device)
     half, others = order[: (count + 1) // 2], order[(count + 1) // 2 :]

@@ -25,6 +25,15 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
     tensor([[1., 2.],
             [2., 4.]])
     """
+    _check_low_rank(U, values)
+    U, values = U.detach(), None if values is None else values.detach()
+    scaled = U if values is None else U * values
+    factor = _factor(U, values)
+    product, inverse = partial(_low_rank_product, scaled, U), partial(_low_rank_inverse, U, values)
+    return Operator(product, len(U), U.dtype, U.device, factor, inverse, semidefinite=factor is not None)
+
+
+def _check_low_rank(U: Tensor, values: Tensor | None) -> None:
     check_instance(Tensor, "Pass columns (n, r): torch.as_tensor(...).", U=U)
     if U.ndim != 2 or (values is not None and (values.shape != U.shape[1:] or values.dtype != U.dtype)):
         given = None if values is None else (tuple(values.shape), values.dtype)
@@ -33,19 +42,18 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
             "U has a column, in the same precision, for each value.",
             "Pass U of shape (n, r) and values of shape (r,).",
         )
-    U, values = U.detach(), None if values is None else values.detach()
-    parts = [part for part in (U, values) if part is not None and part.numel()]
+    parts = [part.detach() for part in (U, values) if part is not None and part.numel()]
     if not all(math.isfinite(torch.linalg.vector_norm(part, math.inf)) for part in parts):  # which takes no memory
         raise NumericalError(
             "U or the values hold NaN or infinity.", "Every product would.", "Look where they come from."
         )
-    scaled = U if values is None else U * values
-    factor: Tensor | None = U
-    if values is not None:
-        factor = U * values.sqrt() if bool((values >= 0).all()) else None
 
-    product, inverse = partial(_low_rank_product, scaled, U), partial(_low_rank_inverse, U, values)
-    return Operator(product, len(U), U.dtype, U.device, factor, inverse, semidefinite=factor is not None)
+
+def _factor(U: Tensor, values: Tensor | None) -> Tensor | None:
+    """The factor F of U diag(values) Uᵀ = F Fᵀ; None where a value is negative."""
+    if values is None:
+        return U
+    return U * values.sqrt() if bool((values >= 0).all()) else None
 
 
 def _low_rank_product(scaled: Tensor, U: Tensor, V: Tensor) -> Tensor:

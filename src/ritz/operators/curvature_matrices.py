@@ -34,15 +34,15 @@ def curvature(risk: Risk, kind: Curvature) -> Operator:
         risk.size,
         risk.dtype,
         risk.device,
-        inform=_asked(product, "info"),
-        room=_asked(product, "room"),
+        inform=_reader_of(product, "info"),
+        room=_reader_of(product, "room"),
         semidefinite=kind.order == 1 and risk.loss.is_convex,  # Jᵀ M J, M being the loss's Hessian or a sum of squares
     )
     rough = product.rough
     return A if rough is None else replace(A, rough=replace(A, matmat=rough))
 
 
-def _asked(thing: Any, name: str) -> Callable[[], Any]:
+def _reader_of(thing: Any, name: str) -> Callable[[], Any]:
     """A function that reads the attribute when called; unlike a lambda, it can be sent to another process."""
     return partial(getattr, thing, name)
 
@@ -164,8 +164,8 @@ def ntk(risk: Risk) -> Operator:
         product.size,
         risk.dtype,
         risk.device,
-        inform=_asked(product.linearized, "info"),
-        room=_asked(risk, "memory"),
+        inform=_reader_of(product.linearized, "info"),
+        room=_reader_of(risk, "memory"),
         semidefinite=True,
     )
 

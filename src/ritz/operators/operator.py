@@ -92,7 +92,7 @@ class Operator:
         inverse = None if solve is None else partial(_inverse_of_shifted, solve, shift)
         rough = None if self.rough is None else self.rough + shift
         semidefinite = self.semidefinite and shift >= 0
-        return self._changed(partial(_shifted, self, shift), None, inverse, rough, semidefinite)
+        return self._with_products(partial(_shifted, self, shift), None, inverse, rough, semidefinite)
 
     __radd__ = __add__
 
@@ -112,7 +112,9 @@ class Operator:
         factor = self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None
         inverse = None if known is None or not scale else partial(_inverse_of_scaled, known, scale)
         rough = None if self.rough is None else self.rough * scale
-        return self._changed(partial(_scaled, self, scale), factor, inverse, rough, self.semidefinite and scale >= 0)
+        return self._with_products(
+            partial(_scaled, self, scale), factor, inverse, rough, self.semidefinite and scale >= 0
+        )
 
     __rmul__ = __mul__
 
@@ -197,7 +199,7 @@ class Operator:
         _check_symmetry(operator)
         return operator
 
-    def _changed(
+    def _with_products(
         self,
         matmat: Callable[[Tensor], Tensor],
         factor: Tensor | None = None,
@@ -212,7 +214,7 @@ class Operator:
         """The sum; its `room` is the smaller of both, its `info` that of the first operator that has one."""
         rooms = [one.room for one in (self, other) if one.room is not None]
         return replace(
-            self._changed(partial(_added, self, other), semidefinite=self.semidefinite and other.semidefinite),
+            self._with_products(partial(_added, self, other), semidefinite=self.semidefinite and other.semidefinite),
             inform=other.inform if self.inform is None else self.inform,
             room=partial(_smallest, rooms) if len(rooms) > 1 else next(iter(rooms), None),
         )

@@ -55,7 +55,7 @@ def check(entries: Sequence[Entry]) -> None:
 
 
 def _finding(first: Entry, other: Entry, found: Sequence[Change], gap: Distance) -> str:
-    real = [_moved(change) for change in found if change.verdict == "changed"]
+    real = [_sentence(change) for change in found if change.verdict == "changed"]
     moved = f"these change: {', '.join(real)}" if real else "no number changes by more than noise"
     return f"From {first.name} to {other.name} {moved}. The spectra differ by {gap.sentence}."
 
@@ -70,7 +70,7 @@ def _findings(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]
     return f"Against {first.name}: {'; '.join(parts)}."
 
 
-def _moved(change: Change) -> str:
+def _sentence(change: Change) -> str:
     return f"{change.quantity} from {_text(change.before, 4)} to {_text(change.after, 4)}"
 
 

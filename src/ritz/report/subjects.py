@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 
 from ..analysis import spectrum as analysis
 from ..analysis.schemas import check_entries
@@ -24,6 +25,10 @@ class Subject:
     def records(self) -> list[Record]:
         """All of them."""
         return [*self.spectra.values(), *([self.classes] if self.classes else [])]
+
+    def ranked_spectra(self) -> list[Record]:
+        """The records of spectra, those of the best known matrices first."""
+        return [self.spectra[name] for name in sorted(self.spectra, key=_rank)]
 
     def takes(self, record: Record) -> bool:
         """Whether the record is of this model, and adds something to what is there."""
@@ -80,30 +85,42 @@ def _model(record: Record) -> tuple[object, ...]:
 
 
 def _article(subject: Subject, theory: ClosedForm | None) -> Article:
-    measured = [subject.spectra[name] for name in sorted(subject.spectra, key=_rank)]
-    classes, every = subject.classes, [*measured, *([subject.classes] if subject.classes else [])]
-    first = every[0]
-    about = spectra if measured else class_structure
-    sentences = [spectra.finding(record) for record in measured[:1]]
-    sentences += [class_structure.finding(classes)] if classes else []
-    proofs = [spectra.proof(record) for record in measured[:1]] + ([class_structure.proof(classes)] if classes else [])
-    sections = spectra.sections(measured) if measured else []
-    sections += class_structure.sections(classes, counted=bool(measured)) if classes else []
-    sections += [spectra.layers(record) for record in measured if record.scalars["layers"]]
-    sections += [class_structure.layers(classes)] if classes and classes.scalars["layers"] else []
-    forms = {index: _form(record, theory if index == 0 else None) for index, record in enumerate(measured)}
-    sections += [closed_forms.section(measured[index], form) for index, form in forms.items() if form is not None]
-    sections += [spectra.work(measured)] if measured else []
+    measured, classes = subject.ranked_spectra(), subject.classes
+    headlines: list[tuple[ModuleType, Record]] = [(spectra, record) for record in measured[:1]]
+    if classes:
+        headlines.append((class_structure, classes))
+    about, first = headlines[0]
     return Article(
         _title(first),
-        "; ".join(sentences) + ".",
-        " ".join(proofs),
+        "; ".join(kind.finding(record) for kind, record in headlines) + ".",
+        " ".join(kind.proof(record) for kind, record in headlines),
         _analysed(first),
         about.numbers(first),
-        sections,
-        _reproduction(every),
+        _sections(measured, classes, theory),
+        _reproduction([*measured, classes] if classes else measured),
         guides.TRUST,
     )
+
+
+def _sections(measured: list[Record], classes: Record | None, theory: ClosedForm | None) -> list[Section]:
+    """What was measured, from the whole matrix to its layers; then closed forms, and what all of it took."""
+    sections = spectra.sections(measured) if measured else []
+    if classes:
+        sections += class_structure.sections(classes, counted=bool(measured))
+    sections += [spectra.layers(record) for record in measured if record.scalars["layers"]]
+    if classes and classes.scalars["layers"]:
+        sections.append(class_structure.layers(classes))
+    sections += _closed_forms(measured, theory)
+    if measured:
+        sections.append(spectra.work(measured))
+    return sections
+
+
+def _closed_forms(measured: list[Record], theory: ClosedForm | None) -> list[Section]:
+    """The closed forms of the records that have one; a theory that was given belongs to the first."""
+    theories = [theory, *[None] * len(measured)]
+    forms = [(record, _form(record, own)) for record, own in zip(measured, theories, strict=False)]
+    return [closed_forms.section(record, form) for record, form in forms if form is not None]
 
 
 def _title(record: Record) -> str:

@@ -188,7 +188,7 @@ def in_pieces(work: Callable[[Batch], Result], batch: Batch, *, divisible: bool)
 
 
 @contextlib.contextmanager
-def noted(what: str, batch: Batch) -> Iterator[None]:
+def naming_batch(what: str, batch: Batch) -> Iterator[None]:
     """Add to an error of the user's own code on which examples it occurred; its type stays what it is."""
     try:
         yield

@@ -98,21 +98,35 @@ class _Chunks:
 
 
 def _source(data: Any) -> Iterable[Any]:
+    """The batches of a user's data, in whatever form they came; to be read again and again."""
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
-    if isinstance(data, (tuple, list)) and len(data) == 2 and isinstance(data[1], Tensor):
-        inputs, targets = _inputs(data[0]), data[1]
-        _check_pair(inputs, targets)
-        _check_lengths(inputs, targets)
-        return _Chunks((inputs, targets))
-    if isinstance(data, (tuple, list)) and len(data) == 2 and data[1] is None:
-        return [tuple(data)]
-    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Mapping):
-        raise _no_pair("The data are", data)  # not two batches, as a list would be
+    if isinstance(data, (tuple, list)) and len(data) == 2 and (source := _source_of_pair(data)) is not None:
+        return source
     if isinstance(data, Mapping):
         return _source(_pair_of(data, "The data are"))
     if _is_plain(data):
         return DataLoader(data, batch_size=BATCH_SIZE)
+    _check_iterable(data)
+    return data
+
+
+def _source_of_pair(data: tuple[Any, Any] | list[Any]) -> Iterable[Any] | None:
+    """The batches of (x, y); None where the two are batches themselves."""
+    inputs, targets = data
+    if isinstance(targets, Tensor):
+        inputs = _inputs(inputs)
+        _check_pair(inputs, targets)
+        _check_lengths(inputs, targets)
+        return _Chunks((inputs, targets))
+    if targets is None:
+        return [(inputs, targets)]
+    if isinstance(data, tuple) and isinstance(targets, Mapping):
+        raise _no_pair("The data are", data)  # not two batches, as a list would be
+    return None
+
+
+def _check_iterable(data: Any) -> None:
     if not hasattr(data, "__iter__"):
         raise DataError(
             f"The data are of type {type(data).__name__}.",
@@ -127,7 +141,6 @@ def _source(data: Any) -> Iterable[Any]:
             "Pass list(data) if it fits into memory.",
             "Pass the DataLoader itself instead of iter(loader).",
         )
-    return data
 
 
 def _is_plain(data: Any) -> bool:

@@ -50,10 +50,10 @@ def unchanged(batches: Iterator[Batch], first: list[Tensor]) -> Iterator[Batch]:
     count = 0
     for count, batch in enumerate(batches, 1):
         if count > len(first) or not torch.equal(fingerprint(batch), first[count - 1]):
-            raise _changed(f"Batch {count - 1} is not what it was when the risk was built.")
+            raise _change_of_data(f"Batch {count - 1} is not what it was when the risk was built.")
         yield batch
     if count < len(first):
-        raise _changed(f"Batch {count} is missing: there were {len(first)} when the risk was built.")
+        raise _change_of_data(f"Batch {count} is missing: there were {len(first)} when the risk was built.")
 
 
 def _bits(tensor: Tensor, count: int) -> Tensor:
@@ -64,7 +64,7 @@ def _bits(tensor: Tensor, count: int) -> Tensor:
     return bits.reshape(count, -1) if tensor.ndim and len(tensor) == count else bits.reshape(1, -1)
 
 
-def _changed(seen: str) -> DataError:
+def _change_of_data(seen: str) -> DataError:
     return DataError(
         seen,
         "The data do not fit into memory and are read anew for every product, which must see the same matrix.",

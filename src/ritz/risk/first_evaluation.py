@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import DataError, ModelError, NumericalError, OutOfMemoryError, first_line
-from .batches import Batch, Batches, in_pieces, noted
+from .batches import Batch, Batches, in_pieces, naming_batch
 from .caches import forget_caches, may_have_caches
 from .distributed import sum_over_ranks
 from .losses import Loss
@@ -60,9 +60,9 @@ def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches
     inputs = [(x, x._version) for x in first.tensors()]
     z = _checked_outputs(network, loss, first, 0)
     _check_deterministic(z, network(first), overwritten=any(x._version != before for x, before in inputs))
-    with noted("the loss on", first):
+    with naming_batch("the loss on", first):
         loss = loss.settled(z, first.targets)
-    return loss, Separability(outputs, leaves, loss).examined(batches)
+    return loss, Separability(outputs, leaves, loss).batches_with_findings(batches)
 
 
 def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
@@ -131,7 +131,7 @@ def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.devic
 
     def own_sums(batch: Batch, number: int) -> Tensor:
         z = _checked_outputs(network, loss, batch, number)
-        with noted("the loss on", batch):
+        with naming_batch("the loss on", batch):
             values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
         by_example.append(of_examples(values, len(batch)))
         sizes = sums.new_tensor([len(batch), len(values)])
@@ -183,7 +183,7 @@ def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) ->
             "Integers are passed on as they are, for embeddings; convert images: x.float().",
         ) from error
     _check_outputs(z, batch, number)
-    with noted("the loss on", batch):
+    with naming_batch("the loss on", batch):
         loss.check(z, batch.targets)
     return z
 

@@ -149,11 +149,11 @@ def _limits() -> list[tuple[float, float]]:
             limit, used = float(Path(group.limit).read_text()), float(Path(group.used).read_text())
         except (OSError, ValueError):  # no such group, or "max"
             continue
-        limits.append((limit, used - _cached(group)))
+        limits.append((limit, used - _page_cache(group)))
     return limits
 
 
-def _cached(group: _Group) -> float:
+def _page_cache(group: _Group) -> float:
     """Bytes of the page cache: files kept in memory as long as there is room."""
     try:
         lines = Path(group.statistics).read_text().splitlines()

@@ -31,22 +31,37 @@ def matching_names(
 
     `further` maps further names of parameters that several modules share to their first name.
     """
+    _check_globs(parameters)
+    globs = [parameters] if isinstance(parameters, str) else list(parameters)
+    first = _first_names(trainable, further)
+    matches = {glob: _matches(glob, first) for glob in globs}
+    chosen = {first[name] for names in matches.values() for name in names}
+    theta = {name: parameter for name, parameter in trainable.items() if name in chosen}
+    idle = [glob for glob in globs if not matches[glob]]
+    if idle or not theta:
+        raise _no_match(parameters, idle if len(globs) > 1 else [], _modules(idle, first), list(trainable))
+    _check_parameters(theta)
+    return list(theta)
+
+
+def _check_globs(parameters: str | Sequence[str]) -> None:
     if not isinstance(parameters, (str, Sequence)) or not all(isinstance(glob, str) for glob in parameters):
         raise ArgumentError(
             f"parameters={parameters!r} was given.",
             "It selects by name.",
             "Pass a glob or several: '*', ['0.*', 'head.*'].",
         )
-    globs = [parameters] if isinstance(parameters, str) else list(parameters)
-    first = {name: name for name in trainable} | {n: known for n, known in further.items() if known in trainable}
-    matches = lambda name, glob: name == glob or (glob not in first and fnmatchcase(name, glob))
-    chosen = {known for name, known in first.items() if any(matches(name, glob) for glob in globs)}
-    theta = {name: parameter for name, parameter in trainable.items() if name in chosen}
-    idle = [glob for glob in globs if not any(matches(name, glob) for name in first)]
-    if idle or not theta:
-        raise _no_match(parameters, idle if len(globs) > 1 else [], _modules(idle, first), list(trainable))
-    _check_parameters(theta)
-    return list(theta)
+
+
+def _first_names(trainable: Collection[str], further: Mapping[str, str]) -> dict[str, str]:
+    """All names of the trainable parameters, each with the first name of its parameter."""
+    own = {name: name for name in trainable}
+    return own | {name: known for name, known in further.items() if known in own}
+
+
+def _matches(glob: str, names: Collection[str]) -> list[str]:
+    """The names that match; a glob that is itself a name, with brackets say, means that name alone."""
+    return [glob] if glob in names else [name for name in names if fnmatchcase(name, glob)]
 
 
 def _modules(globs: Sequence[str], names: Collection[str]) -> list[str]:

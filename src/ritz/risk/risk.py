@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .. import progress
 from ..errors import ArgumentError, DataError, PrecisionWarning, check_whole, first_line, warn_user
 from ..record.cards import card
-from .batches import Batch, Batches, noted
+from .batches import Batch, Batches, naming_batch
 from .data import batches_from
 from .distributed import check_group, in_step, smallest_over_ranks, sum_over_ranks
 from .first_evaluation import (
@@ -86,26 +86,32 @@ class Risk:
         check_precision(tangent_precision)
         check_group(group)
         self.group, self.tangent_precision = group, tangent_precision
+
+        # θ first: where it lies, and in what precision, holds for all else. The snapshot of the model is taken before
+        # anything runs it, because a forward pass may leave traces.
         self._further_names, original = further_names(model), Original(model)
         names = matching_names(trainable(model), parameters, self._further_names)
         self._select(tensors(model, names), names)
         self._network = Network.of(original, self._all_tensors(), names)
         self.device, self.dtype = self.theta.device, self.theta.dtype
+
+        # Before the data are read, which takes part of what is free.
         allowed = memory_budget(memory, self.device)
         self.path, self.choices = checked_path(path), dict[str, Any]()  # the choices of the engine, by matrix
         self.loss: Loss = on_device(loss_from(loss), self.device)
+
+        # A rank that fails in here makes all ranks fail; exchanges between ranks stay outside, since it joins none.
         with in_step(self.theta, self.group):
             self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
-            if forget_tables(original, self.batches, self._one_pass):
-                self._network = Network.of(original, self._all_tensors(), names)
-            self.loss, self.batches = self._examined()
-            self.batches = self._in_best_layout()
+            self._run_first_batches(original)
         self.batches = agreed(self.batches, self.device, self.group)
-        self.budget = Budget(allowed - self.batches.held_bytes())
+        self.budget = Budget(allowed - self.batches.held_bytes())  # only now do the data lie as they stay
+
+        # Only a network that can be evaluated on all data is compared with the user's own module.
         self._evaluation = self._first_evaluation()
         with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
             check_own_gradient(original, self.loss, self._network, self._all_tensors(), names, self.batches)
-        self._settle()
+        self._settle()  # last: until here every pass may show something that has to be watched from now on
 
     def __repr__(self) -> str:
         counts = f"n = {self.size:,} parameters, N = {self.num_terms:,} terms"
@@ -205,7 +211,7 @@ class Risk:
         leaves = self.leaves()
         with progress.bar("Gradient") as bar:
             for batch in self.batches:
-                with self.numerics(), noted("the gradient on", batch):
+                with self.numerics(), naming_batch("the gradient on", batch):
                     z = self.outputs(leaves, batch)
                     slope = self.loss.gradient(z.detach(), batch.targets)
                     if z.requires_grad:  # else no output depends on θ
@@ -308,7 +314,7 @@ class Risk:
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
-        with noted("the model on", batch):
+        with naming_batch("the model on", batch):
             z = output_tensor(self._network(tensors, batch.inputs))
         return z if torch.is_grad_enabled() else z.detach()
 
@@ -350,6 +356,16 @@ class Risk:
         risk.__dict__.pop("labels", None)  # they are those of all examples, on this device
         return risk
 
+    def _run_first_batches(self, original: Original) -> None:
+        """Run the network for the first time, and keep what shows of tables, the loss, the batches and their layout."""
+        # Tables of values of other parameters would make all outputs wrong, those of the next step included.
+        if forget_tables(original, self.batches, self._one_pass):
+            self._network = Network.of(original, self._all_tensors(), list(self.shapes))
+        # This may cut the batches to a size that fits, and settles the loss, by which their terms are told apart.
+        self.loss, self.batches = self._examination()
+        # The layout is tried on a batch of the final size.
+        self.batches = self._in_best_layout()
+
     def _select(self, tensors: dict[str, Tensor], names: list[str]) -> None:
         """Make θ of the named tensors, and constants of the others."""
         self.shapes: dict[str, torch.Size] = {name: tensors[name].shape for name in names}
@@ -377,7 +393,7 @@ class Risk:
         with self._one_pass():
             return channels_last(partial(self.outputs, self._fixed()), self.batches, self.device)
 
-    def _examined(self) -> tuple[Loss, Batches]:
+    def _examination(self) -> tuple[Loss, Batches]:
         """The loss, settled on the first outputs, and the batches, knowing whether their examples are independent."""
         with self._one_pass():
             return examine_in_memory(self.outputs, self._fixed(), self.loss, self.batches)

@@ -32,7 +32,7 @@ class Separability:
     leaves: list[Tensor]
     loss: Loss
 
-    def examined(self, batches: Batches) -> Batches:
+    def batches_with_findings(self, batches: Batches) -> Batches:
         """The same data, marked with what is known of their examples; uncut if they may not be cut."""
         several = _several(batches)
         first, other = _first_and_another(several)

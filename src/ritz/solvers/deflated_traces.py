@@ -40,13 +40,13 @@ class Course:
     def of(cls, A: Operator, budget: int, generator: torch.Generator, file: Resumption | None) -> Course:
         """The course in the file, or a new one."""
         if file is not None and file.under_way is not None:
-            return file.read(partial(cls._made, A, budget, generator))
+            return file.read(partial(cls._of_state, A, budget, generator))
         rows, spare = torch.zeros(0, A.size, dtype=A.dtype, device=A.device), room(A)
         count = int(min(DIRECTIONS, budget // SHARE, spare / 2))
         return cls(rows, count=count, block=int(min(BLOCK, max(1, (spare - count) / 4))))
 
     @classmethod
-    def _made(
+    def _of_state(
         cls,
         A: Operator,
         budget: int,

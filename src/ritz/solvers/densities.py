@@ -93,7 +93,7 @@ def spectral_density(
     )
     if file is not None and file.is_over:
         return file.read(partial(_read_spectrum, A, generator))
-    spectrum = _measured(A, num_steps, num_probes, outliers, tolerance, max_products, generator, file)
+    spectrum = _spectrum(A, num_steps, num_probes, outliers, tolerance, max_products, generator, file)
     if file is not None:
         file.keep(partial(_written_spectrum, spectrum, generator), over=True)
     return spectrum
@@ -118,7 +118,7 @@ def _read_spectrum(
     return spectrum
 
 
-def _measured(
+def _spectrum(
     A: Operator,
     num_steps: int | None,
     num_probes: int | None,

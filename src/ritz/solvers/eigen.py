@@ -168,7 +168,7 @@ def least_basis(k: int, block_size: int = 1) -> int:
 
 def basis_for(A: Operator, k: int, block_size: int, basis_size: int | None) -> int:
     """The size of the basis: as given, else the usual size or what there is room for."""
-    return min(A.size, basis_size or min(usual_basis(k), _held(A, k, block_size, room(A))))
+    return min(A.size, basis_size or min(usual_basis(k), _largest_basis(A, k, block_size, room(A))))
 
 
 def columns_for(A: Operator, k: int, basis_size: int) -> int:
@@ -176,7 +176,7 @@ def columns_for(A: Operator, k: int, basis_size: int) -> int:
     return int(min(k, max(1, (room(A) - basis_size) / 2)))
 
 
-def _held(A: Operator, k: int, block_size: int, vectors: float) -> int:
+def _largest_basis(A: Operator, k: int, block_size: int, vectors: float) -> int:
     """The basis that fits into this many vectors, beside those of a step and a restart; 2k + 5 if they are too few."""
     if vectors == math.inf:
         return A.size

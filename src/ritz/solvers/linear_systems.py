@@ -155,7 +155,7 @@ class _Search:
 
     def improve(self, X: Float[Tensor, "p n"], B: Float[Tensor, "p n"], *, started: bool) -> None:
         """Improve the rows X in place until fresh residuals are small, no longer halve, or the steps are spent."""
-        goals, begun = self.tolerance * norms(B), self.system.num_products
+        goals, num_before = self.tolerance * norms(B), self.system.num_products
         aims = torch.maximum(SAFETY * goals, torch.finfo(B.dtype).eps / 4 * norms(B))  # less is rounding
         X[norms(B) == 0] = 0.0
         R = self._fresh(X, B) if started else B.clone(memory_format=torch.contiguous_format)
@@ -164,7 +164,7 @@ class _Search:
         rows, R = [*range(len(B))], R[lengths > goals]
         rows = kept(rows, lengths > goals)
         for _ in range(ROUNDS):
-            left = self.max_steps - -(-(self.system.num_products - begun) // len(B)) - 1
+            left = self.max_steps - -(-(self.system.num_products - num_before) // len(B)) - 1
             if not rows or left < 1:
                 break
             small, self._left = self._is_small(len(rows) * left), R
@@ -189,18 +189,18 @@ class _Search:
     def _steps(self, X: Tensor, B: Tensor, rows: list[int], goals: list[float], steps: int) -> None:
         """Conjugate gradients, or MINRES from where these have shown that A + μ is not positive definite."""
         if self.definite:
-            begun = self.system.num_products
-            self.definite = conjugate_gradients(self.system, X, self._taken(), rows, goals, steps)
+            num_before = self.system.num_products
+            self.definite = conjugate_gradients(self.system, X, self._first_residuals(), rows, goals, steps)
             if self.definite:
                 return
-            steps -= -(-(self.system.num_products - begun) // len(rows))
+            steps -= -(-(self.system.num_products - num_before) // len(rows))
             R = self._fresh(_some(X, rows), _some(B, rows))
             for row, length, first in zip(rows, norms(R).tolist(), norms(B[rows]).tolist(), strict=True):
                 if length > 0.5 * first:  # no gain, or divergence, as where there is no solution
                     X[row], R[rows.index(row)] = 0.0, B[row]
             self._left = R
             del R
-        R = self._taken()
+        R = self._first_residuals()
         most = int(min(len(rows), max(1, room(self.system.A) / MINRES_VECTORS)))
         for piece in (slice(first, first + most) for first in range(0, len(rows), most)):
             minres(self.system, X, R[piece].clone(), rows[piece], goals[piece], max(1, steps))
@@ -214,7 +214,7 @@ class _Search:
         inverse = torch.where(nonzero, 1 / values, 0.0)
         return ((B.double() @ vectors) * inverse @ vectors.T).to(B)
 
-    def _taken(self) -> Float[Tensor, "q n"]:
+    def _first_residuals(self) -> Float[Tensor, "q n"]:
         """The residuals to start from, which the caller may overwrite."""
         left, self._left = self._left, torch.empty(0, 0)
         return left

@@ -45,7 +45,7 @@ def mixed_lanczos(
     with progress.bar("Eigenpairs") as bar:
         while True:
             search.explore(rough, coarse, bar)
-            pairs = _corrected(A, rough, search, coarse, goal, centre, num_own)
+            pairs = _corrected_pairs(A, rough, search, coarse, goal, centre, num_own)
             num_own += pairs.num_products - pairs.num_rough_products
             search.num_products += pairs.num_rough_products
             missed = False
@@ -60,7 +60,7 @@ def mixed_lanczos(
     return pairs
 
 
-def _corrected(
+def _corrected_pairs(
     A: Operator, rough: Operator, search: Search, coarse: Goal, goal: Goal, centre: float, num_own: int
 ) -> Eigenpairs:
     """The pairs that a rough search found, corrected by products with A; its basis is used up."""

@@ -33,11 +33,11 @@ def random_recursions(
 ) -> Tridiagonal:
     """`recursion` from normal probes, as many in step as there is room for."""
     most = in_step(num_probes if file is None else min(num_probes, WRITTEN // 2), room(A))
-    runs, run = _begun(A, num_probes, num_steps, generator, outside, file)
+    runs, run = _runs_so_far(A, num_probes, num_steps, generator, outside, file)
     while left := num_probes - sum(one.num_probes for one in runs):  # a resumed run may have begun with other room
         if run is None:
             run = Recursion.of_probes(A, min(most, left), num_steps, generator, outside, room(A))
-        written = partial(_written, runs, run, generator)
+        written = partial(_state, runs, run, generator)
         keep = None if file is None or run.basis is not None else partial(file.keep, written)
         run.extend(A, num_steps, keep)
         runs.append(run.result())
@@ -45,7 +45,7 @@ def random_recursions(
     return joined(runs)
 
 
-def _written(runs: list[Tridiagonal], run: Recursion, generator: torch.Generator) -> State:
+def _state(runs: list[Tridiagonal], run: Recursion, generator: torch.Generator) -> State:
     """The finished runs, and the one under way before a step, for a file."""
     arrays = {f"{i}/{name}": getattr(one, name) for i, one in enumerate(runs) for name in COEFFICIENTS}
     arrays |= {name: getattr(run, name) for name in RUNNING}
@@ -53,7 +53,7 @@ def _written(runs: list[Tridiagonal], run: Recursion, generator: torch.Generator
     return {**arrays, "generator": generator.get_state()}, {"runs": over, "probes": run.num_probes, "count": run.count}
 
 
-def _begun(
+def _runs_so_far(
     A: Operator,
     num_probes: int,
     num_steps: int,
@@ -65,7 +65,7 @@ def _begun(
     if file is None or file.under_way is None:
         return [], None
 
-    def made(arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> tuple[list[Tridiagonal], Recursion]:
+    def runs_of_state(arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> tuple[list[Tridiagonal], Recursion]:
         check_arrays(arrays, _layout(A, num_probes, num_steps, header) | {"generator": generator.get_state()})
         runs = [Tridiagonal(*(arrays[f"{i}/{name}"] for name in COEFFICIENTS)) for i in range(len(header["runs"]))]
         parts = {name: arrays[name].to(A.device) for name in RUNNING}
@@ -76,7 +76,7 @@ def _begun(
         generator.set_state(arrays["generator"])
         return runs, run
 
-    return file.read(made)
+    return file.read(runs_of_state)
 
 
 def _layout(A: Operator, num_probes: int, num_steps: int, header: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -44,9 +44,11 @@ def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]
     identity = {"solver": "columns"}
     file = None if checkpoint is None else Resumption.at(checkpoint, identity, Likeness.of(A))
     if file is not None and file.is_over:
-        return file.read(lambda arrays, _: _checked(A, arrays["rows"], A.size))
+        return file.read(lambda arrays, _: _rows_of_file(A, arrays["rows"], A.size))
     D = torch.zeros(A.size, A.size, dtype=A.dtype, device=A.device)
-    done = 0 if file is None or file.under_way is None else file.read(lambda arrays, _: _taken(A, D, arrays["rows"]))
+    done = (
+        0 if file is None or file.under_way is None else file.read(lambda arrays, _: _take_rows(A, D, arrays["rows"]))
+    )
     with progress.bar("Columns", total=A.size) as bar:
         bar.advance(done)
         for first in range(done, A.size, COLUMNS):
@@ -56,9 +58,9 @@ def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]
             rows.copy_(product(A, unit))
             bar.advance(len(rows))
             if file is not None:
-                file.keep(partial(_written, D[: first + len(rows)]))
+                file.keep(partial(_state, D[: first + len(rows)]))
     if file is not None:
-        file.keep(partial(_written, D), over=True)
+        file.keep(partial(_state, D), over=True)
     return D
 
 
@@ -81,20 +83,20 @@ def pairs_of(D: Float[Tensor, "n n"], whole: Decomposition, k: int, which: str, 
     return replace(as_eigenpairs(*pairs, limit, len(D), len(D)), doubts=torch.zeros_like(pairs[0], dtype=D.dtype))
 
 
-def _written(rows: Tensor) -> State:
+def _state(rows: Tensor) -> State:
     return {"rows": rows}, {}
 
 
-def _taken(A: Operator, D: Tensor, rows: Tensor) -> int:
+def _take_rows(A: Operator, D: Tensor, rows: Tensor) -> int:
     """Copy the rows from a file into the matrix; returns how many there are."""
     count = len(rows)
     if count > A.size or (count % COLUMNS and count < A.size):
         raise ValueError(f"it has {count} of {A.size} columns")
-    D[:count] = _checked(A, rows, count)
+    D[:count] = _rows_of_file(A, rows, count)
     return count
 
 
-def _checked(A: Operator, rows: Tensor, count: int) -> Tensor:
+def _rows_of_file(A: Operator, rows: Tensor, count: int) -> Tensor:
     """The rows from a file, checked to be this many rows of A."""
     check_arrays({"rows": rows}, {"rows": like(A.dtype, count, A.size)})
     return rows.to(A.device)

@@ -35,7 +35,7 @@ def split_trace(A: Operator, goal: float, budget: int, generator: torch.Generato
                 sketch = _grown(sketch, A, total, generator)
             more = total - 2 * len(sketch.omega) - len(samples)
             samples = torch.cat([samples, _samples(A, sketch, more if more > 1 else 0, generator)])
-            estimate = _combined(sketch, samples)
+            estimate = _combined_mean(sketch, samples)
             bar.advance(estimate.num_products - made, products=estimate.num_products)
             settled = estimate.has_error and estimate.standard_error <= goal * abs(estimate.value)
             if settled or total == budget:
@@ -88,7 +88,7 @@ def _samples(A: Operator, sketch: Sketch, count: int, generator: torch.Generator
     return samples
 
 
-def _combined(sketch: Sketch, samples: Float[Tensor, " k"]) -> Estimate:
+def _combined_mean(sketch: Sketch, samples: Float[Tensor, " k"]) -> Estimate:
     """The mean of both kinds with equal weights; they are uncorrelated, since samples are unbiased given Q."""
     own, m, k = sketch.trace(), len(sketch.omega), len(samples)
     if not k:

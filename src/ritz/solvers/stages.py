@@ -67,7 +67,7 @@ class Stages:
         if file.is_over:
             return file.read(partial(_read, read, generator))
         result = compute()
-        file.keep(partial(_written, written, result, generator), over=True)
+        file.keep(partial(_state, written, result, generator), over=True)
         return result
 
     def spectrum(
@@ -104,7 +104,7 @@ def stages_of_risk(folder: str | Path | None, risk: Risk, **settings: Any) -> St
     return Stages(path_of(folder), identity, Likeness.of(gauss_newton(risk)))
 
 
-def _written(written: Callable[[Result], State], result: Result, generator: torch.Generator | None) -> State:
+def _state(written: Callable[[Result], State], result: Result, generator: torch.Generator | None) -> State:
     arrays, facts = written(result)
     places = {f"array/{name}": array for name, array in arrays.items()}
     return places | ({} if generator is None else {"generator": generator.get_state()}), {"facts": facts}

@@ -21,9 +21,10 @@ from ..operators import Operator
 from ..record.checkpoints import State
 from ..spectrum import Eigenpairs
 from .basis import Basis
-from .copies import MOST_STEPS, Overlooked, endangered, is_beyond
 from .goals import ATTEMPTS, NUMBERS, Goal, check_state
+from .missed_pairs import MOST_STEPS, Overlooked, endangered, is_beyond
 from .probes import start_rows
+from .requested_pairs import RequestedPairs
 from .resumption import Resumption
 from .ritz_pairs import as_eigenpairs, ranking, selection
 from .vectors import check_range, inner, mix, norms, orthonormalize, product, rounding, subtract
@@ -42,7 +43,7 @@ def restarted_lanczos(
     file: Resumption | None = None,
 ) -> Eigenpairs:
     """Step, assess and restart until the requested pairs are certified or the products are spent."""
-    search = begun(A, goal, start, generator, file)
+    search = resumed_or_new(A, goal, start, generator, file)
     with progress.bar("Eigenpairs") as bar:
         while True:
             settled = search.explore(A, goal, bar, file)
@@ -296,7 +297,9 @@ class Search:
         return row.div_(norms(row)[:, None].to(row))[0]
 
 
-def begun(A: Operator, goal: Goal, start: Tensor | None, generator: torch.Generator, file: Resumption | None) -> Search:
+def resumed_or_new(
+    A: Operator, goal: Goal, start: Tensor | None, generator: torch.Generator, file: Resumption | None
+) -> Search:
     """The search resumed from its file, or a new one."""
     if file is not None and file.under_way is not None:
         return file.read(lambda arrays, header: Search.of_state(A, goal, generator, arrays, header))
@@ -313,39 +316,29 @@ def _mixture(rows: Float[Tensor, "s n"], like: Float[Tensor, " n"]) -> Float[Ten
 
 def _assessment(A: Operator, search: Search, goal: Goal) -> _Assessment:
     """What the Ritz pairs of the explored space say; nothing is changed."""
-    j, aim = search.explored, SAFETY * max(goal.tolerance, 4 * torch.finfo(A.dtype).eps) * 0.1**search.certificates
+    aim = SAFETY * max(goal.tolerance, 4 * torch.finfo(A.dtype).eps) * 0.1**search.certificates
     closed = search.closed(A, aim)
-    if j < goal.k:
+    if search.explored < goal.k:
         return _Assessment(invariant=closed)
-    if not closed and j > 200 and j % (j // 100) and j + search.block_size <= goal.capacity:
-        return _Assessment()  # a test costs j³, and late ones rarely bring news
+    if not closed and _can_wait(search, goal):
+        return _Assessment()
     values, _, residuals = search.ritz()
-    order, scale = ranking(values, goal.which), float(values.abs().max())
-    requested, limit = values[order[: goal.k]], aim * scale
-    worst = float(residuals[order[: goal.k]].max())
-    repeated = search.seen is not None and torch.allclose(requested, search.seen, rtol=0.0, atol=limit)
-    relative = worst / (scale or 1.0)
-    if closed and j < A.size:  # copies of multiple eigenvalues may lie outside: look until none appears
-        return _Assessment(relative, requested, settled=repeated, invariant=not repeated)
-    noise = rounding(A) * scale
-    settled = worst <= limit
-    if search.locked:  # the leading pairs of the new space must be known well: its start may contain little of a copy
-        leaders = order[order >= search.locked][: 2 if goal.which == "both" else 1]
-        settled &= bool((residuals[leaders] <= max(1e-3 * limit, 10 * noise)).all())
-    suspect = settled and not repeated and _may_hide_copies(requested, goal.which, max(1e-3 * limit, noise))
-    separable = suspect and worst <= max(0.3 * limit, 10 * noise)  # copies mix, as do their residuals
-    return _Assessment(relative, requested, settled=settled and not suspect, suspect=suspect, separable=separable)
+    pairs = RequestedPairs.of(
+        values, residuals, goal.which, k=goal.k, locked=search.locked, seen=search.seen, aim=aim, rounding=rounding(A)
+    )
+    found = _Assessment(pairs.relative_residual, pairs.values)
+    if closed and search.explored < A.size:  # copies of multiple eigenvalues may lie outside: look until none appears
+        return replace(found, settled=pairs.repeated, invariant=not pairs.repeated)
+    settled = pairs.are_settled()
+    suspect = settled and pairs.may_hide_copies()
+    separable = suspect and pairs.are_separable()
+    return replace(found, settled=settled and not suspect, suspect=suspect, separable=separable)
 
 
-def _may_hide_copies(values: Tensor, which: str, equal: float) -> bool:
-    """Whether, from either end, two values agree, or one of the smallest is zero, and another value follows."""
-    for end in (values[0::2], values[1::2]) if which == "both" else (values,):
-        apart = (end - end[-1:]).abs() > equal  # a copy of the last one would change nothing
-        signs = end.abs() <= equal if which in ("smallest", "both") else torch.zeros_like(apart)
-        signs[1:] |= end.diff().abs() <= equal
-        if bool((signs & apart).any()):
-            return True
-    return False
+def _can_wait(search: Search, goal: Goal) -> bool:
+    """Whether Ritz pairs are left out after this step: a test costs j³, and late ones rarely bring news."""
+    j = search.explored
+    return j > 200 and j % (j // 100) != 0 and j + search.block_size <= goal.capacity
 
 
 def _certificate(A: Operator, search: Search, goal: Goal) -> Eigenpairs:

@@ -489,7 +489,7 @@ def refused(loss, y, model=None):
     return str(caught.value)
 
 
-def test_what_has_no_classes_is_refused():
+def test_a_decomposition_of_a_risk_without_classes_is_refused():
     real = torch.randn(11, OUTPUTS, dtype=torch.float64)
     assert "SquaredError" in refused(ritz.SquaredError(), real)
     assert "Only class indices are labels" in refused(nn.CrossEntropyLoss(), real.softmax(-1))

@@ -359,7 +359,7 @@ def zoo_risk(name, **options):
 
 
 @pytest.mark.parametrize("structure", ALL)
-def test_what_has_no_classes_is_refused(structure):
+def test_a_structure_of_a_risk_without_classes_is_refused(structure):
     _, model, x, labels = built("mlp")
     with pytest.raises(DataError, match="SquaredError"):
         structure(Risk(model, nn.MSELoss(), (x, torch.zeros(len(x), C).double())))

@@ -13,7 +13,7 @@ from ritz.errors import ArgumentError
 from ritz.factored.gram_parts import PARTS
 from ritz.risk import Risk
 from ritz.risk.losses import CrossEntropy
-from tests.factored.test_gram import dense_parts
+from tests.factored.dense_parts import dense_parts
 from tests.zoo import OUTPUTS, case, unequal_batches
 
 

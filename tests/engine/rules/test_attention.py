@@ -25,13 +25,13 @@ def attended(**options):
 @pytest.mark.usefixtures("plain_attention")
 @pytest.mark.parametrize("leading", [(3,), (2, 3), (2, 1, 3)])
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}])
-def test_attention_with_frozen_parts(leading, options, normal):
+def test_attention_with_frozen_parts_has_the_derivatives_of_autograd(leading, options, normal):
     for leaves in choices([normal(*leading, 5, 4), normal(*leading, 6, 4), normal(*leading, 6, 2)]):
         check_rule(attended(**options), *leaves)
 
 
 @pytest.mark.usefixtures("plain_attention")
-def test_attention_with_a_mask(normal):
+def test_attention_with_a_mask_has_the_derivatives_of_autograd(normal):
     q, k, v = normal(2, 3, 5, 4), normal(2, 3, 6, 4), normal(2, 3, 6, 4)
     hidden = torch.rand(5, 6, generator=torch.Generator().manual_seed(3)) < 0.5
     hidden[2] = False  # a position that sees nothing
@@ -92,5 +92,5 @@ class Block(nn.Module):
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_curvature_of_attention(groups, normal):
+def test_a_block_of_attention_has_the_curvature_of_autograd(groups, normal):
     check_curvature(Block(groups), frozen(normal(4, 5, 3)))

@@ -42,7 +42,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("dims", CONVOLUTIONS)
-def test_convolutions(dims, options, normal):
+def test_convolutions_have_the_derivatives_of_autograd(dims, options, normal):
     convolve = CONVOLUTIONS[dims]
     size = 5 if dims < 3 else 4
     x, w = normal(3, 4, *[size] * dims), normal(2, 4 // options.get("groups", 1), *[2] * dims)
@@ -50,7 +50,7 @@ def test_convolutions(dims, options, normal):
     check_rule(lambda *t: convolve(*t, **options).square(), x, w)
 
 
-def test_convolutions_with_frozen_parts(normal):
+def test_convolutions_with_frozen_parts_have_the_derivatives_of_autograd(normal):
     for leaves in choices([normal(3, 2, 4, 4), normal(2, 2, 2, 2), normal(2)]):
         check_rule(lambda *t: F.conv2d(*t, padding=1).square(), *leaves)
 
@@ -61,7 +61,7 @@ def test_settings_that_differ_between_dimensions(normal):
 
 
 @pytest.mark.parametrize("options", [{"padding": "valid"}, {"padding": "same"}, {"padding": "same", "dilation": 2}])
-def test_padding_by_name(options, normal):
+def test_padding_may_be_given_by_name(options, normal):
     leaves = normal(2, 2, 5, 5), normal(3, 2, 3, 3), normal(3)
     check_rule(lambda *t: F.conv2d(*t, **options).square(), *leaves)
 
@@ -86,7 +86,7 @@ LARGER = {
 
 @pytest.mark.parametrize("options", LARGER.values(), ids=LARGER)
 @pytest.mark.parametrize("dims", TRANSPOSED)
-def test_transposed_convolutions(dims, options, normal):
+def test_transposed_convolutions_have_the_derivatives_of_autograd(dims, options, normal):
     x, w = normal(3, 4, *[3] * dims), normal(4, 2, *[2] * dims)
     channels = 2 * options.get("groups", 1)
     check_rule(lambda *t: TRANSPOSED[dims](*t, **options).square(), x, w, normal(channels))
@@ -114,11 +114,11 @@ class Decoder(nn.Module):
         return F.silu(self.again(self.up(F.relu_(self.norm(self.down(x)))))).mean((2, 3))
 
 
-def test_curvature_of_a_decoder(normal):
+def test_a_decoder_has_the_curvature_of_autograd(normal):
     check_curvature(Decoder(), frozen(normal(4, 2, 3, 3)))
 
 
-def test_images_stored_channels_last(normal):
+def test_images_may_be_stored_channels_last(normal):
     x = frozen(normal(3, 2, 4, 4)).contiguous(memory_format=torch.channels_last).requires_grad_()
     check_rule(lambda *t: F.conv2d(*t, padding=1).square(), x, normal(4, 2, 3, 3), normal(4))
 

@@ -36,12 +36,12 @@ KINDS = {
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-def test_attention_of_several_heads(options, normal):
+def test_attention_of_several_heads_has_the_curvature_of_autograd(options, normal):
     check_curvature(Heads(**options), frozen(normal(5, 3, 4)))
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_a_layer_of_an_encoder(norm_first, normal):
+def test_a_layer_of_an_encoder_has_the_curvature_of_autograd(norm_first, normal):
     layer = nn.TransformerEncoderLayer(4, 2, 5, activation="gelu", batch_first=True, norm_first=norm_first)
     network = nn.Sequential(layer, nn.Flatten(), nn.Linear(8, 3))
     check_curvature(network, frozen(normal(5, 2, 4)))

@@ -8,7 +8,7 @@ from ritz.engine.rules import EfficientRules
 from tests.engine.rules.derivatives import check_rule, frozen
 
 
-def test_a_network_of_everything(normal):
+def test_a_network_of_many_kinds_of_layers_has_the_derivatives_of_autograd(normal):
     layers = [nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.SiLU(), nn.Conv2d(4, 4, 3, groups=2), nn.GELU()]
     model = nn.Sequential(*layers, nn.Flatten(), nn.LayerNorm(16), nn.Linear(16, 3), nn.Tanh()).double().eval()
     names = [name for name, _ in model.named_parameters()]

@@ -12,7 +12,7 @@ def tokens(*shape):
 
 
 @pytest.mark.parametrize("options", [{}, {"padding_idx": 1}])
-def test_sparse_gradients_of_embeddings(options):
+def test_embeddings_with_sparse_gradients_have_the_curvature_of_dense_ones(options):
     layers = nn.Flatten(), nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)
     network, twin = (nn.Sequential(nn.Embedding(4, 3, sparse=sparse, **options), *layers) for sparse in (True, False))
     check_curvature(network, tokens(6, 2), twin=twin.double())
@@ -36,7 +36,7 @@ class Bags(nn.Module):
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-def test_bags_of_words(mode):
+def test_an_embedding_bag_has_the_curvature_of_pooled_embeddings(mode):
     twin = Bags(mode, nn.Embedding(4, 3))
     model = Bags(mode, nn.EmbeddingBag(4, 3, mode=mode))
     check_curvature(model, tokens(6, 3), twin=twin.double())

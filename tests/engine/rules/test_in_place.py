@@ -8,29 +8,12 @@ from torch.testing import assert_close
 
 from ritz.engine.rules import EfficientRules
 from tests.engine.rules.derivatives import check_rule, frozen
+from tests.engine.rules.in_place_functions import FUNCTIONS
 from tests.engine.rules.networks import check_curvature
 
 LAYERS = [
     nn.ELU, nn.CELU, nn.SELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.ReLU6, nn.Hardtanh, nn.LeakyReLU,
 ]  # fmt: skip
-FUNCTIONS = {
-    "F.silu": lambda x: F.silu(x, inplace=True),
-    "F.elu_": lambda x: F.elu_(x, 0.4),
-    "F.celu_": lambda x: F.celu_(x, 0.5),  # PyTorch takes 1/α in float32 here, so that it must be a short number
-    "F.selu_": F.selu_,
-    "F.hardtanh_": lambda x: F.hardtanh_(x, -0.3, 0.5),
-    "F.leaky_relu_": lambda x: F.leaky_relu_(x, 0.2),
-    "torch.tanh_": torch.tanh_,
-    "torch.sigmoid_": torch.sigmoid_,
-    "torch.erf_": torch.erf_,
-    "torch.sin_": torch.sin_,
-    "torch.cos_": torch.cos_,
-    "Tensor.tanh_": lambda x: x.tanh_(),
-    "Tensor.sigmoid_": lambda x: x.sigmoid_(),
-    "Tensor.erf_": lambda x: x.erf_(),
-    "Tensor.sin_": lambda x: x.sin_(),
-    "Tensor.cos_": lambda x: x.cos_(),
-}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
@@ -49,7 +32,7 @@ def test_modules_in_place_use_their_rules(layer, normal):
     check_rule(lambda x: layer(inplace=True)(2.0 * x).square(), normal(20))
 
 
-def test_a_part_of_a_tensor_overwritten_in_place(normal):
+def test_a_part_of_a_tensor_may_be_overwritten(normal):
     def gated(x):
         h = 2.0 * x
         F.silu(h[:, :2], inplace=True)
@@ -58,7 +41,7 @@ def test_a_part_of_a_tensor_overwritten_in_place(normal):
     check_rule(gated, normal(5, 4))
 
 
-def test_what_is_overwritten_twice(normal):
+def test_a_tensor_may_be_overwritten_twice(normal):
     check_rule(lambda x: F.hardswish(F.silu(3.0 * x, inplace=True), inplace=True).tanh_(), normal(20))
 
 
@@ -117,7 +100,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("layer", PLACES.values(), ids=PLACES)
-def test_what_a_rule_returned_may_be_changed_in_place(layer, change, normal):
+def test_the_result_of_a_rule_may_be_changed_in_place(layer, change, normal):
     check_curvature(Changed(layer(), change, 12), frozen(normal(5, 4, 3)))
 
 

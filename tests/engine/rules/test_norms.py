@@ -19,7 +19,7 @@ def statistics(count=3):
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 3, 4), (5, 3, 2, 2), (2, 3, 2, 2, 2)])
-def test_batch_norm_alone(shape, normal):
+def test_batch_norm_alone_has_the_derivatives_of_autograd(shape, normal):
     for leaves in choices([normal(*shape), normal(3), normal(3)]):
         check_rule(lambda x, w, b: F.batch_norm(x, *statistics(), w, b).square(), *leaves)
     check_rule(lambda x: F.batch_norm(x, *statistics()).square(), normal(*shape))
@@ -27,7 +27,7 @@ def test_batch_norm_alone(shape, normal):
 
 
 @pytest.mark.parametrize("dims", CONVOLUTIONS)
-def test_batch_norm_after_a_convolution(dims, normal):
+def test_batch_norm_after_a_convolution_has_the_derivatives_of_autograd(dims, normal):
     convolve, x, w = CONVOLUTIONS[dims], normal(3, 2, *[3] * dims), normal(3, 2, *[2] * dims)
     normed = lambda h, scale, shift: F.batch_norm(h, *statistics(), scale, shift).square()
     for leaves in choices([w, normal(3), normal(3)]):
@@ -52,7 +52,7 @@ def test_a_convolution_with_two_batch_norms(normal):
 
 
 @pytest.mark.parametrize("change", [F.relu_, lambda h: h.mul_(2.0), lambda h: F.silu(h, inplace=True)])
-def test_a_convolution_changed_in_place_before_the_batch_norm(change, normal):
+def test_a_convolution_changed_in_place_is_not_fused_with_the_batch_norm_behind_it(change, normal):
     def block(x, w, scale):
         h = F.conv2d(x, w)
         change(h)
@@ -126,7 +126,7 @@ class Normed(nn.Module):
         return self.head(self.norm(self.first(x)).sin_())
 
 
-def test_curvature_of_layer_norm(normal):
+def test_layer_norm_has_the_curvature_of_autograd(normal):
     check_curvature(Normed(), frozen(normal(6, 3)))
 
 

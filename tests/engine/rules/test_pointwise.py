@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from ritz.engine.rules.pointwise import POINTWISE as POINTWISE_RULES
 from tests.engine.rules.derivatives import check_rule, frozen
+from tests.engine.rules.in_place_functions import FUNCTIONS
 from tests.engine.rules.networks import check_curvature
-from tests.engine.rules.test_in_place import FUNCTIONS
 
 POINTWISE = {
     "gelu": F.gelu,
@@ -53,7 +53,7 @@ def test_every_pointwise_rule_is_tested():
 
 
 @pytest.mark.parametrize("function", POINTWISE.values(), ids=POINTWISE)
-def test_pointwise_functions(function, normal):
+def test_pointwise_functions_have_the_derivatives_of_autograd(function, normal):
     x = torch.cat([2.0 * frozen(normal(40)), torch.tensor([30.0, -30.0, 1e-9], dtype=torch.float64)]).requires_grad_()
     check_rule(lambda t: function(t).square(), x)
     check_rule(function, x)

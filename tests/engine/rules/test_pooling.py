@@ -25,13 +25,13 @@ def test_the_rule_is_pytorchs_own(function, options, normal):
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_the_rule_in_every_layout(layout, normal):
+def test_max_pooling_has_the_derivatives_of_autograd_in_every_layout(layout, normal):
     pooled = lambda x: F.max_pool2d((x * x).contiguous(memory_format=layout), 2).square()
     check_rule(pooled, normal(2, 2, 4, 5))
     assert_batched_products_agree(pooled, normal(2, 2, 4, 5))
 
 
-def test_places_are_still_told(normal):
+def test_max_pooling_still_returns_indices(normal):
     assert len(F.max_pool2d(normal(1, 2, 4, 4), 2, return_indices=True)) == 2
     check_rule(lambda x: F.max_pool2d(x * x, 2, return_indices=True)[0], normal(1, 2, 4, 4), used=False)
 
@@ -41,7 +41,7 @@ def network():
     return nn.Sequential(*layers)
 
 
-def test_curvature_of_a_network(normal):
+def test_a_network_with_pooling_has_the_curvature_of_autograd(normal):
     check_curvature(network(), frozen(normal(5, 1, 4, 4)))
 
 

@@ -6,7 +6,7 @@ from ritz import plot
 from ritz.papers.frame.pictures import draw_band, legend_above, legend_below, write_title
 
 
-def test_a_band_is_drawn_where_it_is_wanted_and_legends_beside_the_curves():
+def test_a_band_is_drawn_where_it_is_requested_and_legends_beside_the_curves():
     figure, (left, right) = plot.panels(2)
     x = np.arange(4.0)
     draw_band(left, x, x - 1, x, x + 1, colour="k", where=x > 1, label="middle")

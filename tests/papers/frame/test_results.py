@@ -78,7 +78,7 @@ FIGURES = {"us2000.fig4": Figure("us2000.fig4", "Squares that are lent", PRESETS
 
 @pytest.fixture
 def lending(folder):
-    """The same paper with a figure whose records lend what they have."""
+    """A paper with a figure whose records lend what they have."""
     (folder.parent / "package/fakes/us2000/lending.py").write_text(LENDING)
     return folder
 

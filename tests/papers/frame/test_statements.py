@@ -95,7 +95,7 @@ def test_the_first_reading_is_judged_and_the_others_stand_beside_it():
     assert (turned.verdict, turned.reading) == ("partly", "half") and "0.6" in turned.why
 
 
-def test_what_no_paper_says_is_ours():
+def test_a_statement_of_no_paper_is_ours():
     said = {"where": "", "rule": at_most(0.1), "expected": 0, "measured": 0.0}
     assert judge("", paper=OURS, **said).ours and not judge("", paper="linear2026", **said).ours
 

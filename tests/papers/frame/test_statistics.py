@@ -8,7 +8,7 @@ import pytest
 from ritz.papers.frame.statistics import median_spearman, spearman
 
 
-def test_rank_correlation_leaves_out_what_is_no_number_and_says_so_where_too_little_is_left():
+def test_rank_correlation_leaves_out_nan_and_is_nan_where_too_little_is_left():
     from scipy.stats import spearmanr  # here, for it takes a second
 
     x = np.arange(5.0)

@@ -1,4 +1,4 @@
-"""What a linear network sees of data."""
+"""Data as a linear network sees them: moments, whitened inputs and principal axes."""
 
 import pytest
 import torch

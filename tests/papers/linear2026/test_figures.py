@@ -90,7 +90,7 @@ def test_a_run_that_was_stopped_at_its_last_measurement_goes_on_to_the_same_numb
         np.testing.assert_array_equal(array, again[key])
 
 
-def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
+def test_a_run_in_its_folder_is_not_computed_again(tmp_path, monkeypatch):
     figure = paper_figures()["linear2026.fig2b"]
     config, context = replace(figure.presets["smoke"], num_epochs=40, alphas=(0.1, 0.3)), Context(folder=tmp_path)
     first = figure.run(config, context)

@@ -48,7 +48,7 @@ def test_its_hessians_have_a_hundred_outliers_apart(folder, tmp_path, monkeypatc
     assert hessians.num_classes(record, "cifar100/train/deflated") == 100 and figure.draw(record).axes
 
 
-def test_all_of_it_is_five_hundred_of_each_of_a_hundred_classes(folder):
+def test_the_whole_of_cifar100_is_five_hundred_examples_of_each_of_a_hundred_classes(folder):
     whole = Piece().on("cifar100")
     assert (whole.num_classes, whole.per_class, whole.num_epochs) == (100, 500, 350)
     assert Piece(per_class=136).on("cifar100").per_class == 136 and Piece().on("cifar10") == Piece(data="cifar10")

@@ -111,12 +111,12 @@ def curves(kind, layer, good):
 
 
 def descending(*groups):
-    """All of them, largest first."""
+    """All values, largest first."""
     return np.sort(np.concatenate(groups))[::-1]
 
 
 def lowered(values, first):
-    """The same with all but the first lowered, ever more and without a gap, to a third."""
+    """The values with all but the first lowered, ever more and without a gap, to a third."""
     count = len(values) - first
     return values * np.concatenate([np.ones(first), np.geomspace(1.0, 1 / 3, 30), np.full(count - 30, 1 / 3)])
 

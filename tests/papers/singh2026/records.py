@@ -31,7 +31,7 @@ def record_with(config, result):
 
 
 def record_of(figure, result):
-    """The same at preset "smoke"."""
+    """A record of a figure at preset "smoke"."""
     return record_with(figure.presets["smoke"], result)
 
 
@@ -45,7 +45,7 @@ def ended(names, points, finished=1.0):
 
 
 def of_all_readings(figure, arrays):
-    """The same arrays for each reading of the preset; those of other widths have none."""
+    """The arrays for each reading of the preset; those of other widths have none."""
     count = len(figure.presets["smoke"].readings)
     rows = {name: array if name.startswith("width_") else np.stack([array] * count) for name, array in arrays.items()}
     return record_of(figure, rows)
@@ -99,7 +99,7 @@ def trained_heads(agree):
 
 
 def tiled(series, inside=True):
-    """The same series for thirty draws at one rate."""
+    """One series for thirty draws at one rate."""
     rows = {name: np.tile(row, (1, 30, 1)).astype(float) for name, row in series.items()}
     return rows | {"inside_bounds": np.full((1, 30, 4), float(inside))}
 

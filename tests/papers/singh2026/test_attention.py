@@ -13,7 +13,7 @@ from ritz.papers.singh2026 import attention, attention_sinks
 from .records import FIGURES
 
 
-def test_what_repeats_is_told_from_what_does_not():
+def test_repeated_eigenvalues_are_separated_from_the_rest():
     values = torch.tensor([3.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, 1.0 + 1e-12, 0.5, 0.5], dtype=torch.float64)
     bulk, copies, rest = attention.bulk_and_rest(values)
     assert torch.allclose(bulk, torch.tensor([-1.0, 1.0], dtype=torch.float64)) and copies == [3, 4]

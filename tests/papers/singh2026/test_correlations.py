@@ -152,7 +152,7 @@ def test_hollow_points_are_those_that_were_cut_off(computed):
     assert hollow == [[record.config["sizes"][2]]] * 6
 
 
-def test_numbers_that_are_none_are_no_support():
+def test_nan_supports_no_statement_on_correlations():
     figure = FIGURES["singh2026.fig4"]
     lost = np.full((3, 3, 2, 2, 3), np.nan)
     found = verdicts(figure, sweep_record(figure, norms=lost, width_norms=lost[:, :1]))

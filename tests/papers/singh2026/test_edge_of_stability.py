@@ -10,7 +10,7 @@ from ritz.papers.singh2026 import attention_descent, edge_of_stability
 from .records import climbing
 
 
-def test_what_became_of_a_head_is_told():
+def test_the_fate_of_a_head_is_measured():
     t = np.arange(400)
     names = ("first_step", "started_above", "diverged", "reached")
     cases = {

@@ -20,7 +20,7 @@ def test_claims_about_cells_are_refused_where_the_closed_form_is_off(computed):
 
 
 @pytest.mark.parametrize("name", ["singh2026.fig1", "singh2024.relu"])
-def test_what_holds_to_some_digits_is_told_to_do_so(name, computed):
+def test_statements_that_hold_to_some_digits_are_partly_right(name, computed):
     figure = FIGURES[name]
     record = computed(figure)
     off = {part: record.arrays[part] + 1e-7 for part in ("coupling", "errors", "top")}

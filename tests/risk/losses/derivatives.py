@@ -1,4 +1,4 @@
-"""What is checked of every loss: its derivatives, and the square root of its Hessian."""
+"""Checks of a loss: its derivatives, and the square root of its Hessian."""
 
 import pytest
 import torch

@@ -35,7 +35,7 @@ def test_a_callable_that_is_linear_has_no_curvature(normal):
     assert not loss.square_root(z, y).any()
 
 
-def test_zeros_of_padding_that_count_as_terms_are_said(normal, recwarn):
+def test_zeros_of_padding_that_count_as_terms_are_warned_of(normal, recwarn):
     z, y = normal(2, 3, C), torch.tensor([[0, 1, -100], [2, -100, -100]])
     entropy = lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none")
     with pytest.warns(PaddingWarning, match="3 of 6 targets of a batch are -100"):

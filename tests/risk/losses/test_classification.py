@@ -50,7 +50,7 @@ LOSS = Adjusted(torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64), TEMPERATURE)
 
 
 class Softened(nn.Module):
-    """The same as part of the network, in front of plain cross-entropy."""
+    """The adjustments of `Adjusted` as part of the network, in front of plain cross-entropy."""
 
     def __init__(self, network):
         super().__init__()
@@ -174,6 +174,6 @@ def test_structure_of_its_layers_is_that_of_the_softened_network(risk, network):
 
 
 @pytest.mark.parametrize("targets", [torch.rand(4, C).double(), torch.rand(4).double(), torch.tensor([0, 1, 2, 3])])
-def test_targets_that_are_no_labels_are_refused(network, targets):
+def test_targets_that_are_not_labels_are_refused(network, targets):
     with pytest.raises(DataError):
         _ = Risk(network, LOSS, (data()[0][:4], targets)).loss_value()

@@ -47,7 +47,7 @@ def test_cross_entropy_of_tokens_has_its_classes_last_or_second(options, normal,
 
 @pytest.mark.parametrize("options", [{}, {"weight": CLASS_WEIGHTS, "label_smoothing": 0.2}])
 @pytest.mark.parametrize("shape", [(7, C), (2, C, 4)])
-def test_probabilities_as_targets(options, shape, normal):
+def test_cross_entropy_takes_probabilities_as_targets(options, shape, normal):
     z, y = normal(*shape), normal(*shape).softmax(1)
     loss = CrossEntropy(**options, class_dim=1)
     loss.check(z, y)
@@ -65,7 +65,9 @@ def test_probabilities_as_targets(options, shape, normal):
     weighted=st.booleans(),
     seed=st.integers(0, 2**20),
 )
-def test_cross_entropy_of_any_shape_smoothing_and_weights(count, width, smoothing, scale, weighted, seed):
+def test_cross_entropy_agrees_with_pytorch_for_any_shape_smoothing_and_weights(
+    count, width, smoothing, scale, weighted, seed
+):
     generator = torch.Generator().manual_seed(seed)
     z = scale * torch.randn(count, width, generator=generator, dtype=torch.float64)
     y = torch.randint(width, (count,), generator=generator)
@@ -223,7 +225,7 @@ def test_a_loss_that_is_not_convex_has_no_square_root(normal, labels):
             loss.square_root(z, y)
 
 
-def test_probabilities_in_place_of_logits_are_said(normal, labels, recwarn):
+def test_probabilities_in_place_of_logits_are_warned_of(normal, labels, recwarn):
     """Softmax twice is a model like another, so that it is no error; it is hardly ever the one that was meant."""
     z, y = normal(7, C), labels(7)
     tokens = normal(2, C, 4).softmax(1), labels(2, 4)
@@ -236,7 +238,7 @@ def test_probabilities_in_place_of_logits_are_said(normal, labels, recwarn):
     assert not recwarn.list
 
 
-def test_what_is_no_log_probability_is_said_where_the_loss_takes_one(normal, labels, recwarn):
+def test_logits_in_place_of_log_probabilities_are_warned_of(normal, labels, recwarn):
     z, y, loss = normal(7, C), labels(7), loss_from(nn.NLLLoss())
     for outputs in (z, z.softmax(1)):
         with pytest.warns(OutputsWarning, match="NLLLoss takes log-probabilities"):

@@ -124,12 +124,12 @@ def test_modules_of_three_inputs_are_refused(module, normal):
         loss_from(module).check(normal(7, C), normal(7, C))
 
 
-def test_what_is_no_loss_is_refused():
+def test_the_name_of_a_loss_is_refused_in_place_of_a_loss():
     with refused(ArgumentError, "The loss is a str"):
         loss_from("cross_entropy")
 
 
-def test_the_class_of_a_loss_is_no_loss():
+def test_the_class_of_a_loss_is_refused_in_place_of_a_loss():
     with pytest.raises(ArgumentError, match=r"CrossEntropyLoss\(\)"):
         loss_from(nn.CrossEntropyLoss)
 

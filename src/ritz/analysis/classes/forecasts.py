@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -32,28 +33,68 @@ def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
     """
     settings = settings or ClassSettings()
     settings.check()
-    G, count = gauss_newton(risk), min(risk.size, settings.num_lines or risk.num_classes + 2)
+    plan, G = Plan.of(risk, settings), gauss_newton(risk)
     start = time.perf_counter()
     product_seconds(G, settings.seed, 1, repeats=1)
     set_up, one = time.perf_counter() - start, product_seconds(G, settings.seed, 1)
-    rows = risk.num_targets * (risk.num_classes - 1)
-    by_gram = rows <= settings.exact_rows and risk.group is None and risk.separable
-    products = 2 * PER_PAIR * count + risk.num_classes  # the class means are made of about C products' gradients
-    is_small = not by_gram and risk.size <= settings.exact_rows
-    quadratures = 0 if by_gram or is_small else SPECTRA * STEPS * PROBES
-    products += 0 if by_gram else quadratures + is_small * risk.size + PER_PAIR  # a small G is formed once
-    by_rows = rows * one + (SPECTRA + 2) * decomposition_seconds(rows) if by_gram else 0.0  # a row costs a product
-    dense = SPECTRA * decomposition_seconds(risk.size) if is_small else 0.0
-    seconds = set_up + products * one + by_rows + dense
-    number, vector = risk.theta.element_size(), risk.size * risk.theta.element_size()
-    gram = 8 * rows**2 if by_gram else 0
-    formed = 8 * COPIES * risk.size**2 if is_small else 0
-    held = 2.0 * risk.num_classes**2 * vector
-    whole = (held if held <= risk.memory else 0.0) + 3 * gram + formed + memory_needed(eigenpairs, G, count)
-    memory = max(whole + product_bytes(G, count), _layers_bytes(risk))
-    written = gram + (kept_basis(count) + 2 * count) * vector + number * rows * risk.num_classes
-    written += FILE * (SPECTRA + 2 + len(layers_of(risk)))
-    return Forecast(seconds, products, one, memory, G.info.path if G.info is not None else "unknown", written)
+    seconds = set_up + plan.products * one + plan.matrix_seconds(one)
+    whole = plan.bytes_held() + memory_needed(eigenpairs, G, plan.num_pairs)
+    memory = max(whole + product_bytes(G, plan.num_pairs), _layers_bytes(risk))
+    path = G.info.path if G.info is not None else "unknown"
+    return Forecast(seconds, plan.products, one, memory, path, plan.file_bytes())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The way that an analysis takes, and the work on it: by a Gram matrix, by a small dense G, or by quadratures."""
+
+    risk: Risk
+    num_pairs: int
+    rows: int  # of a Gram matrix
+    by_gram: bool
+    is_small: bool  # G itself is formed and decomposed
+
+    @classmethod
+    def of(cls, risk: Risk, settings: ClassSettings) -> Plan:
+        """The way for a risk of this size."""
+        num_pairs = min(risk.size, settings.num_lines or risk.num_classes + 2)
+        rows = risk.num_targets * (risk.num_classes - 1)
+        by_gram = rows <= settings.exact_rows and risk.group is None and risk.separable
+        return cls(risk, num_pairs, rows, by_gram, not by_gram and risk.size <= settings.exact_rows)
+
+    @property
+    def products(self) -> int:
+        """Products with one vector, all together."""
+        pairs = 2 * PER_PAIR * self.num_pairs + self.risk.num_classes  # class means take about C products' gradients
+        if self.by_gram:
+            return pairs
+        spectra = self.risk.size if self.is_small else SPECTRA * STEPS * PROBES  # a small G is formed once
+        return pairs + spectra + PER_PAIR
+
+    def matrix_seconds(self, product: float) -> float:
+        """The time to form the Gram matrix, a row of which costs a product, and to decompose matrices."""
+        if self.by_gram:
+            return self.rows * product + (SPECTRA + 2) * decomposition_seconds(self.rows)
+        return SPECTRA * decomposition_seconds(self.risk.size) if self.is_small else 0.0
+
+    def bytes_held(self) -> float:
+        """Memory for the class means, where they fit, and for dense matrices."""
+        means = 2.0 * self.risk.num_classes**2 * self._vector_bytes
+        gram = 8 * self.rows**2 if self.by_gram else 0
+        formed = 8 * COPIES * self.risk.size**2 if self.is_small else 0
+        return (means if means <= self.risk.memory else 0.0) + 3 * gram + formed
+
+    def file_bytes(self) -> float:
+        """The files of the Gram matrix with its labels, of the search, and of every spectrum and layer."""
+        gram = 8 * self.rows**2 if self.by_gram else 0
+        vectors = (kept_basis(self.num_pairs) + 2 * self.num_pairs) * self._vector_bytes
+        labels = self.risk.theta.element_size() * self.rows * self.risk.num_classes
+        return gram + vectors + labels + FILE * (SPECTRA + 2 + len(layers_of(self.risk)))
+
+    @property
+    def _vector_bytes(self) -> int:
+        """The bytes of a vector of parameters."""
+        return self.risk.size * self.risk.theta.element_size()
 
 
 def _layers_bytes(risk: Risk) -> float:

@@ -78,7 +78,7 @@ def forecast(risk: Risk, settings: Settings | None = None) -> Forecast:
     seconds = searches * one + (products - searches) * together / columns
     beside = set_up * len(sizes) + sum(WITH_VECTORS * decomposition_seconds(size) for size in solved)
     beside += len(estimated) * _overhead_seconds(risk, settings) if estimated else 0.0
-    footprint, written = _footprint(A, settings, solved), _written(risk, settings, solved, estimated)
+    footprint, written = _footprint(A, settings, solved), _file_bytes(risk, settings, solved, estimated)
     return Forecast(seconds + beside, products, seconds / products, *footprint, written)
 
 
@@ -88,7 +88,7 @@ def _sizes(risk: Risk, settings: Settings) -> list[int]:
     return [risk.size, *(sum(risk.shapes[name].numel() for name in names) for names in layers)]
 
 
-def _written(risk: Risk, settings: Settings, solved: list[int], estimated: list[int]) -> float:
+def _file_bytes(risk: Risk, settings: Settings, solved: list[int], estimated: list[int]) -> float:
     """Bytes of all files: the columns of matrices that are decomposed, vectors of searches, a header each."""
     number, k = risk.theta.element_size(), settings.num_eigenpairs or 0
     vectors = (kept_basis(k) + k * settings.per_layer) * risk.size if estimated else 0
@@ -101,7 +101,7 @@ def product_seconds(A: Operator, seed: int, columns: int, repeats: int = 5) -> f
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
-        _synchronised(A @ V)
+        _first_number(A @ V)
         times.append(time.perf_counter() - start)
         if sum(times) > LONG:
             break
@@ -162,5 +162,5 @@ def _estimate_bytes(A: Operator, settings: Settings) -> float:
     return max(search, memory_needed(spectral_density, A, **probes) + product_bytes(A, settings.num_probes))
 
 
-def _synchronised(result: Tensor) -> float:
+def _first_number(result: Tensor) -> float:
     return float(result[0, 0])  # reading a number waits for the device

@@ -176,7 +176,9 @@ def statistics(spectrum: Spectrum, dtype: torch.dtype) -> dict[str, float | None
     estimates = {
         "trace": _rounded(trace, eps * math.sqrt(spectrum.size * square), exact),
         "effective_rank": _rounded(rank, eps * slope, exact),
-        "negative_mass": _rounded(mass_below(spectrum, zero), _undecided(spectrum, zero) if exact else 0.0, exact),
+        "negative_mass": _rounded(
+            mass_below(spectrum, zero), _undecided_share(spectrum, zero) if exact else 0.0, exact
+        ),
     }
     known = exact or spectrum.num_probes > 1
     errors = {f"{name}_error": estimate.standard_error if known else None for name, estimate in estimates.items()}
@@ -190,7 +192,7 @@ def _rounded(estimate: Estimate, rounding: float, exact: bool) -> Estimate:
     return Estimate(estimate.value, math.hypot(estimate.standard_error, rounding), estimate.num_products)
 
 
-def _undecided(spectrum: Spectrum, zero: float) -> float:
+def _undecided_share(spectrum: Spectrum, zero: float) -> float:
     """The share of the eigenvalues of an exact spectrum that rounding may have put on the other side of -zero."""
     return spectrum.mass(-1.5 * zero, -0.5 * zero).value if zero else 0.0
 

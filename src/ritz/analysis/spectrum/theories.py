@@ -43,7 +43,7 @@ def closed_form(risk: Risk, operator: Any) -> tuple[str, ClosedForm] | None:
         return None
     x, y, z = _data(risk)
     try:
-        known = _known(risk.model, x, y, operator is gauss_newton)
+        known = _formula(risk.model, x, y, operator is gauss_newton)
     except RitzError:  # an assumption that does not hold
         return None
     if known is None or not _computes(known.outputs, z):
@@ -86,14 +86,22 @@ def _computes(outputs: Tensor | None, of_model: Tensor) -> bool:
     return bool(gap <= TOLERANCE * of_model.abs().max())
 
 
-def _known(model: nn.Module, x: Tensor, y: Tensor, gauss_newton: bool) -> Known | None:
+def _formula(model: nn.Module, x: Tensor, y: Tensor, gauss_newton: bool) -> Known | None:
+    """The closed form of a model that brings one, or of a network of layers for which theory has one."""
     own = getattr(model, "closed_form", None)
     if callable(own) and [*inspect.signature(own).parameters] == ["x", "y", "gauss_newton"]:
         form = own(x, y, gauss_newton=gauss_newton)
         return Known(type(model).__name__, form) if isinstance(form, ClosedForm) else None
     layers = list(model) if type(model) is nn.Sequential else []
+    if x.ndim != 2 or y.ndim != 2:
+        return None
+    return _formula_of_layers(layers, x, y, gauss_newton)
+
+
+def _formula_of_layers(layers: Sequence[nn.Module], x: Tensor, y: Tensor, gauss_newton: bool) -> Known | None:
+    """The closed form of linear layers, at most the first with a bias; or of two with a ReLU between them."""
     linear = [layer for layer in layers if type(layer) is nn.Linear]
-    if x.ndim != 2 or y.ndim != 2 or len(linear) < 2 or any(layer.bias is not None for layer in linear[1:]):
+    if len(linear) < 2 or any(layer.bias is not None for layer in linear[1:]):
         return None
     weights, x = _weights(linear, x)
     if len(linear) == len(layers):

@@ -163,7 +163,7 @@ class ClassDecomposition:
             raise ArgumentError(
                 f"The cross-class means of {self.num_classes} classes are not held.",
                 "A rank is read off them.",
-                f"Raise Risk(..., memory=...) to {_needed(self.risk, self.num_classes**2):.3g} bytes.",
+                f"Raise Risk(..., memory=...) to {_bytes_needed(self.risk, self.num_classes**2):.3g} bytes.",
                 "Restrict the risk to some layers: risk.restricted_to(...).",
             )
         return factor
@@ -174,7 +174,7 @@ class ClassDecomposition:
         if self.cross_means is not None:
             yield columns, self.cross_means[c, columns]
             return
-        width = max(1, int(self._memory // _needed(self.risk, 1)))
+        width = max(1, int(self._memory // _bytes_needed(self.risk, 1)))
         for first in range(0, len(columns), width):
             part = columns[first : first + width]
             yield part, means_of_class(self.risk, c, part, self.cross_weights)
@@ -202,16 +202,16 @@ def class_decomposition(risk: Risk) -> ClassDecomposition:
     {'between_class': 2, 'cross_class': 0, 'own_class': 2, 'together': 2}
     """
     (weights, count), memory = cross_weights_and_count(risk), risk.common_memory()
-    if _needed(risk, weights.numel()) <= memory:
+    if _bytes_needed(risk, weights.numel()) <= memory:
         means = cross_class_means(risk, weights)
         return ClassDecomposition(risk, count, weights, class_means(means, weights), diagonal(means), means)
-    if _needed(risk, 2 * len(weights)) <= memory:
+    if _bytes_needed(risk, 2 * len(weights)) <= memory:
         own, centres = own_and_class_means(risk, weights)
         return ClassDecomposition(risk, count, weights, centres, own, None)
     return ClassDecomposition(risk, count, weights, None, None, None)
 
 
-def _needed(risk: Risk, count: int) -> float:
+def _bytes_needed(risk: Risk, count: int) -> float:
     """Bytes for this many means and as many columns of a factor."""
     return 2.0 * count * risk.size * risk.theta.element_size()
 

@@ -82,7 +82,7 @@ def _unpack(path: Path) -> bytes:
         with unpack(io.BytesIO(packed)) as stream:
             content = _bounded(stream)
     except _DAMAGED as error:
-        raise _damaged(path, error) from error
+        raise _refusal(path, error) from error
     if unpack is lzma.open:
         _keep(copy, content)
     return content
@@ -109,9 +109,9 @@ def _members(archive: bytes, names: Sequence[str], path: Path | str) -> dict[str
                 if name in names and (stream := members.extractfile(member)) is not None:
                     contents[name] = _bounded(stream)
     except _DAMAGED as error:
-        raise _damaged(path, error) from error
+        raise _refusal(path, error) from error
     if missing := [name for name in names if name not in contents]:
-        raise _damaged(path, f"it lacks {', '.join(missing)}")
+        raise _refusal(path, f"it lacks {', '.join(missing)}")
     return contents
 
 
@@ -135,7 +135,7 @@ def _keep(copy: Path, content: bytes) -> None:
         record.write_bytes(copy, content)
 
 
-def _damaged(path: Path | str, reason: object) -> FileError:
+def _refusal(path: Path | str, reason: object) -> FileError:
     return FileError(
         f"{path} cannot be unpacked: {reason}.",
         "It is damaged, or was not downloaded to its end.",

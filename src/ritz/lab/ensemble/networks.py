@@ -212,9 +212,16 @@ def _moved(buffer: Tensor, place: torch.device | str | torch.dtype) -> Tensor:
 
 
 def _check_alike(networks: Sequence[nn.Module]) -> None:
+    """Refuse networks that cannot be computed as one: all like the first, which an ensemble can train."""
     if not networks:
         raise ArgumentError("No networks were given.", "An ensemble has at least one.", "Give a list of modules.")
-    shapes = [{name: tuple(value.shape) for name, value in network.state_dict().items()} for network in networks]
+    _check_same_architecture(networks)
+    _check_parameters(networks[0])
+    _check_eval_mode(networks[0])
+
+
+def _check_same_architecture(networks: Sequence[nn.Module]) -> None:
+    shapes = [_shapes(network) for network in networks]
     if any(other != shapes[0] for other in shapes):
         raise ModelError(
             "The networks have parameters of different names or shapes.",
@@ -228,13 +235,20 @@ def _check_alike(networks: Sequence[nn.Module]) -> None:
             "All would be computed as the first one is.",
             "Make one ensemble for each architecture.",
         )
-    if not shapes[0] or any(not parameter.requires_grad for parameter in networks[0].parameters()):
+
+
+def _check_parameters(network: nn.Module) -> None:
+    if not network.state_dict() or any(not parameter.requires_grad for parameter in network.parameters()):
         raise ModelError(
             "The networks have no parameters, or some of them are frozen.",
             "An ensemble trains and measures all parameters.",
             "Turn frozen parameters into buffers, or use `train` and `Risk` for one network at a time.",
         )
-    for part in networks[0].modules():
+
+
+def _check_eval_mode(network: nn.Module) -> None:
+    """Refuse layers that compute differently while a network is trained."""
+    for part in network.modules():
         dropout = isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0
         if dropout or isinstance(part, nn.modules.batchnorm._BatchNorm):
             raise ModelError(
@@ -242,3 +256,7 @@ def _check_alike(networks: Sequence[nn.Module]) -> None:
                 "An ensemble computes in eval mode, also in training: it would train another network than this one.",
                 "Leave the layer out, or train one network at a time with `train`.",
             )
+
+
+def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in network.state_dict().items()}

@@ -19,8 +19,8 @@ from ... import progress
 from ...errors import ArgumentError, check_whole
 from ...record import Checkpoint, identity_of
 from ...record.checkpoints import Arrays
-from ...record.layouts import check_arrays, check_facts
 from .randomness import random_states, set_random_states
+from .saved_run import SavedRun
 from .schedules import Pace, Schedule
 from .series import Series, curve, numbers
 
@@ -209,8 +209,9 @@ class _Run(Generic[Parameters]):
         return arrays, {"trainee": header, **facts}
 
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-        self._check(arrays, header)
-        own = {name: torch.from_numpy(value) for name, value in _under("run/", arrays).items()}
+        saved = SavedRun(arrays, header)
+        saved.check(self.state()[0], self.num_epochs)
+        own = {name: torch.from_numpy(value) for name, value in saved.under("run/").items()}
         place = self.pace.factor.device
         factor, reference, done, self.loss, self.rate, self.diverged = (
             own[name].to(place) for name in ("factor", "reference", "done", "loss", "rate", "diverged")
@@ -219,54 +220,11 @@ class _Run(Generic[Parameters]):
         self.epoch, self.over = header["epoch"], header["over"]
         self.notes.clear()
         for name in header["notes"]:
-            pairs = zip(arrays[f"notes/{name}/epochs"], arrays[f"notes/{name}/values"], strict=True)
+            noted = saved.notes(name)
+            pairs = zip(noted.epochs, noted.values, strict=True)
             self.notes[name] = {int(epoch): value for epoch, value in pairs}
-        self.trainee.restore(_under("trainee/", arrays), header["trainee"])
-        set_random_states(_under("random/", arrays), self.trainee.generator)
-
-    def _check(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-        """Refuse a state that no epoch of this run can leave, before anything is used from it.
-
-        The optimiser's state is left to the trainee. Wrong values of a weight, a moment or a random state cannot be
-        detected.
-        """
-        check_facts(header, epoch=range(1, self.num_epochs + 1), over=bool, notes=list)
-        own = self.state()[0]
-        check_arrays(_under("run/", arrays), _under("run/", own), finite=False)
-        diverged, ended = arrays["run/diverged"], arrays["run/done"] | arrays["run/diverged"]
-        if header["over"] is not bool(header["epoch"] >= self.num_epochs or ended.all()):
-            raise ValueError(f"it is after epoch {header['epoch']}, and its end is {header['over']}")
-        if not bool((np.isfinite(arrays["run/loss"]) | diverged).all() & np.isfinite(arrays["run/factor"]).all()):
-            raise ValueError("its loss or its rate is not finite, and it has not diverged")
-        for source in ("trainee/", "random/"):
-            fresh, kept = _under(source, own), _under(source, arrays)
-            fresh.pop("cuda", None)
-            more = {name: kept[name] for name in kept.keys() - fresh.keys()}  # an optimiser's, or a source not here
-            check_arrays(kept, fresh | more, finite=not bool(diverged.any()))
-        self._check_notes(arrays, header)
-
-    def _check_notes(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-        """Refuse notes of epochs that have not been, and a last loss, rate or accuracy that differs from the run's."""
-        names, epochs = header["notes"], range(1, header["epoch"] + 1)
-        kept = {f"notes/{name}/{kind}" for name in names for kind in ("epochs", "values")}
-        if len({*names}) < len(names) or kept != {name for name in arrays if name.startswith("notes/")}:
-            raise ValueError(f"it has other notes than {names!r:.80}")
-        for name in names:
-            when, values = (arrays[f"notes/{name}/{kind}"] for kind in ("epochs", "values"))
-            if when.dtype != np.int64 or values.dtype != np.float64 or when.shape != values.shape[:1]:
-                raise ValueError(f"its notes of {name} are {values.dtype} {values.shape}")
-            if not {*when.tolist()} <= {*epochs} or len({*when.tolist()}) < len(when):
-                raise ValueError(f"it has notes of {name} for epochs that were not, or twice")
-        facts = {"loss": arrays["run/loss"], "learning_rate": arrays["run/rate"]}
-        if header["accuracy"] is not None or "accuracy" in names:
-            check_facts(header, accuracy=float)
-            facts["accuracy"] = header["accuracy"]
-        for name, last in facts.items():
-            own = Series(*(arrays[f"notes/{name}/{kind}"] for kind in ("epochs", "values")))
-            if own.epochs.tolist() != [*epochs] or not np.array_equal(own.values[-1], last, equal_nan=True):
-                raise ValueError(f"its notes of {name} do not end with its own")
-            if not (np.isfinite(own.values) | (arrays["run/diverged"] if name == "loss" else False)).all():
-                raise ValueError(f"its notes of {name} hold NaN or infinity")
+        self.trainee.restore(saved.under("trainee/"), header["trainee"])
+        set_random_states(saved.under("random/"), self.trainee.generator)
 
 
 def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Generator | None) -> None:
@@ -284,7 +242,3 @@ def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Gener
             "Each epoch shuffles the examples, and only a generator can do it again the same way.",
             "Pass generator=torch.Generator().manual_seed(0), or batch_size=None for full-batch descent.",
         )
-
-
-def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -225,9 +225,9 @@ class _Network:
             for name, value in entries.items():
                 (arrays if isinstance(value, Tensor) else numbers)[f"optimizer/{index}/{name}"] = value
         memory = sorted(name for name in (*arrays, *numbers) if name.startswith("optimizer/"))
-        return arrays, {"plain": numbers, "memory": memory, "moved": self._moved()}
+        return arrays, {"plain": numbers, "memory": memory, "moved": self._changed_settings()}
 
-    def _moved(self) -> list[dict[str, Any]]:
+    def _changed_settings(self) -> list[dict[str, Any]]:
         """The settings of every group of the optimiser that are not what they were before the first step."""
         now = [_settings(group) for group in self.optimizer.param_groups]
         pairs = zip(now, self.settings, strict=True)
@@ -263,11 +263,11 @@ class _Network:
                 "optimizer settings", {f"{i}.{k}": v for i, group in enumerate(groups) for k, v in group.items()}
             ),
             **identity_of("optimizer state", self.optimizer.state_dict()["state"]),
-            **identity_of("trained parameters", self._trained()),
+            **identity_of("trained parameters", self._trained_names()),
             **identity_of("generator", self.generator),
         }
 
-    def _trained(self) -> list[list[str]]:
+    def _trained_names(self) -> list[list[str]]:
         """The names of the parameters in each group of the optimiser."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         return [[names.get(id(one), "") for one in group["params"]] for group in self.optimizer.param_groups]

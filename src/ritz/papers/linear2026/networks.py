@@ -90,7 +90,39 @@ def _stacked(bases: Sequence[Float[Tensor, "d _"]]) -> Float[Tensor, "b d r"]:
     return torch.stack([nn.functional.pad(B, (0, most - B.shape[1])) for B in bases])
 
 
-class WhiteDescent:
+class Descent:
+    """Descent of several linear networks in step, each on the coordinates of its inputs in a basis of its own."""
+
+    def __init__(
+        self, starts: Sequence[Sequence[Tensor]], bases: Sequence[Float[Tensor, "D q"]], x: Tensor, y: Tensor
+    ) -> None:
+        self.bases, self.x, self.y = bases, x, y
+        self.hidden = HiddenUnits(starts)
+        firsts = [weights[0] @ B for weights, B in zip(starts, bases, strict=True)]
+        others = [torch.stack(layer) for layer in zip(*(weights[1:] for weights in starts), strict=True)]
+        self.start = self.hidden.compressed([torch.stack(firsts), *others])
+
+    def pauses(
+        self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None, schedule: Schedule = HALVING
+    ) -> Pauses:
+        """The pauses of all networks; by default the rate is halved as in the paper (App. C)."""
+        return linear_descent(
+            self.start,
+            self.x,
+            self.y,
+            learning_rate=learning_rate,
+            num_epochs=num_epochs,
+            schedule=schedule,
+            checkpoint=checkpoint,
+        )
+
+    def weights(self, parameters: Sequence[Tensor], index: int) -> list[Tensor]:
+        """The weights of one network, for all of its inputs as they are."""
+        first, *others = self.hidden.whole(parameters, index)
+        return [first @ self.bases[index].T, *others]
+
+
+class WhiteDescent(Descent):
     """Descent of several linear networks on white inputs, each restricted to inputs that its weights and labels use.
 
     The gradient of W₁ is S₁ᵀ(σₓW - T)σₓ, which stays in the span of the rows of W₁ and T: as many as there are hidden
@@ -100,34 +132,10 @@ class WhiteDescent:
 
     def __init__(self, starts: Sequence[Sequence[Tensor]], problems: Sequence[White]) -> None:
         self.problems = problems
-        self.hidden = HiddenUnits(starts)
-        self.bases = [
-            _basis_of_used_inputs(weights[0], white.T) for weights, white in zip(starts, problems, strict=True)
-        ]
-        firsts = [weights[0] @ B for weights, B in zip(starts, self.bases, strict=True)]
-        others = [torch.stack(layer) for layer in zip(*(weights[1:] for weights in starts), strict=True)]
-        self.start = self.hidden.compressed([torch.stack(firsts), *others])
-
-    def pauses(
-        self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None, schedule: Schedule = HALVING
-    ) -> Pauses:
-        """The pauses of all networks; by default the rate is halved as in the paper (App. C)."""
-        pairs = zip(self.problems, self.bases, strict=True)
+        bases = [_basis_of_used_inputs(weights[0], white.T) for weights, white in zip(starts, problems, strict=True)]
+        pairs = zip(problems, bases, strict=True)
         small = [White(white.T @ B, white.rest, white.sigma_x).examples() for white, B in pairs]
-        return linear_descent(
-            self.start,
-            small[0].x,
-            torch.stack([examples.y for examples in small]),
-            learning_rate=learning_rate,
-            num_epochs=num_epochs,
-            schedule=schedule,
-            checkpoint=checkpoint,
-        )
-
-    def weights(self, parameters: Sequence[Tensor], index: int) -> list[Tensor]:
-        """The weights of one network, for all inputs."""
-        first, *others = self.hidden.whole(parameters, index)
-        return [first @ self.bases[index].T, *others]
+        super().__init__(starts, bases, small[0].x, torch.stack([examples.y for examples in small]))
 
     def reduction(self, parameters: Sequence[Tensor], index: int, k: int = 1) -> tuple[list[Tensor], White]:
         """A smaller network and problem with the same top k eigenvalues of H: only the inputs in use, and k others.
@@ -143,7 +151,7 @@ class WhiteDescent:
         return [first, *others], White(T, white.rest, white.sigma_x)
 
 
-class RawDescent:
+class RawDescent(Descent):
     """Descent of several linear networks on inputs as they are, each in the principal axes V of its own inputs."""
 
     def __init__(
@@ -151,28 +159,9 @@ class RawDescent:
         starts: Sequence[Sequence[Tensor]],
         principal: Sequence[tuple[Float[Tensor, "D D"], EquivalentExamples]],
     ) -> None:
-        self.axes, self.examples = zip(*principal, strict=True)
-        self.hidden = HiddenUnits(starts)
-        firsts = [weights[0] @ V for weights, V in zip(starts, self.axes, strict=True)]
-        others = [torch.stack(layer) for layer in zip(*(weights[1:] for weights in starts), strict=True)]
-        self.start = self.hidden.compressed([torch.stack(firsts), *others])
-
-    def pauses(self, *, learning_rate: float, num_epochs: int, checkpoint: Path | None, schedule: Schedule) -> Pauses:
-        """The pauses of all networks."""
-        return linear_descent(
-            self.start,
-            torch.stack([examples.x for examples in self.examples]),
-            torch.stack([examples.y for examples in self.examples]),
-            learning_rate=learning_rate,
-            num_epochs=num_epochs,
-            schedule=schedule,
-            checkpoint=checkpoint,
-        )
-
-    def weights(self, parameters: Sequence[Tensor], index: int) -> list[Tensor]:
-        """The weights of one network, for its inputs as they are."""
-        first, *others = self.hidden.whole(parameters, index)
-        return [first @ self.axes[index].T, *others]
+        axes, examples = zip(*principal, strict=True)
+        x, y = torch.stack([one.x for one in examples]), torch.stack([one.y for one in examples])
+        super().__init__(starts, axes, x, y)
 
 
 def _basis_of_used_inputs(W1: Float[Tensor, "m D"], T: Float[Tensor, "K D"]) -> Float[Tensor, "D q"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from ... import plot
 from ...record import Picture, Record
@@ -88,20 +90,52 @@ class Cell:
         return Network(self.piece, self.epoch)
 
 
+@dataclass(frozen=True)
+class Cells:
+    """All panels of a config, and which of them are measured how."""
+
+    config: Config
+
+    def all(self) -> list[Cell]:
+        """Every network at every epoch at which it was kept."""
+        networks = product(self.config.seeds, self.config.sizes)
+        pieces = [replace(self.config.piece, per_class=size, seed=seed) for seed, size in networks]
+        return [Cell(piece, epoch) for piece in pieces for epoch in piece.epochs]
+
+    def exact(self) -> list[Cell]:
+        """Those with a Gram matrix: the small ones, and all that are measured both ways."""
+        return [cell for cell in self.all() if self._is_exact(cell)]
+
+    def by_lanczos(self) -> list[Cell]:
+        """Those with a quadrature: the large ones, then those that are measured both ways."""
+        return [*self.large(), *(cell for cell in self.all() if self._is_compared(cell))]
+
+    def large(self) -> list[Cell]:
+        """Those that have no Gram matrix."""
+        return [cell for cell in self.all() if not self._is_exact(cell)]
+
+    def followed(self) -> list[Cell]:
+        """Those whose largest eigenvectors are taken apart."""
+        chosen = (self.config.followed, self.config.seeds[0])
+        return [cell for cell in self.all() if (cell.piece.per_class, cell.piece.seed) == chosen]
+
+    def _is_exact(self, cell: Cell) -> bool:
+        return cell.piece.per_class <= self.config.exact or self._is_compared(cell)
+
+    def _is_compared(self, cell: Cell) -> bool:
+        """Whether the panel is measured both ways: at the last epoch, at one size."""
+        return cell.piece.per_class == self.config.compared and cell.epoch == cell.piece.num_epochs
+
+
 def measurements(config: Config) -> dict[str, Measurement]:
     """The tasks for all panels by prefix: exact if a Gram matrix fits, else by Lanczos and the means."""
-    pieces = [replace(config.piece, per_class=size, seed=seed) for seed in config.seeds for size in config.sizes]
-    cells = [Cell(piece, epoch) for piece in pieces for epoch in piece.epochs]
-    beside = [c for c in cells if c.piece.per_class == config.compared and c.epoch == c.piece.num_epochs]
-    small = [c for c in cells if c.piece.per_class <= config.exact or c in beside]
-    large = [c for c in cells if c not in small]
-    followed = [c for c in cells if (c.piece.per_class, c.piece.seed) == (config.followed, config.seeds[0])]
+    cells = Cells(config)
     steps = partial(Quadrature, num_steps=config.num_steps, precision=config.precision)
     return {
-        **{c.name: (gradients.exact, Exact(c.network, SPECTRA, config.digits)) for c in small},
-        **{f"{c.name}/lanczos": (gradients.quadrature, steps(c.network)) for c in [*large, *beside]},
-        **{f"{c.name}/origins": (gradients.origins, c.network) for c in followed},
-        **{f"{c.name}/parts": (gradients.parts, c.network) for c in large},
+        **{c.name: (gradients.exact, Exact(c.network, SPECTRA, config.digits)) for c in cells.exact()},
+        **{f"{c.name}/lanczos": (gradients.quadrature, steps(c.network)) for c in cells.by_lanczos()},
+        **{f"{c.name}/origins": (gradients.origins, c.network) for c in cells.followed()},
+        **{f"{c.name}/parts": (gradients.parts, c.network) for c in cells.large()},
     }
 
 
@@ -117,31 +151,40 @@ def loans(config: Config) -> list[Loan]:
 
 def draw(record: Record) -> Picture:
     """The figure as printed: a column for each sample size, a row for each epoch; the first seed."""
-    cells = [cell for cell in cells_of(record) if cell[0] == cells_of(record)[0][0]]
+    seed = cells_of(record)[0][0]
+    cells = [cell for cell in cells_of(record) if cell[0] == seed]
     sizes, epochs = (sorted({cell[i] for cell in cells}) for i in (1, 2))
     figure, axes = plot.panels(len(sizes), len(epochs), width=2.3, height=1.5, shared=True)
     for ax, (epoch, size) in zip(axes, product(epochs, sizes), strict=True):
-        drawn = (cells[0][0], size, epoch) in seen_cells(record)
+        drawn = (seed, size, epoch) in seen_cells(record)
         if drawn:
-            _draw_panel(ax, record, (cells[0][0], size, epoch))
-        title = f"{size} a class, epoch {epoch}" + _how(record, (cells[0][0], size, epoch), drawn=drawn)
+            _draw_panel(ax, record, (seed, size, epoch))
+        title = f"{size} a class, epoch {epoch}" + _how(record, (seed, size, epoch), drawn=drawn)
         ax.set_title(title, fontsize=7, loc="left", pad=2)
         ax.label_outer()
-    right = max(panel(record, *cell).top[0] for cell in cells)
-    high = 2 * max(float(np.max(line.get_ydata(), initial=1.0)) for ax in axes for line in ax.lines)  # a common axis
+    _share_ranges(axes, right=max(panel(record, *cell).top[0] for cell in cells))
+    figure.supxlabel(f"eigenvalue λ{of_seeds(record)}", fontsize=8)
+    _add_legend(figure, axes, num_columns=len(sizes))
+    return figure
+
+
+def _share_ranges(axes: Sequence[Axes], right: float) -> None:
+    """Give all panels one range of eigenvalues, up to twice the largest, and one of counts."""
+    high = 2 * max(float(np.max(line.get_ydata(), initial=1.0)) for ax in axes for line in ax.lines)
     for ax in axes:
         ax.set(xlim=(FLOOR, 2 * right), ylim=(ax.get_ylim()[0], high))
-    figure.supxlabel(f"eigenvalue λ{of_seeds(record)}", fontsize=8)
+
+
+def _add_legend(figure: MatplotlibFigure, axes: Sequence[Axes], num_columns: int) -> None:
     named = next(ax for ax in axes if ax.lines)
     figure.legend(
         *named.get_legend_handles_labels(),
         loc="outside upper center",
-        ncols=2 if len(sizes) > 2 else 1,  # one column is hardly wider than an entry
+        ncols=2 if num_columns > 2 else 1,  # one column is hardly wider than an entry
         frameon=False,
-        fontsize=7 if len(sizes) > 1 else 6,
+        fontsize=7 if num_columns > 1 else 6,
         markerscale=2,
     )
-    return figure
 
 
 def _how(record: Record, cell: tuple[int, int, int], *, drawn: bool) -> str:

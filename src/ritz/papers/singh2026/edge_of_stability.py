@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,6 @@ BLOWN_UP = 1e3  # a loss so many times its first value has diverged
 NORMS = {"value": "|w_V|", "query": "‖w_Q‖", "key": "‖w_K‖", "m1": "‖m₁‖", "m2": "‖m₂‖", "m3": "‖m₃‖"}
 FATE = ("first_step", "started_above", "diverged", "final_loss", "reached")
 BEFORE = ("trace_follows", *(f"growth_{name}" for name in ("sharpness", *NORMS)))
-AFTER = ("level", "crossings", "loss_ratio", "rising_losses", "phase", "shrinking", "damping")
 
 
 def measures(series: Mapping[str, np.ndarray], edge: float) -> dict[str, float]:
@@ -36,7 +35,7 @@ def measures(series: Mapping[str, np.ndarray], edge: float) -> dict[str, float]:
         result |= {f"growth_{name}": rise.growth(name) for name in ("sharpness", *NORMS)}
     if len(series["sharpness"]) - at >= 2 * WINDOW:
         stay = Stay({name: values[at:] for name, values in series.items()}, edge)
-        result |= {name: getattr(stay, name)() for name in AFTER}
+        result |= {name: measure(stay) for name, measure in AFTER.items()}
     return result
 
 
@@ -138,6 +137,17 @@ class Stay:
         """The steps at which the sharpness still moves by more than rounding."""
         moving = np.flatnonzero(np.abs(np.diff(self.series["sharpness"])) > SETTLED * self.edge)
         return self.series[name][: int(moving[-1]) + 2] if len(moving) else self.series[name][:1]
+
+
+AFTER: dict[str, Callable[[Stay], float]] = {
+    "level": Stay.level,
+    "crossings": Stay.crossings,
+    "loss_ratio": Stay.loss_ratio,
+    "rising_losses": Stay.rising_losses,
+    "phase": Stay.phase,
+    "shrinking": Stay.shrinking,
+    "damping": Stay.damping,
+}
 
 
 def _windows(values: np.ndarray) -> Iterator[np.ndarray]:

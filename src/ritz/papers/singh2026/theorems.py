@@ -93,7 +93,7 @@ def _linear(w: Tensor, v: Tensor, x: Tensor, y: Tensor, c: Tensor) -> dict[str, 
     bulk = {value: bulk_vector(w, v, c, float(torch.sign(value))) for value in (delta, -delta)}
     mended = {value: bulk_vector(w, v, c, float(value / delta)) for value in (delta, -delta)}
     return {
-        **_held("Thm 3.1", torch.cat([torch.stack(pair), delta.repeat(m - 1), -delta.repeat(m - 1)]), H),
+        **_comparison("Thm 3.1", torch.cat([torch.stack(pair), delta.repeat(m - 1), -delta.repeat(m - 1)]), H),
         "eq. (2)": float(squares.abs().max() / pair[0]),
         "Thm 3.2": max(_residual(H, z, value) for z, value in zip(printed, pair, strict=True)),
         "Thm 3.3": max(_residual(H, z, value) for value, z in bulk.items()),
@@ -119,7 +119,7 @@ def _bias(m: int, examples: data.Examples, normal: Callable[..., Tensor]) -> dic
     measured = torch.empty_like(predicted)
     measured[order] = torch.linalg.eigvalsh(H)  # in the order of the prediction
     centres = {"pair centre": float(measured[:2].mean() / trace), "triple centre": float(measured[2:5].mean() / trace)}
-    return {**_held("Thm B.1", predicted, H), **centres}
+    return {**_comparison("Thm B.1", predicted, H), **centres}
 
 
 def _triple(V: Tensor, W: Tensor, rho2: Tensor) -> Float[Tensor, " 3"]:
@@ -136,7 +136,7 @@ def _several_inputs(W: Tensor, V: Tensor, X: Tensor, y: Tensor) -> dict[str, Any
     H = dense_hessian(lambda V, W: squared_error(X @ (W * V).sum(1), y), V, W)
     sigma2, yx = X.square().mean(0), (X * y[:, None]).mean(0)
     delta = (W * V).sum(1) * sigma2 - yx
-    return _held("Cor B.1", _groups(W, V, sigma2, delta), H)
+    return _comparison("Cor B.1", _groups(W, V, sigma2, delta), H)
 
 
 def _several_outputs(W: Tensor, V: Tensor, x: Tensor, Y: Tensor) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _several_outputs(W: Tensor, V: Tensor, x: Tensor, Y: Tensor) -> dict[str, An
             z = torch.zeros(2, *W.shape, dtype=W.dtype)
             z[0, k], z[1, k] = value * w + d * v, d * w + value * v
             residuals.append(_residual(H, z.flatten(), value))
-    return {**_held("Cor B.2", _groups(W, V, sigma2, delta), H), "Cor B.3": max(residuals)}
+    return {**_comparison("Cor B.2", _groups(W, V, sigma2, delta), H), "Cor B.3": max(residuals)}
 
 
 def _groups(W: Tensor, V: Tensor, sigma2: Tensor, delta: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ def _groups(W: Tensor, V: Tensor, sigma2: Tensor, delta: Tensor) -> Tensor:
     return torch.cat([*pairs, *(sign * delta.repeat(W.shape[1] - 1) for sign in (1, -1))])
 
 
-def _held(name: str, predicted: Tensor, H: Tensor) -> dict[str, Any]:
+def _comparison(name: str, predicted: Tensor, H: Tensor) -> dict[str, Any]:
     """The printed eigenvalues against all of H, and their largest error relative to the largest eigenvalue."""
     predicted, measured = predicted.sort().values, torch.linalg.eigvalsh(H)
     error = float((predicted - measured).abs().max() / measured.abs().max())

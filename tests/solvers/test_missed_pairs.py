@@ -9,10 +9,9 @@ from torch.testing import assert_close
 
 import ritz
 from ritz.solvers import eigenpairs
-from ritz.solvers.copies import Overlooked
+from ritz.solvers.missed_pairs import Overlooked
 
-from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, true_residuals
-from .test_mixed_precision import roughened
+from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, roughened, true_residuals
 
 
 def multiple(n, *copies):
@@ -73,7 +72,7 @@ def test_two_equal_halves_of_a_network_have_every_eigenvalue_twice(generator):
     assert_close(pairs.values, expected(truth, 4, "largest"), atol=1e-4 * float(truth[-1]), rtol=0)
 
 
-def test_what_stands_apart_is_beyond_doubt_and_what_does_not_is_doubtful():
+def test_eigenvalues_that_stand_apart_are_beyond_doubt_and_others_are_not():
     apart = eigenpairs(rotated(network_like()), 10)
     assert float(apart.doubts[:9].max()) <= 0.01 < float(apart.doubts[9]) and "1 of them may" in repr(apart)
     dense = eigenpairs(rotated(linspace(0, 1, 1000)), 5, tolerance=1e-3)
@@ -93,7 +92,7 @@ def test_copies_are_found_or_their_doubt_is_said(gap):
 
 
 @pytest.mark.parametrize("n, k", [(2000, 3), (2000, 10), (5000, 10)])
-def test_the_price_is_small(n, k):
+def test_looking_for_missed_pairs_takes_at_most_a_tenth_more_products(n, k):
     A = rotated(network_like(n))
     pairs, alone = eigenpairs(A, k), eigenpairs(A, k, copies=False)
     assert 0 < pairs.num_products - alone.num_products <= max(10, alone.num_products // 10)
