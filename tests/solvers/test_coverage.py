@@ -65,6 +65,19 @@ def test_a_band_narrower_than_the_nodes_are_apart_holds_what_they_leave_open():
     assert float(((lower <= truth) & (truth <= upper)).double().mean()) > 0.95
 
 
+@pytest.mark.parametrize("num_probes, num_steps", [(8, 64), (1, 32)])
+@pytest.mark.parametrize("base", [2.0, 4.0])
+def test_the_log_band_of_a_geometric_decay_covers_where_one_node_stands_for_all_zeros(base, num_probes, num_steps):
+    values = base ** -torch.arange(400, dtype=torch.float64)
+    runs = [
+        inside(
+            spectral_density(operator(values), num_probes=num_probes, num_steps=num_steps, generator=seeded(s)), values
+        )
+        for s in range(10)
+    ]
+    assert sum(run["log density"] for run in runs) / 10 > 0.92  # 0.5 to 0.7 where that node counted as smooth
+
+
 @pytest.mark.parametrize("num_probes", [1, 8])
 def test_means_of_odd_powers_are_covered_where_a_spectrum_reaches_as_far_down_as_up(num_probes):
     k = torch.arange(600, dtype=torch.float64)
