@@ -256,6 +256,17 @@ def test_randomness_of_python_and_numpy_goes_on_too(tmp_path):
     assert torch.equal(run(tmp_path / "half.npz"), run(tmp_path / "whole.npz"))
 
 
+def test_a_file_stays_where_it_was_named_wherever_the_loop_goes(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    model = nn.Linear(3, 2).double()
+    options = {"num_epochs": 3, "checkpoint": "run.npz", "save_seconds": 0.0}
+    for _ in lab.train(model, nn.CrossEntropyLoss(), classes(), sgd(model), **options):
+        monkeypatch.chdir(tmp_path / "elsewhere")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert record.read_arrays(tmp_path / "run.npz")[1]["epoch"] == 3
+
+
 OPTIMIZERS = sorted(
     name
     for name, kind in vars(torch.optim).items()
