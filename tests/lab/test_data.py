@@ -70,9 +70,13 @@ def write(folder, named, pack=lambda content: content, ending=""):
     return folder
 
 
-def archive(named, folder="cifar-10-batches-bin"):
+def archive(named, folder="cifar-10-batches-bin", links=()):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        for name, kind, target in links:
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.type, member.linkname = kind, target
+            tar.addfile(member)
         for name, content in named.items():
             member = tarfile.TarInfo(f"{folder}/{name}")
             member.size = len(content)
@@ -275,6 +279,16 @@ def test_damaged_and_foreign_cifar_files_are_refused(tmp_path, broken):
 def test_a_damaged_archive_is_refused(tmp_path, content):
     write(tmp_path, {"cifar-10-binary.tar.gz": content})
     with pytest.raises(FileError, match="cannot be unpacked"):
+        data.cifar10(folder=tmp_path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+@pytest.mark.parametrize("target", ["/etc/hosts", "nowhere", "test_batch.bin", "cifar-10-batches-bin/test_batch.bin"])
+def test_links_of_an_archive_are_not_followed(tmp_path, kind, target):
+    named, _ = cifar_files()
+    del named["test_batch.bin"]
+    write(tmp_path, {"cifar-10-binary.tar.gz": archive(named, links=[("test_batch.bin", kind, target)])})
+    with pytest.raises(FileError, match=r"it lacks test_batch\.bin"):
         data.cifar10(folder=tmp_path)
 
 
@@ -673,6 +687,14 @@ def test_more_examples_than_there_are_or_none_at_all_are_refused(options):
         data.subsample(labelled([7, 5]), **options)
 
 
+@pytest.mark.parametrize("num_inputs, num_labels", [(5, 2), (2, 5)])
+@pytest.mark.parametrize("options", [{"total": 5}, {"per_class": 1}, {"total": 2}])
+def test_a_subsample_of_inputs_and_labels_that_do_not_pair_is_refused(num_inputs, num_labels, options):
+    unequal = Examples(torch.zeros(num_inputs, 1), torch.arange(num_labels) % 2)
+    with pytest.raises(DataError, match=f"{num_inputs} inputs and {num_labels} targets"):
+        data.subsample(unequal, **options)
+
+
 @pytest.mark.parametrize("options", [{}, {"per_class": 1, "total": 1}, {"per_class": [1, 1, 1]}])
 def test_a_subsample_that_is_not_described_is_refused(options):
     with pytest.raises(ArgumentError):
@@ -734,8 +756,9 @@ def test_padding_puts_a_frame_around_images():
     framed = data.padded(images).x
     assert framed.shape == (2, 1, 32, 32) and torch.equal(framed[:, :, 2:30, 2:29], images.x)
     assert float(framed.sum()) == pytest.approx(float(images.x.sum()))
-    with pytest.raises(ArgumentError, match="larger"):
-        data.padded(images, 20)
+    for wrong, size in ((images.x, 20), (torch.zeros(5), 32), (torch.zeros(5, 784), 1000)):
+        with pytest.raises(ArgumentError, match="larger"):
+            data.padded(Examples(wrong, torch.zeros(len(wrong))), size)
 
 
 def test_channels_are_standardised_by_the_training_part():
@@ -752,7 +775,11 @@ def test_channels_are_standardised_by_the_training_part():
     blank = Split(Examples(torch.zeros(3, 2), torch.zeros(3)), split.test)
     with pytest.raises(DataError, match="deviation"):
         data.standardized(blank)
+    pixels = Examples(torch.arange(6).view(3, 2), torch.zeros(3))
+    with pytest.raises(DataError, match="float"):
+        data.standardized(Split(pixels, pixels))
     assert data.flattened(split.train).x.shape == (6, 48)
+    assert data.flattened(Examples(torch.zeros(3), torch.zeros(3))).x.shape == (3, 1)
 
 
 def test_data_come_by_https_alone_and_not_without_end(monkeypatch, server):

@@ -254,3 +254,39 @@ def test_randomness_of_python_and_numpy_goes_on_too(tmp_path):
 
     run(tmp_path / "half.npz", until=3)
     assert torch.equal(run(tmp_path / "half.npz"), run(tmp_path / "whole.npz"))
+
+
+def test_a_file_stays_where_it_was_named_wherever_the_loop_goes(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    model = nn.Linear(3, 2).double()
+    options = {"num_epochs": 3, "checkpoint": "run.npz", "save_seconds": 0.0}
+    for _ in lab.train(model, nn.CrossEntropyLoss(), classes(), sgd(model), **options):
+        monkeypatch.chdir(tmp_path / "elsewhere")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert record.read_arrays(tmp_path / "run.npz")[1]["epoch"] == 3
+
+
+OPTIMIZERS = sorted(
+    name
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    if name not in ("Optimizer", "LBFGS", "SparseAdam")  # these take no such network or no single gradient
+)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimiser_goes_on_from_a_file_to_the_same_bits(tmp_path, name):
+    def weights(path, until=None):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Tanh(), nn.Linear(4, 2, bias=False)).double()
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01)
+        loss = nn.CrossEntropyLoss()
+        for pause in lab.train(model, loss, classes(), optimizer, num_epochs=6, checkpoint=path, save_seconds=0.0):
+            if pause.epoch == until:
+                break
+        return list(pause.parameters.values())
+
+    weights(tmp_path / "run.npz", until=3)
+    found, whole = weights(tmp_path / "run.npz"), weights(None)
+    assert all(torch.equal(one, other) for one, other in zip(found, whole, strict=True))

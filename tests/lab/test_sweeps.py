@@ -154,6 +154,33 @@ def test_other_ways_to_have_no_result_are_failures_too(tmp_path, task, message):
         sweep(task, configs(count=2), tmp_path)
 
 
+def test_a_task_that_goes_to_another_folder_does_not_take_its_results_there(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def move(config):
+        os.chdir(tmp_path / "elsewhere")
+        return {"x": config["x"]}
+
+    sweep(move, [{"x": 1}, {"x": 2}], "here")
+    assert len(list((tmp_path / "here").glob("[!.]*"))) == 2 and not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_an_exception_without_a_text_costs_nobody_else(tmp_path):
+    class SilentError(Exception):
+        def __str__(self):
+            raise ValueError("no text")
+
+    def fail(config):
+        if config["x"] == 1:
+            raise SilentError
+        return {"x": config["x"]}
+
+    with pytest.warns(SweepWarning), pytest.raises(SweepError, match="SilentError") as caught:
+        sweep(fail, [{"x": 1}, {"x": 2}], tmp_path)
+    assert [record is None for record in caught.value.records] == [True, False]
+
+
 def test_an_interrupt_keeps_what_was_done(tmp_path):
     def interrupted(config):
         if config["index"] == 2:

@@ -195,6 +195,19 @@ def test_an_optimiser_that_asks_for_the_loss_again_and_again_is_refused():
         lab.train(model, nn.CrossEntropyLoss(), classes(), torch.optim.LBFGS(model.parameters()), num_epochs=1)
 
 
+def test_an_optimiser_of_another_model_is_refused():
+    model, other = network(3, 5, 2), network(3, 5, 2)
+    with pytest.raises(ArgumentError, match="parameter of the model"):
+        lab.train(model, nn.CrossEntropyLoss(), classes(), sgd(other), num_epochs=1)
+    both = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
+    assert len(list(lab.train(model, nn.CrossEntropyLoss(), classes(), both, num_epochs=1))) == 1
+
+
+def test_an_accuracy_on_no_examples_is_refused():
+    with pytest.raises(DataError, match="no examples"):
+        lab.accuracy(network(3, 5, 2), (torch.zeros(0, 3, dtype=F64), torch.zeros(0).long()))
+
+
 def test_an_accuracy_is_that_of_the_model_in_eval_mode_and_leaves_it_as_it_was():
     x, y = classes()
     model = nn.Sequential(network(3, 5, 2), nn.BatchNorm1d(2, dtype=F64)).train()

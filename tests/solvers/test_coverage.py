@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from benchmarks.coverage import ESTIMATORS, KINDS, inside, operator
+from benchmarks.coverage import ESTIMATORS, KINDS, inside, operator, reflected
 
-from ritz.solvers import eigenpairs, spectral_density
+from ritz.solvers import effective_rank, eigenpairs, norm, spectral_density
 from ritz.spectrum import Spectrum
 from tests.seeds import seeded
 
@@ -60,6 +60,32 @@ def test_a_band_narrower_than_the_nodes_are_apart_holds_what_they_leave_open():
     lower, upper = spectrum.band(x, width)
     truth = Spectrum.of_eigenvalues(values).density(x, width)
     assert float(((lower <= truth) & (truth <= upper)).double().mean()) > 0.95
+
+
+@pytest.mark.parametrize("num_probes, num_steps", [(8, 64), (1, 32)])
+@pytest.mark.parametrize("base", [2.0, 4.0])
+def test_the_log_band_of_a_geometric_decay_covers_where_one_node_stands_for_all_zeros(base, num_probes, num_steps):
+    values = base ** -torch.arange(400, dtype=torch.float64)
+    runs = [
+        inside(
+            spectral_density(operator(values), num_probes=num_probes, num_steps=num_steps, generator=seeded(s)), values
+        )
+        for s in range(10)
+    ]
+    assert sum(run["log density"] for run in runs) / 10 > 0.92  # 0.5 to 0.7 where that node counted as smooth
+
+
+@pytest.mark.parametrize("more", [0, 1, 5])
+def test_numbers_of_a_matrix_of_exact_rank_are_right_to_rounding_with_more_probes_than_rank(more):
+    values = torch.cat([linspace(0.1, 1.1, 10), linspace(0, 0, 290)])
+    A, count, held = reflected(values), 2 * (10 + more), []
+    for seed in range(40):
+        rank = effective_rank(A, num_products=count, generator=seeded(seed))
+        size = norm(A, "fro", num_products=count, generator=seeded(seed))
+        for found, truth in ((rank, values.sum() ** 2 / values.square().sum()), (size, values.norm())):
+            off = abs(found.value - float(truth))
+            held.append(off <= (1e-13 * float(truth) if more else 2 * found.standard_error))
+    assert sum(held) == len(held) if more else sum(held) >= 0.75 * len(held)  # 0.87: docs/how-sure.md says why
 
 
 @pytest.mark.parametrize("num_probes", [1, 8])

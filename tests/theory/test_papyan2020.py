@@ -89,6 +89,12 @@ def test_three_eigenvalues_give_the_misclassification(C, t, share):
     assert gaps.mini_bulk_to_bulk == approx(values[1] / values[2])
 
 
+@pytest.mark.parametrize("alpha", [1e-6, 1e-12, 1e-15])
+def test_error_rates_for_each_class_are_as_exact_as_one_for_all_however_small(alpha):
+    one, each = (theory.logistic_ccm(6, 4, 2.0, rate).eigenvalues() for rate in (alpha, [alpha] * 4))
+    assert_close(each, one, rtol=0, atol=1e-13 * float(one.max()))
+
+
 @patient
 @given(classes, signals, st.floats(0.05, 0.9))
 def test_all_gaps_grow_with_the_signal(C, t, share):

@@ -7,6 +7,7 @@ import torch
 
 import ritz
 from ritz import theory
+from ritz.errors import ArgumentError
 
 V, W = (
     torch.tensor([[1.0, 2.0, 0.5], [0.5, -1.0, 2.0]]).double(),
@@ -30,6 +31,13 @@ def test_a_spectrum_with_repeated_eigenvalues_is_compared_one_by_one():
     form = theory.ClosedForm([theory.Group("a", 1.0, 3), theory.Group("b", 4.0)])
     measured = ritz.Spectrum.of_eigenvalues(torch.tensor([1.0, 4.0]).double(), torch.tensor([3, 1]))
     assert theory.compare(form, measured).value == 0
+
+
+@pytest.mark.parametrize("measured", [torch.ones(4), torch.eye(4).numpy(), torch.ones(4).numpy(), [1.0] * 4, None])
+def test_what_is_neither_a_matrix_nor_an_operator_is_not_compared(measured):
+    form = theory.ClosedForm([theory.Group("a", 1.0, 4)])
+    with pytest.raises(ArgumentError, match="no square matrix"):
+        theory.compare(form, measured)
 
 
 @pytest.mark.parametrize("inputs", [X, X + 0.5])  # decoupled and correlated

@@ -73,7 +73,8 @@ def sweep(
     for config in configs:
         key(_mapping(config))  # refuses what has no name before anything is written
     with lock(folder) as folder:
-        return unlocked_sweep(task, configs, folder, workers=workers, name=name)
+        place = folder.absolute()  # a task may change the current folder
+        return unlocked_sweep(task, configs, place, workers=workers, name=name)
 
 
 def unlocked_sweep(

@@ -248,7 +248,15 @@ def _outcome(task: Task, config: Any) -> Record | Failure:
     try:
         return record_of(task(config), seconds=perf_counter() - start)
     except (Exception, SystemExit) as error:
-        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+        return Failure(_described(error), traceback.format_exc())
+
+
+def _described(error: BaseException) -> str:
+    """The kind of an exception and its text, which is somebody else's code."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 @contextmanager

@@ -41,7 +41,8 @@ class Checkpoint:
                 "It is the least time between two writings of the file, and what a kill can cost.",
                 "Pass 30, or 0 to write as often as there is something to write.",
             )
-        self.path, self.identity, self.seconds = path_of(path), dict(identity), seconds
+        self.path = path_of(path).absolute()  # the current folder may change before it is written
+        self.identity, self.seconds = dict(identity), seconds
         self.due = monotonic() + seconds
         check_writable(self.path.parent)
         remove_dead_parts(self.path)

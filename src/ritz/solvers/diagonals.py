@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -138,17 +138,27 @@ class _Piece:
         """The sum over these entries of Cov(tᵢ, tⱼ) = E DᵢⱼDⱼᵢ, from some pairs, as `LeaveOneOut` has it."""
         m = len(self.a)
         shifts = range(1, m) if m - 1 <= PAIRS else [1 + k * (m - 1) // PAIRS for k in range(PAIRS)]
-        i = torch.arange(m, device=self.a.device)
-        total = sum(float((self._change(i, i.roll(-s)) * self._change(i.roll(-s), i)).sum()) for s in shifts)
-        return total / (m * len(shifts))
+        return sum(float(self._with(self._rolled(shift), shift).sum()) for shift in shifts) / (m * len(shifts))
 
-    def _change(self, i: Tensor, j: Tensor) -> Float[Tensor, "m w"]:
-        """The change in tᵢ when ωⱼ is left out as well: Qe ⊙ Ze + ωᵢ ⊙ Qe γᵢ cos/sin, with e what sⱼ has beside sᵢ."""
-        cosine = self.cosines[i, j][:, None]
-        sine = (1 - cosine.square()).clamp(min=PARALLEL).sqrt()
-        Qe, Ze = ((t[j] - cosine * t[i]) / sine for t in (self.a, self.c))
-        change = Qe * (Ze + self.omega[i] * self.gamma[i] * cosine / sine)
-        return torch.where(1 - cosine.square() > PARALLEL, change, 0.0)
+    def _rolled(self, shift: int) -> _Piece:
+        """The same, with the row of probe i + shift in the place of that of probe i."""
+        rows = {name: getattr(self, name).roll(-shift, 0) for name in ("omega", "a", "c", "gamma")}
+        return replace(self, **rows)
+
+    def _with(self, other: _Piece, shift: int) -> Float[Tensor, " m"]:
+        """DᵢⱼDⱼᵢ summed over these entries, for every i and j = i + shift."""
+        cosine = self.cosines.roll(-shift, 1).diagonal()
+        square = 1 - cosine.square()  # of the sine
+        sums = (self._change(other, cosine[:, None]) * other._change(self, cosine[:, None])).sum(1)
+        return torch.where(square > PARALLEL, sums / square.clamp(min=PARALLEL).square(), 0.0)
+
+    def _change(self, other: _Piece, cosine: Float[Tensor, "m 1"]) -> Float[Tensor, "m w"]:
+        """sin² times the change in tᵢ when ωⱼ is left out as well, for e, what sⱼ has beside sᵢ.
+
+        That change is Qe ⊙ Ze + ωᵢ ⊙ Qe γᵢ cos/sin.
+        """
+        Qe, Ze = (theirs.addcmul(own, -cosine) for own, theirs in ((self.a, other.a), (self.c, other.c)))
+        return Ze.addcmul_(self.omega, self.gamma * cosine).mul_(Qe)
 
 
 def _pieces(sketch: Sketch) -> Iterator[tuple[slice, _Piece]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 FEWEST = 0.5  # of 1/ν: two samples' worth of a variance, at least
@@ -107,22 +107,33 @@ def gaussians(x: Float[Tensor, " g"], centres: Float[Tensor, " k"], width: float
     return ((x[:, None] - centres) / width).square_().mul_(-0.5).exp_().mul_(scale)
 
 
+def peaks(centres: Float[Tensor, "p k"], weights: Float[Tensor, "p k"]) -> Float[Tensor, "p k"]:
+    """The share of each node's mass that is more than its two neighbours have together: 0 where a density is smooth.
+
+    A node that stands for a multiple eigenvalue, or for all that are nearly zero, has most of it for itself.
+    """
+    order = centres.where(weights > 0, math.inf).argsort(dim=1)
+    ascending = torch.nn.functional.pad(weights.gather(1, order), (1, 1))
+    excess = 1 - (ascending[:, :-2] + ascending[:, 2:]) / ascending[:, 1:-1]
+    return torch.empty_like(weights).scatter_(1, order, excess.nan_to_num(0.0).clamp(min=0))
+
+
 def gaussian_extremes(
     x: Float[Tensor, " g"],
     centres: Float[Tensor, " k"],
     lower: Float[Tensor, " k"],
     upper: Float[Tensor, " k"],
     width: float,
-    smooth: Bool[Tensor, " k"],
+    peaks: Float[Tensor, " k"],
 ) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g k"]]:
     """The least and the largest value that a Gaussian at x may have in place of that at the centre.
 
     Anything between its extremes on [lower, upper] where that is wide, or where it holds one eigenvalue. Nodes that are
     h apart show a smooth density but for what is as fine as they are: a share of 2 exp(-2π²σ²/h²) in a comb, by
-    Poisson's summation formula.
+    Poisson's summation formula. The share of a node that is a peak (`peaks`) is not of a smooth density.
     """
     h = (upper - lower).clamp(min=1e-300) / 2
-    open_share = torch.where(smooth, (2 * torch.exp(-2 * (math.pi * width / h) ** 2)).clamp(max=1.0), 1.0)
+    open_share = torch.maximum((2 * torch.exp(-2 * (math.pi * width / h) ** 2)).clamp(max=1.0), peaks)
     middle = gaussians(x, centres, width)
     nearest = torch.maximum(torch.minimum(x[:, None], upper), lower)
     farthest = torch.where((x[:, None] - lower).abs() > (x[:, None] - upper).abs(), lower, upper)

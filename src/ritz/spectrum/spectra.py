@@ -16,7 +16,7 @@ from .. import record
 from ..errors import ArgumentError, check_instance, check_positive
 from .estimate import Estimate
 from .file_checks import check_count, check_kind, check_numbers, reading
-from .intervals import Sample, gaussian_extremes
+from .intervals import Sample, gaussian_extremes, peaks
 from .lines_shown import density_card
 from .matrices import check_symmetric
 from .measure import CHUNK, EPS, TENSOR, Measure, check_degree
@@ -282,10 +282,11 @@ class Spectrum(Measure):
         check_positive("A Gaussian needs a positive width.", width=width)
         centres, reach = mapping(self.nodes, self.ends)
         columns = centres.flatten(), reach[0].flatten(), reach[1].flatten()
-        smooth = (torch.arange(centres.shape[1]) >= self._num_known).expand_as(centres).flatten()
+        a = self._num_known
+        rough = torch.cat([torch.ones_like(centres[:, :a]), peaks(centres[:, a:], self.weights[:, a:])], 1).flatten()
         x = x.to("cpu", torch.float64)
         pieces = [
-            self._interval(*gaussian_extremes(piece, *columns, width, smooth), rate)
+            self._interval(*gaussian_extremes(piece, *columns, width, rough), rate)
             for piece in x.split(max(1, CHUNK // self.nodes.numel()))
         ]
         return torch.cat([x[:0], *(low for low, _ in pieces)]), torch.cat([x[:0], *(high for _, high in pieces)])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
+from ..operators import Operator
 from ..spectrum import Spectrum
 from ..spectrum.matrices import check_symmetric
 from .closed_form import ClosedForm, Group, columns, table
@@ -91,13 +92,13 @@ def _size_of(measured: Any) -> int:
     square = isinstance(measured, Tensor) and measured.ndim == 2 and measured.shape[0] == measured.shape[1]
     if square and bool(measured.isfinite().all()):
         return len(measured)
-    if isinstance(measured, Tensor) or not (isinstance(getattr(measured, "size", None), int) and measured.size > 0):
+    if not isinstance(measured, Operator):
         raise ArgumentError(
             f"measured is a {type(measured).__name__}, and no square matrix of finite numbers.",
             "A closed form is held against a matrix, an operator or an exact Spectrum.",
             "Pass ritz.hessian(risk), its dense(), or Spectrum.of_eigenvalues(...).",
         )
-    return int(measured.size)
+    return measured.size
 
 
 def _sorted_comparison(closed_form: ClosedForm, measured: Tensor, A: Tensor | None = None) -> Comparison:

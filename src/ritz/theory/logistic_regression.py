@@ -67,7 +67,8 @@ def class_curvatures(num_classes: int, error_rate: Float[Tensor, " c"]) -> Float
     """U_c = diag(p_c) - p_c p_cᵀ, of rank C - 1 at most as U_c 𝟙 = 0. Papyan (2020), Lemma 8.1, which says "rank C"."""
     eye = torch.eye(num_classes, dtype=torch.float64)
     p = (1 - error_rate)[:, None] * eye + (error_rate / (num_classes - 1))[:, None] * (1 - eye)
-    return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    others = p[:, :, None] * p[:, None, :] * (1 - eye)
+    return torch.diag_embed(others.sum(2)) - others  # p - p² would cancel where p is nearly one
 
 
 @dataclass(frozen=True)

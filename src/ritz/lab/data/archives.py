@@ -100,13 +100,13 @@ def _unpack_archive(path: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def _members(archive: bytes, names: Sequence[str], path: Path | str) -> dict[str, bytes]:
-    """Files of an archive by their base name; nothing is extracted to a path that the archive names."""
+    """Files of an archive by their base name; no link is followed, and nothing is extracted to a path of its choice."""
     contents = dict[str, bytes]()
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as members:
             for member in members:
                 name = Path(member.name).name
-                if name in names and (stream := members.extractfile(member)) is not None:
+                if name in names and member.isreg() and (stream := members.extractfile(member)) is not None:
                     contents[name] = _bounded(stream)
     except _DAMAGED as error:
         raise _refusal(path, error) from error

@@ -98,7 +98,8 @@ def _idx_split(source: Source, folder: str | Path | None, dtype: torch.dtype) ->
             _idx(source, f"{prefix}-{name}", folder) for name in ("images-idx3-ubyte", "labels-idx1-ubyte")
         )
         if images.ndim != 3 or labels.shape != images.shape[:1] or int(labels.max()) > 9:
-            raise content_error(source, f"{prefix}: images {tuple(images.shape)}, labels {tuple(labels.shape)}")
+            seen = f"images {tuple(images.shape)}, labels {tuple(labels.shape)} up to {int(labels.max())}"
+            raise content_error(source, f"{prefix}: {seen}")
         return Examples(_scaled(images[:, None], dtype), labels.long())
 
     return Split(part("train"), part("t10k"))

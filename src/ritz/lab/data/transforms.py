@@ -89,12 +89,12 @@ def one_hot(y: Int[Tensor, " N"], num_classes: int | None = None, *, dtype: torc
 
 
 def flattened(data: Examples) -> Examples:
-    """The same with each input as one row, as fully connected networks take it.
+    """The same with each input as one row, as fully connected networks take it; a number is a row of one.
 
     >>> flattened(Examples(torch.zeros(2, 1, 8, 8), torch.zeros(2))).x.shape
     torch.Size([2, 64])
     """
-    return Examples(data.x.flatten(1), data.y)
+    return Examples(data.x[:, None] if data.x.ndim == 1 else data.x.flatten(1), data.y)
 
 
 def padded(data: Examples, size: int = 32) -> Examples:
@@ -103,13 +103,13 @@ def padded(data: Examples, size: int = 32) -> Examples:
     >>> padded(Examples(torch.zeros(2, 1, 28, 28), torch.zeros(2))).x.shape
     torch.Size([2, 1, 32, 32])
     """
-    height, width = data.x.shape[-2:]
-    if data.x.ndim != 4 or height > size or width > size:
+    if data.x.ndim != 4 or max(data.x.shape[2:]) > size:
         raise ArgumentError(
             f"Inputs of shape {tuple(data.x.shape)} were to be padded to {size} × {size} pixels.",
             "Images are (N, channels, height, width), and padding only makes them larger.",
             "Choose a larger size.",
         )
+    height, width = data.x.shape[2:]
     left, top = (size - width) // 2, (size - height) // 2
     return Examples(F.pad(data.x, (left, size - width - left, top, size - height - top)), data.y)
 
@@ -122,6 +122,12 @@ def standardized(data: Split) -> Split:
     0.0
     """
     x = data.train.x
+    if not x.is_floating_point():
+        raise DataError(
+            f"The training inputs are {x.dtype}.",
+            "A mean and a deviation are no whole numbers.",
+            "Convert both parts: Examples(x.float(), y).",
+        )
     axes = [axis for axis in range(x.ndim) if axis != 1] if x.ndim > 2 else list(range(x.ndim))
     mean, deviation = x.mean(axes, keepdim=True), x.std(axes, keepdim=True)
     if not bool((deviation > 0).all()):
@@ -154,6 +160,12 @@ def subsample(
             f"per_class={per_class} and total={total} were given.",
             "One of them says how many examples to keep.",
             "Give per_class or total.",
+        )
+    if len(data.x) != len(data.y):
+        raise DataError(
+            f"There are {len(data.x)} inputs and {len(data.y)} targets.",
+            "An example that is kept has one of each.",
+            "Check how the data were cut.",
         )
     if per_class is None:
         return _selection(data, [_some(torch.arange(len(data.x)), int(total or 0), "in all", generator)])

@@ -77,7 +77,7 @@ def train(
     check_positive(clip=clip)
     check_instance(nn.Module, "Pass the network itself.", model=model)
     check_loss(loss)
-    _check_optimizer(optimizer)
+    _check_optimizer(optimizer, model)
     _check_data(data, batch_size, generator)
     check_arithmetic(precision)
     schedule = Constant() if schedule is None else schedule
@@ -247,7 +247,17 @@ class _Network:
                 _, index, entry = name.split("/")
                 states.setdefault(int(index), {})[entry] = value
         self.optimizer.load_state_dict({"state": states, "param_groups": groups})
+        self._restore_numbers(states)
         self.model.eval()
+
+    def _restore_numbers(self, states: Mapping[int, Mapping[str, Any]]) -> None:
+        """Numbers of the optimiser's own in their own precision, for PyTorch takes them in that of the parameters."""
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for index, entries in states.items():
+            loaded = self.optimizer.state[parameters[index]]
+            for name, value in entries.items():
+                if isinstance(value, Tensor) and not value.ndim and parameters[index].ndim:
+                    loaded[name] = value.to(loaded[name].device)
 
     def identity(self) -> dict[str, str]:
         """The settings that identify this run, before it starts; the data are read whole, once."""
@@ -286,8 +296,14 @@ def _check_moments(tensors: Mapping[str, Tensor], header: Mapping[str, Any], opt
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for name, value in memory.items():
         owner = parameters[int(name.split("/")[1])]
-        if (value.ndim and value.shape != owner.shape) or value.is_complex() > owner.is_complex():
+        if not _is_of(value, owner) or value.is_complex() > owner.is_complex():
             raise ValueError(f"{name} is {value.dtype} {tuple(value.shape)}, its parameter {tuple(owner.shape)}")
+
+
+def _is_of(moment: Tensor, owner: Tensor) -> bool:
+    """Whether it has a number for the parameter, for each entry of it, or for each row, column or the like of it."""
+    sizes = zip(moment.shape, owner.shape, strict=False)
+    return not moment.ndim or (moment.ndim == owner.ndim and all(size in (1, own) for size, own in sizes))
 
 
 def _check_moved(moved: Mapping[str, Any], first: Mapping[str, Any]) -> None:
@@ -302,7 +318,7 @@ def _check_moved(moved: Mapping[str, Any], first: Mapping[str, Any]) -> None:
             raise ValueError(f"the setting {name} of its optimiser is {value!r:.80}")
 
 
-def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     check_instance(
         torch.optim.Optimizer, "Build one: torch.optim.SGD(model.parameters(), lr=0.1).", optimizer=optimizer
     )
@@ -311,6 +327,13 @@ def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
             "The optimiser is LBFGS.",
             "It evaluates the loss many times in a step, while an epoch here evaluates it once for each batch.",
             "Take another optimiser, such as torch.optim.SGD.",
+        )
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if trained.isdisjoint(map(id, model.parameters())):
+        raise ArgumentError(
+            f"None of the {len(trained)} tensors that the optimiser moves is a parameter of the model.",
+            "Training would leave the model as it is, as it does where the model was copied or replaced afterwards.",
+            "Build the optimiser from this model: torch.optim.SGD(model.parameters(), lr=0.1).",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, DataError
 from ...risk.losses import Loss
 from .batches import Data
 
@@ -46,6 +46,12 @@ def accuracy(model: nn.Module, data: Data) -> float:
     >>> accuracy(nn.Identity(), (torch.eye(4), torch.tensor([0, 1, 2, 0])))
     0.75
     """
+    if not data[1].numel():
+        raise DataError(
+            "An accuracy on no examples was requested.",
+            "A fraction of nothing is not defined.",
+            "Pass at least one example.",
+        )
     modes = {part: part.training for part in model.modules()}
     pieces = zip(*(part.split(_ROWS) for part in data), strict=True)
     try:
