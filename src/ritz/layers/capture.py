@@ -6,7 +6,7 @@ Parameters that enter in a way that is not watched are named, never lost.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -91,6 +91,8 @@ class Layers:
         """A forward pass that records what every layer saw."""
         forward, outside = _watch(self.risk, batch, self.others, self.orders)
         _check_rows(forward, len(batch))
+        if _shares(forward.uses, len(batch)) != _shares(self.uses, self.num_watched):
+            _check_places(forward, len(batch))
         _check_ways(_ways(forward.uses) ^ _ways(self.uses), outside - self.others, batch)
         return forward
 
@@ -160,13 +162,14 @@ def _unexplained(forward: Forward) -> set[str]:
 def _misplaced(forward: Forward, count: int) -> set[str]:
     """Parameters of layers in which errors of one half of the examples reach rows of the other half."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(forward.z.device)
-    half, others = order[: (count + 1) // 2], order[(count + 1) // 2 :]
-    cotangent = torch.zeros_like(forward.z)
-    cotangent[half] = torch.linspace(0.5, 1.5, cotangent[0].numel()).to(cotangent).view_as(cotangent[0])
-    names: set[str] = set()
-    for use, error in zip(forward.uses, forward.gradients(cotangent), strict=True):
-        if not _is_divisible(use, count) or bool(use.by_position(error[None])[0, others].any()):
-            names |= use.names
+    halves = order[: (count + 1) // 2], order[(count + 1) // 2 :]
+    names = {name for use in forward.uses if not _is_divisible(use, count) for name in use.names}
+    for half, others in (halves, halves[::-1]):
+        cotangent = torch.zeros_like(forward.z)
+        cotangent[half] = torch.linspace(0.5, 1.5, cotangent[0].numel()).to(cotangent).view_as(cotangent[0])
+        for use, error in zip(forward.uses, forward.gradients(cotangent), strict=True):
+            if not use.names <= names and bool(use.by_position(error[None])[0, others].any()):
+                names |= use.names
     return names
 
 
@@ -189,11 +192,28 @@ def _first(risk: Risk) -> Batch:
 def _check_rows(forward: Forward, count: int) -> None:
     for use in forward.uses:
         if not _is_divisible(use, count):
-            raise ModelError(
-                f"Layer {use.layer} saw {use.shape[0]} rows of a batch of {count} examples.",
-                "Which row belongs to which example is not clear, though it was on the first ones.",
-                "Leave it out: risk.restricted_to(...) with globs that match the other parameters.",
-            )
+            raise _unclear(forward, use.names, count)
+
+
+def _shares(uses: Iterable[Use], count: int) -> list[int]:
+    """How many numbers every use returns for each of this many examples."""
+    return [use.shape.numel() // count for use in uses]
+
+
+def _check_places(forward: Forward, count: int) -> None:
+    """Refuse rows that divide evenly by chance, as where experts see a part of all tokens."""
+    misplaced = _misplaced(forward, count)
+    if misplaced:
+        raise _unclear(forward, misplaced, count)
+
+
+def _unclear(forward: Forward, names: Collection[str], count: int) -> ModelError:
+    use = next(use for use in forward.uses if use.names & set(names))
+    return ModelError(
+        f"Layer {use.layer} saw {use.shape[0]} rows of a batch of {count} examples.",
+        "Which row belongs to which example is not clear, though it was on the first ones.",
+        "Leave it out: risk.restricted_to(...) with globs that match the other parameters.",
+    )
 
 
 def _ways(uses: Iterable[Use]) -> set[tuple[str, str | None, str | None]]:
