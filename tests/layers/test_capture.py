@@ -248,7 +248,7 @@ def test_rows_that_divide_evenly_by_chance_are_not_taken_for_those_of_the_exampl
     x[:, :, 0], x[8:10, :, 0] = 1.0, -1.0
     risk = Risk(TokensRouted().double(), nn.CrossEntropyLoss(), [(x[:8], y[:8]), (x[8:], y[8:])])
     for factored in (ritz.kfac, ritz.ekfac, ritz.classes.features, ritz.classes.backpropagated_errors):
-        with pytest.raises(ModelError, match="Layer (left|right) saw 4 rows of a batch of 4 examples"):
+        with pytest.raises(ModelError, match=r"Layer (left|right) saw 4 rows of a batch of 4 examples"):
             factored(risk)
     assert [*ritz.kfac(risk.restricted_to("head.*")).layers] == ["head"]
 
