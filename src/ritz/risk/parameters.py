@@ -208,7 +208,7 @@ def no_gradient(gradient: Mapping[str, Tensor]) -> NumericalError:
     counts = {name: int((~torch.isfinite(piece)).sum()) for name, piece in gradient.items()}
     first = next(name for name, count in counts.items() if count)
     return NumericalError(
-        f"The gradient of the risk has {sum(counts.values()):,} entries that are NaN or infinite, the first in {first}.",
+        f"The gradient has {sum(counts.values()):,} entries that are NaN or infinite, the first in {first}.",
         "The risk itself is finite here. Some function on the way has no finite slope, as sqrt(x) and a norm at 0.",
         "Keep such functions away from that point: (x**2 + eps).sqrt() in place of (x**2).sqrt().",
         "Find the function: torch.autograd.set_detect_anomaly(True), and a backward pass of the loss.",
