@@ -381,7 +381,7 @@ def test_products_are_derivatives_whatever_the_length_of_the_vector():
 
 @fault(17)
 def test_gauss_newton_is_exact_and_symmetric_and_moves_no_weight():
-    """Fault 17, hessian-eigenthings before 1.0.0a5: finite differences by default, 0.3 % off, asymmetric, weights changed."""
+    """Fault 17, hessian-eigenthings before 1.0.0a5: finite differences, 0.3 % off, asymmetric, weights changed."""
     model = mlp(4, 8, OUTPUTS, activation=nn.ReLU, dtype=torch.float32)
     built, y = classification(20, mlp(4, 8, OUTPUTS, activation=nn.ReLU))
     before = [(p.clone(), p._version) for p in model.parameters()]

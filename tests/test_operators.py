@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 import scipy.sparse.linalg
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 import ritz
@@ -112,6 +113,17 @@ def test_division_by_zero_is_refused(zero, symmetric):
 def test_an_operator_prints_its_size_precision_and_place():
     A = Operator(lambda V: V, 5018, torch.float32, torch.device("cpu"))
     assert repr(A) == "Operator(n = 5,018, float32, cpu)"
+
+
+def test_an_operator_says_which_matrix_it_is_where_that_is_known():
+    risk = ritz.Risk(nn.Linear(2, 3), nn.CrossEntropyLoss(), (torch.randn(6, 2), torch.arange(6) % 3))
+    for name in ("hessian", "gauss_newton", "functional_hessian", "empirical_fisher", "monte_carlo_fisher", "ntk"):
+        A = getattr(ritz, name)(risk)
+        assert repr(A).startswith(f"Operator({name}: n = ") and f"Operator: {name}" in A._repr_html_()
+    assert repr(ritz.gradient_covariance(risk)).startswith("Operator(gradient_covariance: n = 9")
+    H, Q = ritz.hessian(risk), torch.eye(9)[:, :2]
+    for changed in (2 * H, H + 1, -H, H - H, ritz.deflated(H, Q), ritz.preconditioned(H, torch.ones(9))):
+        assert repr(changed) == "Operator(n = 9, float32, cpu)"
 
 
 # Products -------------------------------------------------------------------------------------------------------------

@@ -107,6 +107,18 @@ def test_projecting_out_everything_leaves_nothing():
     assert gram_spectrum(risk, project=PARTS).zero_mass(1e-12) == 1.0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_part_that_is_zero_takes_nothing_with_it(copies, dtype):
+    """Where the examples of a class are all alike, G_within is rounding, and its range is nothing."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)), torch.randn(3, 3).repeat(copies, 1)
+    y, near = torch.arange(3).repeat(copies), {torch.float64: 1e-12, torch.float32: 1e-5}[dtype]
+    gram = Gram.of(Risk(model.double(), nn.CrossEntropyLoss(), (x.double(), y)), dtype=dtype)
+    left, whole = gram.eigenvalues(project=("within",)), gram.eigenvalues()
+    torch.testing.assert_close(left, whole, rtol=0, atol=near * float(whole[0]))
+
+
 def test_all_parts_subtracted_leave_nothing():
     _, risk = risk_of("cnn")
     assert gram_spectrum(risk, subtract=PARTS).zero_mass(1e-12) == 1.0

@@ -192,6 +192,32 @@ def test_a_layer_that_later_sees_a_part_of_the_examples_is_refused_by_name():
             known.forward(batch)
 
 
+class TokensRouted(nn.Module):
+    """Two layers, each of which sees a part of all tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        tokens = x.flatten(0, 1)
+        chosen = [(tokens[:, 0] > 0).nonzero()[:, 0], (tokens[:, 0] <= 0).nonzero()[:, 0]]
+        rows = (layer(tokens[own]) for layer, own in zip((self.left, self.right), chosen, strict=True))
+        h = sum(torch.zeros_like(tokens).index_add(0, own, row) for own, row in zip(chosen, rows, strict=True))
+        return self.head(h.view_as(x).tanh().mean(1))
+
+
+def test_rows_that_divide_evenly_by_chance_are_not_taken_for_those_of_the_examples_in_order():
+    """Of 4 examples with 2 tokens each, the tokens of the first two go elsewhere: a row for each example is left."""
+    x, y = torch.randn(12, 2, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(12) % 3
+    x[:, :, 0], x[8:10, :, 0] = 1.0, -1.0
+    risk = Risk(TokensRouted().double(), nn.CrossEntropyLoss(), [(x[:8], y[:8]), (x[8:], y[8:])])
+    for factored in (ritz.kfac, ritz.ekfac, ritz.classes.features, ritz.classes.backpropagated_errors):
+        with pytest.raises(ModelError, match=r"Layer (left|right) saw 4 rows of a batch of 4 examples"):
+            factored(risk)
+    assert [*ritz.kfac(risk.restricted_to("head.*")).layers] == ["head"]
+
+
 def test_parameters_that_enter_later_in_another_way_are_refused_by_name():
     risk = Risk(ByLength().double(), nn.CrossEntropyLoss(), by_length((5, 2)))
     with pytest.raises(ModelError, match=r"examples 9 to 14 .* or not at all: layer.bias, layer.weight\."):

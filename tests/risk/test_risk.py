@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
-from ritz.errors import ArgumentError, DataError, ModelError
+from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
 from tests.risk.problem import (
     CE,
     CLASS_WEIGHTS,
@@ -163,6 +163,26 @@ def test_a_selection_that_no_output_depends_on_has_no_slope():
     model.forward = lambda x: model["used"](x)
     risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))), parameters="idle.*")
     assert not bool(risk.gradient().any()) and not bool(ritz.hessian(risk).dense().any())
+
+
+class Length(nn.Module):
+    """The length of the outputs of a layer, without a slope where these are zero, beside another layer's."""
+
+    def __init__(self):
+        super().__init__()
+        self.at_zero, self.other = nn.Linear(3, 2, bias=False), nn.Linear(3, 2)
+        nn.init.zeros_(self.at_zero.weight)
+
+    def forward(self, x):
+        return self.at_zero(x).square().sqrt() + self.other(x)
+
+
+def test_a_gradient_that_is_nan_is_refused_by_the_name_of_its_parameter():
+    risk = ritz.Risk(Length(), nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.arange(6) % 2))
+    for result in (risk.gradient, lambda: ritz.gradient_covariance(risk)):
+        with pytest.raises(NumericalError, match=r"6 entries that are NaN or infinite, the first in at_zero\.weight"):
+            result()
+    assert bool(risk.restricted_to("other.*").gradient().any())
 
 
 def test_sparse_embeddings_have_a_gradient():

@@ -127,7 +127,7 @@ class Gram:
         """The eigenvalues that need not be zero, largest magnitude first: at most n, and one for each row of K."""
         K = self.matrix.double()
         if project:
-            K = projected(K, self._columns(project))
+            K = projected(K, self._columns(project), torch.finfo(self.matrix.dtype).eps)
         if subtract:
             K = self._compressed(K, subtract)
         values = torch.linalg.eigvalsh(K).cpu()

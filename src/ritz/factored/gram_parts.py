@@ -53,19 +53,25 @@ def _combinations(weights: Float[Tensor, " C"], label: int, parts: Sequence[Part
 def loss_of_root(B: Float[Tensor, "m s"]) -> tuple[Float[Tensor, "m r"], Float[Tensor, " r"]]:
     """U and d with (1 - B Bᵀ)^½ = 1 - U diag(d) Uᵀ, for columns that are orthonormal before they are compressed."""
     U, singular, _ = torch.linalg.svd(B, full_matrices=False)
-    return U, 1 - (1 - singular.square()).clamp(min=0).sqrt()
+    left = 1 - singular.square()
+    rounding = len(B) * torch.finfo(B.dtype).eps
+    return U, 1 - torch.where(left > rounding, left, 0.0).sqrt()
 
 
-def projected(K: Float[Tensor, "m m"], B: Float[Tensor, "m s"]) -> Float[Tensor, "m m"]:
-    """K - K B (Bᵀ K B)⁺ Bᵀ K: the Gram matrix of the rows after their components along J̃ᵀB were removed."""
-    inside = K @ B @ _inverse_root(B.T @ K @ B).T
+def projected(K: Float[Tensor, "m m"], B: Float[Tensor, "m s"], eps: float) -> Float[Tensor, "m m"]:
+    """K - K B (Bᵀ K B)⁺ Bᵀ K: the Gram matrix of the rows after their components along J̃ᵀB were removed.
+
+    K has the rounding eps. Of a part that is zero, all of BᵀKB is that of K, and none of it is to be removed.
+    """
+    rounding = len(K) * eps * float(torch.linalg.matrix_norm(K))
+    inside = K @ B @ _inverse_root(B.T @ K @ B, rounding).T
     return K - inside @ inside.T
 
 
-def _inverse_root(A: Float[Tensor, "s s"]) -> Float[Tensor, "s s"]:
+def _inverse_root(A: Float[Tensor, "s s"], rounding: float) -> Float[Tensor, "s s"]:
     """R with Rᵀ R = A⁺, where eigenvalues of rounding size count as zero."""
     values, vectors = torch.linalg.eigh(A)
-    positive = values > len(A) * torch.finfo(A.dtype).eps * values.abs().max() if len(A) else values > 0
+    positive = values > rounding
     return torch.where(positive, values.clamp(min=torch.finfo(A.dtype).tiny).rsqrt(), 0.0)[:, None] * vectors.T
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import ModelError
 from ..layers.capture import Forward, Layers
 from ..layers.jacobian_rows import cotangents
-from ..layers.linear import LinearLayer, check_own, check_ungrouped, columns, linear_layers, pieces
+from ..layers.linear import LinearLayer, check_own, check_ungrouped, columns, grouped, linear_layers, pieces, tied
 from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.losses import Loss
@@ -60,15 +60,16 @@ class SecondMoments:
 def factored_layers(risk: Risk) -> tuple[Layers, list[LinearLayer]]:
     """The layers of θ; refuses layers that are not linear."""
     purpose, layers = "A Kronecker factorisation", Layers.of(risk)
-    linear = list(linear_layers(layers, purpose).values())
-    others = sorted({f"{use.layer} ({use.kind})" for use in layers.uses if use.kind != "linear"})
-    if others:
+    scales = [use for use in layers.uses if use.kind != "linear"]
+    unfit = {name for use in scales for name in use.names} | grouped(layers) | tied(layers)
+    linear = list(linear_layers(layers, purpose, unfit).values())
+    if scales:
         raise ModelError(
-            f"These layers are not linear: {', '.join(others)}.",
+            f"These layers are not linear: {', '.join(sorted({f'{use.layer} ({use.kind})' for use in scales}))}.",
             f"{purpose} is that of the weight matrices of linear layers and convolutions.",
-            "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
+            layers.without(unfit),
         )
-    check_ungrouped(linear, purpose)
+    check_ungrouped(layers, linear, purpose)
     check_own(layers, linear, purpose)
     return layers, linear
 

@@ -6,7 +6,7 @@ Parameters that enter in a way that is not watched are named, never lost.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -90,8 +90,10 @@ class Layers:
     def forward(self, batch: Batch) -> Forward:
         """A forward pass that records what every layer saw."""
         forward, outside = _watch(self.risk, batch, self.others, self.orders)
-        _check_rows(forward, len(batch))
-        _check_ways(_ways(forward.uses) ^ _ways(self.uses), outside - self.others, batch)
+        _check_rows(self, forward, len(batch))
+        if _shares(forward.uses, len(batch)) != _shares(self.uses, self.num_watched):
+            _check_places(self, forward, len(batch))
+        _check_ways(self, _ways(forward.uses) ^ _ways(self.uses), outside - self.others, batch)
         return forward
 
     @cached_property
@@ -99,7 +101,7 @@ class Layers:
         """The uses of layers by the first examples, which show what layers there are."""
         batch = _first(self.risk)
         forward = _watch(self.risk, batch, self.others, self.orders)[0]
-        _check_rows(forward, len(batch))
+        _check_rows(self, forward, len(batch))
         return forward.uses
 
     @property
@@ -107,14 +109,24 @@ class Layers:
         """The number of examples in `uses`."""
         return len(_first(self.risk))
 
-    def check_complete(self, purpose: str) -> None:
-        """Refuse a model some of whose parameters enter in a way that is not watched."""
+    def without(self, names: Collection[str]) -> str:
+        """How to leave out parameters, as a way out of a refusal."""
+        globs = self.risk.globs_without(names)
+        if not globs:
+            return "Choose others: no parameter of θ is left without them."
+        return f"Leave them out: risk.restricted_to({(globs[0] if len(globs) == 1 else globs)!r})."
+
+    def check_complete(self, purpose: str, unfit: Collection[str] = ()) -> None:
+        """Refuse a model some of whose parameters enter in a way that is not watched.
+
+        It says how to leave these out, and with them what is `unfit` for another reason.
+        """
         if self.others:
             raise ModelError(
                 f"These parameters enter through no layer that can be captured: {', '.join(sorted(self.others))}.",
                 f"{purpose} is made of what linear layers, convolutions, normalisations and embeddings see, "
                 "example by example.",
-                "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
+                self.without({*self.others, *unfit}),
             )
 
 
@@ -160,13 +172,14 @@ def _unexplained_names(forward: Forward) -> set[str]:
 def _misplaced_names(forward: Forward, count: int) -> set[str]:
     """Parameters of layers in which errors of one half of the examples reach rows of the other half."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(forward.z.device)
-    half, others = order[: (count + 1) // 2], order[(count + 1) // 2 :]
-    cotangent = torch.zeros_like(forward.z)
-    cotangent[half] = torch.linspace(0.5, 1.5, cotangent[0].numel()).to(cotangent).view_as(cotangent[0])
-    names: set[str] = set()
-    for use, error in zip(forward.uses, forward.gradients(cotangent), strict=True):
-        if not _is_divisible(use, count) or bool(use.by_position(error[None])[0, others].any()):
-            names |= use.names
+    halves = order[: (count + 1) // 2], order[(count + 1) // 2 :]
+    names = {name for use in forward.uses if not _is_divisible(use, count) for name in use.names}
+    for half, others in (halves, halves[::-1]):
+        cotangent = torch.zeros_like(forward.z)
+        cotangent[half] = torch.linspace(0.5, 1.5, cotangent[0].numel()).to(cotangent).view_as(cotangent[0])
+        for use, error in zip(forward.uses, forward.gradients(cotangent), strict=True):
+            if not use.names <= names and bool(use.by_position(error[None])[0, others].any()):
+                names |= use.names
     return names
 
 
@@ -186,14 +199,31 @@ def _first(risk: Risk) -> Batch:
     return max(replace(risk.batches, held=batches).joined(len(batches)), key=len)
 
 
-def _check_rows(forward: Forward, count: int) -> None:
-    for use in forward.uses:
-        if not _is_divisible(use, count):
-            raise ModelError(
-                f"Layer {use.layer} saw {use.shape[0]} rows of a batch of {count} examples.",
-                "Which row belongs to which example is not clear, though it was on the first ones.",
-                "Leave it out: risk.restricted_to(...) with globs that match the other parameters.",
-            )
+def _check_rows(layers: Layers, forward: Forward, count: int) -> None:
+    odd = {name for use in forward.uses if not _is_divisible(use, count) for name in use.names}
+    if odd:
+        raise _unclear(layers, forward, odd, count)
+
+
+def _shares(uses: Iterable[Use], count: int) -> list[int]:
+    """How many numbers every use returns for each of this many examples."""
+    return [use.shape.numel() // count for use in uses]
+
+
+def _check_places(layers: Layers, forward: Forward, count: int) -> None:
+    """Refuse rows that divide evenly by chance, as where experts see a part of all tokens."""
+    misplaced = _misplaced_names(forward, count)
+    if misplaced:
+        raise _unclear(layers, forward, misplaced, count)
+
+
+def _unclear(layers: Layers, forward: Forward, names: Collection[str], count: int) -> ModelError:
+    use = next(use for use in forward.uses if use.names & set(names))
+    return ModelError(
+        f"Layer {use.layer} saw {use.shape[0]} rows of a batch of {count} examples.",
+        "Which row belongs to which example is not clear, though it was on the first ones.",
+        layers.without(names),
+    )
 
 
 def _ways(uses: Iterable[Use]) -> set[tuple[str, str | None, str | None]]:
@@ -201,7 +231,9 @@ def _ways(uses: Iterable[Use]) -> set[tuple[str, str | None, str | None]]:
     return {(use.kind, use.weight, use.bias) for use in uses}
 
 
-def _check_ways(differing: set[tuple[str, str | None, str | None]], outside: set[str], batch: Batch) -> None:
+def _check_ways(
+    layers: Layers, differing: set[tuple[str, str | None, str | None]], outside: set[str], batch: Batch
+) -> None:
     """Refuse a batch that takes a different way through the model than the first examples."""
     names = sorted({name for _, *names in differing for name in names if name is not None} | outside)
     if names:
@@ -209,7 +241,7 @@ def _check_ways(differing: set[tuple[str, str | None, str | None]], outside: set
         raise ModelError(
             f"In {batch.name}, these parameters enter otherwise than on the first examples, or not at all: {shown}.",
             "The layers that are watched are those of the first examples; what enters elsewhere would be lost.",
-            "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
+            layers.without(names),
             "Use products with gauss_newton(risk), which need no layers.",
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -54,9 +54,12 @@ class LinearLayer:
         return self.weight, self.bias
 
 
-def linear_layers(layers: Layers, purpose: str) -> dict[str, LinearLayer]:
-    """The linear layers and convolutions of θ, in the order of their use, by the names of their modules."""
-    layers.check_complete(purpose)
+def linear_layers(layers: Layers, purpose: str, unfit: Collection[str] = ()) -> dict[str, LinearLayer]:
+    """The linear layers and convolutions of θ, in the order of their use, by the names of their modules.
+
+    A refusal says how to leave out what it names, and with it what is `unfit` for the purpose.
+    """
+    layers.check_complete(purpose, unfit)
     groups: dict[tuple[str | None, str | None], list[Use]] = {}
     for use in layers.uses:
         if use.kind == "linear":
@@ -113,25 +116,35 @@ def columns(risk: Risk, forward: Forward, cotangents: Float[Tensor, "r ..."]) ->
         yield part, errors
 
 
-def check_ungrouped(linear: Iterable[LinearLayer], purpose: str) -> None:
+def grouped(layers: Layers) -> set[str]:
+    """The parameters of convolutions in groups."""
+    return {name for use in layers.uses if use.groups > 1 for name in use.names}
+
+
+def tied(layers: Layers) -> set[str]:
+    """The parameters that are used by several kinds of layers, such as embeddings tied to the output layer."""
+    pairs = {(use.kind, use.weight, use.bias) for use in layers.uses}
+    counts = Counter(name for _, *names in pairs for name in names if name is not None)
+    return {name for name, count in counts.items() if count > 1}
+
+
+def check_ungrouped(layers: Layers, linear: Iterable[LinearLayer], purpose: str) -> None:
     """Refuse convolutions in groups, whose weight is several matrices."""
-    grouped = [layer.name for layer in linear if layer.groups > 1]
-    if grouped:
+    names = [layer.name for layer in linear if layer.groups > 1]
+    if names:
         raise ModelError(
-            f"These convolutions have groups: {', '.join(grouped)}.",
+            f"These convolutions have groups: {', '.join(names)}.",
             f"{purpose} takes the weight as one matrix, and here it is one for each group.",
-            "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
+            layers.without(grouped(layers) | tied(layers)),
         )
 
 
 def check_own(layers: Layers, linear: Iterable[LinearLayer], purpose: str) -> None:
-    """Refuse parameters that are used by several kinds of layers, such as embeddings tied to the output layer."""
-    pairs = {(use.kind, use.weight, use.bias) for use in layers.uses}
-    counts = Counter(name for _, *names in pairs for name in names if name is not None)
-    tied = [n for layer in linear for n in (layer.weight, layer.bias) if n is not None and counts[n] > 1]
-    if tied:
+    """Refuse parameters of linear layers that are used by several kinds of layers."""
+    names = {name for layer in linear for name in (layer.weight, layer.bias)} & tied(layers)
+    if names:
         raise ModelError(
-            f"These parameters enter in layers of several kinds: {', '.join(sorted(set(tied)))}.",
+            f"These parameters enter in layers of several kinds: {', '.join(sorted(filter(None, names)))}.",
             f"{purpose} takes a parameter from one layer, with one bias, however often that is used.",
-            "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
+            layers.without(tied(layers)),
         )

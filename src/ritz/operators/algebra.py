@@ -83,7 +83,7 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operato
     """
     Q = orthonormal_columns(A, vectors)
     rough = None if A.rough is None else deflated(A.rough, Q)
-    return replace(A, matmat=partial(_deflated_product, A, Q), factor=None, inverse=None, rough=rough)
+    return replace(A, matmat=partial(_deflated_product, A, Q), factor=None, inverse=None, rough=rough, name=None)
 
 
 def _deflated_product(A: Operator, Q: Tensor, V: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
         )
     root = diagonal.sqrt()[:, None]
     rough = None if A.rough is None else preconditioned(A.rough, diagonal)
-    return replace(A, matmat=partial(_scaled_product, A, root), factor=None, inverse=None, rough=rough)
+    return replace(A, matmat=partial(_scaled_product, A, root), factor=None, inverse=None, rough=rough, name=None)
 
 
 def _scaled_product(A: Operator, root: Tensor, V: Tensor) -> Tensor:

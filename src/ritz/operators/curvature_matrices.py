@@ -20,8 +20,8 @@ from .algebra import low_rank
 from .operator import Operator
 
 
-def curvature(risk: Risk, kind: Curvature) -> Operator:
-    """The operator of any curvature matrix, from the contribution of one batch.
+def curvature(risk: Risk, kind: Curvature, name: str | None = None) -> Operator:
+    """The operator of any curvature matrix, from the contribution of one batch; `name` is shown.
 
     >>> from ritz.engine.curvatures import GAUSS_NEWTON
     >>> risk = Risk(torch.nn.Linear(2, 1, bias=False), torch.nn.MSELoss(), (torch.eye(2), torch.zeros(2, 1)))
@@ -37,6 +37,7 @@ def curvature(risk: Risk, kind: Curvature) -> Operator:
         inform=_reader_of(product, "info"),
         room=_reader_of(product, "room"),
         semidefinite=kind.order == 1 and risk.loss.is_convex,  # Jᵀ M J, M being the loss's Hessian or a sum of squares
+        name=name,
     )
     rough = product.rough
     return A if rough is None else replace(A, rough=replace(A, matmat=rough))
@@ -57,7 +58,7 @@ def hessian(risk: Risk) -> Operator:
     tensor([[0.5000, 0.0000],
             [0.0000, 2.0000]])
     """
-    return curvature(risk, HESSIAN)
+    return curvature(risk, HESSIAN, "hessian")
 
 
 def gauss_newton(risk: Risk) -> Operator:
@@ -72,7 +73,7 @@ def gauss_newton(risk: Risk) -> Operator:
     >>> torch.equal(gauss_newton(risk).dense(), hessian(risk).dense())  # where f is linear in θ
     True
     """
-    return curvature(risk, GAUSS_NEWTON)
+    return curvature(risk, GAUSS_NEWTON, "gauss_newton")
 
 
 def functional_hessian(risk: Risk) -> Operator:
@@ -86,7 +87,7 @@ def functional_hessian(risk: Risk) -> Operator:
     >>> functional_hessian(risk) @ torch.ones(2)  # where f is linear in θ
     tensor([0., 0.])
     """
-    return curvature(risk, FUNCTIONAL)
+    return curvature(risk, FUNCTIONAL, "functional_hessian")
 
 
 def empirical_fisher(risk: Risk) -> Operator:
@@ -99,7 +100,7 @@ def empirical_fisher(risk: Risk) -> Operator:
     >>> torch.allclose(empirical_fisher(risk).dense(), g[:, None] * g)  # of one term
     True
     """
-    return curvature(risk, FISHER)
+    return curvature(risk, FISHER, "empirical_fisher")
 
 
 def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Generator | None = None) -> Operator:
@@ -125,7 +126,7 @@ def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Gen
         raise ArgumentError(f"num_samples={num_samples} was given.", "A mean needs one.", "Ask for 1 or more.")
     source = torch.Generator().manual_seed(0) if generator is None else generator
     seed = int(torch.randint(2**62, (), generator=source, device=source.device))
-    return curvature(risk, monte_carlo(num_samples, seed))
+    return curvature(risk, monte_carlo(num_samples, seed), "monte_carlo_fisher")
 
 
 def gradient_covariance(risk: Risk) -> Operator:
@@ -143,7 +144,8 @@ def gradient_covariance(risk: Risk) -> Operator:
     second_moment, gradient = empirical_fisher(risk), risk.gradient()[:, None]
     share = risk.total_weight / risk.sum_of_weights if risk.sum_of_weights else 0.0  # of ∇R∇Rᵀ; 1 for a mean
     covariance = second_moment - low_rank(gradient, gradient.new_tensor([share]))
-    return replace(covariance, semidefinite=second_moment.semidefinite)  # as no weight is negative
+    known = second_moment.semidefinite  # of the covariance, too, as no weight is negative
+    return replace(covariance, semidefinite=known, name="gradient_covariance")
 
 
 def ntk(risk: Risk) -> Operator:
@@ -167,6 +169,7 @@ def ntk(risk: Risk) -> Operator:
         inform=_reader_of(product.linearized, "info"),
         room=_reader_of(risk, "memory"),
         semidefinite=True,
+        name="ntk",
     )
 
 

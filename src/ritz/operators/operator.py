@@ -50,6 +50,7 @@ class Operator:
     room: Callable[[], float] | None = None  # bytes a solver may use besides the products; None: no limit is known
     rough: Operator | None = None  # nearly the same matrix, with cheaper products, where there is one
     semidefinite: bool = False  # whether it is known that no eigenvalue is negative
+    name: str | None = None  # which matrix it is, where that is known: the function that made it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", _numbered(torch.device(self.device)))
@@ -64,7 +65,8 @@ class Operator:
             )
 
     def __repr__(self) -> str:
-        return f"Operator(n = {self.size:,}, {str(self.dtype).removeprefix('torch.')}, {self.device})"
+        name = "" if self.name is None else f"{self.name}: "
+        return f"Operator({name}n = {self.size:,}, {str(self.dtype).removeprefix('torch.')}, {self.device})"
 
     def _repr_html_(self) -> str:
         """In a notebook: its size, and how products are computed where that is known."""
@@ -73,7 +75,8 @@ class Operator:
             "dtype": self.dtype,
             "device": self.device,
         }
-        return card("Operator", facts | ({} if self.inform is None else {"products": "known by A.info, once made"}))
+        title = "Operator" if self.name is None else f"Operator: {self.name}"
+        return card(title, facts | ({} if self.inform is None else {"products": "known by A.info, once made"}))
 
     def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         self._check(V)
@@ -208,7 +211,8 @@ class Operator:
         semidefinite: bool = False,
     ) -> Operator:
         """Another matrix on the same space, computed from this one's products."""
-        return replace(self, matmat=matmat, factor=factor, inverse=inverse, rough=rough, semidefinite=semidefinite)
+        known = replace(self, factor=factor, inverse=inverse, rough=rough, semidefinite=semidefinite)
+        return replace(known, matmat=matmat, name=None)
 
     def _sum(self, other: Operator) -> Operator:
         """The sum; its `room` is the smaller of both, its `info` that of the first operator that has one."""

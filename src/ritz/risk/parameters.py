@@ -34,10 +34,10 @@ def matching_names(
     _check_globs(parameters)
     globs = [parameters] if isinstance(parameters, str) else list(parameters)
     first = _first_names(trainable, further)
-    matches = {glob: _matches(glob, first) for glob in globs}
-    chosen = {first[name] for names in matches.values() for name in names}
+    matched = {glob: _matched(first, glob) for glob in globs}
+    chosen = set[str]().union(*matched.values())
     theta = {name: parameter for name, parameter in trainable.items() if name in chosen}
-    idle = [glob for glob in globs if not matches[glob]]
+    idle = [glob for glob in globs if not matched[glob]]
     if idle or not theta:
         raise _no_match(parameters, idle if len(globs) > 1 else [], _modules(idle, first), list(trainable))
     _check_parameters(theta)
@@ -54,14 +54,29 @@ def _check_globs(parameters: str | Sequence[str]) -> None:
 
 
 def _first_names(trainable: Collection[str], further: Mapping[str, str]) -> dict[str, str]:
-    """All names of the trainable parameters, each with the first name of its parameter."""
-    own = {name: name for name in trainable}
-    return own | {name: known for name, known in further.items() if known in own}
+    """The names by which parameters can be chosen, each with the parameter's first name."""
+    return {name: name for name in trainable} | {n: known for n, known in further.items() if known in trainable}
 
 
-def _matches(glob: str, names: Collection[str]) -> list[str]:
-    """The names that match; a glob that is itself a name, with brackets say, means that name alone."""
-    return [glob] if glob in names else [name for name in names if fnmatchcase(name, glob)]
+def _matched(first: Mapping[str, str], glob: str) -> set[str]:
+    """The first names of the parameters that a glob matches: of one alone, if it is the name of one."""
+    return {first[glob]} if glob in first else {known for name, known in first.items() if fnmatchcase(name, glob)}
+
+
+def fewest_globs(trainable: Collection[str], chosen: Collection[str], further: Mapping[str, str]) -> list[str]:
+    """Few globs that match the chosen parameters and no others: of all layers of one name, of a layer, or a parameter.
+
+    `further` is as in `matching_names`.
+    """
+    first, chosen, globs = _first_names(trainable, further), set(chosen), list[str]()
+    left = [name for name in trainable if name in chosen]
+    while left:
+        module = left[0].rpartition(".")[0]
+        wider = [f"*.{module.rpartition('.')[2]}.*", f"{module}.*"] if module else []
+        matched = {glob: _matched(first, glob) for glob in [left[0], *wider]}
+        globs.append(max(matched, key=lambda glob: len(matched[glob] & set(left)) if matched[glob] <= chosen else 0))
+        left = [name for name in left if name not in matched[globs[-1]]]
+    return globs
 
 
 def _modules(globs: Sequence[str], names: Collection[str]) -> list[str]:
@@ -191,6 +206,19 @@ def _check_parameters(parameters: dict[str, Tensor]) -> None:
         if parameter.is_inference() and not torch.is_inference_mode_enabled():  # else the mode itself is refused
             raise inference_error()
         _check_finite(name, parameter)
+
+
+def no_gradient(gradient: Mapping[str, Tensor]) -> NumericalError:
+    """The error for a gradient, by parameters, that is NaN or infinite: the risk has none, or autograd finds none."""
+    counts = {name: int((~torch.isfinite(piece)).sum()) for name, piece in gradient.items()}
+    first = next(name for name, count in counts.items() if count)
+    return NumericalError(
+        f"The gradient has {sum(counts.values()):,} entries that are NaN or infinite, the first in {first}.",
+        "The risk itself is finite here. Some function on the way has no finite slope, as sqrt(x) and a norm at 0.",
+        "Keep such functions away from that point: (x**2 + eps).sqrt() in place of (x**2).sqrt().",
+        "Find the function: torch.autograd.set_detect_anomaly(True), and a backward pass of the loss.",
+        "Leave the parameters out: risk.restricted_to(...) with globs that match others.",
+    )
 
 
 def inference_error() -> ModelError:

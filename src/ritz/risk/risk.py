@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -33,7 +33,16 @@ from .model import check_model, further_names, output_tensor, prefers_channels_l
 from .network import Network, check_importable
 from .original import Original
 from .own_gradient import check_own_gradient
-from .parameters import as_pairs, matching_names, other_tensors, other_theta, tensors, trainable
+from .parameters import (
+    as_pairs,
+    fewest_globs,
+    matching_names,
+    no_gradient,
+    other_tensors,
+    other_theta,
+    tensors,
+    trainable,
+)
 from .path_names import checked_path
 from .precision import Numerics, Precision, check_dtype, check_precision, in_precision
 from .randomness import untouched_randomness
@@ -217,7 +226,10 @@ class Risk:
                     if z.requires_grad:  # else no output depends on θ
                         total += self.flatten(torch.autograd.grad(z, leaves, slope, allow_unused=True))
                 bar.advance()
-        return self.sum_over_ranks(total) / self.total_weight
+        gradient = self.sum_over_ranks(total) / self.total_weight
+        if not bool(torch.isfinite(gradient).all()):
+            raise no_gradient(dict(zip(self.shapes, self.unflatten(gradient), strict=True)))
+        return gradient
 
     @cached_property
     def labels(self) -> Int[Tensor, " N"]:
@@ -246,6 +258,10 @@ class Risk:
         risk._select(tensors, matching_names(own, parameters, self._further_names))
         risk._network = self._network.holding(risk._all_tensors(), risk.shapes)
         return risk
+
+    def globs_without(self, names: Collection[str]) -> list[str]:
+        """Globs that `restricted_to` takes for all parameters in θ but these; none where nothing else is in θ."""
+        return fewest_globs(self.shapes, [name for name in self.shapes if name not in names], self._further_names)
 
     def at(self, theta: Tensor | Mapping[str, Tensor] | nn.Module) -> Risk:
         """The same risk at other parameters, for one pass over the data: along a training run, or a line.

@@ -100,7 +100,7 @@ def weights(risk: Risk, decay: float) -> dict[str, WeightStructure]:
     check_positive(decay=decay)
     purpose = "The class structure of weights"
     layers, linear, C = class_layers(risk, purpose)
-    check_ungrouped(linear, purpose)
+    check_ungrouped(layers, linear, purpose)
     check_own(layers, linear, purpose)
     linear = [layer for layer in linear if layer.weight is not None]
     sizes = {layer: (C, layer.inputs + layer.outputs, layer.inputs) for layer in linear}

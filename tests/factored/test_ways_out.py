@@ -1,0 +1,75 @@
+"""What Kronecker factors cannot take is refused with the globs of all that they can, which work as they are given."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import ritz
+from ritz.errors import ModelError
+from ritz.risk import Risk
+
+
+class Tied(nn.Module):
+    """An embedding that is the output layer, too, with a layer between."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.middle, self.head = nn.Embedding(4, 3), nn.Linear(3, 3), nn.Linear(3, 4)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        return self.head(self.middle(self.table(x)).mean(1).tanh())
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer, a norm and a convolution in groups: each is refused for a reason of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.norm, self.head = nn.GRU(3, 4, batch_first=True), nn.LayerNorm(4), nn.Linear(4, 4)
+        self.mix = nn.Conv1d(4, 4, 1, groups=2)
+
+    def forward(self, x):
+        return self.head(self.mix(self.norm(self.cell(x)[0]).mT).mean(2))
+
+
+def normed():
+    blocks = [nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Tanh()) for _ in range(2)]
+    return nn.Sequential(*blocks, nn.Linear(3, 4))
+
+
+def grouped():
+    return nn.Sequential(nn.Conv1d(4, 4, 2, groups=2), nn.Tanh(), nn.Conv1d(4, 2, 1), nn.Flatten(), nn.Linear(4, 4))
+
+
+CASES = {
+    "tied": (Tied, lambda: torch.randint(4, (9, 5)), ["middle.*", "head.bias"]),
+    "recurrent": (Recurrent, lambda: torch.randn(9, 5, 3), ["head.*"]),
+    "norms": (normed, lambda: torch.randn(9, 3), ["*.0.*", "2.*"]),
+    "groups": (grouped, lambda: torch.randn(9, 4, 3), ["2.*", "4.*"]),
+}
+
+
+@pytest.mark.parametrize("factored", [ritz.kfac, ritz.ekfac])
+@pytest.mark.parametrize("name", CASES)
+def test_a_refusal_names_the_globs_of_all_that_can_be_factored(name, factored):
+    torch.manual_seed(0)
+    model, inputs, expected = CASES[name]
+    x, y = inputs(), torch.arange(9) % 4
+    risk = Risk(model(), nn.CrossEntropyLoss(), [(x[:5], y[:5]), (x[5:], y[5:])])
+    with pytest.raises(ModelError) as caught:
+        factored(risk)
+    shown = re.fullmatch(r"Leave them out: risk\.restricted_to\((.*)\)\.", caught.value.ways_out[0])
+    globs = eval(shown.group(1))
+    assert ([globs] if isinstance(globs, str) else globs) == expected
+    assert factored(risk.restricted_to(globs)).layers
+
+
+def test_a_refusal_of_all_parameters_names_no_globs():
+    model, x, y = nn.Sequential(nn.ConvTranspose1d(1, 1, 1), nn.Flatten()), torch.randn(9, 1, 3), torch.arange(9) % 3
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, y))
+    with pytest.raises(ModelError, match="no parameter of θ is left"):
+        ritz.kfac(risk)
+    assert risk.globs_without(["0.weight"]) == ["0.bias"] and risk.globs_without(risk.shapes) == []
