@@ -271,7 +271,7 @@ def test_a_dry_run_forecasts_and_writes_nothing(folder):
         (["builtins:dict"], "type dict"),
         (["builtins:print"], "print returned None"),
         (["builtins:print"], "`return` is missing"),
-        (["mine.py:unmade"], "Make one of it: Linear"),
+        (["mine.py:unmade"], "Make an instance: Linear"),
         (["builtins:range"], "range failed"),
         (["mine.py:unreadable"], "no such data"),
         (["mine.py:bad_data"], "there are 3 outputs"),

@@ -65,7 +65,7 @@ def factored_layers(risk: Risk) -> tuple[Layers, list[LinearLayer]]:
     if others:
         raise ModelError(
             f"These layers are not linear: {', '.join(others)}.",
-            f"{purpose} is that of the weight matrices of linear layers and convolutions.",
+            f"{purpose} can be computed only for the weight matrices of linear layers and convolutions.",
             "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
         )
     check_ungrouped(linear, purpose)

@@ -118,7 +118,7 @@ def _stored(folder: Path, config: Any, name: str) -> Record | None:
     if record.id != name:
         raise ArgumentError(
             f"{folder.parent} holds results of {record.id!r}, and this is a sweep of {name!r}.",
-            "Results are filed by their config: those of two functions would be taken for each other.",
+            "Results are filed by their config: those of two functions would be confused.",
             "Name another folder, or give the sweep its old name.",
         )
     if canonical(record.config) != canonical(config):
@@ -151,7 +151,7 @@ def _mapping(config: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ArgumentError(
             f"A config of type {type(config).__name__} was to be swept: {config!r:.80}.",
-            "A record keeps its config by name.",
+            "A record keeps its config as named fields.",
             "Use a frozen dataclass or a mapping, such as {'width': 10}.",
         )
     return values
@@ -174,9 +174,9 @@ def _failure(failures: tuple[Failure, ...], records: tuple[Record | None, ...], 
     rest = f"\n  and {len(failures) - _NAMED} more" if len(failures) > _NAMED else ""
     error = SweepError(
         f"{len(failures)} of {len(records)} tasks failed:{first}{rest}",
-        f"The results of the others are in {folder}, and they stay.",
+        f"The results of the others are kept in {folder}.",
         "Mend the cause and run the same sweep again: only what is missing is computed.",
-        "The exception's `failures` have the traceback of each.",
+        "For the traceback of each, see `failures` of this exception.",
     )
     error.failures, error.records = failures, records
     return error

@@ -191,7 +191,7 @@ def _check_rows(forward: Forward, count: int) -> None:
         if not _is_divisible(use, count):
             raise ModelError(
                 f"Layer {use.layer} saw {use.shape[0]} rows of a batch of {count} examples.",
-                "Which row belongs to which example is not clear, though it was on the first ones.",
+                "Which row belongs to which example is not clear, though it was on the first examples.",
                 "Leave it out: risk.restricted_to(...) with globs that match the other parameters.",
             )
 
@@ -207,8 +207,9 @@ def _check_ways(differing: set[tuple[str, str | None, str | None]], outside: set
     if names:
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         raise ModelError(
-            f"In {batch.name}, these parameters enter otherwise than on the first examples, or not at all: {shown}.",
-            "The layers that are watched are those of the first examples; what enters elsewhere would be lost.",
+            f"In {batch.name}, these parameters are used in another way than on the first examples, or not at all: "
+            f"{shown}.",
+            "Only the layers seen on the first examples are captured; what enters elsewhere would be lost.",
             "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
             "Use products with gauss_newton(risk), which need no layers.",
         )
@@ -218,6 +219,6 @@ def _check_separable(risk: Risk) -> None:
     if not risk.separable:
         raise ModelError(
             "The outputs or the loss of an example depend on the other examples of its batch.",
-            "Gradients of single examples do not exist then.",
+            "Then single examples have no gradients of their own.",
             "Use products with gauss_newton(risk) and hessian(risk), which need none.",
         )

@@ -122,7 +122,9 @@ def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Gen
     """
     check_whole(num_samples=num_samples)
     if num_samples < 1:
-        raise ArgumentError(f"num_samples={num_samples} was given.", "A mean needs one.", "Ask for 1 or more.")
+        raise ArgumentError(
+            f"num_samples={num_samples} was given.", "A mean needs at least one sample.", "Ask for 1 or more."
+        )
     source = torch.Generator().manual_seed(0) if generator is None else generator
     seed = int(torch.randint(2**62, (), generator=source, device=source.device))
     return curvature(risk, monte_carlo(num_samples, seed))

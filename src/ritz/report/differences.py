@@ -49,7 +49,7 @@ def check(entries: Sequence[Entry]) -> None:
     if len(entries) < 2 or len({*names}) < len(names):
         raise ArgumentError(
             f"These were to be compared: {', '.join(names) or 'nothing'}.",
-            "A comparison is of two or more, each with a name of its own.",
+            "A comparison needs two or more, each with a name of its own.",
             "Name two records: ritz compare out/before out/after",
         )
 

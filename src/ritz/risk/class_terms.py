@@ -94,7 +94,7 @@ def _check_classes(risk: Risk) -> None:
     if risk.num_classes < 2:
         raise DataError(
             f"The model has {risk.num_classes} output.",
-            "At least two tell classes apart.",
+            "It takes at least two to tell classes apart.",
             "Return one logit for each class; for a single logit z, return (0, z) and use cross-entropy.",
         )
 

@@ -118,7 +118,7 @@ def _source(data: Any) -> Iterable[Any]:
             f"The data are of type {type(data).__name__}.",
             "A risk needs examples to average over.",
             "Pass (x, y) tensors, a Dataset, a DataLoader, or a list of (inputs, targets) batches.",
-            "Of an object that holds them, such as a graph: [((data.x, data.edge_index), data.y)].",
+            "For an object that holds them, such as a graph: [((data.x, data.edge_index), data.y)].",
         )
     if isinstance(data, Iterator):
         raise DataError(
@@ -208,7 +208,7 @@ def _no_pair(what: str, item: Any) -> DataError:
 def _ways_to_a_pair(item: Any) -> list[str]:
     """How something else becomes a pair: two entries, more of them, or an object."""
     arrays = "For arrays: (torch.as_tensor(x), torch.as_tensor(y))."
-    no_targets = "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x)))."
+    no_targets = "For a loss without targets, pass placeholders that it ignores: (x, torch.zeros(len(x)))."
     if not isinstance(item, (tuple, list)):
         return [
             "For (x, y) as a whole, pass exactly these two; several inputs are a tuple or a dict: ((a, b), y).",

@@ -34,7 +34,7 @@ def matching_names(
     if not isinstance(parameters, (str, Sequence)) or not all(isinstance(glob, str) for glob in parameters):
         raise ArgumentError(
             f"parameters={parameters!r} was given.",
-            "It selects by name.",
+            "It must select parameters by their names.",
             "Pass a glob or several: '*', ['0.*', 'head.*'].",
         )
     globs = [parameters] if isinstance(parameters, str) else list(parameters)
@@ -150,7 +150,7 @@ def _check_finite(name: str, values: Tensor) -> None:
     if not bool(torch.isfinite(values.detach()).all()):
         raise NumericalError(
             f"Parameter {name} holds NaN or infinity.",
-            "The network has no curvature there.",
+            "The network has no curvature at such a point.",
             "Take a checkpoint from before training diverged.",
         )
 

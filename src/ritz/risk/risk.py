@@ -363,7 +363,7 @@ class Risk:
             dtype, function = self._network.lowest
             warn_user(
                 f"The model computes in {dtype} inside (first in {function}), though its parameters are {self.dtype}: "
-                "derivatives are no more accurate than that.",
+                "derivatives are only as accurate as the lower of the two.",
                 PrecisionWarning,
             )
 

@@ -195,7 +195,7 @@ def _first_column(
     values = f(theta)
     if values.shape != theta.shape or not bool(values.isfinite().all()):
         raise NumericalError(
-            f"f is of shape {tuple(values.shape)}, with {int((~values.isfinite()).sum())} values that are NaN or "
+            f"f returned shape {tuple(values.shape)}, with {int((~values.isfinite()).sum())} values that are NaN or "
             f"infinite, at {tuple(theta.shape)} points from {float(theta.min()):.3g} to {float(theta.max()):.3g}.",
             "It is evaluated at Ritz values, which lie anywhere between the eigenvalues.",
             "Shift the operator: function(A + damping, f, v).",

@@ -93,8 +93,8 @@ def _size_of(measured: Any) -> int:
         return len(measured)
     if isinstance(measured, Tensor) or not (isinstance(getattr(measured, "size", None), int) and measured.size > 0):
         raise ArgumentError(
-            f"measured is a {type(measured).__name__}, and no square matrix of finite numbers.",
-            "A closed form is held against a matrix, an operator or an exact Spectrum.",
+            f"measured is a {type(measured).__name__}, not a square matrix of finite numbers.",
+            "A closed form can be compared with a matrix, an operator or an exact Spectrum.",
             "Pass ritz.hessian(risk), its dense(), or Spectrum.of_eigenvalues(...).",
         )
     return int(measured.size)

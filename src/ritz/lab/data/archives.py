@@ -138,8 +138,8 @@ def _keep(copy: Path, content: bytes) -> None:
 def _damaged(path: Path | str, reason: object) -> FileError:
     return FileError(
         f"{path} cannot be unpacked: {reason}.",
-        "It is damaged, or was not downloaded to its end.",
-        "Delete it and get it anew; without it, ritz downloads what it needs.",
+        "It is damaged, or its download was cut short.",
+        "Delete it and run again: ritz downloads what it does not find. Or put an intact copy in its place.",
     )
 
 

@@ -127,8 +127,8 @@ def standardized(data: Split) -> Split:
     if not bool((deviation > 0).all()):
         raise DataError(
             "A channel has the same value in every training example.",
-            "It has no deviation to be divided by.",
-            "Leave it out, or keep the data as they are.",
+            "Its standard deviation is zero, and cannot be divided by.",
+            "Leave the channel out, or use the data without this step.",
         )
     train, test = (Examples((part.x - mean) / deviation, part.y) for part in (data.train, data.test))
     return Split(train, test)
@@ -152,7 +152,7 @@ def subsample(
     if (per_class is None) == (total is None):
         raise ArgumentError(
             f"per_class={per_class} and total={total} were given.",
-            "One of them says how many examples to keep.",
+            "Exactly one of them must say how many examples to keep.",
             "Give per_class or total.",
         )
     if per_class is None:
@@ -199,7 +199,7 @@ def _some(rows: Int[Tensor, " m"], count: int, where: str, generator: torch.Gene
     if not 0 <= count <= len(rows):
         raise DataError(
             f"{count} examples {where} were requested, and there are {len(rows)}.",
-            "None is taken twice.",
+            "No example is taken twice.",
             "Ask for fewer, or take the data set's larger part.",
         )
     if generator is None:

@@ -70,7 +70,7 @@ def _translated(name: str, value: Tensor) -> tuple[str, Tensor]:
     if match is None or match["name"] not in _NAMES:
         raise ModelError(
             f"The weights hold {name!r}.",
-            "GPT-2 has no such part, so this is another model, or another naming of it.",
+            "GPT-2 has no such part, so this is another model, or its parts have other names.",
             "Give the state dict of transformers.GPT2LMHeadModel, or the model.safetensors published with it.",
         )
     ours = _NAMES[match["name"]]

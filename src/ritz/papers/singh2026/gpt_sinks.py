@@ -99,7 +99,7 @@ def _check(config: Config) -> None:
         )
     if config.weights and not Path(config.weights).is_file():
         raise FileError(
-            f"{config.weights} is no file.",
+            f"{config.weights} is not a file.",
             "It was named as the weights of GPT-2.",
             "Name the model.safetensors published with GPT-2: --set weights=model.safetensors",
         )
