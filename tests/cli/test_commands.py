@@ -281,7 +281,7 @@ def test_a_dry_run_forecasts_and_writes_nothing(folder):
         (["mine.py:risk", "--layer", "2.bias", "-k", "10"], "10"),
         (["mine.py:risk", "--device", "nowhere"], "--device nowhere"),
         (["mine.py:risk", "--out", "mine.py/x"], "cannot be written"),
-        (["mine.py:risk", "--out", 300 * "x"], "room for 255 bytes in a name"),
+        (["mine.py:risk", "--out", 300 * "x"], "room for 255 bytes in one name"),
         (["mine.py:risk", "--examples", "99999"], "the data have 20"),
         (["mine.py:risk", "--seed", 2**70], "--seed"),
         (["mine.py:risk", "--operator", "hesian"], "hesian"),

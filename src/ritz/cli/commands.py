@@ -66,7 +66,7 @@ def _ritz(
 
 @app.command("demo")
 def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
-    """Train a classifier of handwritten digits and analyse its Hessian.
+    """Train a classifier of handwritten digits, analyse its Hessian.
 
     It takes about half a minute on a laptop and needs no download.
 
@@ -89,7 +89,7 @@ def write_starter(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file to write.")],
     debug: Debug = False,
 ) -> None:
-    """Write a Python file to put your own model into; it runs as it is.
+    """Write a file to put your own model into; it runs as it is.
 
     It holds a function `risk` with three places to fill in: your data, your model and your loss.
 
@@ -146,7 +146,7 @@ def analyse_spectrum(
 ) -> None:
     """Analyse your own model: its spectrum and largest eigenvalues.
 
-    FACTORY is a function of yours that returns ritz.Risk or a tuple (model, loss, data); `ritz new mine.py` writes one
+    FACTORY is your function that returns a ritz.Risk or a tuple (model, loss, data); `ritz new mine.py` writes one
     to begin with. It is called with whichever of device, dtype and seed its signature names.
     The results go to out/FILE-FACTORY: record.json, arrays.npz, spectrum.png, and report.html, the page to look at.
     The folder's name also has --layer, --examples, --dtype and --seed; results for G and E go to folders inside it.

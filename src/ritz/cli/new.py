@@ -29,7 +29,7 @@ def write(path: Path) -> None:
     if path.exists():
         raise FileError(
             f"{path} already exists.",
-            "`ritz new` does not overwrite files.",
+            "Files that exist are never overwritten.",
             "Choose another name, or remove it first.",
         )
     text = read_bytes(_STARTER).decode()

@@ -35,7 +35,7 @@ class WorkerKind(StrEnum):
 
 
 Factory = Annotated[
-    str, typer.Argument(metavar="FILE.py:FACTORY", help="A function that returns the model; or package.module:factory.")
+    str, typer.Argument(metavar="FILE.py:FACTORY", help="A file and a function in it; or package.module:factory.")
 ]
 Layer = Annotated[list[str] | None, typer.Option(help="Take only the parameters that match this glob; repeatable.")]
 Examples = Annotated[int | None, typer.Option(min=1, help="Take only this many examples, the first ones.")]

@@ -304,7 +304,7 @@ def _fitting_risk(risk: Risk, request: Request) -> Risk:
     if (device, dtype) != (risk.device, risk.dtype) and risk.group is not None:
         raise DataError(
             "The factory returned a distributed risk on another device or in another dtype than was requested.",
-            "ritz cannot move or convert it, because its data lie on several machines.",
+            "Its data lie on several machines, so ritz cannot move or convert it.",
             "Let the factory place it: name `device` and `dtype` among its arguments.",
         )
     return risk.to(dtype, device=device)

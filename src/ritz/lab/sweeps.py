@@ -163,7 +163,7 @@ def _workers(workers: Workers | str) -> Workers:
     if not isinstance(workers, str) or workers not in WORKERS:
         raise ArgumentError(
             f"The workers {workers!r} were requested.",
-            "There are none of this name.",
+            "There are no workers of this name.",
             f"Use one of {', '.join(WORKERS)}, or an instance such as Processes(count=4).",
         )
     return WORKERS[workers]()

@@ -65,7 +65,7 @@ def linear_layers(layers: Layers, purpose: str) -> dict[str, LinearLayer]:
         raise ModelError(
             "No linear layer and no convolution has parameters in θ.",
             f"{purpose} is made of what such layers see.",
-            "Choose others: Risk(..., parameters=...), or risk.restricted_to(...) of a risk that has some.",
+            "Choose other parameters: Risk(..., parameters=...), or risk.restricted_to(...) of a risk that has some.",
         )
     shared = {name for name, count in Counter(uses[0].layer for uses in groups.values()).items() if count > 1}
     linear = [_linear_layer(uses, shared) for uses in groups.values()]
@@ -119,7 +119,7 @@ def check_ungrouped(linear: Iterable[LinearLayer], purpose: str) -> None:
     if grouped:
         raise ModelError(
             f"These convolutions have groups: {', '.join(grouped)}.",
-            f"{purpose} takes the weight as one matrix, and here it is one for each group.",
+            f"{purpose} takes the weight as one matrix, and such a convolution has one for each group.",
             "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
         )
 
@@ -132,6 +132,6 @@ def check_own(layers: Layers, linear: Iterable[LinearLayer], purpose: str) -> No
     if tied:
         raise ModelError(
             f"These parameters enter in layers of several kinds: {', '.join(sorted(set(tied)))}.",
-            f"{purpose} takes a parameter from one layer, with one bias, however often that is used.",
+            f"{purpose} needs each parameter to belong to one layer, with one bias, however often that layer is used.",
             "Leave them out: risk.restricted_to(...) with globs that match the other parameters.",
         )

@@ -220,31 +220,31 @@ class Operator:
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):
             raise ArgumentError(
-                f"An operator was multiplied with a {type(V).__name__}.",
-                "A product takes a tensor: a vector (n,) or columns (n, k).",
+                f"An operator was multiplied by a {type(V).__name__}.",
+                "A product needs a tensor: a vector (n,) or columns (n, k).",
                 "Convert arrays with torch.as_tensor; in SciPy, use A.to_scipy().",
             )
         if V.ndim not in (1, 2) or V.shape[0] != self.size:
             raise ArgumentError(
-                f"An operator of size {self.size} was multiplied with shape {tuple(V.shape)}.",
+                f"An operator of size {self.size} was multiplied by a tensor of shape {tuple(V.shape)}.",
                 "A product takes a vector (n,) or columns (n, k).",
                 "Transpose the columns, or flatten a parameter-shaped vector in named_parameters() order.",
             )
         if V.dtype != self.dtype:
             raise ArgumentError(
-                f"An operator in {self.dtype} was multiplied with a tensor in {V.dtype}.",
+                f"An operator in {self.dtype} was multiplied by a tensor in {V.dtype}.",
                 "A silent conversion would hide what precision the result has.",
                 f"Convert the tensor: V.to({self.dtype}).",
             )
         if V.device != self.device:
             raise ArgumentError(
-                f"An operator on {self.device} was multiplied with a tensor on {V.device}.",
+                f"An operator on {self.device} was multiplied by a tensor on {V.device}.",
                 "A silent copy in every product would be slow.",
                 f"Move the tensor: V.to({str(self.device)!r}).",
             )
         if V.numel() and not math.isfinite(torch.linalg.vector_norm(V, math.inf)):  # which takes no memory
             raise NumericalError(
-                "An operator was multiplied with a tensor with entries that are NaN or infinite.",
+                "An operator was multiplied by a tensor with entries that are NaN or infinite.",
                 "Every entry of the product would be NaN or infinite too.",
                 "Look at what made it: (~V.isfinite()).nonzero() lists them.",
             )

@@ -30,7 +30,7 @@ def write_picture(path: str | Path, figure: Picture, *, dpi: int = 200) -> Path:
     if ending not in FORMATS:
         raise ArgumentError(
             f"A picture was to be written to {path.name}.",
-            f"No figure can draw itself as {ending!r}.",
+            f"Pictures cannot be written as {ending!r}.",
             f"End the name with one of {', '.join(FORMATS)}.",
         )
     if not LEAST_DPI <= dpi <= MOST_DPI:

@@ -171,7 +171,7 @@ def _without_rows(tensor: Tensor) -> DataError:
     kind, way = ("nested", "to_padded_tensor(0.0)") if tensor.is_nested else ("sparse", "to_dense()")
     return DataError(
         f"The inputs hold a {kind} tensor ({tensor.layout}).",
-        "Batches are compared, cut and joined by their rows, which such a tensor does not give.",
+        "Batches are compared, cut and joined by their rows, which cannot be taken from such a tensor.",
         f"Convert it: x.{way}.",
         "Where it is too large, pass its indices and values, and build it in the forward pass.",
     )

@@ -171,7 +171,7 @@ def check_model(model: Any) -> None:
         what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         raise ModelError(
             f"The model is {what}.",
-            "ritz finds parameters by their names in a torch.nn.Module.",
+            "Parameters are found by their names in a torch.nn.Module.",
             _way_to_a_module(model),
         )
     for name, module in named_modules(model):

@@ -62,7 +62,7 @@ def _no_match(
     culprit = f": {', '.join(map(repr, idle))}" if idle else ""
     return ModelError(
         f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
-        "Curvature is taken with respect to the matching ones that have requires_grad.",
+        "Curvature is taken only with respect to matching parameters that have requires_grad.",
         *(f"For all of that module, write '{glob}'." for glob in modules),
         *_choices(shown),
     )
@@ -118,7 +118,7 @@ def _check_named(source: object) -> None:
     if not isinstance(source, Mapping) or not all(isinstance(value, Tensor) for value in source.values()):
         raise ArgumentError(
             f"A {type(source).__name__} was given as θ.",
-            "It is a vector, tensors by name, or a module of the same architecture.",
+            "It must be a vector, tensors by name, or a module of the same architecture.",
             "Pass a vector like risk.theta, model.state_dict(), or the model.",
         )
 
@@ -141,7 +141,7 @@ def _check_like(name: str, tensor: Tensor, now: Tensor) -> None:
     if tensor.shape != now.shape:
         raise ArgumentError(
             f"{name} was given with shape {tuple(tensor.shape)}; in this risk it has {tuple(now.shape)}.",
-            "It is the same risk at other parameters, not another network.",
+            "The result is the same risk at other parameters, so the network must be the same.",
             "Build a risk of that network instead: Risk(model, loss, data).",
         )
 

@@ -220,7 +220,7 @@ class Risk:
         if labels.is_floating_point() or not isinstance(self.loss, Classification):
             raise DataError(
                 f"The targets are {labels.dtype} values, and the loss is {self.loss.name}.",
-                "Only class indices are labels.",
+                "Only class indices can serve as labels.",
                 "Use a cross-entropy risk with integer targets.",
                 "Without classes, look at the spectrum alone: ritz spectrum.",
             )

@@ -256,7 +256,7 @@ def _rough_operator(A: Operator, precision: str) -> Operator | None:
     if precision == "mixed" and A.rough is None:
         raise ArgumentError(
             "precision='mixed' was requested, but the operator has no cheaper products than its own.",
-            "Curvature has them on a GPU with TF32, of a risk in float32 with tangent_precision='highest'.",
+            "Curvature has cheaper ones on a GPU with TF32, for a risk in float32 with tangent_precision='highest'.",
             "Leave precision out: the residuals are the same.",
             "Supply them: dataclasses.replace(A, rough=Operator(...)), for a matrix that is nearly A.",
         )

@@ -59,7 +59,7 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
         raise ArgumentError(
             f"{solver.__name__} was given {len(arguments) + 1} arguments and {', '.join(options) or 'none'} by name.",
             f"It cannot be called like this: {error}.",
-            "Pass what the solver itself takes.",
+            "Pass the arguments that the solver itself takes.",
         ) from None
     return _VECTORS[solver](A, *arguments, **options) * A.size * torch.finfo(A.dtype).bits / 8
 

@@ -148,7 +148,7 @@ class _Run:
         """Σⱼ yⱼqⱼ, with the vectors of a second run of the recursion, by the coefficients of the first."""
         alpha, beta = T.diagonal.to(q), torch.cat([T.off_diagonal, T.residual[:, None]], dim=1).to(q)
         X, previous, m = y[:, :1] * q, torch.zeros_like(q), y.shape[1]
-        with progress.bar("Second run", total=m) as bar:
+        with progress.bar("Lanczos, second run", total=m) as bar:
             bar.advance()
             for j in range(m - 1):
                 w = previous.mul_(-beta[:, j - 1 : j] if j else 0.0).add_((self.A @ q.T).T)

@@ -221,7 +221,7 @@ class LanczosQuadrature:
         if limit < least:
             raise ArgumentError(
                 f"max_products={limit} were given for {self!r}.",
-                f"It begins with {FIRST[0]} probes of {FIRST[1]} steps, after the outliers.",
+                f"A run to a tolerance begins with {FIRST[0]} probes of {FIRST[1]} steps, after the outliers.",
                 f"Allow max_products={least}, or leave it out.",
             )
         return limit

@@ -43,7 +43,7 @@ class ClassSettings:
         if self.exact_rows < 0 or (self.num_lines is not None and self.num_lines < 1):
             raise ArgumentError(
                 f"num_lines={self.num_lines} and exact_rows={self.exact_rows} were given.",
-                "num_lines must be at least 1, and exact_rows, a number of rows, cannot be negative.",
+                "At least one eigenvalue must be attributed, and a matrix cannot have a negative number of rows.",
                 "Pass num_lines=1 or more and exact_rows=0 or more, or leave them out.",
             )
 

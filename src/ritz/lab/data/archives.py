@@ -148,6 +148,6 @@ def content_error(source: Source, seen: str) -> FileError:
     return FileError(
         f"The files of {source.title} are not what they should be: {seen}.",
         "They belong to another data set, or are damaged.",
-        f"Put the original files ({', '.join(source.files)}) into the folder {source.folders[0]}, or leave them out: "
-        "ritz downloads what it does not find.",
+        f"Put the original files ({', '.join(source.files)}) into the folder {source.folders[0]}, or remove them: ritz "
+        "downloads what it does not find.",
     )

@@ -65,7 +65,8 @@ def whiten_by_qr(X: Float[Tensor, "N d"], sigma_x: float = 1.0) -> Float[Tensor,
     if X.ndim != 2 or len(X) < X.shape[1] or not bool(X.isfinite().all()):
         raise ArgumentError(
             f"Data of shape {tuple(X.shape)} were to be whitened by a QR decomposition.",
-            "It gives as many orthogonal columns as there are inputs, if there are no fewer examples, all finite.",
+            "It gives one orthogonal column for each input if there are at least as many examples as inputs, all "
+            "finite.",
             "Take more examples, or whiten(X).",
         )
     return (len(X) ** 0.5 * sigma_x * torch.linalg.qr(X.double()).Q).to(X)

@@ -98,7 +98,7 @@ def _read(path: Path) -> dict[str, Any]:
     except ImportError:
         raise ArgumentError(
             f"{path} was to be read, but the package safetensors is not installed.",
-            "It is the reader of this file format.",
+            "Files of this format are read with it.",
             "Install it: pip install safetensors",
         ) from None
     return load(record.read_bytes(path))

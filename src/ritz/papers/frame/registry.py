@@ -51,7 +51,7 @@ def selection(patterns: Sequence[str]) -> list[Figure]:
                 f"There is no figure {pattern}.",
                 "An id is a paper and the number of a figure in it, such as linear2026.fig1a; globs such as "
                 "'linear2026.*' name several.",
-                *([f"Near it: {', '.join(near_names)}"] if near_names else []),
+                *([f"Similar ids: {', '.join(near_names)}"] if near_names else []),
                 "See them all: ritz list",
             )
     return [figure for name, figure in candidates.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
