@@ -157,7 +157,7 @@ def _first(risk: Risk, count: int) -> Risk:
         raise ArgumentError(
             f"--examples {count} was given, and the data have {risk.num_examples}.",
             "The record would claim more examples than there are.",
-            f"Ask for at most {risk.num_examples}, or leave it out for all of them.",
+            f"Ask for at most {risk.num_examples}, or leave --examples out to take all of them.",
         )
     return risk.first(count)
 

@@ -141,7 +141,7 @@ def _check_task(task: Any) -> None:
     if not callable(task):
         raise ArgumentError(
             f"The task is a {type(task).__name__}.",
-            "It is called with each config.",
+            "A task must be something that can be called with each config.",
             "Pass a function that takes a config and returns a Record or a mapping.",
         )
 

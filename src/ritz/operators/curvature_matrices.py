@@ -217,6 +217,6 @@ def _check_one_rank(risk: Risk) -> None:
     if risk.group is not None:
         raise ArgumentError(
             "The kernel of a risk that is divided over ranks was requested.",
-            "Its rows lie on different ranks, and every product here is one vector on one rank.",
+            "Its rows lie on different ranks, but a product needs all of them on one.",
             "Build the risk on one rank with all data: Risk(..., group=None).",
         )

@@ -104,6 +104,6 @@ def _check_several(weights: Float[Tensor, "C C"]) -> None:
     if len(present) < 2:
         raise DataError(
             f"All terms with a weight belong to {f'class {present[0]}' if present else 'no class'}.",
-            "One class has no structure between classes.",
+            "A single class has no structure between classes.",
             "Pass data of several classes, unsorted; check ignore_index and the class weights.",
         )

@@ -292,7 +292,7 @@ def _first_pass(batches: Iterator[Batch], memory: float, *, compared: bool) -> t
     if not fingerprints:
         raise DataError(
             "The data hold no example.",
-            "An average over nothing has no curvature.",
+            "Without examples there is no average loss, and no curvature.",
             "Check the path, the split and any filter in front of the loader.",
         )
     return kept, fingerprints

@@ -19,7 +19,9 @@ def check_damping(damping: float) -> None:
     """Refuse NaN and infinity; a negative damping is a shift like any other."""
     if not math.isfinite(damping):
         raise ArgumentError(
-            f"damping={damping} was given.", "The shift μ in A + μ must be a finite number.", "Leave it out for μ = 0."
+            f"damping={damping} was given.",
+            "The shift μ in A + μ must be a finite number.",
+            "Pass a finite damping, or leave it out for μ = 0.",
         )
 
 

@@ -184,7 +184,7 @@ class _Run(Generic[Parameters]):
                 raise ArgumentError(
                     f"{name!r} of shape {tuple(kept.shape)} was to be noted after one of shape {shape}.",
                     "All notes of one name become one array.",
-                    "Note the same number of values every time, filled up with NaN, or use another name.",
+                    "Note the same number of values every time, padded with NaN, or use another name.",
                 )
             self.notes.setdefault(name, {})[epoch] = kept
 
