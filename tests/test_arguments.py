@@ -164,7 +164,7 @@ def test_a_full_gpu_says_what_did_not_fit():
 
 
 def test_a_number_beyond_all_floats_is_refused_where_it_is_ours_alone():
-    with pytest.raises(NumericalError, match="beyond all floats"):
+    with pytest.raises(NumericalError, match="too large for a float"):
         ritz.theory.sharpness_terms(*[c * torch.ones(1).double() for c in (1e200, 1, 1, 1)])
     with pytest.raises(OverflowError) as caught:
         ritz.spectral_density(ritz.Operator(lambda V: V * 10.0**400, 3, torch.float64, torch.device("cpu")))

@@ -140,7 +140,7 @@ def test_a_vector_gives_a_vector_and_columns_give_columns(symmetric, generator):
 
 @pytest.mark.parametrize("shape", [(5,), (3, N), (N, 2, 2), ()])
 def test_vectors_of_another_shape_are_refused(shape, symmetric, unchecked):
-    with pytest.raises(ArgumentError, match=f"size {N} was multiplied with shape"):
+    with pytest.raises(ArgumentError, match=f"size {N} was multiplied by a tensor of shape"):
         Operator.from_matrix(symmetric()) @ torch.ones(shape, dtype=torch.float64)
 
 
@@ -150,7 +150,7 @@ def test_vectors_of_another_precision_are_refused(symmetric):
 
 
 def test_vectors_elsewhere_are_refused(symmetric):
-    with pytest.raises(ArgumentError, match="on cpu was multiplied with a tensor on meta"):
+    with pytest.raises(ArgumentError, match="on cpu was multiplied by a tensor on meta"):
         Operator.from_matrix(symmetric()) @ torch.ones(N, dtype=torch.float64, device="meta")
 
 

@@ -185,7 +185,7 @@ def test_split_divides_a_multiple_eigenvalue():
 def test_split_of_a_plain_quadrature_is_refused():
     with pytest.raises(ArgumentError, match="outliers=2"):
         quadrature().split(2)
-    with pytest.raises(ArgumentError, match="bulk left"):
+    with pytest.raises(ArgumentError, match="bulk must be left"):
         Spectrum.of_eigenvalues(real(1, 2)).split(2)
 
 

@@ -98,7 +98,9 @@ def check_whole(**counts: int | None) -> None:
     """Refuse counts that are not integers: 2.0 is whole only by luck, and 2.5 would be cut."""
     for name, count in counts.items():
         if count is not None and (not isinstance(count, Integral) or isinstance(count, bool)):
-            raise ArgumentError(f"{name}={count!r} was given.", "It counts, so it is an integer.", "Pass an int.")
+            raise ArgumentError(
+                f"{name}={count!r} was given.", "It is a count, so it must be an integer.", "Pass an int."
+            )
 
 
 def check_instance(kind: type, way_out: str, /, **values: Any) -> None:
@@ -109,7 +111,7 @@ def check_instance(kind: type, way_out: str, /, **values: Any) -> None:
             raise ArgumentError(f"{name} is {what}.", f"It must be a {kind.__name__}.", way_out)
 
 
-def check_positive(why: str = "It is finite and positive.", /, **numbers: float | int | None) -> None:
+def check_positive(why: str = "It must be finite and positive.", /, **numbers: float | int | None) -> None:
     """Refuse NaN, infinity, zero and less; `why` says what the numbers are for."""
     for name, number in numbers.items():
         if number is not None and not (_is_finite(number) and number > 0):
@@ -121,13 +123,19 @@ def check_number(**numbers: float) -> None:
     """Refuse NaN and infinity, and what cannot be made a float."""
     for name, number in numbers.items():
         if not _is_finite(number):
-            raise ArgumentError(f"{name}={number!r} was given.", "It is a finite number.", "Pass an int or a float.")
+            raise ArgumentError(
+                f"{name}={number!r} was given.", "It must be a finite number.", "Pass an int or a float."
+            )
 
 
 def check_tolerance(tolerance: float) -> None:
     """Refuse NaN, infinity and less than zero."""
     if not (_is_finite(tolerance) and tolerance >= 0):
-        raise ArgumentError(f"tolerance={tolerance!r} was given.", "It is finite and not negative.", "Leave it out.")
+        raise ArgumentError(
+            f"tolerance={tolerance!r} was given.",
+            "It must be finite and not negative.",
+            "Pass 0 or more, or leave it out.",
+        )
 
 
 def check_finite(number: float) -> None:
@@ -135,7 +143,7 @@ def check_finite(number: float) -> None:
     if not math.isfinite(number):
         raise NumericalError(
             "A product with the operator is NaN or infinite.",
-            "Every later number would be.",
+            "Every number computed from it would be NaN or infinite too.",
             "Check the loss and the weights for NaN, or compute in float64.",
         )
 

@@ -24,7 +24,7 @@ def refusal(name: str, given: Mapping[str, Any], error: BaseException) -> RitzEr
         return NumericalError(
             f"{name} could not decompose a matrix: {first_line(error)}",
             "Its entries are too large, too small or too far apart for the arithmetic.",
-            "Scale what is passed, or compute in float64.",
+            "Scale the input, or compute in float64.",
         )
     if isinstance(error, NotImplementedError):
         return _without_kernel(name, error)
@@ -41,16 +41,16 @@ def _is_ours(error: BaseException) -> bool:
 
 def _too_large(name: str, error: BaseException) -> NumericalError:
     return NumericalError(
-        f"{name} met a number beyond all floats: {first_line(error)}",
-        "What it was given is too large to be squared, multiplied or counted.",
-        "Scale what is passed.",
+        f"{name} met a number too large for a float: {first_line(error)}",
+        "Its input is too large to be squared, multiplied or counted.",
+        "Scale the input down.",
     )
 
 
 def _without_kernel(name: str, error: BaseException) -> ArgumentError | None:
     if "meta tensor" in str(error):
         way_out = "Make the tensor on a device that computes, such as cpu."
-        return ArgumentError("A tensor on the device meta was given.", "It has a shape and no numbers.", way_out)
+        return ArgumentError("A tensor on the device meta was given.", "It has a shape but no values.", way_out)
     if NO_KERNEL.search(str(error)) and _is_ours(error):
         seen, why = f"{name} was given half precision.", f"PyTorch says: {first_line(error)}."
         return ArgumentError(seen, why, "Pass it as .float() or .double().")
@@ -64,6 +64,6 @@ def _out_of_memory(name: str, given: Mapping[str, Any], error: BaseException) ->
     numbers = ", ".join(f"{key}={value}" for key, value in given.items() if type(value) is int)
     return OutOfMemoryError(
         f"{name} ran out of memory" + (f": it asked for {size} in one piece." if size else f": {first_line(error)}"),
-        f"It was called with {numbers}." if numbers else "What it is to compute does not fit.",
+        f"It was called with {numbers}." if numbers else "What it was asked to compute does not fit.",
         "Ask for less, or use a machine with more memory.",
     )

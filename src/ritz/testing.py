@@ -26,7 +26,7 @@ def check_operator(A: Operator, dense: Float[Tensor, "n n"] | None = None, *, to
     if dense is not None and dense.shape != (A.size, A.size):
         raise ArgumentError(
             f"dense has the shape {tuple(dense.shape)}, and the operator the size {A.size}.",
-            "The one is compared with the other.",
+            "Each is compared with the other, so they must have the same size.",
             f"Pass the matrix of shape ({A.size}, {A.size}), or leave it out.",
         )
     if tolerance is not None:
@@ -68,7 +68,9 @@ def _assert_near(actual: Tensor, expected: Tensor, tolerance: float, message: st
 
 
 def _refusal(seen: str, *ways_out: str) -> OperatorError:
-    return OperatorError(seen, "Solvers rely on its opposite.", "Mend the product of the operator.", *ways_out)
+    return OperatorError(
+        seen, "Solvers rely on the opposite.", "Correct the function that computes the operator's product.", *ways_out
+    )
 
 
 guard(__name__)

@@ -62,7 +62,17 @@ def test_the_attribution_is_printed_and_everything_is_written(folder):
     record = Record.load(folder / "out" / "ours-risk-float64-classes")
     overlap = record.scalars["class_overlap"]
     said = f"Overlap of the top 3 eigenvectors of G with the span of the class means: {overlap:.3f}"
-    words = ["G_class", "G_cross", "G_own", "G_within", "in means", "nearest of G", "outliers", "mini-bulk", "KFAC"]
+    words = [
+        "G_class",
+        "G_cross",
+        "G_own",
+        "G_within",
+        "in class means",
+        "nearest in G (overlap)",
+        "outliers",
+        "mini-bulk",
+        "KFAC",
+    ]
     for part in (said, "N = 20 in C = 3 classes", *words, *record.scalars["counts"]):
         assert part in result.stdout
     for values in (record.arrays["hessian/values"], record.arrays["gauss_newton/values"]):

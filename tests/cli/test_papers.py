@@ -24,13 +24,13 @@ def test_workers_are_made_from_their_words():
 @pytest.mark.parametrize(
     "arguments, messages",
     [
-        (["us2000.fig22"], ["no figure us2000.fig22", "Near it: us2000.fig2", "ritz list"]),
+        (["us2000.fig22"], ["no figure us2000.fig22", "Similar ids: us2000.fig2", "ritz list"]),
         (["nobody.*"], ["no figure nobody.*", "ritz list"]),
         (["us2000.fig2", "--preset", "desktop"], ["no preset desktop", "paper, laptop, smoke"]),
         (["us2000.fig3", "--preset", "laptop"], ["us2000.fig3 has no preset laptop"]),
         (["us2000.fig2", "--set", "scal=3"], ["no field scal", "Did you mean scale?", "sides=1,2,3,4"]),
         (["us2000.fig2", "--set", "scale"], ["sets nothing"]),
-        (["us2000.fig2", "--set", "scale=big"], ["'big' is not float", "1.0 by default"]),
+        (["us2000.fig2", "--set", "scale=big"], ["'big' is not float", "its default is 1.0"]),
         (["us2000.fig2", "--set", "sides=1,x"], ["'1,x' is not"]),
         (["us2000.fig2", "--device", "nowhere"], ["--device nowhere"]),
         (["us2000.fig2", "--data-dir", "absent"], ["--data-dir absent is not a folder"]),

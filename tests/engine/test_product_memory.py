@@ -103,7 +103,7 @@ class Coupled(Limited):
         return super().forward(x) - super().forward(x).mean(0)
 
 
-@pytest.mark.parametrize("network, why", [(Coupled(9, 9), "depend on each other"), (Limited(1, 1), "Two at a time")])
+@pytest.mark.parametrize("network, why", [(Coupled(9, 9), "depend on each other"), (Limited(1, 1), "Not even two")])
 def test_a_batch_that_cannot_be_cut_and_has_no_room_is_refused(network, why):
     x, y = torch.randn(24, 3), torch.arange(24) % 4
     with pytest.raises(OutOfMemoryError, match=f"(?s)batch of 24 examples: CUDA out of memory.*{why}"):

@@ -785,7 +785,7 @@ def test_channels_are_standardised_by_the_training_part():
 def test_data_come_by_https_alone_and_not_without_end(monkeypatch, server):
     written = inspect.getsource(sources)
     assert "https://" in written and "http://" not in written
-    with pytest.raises(OSError, match="not an address of https"):
+    with pytest.raises(OSError, match="not an https address"):
         sources._receive("http://example.org/x")
     server.files = {"/x": bytes(10)}
     monkeypatch.setattr(sources, "MOST_BYTES", 9)

@@ -32,5 +32,5 @@ def test_a_parent_that_is_a_file_is_reported_as_such(tmp_path):
 
 @pytest.mark.parametrize("path", ["", "a\0b"])
 def test_a_path_that_cannot_name_a_file_is_refused(path):
-    with pytest.raises(FileError, match="names no file"):
+    with pytest.raises(FileError, match="does not name a file"):
         record.write_bytes(path, b"1")

@@ -137,7 +137,7 @@ def test_a_reference_is_what_it_leads_to():
 
 def test_locks_hold_no_value_and_what_nobody_can_describe_is_refused():
     assert identity_of("x", threading.Lock()) == identity_of("x", threading.Lock())
-    with pytest.raises(ArgumentError, match="generator cannot be told from another one"):
+    with pytest.raises(ArgumentError, match="generator cannot be identified"):
         identity_of("x", {"batches": (batch for batch in ())})
 
 

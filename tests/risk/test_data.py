@@ -237,7 +237,7 @@ def test_graphs_without_room_are_not_cut(generator):
                 raise torch.OutOfMemoryError("CUDA out of memory.")
             return super().forward(x, edge_index, graph)
 
-    with pytest.raises(OutOfMemoryError, match="no room for a batch of 4 examples"):
+    with pytest.raises(OutOfMemoryError, match="no memory to evaluate the model on a batch of 4 examples"):
         Risk(Short().double(), CE, graphs_in_batches(generator, (4,)))
     assert Risk(Short().double(), CE, graphs_in_batches(generator, (2, 2))).num_terms == 4  # the way out
 

@@ -65,7 +65,7 @@ BAD_MODELS = {
     "returns a tuple": (lambda: Returns(lambda z: (z, z)), ModelError, "returned a tuple"),
     "returns a dict": (lambda: Returns(lambda z: {"out": z}), ModelError, "returned a dict"),
     "returns several": (lambda: Returns(lambda z: {"out": z, "h": z}), ModelError, r"\['out'\][\s\S]*torch.cat"),
-    "is a class": (lambda: nn.Linear, ModelError, r"the class Linear[\s\S]*Make one of it: Linear\("),
+    "is a class": (lambda: nn.Linear, ModelError, r"the class Linear[\s\S]*Make an instance: Linear\("),
     "is a state dict": (lambda: network().state_dict(), ModelError, "load_state_dict"),
     "is the loss": (lambda: nn.MSELoss(), ModelError, r"Risk\(model, loss, data\)"),
     "takes two inputs": (lambda: TakesTwo(), ModelError, r"\(\(a, b\), y\) for model\(a, b\)"),
@@ -189,7 +189,7 @@ def test_compiled_by_jit_is_refused_and_its_weights_can_be_taken_over(x, y):
 def test_batch_norm_without_running_statistics_can_be_given_some(x, y):
     norm = nn.BatchNorm1d(5, track_running_stats=False)
     model = nn.Sequential(nn.Linear(D, 5), norm, nn.Linear(5, C)).double().eval()
-    with pytest.raises(ModelError, match="in evaluation mode, too") as caught:
+    with pytest.raises(ModelError, match="in evaluation mode too") as caught:
         Risk(model, CE, (x, y))
     check_refusal(caught, ModelError)
     assert not any("Call model.eval()" in way for way in caught.value.ways_out)

@@ -122,7 +122,7 @@ def test_every_target_has_a_label_and_those_to_ignore_have_the_index_for_it(x, y
 
 
 def test_a_regression_has_no_labels(x):
-    with pytest.raises(DataError, match="Only class indices are labels"):
+    with pytest.raises(DataError, match="Only class indices can serve as labels"):
         Risk(network(), ritz.SquaredError(), (x, x[:, :C])).labels
 
 

@@ -101,7 +101,7 @@ def test_probes_that_do_not_fit_run_one_after_the_other_within_the_room():
 def test_steps_of_vectors_that_were_dropped_are_refused_and_the_ways_out_work():
     A = with_room(diagonal(LARGE), 9)
     result = quadrature(A, (5, 6))
-    with pytest.raises(ArgumentError, match="no room to keep the vectors"):
+    with pytest.raises(ArgumentError, match="no memory to keep the vectors"):
         result.extend(num_steps=12)
     result.extend(num_probes=6)
     assert (result.num_probes, result.num_steps, result.num_products) == (6, 6, 36)

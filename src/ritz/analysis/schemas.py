@@ -110,8 +110,8 @@ def check_entries(record: Record) -> None:
         for place, value, words in _misfits(getattr(detached, name), kinds, name):
             raise ArgumentError(
                 f"The record {record.id!r} has {_shown(value)} for {place}.",
-                f"That must be {words}: the record was changed by hand, or is one of another version of ritz.",
-                "Make it again, or name another.",
+                f"That must be {words}: the record was changed by hand, or another version of ritz wrote it.",
+                "Make the record again, or name another one.",
             )
 
 

@@ -131,7 +131,7 @@ def _whole(value: Any) -> int:
     if type(value) is int and -LARGEST <= value <= LARGEST:  # as nearly all are
         return value
     if not isinstance(value, Integral) or isinstance(value, bool):
-        raise Misfit("It counts, so it is an integer.", "Pass an int.")
+        raise Misfit("It is a count, so it must be an integer.", "Pass an int.")
     if not -LARGEST <= int(value) <= LARGEST:
         raise Misfit("It has more than 63 bits.", "Pass a smaller int.")
     return int(value)
@@ -155,7 +155,7 @@ def _truth(value: Any) -> bool:
     import numpy as np
 
     if not isinstance(value, bool | np.bool_):
-        raise Misfit("It is switched on or off.", "Pass True or False.")
+        raise Misfit("It is a switch, so it must be True or False.", "Pass True or False.")
     return bool(value)
 
 
@@ -173,7 +173,7 @@ def _tensor(hint: Any, value: Any) -> Any:
         raise Misfit("It must be a tensor.", "Pass torch.as_tensor(...) of it.")
     if not isinstance(value, hint):
         _refuse_dtype(value, hint)
-        raise Misfit(f"It must have the shape ({', '.join(hint.dim_str.split())}).", "Bring it into that shape.")
+        raise Misfit(f"It must have the shape ({', '.join(hint.dim_str.split())}).", "Reshape or transpose it.")
     return value
 
 

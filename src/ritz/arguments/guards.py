@@ -109,9 +109,11 @@ def _refuse_absent(value: Any) -> None:
     import torch
 
     if isinstance(value, float) and math.isnan(value):
-        raise Misfit("Nothing can be computed with NaN.", "Look where it comes from.")
+        raise Misfit("Nothing can be computed with NaN.", "Find out where the NaN comes from.")
     if isinstance(value, torch.Tensor) and (value.is_sparse or value.is_nested or value.is_meta):
-        raise Misfit("Its numbers are not all there to compute with.", "Pass a dense tensor, on a device such as cpu.")
+        raise Misfit(
+            "Such a tensor does not store all of its numbers.", "Pass a dense tensor, on a device such as cpu."
+        )
 
 
 def _refuse_gaps(value: Any) -> None:
@@ -123,7 +125,7 @@ def _refuse_gaps(value: Any) -> None:
     if value.dtype in (torch.float16, torch.bfloat16):
         raise Misfit("Half precision cannot be drawn.", "Pass it as .float() or .double().")
     if not bool(value.isfinite().all()):
-        raise Misfit("It holds NaN or infinity, which cannot be drawn.", "Look where they come from.")
+        raise Misfit("It holds NaN or infinity, which cannot be drawn.", "Find out where they come from.")
 
 
 class _Parameters(NamedTuple):

@@ -59,11 +59,12 @@ def _projected_operator(A: Operator, B: Operator, tolerance: float | None) -> Op
     if B.factor is None:
         raise ArgumentError(
             f"{B!r} has no known factor.",
-            "To project a matrix out, its range must be known, and products alone do not tell it.",
+            "To project a matrix out, its range must be known, and products alone do not reveal it.",
             "Build it as low_rank(U), or low_rank(U, values) with non-negative values.",
             "For the leading part of an operator: pairs = eigenpairs(B, k); low_rank(pairs.vectors, pairs.values).",
-            "Class means beyond the memory budget: raise Risk(..., memory=...) or restrict the risk to a layer.",
-            "subtract(A, B) needs no factor.",
+            "If it is made of class means that exceed the memory budget: raise Risk(..., memory=...) or restrict the "
+            "risk to a layer.",
+            "Use subtract(A, B), which needs no factor.",
         )
     _ = A + B  # refuses operators on different spaces
     Q, R = torch.linalg.qr(_finite(B.factor))
@@ -85,7 +86,7 @@ def _finite(B: Tensor) -> Tensor:
     if not bool(torch.isfinite(B).all()):
         raise NumericalError(
             "The matrix to knock out holds NaN or infinity.",
-            "It has no singular vectors.",
+            "Such a matrix has no singular vectors.",
             "Look for a division by zero where it was built.",
         )
     return B
@@ -106,7 +107,7 @@ def _check_matrices(A: Tensor, B: Tensor) -> None:
         raise ArgumentError(
             f"Matrices of shape {tuple(A.shape)} ({A.dtype}, {A.device}) and {tuple(B.shape)} ({B.dtype}, {B.device}) "
             "were given.",
-            "One is knocked out of the other, so both are of one shape, real, in one precision and place.",
+            "One is knocked out of the other, so both must be real, with the same shape, dtype and device.",
             "Convert with .to(A.device, A.dtype), or transpose one.",
         )
 
@@ -115,6 +116,6 @@ def _check_tolerance(tolerance: float | None) -> None:
     if tolerance is not None and not 0 <= tolerance < 1:
         raise ArgumentError(
             f"tolerance={tolerance} was given.",
-            "It is relative to the largest singular value, so it lies between 0 and 1.",
-            "Leave it out.",
+            "It is relative to the largest singular value, so it must lie between 0 and 1.",
+            "Pass 0 or a small number such as 1e-6, or leave it out.",
         )

@@ -79,7 +79,7 @@ def _no_claims(ids: Sequence[str], out: Path) -> FileError:
         "Claims come with the records of figures.",
         "Compute one: ritz run linear2026.fig1a",
         "Name the folder of the records with --out.",
-        "Read what the papers say without any: ritz claims --statements",
+        "Read what the papers say, without records: ritz claims --statements",
     )
 
 

@@ -35,7 +35,7 @@ LEGEND = {
     "Φ_class in Φ": "Φ, Δ: the second moments of what enters a layer and of the errors that come back to it.",
     "W off": "W off: ‖W + ∇R/η‖ / ‖W‖; the classes' part of W is right only where this is near zero.",
     "λ₁(Gˡ)": "λ₁(Gˡ): the largest eigenvalue of the layer's block of G, and those of its factorisations.",
-    "W₁ KFAC": "W₁: how far their spectra are from that of Gˡ, in units of its mean eigenvalue.",
+    "W₁ KFAC": "W₁: how far the spectra of these are from that of Gˡ, in units of its mean eigenvalue.",
 }  # by the heading of the layers' table
 
 
@@ -94,10 +94,10 @@ def _lines(record: Record, symbol: str) -> RenderableType:
     }
     columns |= {symbol: [f"{x:.1%}" for x in row] for symbol, row in shares_of(record, matrix).items()}
     if "in_class_means" in of:
-        columns["in means"] = [f"{x:.3f}" for x in of["in_class_means"]]
+        columns["in class means"] = [f"{x:.3f}" for x in of["in_class_means"]]
     if symbol == "H":
         nearest = zip(record.arrays["matches"], record.arrays["overlaps"], strict=True)
-        columns["nearest of G"] = [f"{match + 1} ({row[match]:.2f})" for match, row in nearest]
+        columns["nearest in G (overlap)"] = [f"{match + 1} ({row[match]:.2f})" for match, row in nearest]
     columns[""] = ["" if good else "not converged" for good in of["converged"]]
     return columns_table(f"The largest eigenvalues of {symbol}, and the share of each part in them", columns)
 
@@ -107,8 +107,8 @@ def _counts(scalars: Mapping[str, Any]) -> RenderableType:
     meanings = {
         "outliers": f"of at most C = {C}: above everything that is left without G_class",
         "mini-bulk": f"of at most C(C - 2) = {C * (C - 2)}: above G_within, by the means of the cross-classes",
-        "bulk": "the rest of those that the examples can make",
-        "zero": "more parameters than that",
+        "bulk": "all others that the examples can make",
+        "zero": "there are more parameters than the examples reach",
     }
     for name, count in counts.items():
         table.add_row(name, f"{count:,}", meanings[name])

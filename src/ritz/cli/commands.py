@@ -89,9 +89,9 @@ def write_starter(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file to write.")],
     debug: Debug = False,
 ) -> None:
-    """Write a file to put your own model into. It runs as it is.
+    """Write a file to put your own model into; it runs as it is.
 
-    It holds a function `risk` with three places: your data, your model, your loss.
+    It holds a function `risk` with three places to fill in: your data, your model and your loss.
 
     \b
     Example:
@@ -109,21 +109,33 @@ def write_starter(
 def analyse_spectrum(
     target: Factory,
     operator: Annotated[
-        MatrixName, typer.Option(help="Which matrix: H, G, or what is left, E = H - G.")
+        MatrixName,
+        typer.Option(help="Which matrix to analyse: the Hessian H, the Gauss-Newton matrix G, or E = H - G."),
     ] = MatrixName.HESSIAN,
     eigenpairs: Annotated[
         int | None,
-        typer.Option("--eigenpairs", "-k", min=0, help="How many, largest |λ| first.", show_default="10, or all"),
+        typer.Option(
+            "--eigenpairs",
+            "-k",
+            min=0,
+            help="How many to compute, largest |λ| first.",
+            show_default="10, or all if fewer",
+        ),
     ] = None,
-    probes: Annotated[int, typer.Option(min=1, help="Random probes of the density: more probes, less noise.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="Lanczos steps per probe: more steps, finer detail.")] = 64,
+    probes: Annotated[int, typer.Option(min=1, help="Random probes for the density: more probes give less noise.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Lanczos steps per probe: more steps show finer detail.")] = 64,
     exact_rows: Annotated[
-        int, typer.Option(min=0, help="The largest matrix to decompose, where that takes no more products.")
+        int,
+        typer.Option(
+            min=0, help="Decompose matrices of up to this many rows exactly, where that takes no more products."
+        ),
     ] = 4096,
     layer: Layer = None,
-    per_layer: Annotated[bool, typer.Option("--per-layer", help="Every layer too, each as a diagonal block.")] = False,
+    per_layer: Annotated[
+        bool, typer.Option("--per-layer", help="Also analyse every layer by itself, as a diagonal block.")
+    ] = False,
     examples: Examples = None,
-    log: Annotated[bool, typer.Option("--log", help="Draw the density of log |λ| too.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Also draw the density of log |λ|.")] = False,
     dtype: Dtype = None,
     device: Device = None,
     seed: Seed = None,
@@ -134,10 +146,10 @@ def analyse_spectrum(
 ) -> None:
     """Analyse your own model: its spectrum and largest eigenvalues.
 
-    FACTORY is a function of yours that returns a ritz.Risk or (model, loss, data); `ritz new mine.py` writes one to
-    begin with. It is called with whichever of device, dtype and seed its signature names.
-    Written are record.json, arrays.npz, spectrum.png and report.html, the page to look at, into out/FILE-FACTORY.
-    With --layer, --examples, --dtype or --seed that folder has them in its name; G and E stand in folders inside.
+    FACTORY is your function that returns a ritz.Risk or a tuple (model, loss, data); `ritz new mine.py` writes one
+    to begin with. It is called with whichever of device, dtype and seed its signature names.
+    The results go to out/FILE-FACTORY: record.json, arrays.npz, spectrum.png, and report.html, the page to look at.
+    The folder's name also has --layer, --examples, --dtype and --seed; results for G and E go to folders inside it.
 
     \b
     Examples:
@@ -174,11 +186,18 @@ def analyse_spectrum(
 def analyse_classes(
     target: Factory,
     lines: Annotated[
-        int | None, typer.Option(min=1, help="Eigenvalues of H and of G.", show_default="number of classes and two")
+        int | None,
+        typer.Option(
+            min=1, help="How many eigenvalues of H and of G to attribute.", show_default="number of classes plus two"
+        ),
     ] = None,
-    exact_rows: Annotated[int, typer.Option(min=0, help="The largest matrix to decompose.")] = 3000,
+    exact_rows: Annotated[int, typer.Option(min=0, help="Decompose matrices of up to this many rows exactly.")] = 3000,
     decay: Annotated[
-        float | None, typer.Option(help="The training's weight decay, for the weights.", show_default="left out")
+        float | None,
+        typer.Option(
+            help="The weight decay of the training, which the class structure of weights needs.",
+            show_default="left out",
+        ),
     ] = None,
     layer: Layer = None,
     examples: Examples = None,
@@ -189,12 +208,12 @@ def analyse_classes(
     out: Out = None,
     debug: Debug = False,
 ) -> None:
-    """Say which classes the largest eigenvalues come from.
+    """Show which classes the largest eigenvalues come from.
 
-    Each is shared out among the classifier's classes, its cross-classes, and the rest. FACTORY is as for ritz spectrum.
-    Written are record.json, arrays.npz, report.html, and pictures: the spectrum of G after each part was knocked out,
-    and the class structure of features, errors and weights, KFAC and CFAC, by layer. Beyond --exact-rows, spectra are
-    Lanczos quadratures, and wide layers are left out.
+    Each is split among the classifier's classes, its cross-classes, and the rest. FACTORY is as for ritz spectrum.
+    The results are record.json, arrays.npz, report.html, and pictures: the spectrum of G after each part was knocked
+    out, and the class structure of features, errors and weights, KFAC and CFAC, by layer. Beyond --exact-rows, spectra
+    are Lanczos quadratures, and wide layers are left out.
 
     \b
     Examples:
@@ -223,10 +242,10 @@ def write_report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("report.html"),
     debug: Debug = False,
 ) -> None:
-    """Write a page of what was measured, one HTML file.
+    """Write a page of what was measured, as one HTML file.
 
-    It explains itself and needs no network. What was measured of one model stands together: the spectra of H, G and E,
-    and where their lines come from. A folder stands for all records in it.
+    It explains itself and needs no network. Measurements of one model are shown together: the spectra of H, G and E,
+    and where their lines come from. A folder means all records in it.
 
     \b
     Examples:
@@ -242,14 +261,15 @@ def write_report(
 @app.command("compare")
 def compare_spectra(
     spectra: Annotated[
-        list[str], typer.Argument(metavar="SPECTRUM", help="Two or more: records, FOLDER:LAYER, or .npz files.")
+        list[str],
+        typer.Argument(metavar="SPECTRUM", help="Two or more: folders of records, FOLDER:LAYER, or .npz files."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("compare.html"),
     debug: Debug = False,
 ) -> None:
-    """Compare spectra with the first: what changed beyond noise.
+    """Compare spectra with the first one: what changed beyond noise.
 
-    Two checkpoints, two layers, train and test, or ours and those of another tool: an .npz file with `nodes` and
+    Compare two checkpoints, two layers, training and test data, or ritz and another tool: an .npz file with `nodes` and
     `weights`, one row for each probe, and the `size` of the matrix.
 
     \b
@@ -266,7 +286,9 @@ def compare_spectra(
 
 @app.command("verify")
 def verify_theory(
-    draws: Annotated[int | None, typer.Option(min=1, help="Random inputs per result.", show_default="40")] = None,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="How many random inputs to draw for each result.", show_default="40")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of the inputs.", show_default="a new one each time")
     ] = None,
@@ -274,9 +296,9 @@ def verify_theory(
 ) -> None:
     """Check every closed form of the papers against dense Hessians.
 
-    These are from automatic differentiation in float64, on fresh random inputs and on the degenerate cases. Errors are
-    relative to the largest eigenvalue; exit code 1 if any is above 1e-10 (eigenvalues) or 1e-9 (eigenvectors). It takes
-    less than a minute.
+    The Hessians come from automatic differentiation in float64, on fresh random inputs and on degenerate cases. Errors
+    are relative to the largest eigenvalue; the exit code is 1 if any is above 1e-10 (eigenvalues) or 1e-9
+    (eigenvectors). It takes less than a minute.
 
     \b
     Examples:

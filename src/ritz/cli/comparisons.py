@@ -44,14 +44,14 @@ def entry(place: str) -> Entry:
     if record.preset != "analysis":
         raise FileError(
             f"{place} is a record of another kind: {record.id}, {record.preset}.",
-            "Spectra are compared, and it has none of its own.",
+            "Only spectra can be compared, and this record has none of its own.",
             "Name records of ritz spectrum, or of analysis.spectrum.run.",
         )
     layers = record.scalars["layers"]
     if layer and layer not in layers:
         raise FileError(
             f"{folder} has no layer {layer!r}.",
-            "A layer is compared if it was measured.",
+            "Only layers that were measured can be compared.",
             f"Its layers are: {', '.join(layers)}." if layers else f"Measure them: {_again(record, folder)}",
         )
     return Entry.of(record, layer=layer or None, name=place)

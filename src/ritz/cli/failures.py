@@ -42,7 +42,7 @@ def resumable(unfinished: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if any(unfinished.glob("*")):
-            note(f"Interrupted. Run the same command again: it goes on from what is in {unfinished}.")
+            note(f"Interrupted. Run the same command again: it resumes from what is in {unfinished}.")
         raise
 
 

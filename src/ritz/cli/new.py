@@ -17,16 +17,20 @@ def write(path: Path) -> None:
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise ArgumentError(
             f"{path} is not a name for a Python file.",
-            "ritz imports the file, so its name is letters, digits and underscores, and .py.",
+            "ritz imports the file, so its name must be letters, digits and underscores, followed by .py.",
             "For example: ritz new mine.py",
         )
     if path.stem in {*sys.stdlib_module_names, *packages_distributions(), __name__.partition(".")[0]}:
         raise ArgumentError(
             f"{path} would have the name of an installed module, {path.stem}.",
-            "In its folder, `import` would find this file instead, and so would everything that needs that module.",
+            "In its folder, `import` would find this file instead of the module, for everything that needs it.",
             "For example: ritz new mine.py",
         )
     if path.exists():
-        raise FileError(f"{path} already exists.", "It is left as it is.", "Choose another name, or remove it first.")
+        raise FileError(
+            f"{path} already exists.",
+            "Files that exist are never overwritten.",
+            "Choose another name, or remove it first.",
+        )
     text = read_bytes(_STARTER).decode()
     write_bytes(path, text.replace("FILE.py", path.name).encode())

@@ -34,22 +34,28 @@ class WorkerKind(StrEnum):
     RAY = "ray"
 
 
-Factory = Annotated[str, typer.Argument(metavar="FILE.py:FACTORY", help="Or package.module:factory.")]
-Layer = Annotated[list[str] | None, typer.Option(help="Only parameters that match this glob; repeatable.")]
-Examples = Annotated[int | None, typer.Option(min=1, help="Only the first so many examples.")]
-Dtype = Annotated[Precision | None, typer.Option(help="Convert a copy of the model.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.")]
+Factory = Annotated[
+    str, typer.Argument(metavar="FILE.py:FACTORY", help="A file and a function in it; or package.module:factory.")
+]
+Layer = Annotated[list[str] | None, typer.Option(help="Take only the parameters that match this glob; repeatable.")]
+Examples = Annotated[int | None, typer.Option(min=1, help="Take only this many examples, the first ones.")]
+Dtype = Annotated[Precision | None, typer.Option(help="Compute in this precision, on a copy of the model.")]
+Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda or cuda:1.")]
 Ids = Annotated[
     list[str],
-    typer.Argument(metavar="ID", help="Figures, or globs such as 'linear2026.*'.", autocompletion=completions.ids),
+    typer.Argument(
+        metavar="ID", help="Ids of figures, or globs such as 'linear2026.*'.", autocompletion=completions.ids
+    ),
 ]
 SomeIds = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ID", help="Only these figures, or globs.", autocompletion=completions.ids),
+    typer.Argument(metavar="ID", help="Take only these figures, by ids or globs.", autocompletion=completions.ids),
 ]
 Results = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default="out/NAME")]
-Records = Annotated[list[Path], typer.Argument(metavar="RECORD", help="Records, or folders of them.")]
+Records = Annotated[
+    list[Path], typer.Argument(metavar="RECORD", help="Folders of records, or folders that hold several.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what time, memory and disk it would take.")]
-Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of all randomness.", show_default="0")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print how much time, memory and disk it would take.")]
+Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of all random numbers.", show_default="0")]

@@ -15,7 +15,7 @@ from .options import Debug, Ids, Results, SomeIds, WorkerKind
 
 @app.command("list")
 def list_figures(out: Results = Path("results"), debug: Debug = False) -> None:
-    """List the figures of the papers, their presets and records.
+    """List the figures of the papers, with their presets and records.
 
     \b
     Example:
@@ -33,29 +33,37 @@ def run_figures(
     preset: Annotated[
         str,
         typer.Option(
-            help="paper, laptop (minutes on two cores) or smoke (seconds).", autocompletion=completions.presets
+            help="The size of the run: paper, laptop (minutes on two cores) or smoke (seconds).",
+            autocompletion=completions.presets,
         ),
     ] = "laptop",
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Repeatable.", autocompletion=completions.settings),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Set one field of the config; repeatable.",
+            autocompletion=completions.settings,
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:1.")] = "cpu",
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets.", show_default="RITZ_DATA, or as ritz.lab.data says")
+        Path | None,
+        typer.Option(help="Folder of the data sets.", show_default="that of RITZ_DATA; else downloads are cached"),
     ] = None,
-    workers: Annotated[WorkerKind, typer.Option(help="Who runs the tasks of a sweep.")] = WorkerKind.IN_PROCESS,
+    workers: Annotated[WorkerKind, typer.Option(help="What runs the tasks of a sweep.")] = WorkerKind.IN_PROCESS,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="With --workers processes.", show_default="cores")
+        int | None,
+        typer.Option(min=1, help="How many processes, with --workers processes.", show_default="number of cores"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Compute again what is already there.")] = False,
     out: Results = Path("results"),
     debug: Debug = False,
 ) -> None:
-    """Compute figures of the papers, judge their claims, draw them.
+    """Compute figures of the papers, judge their claims and draw them.
 
-    Written are record.json, arrays.npz and figure.png in OUT/ID/PRESET. What is already there is not computed again,
-    and an interrupted run resumes where it was: run the same command once more.
+    The results are record.json, arrays.npz and figure.png in OUT/ID/PRESET. What is already there is not computed
+    again, and an interrupted run resumes where it stopped: give the same command once more.
 
     \b
     Examples:
@@ -78,14 +86,16 @@ def draw_figures(
     ids: Ids,
     preset: Annotated[
         str | None,
-        typer.Option(help="Only the records of this preset.", show_default="all", autocompletion=completions.presets),
+        typer.Option(
+            help="Take only the records of this preset.", show_default="all", autocompletion=completions.presets
+        ),
     ] = None,
     out: Results = Path("results"),
     debug: Debug = False,
 ) -> None:
     """Draw figures again from their records; nothing is computed.
 
-    Their claims are judged again, too.
+    Their claims are judged again too.
 
     \b
     Examples:
@@ -103,14 +113,18 @@ def draw_figures(
 def show_claims(
     ids: SomeIds = None,
     out: Results = Path("results"),
-    statements: Annotated[bool, typer.Option("--statements", help="Only what the papers say: no record.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="With numbers, rules, other readings and reasons.")] = False,
+    statements: Annotated[
+        bool, typer.Option("--statements", help="Print only what the papers say, without records.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also print numbers, rules, other readings and reasons.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Print the claims of the papers with their verdicts.
 
-    A line for each, or with --full all that is known of it.
-    With --statements what the papers say alone, where they say it, the rule by which it is judged, and known reasons
+    Each has one line, or with --full all that is known about it.
+    With --statements only what the papers say, where they say it, the rule by which it is judged, and known reasons
     why it may fail.
 
     \b
@@ -132,13 +146,13 @@ def show_claims(
 def make_pages(
     ids: SomeIds = None,
     out: Results = Path("results"),
-    to: Annotated[Path, typer.Option(help="The folder of the pages.")] = Path("docs/papers"),
+    to: Annotated[Path, typer.Option(help="Folder for the pages.")] = Path("docs/papers"),
     debug: Debug = False,
 ) -> None:
     """Write a page for each paper from its figures' records.
 
-    It shows what is printed, what we have and why; pictures; claims with verdicts. What stands on a page above its mark
-    is kept.
+    It shows what the paper prints, what ritz finds and why they differ; pictures; claims with verdicts. Text above the
+    mark on an existing page is kept.
 
     \b
     Examples:

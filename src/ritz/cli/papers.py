@@ -104,7 +104,7 @@ def workers_by_name(name: str, processes: int | None, device: torch.device) -> W
     if processes is not None and name != "processes":
         raise ArgumentError(
             f"--processes {processes} was given with --workers {name}.",
-            "Only processes of this machine are counted.",
+            "It is the number of processes of --workers processes, and of nothing else.",
             "Add --workers processes, or leave --processes out.",
         )
     if name == "ray":

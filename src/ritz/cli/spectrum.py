@@ -95,7 +95,7 @@ def _statistics(scalars: Mapping[str, Any]) -> RenderableType:
     table.add_row("range of λ", f"{low:.4g} to {high:.4g}")
     table.add_row("trace", _with_error(scalars, "trace"))
     table.add_row("effective rank", _with_error(scalars, "effective_rank"), "(tr A)² / tr A²")
-    below = f"the part of all eigenvalues below {-scalars['resolved_zero'] or 0:.1e}".replace(" 0.0e+00", " 0")
+    below = f"the share of all eigenvalues below {-scalars['resolved_zero'] or 0:.1e}".replace(" 0.0e+00", " 0")
     table.add_row("negative mass", _with_error(scalars, "negative_mass"), below)
     return table
 

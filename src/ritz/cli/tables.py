@@ -70,11 +70,11 @@ def cost(forecast: Forecast) -> RenderableType:
     products = forecast.num_products * forecast.product_seconds
     each = f"{forecast.product_seconds * 1e3:.3g} ms each on average"
     table.add_row("products", f"about {forecast.num_products:,}, {each}: {_seconds(products)}")
-    table.add_row("beside them", f"about {_seconds(forecast.other_seconds)}, to set products up and in the solvers")
+    table.add_row("other work", f"about {_seconds(forecast.other_seconds)}, to set up products and in the solvers")
     table.add_row("time", f"about {_seconds(forecast.seconds)} in all")
     table.add_row("memory", f"about {_bytes(forecast.bytes)} beyond the model and the data")
     table.add_row("disk", f"{_bytes(forecast.file_bytes)} at most while it runs, to resume from")
-    table.add_row("products by", forecast.path)
+    table.add_row("path", f"{forecast.path}: how products are computed")
     return table
 
 

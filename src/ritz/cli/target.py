@@ -123,8 +123,8 @@ def risk_of(target: Target, request: Request) -> Risk:
         what += f" of {', '.join(type(item).__name__ for item in result) or 'nothing'}"
     raise ArgumentError(
         f"{target.factory} returned {what}.",
-        "A factory returns what is to be analysed.",
-        *(["See whether its `return` is missing."] if result is None else []),
+        "A factory must return what is to be analysed.",
+        *(["Check whether its `return` is missing."] if result is None else []),
         "Return ritz.Risk(model, loss, data), or the three as a tuple (model, loss, data).",
     )
 
@@ -156,8 +156,8 @@ def _first(risk: Risk, count: int) -> Risk:
     if count > risk.num_examples:
         raise ArgumentError(
             f"--examples {count} was given, and the data have {risk.num_examples}.",
-            "The record would say that there were more.",
-            f"Ask for at most {risk.num_examples}, or leave it out for all of them.",
+            "The record would claim more examples than there are.",
+            f"Ask for at most {risk.num_examples}, or leave --examples out to take all of them.",
         )
     return risk.first(count)
 
@@ -172,7 +172,7 @@ def device_of(name: str | None) -> torch.device | None:
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise ArgumentError(
             f"--device {name} cannot be used: {first_line(error)}",
-            "The model would be moved there.",
+            "The model would have to be moved there.",
             "Use cpu, or cuda where torch.cuda.is_available().",
         ) from error
 
@@ -188,7 +188,8 @@ def _factory(target: Target) -> Callable[..., Any]:
     if factory is None or not callable(factory):
         own = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
         raise ArgumentError(
-            f"{target.place} has no function {target.factory!r}" + ("." if factory is None else ", but a value."),
+            f"{target.place} has no function {target.factory!r}"
+            + ("." if factory is None else ", but a value of that name."),
             "The factory is called to make what is analysed.",
             f"Its functions are: {', '.join(own) or 'none'}.",
         )
@@ -271,7 +272,10 @@ def _file_hint(error: BaseException) -> list[str]:
     """A hint where relative paths begin, which need not be the folder of the factory's file."""
     if not isinstance(error, FileNotFoundError):
         return []
-    return [f"Paths in your code begin in the folder you are in, {Path.cwd()}: go where the file is, or name it whole."]
+    return [
+        f"Paths in your code begin in the folder you are in, {Path.cwd()}: change to the folder of the file, or give "
+        "its full path."
+    ]
 
 
 def _fitting_model(model: nn.Module, request: Request) -> nn.Module:
@@ -300,7 +304,7 @@ def _fitting_risk(risk: Risk, request: Request) -> Risk:
     if (device, dtype) != (risk.device, risk.dtype) and risk.group is not None:
         raise DataError(
             "The factory returned a distributed risk on another device or in another dtype than was requested.",
-            "Its data lie on several machines.",
+            "Its data lie on several machines, so ritz cannot move or convert it.",
             "Let the factory place it: name `device` and `dtype` among its arguments.",
         )
     return risk.to(dtype, device=device)

@@ -15,7 +15,7 @@ def misfit(what: str, message: str) -> ArgumentError:
 
     >>> print(misfit("risk failed", 'Error(s) in loading state_dict for Net:\\n\\tMissing key(s) in state_dict: "a". '))
     risk failed: the weights do not fit the model: 1 missing ("a").
-    A name in the file must be the name of a parameter or buffer of the model, and of its shape.
+    Every name in the file must be that of a parameter or buffer of the model, with the same shape.
       - Build the model with the code and the settings it was trained with.
       - Print both sides: list(state), list(model.state_dict()).
     """
@@ -23,13 +23,13 @@ def misfit(what: str, message: str) -> ArgumentError:
     sizes = re.findall(r"size mismatch for (\S+): .*?torch\.Size\((.*?)\).*?torch\.Size\((.*?)\)", message)
     parts = [
         f"{len(names)} {word} ({_listed(names)})"
-        for names, word in ((missing, "missing"), (surplus, "not its own"))
+        for names, word in ((missing, "missing"), (surplus, "surplus"))
         if names
     ]
     parts += [f"{name} is {theirs} in the file and {own} in the model" for name, theirs, own in sizes[:SHOWN]]
     return ArgumentError(
         f"{what}: the weights do not fit the model: {'; '.join(parts) or message.strip()}.",
-        "A name in the file must be the name of a parameter or buffer of the model, and of its shape.",
+        "Every name in the file must be that of a parameter or buffer of the model, with the same shape.",
         *_ways(missing, surplus),
         "Build the model with the code and the settings it was trained with.",
         "Print both sides: list(state), list(model.state_dict()).",

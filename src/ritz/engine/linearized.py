@@ -229,8 +229,8 @@ def pushforward(batch: Linearized, V: Rows) -> Outputs:
     raise ModelError(
         f"The network cannot be differentiated along a direction of θ. {'; '.join(failures)}",
         "Some operation in it has neither a derivative of its backward pass nor a forward derivative in PyTorch.",
-        "Replace the operation.",
-        "Leave out the parameters in front of it: Risk(..., parameters=...).",
+        "Replace the operation by one that PyTorch can differentiate twice.",
+        "Leave out the parameters that come before it: Risk(..., parameters=...).",
     )
 
 

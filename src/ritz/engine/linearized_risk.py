@@ -310,8 +310,9 @@ class LinearizedRisk:
         raise OutOfMemoryError(
             f"A product with {largest} example{'s' if largest > 1 else ''} does not fit into memory: {message}",
             f"{free_memory(self.risk.device) / 2**30:.3g} GiB are free on {self.risk.device}; θ alone takes "
-            f"{self.risk.theta.nbytes / 2**30:.3g}. Nothing is kept any more, and one vector is multiplied at a time.",
-            "Free memory that other objects hold, or take a larger device.",
+            f"{self.risk.theta.nbytes / 2**30:.3g}. Nothing is cached any more, and vectors are already multiplied one "
+            "at a time.",
+            "Free memory that other objects hold, or use a device with more memory.",
             "Analyse part of the network: Risk(..., parameters=...).",
             "Trade time for memory inside the model: torch.utils.checkpoint.checkpoint(..., use_reentrant=False).",
         )

@@ -57,7 +57,7 @@ def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Pa
         "The network cannot be differentiated as asked. " + "; ".join(attempts.failures),
         "Some operation in it has no second derivative in PyTorch.",
         "Replace the operation; a custom autograd Function needs a differentiable backward.",
-        "Leave out the parameters in front of it: Risk(..., parameters=...).",
+        "Leave out the parameters that come before it: Risk(..., parameters=...).",
     )
 
 
@@ -73,7 +73,7 @@ def _check_loss(risk: Risk, batch: Batch) -> None:
             raise
         raise ModelError(
             f"The loss has no second derivative: {first_line(error)}",
-            "H and G are made of it; the network itself may have all of its derivatives.",
+            "H and G are computed from it; the network itself may well have second derivatives.",
             "Write the loss as a function of operations that PyTorch differentiates twice.",
             "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
         ) from error

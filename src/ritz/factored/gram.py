@@ -172,7 +172,7 @@ def _check_rows(risk: Risk) -> None:
     if risk.group is not None:
         raise ArgumentError(
             "The risk is distributed over a group.",
-            "The Gram matrix joins every example with every other.",
+            "The Gram matrix pairs every example with every other, so one process needs all of them.",
             "Build the risk without a group, on a part of the data: Risk(...).first(1000).",
         )
     width = risk.num_classes - 1 if isinstance(risk.loss, Classification) else risk.num_classes
@@ -183,6 +183,6 @@ def _check_rows(risk: Risk) -> None:
             f"The Gram matrix of {risk.num_targets:,} targets has {rows:,} rows and takes {needed / 1e9:.3g} GB.",
             f"The risk may use {risk.memory / 1e9:.3g} GB.",
             f"Take fewer examples: risk.first({max(1, int(risk.num_examples * (risk.memory / needed) ** 0.5))}).",
-            "Raise Risk(..., memory=...), if the machine has it.",
+            "Raise Risk(..., memory=...), if the machine has that much.",
             "Use spectral_density(gauss_newton(risk)), which needs no such matrix.",
         )

@@ -268,7 +268,7 @@ def _kronecker_layer(risk: Risk, layer: LinearLayer, sums: SecondMoments, joint:
 def class_count(risk: Risk) -> int:
     """C, checking that every example has one class."""
     count = len(cross_weights(risk))
-    why = "Factors by class need the one class of an example, with all that a layer sees of it."
+    why = "Factors by class sort examples, with all that a layer sees of them, by class, so each needs exactly one."
     check_one_label(risk, why, "Use kfac(risk), which needs no classes.")
     return count
 

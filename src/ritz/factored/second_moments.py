@@ -66,7 +66,7 @@ def factored_layers(risk: Risk) -> tuple[Layers, list[LinearLayer]]:
     if scales:
         raise ModelError(
             f"These layers are not linear: {', '.join(sorted({f'{use.layer} ({use.kind})' for use in scales}))}.",
-            f"{purpose} is that of the weight matrices of linear layers and convolutions.",
+            f"{purpose} can be computed only for the weight matrices of linear layers and convolutions.",
             layers.without(unfit),
         )
     check_ungrouped(layers, linear, purpose)

@@ -27,7 +27,7 @@ def operator(linear_operator: PyTorchLinearOperator) -> Operator:
     if rows != columns:
         raise ArgumentError(
             f"The curvlinops operator has shape {rows} × {columns}.",
-            "An operator here is symmetric, so it is square.",
+            "An operator here is symmetric, so it must be square.",
             "For a Jacobian J, take J.adjoint() @ J.",
         )
     dtype, device = linear_operator.dtype, linear_operator.device

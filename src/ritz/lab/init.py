@@ -98,7 +98,7 @@ class Parametrization:
         if shapes != [tuple(W.shape) for W in self.weights]:
             raise ModelError(
                 f"The model has linear layers {shapes}.",
-                f"This parametrisation is one of layers {[tuple(W.shape) for W in self.weights]}.",
+                f"This parametrisation belongs to layers of shapes {[tuple(W.shape) for W in self.weights]}.",
                 "Pass the model that was built from it, by models.mlp(widths, parametrization=…).",
             )
         rates = zip(layers, self.learning_rates, strict=True)
@@ -160,7 +160,7 @@ def check_widths(widths: Iterable[int]) -> None:
     if len(widths) < 2 or not all(isinstance(width, int) and width >= 1 for width in widths):
         raise ArgumentError(
             f"The widths are {widths}.",
-            "A network has an input and an output, and every layer between them at least one unit.",
+            "A network needs an input, an output, and at least one unit in every layer between them.",
             "Give the sizes from input to output, for instance (784, 64, 10).",
         )
 

@@ -119,7 +119,7 @@ def _stored(folder: Path, config: Any, name: str) -> Record | None:
     if record.id != name:
         raise ArgumentError(
             f"{folder.parent} holds results of {record.id!r}, and this is a sweep of {name!r}.",
-            "Results are filed by their config: those of two functions would be taken for each other.",
+            "Results are filed by their config: those of two functions would be confused.",
             "Name another folder, or give the sweep its old name.",
         )
     if canonical(record.config) != canonical(config):
@@ -142,7 +142,7 @@ def _check_task(task: Any) -> None:
     if not callable(task):
         raise ArgumentError(
             f"The task is a {type(task).__name__}.",
-            "It is called with each config.",
+            "A task must be something that can be called with each config.",
             "Pass a function that takes a config and returns a Record or a mapping.",
         )
 
@@ -152,7 +152,7 @@ def _mapping(config: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ArgumentError(
             f"A config of type {type(config).__name__} was to be swept: {config!r:.80}.",
-            "A record keeps its config by name.",
+            "A record keeps its config as named fields.",
             "Use a frozen dataclass or a mapping, such as {'width': 10}.",
         )
     return values
@@ -164,7 +164,7 @@ def _workers(workers: Workers | str) -> Workers:
     if not isinstance(workers, str) or workers not in WORKERS:
         raise ArgumentError(
             f"The workers {workers!r} were requested.",
-            "There are none of this name.",
+            "There are no workers of this name.",
             f"Use one of {', '.join(WORKERS)}, or an instance such as Processes(count=4).",
         )
     return WORKERS[workers]()
@@ -175,9 +175,9 @@ def _failure(failures: tuple[Failure, ...], records: tuple[Record | None, ...], 
     rest = f"\n  and {len(failures) - _NAMED} more" if len(failures) > _NAMED else ""
     error = SweepError(
         f"{len(failures)} of {len(records)} tasks failed:{first}{rest}",
-        f"The results of the others are in {folder}, and they stay.",
+        f"The results of the others are kept in {folder}.",
         "Mend the cause and run the same sweep again: only what is missing is computed.",
-        "The exception's `failures` have the traceback of each.",
+        "For the traceback of each, see `failures` of this exception.",
     )
     error.failures, error.records = failures, records
     return error

@@ -136,8 +136,8 @@ class Processes:
         if self.count is not None and self.count < 1:
             raise ArgumentError(
                 f"A sweep over {self.count} processes was requested.",
-                "Somebody has to do the work.",
-                "Ask for at least one, or for none in particular: then there are as many as cores.",
+                "A sweep needs at least one process.",
+                "Ask for 1 or more, or leave `count` out: then there are as many as cores.",
             )
         return self.count or _cores()
 
@@ -228,7 +228,7 @@ def record_of(
     if not isinstance(result, Mapping):
         raise ArgumentError(
             f"A task returned a value of type {type(result).__name__}.",
-            "Nobody would know what it is called.",
+            "Results are kept by name, and this one has none.",
             "Return a Record, or a mapping such as {'loss': 0.1, 'eigenvalues': tensor}.",
         )
     arrays = {name: value for name, value in result.items() if _is_array(value)}
@@ -353,7 +353,7 @@ def _ready_worker(worker: _Worker, task: Task, retries: int) -> _Worker:
 def _not_importable(task: Task, error: Exception) -> ArgumentError:
     return ArgumentError(
         f"{name_of(task)} cannot be called in another process: {first_line(error)}",
-        "Other processes import the function by its name, and a script once more from its top.",
+        "Other processes import the function by its name, and run a script once more from its top.",
         "Define it at the top level of a file, not in a notebook, and not as a lambda or inside a function.",
         "In a script, put what starts the sweep under: if __name__ == '__main__':",
         "Or sweep in this process: workers='in-process'.",
@@ -366,7 +366,7 @@ def _ray() -> Any:
     except ImportError as error:
         raise ArgumentError(
             "The workers 'ray' were requested, and ray is not installed.",
-            "ritz does not need it otherwise.",
+            "It is an optional dependency, needed for nothing else.",
             "Install it: pip install 'ritz[ray]'",
             "Or use the processes of this machine: workers='processes'.",
         ) from error

@@ -221,7 +221,7 @@ def _unclear(layers: Layers, forward: Forward, names: Collection[str], count: in
     use = next(use for use in forward.uses if use.names & set(names))
     return ModelError(
         f"Layer {use.layer} saw {use.shape[0]} rows of a batch of {count} examples.",
-        "Which row belongs to which example is not clear, though it was on the first ones.",
+        "Which row belongs to which example is not clear, though it was on the first examples.",
         layers.without(names),
     )
 
@@ -239,8 +239,9 @@ def _check_ways(
     if names:
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         raise ModelError(
-            f"In {batch.name}, these parameters enter otherwise than on the first examples, or not at all: {shown}.",
-            "The layers that are watched are those of the first examples; what enters elsewhere would be lost.",
+            f"In {batch.name}, these parameters are used in another way than on the first examples, or not at all: "
+            f"{shown}.",
+            "Only the layers seen on the first examples are captured; what enters elsewhere would be lost.",
             layers.without(names),
             "Use products with gauss_newton(risk), which need no layers.",
         )
@@ -250,6 +251,6 @@ def _check_separable(risk: Risk) -> None:
     if not risk.separable:
         raise ModelError(
             "The outputs or the loss of an example depend on the other examples of its batch.",
-            "Gradients of single examples do not exist then.",
+            "Then single examples have no gradients of their own.",
             "Use products with gauss_newton(risk) and hessian(risk), which need none.",
         )

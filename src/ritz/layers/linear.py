@@ -68,7 +68,7 @@ def linear_layers(layers: Layers, purpose: str, unfit: Collection[str] = ()) -> 
         raise ModelError(
             "No linear layer and no convolution has parameters in θ.",
             f"{purpose} is made of what such layers see.",
-            "Choose others: Risk(..., parameters=...), or risk.restricted_to(...) of a risk that has some.",
+            "Choose other parameters: Risk(..., parameters=...), or risk.restricted_to(...) of a risk that has some.",
         )
     shared = {name for name, count in Counter(uses[0].layer for uses in groups.values()).items() if count > 1}
     linear = [_linear_layer(uses, shared) for uses in groups.values()]
@@ -134,7 +134,7 @@ def check_ungrouped(layers: Layers, linear: Iterable[LinearLayer], purpose: str)
     if names:
         raise ModelError(
             f"These convolutions have groups: {', '.join(names)}.",
-            f"{purpose} takes the weight as one matrix, and here it is one for each group.",
+            f"{purpose} takes the weight as one matrix, and such a convolution has one for each group.",
             layers.without(grouped(layers) | tied(layers)),
         )
 
@@ -145,6 +145,6 @@ def check_own(layers: Layers, linear: Iterable[LinearLayer], purpose: str) -> No
     if names:
         raise ModelError(
             f"These parameters enter in layers of several kinds: {', '.join(sorted(filter(None, names)))}.",
-            f"{purpose} takes a parameter from one layer, with one bias, however often that is used.",
+            f"{purpose} needs each parameter to belong to one layer, with one bias, however often that layer is used.",
             layers.without(tied(layers)),
         )

@@ -39,13 +39,15 @@ def _check_low_rank(U: Tensor, values: Tensor | None) -> None:
         given = None if values is None else (tuple(values.shape), values.dtype)
         raise ArgumentError(
             f"U of shape {tuple(U.shape)} in {U.dtype} and values {given} were given.",
-            "U has a column, in the same precision, for each value.",
+            "U needs one column, in the same precision, for each value.",
             "Pass U of shape (n, r) and values of shape (r,).",
         )
     parts = [part.detach() for part in (U, values) if part is not None and part.numel()]
     if not all(math.isfinite(torch.linalg.vector_norm(part, math.inf)) for part in parts):  # which takes no memory
         raise NumericalError(
-            "U or the values hold NaN or infinity.", "Every product would.", "Look where they come from."
+            "U or the values hold NaN or infinity.",
+            "Every product would be NaN or infinite too.",
+            "Find them: (~U.isfinite()).nonzero() lists those of U.",
         )
 
 
@@ -98,7 +100,7 @@ def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs)
     if Q.ndim != 2 or (len(Q), Q.dtype, Q.device) != (A.size, A.dtype, A.device):
         raise ArgumentError(
             f"Vectors of shape {tuple(Q.shape)} in {Q.dtype} on {Q.device} were given for {A!r}.",
-            "They are columns (n, k) in the operator's own precision and place.",
+            "They must be columns (n, k) with the operator's own dtype and device.",
             "Compute them with eigenpairs(A, k) of this operator, or convert them with .to(A.device, A.dtype).",
         )
     Q = Q.detach()
@@ -106,7 +108,7 @@ def orthonormal_columns(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs)
     if Q.numel() and not float(overlap.abs().max()) <= torch.finfo(Q.dtype).eps ** 0.5:
         raise ArgumentError(
             f"The columns are not orthonormal: max |QᵀQ - I| = {float(overlap.abs().max()):.3g}.",
-            "I - Q Qᵀ would be no projection.",
+            "I - Q Qᵀ would not be a projection.",
             "Pass the vectors of eigenpairs, or torch.linalg.qr(vectors).Q.",
         )
     return Q
@@ -123,7 +125,7 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
     if (diagonal.shape, diagonal.dtype, diagonal.device) != ((A.size,), A.dtype, A.device):
         raise ArgumentError(
             f"A diagonal of shape {tuple(diagonal.shape)}, {diagonal.dtype}, {diagonal.device}, was given for {A!r}.",
-            "It has one entry for each coordinate, in the operator's own precision and place.",
+            "It must have one entry for each coordinate, with the operator's own dtype and device.",
             "Flatten it in named_parameters() order and convert it with .to(A.device, A.dtype).",
         )
     diagonal = diagonal.detach()

@@ -123,7 +123,9 @@ def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Gen
     """
     check_whole(num_samples=num_samples)
     if num_samples < 1:
-        raise ArgumentError(f"num_samples={num_samples} was given.", "A mean needs one.", "Ask for 1 or more.")
+        raise ArgumentError(
+            f"num_samples={num_samples} was given.", "A mean needs at least one sample.", "Ask for 1 or more."
+        )
     source = torch.Generator().manual_seed(0) if generator is None else generator
     seed = int(torch.randint(2**62, (), generator=source, device=source.device))
     return curvature(risk, monte_carlo(num_samples, seed), "monte_carlo_fisher")
@@ -218,6 +220,6 @@ def _check_one_rank(risk: Risk) -> None:
     if risk.group is not None:
         raise ArgumentError(
             "The kernel of a risk that is divided over ranks was requested.",
-            "Its rows lie on different ranks, and every product here is one vector on one rank.",
+            "Its rows lie on different ranks, but a product needs all of them on one.",
             "Build the risk on one rank with all data: Risk(..., group=None).",
         )

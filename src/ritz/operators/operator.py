@@ -186,7 +186,7 @@ class Operator:
         except TypeError as error:
             raise ArgumentError(
                 f"A {type(linear_operator).__name__} was to be wrapped.",
-                "SciPy can make no LinearOperator of it.",
+                "SciPy cannot make a LinearOperator of it.",
                 "Pass a scipy.sparse.linalg.LinearOperator, a sparse matrix or a NumPy array.",
             ) from error
         check_square(wrapped.shape)
@@ -194,7 +194,7 @@ class Operator:
             raise ArgumentError(
                 f"A SciPy operator in {wrapped.dtype} was given.",
                 "Operators are real; dropping the imaginary part would give another one.",
-                "Wrap its real part, if that is what you mean.",
+                "Wrap only its real part, if that is what you mean.",
             )
         dtype = torch.float32 if wrapped.dtype == np.float32 else torch.float64
 
@@ -226,32 +226,32 @@ class Operator:
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):
             raise ArgumentError(
-                f"An operator was multiplied with a {type(V).__name__}.",
-                "A product takes a tensor: a vector (n,) or columns (n, k).",
+                f"An operator was multiplied by a {type(V).__name__}.",
+                "A product needs a tensor: a vector (n,) or columns (n, k).",
                 "Convert arrays with torch.as_tensor; in SciPy, use A.to_scipy().",
             )
         if V.ndim not in (1, 2) or V.shape[0] != self.size:
             raise ArgumentError(
-                f"An operator of size {self.size} was multiplied with shape {tuple(V.shape)}.",
+                f"An operator of size {self.size} was multiplied by a tensor of shape {tuple(V.shape)}.",
                 "A product takes a vector (n,) or columns (n, k).",
                 "Transpose the columns, or flatten a parameter-shaped vector in named_parameters() order.",
             )
         if V.dtype != self.dtype:
             raise ArgumentError(
-                f"An operator in {self.dtype} was multiplied with a tensor in {V.dtype}.",
+                f"An operator in {self.dtype} was multiplied by a tensor in {V.dtype}.",
                 "A silent conversion would hide what precision the result has.",
                 f"Convert the tensor: V.to({self.dtype}).",
             )
         if V.device != self.device:
             raise ArgumentError(
-                f"An operator on {self.device} was multiplied with a tensor on {V.device}.",
+                f"An operator on {self.device} was multiplied by a tensor on {V.device}.",
                 "A silent copy in every product would be slow.",
                 f"Move the tensor: V.to({str(self.device)!r}).",
             )
         if V.numel() and not math.isfinite(torch.linalg.vector_norm(V, math.inf)):  # which takes no memory
             raise NumericalError(
-                "An operator was multiplied with a tensor that has entries NaN or infinite.",
-                "Every entry of the product would be.",
+                "An operator was multiplied by a tensor with entries that are NaN or infinite.",
+                "Every entry of the product would be NaN or infinite too.",
                 "Look at what made it: (~V.isfinite()).nonzero() lists them.",
             )
 
@@ -260,7 +260,7 @@ class Operator:
             raise ArgumentError(
                 f"Operators of size {self.size} ({self.dtype}, {self.device}) and {other.size} "
                 f"({other.dtype}, {other.device}) were combined.",
-                "A sum needs both in the same space, precision and place.",
+                "Both must act on the same space, with the same dtype and device.",
                 "Build both from the same Risk, or from matrices of the same shape, dtype and device.",
             )
 
@@ -316,8 +316,8 @@ def reciprocal(values: Float[Tensor, "..."], damping: float) -> Float[Tensor, ".
         return inverse
     enough = (0.01 * largest or 1.0) - 1.1 * min(0.0, float(values.min()))
     raise ArgumentError(
-        f"A + {damping:g} was to be inverted; of the eigenvalues of A, up to {largest:.3g}, one is {-damping:g}.",
-        "It is singular, or so near to it that rounding would decide the result.",
+        f"A + {damping:g} was to be inverted, but {-damping:g} is an eigenvalue of A (max |λ| = {largest:.3g}).",
+        "The sum is singular, or so near to it that rounding would decide the result.",
         f"Pass a larger damping: for A itself, {enough:.3g} is enough.",
     )
 

@@ -32,7 +32,7 @@ def scree(ax: Axes, values: Float[Tensor, " k"], *, residuals: Float[Tensor, " k
     if residuals is not None and bool((residuals < 0).any()):
         raise ArgumentError(
             f"A residual of {float(residuals.min()):.3g} was given.",
-            "It is a norm, which is not negative.",
+            "A residual is a norm, which cannot be negative.",
             "Pass pairs.residuals, or leave it out.",
         )
     signed = values.detach().cpu().double().numpy()

@@ -112,8 +112,8 @@ def _array(name: str, value: Any) -> np.ndarray:
     if not isinstance(name, str) or not name or "\0" in name or len(name.encode("utf-8", "replace")) > _LONGEST:
         raise ArgumentError(
             f"An array called {name!r:.80} was to be saved.",
-            "A file keeps an array under a text without zeros, which may be so long as names in a zip file are.",
-            "Give it another name.",
+            "The name must be text without null characters, not empty, and no longer than a zip file allows.",
+            "Give it another name, such as 'values'.",
         )
     saveable(name)
     if name == _HEADER or array.dtype.hasobject:

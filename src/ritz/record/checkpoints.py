@@ -38,8 +38,8 @@ class Checkpoint:
         if not (isinstance(seconds, (int, float)) and 0 <= seconds < math.inf):
             raise ArgumentError(
                 f"save_seconds={seconds!r} was given.",
-                "It is the least time between two writings of the file, and what a kill can cost.",
-                "Pass 30, or 0 to write as often as there is something to write.",
+                "It is the least time between two writes of the file, and thus the most work that a kill can lose.",
+                "Pass 30, or 0 to write whenever there is something new.",
             )
         self.path = path_of(path).absolute()  # the current folder may change before it is written
         self.identity, self.seconds = dict(identity), seconds
@@ -74,14 +74,14 @@ class Checkpoint:
 
     def damaged(self, what: str) -> FileError:
         """The error for a file that claims to be of this computation and has other content."""
-        return self._refusal(f"is damaged: {what}", "Nothing was taken from it, and it is as it was.")
+        return self._refusal(f"is damaged: {what}", "Nothing was read from it, and the file is unchanged.")
 
     def of_another(self, *differing: str) -> FileError:
         """The error for a file of another computation, which differs in these respects."""
         return self._refusal(
             f"is of another computation: different {', '.join(differing)}",
-            "To go on from it would give neither the old result nor this one.",
-            "To go on with the old one, give the same model, data and settings as then.",
+            "Going on from it would give neither the old result nor this one.",
+            "To go on with the old computation, give the same model, data and settings as then.",
         )
 
     @contextmanager
@@ -126,7 +126,7 @@ def _checked(state: Any) -> State:
         raise ArgumentError(
             f"The state to keep is a {type(state).__name__}.",
             "It is a pair: arrays by their names, and facts that go into a header.",
-            "Return such as ({'weights': tensor}, {'epoch': 3}).",
+            "Return a pair such as ({'weights': tensor}, {'epoch': 3}).",
         )
     return state
 

@@ -28,7 +28,7 @@ def path_of(place: Any) -> Path:
         if len(os.fsencode(name)) > NAME_BYTES:
             raise FileError(
                 f"A name of {len(os.fsencode(name))} bytes was given: {name[:40]}…",
-                f"File systems have room for {NAME_BYTES} bytes in a name.",
+                f"File systems have room for {NAME_BYTES} bytes in one name.",
                 "Pass a shorter one.",
             )
     return path
@@ -105,7 +105,7 @@ def unreadable(path: Path, error: Exception, expected: str) -> FileError:
     return FileError(
         f"{path} cannot be read: {reason}.",
         f"It was expected to be {expected}.",
-        "Check the path, or run the analysis that writes it again.",
+        "Check the path, or run the analysis that writes it once more.",
     )
 
 
@@ -113,7 +113,7 @@ def unwritable(path: Path, error: OSError) -> FileError:
     """The error for a file that cannot be written."""
     return FileError(
         f"{path} cannot be written: {error.strerror or error}.",
-        "It is as it was before: a file appears whole or not at all.",
+        "The file is as it was before: files are written whole or not at all.",
         "Name another folder (--out on the command line).",
-        "Check that the folder is yours, that it is not a file, and that the disk has room.",
+        "Check that you may write to the folder, that it is not a file, and that the disk has room.",
     )

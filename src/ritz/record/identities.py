@@ -175,10 +175,10 @@ def _made_of(value: Any) -> Any:
         kept = value.__reduce_ex__(PICKLING) if reduced is None else reduced(value)
     except Exception as error:  # whatever its class says of it
         raise ArgumentError(
-            f"A {_kind(value)} cannot be told from another one: {first_line(error)}.",
-            "A file belongs to one computation, which is known by the values of all that it was given.",
+            f"A {_kind(value)} cannot be identified: {first_line(error)}.",
+            "A file belongs to one computation, which is recognised by the values of everything it was given.",
             "Keep it out of the model, the loss, the data and the settings, or write no file.",
-            "Give its class a method __reduce__, by which it says what it is made of.",
+            "Give its class a method __reduce__ that returns what it is made of.",
         ) from error
     if isinstance(kept, str):  # a constant, by its name
         return kept

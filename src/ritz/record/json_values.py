@@ -32,8 +32,8 @@ def plain(value: Any) -> Any:
     except RecursionError as error:
         raise ArgumentError(
             f"A {type(value).__name__} was to be saved that holds itself, or is nested too deeply.",
-            "JSON spells everything out, one inside the other.",
-            "Make it flat, or put it among the arrays.",
+            "JSON writes everything out, each value inside the one that holds it.",
+            "Make it flat, or save it as an array.",
         ) from error
 
 
@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
     raise ArgumentError(
         f"A value of type {type(value).__name__} was to be saved: {value!r:.80}.",
         "A record holds numbers, text, lists and mappings with text keys, which every reader understands.",
-        "Convert it, or put it among the arrays.",
+        "Convert it to one of these, or save it as an array.",
     )
 
 

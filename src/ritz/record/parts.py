@@ -24,7 +24,9 @@ DIGITS = 32  # by which the parts of one path differ, hexadecimal
 def part_of(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """A hidden neighbour of the path to write to, removed afterwards unless renamed; those of killed writers first."""
     if not path.name or "\0" in str(path):
-        raise FileError(f"{str(path)!r} names no file.", "Something is to be written to it.", "Pass a path: out/result")
+        raise FileError(
+            f"{str(path)!r} does not name a file.", "A result is to be written there.", "Pass a path: out/result"
+        )
     remove_dead_parts(path)
     part, held = _new_part(path, folder)
     try:

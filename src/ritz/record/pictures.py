@@ -30,13 +30,13 @@ def write_picture(path: str | Path, figure: Picture, *, dpi: int = 200) -> Path:
     if ending not in FORMATS:
         raise ArgumentError(
             f"A picture was to be written to {path.name}.",
-            f"No figure can draw itself as {ending!r}.",
+            f"Pictures cannot be written as {ending!r}.",
             f"End the name with one of {', '.join(FORMATS)}.",
         )
     if not LEAST_DPI <= dpi <= MOST_DPI:
         raise ArgumentError(
             f"dpi={dpi} was given.",
-            "With fewer dots per inch letters cannot be drawn, and with more a picture has no room.",
+            "With fewer dots per inch letters cannot be drawn; with more, the picture grows too large.",
             f"Pass {LEAST_DPI} to {MOST_DPI}, such as 200.",
         )
     return write_whole(path, lambda stream: figure.savefig(stream, format=ending, dpi=dpi))

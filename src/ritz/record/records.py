@@ -159,8 +159,8 @@ class _Facts(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         raise MissingFactError(
             f"The record {self.record!r} has no {name!r}.",
-            "It is one of something else, of another version of ritz, or was changed.",
-            "Make it again, or name another.",
+            "It is a record of something else, comes from another version of ritz, or was changed.",
+            "Make the record again, or name another one.",
         )
 
 
@@ -195,5 +195,5 @@ def _no_record(path: Path, seen: str) -> FileError:
     return FileError(
         f"{path} is a JSON file {seen}.",
         "It is not a record of ritz, or it was changed by hand.",
-        "Check the path, or run the analysis that writes it again.",
+        "Check the path, or run the analysis that writes it once more.",
     )

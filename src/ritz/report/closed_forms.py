@@ -18,14 +18,15 @@ def section(record: Record, form: ClosedForm) -> Section:
     gap = distance(theory, measured)
     verdict = "That is within the error of the measurement" if gap.at_least == 0 else "That is more than noise"
     model = record.scalars.get("closed_form", {}).get("of")
-    words = [f"Theory knows the spectrum of this model: {model}."] if model else []
+    words = [f"There is a closed form for the spectrum of this model: {model}."] if model else []
     words += [
         f"The closed form has {form.size:,} eigenvalues in {len(form.groups):,} lines. The measured spectrum "
         f"differs from it by {gap.sentence}. {verdict}."
     ]
     proof = (
-        "The closed form is exact where its assumptions hold; the other side is as sure as its spectrum and residuals. "
-        "Where theory was found by itself, its formula gives the outputs of the model on these data."
+        "The closed form is exact where its assumptions hold; the measurement is as sure as its spectrum and "
+        "residuals. Where ritz recognised the model by itself, the formula gives the outputs of the model on these "
+        "data."
     )
     charts = [_chart(record, form)] if len(analysis.array_of(record, "eigenvalues")) else []
     matrix = "" if record.config["operator"] == "hessian" else f": {analysis.title_of(record)}"

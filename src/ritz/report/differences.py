@@ -16,13 +16,13 @@ from .spectral_charts import Lines, density, log_density
 
 DIGITS = 6  # of a number, at most
 NOISE = (
-    "Noise is the error of the computation alone. Where the two sides saw different examples, chance in drawing these "
-    "counts, too, and is not in it: measure several samples, and see how far they differ among themselves."
+    "Noise is the error of the computation alone. Where the two sides saw different examples, the chance of drawing "
+    "these matters too, and is not included: measure several samples, and see how far they differ among themselves."
 )
 ENDS = (
-    "The true distance differs from the measured one by no more than the bounds of both spectra together. It is not "
-    "less than that of their means, which are known better than whole spectra: the lower end is often theirs. Both "
-    "ends hold together, with 95 % probability."
+    "The true distance differs from the measured one by no more than the bounds of both spectra together. It is at "
+    "least the distance of their means, which are known better than whole spectra, so the lower end often comes from "
+    "these. Both ends hold together with 95 % probability."
 )
 
 
@@ -49,7 +49,7 @@ def check(entries: Sequence[Entry]) -> None:
     if len(entries) < 2 or len({*names}) < len(names):
         raise ArgumentError(
             f"These were to be compared: {', '.join(names) or 'nothing'}.",
-            "A comparison is of two or more, each with a name of its own.",
+            "A comparison needs two or more, each with a name of its own.",
             "Name two records: ritz compare out/before out/after",
         )
 
@@ -95,7 +95,7 @@ def _fact(entry: Entry) -> str:
 
 def _spectra(entries: Sequence[Entry]) -> Section:
     lines = {entry.name: _lines(entry) for entry in entries}
-    words = ["One width and one axis for all: no curve is smoother than another for its width alone."]
+    words = ["All curves share one width and one axis, so none is smoother than another merely because of its width."]
     proof = bounds({name: own.spectrum for name, own in lines.items()})
     charts = [density("Spectra on common axes", lines)]
     return Section("Density", words, charts=charts, certificate=proof, own_names=True)
@@ -115,7 +115,10 @@ def _log_spectra(entries: Sequence[Entry]) -> Section:
 
 def _changes(first: Entry, found: Sequence[tuple[Entry, list[Change], Distance]]) -> Section:
     tables = [Table(f"From {first.name} to {other.name}", columns_of(own)) for other, own, _ in found]
-    proof = "Noise: the residuals together for eigenvalues, twice the standard errors' root of squares for estimates."
+    proof = (
+        "Noise: for eigenvalues the sum of both residuals; for estimates twice the root of the sum of both squared "
+        "standard errors."
+    )
     return Section("What changed", [NOISE], tables=tables, certificate=proof)
 
 

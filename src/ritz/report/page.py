@@ -21,7 +21,7 @@ SCRIPTS = ("typesetting.js", "scales.js", "view.js", "page.js")
 BUTTONS = {"closer": "+", "farther": "−", "whole": "Whole range", "svg": "SVG", "csv": "CSV"}
 MANY = 12  # facts that stand one below the other
 COLOURS, DASHES = 6, 4  # of page.css and view.js: curves beyond the sixth are dashed
-SPOKEN = {"closer": "Look closer", "farther": "Look from farther away"}  # what a sign alone does not say
+SPOKEN = {"closer": "Zoom in", "farther": "Zoom out"}  # what a sign alone does not say
 THEME = '<button type="button" id="theme" hidden></button>'  # its words and what it does are of page.js
 TECHNICAL = re.compile(r"\b(random probes|nodes|residual|standard error|W₁)\b")  # words of certificates, all in TERMS
 NUMBERS = re.compile(r"(?<![\w.,:/-])[-−]?\d(?:[\d.,]*\d)?(?:e[-+]?\d+)?(?:\s?%)?(?![\w/]|\.\d)")  # not those in names

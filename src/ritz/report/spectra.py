@@ -89,13 +89,13 @@ def _near_zero(record: Record) -> tuple[float, Estimate]:
 def proof(record: Record) -> str:
     """The evidence for the numbers in the finding."""
     if _is_exact(record):
-        apart = f"Those stand apart that are above the widest gap of |λ|, if it is a factor of {APART:g} or more."
+        apart = f"Those stand apart that lie above the widest gap of |λ|, if that is a factor of {APART:g} or more."
         return f"{_all_known(record)} {apart}"
     _, inside = _near_zero(record)
     words = (
         "The least and the largest λ are eigenvalues with a residual each, or nodes of the quadrature, which lie "
-        "within the spectrum. Those stand apart that are above the widest gap of |λ|, if it is a "
-        f"factor of {APART:g} or more. The next after all that were computed is the largest that the probes saw."
+        "within the spectrum. Those stand apart that lie above the widest gap of |λ|, if that gap is a "
+        f"factor of {APART:g} or more. After all that were computed comes the largest that the probes saw."
     )
     error = f"{inside.standard_error:.1%}" if inside.standard_error >= 5e-4 else "less than 0.1%"
     share = f" The share near zero has a standard error of {error}."
@@ -118,7 +118,9 @@ def numbers(record: Record) -> list[Number]:
     probes = f"{record.config['num_probes']} random probes of {record.config['num_steps']} steps"
     proof = f"The standard error is that of {probes}, with the rounding of products in {record.config['dtype']}."
     if _is_exact(record):
-        proof = f"{_all_known(record)} ± is what that rounding may change; what has no ± is right in all its digits."
+        proof = (
+            f"{_all_known(record)} ± is what that rounding may change; a number without ± is right in all its digits."
+        )
     estimates = {key: _estimate(record.scalars, key, _headline) for key in HINTS}
     rest = [Number(key.replace("_", " "), text, proof, hint=HINTS[key]) for key, text in estimates.items()]
     return [*_largest(record), *rest]
@@ -241,9 +243,9 @@ def layers(record: Record) -> Section:
     title = f"Log spectra of the layers, {analysis.title_of(record)}"
     words = [f"The {LAYERS} layers with the largest eigenvalues have a curve."] if len(own) > LAYERS else []
     proof = (
-        "A spectrum is exact where a product with every column of the block takes no more than an estimate: ± is then "
-        "what rounding may change. Others by probes of their own, with the standard error. What has no ± is right in "
-        "all its digits. The largest and smallest λ are eigenvalues or nodes."
+        "A spectrum is exact where multiplying every column of the block costs no more than an estimate: ± is then "
+        "what rounding may change. Others come from probes of their own, with their standard error. A number without ± "
+        "is right in all its digits. The largest and smallest λ are eigenvalues or nodes."
     )
     charts, tables = [log_density(title, spectra, points=LAYER_POINTS)], [Table("Diagonal blocks", columns)]
     return Section(

@@ -72,8 +72,8 @@ def _readable(part: Subject | Record, theory: ClosedForm | None) -> Article:
         names = part.id if isinstance(part, Record) else " and ".join(dict.fromkeys(own.id for own in part.records()))
         raise ArgumentError(
             f"No page can be made of the record {names!r}: {first_line(error)}",
-            "What it holds does not fit together: it was changed by hand, or is one of another version of ritz.",
-            "Make it again, or name another.",
+            "What it holds does not fit together: it was changed by hand, or another version of ritz wrote it.",
+            "Make the record again, or name another one.",
         ) from error
 
 
@@ -177,7 +177,7 @@ def check(records: Sequence[Record], theory: ClosedForm | None = None) -> None:
     if theory is not None and not any(_fits(theory, record) for record in records if record.preset == "analysis"):
         raise ArgumentError(
             f"A closed form of {theory.size:,} eigenvalues was given, and no record has a spectrum of as many.",
-            "Theory is held against the spectrum of the same matrix.",
+            "A closed form can be compared only with a spectrum of the same matrix.",
             "Restrict the risk to the parameters that the closed form is about: risk.restricted_to(names).",
         )
     if not records:

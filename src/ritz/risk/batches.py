@@ -256,8 +256,9 @@ def _first(batches: Iterable[Batch], count: int) -> Iterator[Batch]:
 
 def _not_countable(batch: Batch, count: int) -> DataError:
     return DataError(
-        f"{count} of the {len(batch)} examples of a batch were requested, whose inputs have other numbers of rows.",
-        "What belongs to which example is not known, as in a batch of graphs.",
-        "Ask for as many examples as some first batches have together.",
+        f"{count} of the {len(batch)} examples of a batch were requested, whose inputs have a different number of "
+        "rows.",
+        "It is not known which rows belong to which example, as in a batch of graphs.",
+        "Ask for the number of examples in the first batch, or in the first few together.",
         "Pass a batch for every example.",
     )

@@ -94,7 +94,7 @@ def _check_classes(risk: Risk) -> None:
     if risk.num_classes < 2:
         raise DataError(
             f"The model has {risk.num_classes} output.",
-            "At least two tell classes apart.",
+            "It takes at least two to tell classes apart.",
             "Return one logit for each class; for a single logit z, return (0, z) and use cross-entropy.",
         )
 
@@ -104,6 +104,6 @@ def _check_several(weights: Float[Tensor, "C C"]) -> None:
     if len(present) < 2:
         raise DataError(
             f"All terms with a weight belong to {f'class {present[0]}' if present else 'no class'}.",
-            "One class has no structure between classes.",
+            "A single class has no structure between classes.",
             "Pass data of several classes, unsorted; check ignore_index and the class weights.",
         )

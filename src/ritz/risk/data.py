@@ -132,7 +132,7 @@ def _check_iterable(data: Any) -> None:
             f"The data are of type {type(data).__name__}.",
             "A risk needs examples to average over.",
             "Pass (x, y) tensors, a Dataset, a DataLoader, or a list of (inputs, targets) batches.",
-            "Of an object that holds them, such as a graph: [((data.x, data.edge_index), data.y)].",
+            "For an object that holds them, such as a graph: [((data.x, data.edge_index), data.y)].",
         )
     if isinstance(data, Iterator):
         raise DataError(
@@ -184,7 +184,7 @@ def _without_rows(tensor: Tensor) -> DataError:
     kind, way = ("nested", "to_padded_tensor(0.0)") if tensor.is_nested else ("sparse", "to_dense()")
     return DataError(
         f"The inputs hold a {kind} tensor ({tensor.layout}).",
-        "Batches are compared, cut and joined by their rows, which such a tensor does not give.",
+        "Batches are compared, cut and joined by their rows, which cannot be taken from such a tensor.",
         f"Convert it: x.{way}.",
         "Where it is too large, pass its indices and values, and build it in the forward pass.",
     )
@@ -221,7 +221,7 @@ def _no_pair(what: str, item: Any) -> DataError:
 def _ways_to_a_pair(item: Any) -> list[str]:
     """How something else becomes a pair: two entries, more of them, or an object."""
     arrays = "For arrays: (torch.as_tensor(x), torch.as_tensor(y))."
-    no_targets = "For a loss without targets, give some that it does not look at: (x, torch.zeros(len(x)))."
+    no_targets = "For a loss without targets, pass placeholders that it ignores: (x, torch.zeros(len(x)))."
     if not isinstance(item, (tuple, list)):
         return [
             "For (x, y) as a whole, pass exactly these two; several inputs are a tuple or a dict: ((a, b), y).",
@@ -305,7 +305,7 @@ def _first_pass(batches: Iterator[Batch], memory: float, *, compared: bool) -> t
     if not fingerprints:
         raise DataError(
             "The data hold no example.",
-            "An average over nothing has no curvature.",
+            "Without examples there is no average loss, and no curvature.",
             "Check the path, the split and any filter in front of the loader.",
         )
     return kept, fingerprints

@@ -39,7 +39,7 @@ def check_second_pass(first: list[Tensor], second: list[Tensor], *, held: bool) 
     if not held and not ([len(b) for b in first] == [len(b) for b in second] and torch.equal(before, after)):
         raise DataError(
             "A second pass gives the same examples in another order, and they do not fit into memory.",
-            "They are read anew for every product, and what is kept of a batch belongs to that very batch.",
+            "They are read anew for every product, and what ritz keeps of a batch fits only the same batch.",
             "Turn shuffling off for the analysis: DataLoader(..., shuffle=False).",
             "Raise Risk(..., memory=...) above the size of the data.",
         )

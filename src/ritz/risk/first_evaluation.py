@@ -81,7 +81,11 @@ def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batche
         if given == 1:
             raise _no_room(given, message, "It is the smallest batch that there is.")
         if size < 2 or not all(batch.countable() for batch in batches):
-            raise _no_room(given, message, "Two at a time do not fit, so that nothing shows whether it may be cut.")
+            raise _no_room(
+                given,
+                message,
+                "Not even two of its examples fit, so ritz cannot find out whether the batch may be cut.",
+            )
         tried = replace(batches.regrouped(size), ours=False)
     if tried is not batches and not (result.separable and result.joinable):
         raise _no_room(given, message, "Their terms depend on each other, so that the batch cannot be cut.")
@@ -114,12 +118,12 @@ def channels_last(network: Network, batches: Batches, device: torch.device) -> B
 
 
 def _no_room(size: int, message: str, why: str) -> OutOfMemoryError:
-    smaller = ("Pass smaller batches, if the risk is to be that of these.",) if size > 1 else ()
+    smaller = ("Pass smaller batches yourself: the risk is then that of these batches.",) if size > 1 else ()
     return OutOfMemoryError(
-        f"The model has no room for a batch of {size} example{'s' if size > 1 else ''}: {message}",
+        f"There is no memory to evaluate the model on a batch of {size} example{'s' if size > 1 else ''}: {message}",
         why,
         *smaller,
-        "Free memory that other objects hold, or take a larger device.",
+        "Free memory that other objects hold, or use a device with more memory.",
     )
 
 
@@ -211,7 +215,7 @@ def _check_outputs(z: Tensor, batch: Batch, number: int) -> None:
         held = f", whose inputs hold such values: {blame}" if blame else ""
         raise NumericalError(
             f"The model returns NaN or infinity on batch {number}{held}.",
-            "Derivatives of such outputs mean nothing.",
+            "Derivatives of such outputs are meaningless.",
             "Fill or drop missing values."
             if blame
             else "Look for weights that overflowed, inputs that were not scaled, or a division by zero.",
@@ -248,7 +252,7 @@ def _check_deterministic(first: Tensor, second: Tensor, *, overwritten: bool) ->
             )
         raise ModelError(
             seen,
-            "A random network has another curvature in every product, and Lanczos would mix them.",
+            "A random network has a different curvature in every product, and Lanczos would mix them.",
             "Call model.eval(); turn off functional dropout, noise layers and random crops.",
         )
 

@@ -180,5 +180,5 @@ def check_memory(needed: float, memory: float, what: str) -> None:
             f"{what} take {needed / 2**30:.3g} GiB; the risk's memory is {memory / 2**30:.3g} GiB.",
             "They are kept whole, in float64.",
             "Take fewer layers at a time: risk.restricted_to('features.0.*').",
-            "Raise Risk(..., memory=...), if there is more.",
+            "Raise Risk(..., memory=...), if the machine has more.",
         )

@@ -171,7 +171,7 @@ def check_model(model: Any) -> None:
         what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         raise ModelError(
             f"The model is {what}.",
-            "Parameters have their names in a torch.nn.Module.",
+            "Parameters are found by their names in a torch.nn.Module.",
             _way_to_a_module(model),
         )
     for name, module in named_modules(model):
@@ -190,7 +190,7 @@ def check_model(model: Any) -> None:
 def _way_to_a_module(model: Any) -> str:
     """A way to get a module from something else that was passed as the model."""
     if isinstance(model, type):
-        return f"Make one of it: {model.__name__}(...)."
+        return f"Make an instance: {model.__name__}(...)."
     if isinstance(model, Mapping):
         return "Build the model, and load these weights into it: model.load_state_dict(weights)."
     return "Wrap the function in a Module that owns its parameters. The order is Risk(model, loss, data)."
@@ -201,7 +201,8 @@ def _check_script(name: str, module: nn.Module) -> None:
         raise ModelError(
             f"Module {name or '(the model itself)'} was compiled by torch.jit.",
             "It holds its parameters in a way that cannot be differentiated as a function of them.",
-            "Build it from its Python class and take over the weights: model.load_state_dict(compiled.state_dict()).",
+            "Build it from its Python class and load the weights into it: "
+            "model.load_state_dict(compiled.state_dict()).",
         )
 
 
@@ -218,7 +219,8 @@ def _check_layer(name: str, module: nn.Module) -> None:
         )
     if _is_batch_norm(module) and module.running_mean is None:
         raise ModelError(
-            f"Module {name} is a {type(module).__name__} without running statistics, in evaluation mode, too.",
+            f"Module {name} is a {type(module).__name__} without running statistics, and so uses the batch in "
+            "evaluation mode too.",
             "It normalises by the mean and variance of whatever batch it sees, so that an example's output depends on "
             "the other examples.",
             "Build it with track_running_stats=True, let it see data in train mode once, then call model.eval().",
@@ -227,7 +229,7 @@ def _check_layer(name: str, module: nn.Module) -> None:
     if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
         raise ModelError(
             f"Module {name} is a {type(module).__name__} with max_norm={module.max_norm}.",
-            "It shortens rows of its weight in every forward pass, so that θ moves while it is looked at.",
+            "It shortens rows of its weight in every forward pass, so θ changes while it is being measured.",
             f"Shorten them once: weight.data.renorm_({module.norm_type}, 0, {module.max_norm}), then set "
             "max_norm = None.",
         )

@@ -59,8 +59,8 @@ class Network:
     def __getstate__(self) -> dict[str, Any]:
         if self._original is not None or self._names:
             raise ModelError(
-                "The model reaches its parameters on ways that a copy of its modules does not have.",
-                "In another process there would be nothing at their end: a lambda, a hook or a table of functions.",
+                "The model reaches its parameters in ways that a copy of its modules does not have.",
+                "In another process these lead nowhere: through a lambda, a hook or a table of functions.",
                 "Let the forward pass take its parameters from the modules themselves.",
                 "Build the risk where it is needed: send a function that returns it.",
             )
@@ -171,7 +171,7 @@ def check_importable(what: str, value: Any) -> None:
     except Exception as error:  # pickle raises whatever it likes
         raise ModelError(
             f"The {what} cannot be sent to another process: {first_line(error)}",
-            "Python sends classes and functions by the name under which they can be imported, and no code.",
+            "Python sends classes and functions by the name under which they can be imported, without their code.",
             f"Define the {what}'s class or function at the top level of a file, without lambdas among its attributes.",
             "Build the risk where it is needed: send a function that returns it.",
         ) from error

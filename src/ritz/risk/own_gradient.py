@@ -128,10 +128,11 @@ def _check_loss(original: Original, loss: Loss, theta: Collection[str], z: Tenso
     if names:
         raise ModelError(
             f"The loss depends on parameters of the model: {_shown(names)}.",
-            "A risk takes it for a function of outputs and targets: gradient and curvature would lack what it adds.",
+            "A risk needs a function of outputs and targets alone: gradient and curvature would lack what the "
+            "parameters add.",
             "Leave a penalty c·|θ|² out of the loss, and add its Hessian to the operator: ritz.hessian(risk) + 2 * c.",
             "Let the forward pass return what the loss needs of the parameters, as further outputs of every example.",
-            "Take these parameters out of θ, and they are constants: Risk(..., parameters=...).",
+            "Leave these parameters out of θ, as constants: Risk(..., parameters=...).",
         )
 
 
@@ -198,7 +199,7 @@ def _differ(a: Tensor | None, b: Tensor | None, scale: float) -> bool:
 def _difference(seen: str, where: str) -> ModelError:
     return ModelError(
         f"{seen}, at {where}.",
-        "The forward pass reaches parameters on another way than through its module: from a global, a cache, or a "
+        "The forward pass reaches parameters otherwise than through its module: from a global, a cache, or a "
         "closure that feeds a custom autograd Function; the curvature would lack what they contribute.",
         "Take every parameter from the module itself, in its methods: self.weight.",
         "Hand it to a custom Function as an argument, again from self: Function.apply(x, self.weight).",
@@ -233,5 +234,5 @@ def _lost_gradient(names: str) -> ModelError:
         "Pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
         "Leave out torch.no_grad() and .detach() in the forward pass.",
         "Freeze what is to stay as it is: parameter.requires_grad_(False).",
-        "Take it out of θ: Risk(..., parameters=...).",
+        "Leave it out of θ: Risk(..., parameters=...).",
     )

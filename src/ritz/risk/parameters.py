@@ -48,7 +48,7 @@ def _check_globs(parameters: str | Sequence[str]) -> None:
     if not isinstance(parameters, (str, Sequence)) or not all(isinstance(glob, str) for glob in parameters):
         raise ArgumentError(
             f"parameters={parameters!r} was given.",
-            "It selects by name.",
+            "It must select parameters by their names.",
             "Pass a glob or several: '*', ['0.*', 'head.*'].",
         )
 
@@ -92,7 +92,7 @@ def _no_match(
     culprit = f": {', '.join(map(repr, idle))}" if idle else ""
     return ModelError(
         f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
-        "Curvature is taken with respect to the matching ones that have requires_grad.",
+        "Curvature is taken only with respect to matching parameters that have requires_grad.",
         *(f"For all of that module, write '{glob}'." for glob in modules),
         *_choices(shown),
     )
@@ -148,7 +148,7 @@ def _check_named(source: object) -> None:
     if not isinstance(source, Mapping) or not all(isinstance(value, Tensor) for value in source.values()):
         raise ArgumentError(
             f"A {type(source).__name__} was given as θ.",
-            "It is a vector, tensors by name, or a module of the same architecture.",
+            "It must be a vector, tensors by name, or a module of the same architecture.",
             "Pass a vector like risk.theta, model.state_dict(), or the model.",
         )
 
@@ -171,7 +171,7 @@ def _check_like(name: str, tensor: Tensor, now: Tensor) -> None:
     if tensor.shape != now.shape:
         raise ArgumentError(
             f"{name} was given with shape {tuple(tensor.shape)}; in this risk it has {tuple(now.shape)}.",
-            "It is the same risk at other parameters, not another network.",
+            "The result is the same risk at other parameters, so the network must be the same.",
             "Build a risk of that network instead: Risk(model, loss, data).",
         )
 
@@ -180,7 +180,7 @@ def _check_finite(name: str, values: Tensor) -> None:
     if not bool(torch.isfinite(values.detach()).all()):
         raise NumericalError(
             f"Parameter {name} holds NaN or infinity.",
-            "The network has no curvature there.",
+            "The network has no curvature at such a point.",
             "Take a checkpoint from before training diverged.",
         )
 

@@ -14,6 +14,6 @@ def checked_path(path: str | None) -> str | None:
             f"path={path!r} was given.",
             "A path is a way to compute products with curvature.",
             '"rules" has fast derivatives of common layers, "plain" PyTorch\'s own, "forward" forward differentiation.',
-            "Leave it out, and the first of these that is right will be taken.",
+            "Leave it out: then ritz takes the first of these that proves right.",
         )
     return path

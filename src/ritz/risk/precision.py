@@ -132,7 +132,7 @@ def check_precision(precision: str) -> None:
         raise ArgumentError(
             f"tangent_precision={precision!r} was given.",
             "The precisions are those of torch.set_float32_matmul_precision.",
-            '"highest" is float32 throughout, "high" allows TF32 in the linear maps.',
+            'Pass "highest" for float32 throughout, or "high" to allow TF32 in the linear maps.',
         )
 
 
@@ -148,7 +148,7 @@ def check_dtype(dtype: Any) -> None:
     if dtype not in (torch.float32, torch.float64):
         raise ArgumentError(
             f"A risk was to be converted to {dtype!r}.",
-            "It is computed in float32 or float64, whose second derivatives are more than rounding.",
+            "Risks are computed in float32 or float64; in less, second derivatives are mostly rounding.",
             "Pass torch.float32 or torch.float64.",
             "To move it, name both: risk.to(risk.dtype, device='cuda').",
         )

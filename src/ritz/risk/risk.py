@@ -238,7 +238,7 @@ class Risk:
         if labels.is_floating_point() or not isinstance(self.loss, Classification):
             raise DataError(
                 f"The targets are {labels.dtype} values, and the loss is {self.loss.name}.",
-                "Only class indices are labels.",
+                "Only class indices can serve as labels.",
                 "Use a cross-entropy risk with integer targets.",
                 "Without classes, look at the spectrum alone: ritz spectrum.",
             )
@@ -395,7 +395,7 @@ class Risk:
             dtype, function = self._network.lowest
             warn_user(
                 f"The model computes in {dtype} inside (first in {function}), though its parameters are {self.dtype}: "
-                "derivatives are no more accurate than that.",
+                "derivatives are only as accurate as the lower of the two.",
                 PrecisionWarning,
             )
 

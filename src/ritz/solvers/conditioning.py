@@ -46,7 +46,8 @@ def condition_number(
         raise not_positive(ends.low, ends.low_error, damping, "max_products")
     if ends.relative_error > tolerance:
         warn_user(
-            f"The condition number is known to {ends.relative_error:.0%} only, after {ends.num_products} products.\n"
+            f"The condition number is known only to within {ends.relative_error:.0%}, after {ends.num_products} "
+            "products.\n"
             "  - Raise max_products, or add damping.",
             ConvergenceWarning,
         )

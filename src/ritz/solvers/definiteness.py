@@ -18,7 +18,11 @@ LEAST = 4  # products in which a search for one eigenvalue can end
 def check_damping(damping: float) -> None:
     """Refuse NaN and infinity; a negative damping is a shift like any other."""
     if not math.isfinite(damping):
-        raise ArgumentError(f"damping={damping} was given.", "A + μ needs a number.", "Leave it out for μ = 0.")
+        raise ArgumentError(
+            f"damping={damping} was given.",
+            "The shift μ in A + μ must be a finite number.",
+            "Pass a finite damping, or leave it out for μ = 0.",
+        )
 
 
 def zero(A: Operator, scale: float) -> float:

@@ -161,7 +161,9 @@ def spectral_range(
     """
     _check_counts(A, num_steps, 1, 0)
     if not (math.isfinite(margin) and margin >= 0):
-        raise ArgumentError(f"margin={margin} was given.", "It widens the interval.", "Pass 0 or more.")
+        raise ArgumentError(
+            f"margin={margin} was given.", "It widens the interval, so it cannot be negative.", "Pass 0 or more."
+        )
     T = recursion(A, gaussian(A, 1, source(generator)), min(num_steps, A.size), keep_basis=False)
     (theta,), (S,) = T.eigh()
     residuals = T.residual[0] * S[-1].abs()
@@ -174,8 +176,8 @@ def _check_counts(A: Operator, num_steps: int, num_probes: int, outliers: int) -
     if num_steps < 1 or num_probes < 1 or not 0 <= outliers <= A.size:
         raise ArgumentError(
             f"num_steps={num_steps}, num_probes={num_probes} and outliers={outliers} were given for size {A.size}.",
-            "A quadrature takes one step and one probe at least; outliers are eigenvalues, 0 to n of them.",
-            "The defaults are num_steps=128, num_probes=8, outliers=0.",
+            "A quadrature needs at least one step and one probe, and outliers can be 0 to n eigenvalues.",
+            "Leave them out: the defaults are num_steps=128, num_probes=8, outliers=0.",
         )
 
 

@@ -66,7 +66,11 @@ def diagonal(A: Operator, *, num_products: int = 100, generator: torch.Generator
     if num_products >= A.size:
         return _exact(A)
     if num_products < 2:
-        raise ArgumentError(f"num_products={num_products} was given.", "An error takes two probes.", "Allow 2 or more.")
+        raise ArgumentError(
+            f"num_products={num_products} was given.",
+            "Estimating the error takes at least two probes.",
+            "Allow 2 or more.",
+        )
     if num_products >= 4 and KEPT * (num_products // 2) <= room(A):
         probes = signs(A, num_products // 2, generator)
         return _of_sketch(Sketch.empty(A, keep_products=True).with_probes(A, probes))

@@ -104,7 +104,7 @@ def eigenpairs(
     """
     counts = {"max_products": max_products, "basis_size": basis_size, "fresh_products": fresh_products}
     check_whole(block_size=block_size, **counts)
-    check_positive("Where it is given, it counts something.", **counts)
+    check_positive("Where it is given, it must be a positive number.", **counts)
     _check_count(A, k)
     check_tolerance(tolerance)
     capacity = basis_for(
@@ -213,7 +213,9 @@ def subspace_iteration(
     _check_count(A, k)
     check_tolerance(tolerance)
     if num_iterations < 1:
-        raise ArgumentError(f"num_iterations={num_iterations} was given.", "It takes a product.", "Ask for 1 or more.")
+        raise ArgumentError(
+            f"num_iterations={num_iterations} was given.", "The search needs at least one.", "Ask for 1 or more."
+        )
     V = gaussian(A, k, source(generator))
     if start is not None:
         rows = _start_rows(A, start)[:k]
@@ -248,15 +250,15 @@ def _rough_operator(A: Operator, precision: str) -> Operator | None:
     if precision not in PRECISIONS:
         raise ArgumentError(
             f"precision={precision!r} was given.",
-            "It says which products a search is made of.",
+            "It says which products the search uses.",
             "Choose 'own' for those of A alone, or 'mixed' for cheaper ones first.",
         )
     if precision == "mixed" and A.rough is None:
         raise ArgumentError(
             "precision='mixed' was requested, but the operator has no cheaper products than its own.",
-            "Curvature has them on a GPU with TF32, of a risk in float32 with tangent_precision='highest'.",
+            "Curvature has cheaper ones on a GPU with TF32, for a risk in float32 with tangent_precision='highest'.",
             "Leave precision out: the residuals are the same.",
-            "Say which they are: dataclasses.replace(A, rough=Operator(...)), for a matrix that is nearly A.",
+            "Supply them: dataclasses.replace(A, rough=Operator(...)), for a matrix that is nearly A.",
         )
     return A.rough if precision == "mixed" else None
 
@@ -276,7 +278,7 @@ def _check_search(A: Operator, k: int, which: str, block_size: int, capacity: in
     if which not in ENDS:
         raise ArgumentError(
             f"which={which!r} was given.",
-            "It names an end of the spectrum.",
+            "It says which end of the spectrum is sought.",
             "Choose 'largest', 'smallest', 'magnitude' or 'both'.",
         )
     if (
@@ -286,7 +288,7 @@ def _check_search(A: Operator, k: int, which: str, block_size: int, capacity: in
     ):
         raise ArgumentError(
             f"block_size={block_size}, basis_size={capacity} and max_products={max_products} were given for k={k}.",
-            "The basis holds k vectors, two blocks and one more; k pairs take k products, their certificate k more.",
+            "The basis holds k vectors, two blocks and one more; k pairs take k products, and checking them k more.",
             f"Allow basis_size={least_basis(k, block_size)} and max_products={2 * k + block_size}, or leave them out.",
         )
 

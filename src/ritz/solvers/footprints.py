@@ -50,7 +50,7 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
         names = ", ".join(sorted(known.__name__ for known in _VECTORS))
         raise ArgumentError(
             f"The memory of {getattr(solver, '__name__', solver)!r} was requested.",
-            "It is known of solvers alone.",
+            "Only the memory of a solver can be predicted.",
             f"Pass one of {names}.",
         )
     try:
@@ -58,8 +58,8 @@ def memory_needed(solver: Callable[..., Any], A: Operator, *arguments: Any, **op
     except TypeError as error:
         raise ArgumentError(
             f"{solver.__name__} was given {len(arguments) + 1} arguments and {', '.join(options) or 'none'} by name.",
-            f"It cannot be called so: {error}.",
-            "Pass what the solver itself takes.",
+            f"It cannot be called like this: {error}.",
+            "Pass the arguments that the solver itself takes.",
         ) from None
     return _VECTORS[solver](A, *arguments, **options) * A.size * torch.finfo(A.dtype).bits / 8
 

@@ -152,14 +152,16 @@ class Tridiagonal:
         """The same padded to more steps, which change nothing because every space was invariant; without a basis."""
         if num_steps < self.num_steps:
             raise ArgumentError(
-                f"{num_steps} steps were requested.", f"There are {self.num_steps} already.", "Take `after` for fewer."
+                f"{num_steps} steps were requested.",
+                f"{self.num_steps} have been made already.",
+                "For fewer, use `after`.",
             )
         if (more := num_steps - self.num_steps) == 0:
             return self.without_basis()
         if bool(self.residual.any()):
             raise ArgumentError(
                 f"{num_steps} steps were requested, of which {self.num_steps} were made.",
-                "The spaces are not invariant yet: the next steps have coefficients that only products tell.",
+                "The spaces are not invariant yet: only products can give the coefficients of the next steps.",
                 "Make the steps: lanczos(A, starts, num_steps).",
             )
         off = torch.cat([self.off_diagonal, self.residual[:, None]], dim=1)
@@ -353,6 +355,6 @@ def _check_steps(A: Operator, num_steps: int, keep_basis: bool) -> None:
     if num_steps < 1 or (most is not None and num_steps > most):
         raise ArgumentError(
             f"num_steps={num_steps} Lanczos steps were requested for an operator of size {A.size}.",
-            "It takes one step at least, and no more than n vectors are orthogonal to each other.",
+            "It needs at least one step, and no more than n vectors can be orthogonal to each other.",
             f"Ask for 1 to {A.size}.",
         )

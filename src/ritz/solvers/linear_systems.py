@@ -240,7 +240,7 @@ def _inverse_of(
     if known is None:
         raise ArgumentError(
             f"The preconditioner {preconditioner!r} has no known inverse.",
-            "It approximates A, and M⁻¹ is what a step multiplies with.",
+            "It approximates A, and every step multiplies by M⁻¹.",
             "Pass kfac(risk) or ekfac(risk), or an Operator that has an inverse.",
             "Where it is an inverse already, pass a function: preconditioner=lambda R: M @ R.",
         )
@@ -248,7 +248,7 @@ def _inverse_of(
     if (inverse.size, inverse.dtype, inverse.device) != (A.size, A.dtype, A.device):
         raise ArgumentError(
             f"The preconditioner is {inverse!r}, the operator {A!r}.",
-            "Both act on the same vectors.",
+            "Both must act on the same vectors.",
             "Build both from the same Risk.",
         )
     return lambda R: inverse @ R
@@ -261,7 +261,7 @@ def _check_sides(A: Operator, b: Tensor, start: Tensor | None) -> None:
         raise ArgumentError(
             f"A start of shape {tuple(start.shape)} in {start.dtype} on {start.device} was given for b of shape "
             f"{tuple(b.shape)} in {b.dtype} on {b.device}.",
-            "It is a first guess of x.",
+            "It is the first guess of x, so it must be like b.",
             "Leave it out to start from zero.",
         )
     if start is not None:

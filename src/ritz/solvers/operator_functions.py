@@ -148,7 +148,7 @@ class _Run:
         """Σⱼ yⱼqⱼ, with the vectors of a second run of the recursion, by the coefficients of the first."""
         alpha, beta = T.diagonal.to(q), torch.cat([T.off_diagonal, T.residual[:, None]], dim=1).to(q)
         X, previous, m = y[:, :1] * q, torch.zeros_like(q), y.shape[1]
-        with progress.bar("Second run", total=m) as bar:
+        with progress.bar("Lanczos, second run", total=m) as bar:
             bar.advance()
             for j in range(m - 1):
                 w = previous.mul_(-beta[:, j - 1 : j] if j else 0.0).add_((self.A @ q.T).T)
@@ -195,7 +195,7 @@ def _first_column(
     values = f(theta)
     if values.shape != theta.shape or not bool(values.isfinite().all()):
         raise NumericalError(
-            f"f is of shape {tuple(values.shape)}, with {int((~values.isfinite()).sum())} values that are NaN or "
+            f"f returned shape {tuple(values.shape)}, with {int((~values.isfinite()).sum())} values that are NaN or "
             f"infinite, at {tuple(theta.shape)} points from {float(theta.min()):.3g} to {float(theta.max()):.3g}.",
             "It is evaluated at Ritz values, which lie anywhere between the eigenvalues.",
             "Shift the operator: function(A + damping, f, v).",

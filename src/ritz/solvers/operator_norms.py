@@ -61,7 +61,7 @@ def norm(
         return Estimate(size, error, pair.num_products)
     raise ArgumentError(
         f"ord={ord!r} was given.",
-        "Norms that products alone give are those of the eigenvalues.",
+        "Products alone give only norms that are functions of the eigenvalues.",
         "Choose 'fro', 2 or 'nuc'.",
     )
 

@@ -221,7 +221,7 @@ class LanczosQuadrature:
         if limit < least:
             raise ArgumentError(
                 f"max_products={limit} were given for {self!r}.",
-                f"It begins with {FIRST[0]} probes of {FIRST[1]} steps, after the outliers.",
+                f"A run to a tolerance begins with {FIRST[0]} probes of {FIRST[1]} steps, after the outliers.",
                 f"Allow max_products={least}, or leave it out.",
             )
         return limit
@@ -231,7 +231,8 @@ class LanczosQuadrature:
         steps = self.num_steps * max(1.0, 3 * quadrature / goal)
         products = self._own + 2 * steps * self.num_probes * max(1.0, 1.5 * random / goal) ** 2
         warn_user(
-            f"The spectrum is known to a Wasserstein distance of {reached:.2g} max|λ|, not of {tolerance:g}, after "
+            f"The spectrum is known to a Wasserstein distance of {reached:.2g} max|λ|, not to the requested "
+            f"{tolerance:g}, after "
             f"{self.num_products} products: {self.num_probes} probes × {self.num_steps} steps.\n"
             f"  - Pass max_products={math.ceil(products)}, or tolerance={1.05 * reached:.2g}.",
             ConvergenceWarning,
@@ -242,13 +243,13 @@ class LanczosQuadrature:
         if num_probes < max(1, self.num_probes) or num_steps < max(1, self.num_steps):
             raise ArgumentError(
                 f"num_probes={num_probes} and num_steps={num_steps} were requested from {self!r}.",
-                "They are totals, of one at least, and what has been made is not taken back.",
+                "They are totals: at least one of each, and no fewer than have been made already.",
                 f"Ask for num_probes={max(1, self.num_probes)} and num_steps={max(1, self.num_steps)}, or more.",
             )
         if num_steps > self.num_steps and len(self._kept()) < len(self.runs):
             raise ArgumentError(
                 f"num_steps={num_steps} were requested from {self!r}.",
-                "There was no room to keep the vectors of all its probes, and without them no step can be made.",
+                "There was no memory to keep the vectors of all its probes, and no step can be made without them.",
                 "Add probes instead: extend(num_probes=...).",
                 "Give a new LanczosQuadrature all its steps at once.",
             )

@@ -38,13 +38,15 @@ def check_vectors(A: Operator, /, **vectors: Tensor) -> None:
         if not usable or (V.dtype, V.device) != (A.dtype, A.device):
             raise ArgumentError(
                 f"{name} of shape {tuple(V.shape)} in {V.dtype} on {V.device} was given for {A!r}.",
-                "It is a vector (n,) or columns (n, r) in the operator's precision and place.",
+                "It must be a vector (n,) or columns (n, r) with the operator's dtype and device.",
                 f"Convert it: {name}.to(A.device, A.dtype).",
-                "Transpose what are rows, and flatten what has the shape of parameters.",
+                "Transpose rows, and flatten tensors that have the shape of parameters.",
             )
         if not bool(V.isfinite().all()):
             seen = f"{name} has entries that are infinite or NaN."
-            raise ArgumentError(seen, "So would the result.", "Set them right first.")
+            raise ArgumentError(
+                seen, "The result would have them too.", "Find them with .isfinite(), and correct them first."
+            )
 
 
 def check_starts(A: Operator, /, **vectors: Tensor) -> None:
@@ -69,8 +71,9 @@ def check_range(numbers: Float[Tensor, "..."], what: str = "Products with the op
     if largest and not SMALLEST <= largest <= LARGEST:
         raise NumericalError(
             f"{what} have entries of {largest:.3g} at most.",
-            f"Errors come from squares of their squares, which float64 has between {SMALLEST:g} and {LARGEST:g} only.",
-            f"Multiply by {1 / largest:.0e}, and what you get by the inverse: the spectrum follows.",
+            f"Errors come from their fourth powers, which float64 resolves only for entries from {SMALLEST:g} to "
+            f"{LARGEST:g}.",
+            f"Multiply by {1 / largest:.0e}, and divide the resulting eigenvalues by the same factor.",
         )
 
 

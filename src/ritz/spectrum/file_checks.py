@@ -40,7 +40,7 @@ def reading(path: str | Path) -> Iterator[None]:
         what = error.seen if isinstance(error, RitzError) else f"{type(error).__name__} {first_line(error)}"
         raise FileError(
             f"{path} is damaged: {what}",
-            "Nothing was taken from it, and it is as it was.",
+            "Nothing was read from it, and the file is unchanged.",
             "Compute it again, or load a copy.",
         ) from error
 

@@ -13,7 +13,7 @@ def check_square(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ArgumentError(
             f"A matrix of shape {shape} was given.",
-            "An operator is symmetric, so its matrix is square.",
+            "An operator is symmetric, so its matrix must be square.",
             "For a rectangular J, study J.T @ J or J @ J.T.",
         )
 
@@ -30,8 +30,8 @@ def check_symmetric(matrix: Tensor) -> None:
     if not bool(matrix.isfinite().all()):
         raise ArgumentError(
             "The matrix has entries that are infinite or NaN.",
-            "Every product would have them.",
-            "Set them right first: (~matrix.isfinite()).nonzero() lists them.",
+            "Every product would have them too.",
+            "Correct them first: (~matrix.isfinite()).nonzero() lists them.",
         )
     asymmetry = float((matrix - matrix.T).abs().max()) if len(matrix) else 0.0
     scale = float(matrix.abs().max()) if len(matrix) else 0.0

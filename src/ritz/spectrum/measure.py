@@ -178,7 +178,11 @@ def check_degree(degree: int) -> None:
     """Refuse an impossible degree of a moment."""
     check_whole(degree=degree)
     if degree is None or degree < 0:
-        raise ArgumentError(f"degree={degree} was given.", "A moment has a degree from 0 on.", "Ask for 0 or more.")
+        raise ArgumentError(
+            f"degree={degree} was given.",
+            "The degree of a moment is the power of λ in it, and cannot be negative.",
+            "Ask for 0 or more.",
+        )
 
 
 def lent_width(spread: float, steps: int = STEPS) -> float:
@@ -212,6 +216,6 @@ def _check_measure(nodes: Tensor, weights: Tensor) -> None:
         raise ArgumentError(
             f"The weights lie between {float(weights.min()):.3g} and {float(weights.max()):.3g}; "
             f"their rows sum to {float(weights.sum(1).min()):.6g} to {float(weights.sum(1).max()):.6g}.",
-            "Each row is a probability measure: not negative, with sum one.",
+            "Each row must be a probability measure: not negative, with sum one.",
             "Divide the weights by their sum.",
         )

@@ -190,7 +190,7 @@ class Spectrum(Measure):
         if not 0 <= outliers < self.size:
             raise ArgumentError(
                 f"{outliers} outliers of {self.size} eigenvalues were requested.",
-                "There must be a bulk left, and a count is not negative.",
+                "A bulk must be left, and the count cannot be negative.",
                 f"Ask for 0 to {self.size - 1}.",
             )
         columns = self._num_known
@@ -330,7 +330,7 @@ def _counts(multiplicity: Tensor) -> Float[Tensor, " k"]:
     if not (bool(((counts >= 0) & (counts == counts.round())).all()) and 0 < float(counts.sum()) < MOST):
         raise ArgumentError(
             f"Multiplicities of {multiplicity.dtype} with the sum {float(counts.sum()):.4g} were given.",
-            "Each counts how often an eigenvalue is there: a whole number, none negative, and not all zero.",
+            "Each says how often an eigenvalue occurs: whole numbers, none negative, and not all zero.",
             "Pass integers, such as torch.tensor([97, 2, 1]), or leave them out.",
         )
     return counts
@@ -360,7 +360,7 @@ def _check_precision(precision: float) -> None:
     if not 0 <= precision < 1:
         raise ArgumentError(
             f"precision={precision} was given.",
-            "It is how well eigenvalues are known, relative to the largest.",
+            "It is the error of the eigenvalues relative to the largest, so it must be at least 0 and below 1.",
             "Pass that of the products, such as torch.finfo(torch.float32).eps, or leave it out.",
         )
 
@@ -368,5 +368,5 @@ def _check_precision(precision: float) -> None:
 def _check_rate(rate: float) -> None:
     if not 0 < rate < 1:
         raise ArgumentError(
-            f"rate={rate} was given.", "It is the probability of an interval.", "Pass 0.95, or another below one."
+            f"rate={rate} was given.", "It is a probability, strictly between 0 and 1.", "Pass a number such as 0.95."
         )

@@ -83,7 +83,7 @@ class ClosedForm:
                 return group
         raise ArgumentError(
             f"There is no group {name!r}.",
-            "A closed form knows its lines by name.",
+            "A group of lines is found by its name.",
             f"Ask for one of {_listed(group.name for group in self.groups)}.",
         )
 
@@ -199,7 +199,7 @@ def _check_groups(groups: tuple[Group, ...]) -> None:
     twice = [name for name, count in Counter(group.name for group in groups).items() if count > 1]
     if wrong or twice:
         raise ArgumentError(
-            f"These groups make no spectrum: {_listed([g.name for g in wrong] + twice)}.",
-            "A line has a finite value, a multiplicity that is not negative, and a name of its own.",
+            f"These groups do not form a spectrum: {_listed([g.name for g in wrong] + twice)}.",
+            "Each line needs a finite value, a multiplicity that is not negative, and a name of its own.",
             "Check the input for infinities, and name each line once.",
         )

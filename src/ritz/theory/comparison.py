@@ -94,8 +94,8 @@ def _size_of(measured: Any) -> int:
         return len(measured)
     if not isinstance(measured, Operator):
         raise ArgumentError(
-            f"measured is a {type(measured).__name__}, and no square matrix of finite numbers.",
-            "A closed form is held against a matrix, an operator or an exact Spectrum.",
+            f"measured is a {type(measured).__name__}, not a square matrix of finite numbers.",
+            "A closed form can be compared with a matrix, an operator or an exact Spectrum.",
             "Pass ritz.hessian(risk), its dense(), or Spectrum.of_eigenvalues(...).",
         )
     return measured.size

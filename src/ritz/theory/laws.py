@@ -188,7 +188,7 @@ def power_law_tail(
     if not 0 < low < high < math.inf or num_points < 3:
         raise ArgumentError(
             f"A power law was to be fitted to {num_points} points between {low} and {high}.",
-            "It is a straight line in log-log coordinates, through three points or more.",
+            "It is a straight line in log-log coordinates, which needs at least three points.",
             "Take 0 < low < high, on the part of the spectrum that looks straight.",
         )
     floor = min(spectrum.floor, 1e-9 * low)

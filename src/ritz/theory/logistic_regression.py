@@ -178,7 +178,7 @@ def _checked(
     if alpha.shape not in ((), (1,), (C,)):
         raise ArgumentError(
             f"Error rates of shape {tuple(alpha.shape)} were given for {C} classes.",
-            "There is one for all classes, or one for each.",
+            "There must be one for all classes, or one for each.",
             f"Pass a number, or {C} of them.",
         )
     alpha = alpha.expand(C)

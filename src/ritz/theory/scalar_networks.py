@@ -156,7 +156,7 @@ def phase(v: Float[Tensor, " m"], w: Float[Tensor, " m"], x: Float[Tensor, " N"]
     if not sigma2:
         raise ArgumentError(
             "All inputs are zero.",
-            "The best slope θ* = yx/σ² is then not defined.",
+            "Then the best slope θ* = yx/σ² is not defined.",
             "Give at least one x that is not zero.",
         )
     target = float((y * x).mean()) / sigma2

@@ -182,7 +182,8 @@ def _check_rows(r: int, ends: int, num_rest: int, num_patterns: int) -> None:
         patterns = f" in {num_patterns} activation patterns" if num_patterns > 1 else ""
         raise ArgumentError(
             f"The compressed Hessian would have {rows:,} rows: {r} hidden directions{patterns}, D + K = {ends}.",
-            f"That matrix of r(D + K) rows, whatever the width, is formed and diagonalised: {ROWS:,} rows at most.",
+            f"That matrix of r(D + K) rows, whatever the width, would be formed and diagonalised: {ROWS:,} rows at "
+            "most.",
             "Measure it instead: ritz.spectral_density(ritz.hessian(risk)) takes products only.",
             "Give fewer inputs or outputs, or for ReLU fewer examples, so that units share their patterns.",
         )

@@ -346,7 +346,7 @@ def test_means_beyond_the_memory_give_the_same_operators(held, correct, generato
     for name in PARTS[:3]:
         assert_close(found.traces[name], expected.traces[name], rtol=1e-10, atol=1e-20)
     assert_close(found.within_traces, expected.within_traces, rtol=1e-10, atol=1e-20)
-    with pytest.raises(ArgumentError, match="not held"):
+    with pytest.raises(ArgumentError, match="not kept"):
         found.ranks
     with pytest.raises(ArgumentError, match="no known factor"):
         knockout.project(expected.within, found.cross_class)
@@ -492,8 +492,8 @@ def refused(loss, y, model=None):
 def test_a_decomposition_of_a_risk_without_classes_is_refused():
     real = torch.randn(11, OUTPUTS, dtype=torch.float64)
     assert "SquaredError" in refused(ritz.SquaredError(), real)
-    assert "Only class indices are labels" in refused(nn.CrossEntropyLoss(), real.softmax(-1))
-    assert "Only class indices are labels" in refused(nn.BCEWithLogitsLoss(), real.sigmoid())
+    assert "Only class indices can serve as labels" in refused(nn.CrossEntropyLoss(), real.softmax(-1))
+    assert "Only class indices can serve as labels" in refused(nn.BCEWithLogitsLoss(), real.sigmoid())
 
 
 def test_a_single_class_is_refused():
@@ -501,7 +501,7 @@ def test_a_single_class_is_refused():
     y = torch.tensor([1] * 9 + [0] * 2)
     assert "belong to class 1" in refused(nn.CrossEntropyLoss(ignore_index=0), y)
     single = nn.Linear(4, 1).double()
-    assert "At least two" in refused(ritz.CrossEntropy(), torch.zeros(11, dtype=torch.long), single)
+    assert "at least two" in refused(ritz.CrossEntropy(), torch.zeros(11, dtype=torch.long), single)
 
 
 def test_negative_class_weights_are_refused():

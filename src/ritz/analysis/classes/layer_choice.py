@@ -27,7 +27,7 @@ def _layers(results: Results, risk: Risk) -> Layers:
     if not layers.others or not inside:
         return layers
     left_out = ", ".join(name for name in risk.shapes if name in layers.others)
-    results.notes.append(f"Layers: {left_out} left out, for they enter through no layer that can be captured.")
+    results.notes.append(f"Layers: {left_out} left out, because they enter through no layer that can be captured.")
     return Layers.of(risk.restricted_to(inside))
 
 

@@ -40,7 +40,7 @@ def measure(results: Results, risk: Risk, layers: list[LinearLayer], exact_rows:
         results.add("errors", name, _errors(D), class_part_of_errors=_part(D.between_class, D.second_moment))
     if decay is None:
         results.notes.append(
-            "Weights: left out, for their structure needs the training's weight decay: decay (--decay)."
+            "Weights: left out, because their structure needs the weight decay of the training: give decay (--decay)."
         )
         return
     plain = results.ungrouped("Weights", [layer for layer in layers if layer.weight is not None])

@@ -43,8 +43,8 @@ class ClassSettings:
         if self.exact_rows < 0 or (self.num_lines is not None and self.num_lines < 1):
             raise ArgumentError(
                 f"num_lines={self.num_lines} and exact_rows={self.exact_rows} were given.",
-                "At least one eigenvalue is attributed, and a matrix has no negative number of rows.",
-                "Leave them out.",
+                "At least one eigenvalue must be attributed, and a matrix cannot have a negative number of rows.",
+                "Pass num_lines=1 or more and exact_rows=0 or more, or leave them out.",
             )
 
 

@@ -62,8 +62,8 @@ class Results:
         if wide:
             names = ", ".join(f"{layer.name} ({width(layer):,})" for layer in wide)
             self.notes.append(
-                f"{what}: left out in {names}, for matrices of more than {limit:,} rows are not decomposed; "
-                "raise exact_rows (--exact-rows) to have them."
+                f"{what}: left out in {names}, because matrices of more than {limit:,} rows are not decomposed; "
+                "raise exact_rows (--exact-rows) to include them."
             )
         return spaced([layer for layer in layers if layer not in wide])
 

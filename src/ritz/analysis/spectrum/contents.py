@@ -86,7 +86,7 @@ def _fact(record: Record, facts: Mapping[str, Any], name: str) -> Any:
         raise ArgumentError(
             f"{name} was requested from the record {record.id!r}.",
             f"It holds {', '.join(list(facts)[:8]) or 'nothing of the kind'}.",
-            "Ask for one of these, of a record that `analysis.spectrum.run` made.",
+            "Ask for one of these, or take a record that `analysis.spectrum.run` made.",
         )
     return facts[name]
 

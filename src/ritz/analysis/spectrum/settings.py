@@ -48,14 +48,14 @@ class Settings:
 
     def check(self) -> None:
         """Refuse settings that no analysis could satisfy."""
-        why = "A density takes one probe and one step at least."
+        why = "A density needs at least one probe and one step."
         check_positive(why, num_probes=self.num_probes, num_steps=self.num_steps)
         check_tolerance(self.tolerance)
         if self.exact_rows < 0:
             seen, way = f"exact_rows={self.exact_rows} was given.", "Pass 0 to estimate every spectrum, or a size."
             raise ArgumentError(seen, "It is the size of the largest matrix that is decomposed.", way)
         if self.seed < 0:
-            raise ArgumentError(f"seed={self.seed} was given.", "Seeds are counted from 0.", "Pass 0, 1, 2, ...")
+            raise ArgumentError(f"seed={self.seed} was given.", "A seed cannot be negative.", "Pass 0, 1, 2, ...")
 
     def matrix(self, risk: Risk) -> Operator:
         """The matrix of a risk; refuses one whose size is not the number of parameters."""
@@ -65,7 +65,7 @@ class Settings:
         seen = f"a matrix of size {A.size}" if isinstance(A, Operator) else f"a {type(A).__name__}"
         raise ArgumentError(
             f"{self.operator_name} gave {seen} for {risk.size} parameters.",
-            "An analysis is of a matrix of curvature, which has a row for each parameter.",
+            "An analysis needs a matrix of curvature, which has one row for each parameter.",
             "Pass ritz.hessian, ritz.gauss_newton, or a function of yours that returns such an Operator.",
         )
 

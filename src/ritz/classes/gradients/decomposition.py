@@ -161,8 +161,8 @@ class ClassDecomposition:
         factor = getattr(self, name).factor
         if factor is None:
             raise ArgumentError(
-                f"The cross-class means of {self.num_classes} classes are not held.",
-                "A rank is read off them.",
+                f"The cross-class means of {self.num_classes} classes were not kept: they exceed the risk's memory.",
+                "Their rank is computed from them.",
                 f"Raise Risk(..., memory=...) to {_bytes_needed(self.risk, self.num_classes**2):.3g} bytes.",
                 "Restrict the risk to some layers: risk.restricted_to(...).",
             )

@@ -20,7 +20,7 @@ from ...risk.memory import check_memory
 def class_layers(risk: Risk, purpose: str) -> tuple[Layers, list[LinearLayer], int]:
     """The layers to look at and the number of classes, checked to exist."""
     C = len(cross_weights(risk))
-    why = f"{purpose} sorts examples, with all that a layer sees of them, by their one class."
+    why = f"{purpose} sorts examples, with all that a layer sees of them, by class, so each needs exactly one."
     check_one_label(risk, why, "Use class_decomposition(risk), which sorts the terms of the loss.")
     layers = Layers.of(risk)
     return layers, list(linear_layers(layers, purpose).values()), C

@@ -234,6 +234,6 @@ def _check_lines(count: int, requested: int | None) -> None:
     if count < 1:
         raise ArgumentError(
             f"num_lines={requested} was given.",
-            "An attribution is one of at least one eigenvalue.",
-            "Leave it out: it is the number of classes and two more.",
+            "An attribution needs at least one eigenvalue.",
+            "Pass 1 or more, or leave it out: the default is the number of classes plus two.",
         )

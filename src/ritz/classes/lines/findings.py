@@ -42,7 +42,7 @@ def about_knockouts(spectra: Mapping[str, Spectrum]) -> list[str]:
     falls = ", ".join(f"{max(0.0, share):.1%} without {name}" for name, share in by.items())
     sentences = [f"The largest eigenvalue of G falls by {falls}."]
     if left is not None:
-        sentences.append(f"On the complement of the class means it falls from {top:.3g} to {left:.3g}.")
+        sentences.append(f"Off the span of the class means it falls from {top:.3g} to {left:.3g}.")
     return sentences
 
 
@@ -64,7 +64,7 @@ def about_the_hessian(count: int, overlap: float, share: float) -> list[str]:
     how = _graded(overlap, *words, "lie apart from")
     return [
         f"The top {count} eigenvectors of H {how} those of G: overlap {overlap:.3f}.",
-        f"On average E = H - G gives {share:.1%} of the top {count} eigenvalues of H.",
+        f"On average E = H - G contributes {share:.1%} of the top {count} eigenvalues of H.",
     ]
 
 

@@ -138,8 +138,8 @@ def _keep(copy: Path, content: bytes) -> None:
 def _refusal(path: Path | str, reason: object) -> FileError:
     return FileError(
         f"{path} cannot be unpacked: {reason}.",
-        "It is damaged, or was not downloaded to its end.",
-        "Delete it and get it anew; without it, ritz downloads what it needs.",
+        "It is damaged, or its download was cut short.",
+        "Delete it and run again: ritz downloads what it does not find. Or put an intact copy in its place.",
     )
 
 
@@ -148,6 +148,6 @@ def content_error(source: Source, seen: str) -> FileError:
     return FileError(
         f"The files of {source.title} are not what they should be: {seen}.",
         "They belong to another data set, or are damaged.",
-        f"Put the original files ({', '.join(source.files)}) into the folder {source.folders[0]}, or leave them out: "
-        "ritz downloads what it does not find.",
+        f"Put the original files ({', '.join(source.files)}) into the folder {source.folders[0]}, or remove them: ritz "
+        "downloads what it does not find.",
     )

@@ -41,6 +41,6 @@ def check_fraction(test_fraction: float) -> None:
     if not 0 < test_fraction < 1:
         raise ArgumentError(
             f"test_fraction={test_fraction} was given.",
-            "Both parts have examples: a model is trained on the one and tested on the other.",
+            "Both parts need examples: a model is trained on one and tested on the other.",
             "Give a number between 0 and 1.",
         )

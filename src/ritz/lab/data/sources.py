@@ -86,8 +86,8 @@ def cache_folder() -> Path:
     except RuntimeError as error:  # in a container, whose user may be in no list
         raise FileError(
             f"There is no folder for cached data: {error}",
-            "Data are downloaded once, and kept.",
-            "Set XDG_CACHE_HOME to a folder of yours.",
+            "Data are downloaded once and kept in that folder.",
+            "Set XDG_CACHE_HOME to a folder that you may write to.",
         ) from error
 
 
@@ -99,7 +99,7 @@ def writable_home(source: Source) -> Path:
         raise FileError(
             error.seen,
             f"{source.title} was to be downloaded, and kept there.",
-            "Set XDG_CACHE_HOME to a folder of yours.",
+            "Set XDG_CACHE_HOME to a folder that you may write to.",
             f"Or keep the data set in FOLDER/{source.folders[0]}, and pass folder=FOLDER or set {FOLDER}=FOLDER.",
         ) from error
 
@@ -169,14 +169,14 @@ def _check_private(address: str) -> None:
     parts = urlsplit(address)
     here = parts.scheme == "file" or parts.hostname in ("127.0.0.1", "::1", "localhost")
     if parts.scheme != "https" and not here:
-        raise OSError(f"{address} is not an address of https")
+        raise OSError(f"{address} is not an https address")
 
 
 def _missing(source: Source, name: str, failures: list[str]) -> FileError:
     place = cache_folder() / source.folders[0]
     return FileError(
         f"{source.title} is not in a data folder or in the cache, and could not be downloaded: {'; '.join(failures)}.",
-        "It does not come with ritz, and what comes with another checksum is not used.",
+        "It does not come with ritz, and a download with a different checksum is not used.",
         "Where there is a network, run again.",
         f"Elsewhere, download {source.homes[0]}{name} by hand into {place} "
         f"(all of {source.title}: {', '.join(source.files)}).",

@@ -91,7 +91,7 @@ def decorrelated(
     if num_examples < num_inputs + 2:
         raise ArgumentError(
             f"{num_examples} examples of {num_inputs} decorrelated inputs and a target were requested.",
-            "In N dimensions there are N orthogonal directions, one of which is taken by the mean.",
+            "N examples span N orthogonal directions, and the mean takes one of them.",
             f"Ask for at least {num_inputs + 2} examples.",
         )
     ones = torch.ones(num_examples, 1, dtype=torch.float64, device=generator.device)
@@ -221,7 +221,7 @@ def spiked_matrix(
     if len(spikes) > size:
         raise ArgumentError(
             f"{len(spikes)} spikes were requested in a matrix of {size} rows.",
-            "Each stands on the diagonal.",
+            "Each takes a place of its own on the diagonal.",
             "Take a larger matrix.",
         )
     Z = _normal(generator, size, size)
@@ -251,7 +251,7 @@ def pareto_matrix(
         raise ArgumentError(
             f"A Pareto distribution of index {index} was requested.",
             "Its tail s⁻ᵅ falls only where the index is positive.",
-            "The paper has index=1.",
+            "Pass a positive index, such as the paper's index=1.",
         )
     uniform = 1 - torch.rand(size, num_columns, generator=generator, dtype=torch.float64, device=generator.device)
     Z = uniform ** (-1 / index)  # 1 - rand is never zero
@@ -270,9 +270,9 @@ def _mixture(
     counts = [per_class] * len(means) if isinstance(per_class, int) else list(per_class)
     if len(counts) != len(means) or min(counts) < 0 or not sum(counts):
         raise ArgumentError(
-            f"The classes are to have {counts} examples.",
-            f"There are {len(means)} classes, and some example must be drawn.",
-            "Give one number for all, or one that is not negative for each.",
+            f"Classes of {counts} examples were requested.",
+            f"There are {len(means)} classes, and at least one example must be drawn.",
+            "Give one number for all classes, or one for each, none of them negative.",
         )
     y = torch.arange(len(means), device=means.device).repeat_interleave(torch.tensor(counts, device=means.device))
     return Examples((means[y] + _normal(generator, len(y), means.shape[1])).to(dtype), y)

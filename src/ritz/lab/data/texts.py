@@ -68,7 +68,7 @@ def windows(tokens: Int[Tensor, " n"], context: int, *, stride: int | None = Non
     if len(tokens) <= context or context < 1 or (stride is not None and stride < 1):
         raise ArgumentError(
             f"Windows of {context} tokens, one every {stride}, were to be cut from a text of {len(tokens)}.",
-            "A window needs one token more than its length, to be predicted.",
+            "A window needs one more token than its length, so that its last position has a token to predict.",
             "Choose a shorter context, and a stride of at least 1.",
         )
     rows = tokens.unfold(0, context + 1, stride or context)

@@ -65,7 +65,8 @@ def whiten_by_qr(X: Float[Tensor, "N d"], sigma_x: float = 1.0) -> Float[Tensor,
     if X.ndim != 2 or len(X) < X.shape[1] or not bool(X.isfinite().all()):
         raise ArgumentError(
             f"Data of shape {tuple(X.shape)} were to be whitened by a QR decomposition.",
-            "It gives as many orthogonal columns as there are inputs, if there are no fewer examples, all finite.",
+            "It gives one orthogonal column for each input if there are at least as many examples as inputs, all "
+            "finite.",
             "Take more examples, or whiten(X).",
         )
     return (len(X) ** 0.5 * sigma_x * torch.linalg.qr(X.double()).Q).to(X)
@@ -133,8 +134,8 @@ def standardized(data: Split) -> Split:
     if not bool((deviation > 0).all()):
         raise DataError(
             "A channel has the same value in every training example.",
-            "It has no deviation to be divided by.",
-            "Leave it out, or keep the data as they are.",
+            "Its standard deviation is zero, and cannot be divided by.",
+            "Leave the channel out, or use the data without this step.",
         )
     train, test = (Examples((part.x - mean) / deviation, part.y) for part in (data.train, data.test))
     return Split(train, test)
@@ -158,7 +159,7 @@ def subsample(
     if (per_class is None) == (total is None):
         raise ArgumentError(
             f"per_class={per_class} and total={total} were given.",
-            "One of them says how many examples to keep.",
+            "Exactly one of them must say how many examples to keep.",
             "Give per_class or total.",
         )
     if len(data.x) != len(data.y):
@@ -211,7 +212,7 @@ def _some(rows: Int[Tensor, " m"], count: int, where: str, generator: torch.Gene
     if not 0 <= count <= len(rows):
         raise DataError(
             f"{count} examples {where} were requested, and there are {len(rows)}.",
-            "None is taken twice.",
+            "No example is taken twice.",
             "Ask for fewer, or take the data set's larger part.",
         )
     if generator is None:

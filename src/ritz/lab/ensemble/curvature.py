@@ -161,7 +161,7 @@ def _check_probes(budget: int, size: int) -> None:
     if budget < 2:
         raise ArgumentError(
             f"num_products={budget} was given for {size} parameters.",
-            "An estimate has an error by the scatter of two probes or more.",
+            "The error of an estimate comes from the scatter of at least two probes.",
             f"Pass 2 or more; with {size} the trace is exact.",
         )
 

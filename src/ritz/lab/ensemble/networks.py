@@ -88,7 +88,7 @@ class Ensemble:
         if tuple(theta.shape) != (len(self), self.size):
             raise ArgumentError(
                 f"theta has the shape {tuple(theta.shape)}.",
-                f"Here are {len(self)} networks of {self.size} parameters.",
+                f"There are {len(self)} networks of {self.size} parameters.",
                 "Pass one row for each network, as `flat` has them.",
             )
         pieces = theta.split([parameter[0].numel() for parameter in self.parameters.values()], 1)
@@ -108,7 +108,7 @@ class Ensemble:
         if x.ndim < 1 + each or (each and len(x) != len(self)):
             raise ArgumentError(
                 f"x has the shape {tuple(x.shape)}, with each={each}.",
-                f"Inputs are rows, the same for all of the {len(self)} networks or, with `each`, some for each.",
+                f"Inputs are rows, the same for all of the {len(self)} networks or, with each=True, a set for each.",
                 f"Pass x of shape (N, …), or ({len(self)}, N, …) with each=True.",
             )
         call = vmap(lambda p, b, x: functional_call(self.model, (p, b), (x,)), in_dims=(0, 0, 0 if each else None))
@@ -187,13 +187,13 @@ def on_device(ensemble: Ensemble, data: Data, each: bool) -> Data:
     if each and (len(x) != len(ensemble) or len(y) != len(ensemble)):
         raise DataError(
             f"{len(x)} sets of inputs and {len(y)} of targets were given for {len(ensemble)} networks.",
-            "With each=True every network has its own data, as the first dimension counts them.",
+            "With each=True every network has its own data, counted by the first dimension.",
             "Stack one set for each network, or leave `each` out where all share one.",
         )
     if x.shape[axis] != y.shape[axis] or x.shape[axis] == 0:
         raise DataError(
             f"There are {x.shape[axis]} inputs and {y.shape[axis]} targets.",
-            "Each example has one of each, and there is at least one example.",
+            "Every example needs one input and one target, and there must be at least one example.",
             "Check how the data were cut; data for each network have shape B × N × …, and need each=True.",
         )
     return x.to(ensemble.device), y.to(ensemble.device)
@@ -214,7 +214,7 @@ def _moved(buffer: Tensor, place: torch.device | str | torch.dtype) -> Tensor:
 def _check_alike(networks: Sequence[nn.Module]) -> None:
     """Refuse networks that cannot be computed as one: all like the first, which an ensemble can train."""
     if not networks:
-        raise ArgumentError("No networks were given.", "An ensemble has at least one.", "Give a list of modules.")
+        raise ArgumentError("No networks were given.", "An ensemble needs at least one.", "Give a list of modules.")
     _check_same_architecture(networks)
     _check_parameters(networks[0])
     _check_eval_mode(networks[0])
@@ -225,7 +225,7 @@ def _check_same_architecture(networks: Sequence[nn.Module]) -> None:
     if any(other != shapes[0] for other in shapes):
         raise ModelError(
             "The networks have parameters of different names or shapes.",
-            "They are computed as one, stacked, which takes one architecture.",
+            "They are stacked and computed as one, so they must share an architecture.",
             "Make one ensemble for each architecture.",
         )
     other = next((network for network in networks if str(network) != str(networks[0])), None)
@@ -253,7 +253,7 @@ def _check_eval_mode(network: nn.Module) -> None:
         if dropout or isinstance(part, nn.modules.batchnorm._BatchNorm):
             raise ModelError(
                 f"The networks contain {part}.",
-                "An ensemble computes in eval mode, also in training: it would train another network than this one.",
+                "An ensemble computes in eval mode, even in training, so it would train a different network.",
                 "Leave the layer out, or train one network at a time with `train`.",
             )
 

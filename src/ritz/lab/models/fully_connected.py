@@ -137,7 +137,9 @@ def wide_mlp(
     """
     if depth < 1:
         raise ArgumentError(
-            f"A network of {depth} layers was requested.", "It has at least its output.", "Choose depth=1 or more."
+            f"A network of {depth} layers was requested.",
+            "A network needs at least its output layer.",
+            "Choose depth=1 or more.",
         )
     widths = (num_inputs, *[width] * (depth - 1), num_classes)
     check_widths(widths)

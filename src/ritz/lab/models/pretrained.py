@@ -70,7 +70,7 @@ def _translated(name: str, value: Tensor) -> tuple[str, Tensor]:
     if match is None or match["name"] not in _NAMES:
         raise ModelError(
             f"The weights hold {name!r}.",
-            "GPT-2 has no such part, so this is another model, or another naming of it.",
+            "GPT-2 has no such part, so this is another model, or its parts have other names.",
             "Give the state dict of transformers.GPT2LMHeadModel, or the model.safetensors published with it.",
         )
     ours = _NAMES[match["name"]]
@@ -98,7 +98,7 @@ def _read(path: Path) -> dict[str, Any]:
     except ImportError:
         raise ArgumentError(
             f"{path} was to be read, but the package safetensors is not installed.",
-            "It is the reader of this file format.",
+            "Files of this format are read with it.",
             "Install it: pip install safetensors",
         ) from None
     return load(record.read_bytes(path))

@@ -42,7 +42,7 @@ class GPTConfig:
         ):
             raise ArgumentError(
                 f"A GPT was described by {self}.",
-                "All sizes are positive, and the heads share the width evenly.",
+                "All sizes must be positive, and the heads must share the width evenly.",
                 "Choose a width that is a multiple of num_heads.",
             )
 

@@ -21,7 +21,7 @@ def check_tensors(data: Any) -> None:
         kinds = ", ".join(type(part).__name__ for part in data) if isinstance(data, (tuple, list)) else ""
         raise DataError(
             f"The data are a {type(data).__name__}{f' of {kinds}' if kinds else ''}.",
-            "Training passes over inputs and targets that lie in memory.",
+            "Training needs inputs and targets that lie in memory.",
             "Pass a pair of tensors (x, y).",
         )
 

@@ -66,7 +66,9 @@ class CapturedStep:
                 results = self._step(self._rows)
         except RuntimeError as error:
             self._usable = False
-            warn_user(f"The training step is taken as it is: it cannot be captured ({error}).", UserWarning)
+            warn_user(
+                f"The training step cannot be captured as a CUDA graph, and runs without one: {error}", UserWarning
+            )
         else:
             self._graph, self._results = graph, results
 

@@ -293,7 +293,7 @@ def _check_data(X: Tensor, Y: Tensor) -> None:
     if min(X.ndim, Y.ndim) < 2 or X.shape[-2] != Y.shape[-2] or not X.shape[-2]:
         raise DataError(
             f"The data have shapes {tuple(X.shape)} and {tuple(Y.shape)}.",
-            "Inputs and targets are rows, as many of the one as of the other.",
+            "Inputs and targets are rows, and there must be as many of one as of the other.",
             "Check the order of the layers and of the data, and how the data were cut.",
         )
     if not bool(X.isfinite().all() and Y.isfinite().all()):

@@ -85,7 +85,7 @@ class Pause(Generic[Number, Parameters]):
         if self._run.epoch != self.epoch:
             raise ArgumentError(
                 f"The parameters after epoch {self.epoch} were requested, and training is at {self._run.epoch}.",
-                "Only the present ones exist.",
+                "Only the present parameters are kept.",
                 "Ask for them at the pause, inside the loop.",
             )
         parameters: Parameters = self._run.trainee.parameters()
@@ -95,8 +95,8 @@ class Pause(Generic[Number, Parameters]):
         """Keep measured numbers with this epoch: they are in `history`, and in the file, so that a kill loses none."""
         if taken := sorted(values.keys() & self._run.facts.keys()):
             raise ArgumentError(
-                f"{taken[0]!r} was to be noted.",
-                "The history has what training itself has seen under this name.",
+                f"{taken[0]!r} was requested as the name of a note.",
+                "The history keeps under this name what training itself records.",
                 f"Choose another name, such as test_{taken[0]}.",
             )
         self._run.note(self.epoch, values)
@@ -182,9 +182,9 @@ class _Run(Generic[Parameters]):
             shape = tuple(next(iter(self.notes.get(name, {}).values()), kept).shape)
             if tuple(kept.shape) != shape:
                 raise ArgumentError(
-                    f"{name!r} of shape {tuple(kept.shape)} was to be noted, and before it was of shape {shape}.",
-                    "All notes of a name become one array.",
-                    "Note the same number of values every time, filled up with NaN, or use another name.",
+                    f"{name!r} of shape {tuple(kept.shape)} was to be noted after one of shape {shape}.",
+                    "All notes of one name become one array.",
+                    "Note the same number of values every time, padded with NaN, or use another name.",
                 )
             self.notes.setdefault(name, {})[epoch] = kept
 
@@ -233,12 +233,12 @@ def check_run(*, num_epochs: int, batch_size: int | None, generator: torch.Gener
     if num_epochs < 1 or (batch_size is not None and batch_size < 1):
         raise ArgumentError(
             f"num_epochs={num_epochs} and batch_size={batch_size} were given.",
-            "A run has at least one epoch, and a batch at least one example.",
+            "A run needs at least one epoch, and a batch at least one example.",
             "Give positive numbers; batch_size=None takes all examples at once.",
         )
     if batch_size is not None and generator is None:
         raise ArgumentError(
             f"Batches of {batch_size} were requested, without a generator.",
-            "Each epoch shuffles the examples, and only a generator can do it again the same way.",
+            "Each epoch shuffles the examples, and only a generator makes this repeatable.",
             "Pass generator=torch.Generator().manual_seed(0), or batch_size=None for full-batch descent.",
         )

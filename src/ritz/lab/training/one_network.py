@@ -109,7 +109,7 @@ def adamw(
     if not all(0 <= beta < 1 for beta in betas) or not (learning_rate >= 0 and weight_decay >= 0):
         raise ArgumentError(
             f"learning_rate={learning_rate}, weight_decay={weight_decay} and betas={betas} were given.",
-            "Rates are not negative, and means over the past forget: 0 ≤ β < 1.",
+            "Rates and decay cannot be negative, and each of the betas must lie in 0 ≤ β < 1.",
             "Leave betas and weight_decay out, and pass a rate such as 1e-3.",
         )
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -342,7 +342,7 @@ def _check_data(data: Data | BatchSource, batch_size: int | None, generator: tor
         if batch_size is not None or generator is None:
             raise ArgumentError(
                 f"A function that draws batches was given, with batch_size={batch_size} and generator={generator}.",
-                "It says itself how large a batch is, and draws it from the generator.",
+                "The function itself decides how large a batch is, and draws it with the generator.",
                 "Pass a generator and no batch_size.",
             )
         return
@@ -351,6 +351,6 @@ def _check_data(data: Data | BatchSource, batch_size: int | None, generator: tor
     if len(x) != len(y) or len(x) == 0:
         raise DataError(
             f"There are {len(x)} inputs and {len(y)} targets.",
-            "Each example has one of each, and there is at least one example.",
+            "Every example needs one input and one target, and there must be at least one example.",
             "Check how the data were cut.",
         )

@@ -38,7 +38,7 @@ def factors(
     if len(numbers) != count:
         raise ArgumentError(
             f"{name} has {len(numbers)} entries, for {count} {of}.",
-            "Each has one.",
+            "Each of them needs one.",
             f"Give {count}, in this order; a bias usually has the rate of its layer.",
         )
     if not all(math.isfinite(number) and (signed or number >= 0) for number in numbers):

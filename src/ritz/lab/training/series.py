@@ -43,7 +43,7 @@ def numbers(name: str, value: Any) -> Tensor | np.ndarray:
     if array.dtype.kind not in "biuf":
         raise ArgumentError(
             f"{name!r} was to be noted as {value!r:.80}.",
-            "Notes are real numbers, one or an array of them: they become a curve.",
+            "Notes become curves, so each must be a real number or an array of them.",
             "Note a number, a tensor or a list of numbers.",
         )
     return array

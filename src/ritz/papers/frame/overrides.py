@@ -67,7 +67,7 @@ def _with_field(config: Any, name: str, value: str, text: str) -> Any:
         guess = get_close_matches(outer, kinds, n=1)
         raise ArgumentError(
             f"--set {text}: there is no field {name}.",
-            "Only what the figure's config has can be set.",
+            "Only fields of the figure's config can be set.",
             *([f"Did you mean {guess[0]}?"] if guess and not inner else []),
             _fields(config),
         )
@@ -80,7 +80,7 @@ def _with_field(config: Any, name: str, value: str, text: str) -> Any:
     except ValueError as error:
         raise ArgumentError(
             f"--set {text}: {value!r} is not {_type_in_words(kinds[outer])}.",
-            f"The field {name} holds that, {_text(getattr(config, outer))} by default.",
+            f"That is what the field {name} takes; its default is {_text(getattr(config, outer))}.",
             "Give a value of this type; lists are written as 1,2,3, fields of a field as field.inner=value.",
         ) from error
 

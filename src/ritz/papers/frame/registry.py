@@ -49,8 +49,9 @@ def selection(patterns: Sequence[str]) -> list[Figure]:
             near_names = get_close_matches(pattern, figures(), n=3, cutoff=0.5)
             raise ArgumentError(
                 f"There is no figure {pattern}.",
-                "A figure's id is that of the paper and its number in it; globs such as 'linear2026.*' name several.",
-                *([f"Near it: {', '.join(near_names)}"] if near_names else []),
+                "An id is a paper and the number of a figure in it, such as linear2026.fig1a; globs such as "
+                "'linear2026.*' name several.",
+                *([f"Similar ids: {', '.join(near_names)}"] if near_names else []),
                 "See them all: ritz list",
             )
     return [figure for name, figure in candidates.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]

@@ -68,7 +68,7 @@ def order(figure: Figure, preset: str, settings: Iterable[str], out: str | Path)
     if preset not in figure.presets:
         raise ArgumentError(
             f"{figure.id} has no preset {preset}.",
-            "A preset is a whole setting of its config.",
+            "A preset sets all fields of a figure's config.",
             f"Use one of {', '.join(figure.presets)}, and --set for single fields.",
         )
     return Order(figure, preset, with_settings(figure.presets[preset], list(settings)), Path(out))

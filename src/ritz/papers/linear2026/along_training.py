@@ -67,7 +67,7 @@ def run_pairs(config: Config, context: Context) -> dict[str, Any]:
     if config.depth != 2:
         raise ArgumentError(
             f"depth={config.depth} was given.",
-            "(15) and this figure are of two layers.",
+            "Equation (15) and this figure are about networks of two layers.",
             "Leave depth at 2; linear2026.fig3 takes any depth.",
         )
     arrays = by_data_set(partial(train, measure=pairs), config, context, name="pairs")

@@ -39,7 +39,7 @@ class Setting:
         if min(self.num_pauses, self.num_epochs, self.depth) < 1:
             raise ArgumentError(
                 f"num_pauses={self.num_pauses}, num_epochs={self.num_epochs} and depth={self.depth} were given.",
-                "Then there is nothing to train, or nothing to measure.",
+                "Then there would be nothing to train, or nothing to measure.",
                 "Give at least one of each; num_pauses=1 measures at the end of training.",
             )
 

@@ -123,7 +123,7 @@ def _trained(one: One, place: Place) -> tuple[nn.Module, Risk, dict[str, float]]
     if last.diverged:
         raise NumericalError(
             f"Training {KINDS[one.batch_norm]} diverged at the rate {config.rate:g}.",
-            "Its Hessian would be that of no network.",
+            "There is no trained network whose Hessian could be measured.",
             "Take a smaller rate: --set rate=0.01",
         )
     model.eval()

@@ -78,7 +78,7 @@ class Piece:
         if any(not 0 <= pause <= self.num_epochs for pause in self.pauses) or self.num_epochs < 1:
             raise ArgumentError(
                 f"The network was to be kept after the epochs {self.pauses}, of {self.num_epochs}.",
-                "It is there from epoch 0, before training, to the last.",
+                "The network exists from epoch 0, before training, to the last epoch.",
                 "Give epochs in between, or train for longer.",
             )
 

@@ -99,7 +99,7 @@ def _check(config: Config) -> None:
         )
     if config.weights and not Path(config.weights).is_file():
         raise FileError(
-            f"{config.weights} is no file.",
+            f"{config.weights} is not a file.",
             "It was named as the weights of GPT-2.",
             "Name the model.safetensors published with GPT-2: --set weights=model.safetensors",
         )
@@ -119,7 +119,7 @@ def sink_spectra(task: SinkRun, *, device: torch.device, data_dir: Path | None, 
     rows = sequences(stream, config.num_sequences, context, generator, vocabulary=vocabulary).to(device)
     biases = [0.0, *(sink_bias(model, rows[:, :-1], target) for target in config.targets)]
     spectra = list[dict[str, Any]]()
-    with progress.bar("Sinks", total=len(biases)) as bar:
+    with progress.bar("Attention sinks", total=len(biases)) as bar:
         for bias in biases:
             set_sink(model, bias)
             spectra.append({"bias": bias, **_spectrum(model.eval(), rows, config)})

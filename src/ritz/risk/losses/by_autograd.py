@@ -149,8 +149,8 @@ class Autodiff(Loss):
         if not values.requires_grad and bool(values.any()):  # a batch without loss may be a plain zero
             raise ModelError(
                 "The loss has no gradient with respect to the outputs.",
-                "All its derivatives would be zero: it counts, or its gradient is lost inside.",
-                "Pass the loss of the training, not an error rate or a score.",
+                "All its derivatives would be zero: it counts errors, or its gradient is lost inside.",
+                "Pass the training loss, not an error rate or a score.",
                 "Leave out .argmax(), comparisons, torch.no_grad(), .detach() and .item() in it.",
             )
         self._warn_of_padding(values, y)
@@ -162,8 +162,8 @@ class Autodiff(Loss):
             return
         if not bool((z.detach().logsumexp(self.class_dim).abs() < 1e-3).all()):
             warn_user(
-                "torch.nn.NLLLoss takes log-probabilities, and the outputs are none: their exponentials do not sum up "
-                "to 1. For logits pass torch.nn.CrossEntropyLoss(), for probabilities their logarithms.",
+                "torch.nn.NLLLoss takes log-probabilities, and these outputs are not: their exponentials do not sum to "
+                "1. For logits pass torch.nn.CrossEntropyLoss(), for probabilities pass their logarithms.",
                 OutputsWarning,
             )
 

@@ -34,7 +34,7 @@ def loss_from(loss: Any) -> Loss:
         if isinstance(loss, type)
         else f"The loss is a {type(loss).__name__}.",
         "A risk needs a function of outputs and targets.",
-        *([f"Make one of it: {loss.__name__}()."] if isinstance(loss, type) else []),
+        *([f"Make an instance: {loss.__name__}()."] if isinstance(loss, type) else []),
         "Pass a ritz loss, a torch.nn loss module, or a callable returning one value per term.",
     )
 
