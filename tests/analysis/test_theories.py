@@ -110,7 +110,7 @@ def test_the_page_holds_it_against_the_measurement(tmp_path):
     risk = Risk(model(), nn.MSELoss(), (x, y))
     records = [spectrum.run(risk, spectrum.Settings(operator)) for operator in (hessian, gauss_newton)]
     page = report.write(records, tmp_path / "page.html").read_text()
-    assert page.count("Theory knows the spectrum of this model: two linear layers.") == 2
+    assert page.count("There is a closed form for the spectrum of this model: two linear layers.") == 2
     assert "within the error of the measurement" in page
     records[0].save(tmp_path / "record")
     assert spectrum.theory_of(type(records[0]).load(tmp_path / "record")).size == 35

@@ -208,7 +208,7 @@ def test_columns_are_multiplied_where_that_is_cheaper():
 
 def test_a_limit_that_does_not_suffice_is_warned_of_with_remedies_that_work():
     A = rotated(KINDS["uniform"])
-    with pytest.warns(ConvergenceWarning, match="not of 0.02, after") as caught:
+    with pytest.warns(ConvergenceWarning, match="not to the requested 0.02, after") as caught:
         spectrum = LanczosQuadrature(A).refine(0.02, max_products=200)
     assert spectrum.num_products <= 200 and spectrum.wasserstein_bound() > 0.02
     products, tolerance = re.search(r"max_products=(\d+), or tolerance=([\d.e-]+)\.", str(caught[0].message)).groups()

@@ -37,7 +37,7 @@ def test_vectors_that_are_not_in_the_operators_precision_and_place_are_refused(n
     with pytest.raises(ArgumentError) as caught:
         TAKING[name](A, torch.ones(shape, dtype=dtype))
     assert caught.value.seen == f"{name.strip()} of shape {shape} in {dtype} on cpu was given for {A!r}."
-    assert "in the operator's precision and place" in caught.value.why
+    assert "with the operator's dtype and device" in caught.value.why
     assert caught.value.ways_out[0] == f"Convert it: {name.strip()}.to(A.device, A.dtype)."
 
 

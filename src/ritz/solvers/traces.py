@@ -77,7 +77,7 @@ def trace(
     settled = estimate.has_error and estimate.standard_error <= goal * abs(estimate.value)
     if not settled and num_products is None:
         warn_user(
-            f"The trace is known only as {estimate}.\n  - Pass a larger num_products, or a larger tolerance.",
+            f"The trace is known only as {estimate}.\n  - Pass num_products to allow more, or a larger tolerance.",
             ConvergenceWarning,
         )
     return estimate
