@@ -17,7 +17,7 @@ from scipy.sparse.linalg import eigsh
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import ritz
 from ritz import operators
@@ -25,6 +25,7 @@ from ritz.engine import PATHS
 from ritz.errors import ArgumentError, ConvergenceWarning, DataError, ModelError
 from ritz.risk.batches import Batch
 from ritz.testing import check_operator
+from tests.risk.problem import Examples
 from tests.seeds import seeded
 
 from .source import code, every_path
@@ -444,7 +445,7 @@ def test_breakdown_is_relative_and_every_step_sees_the_same_matrix():
         T = ritz.lanczos(A, torch.randn(300, 2, generator=seeded()), 20, keep_basis=True)
         assert T.diagonal.shape[1] <= 5 and not T.residual.any()
     built, y = classification(64, mlp(40, 4, OUTPUTS))
-    loader = DataLoader(_Examples(built.inputs, y), batch_size=16, shuffle=True)
+    loader = DataLoader(Examples(built.inputs, y), batch_size=16, shuffle=True)
     expected, _ = dense_curvature(
         ritz.Risk(built.model, nn.CrossEntropyLoss(), (built.inputs, y)), built, y, F.cross_entropy
     )
@@ -453,7 +454,7 @@ def test_breakdown_is_relative_and_every_step_sees_the_same_matrix():
     H @ V
     one = H.info.kept_bytes / 4
     for shuffle, memory in itertools.product((False, True), (0, 1.5 * one, 2.5 * one, 1e9)):
-        loader = DataLoader(_Examples(built.inputs, y), batch_size=16, shuffle=shuffle)
+        loader = DataLoader(Examples(built.inputs, y), batch_size=16, shuffle=shuffle)
         try:  # data read anew for every product, some linearisations kept, or all of it held
             H = ritz.hessian(ritz.Risk(built.model, nn.CrossEntropyLoss(), loader, memory=memory))
         except DataError:  # in another order each time, what is kept of a batch would be added to another one
@@ -463,21 +464,8 @@ def test_breakdown_is_relative_and_every_step_sees_the_same_matrix():
             torch.rand(1)  # the user's own random numbers, between products
             assert_close(H @ V, expected @ V)
     with pytest.raises(DataError, match="second pass"):
-        dropping = DataLoader(_Examples(built.inputs, y), batch_size=15, shuffle=True, drop_last=True)
+        dropping = DataLoader(Examples(built.inputs, y), batch_size=15, shuffle=True, drop_last=True)
         ritz.Risk(built.model, nn.CrossEntropyLoss(), dropping)
-
-
-class _Examples(Dataset):
-    """A data set that is read example by example."""
-
-    def __init__(self, x, y):
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return len(self.x)
-
-    def __getitem__(self, index):
-        return self.x[index], self.y[index]
 
 
 # PyHessian ------------------------------------------------------------------------------------------------------------
@@ -565,7 +553,7 @@ def test_nothing_of_the_user_is_left_changed(memory):
     built = case("partly_trained")
     built.model.train()  # it has neither dropout nor batch norm, so it may be
     y = labels(built.shape)
-    loader = DataLoader(_Examples(built.inputs, y), batch_size=4, shuffle=memory is None)
+    loader = DataLoader(Examples(built.inputs, y), batch_size=4, shuffle=memory is None)
     before, randomness = _state(built.model), torch.get_rng_state()
     with torch.no_grad():  # as in an evaluation loop
         risk = ritz.Risk(built.model, nn.CrossEntropyLoss(), loader, memory=memory)

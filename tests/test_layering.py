@@ -4,7 +4,7 @@ import ast
 import re
 
 from tests.house_map import ORDER, house_map
-from tests.source import ROOT, SOURCE, code, every_module, imports
+from tests.source import ROOT, SOURCE, code, every_module, imports, syntax
 
 
 def above(mine, other):
@@ -44,6 +44,16 @@ def test_contributing_names_places_that_exist():
     ends = {f"/{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in known}
     lost = [place for place in places if not any(end.endswith(f"/{place}") for end in ends)]
     assert len(places) > 20 and lost == []
+
+
+def test_test_modules_import_nothing_from_one_another():
+    found = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(syntax(path)):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            found |= {(path.name, name) for name in names if re.search(r"(^|\.)test_\w+$", name)}
+    assert not found, "what they share stands in a module beside them"
 
 
 def test_the_rules_can_say_no():

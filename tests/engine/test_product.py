@@ -16,6 +16,7 @@ from ritz.engine.linearized import ReverseMode
 from ritz.errors import ModelError, OutOfMemoryError
 from ritz.testing import check_operator
 from tests.engine.curvature import by_paths, class_targets
+from tests.risk.problem import Folder
 from tests.zoo import case, dense_hessian, unequal_batches, whole
 
 CE = torch.nn.CrossEntropyLoss()
@@ -52,20 +53,9 @@ def eight_batches(memory):
     return ritz.Risk(built.model, ritz.CrossEntropy(), data, memory=memory)
 
 
-class Source:
-    """Batches that count how often a pass over them begins."""
-
-    def __init__(self, batches):
-        self.batches, self.passes = batches, 0
-
-    def __iter__(self):
-        self.passes += 1
-        return iter(self.batches)
-
-
 def test_a_product_reads_data_that_are_not_held_once(generator):
     built = case("mlp")
-    source = Source(unequal_batches(built.inputs, class_targets(built.shape)))
+    source = Folder(unequal_batches(built.inputs, class_targets(built.shape)))
     A = ritz.hessian(ritz.Risk(built.model, ritz.CrossEntropy(), source, memory=0))
     V = torch.randn(A.size, 3, generator=generator, dtype=torch.float64)
     A @ V

@@ -22,6 +22,7 @@ from tests.risk.problem import (
     C,
     D,
     Examples,
+    Folder,
     N,
     check_against_pytorch,
     check_refusal,
@@ -39,17 +40,6 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         return zip(self.x, self.y, strict=True)
-
-
-class Folder:
-    """A re-iterable of our own, which counts how often it is read."""
-
-    def __init__(self, batches):
-        self.batches, self.passes = batches, 0
-
-    def __iter__(self):
-        self.passes += 1
-        return iter(self.batches)
 
 
 FORMS = {
