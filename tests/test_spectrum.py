@@ -16,6 +16,7 @@ from ritz.solvers import LanczosQuadrature, eigenpairs, spectral_density
 from ritz.spectrum import Eigenpairs, Estimate, Spectrum
 from ritz.spectrum.estimate import digits_within
 from tests.seeds import real
+from tests.solvers.spectra import with_eigenvalues
 
 moderate = st.floats(-1e6, 1e6).map(lambda x: x if abs(x) > 1e-100 else 0.0)
 values = st.lists(moderate, min_size=1, max_size=30)
@@ -203,6 +204,16 @@ def test_a_spectrum_survives_its_file(tmp_path):
     assert torch.equal(loaded.ends, spectrum.ends) and loaded.precision == spectrum.precision
     x = spectrum.grid(20)
     assert torch.equal(torch.stack(loaded.band(x)), torch.stack(spectrum.band(x)))
+
+
+def test_a_spectrum_whose_eigenvalues_are_all_found_keeps_how_sure_each_is(tmp_path):
+    eigenvalues = torch.cat([real(9, 8), torch.linspace(0, 1, 18, dtype=torch.float64)])
+    A = with_eigenvalues(eigenvalues)
+    for options in ({}, {"outliers": eigenpairs(A, 1, tolerance=0.05)}):
+        spectrum = spectral_density(A, num_steps=30, num_probes=2, **options)
+        loaded = Spectrum.load(spectrum.save(tmp_path / "spectrum.npz"))
+        assert spectrum.is_exact and float((spectrum.ends - spectrum.nodes).abs().max()) > 0
+        assert torch.equal(loaded.ends, spectrum.ends) and loaded.interval(2) == spectrum.interval(2)
 
 
 def test_a_file_from_before_atoms_were_counted_still_loads(tmp_path):

@@ -198,6 +198,16 @@ def test_facts_of_the_risk_are_in_the_record(record, risk):
     assert record.config["operator"] == "hessian" and record.config["dtype"] == "float64"
 
 
+def test_a_record_keeps_how_sure_eigenvalues_are_that_a_density_has_all_found():
+    torch.manual_seed(0)
+    data = torch.randn(3, 500, dtype=torch.float64), torch.zeros(3, 1, dtype=torch.float64)
+    risk = Risk(nn.Linear(500, 1, bias=False).double(), nn.MSELoss(), data)  # of rank three
+    record = analysis.run(risk, Settings(num_steps=16, num_probes=2, num_eigenpairs=2, exact_rows=0))
+    found = analysis.spectrum_of(record)
+    assert found.is_exact and torch.equal(found.ends, torch.as_tensor(record.arrays["reach"]))
+    assert float((found.ends - found.nodes).abs().max()) > 0
+
+
 def test_a_saved_analysis_draws_the_same_spectrum(record, tmp_path):
     loaded = Record.load(record.save(tmp_path))
     before, after = analysis.spectrum_of(record), analysis.spectrum_of(loaded)

@@ -91,6 +91,12 @@ def test_a_solver_killed_again_and_again_gives_the_same_bits(tmp_path, name):
 
 
 @pytest.mark.usefixtures("eager")
+def test_a_density_that_has_found_all_eigenvalues_is_read_to_the_same_bits(tmp_path):
+    A = with_eigenvalues(linspace(-1, 1, 20))
+    whole, again = (ritz.spectral_density(A, num_steps=30, checkpoint=tmp_path / "a.npz") for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(bits(again), bits(whole), strict=True))
+
+
 @pytest.mark.parametrize("before, after", [(24, 12), (12, 24), (16, 4)])
 def test_a_density_goes_on_where_there_is_another_room(tmp_path, before, after):
     density = lambda A, **options: ritz.spectral_density(A, num_steps=20, num_probes=8, **options)

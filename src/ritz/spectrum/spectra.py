@@ -205,8 +205,13 @@ class Spectrum(Measure):
         return values[order].repeat_interleave(taken.long()), replace(self, weights=bulk, size=self.size - outliers)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Its state as arrays and plain facts; `Spectrum(**arrays, **facts)` restores it."""
-        arrays = {"nodes": self.nodes, "weights": self.weights} | ({} if self.is_exact else {"reach": self.ends})
+        """Its state as arrays and plain facts; `Spectrum(**arrays, **facts)` restores it.
+
+        Eigenvalues of a quadrature that has found all of them are as sure as their reach; others are their own.
+        """
+        arrays = {"nodes": self.nodes, "weights": self.weights}
+        if not self.is_exact or bool((self.ends != self.nodes).any()):
+            arrays["reach"] = self.ends
         return arrays, {name: getattr(self, name) for name in FACTS}
 
     def save(self, path: str | Path) -> Path:
@@ -237,7 +242,8 @@ class Spectrum(Measure):
         atoms = tensors["nodes"][:, : facts["num_atoms"]]
         if not (_is_width(precision, 1) and (resolution is None or (resolution and _is_width(resolution)))):
             raise ValueError(f"its precision is {precision!r:.80}, its resolution {resolution!r:.80}")
-        if (resolution is None) == ("reach" in tensors):
+        found = not bool((tensors["weights"][:, facts["num_atoms"] :] > 0).any())  # all eigenvalues, as atoms
+        if ("reach" not in tensors) if resolution is not None else ("reach" in tensors and not found):
             raise ValueError(f"it has resolution {resolution}, and {'a' if 'reach' in tensors else 'no'} reach")
         if facts["num_atoms"] > shape[1] or not bool((atoms == atoms[:1]).all()):
             raise ValueError(f"it has {facts['num_atoms']} atoms among its {shape[1]} nodes")

@@ -65,7 +65,8 @@ def spectrum_of(record: Record, layer: str | None = None) -> Spectrum:
     size, resolution = (_fact(record, scalars, name) for name in ("num_parameters", "resolution"))
     if "num_atoms" not in scalars:  # an older record: the eigenpairs are its atoms
         return Spectrum(nodes, weights, size, resolution, len(array_of(record, "eigenvalues", layer)))
-    reach = None if resolution is None else array_of(record, "reach", layer)
+    has_reach = resolution is not None or _key("reach", layer) in record.arrays
+    reach = array_of(record, "reach", layer) if has_reach else None
     return Spectrum(nodes, weights, size, resolution, scalars["num_atoms"], reach, scalars["precision"])
 
 
@@ -78,7 +79,11 @@ def array_of(record: Record, key: str, layer: str | None = None) -> Tensor:
     >>> array_of(record, "eigenvalues")
     tensor([4., 1.])
     """
-    return torch.as_tensor(_fact(record, record.arrays, key if layer is None else f"{layer}/{key}"))
+    return torch.as_tensor(_fact(record, record.arrays, _key(key, layer)))
+
+
+def _key(key: str, layer: str | None) -> str:
+    return key if layer is None else f"{layer}/{key}"
 
 
 def _fact(record: Record, facts: Mapping[str, Any], name: str) -> Any:
