@@ -198,7 +198,8 @@ def test_a_spectrum_that_would_take_too_long_is_left_out(risk, monkeypatch):
 
 def test_labels_by_token_leave_the_attribution_and_say_what_is_missing():
     record = analysis.run(risk_of("transformer"))
-    assert len(record.scalars["findings"]) > 4 and set(draw(record)) == {"knockouts"}
+    assert len(record.scalars["findings"]) > 4
+    assert set(draw(record)) == {"knockouts", "kronecker"}  # KFAC needs no labels
     notes = " ".join(record.scalars["notes"])
     assert "Features: left out. An example has several labels" in notes and "CFAC: left out" in notes
 
@@ -260,3 +261,50 @@ def test_a_layer_without_curvature_is_drawn_without_distances(tmp_path):
     assert {f"{name}.png" for name in ("knockouts", "features", "errors", "weights", "kronecker", "scree")} < set(
         written
     )
+
+
+class Reused(nn.Module):
+    """A layer whose weight is used with its bias, then without it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.between, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = torch.tanh(self.between(torch.tanh(self.layer(x))))
+        return self.head(torch.tanh(nn.functional.linear(x, self.layer.weight)))
+
+
+def test_a_weight_that_is_used_in_two_ways_is_seen_in_both_and_left_out_of_the_factorisations_alone():
+    torch.manual_seed(0)
+    model, x, y = Reused().double(), torch.randn(12, 4).double(), torch.arange(12) % 3
+    risk = Risk(model, nn.CrossEntropyLoss(), [(x[:7], y[:7]), (x[7:], y[7:])])
+    found = classes.features(risk)
+    h = torch.tanh(model.between(torch.tanh(model.layer(x)))).detach()
+    for name, rows in {"layer": x, "layer.weight": h}.items():
+        assert_close(found[name].second_moment.dense(), rows.T @ rows / 12)
+    record = analysis.run(risk, analysis.ClassSettings(decay=1e-3))
+    left_out = "left out in layer, layer.weight, whose parameters enter in several ways."
+    assert record.scalars["notes"] == [f"Weights: {left_out}", f"KFAC and CFAC: {left_out}"]
+    assert set(record.scalars["layers"]["between"]["largest"]) == {"G", "KFAC", "CFAC"}
+
+
+def test_a_layer_has_the_same_name_whatever_else_is_measured():
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(4, 2, kdim=3, vdim=5, batch_first=True)
+
+    class Attentive(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.head = attention, nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.attention(x[..., :4], x[..., 4:7], x[..., 7:])[0].mean(1))
+
+    x, y = torch.randn(12, 2, 12), torch.arange(12) % 3
+    risk = Risk(Attentive().double(), nn.CrossEntropyLoss(), [(x[:7].double(), y[:7]), (x[7:].double(), y[7:])])
+    within = risk.restricted_to(["*_proj_weight", "head.*"])
+    names = [*classes.features(within)]
+    assert names[:3] == [f"attention.{kind}_proj_weight" for kind in "qkv"] and names[-1] == "head"
+    for name in names[:3]:
+        assert [*classes.features(within.restricted_to(name))] == [name]

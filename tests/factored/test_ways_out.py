@@ -70,6 +70,6 @@ def test_a_refusal_names_the_globs_of_all_that_can_be_factored(name, factored):
 def test_a_refusal_of_all_parameters_names_no_globs():
     model, x, y = nn.Sequential(nn.ConvTranspose1d(1, 1, 1), nn.Flatten()), torch.randn(9, 1, 3), torch.arange(9) % 3
     risk = Risk(model, nn.CrossEntropyLoss(), (x, y))
-    with pytest.raises(ModelError, match="no parameter of θ is left"):
+    with pytest.raises(ModelError, match="none of θ is left"):
         ritz.kfac(risk)
     assert risk.globs_without(["0.weight"]) == ["0.bias"] and risk.globs_without(risk.shapes) == []

@@ -113,7 +113,7 @@ class Layers:
         """How to leave out parameters, as a way out of a refusal."""
         globs = self.risk.globs_without(names)
         if not globs:
-            return "Choose others: no parameter of θ is left without them."
+            return "Use gauss_newton(risk), which takes any parameters: none of θ is left without these."
         return f"Leave them out: risk.restricted_to({(globs[0] if len(globs) == 1 else globs)!r})."
 
     def check_complete(self, purpose: str, unfit: Collection[str] = ()) -> None:

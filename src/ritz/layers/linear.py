@@ -18,6 +18,7 @@ from .capture import Forward, Layers
 from .uses import Use
 
 COLUMNS = 8  # cotangents that are sent back together: enough to fill a GPU
+USUAL = ("weight", "bias", "in_proj_weight", "in_proj_bias")  # names of parameters that their module stands for
 COPIES = 3  # of the rows of a piece: in the risk's precision, in float64, and weighted
 
 
@@ -36,6 +37,7 @@ class LinearLayer:
     outputs: int  # o
     positions: int  # T, as seen on the first examples
     groups: int
+    tied: bool  # whether one of its parameters is used by another kind of layer, too
 
     def features(self, forward: Forward) -> Float[Tensor, "N T d"]:
         """φ at all positions, in float64."""
@@ -70,18 +72,30 @@ def linear_layers(layers: Layers, purpose: str, unfit: Collection[str] = ()) -> 
             f"{purpose} is made of what such layers see.",
             "Choose other parameters: Risk(..., parameters=...), or risk.restricted_to(...) of a risk that has some.",
         )
-    shared = {name for name, count in Counter(uses[0].layer for uses in groups.values()).items() if count > 1}
-    linear = [_linear_layer(uses, shared) for uses in groups.values()]
-    return {layer.name: layer for layer in linear}
+    several, linear = tied(layers), dict[str, LinearLayer]()
+    for uses in groups.values():
+        name = _name(uses[0], linear)
+        linear[name] = _linear_layer(name, uses, bool(uses[0].names & several))
+    return linear
 
 
-def _linear_layer(uses: list[Use], shared: set[str]) -> LinearLayer:
+def _name(use: Use, taken: Collection[str]) -> str:
+    """The module's where the parameter has the usual name in it, else the parameter's, else both parameters'.
+
+    It does not depend on what else is in θ, but where one weight is used with several biases.
+    """
+    names = [name for name in (use.weight, use.bias) if name is not None]
+    module, _, own = names[0].rpartition(".")
+    usual = module if own in USUAL else names[0]
+    return usual if usual not in taken else " + ".join(names)
+
+
+def _linear_layer(name: str, uses: list[Use], is_tied: bool) -> LinearLayer:
     first = uses[0]
-    name = (first.weight or first.bias or "") if first.layer in shared else first.layer
     features = first.features()
     outputs = first.layout(first.inputs.new_zeros(first.shape)).shape[-1]
     positions = sum(use.shape.numel() for use in uses) // (len(features) * outputs)
-    return LinearLayer(name, first.weight, first.bias, features.shape[-1], outputs, positions, first.groups)
+    return LinearLayer(name, first.weight, first.bias, features.shape[-1], outputs, positions, first.groups, is_tied)
 
 
 def _key(use: Use) -> tuple[str | None, str | None]:
@@ -141,10 +155,11 @@ def check_ungrouped(layers: Layers, linear: Iterable[LinearLayer], purpose: str)
 
 def check_own(layers: Layers, linear: Iterable[LinearLayer], purpose: str) -> None:
     """Refuse parameters of linear layers that are used by several kinds of layers."""
-    names = {name for layer in linear for name in (layer.weight, layer.bias)} & tied(layers)
+    several = tied(layers)
+    names = {name for layer in linear if layer.tied for name in (layer.weight, layer.bias) if name in several}
     if names:
         raise ModelError(
-            f"These parameters enter in layers of several kinds: {', '.join(sorted(filter(None, names)))}.",
+            f"These parameters enter in layers of several kinds: {', '.join(sorted(map(str, names)))}.",
             f"{purpose} needs each parameter to belong to one layer, with one bias, however often that layer is used.",
-            layers.without(tied(layers)),
+            layers.without(several),
         )

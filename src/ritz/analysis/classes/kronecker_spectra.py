@@ -72,7 +72,7 @@ def _measure_layer(
 
 
 def _decomposable(results: Results, layers: list[LinearLayer], exact_rows: int) -> list[LinearLayer]:
-    plain = results.ungrouped("KFAC and CFAC", [layer for layer in layers if layer.weight is not None])
+    plain = results.plain("KFAC and CFAC", layers)
     return results.fitting("KFAC and CFAC", plain, lambda layer: max(layer.inputs + 1, layer.outputs), exact_rows)
 
 

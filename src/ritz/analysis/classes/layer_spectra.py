@@ -43,7 +43,7 @@ def measure(results: Results, risk: Risk, layers: list[LinearLayer], exact_rows:
             "Weights: left out, because their structure needs the weight decay of the training: give decay (--decay)."
         )
         return
-    plain = results.ungrouped("Weights", [layer for layer in layers if layer.weight is not None])
+    plain = results.plain("Weights", layers)
     fit = results.fitting("Weights", plain, lambda layer: min(layer.inputs, layer.outputs), exact_rows)
     for name, W in _structures(results, "Weights", partial(classes.weights, decay=decay), risk, fit).items():
         results.add("weights", name, _weights(W), weight_residual=W.residual)

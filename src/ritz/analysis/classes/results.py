@@ -47,12 +47,16 @@ class Results:
             self.notes.append(f"{what}: left out. {error.seen} {error.why}")
             return None
 
-    def ungrouped(self, what: str, layers: list[LinearLayer]) -> list[LinearLayer]:
-        """The layers whose weight is one matrix; the others are noted."""
+    def plain(self, what: str, layers: list[LinearLayer]) -> list[LinearLayer]:
+        """The layers with a weight that is one matrix, and theirs alone; others are noted."""
+        layers = [layer for layer in layers if layer.weight is not None]
         grouped = ", ".join(layer.name for layer in layers if layer.groups > 1)
         if grouped:
             self.notes.append(f"{what}: left out in {grouped}, whose weights are a matrix for each group.")
-        return [layer for layer in layers if layer.groups == 1]
+        tied = ", ".join(layer.name for layer in layers if layer.tied)
+        if tied:
+            self.notes.append(f"{what}: left out in {tied}, whose parameters enter in several ways.")
+        return [layer for layer in layers if layer.groups == 1 and not layer.tied]
 
     def fitting(
         self, what: str, layers: list[LinearLayer], width: Callable[[LinearLayer], int], limit: int
