@@ -36,7 +36,7 @@ def test_a_spectrum_with_repeated_eigenvalues_is_compared_one_by_one():
 @pytest.mark.parametrize("measured", [torch.ones(4), torch.eye(4).numpy(), torch.ones(4).numpy(), [1.0] * 4, None])
 def test_what_is_neither_a_matrix_nor_an_operator_is_not_compared(measured):
     form = theory.ClosedForm([theory.Group("a", 1.0, 4)])
-    with pytest.raises(ArgumentError, match="no square matrix"):
+    with pytest.raises(ArgumentError, match="not a square matrix"):
         theory.compare(form, measured)
 
 

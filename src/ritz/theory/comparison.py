@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
-from ..operators import Operator
 from ..spectrum import Spectrum
 from ..spectrum.matrices import check_symmetric
 from .closed_form import ClosedForm, Group, columns, table
@@ -92,13 +91,14 @@ def _size_of(measured: Any) -> int:
     square = isinstance(measured, Tensor) and measured.ndim == 2 and measured.shape[0] == measured.shape[1]
     if square and bool(measured.isfinite().all()):
         return len(measured)
-    if not isinstance(measured, Operator):
+    is_array = hasattr(measured, "__array__")  # a tensor or an array of numpy, which have a size, too
+    if is_array or not (isinstance(getattr(measured, "size", None), int) and measured.size > 0):
         raise ArgumentError(
             f"measured is a {type(measured).__name__}, not a square matrix of finite numbers.",
             "A closed form can be compared with a matrix, an operator or an exact Spectrum.",
             "Pass ritz.hessian(risk), its dense(), or Spectrum.of_eigenvalues(...).",
         )
-    return measured.size
+    return int(measured.size)
 
 
 def _sorted_comparison(closed_form: ClosedForm, measured: Tensor, A: Tensor | None = None) -> Comparison:

@@ -37,7 +37,7 @@ def test_the_weights_of_gpt2_are_asked_for_before_the_work(tmp_path):
     config = gpt_sinks.Config(tokens=str(tmp_path / "tokens.bin"))
     with pytest.raises(ArgumentError, match="--set weights="):
         gpt_sinks.run(config, Context())
-    with pytest.raises(FileError, match="is no file"):
+    with pytest.raises(FileError, match="is not a file"):
         gpt_sinks.run(replace(config, weights="nowhere.safetensors"), Context())
 
 
