@@ -18,7 +18,8 @@ def test_the_ledger_has_a_line_for_every_claim_and_counts_them(folder):
     for part in ("areas grow", "Fig. 2", "3 claims · 2 yes · 1 no", "ritz claims --full"):
         assert part in result.stdout
     assert "The areas do not" not in result.stdout and "yes if" not in result.stdout
-    assert "the first is 1" not in ritz("claims", "us2000.fig2").stdout
+    one = ritz("claims", "us2000.fig2").stdout
+    assert "the first is 1" not in one and "ritz claims us2000.fig2 --full" in one
 
 
 def test_a_long_sentence_takes_no_room_of_its_verdict(folder):

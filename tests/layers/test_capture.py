@@ -9,7 +9,7 @@ import ritz
 from ritz.errors import ModelError
 from ritz.layers.capture import Layers
 from ritz.risk import Risk
-from tests.layers.unusual_rows import ByLength, Routed, Sorted, Stacked, by_length
+from tests.layers.unusual_rows import ByLength, Routed, Sorted, Stacked, TokensRouted, by_length
 from tests.zoo import CASES, Centred, case, unequal_batches
 
 
@@ -190,21 +190,6 @@ def test_a_layer_that_later_sees_a_part_of_the_examples_is_refused_by_name():
     with pytest.raises(ModelError, match="Layer left saw 4 rows of a batch of 6"):
         for batch in risk.batches:
             known.forward(batch)
-
-
-class TokensRouted(nn.Module):
-    """Two layers, each of which sees a part of all tokens."""
-
-    def __init__(self):
-        super().__init__()
-        self.left, self.right, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
-
-    def forward(self, x):
-        tokens = x.flatten(0, 1)
-        chosen = [(tokens[:, 0] > 0).nonzero()[:, 0], (tokens[:, 0] <= 0).nonzero()[:, 0]]
-        rows = (layer(tokens[own]) for layer, own in zip((self.left, self.right), chosen, strict=True))
-        h = sum(torch.zeros_like(tokens).index_add(0, own, row) for own, row in zip(chosen, rows, strict=True))
-        return self.head(h.view_as(x).tanh().mean(1))
 
 
 def test_rows_that_divide_evenly_by_chance_are_not_taken_for_those_of_the_examples_in_order():

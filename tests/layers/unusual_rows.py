@@ -40,6 +40,21 @@ class Routed(nn.Module):
         return self.head(h.masked_scatter(positive[:, None], self.left(x[positive])).tanh())
 
 
+class TokensRouted(nn.Module):
+    """Two layers, each of which sees a part of all tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        tokens = x.flatten(0, 1)
+        chosen = [(tokens[:, 0] > 0).nonzero()[:, 0], (tokens[:, 0] <= 0).nonzero()[:, 0]]
+        rows = (layer(tokens[own]) for layer, own in zip((self.left, self.right), chosen, strict=True))
+        h = sum(torch.zeros_like(tokens).index_add(0, own, row) for own, row in zip(chosen, rows, strict=True))
+        return self.head(h.view_as(x).tanh().mean(1))
+
+
 class ByLength(nn.Module):
     """A layer for long sequences; for short ones its weight alone."""
 

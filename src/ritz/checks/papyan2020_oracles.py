@@ -170,7 +170,7 @@ def one_of_each(generator: Generator) -> tuple[Classifier]:
     return (next(_turns(generator, generator.initial_seed(), True)),)
 
 
-@lru_cache(4)  # for two runs at a time: generators are told apart by identity, and the cache keeps them alive
+@lru_cache(4)  # for two runs at a time: generators are compared by identity, and the cache keeps them alive
 def _turns(generator: Generator, seed: int, one_each: bool) -> Iterator[Classifier]:
     """The classifiers of a pool in turn, for the run with this generator; another run begins with the first."""
     return cycle(_pool(seed, one_each))

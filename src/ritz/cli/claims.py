@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from shlex import quote
 
 from rich.text import Text
 
@@ -50,7 +51,8 @@ def show_claims(ids: Sequence[str], out: Path, *, full: bool = False) -> None:
     show(table)
     say(f"{len(claims)} claims{verdict_counts(claims)}")
     if not full:
-        say("Numbers and reasons: ritz claims --full")
+        named = "".join(f"{quote(one)} " for one in ids if one != "*")
+        say(f"Numbers and reasons: ritz claims {named}--full")
 
 
 def make_pages(ids: Sequence[str], out: Path, to: Path) -> None:

@@ -211,8 +211,15 @@ class Operator:
         semidefinite: bool = False,
     ) -> Operator:
         """Another matrix on the same space, computed from this one's products."""
-        known = replace(self, factor=factor, inverse=inverse, rough=rough, semidefinite=semidefinite)
-        return replace(known, matmat=matmat, name=None)
+        return replace(
+            self,
+            matmat=matmat,
+            factor=factor,
+            inverse=inverse,
+            rough=rough,
+            semidefinite=semidefinite,
+            name=None,
+        )
 
     def _sum(self, other: Operator) -> Operator:
         """The sum; its `room` is the smaller of both, its `info` that of the first operator that has one."""

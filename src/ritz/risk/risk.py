@@ -377,7 +377,7 @@ class Risk:
         # Tables of values of other parameters would make all outputs wrong, those of the next step included.
         if forget_tables(original, self.batches, self._one_pass):
             self._network = Network.of(original, self._all_tensors(), list(self.shapes))
-        # This may cut the batches to a size that fits, and settles the loss, by which their terms are told apart.
+        # This may cut the batches to a size that fits, and settles the loss, which separates their terms.
         self.loss, self.batches = self._examination()
         # The layout is tried on a batch of the final size.
         self.batches = self._in_best_layout()

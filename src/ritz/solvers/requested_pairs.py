@@ -63,7 +63,7 @@ class RequestedPairs:
         return not self.repeated and _may_hide_copies(self.values, self.which, max(1e-3 * self.limit, self.noise))
 
     def are_separable(self) -> bool:
-        """Whether they are known so well that copies can be told apart: copies mix, as do their residuals."""
+        """Whether they are known so well that copies can be distinguished: copies mix, as do their residuals."""
         return self.worst <= max(0.3 * self.limit, 10 * self.noise)
 
 

@@ -99,7 +99,7 @@ class Attribution:
 
     @property
     def floor(self) -> float:
-        """The size below which an eigenvalue of G cannot be told from zero: eps λ₁ for each class and cross-class."""
+        """The size below which an eigenvalue of G may be a zero: eps λ₁ for each class and cross-class."""
         eps = torch.finfo(self.classes.risk.dtype).eps
         return self.num_classes**2 * eps * max(0.0, float(self.gauss_newton.pairs.values[0]))
 
