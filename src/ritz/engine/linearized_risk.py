@@ -14,7 +14,7 @@ from ..risk import Risk
 from ..risk.batches import Batch, Batches, naming_batch
 from ..risk.distributed import in_step, smallest_over_ranks
 from ..risk.memory import forget_unused, free_memory, is_out_of_memory
-from ..risk.precision import Precision, has_tf32
+from ..risk.precision import Precision
 from .agreement import tolerance
 from .columns import BUSY_BYTES, Columns, columns_for
 from .curvatures import Contribution, Curvature, Map
@@ -28,7 +28,6 @@ Result = TypeVar("Result")
 FORTH, BACK = "forth", "back"  # directions of linear maps
 SEARCH_AFTER = 300  # products after which a search for cuDNN's fastest convolution, as long as these, is likely to pay
 JOINED = 4  # times the work limit for columns: joining batches pays for longer
-JOINED_TF32 = 16  # the same in TF32, whose kernels are so fast that launching them takes as long
 TRIAL_EXAMPLES = 16  # examples on which paths are compared, where examples are independent
 LARGE_BYTES = 2**28  # bytes of θ above which vectors of its size dominate the memory
 HEADROOM = 2.0  # what a pass takes, relative to what its graph keeps
@@ -208,11 +207,10 @@ class LinearizedRisk:
         if not self.risk.separable or self._trial is None:
             return given
         each = max(self._trial.example_bytes, 1.0)
-        in_tf32 = self.risk.tangent_precision == "high" and has_tf32(self.risk.device)
-        busy = (JOINED_TF32 if in_tf32 else JOINED) * BUSY_BYTES[self.risk.device.type]
-        size = max(1, int(min(busy, self.risk.budget.total / 8) / each // given)) * given
+        busy = int(JOINED * BUSY_BYTES[self.risk.device.type] / each)
+        joined = max(1, int(min(busy, self.risk.budget.total / 8 / each) // given)) * given
         fitting = int(free_memory(self.risk.device) / HEADROOM / each)
-        return max(1, min(size, fitting, self._most or size))
+        return max(1, min(joined, fitting, self._most or joined))
 
     def _regrouped(self, size: int, given: int) -> Batches:
         """The data with this many examples in a pass, if that changes no result."""

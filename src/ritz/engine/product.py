@@ -6,27 +6,26 @@ therefore computed once per batch and kept, within a memory budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..risk import Risk
-from ..risk.distributed import smallest_over_ranks
 from ..risk.precision import Precision, has_tf32
 from .curvatures import Contribution, Curvature
 from .info import Info
 from .linearized_risk import LinearizedRisk
 from .paths import PATHS, Path
 
-COPIED = 0.1  # of the memory that is left: the most that a copy of the data takes
-
 
 class CurvatureProduct:
     """V ↦ Σ_b A_b V / Σ w over the batches of a risk."""
 
     def __init__(self, risk: Risk, curvature: Curvature, paths: tuple[Path, ...] = PATHS) -> None:
-        self.risk, self.curvature, self.paths = risk, curvature, paths
-        self._linearized = LinearizedRisk(risk, curvature, paths)
+        self.risk, self._linearized = risk, LinearizedRisk(risk, curvature, paths)
 
     @property
     def info(self) -> Info:
@@ -39,16 +38,15 @@ class CurvatureProduct:
         return self._linearized.room
 
     @property
-    def rough(self) -> RoughProduct | None:
-        """The same products with TF32 tangents, where that is faster on a GPU; None elsewhere."""
+    def rough(self) -> Callable[[Tensor], Tensor] | None:
+        """The same products with TF32 tangents, from the same graphs, where that is faster on a GPU; None elsewhere."""
         exact = self.risk.tangent_precision == "highest" and self.risk.dtype == torch.float32
-        return RoughProduct(self) if exact and has_tf32(self.risk.device) else None
+        return partial(self._product, precision="high") if exact and has_tf32(self.risk.device) else None
 
     def __call__(self, V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-        return self.with_tangents(self.risk.tangent_precision, V)
+        return self._product(V, self.risk.tangent_precision)
 
-    def with_tangents(self, precision: Precision, V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-        """The products with linear maps in this precision, from the same graphs."""
+    def _product(self, V: Float[Tensor, "n k"], precision: Precision) -> Float[Tensor, "n k"]:
         rows = V.T.contiguous()
         total = self._linearized.within_memory(lambda: self._sum(rows, precision))
         return self.risk.sum_over_ranks(total).div_(self.risk.total_weight).T
@@ -68,28 +66,3 @@ class CurvatureProduct:
         assert total is not None  # a risk has a batch
         self._linearized.check(total)
         return total
-
-
-class RoughProduct:
-    """The products of another with TF32 tangents: from its graphs, or from own ones over images in another layout.
-
-    Convolutions in TF32 are about twice as fast on images stored channels-last, and those in float32 slower.
-    """
-
-    def __init__(self, exact: CurvatureProduct) -> None:
-        self._exact = exact
-        self._own: CurvatureProduct | None = None  # with graphs of its own
-        self._prepared = False
-
-    def __call__(self, V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-        if not self._prepared:
-            self._own, self._prepared = self._in_own_layout(), True
-        return self._exact.with_tangents("high", V) if self._own is None else self._own(V)
-
-    def _in_own_layout(self) -> CurvatureProduct | None:
-        """The product over images as TF32 likes them, where they lie otherwise and all ranks have room for a copy."""
-        exact, risk = self._exact, self._exact.risk
-        fits = risk.batches.held_bytes() <= COPIED * risk.budget.left
-        twin = risk.with_tangents("high") if fits else risk
-        differs = smallest_over_ranks(float(twin.batches is not risk.batches), risk.device, risk.group)
-        return CurvatureProduct(twin, exact.curvature, exact.paths) if differs else None

@@ -133,7 +133,7 @@ class Batches:
 
     def held_bytes(self) -> int:
         """The memory of the batches that are held."""
-        return sum(tensor.nbytes for tensor in self._tensors())
+        return sum(tensor.nbytes for batch in self.held or () for tensor in batch.tensors())
 
     def regrouped(self, size: int) -> Batches:
         """The same data with about `size` examples at a time: batches joined, or cut where they are larger."""
@@ -158,15 +158,9 @@ class Batches:
         return self._holding(list(_first(self, count)))
 
     def _mapped(self, change: Callable[[Batch], Batch]) -> Batches:
-        """The data after a change of every batch; these themselves where they are held and nothing changes."""
-        if self.held is None:
-            return replace(self, source=lambda: map(change, self.source()), whole=None)
-        changed = [change(batch) for batch in self.held]
-        pairs = zip(self._tensors(), Batches.of(changed)._tensors(), strict=True)
-        return self if all(before is after for before, after in pairs) else self._holding(changed)
-
-    def _tensors(self) -> list[Tensor]:
-        return [tensor for batch in self.held or () for tensor in batch.tensors()]
+        if self.held is not None:
+            return self._holding([change(batch) for batch in self.held])
+        return replace(self, source=lambda: map(change, self.source()), whole=None)
 
     def _holding(self, batches: list[Batch]) -> Batches:
         return replace(self, source=lambda: iter(batches), held=batches, whole=None)

@@ -327,13 +327,6 @@ class Risk:
         risk._settle()
         return risk
 
-    def with_tangents(self, precision: Precision) -> Risk:
-        """The same risk with linear maps in another precision, over images in the layout that is fastest in it."""
-        risk = self._sibling()
-        risk.tangent_precision = precision
-        risk.batches = risk._in_best_layout()
-        return risk
-
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
