@@ -163,6 +163,23 @@ def test_a_full_gpu_says_what_did_not_fit():
         ritz.eigenpairs(ritz.Operator(product, 1000, torch.float64, torch.device("cpu")), 2)
 
 
+def test_a_method_that_runs_out_of_memory_is_named_with_its_class():
+    class Matrix:
+        def __init__(self, size):
+            if size > 2:
+                raise MemoryError("out of memory")
+
+        @guarded
+        def dense(self):
+            raise MemoryError("out of memory")
+
+    Matrix.__init__ = guarded(Matrix.__init__)
+    with pytest.raises(OutOfMemoryError, match=r"^Matrix\.dense ran out of memory"):
+        Matrix(2).dense()
+    with pytest.raises(OutOfMemoryError, match=r"^Matrix ran out of memory"):
+        Matrix(3)
+
+
 def test_a_number_beyond_all_floats_is_refused_where_it_is_ours_alone():
     with pytest.raises(NumericalError, match="too large for a float"):
         ritz.theory.sharpness_terms(*[c * torch.ones(1).double() for c in (1e200, 1, 1, 1)])

@@ -46,12 +46,17 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
             return function(*args, **kwargs)
         except (RuntimeError, MemoryError, OverflowError) as error:
             named = dict(zip(_parameters(function).positional, args, strict=False)) | kwargs
-            if (answer := refusal(function.__name__, named, error)) is None:
+            if (answer := refusal(_called(function), named, error)) is None:
                 raise
             raise answer from error
 
     checked._guard = True  # type: ignore[attr-defined]
     return checked
+
+
+def _called(function: Callable) -> str:
+    """The name by which a function is called: with its class if it is a method, the class alone if it makes one."""
+    return function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
 
 
 def bare(function: Callable) -> Callable:
