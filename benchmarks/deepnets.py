@@ -2,6 +2,7 @@
 
 python -m benchmarks.deepnets --gpu --data-dir FOLDER     VGG11 and the eight-layer MLP on CIFAR-10, as in the papers
 python -m benchmarks.deepnets                             the same at a size for two cores, on digits
+python -m benchmarks.deepnets --gpu --only density        pieces of work with these words; others stay in the file
 
 The networks are trained briefly: times hardly depend on how long. What is done is written after every piece.
 """
@@ -9,6 +10,7 @@ The networks are trained briefly: times hardly depend on how long. What is done 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -34,6 +36,7 @@ from .timing import clear_memory, commit, device_of, machine, memory_peak, repor
 
 VGG11 = Piece("vgg11", "cifar10", training=Training(num_epochs=20, rates=(0.03,), num_errors=2))
 MLP = replace(VGG11, network="mlp")
+MEASURED = replace(VGG11, per_class=500, training=replace(VGG11.training, num_epochs=60))  # on the images of a density
 SMALL = Training(num_epochs=20, batch_size=32, rates=(0.05,), num_errors=2)
 SMALL_NETWORKS = (
     Piece("resnet18", "digits", 20, training=SMALL, narrow=16),
@@ -46,49 +49,76 @@ EPOCHS = 4  # of which one is the mean
 SHARED_STEPS = 16  # of 128 in a density: what both libraries do with the same products, from one vector
 
 
-def rows(small: bool, place: Place) -> Iterator[dict[str, Any]]:
-    """All pieces of work, each with its seconds and its peak of memory."""
-    (network, mlp), method = (SMALL_NETWORKS, SMALL_METHOD) if small else ((VGG11, MLP), METHOD)
-    row = partial(_row, place=place)
-    for piece in (network, mlp):
-        yield row(f"training of {piece.title}, {piece.num_epochs} epochs", training, piece)
-        yield {"work": f"an epoch of it, {NUM_CLASSES * piece.per_class:,} examples", "seconds": _epoch(piece, place)}
-    densities = []
-    for name, precision in (("TF32 tangents", "high"), ("float32", "highest")):
-        task = Measurement(network, network.num_epochs, "train", "H", method=replace(method, precision=precision))
-        densities.append(row(f"density of H, {NUM_CLASSES} certified outliers, {name}", spectrum, task))
-        yield densities[-1]
-    yield {"work": "distance between both densities", "relative": _distance(*(one["result"] for one in densities))}
+def rows(small: bool, place: Place, only: str) -> Iterator[dict[str, Any]]:
+    """The pieces of work that have these words in their names, each with its seconds and its peak of memory."""
+    results = dict[str, Any]()
+    for work, task in works(small, place, results).items():
+        if only in work:
+            yield {"work": work, **task()}
+
+
+def works(small: bool, place: Place, results: dict[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
+    """All pieces of work by their names; what is needed again goes to the results."""
+    measured, mlp = SMALL_NETWORKS if small else (MEASURED, MLP)
+    trained, method = (measured if small else VGG11), SMALL_METHOD if small else METHOD
     count, sampled = (SMALL_GRAM, SMALL_BLOCKS) if small else (GRAM, BLOCKS)
-    gram = Exact(Network(network, network.num_epochs, count))
-    yield row(f"exact spectrum of G and all knockouts, {count} examples", gradients.exact, gram)
-    yield row("features, errors and weights of the MLP", layers.structure, Layers(mlp))
-    yield row("G, KFAC and CFAC of its layers", layer_blocks.blocks, Blocks(mlp, sampled))
-    few = replace(method, num_steps=SHARED_STEPS, precision="highest")
-    plain = Measurement(network, network.num_epochs, "train", "H", 0, few)
-    yield row(f"{SHARED_STEPS} Lanczos steps of H, float32", spectrum, plain)
-    yield row(f"{SHARED_STEPS} Lanczos steps of H, float32, by curvlinops", partial(_peer, method=few), network)
+
+    def row(task: Callable[..., Any], config: Any) -> Callable[[], dict[str, Any]]:
+        return lambda: _row(task, config, place, results)
+
+    def hessian(outliers: int = NUM_CLASSES, **changes: Any) -> Measurement:
+        return Measurement(measured, measured.num_epochs, "train", "H", outliers, replace(method, **changes))
+
+    rough, exact = hessian(precision="high"), hessian(precision="highest")
+    few = hessian(0, num_steps=SHARED_STEPS, precision="highest")
+    return {
+        **{
+            name: work
+            for piece in (trained, mlp)
+            for name, work in {
+                f"training of {piece.title}, {piece.num_epochs} epochs": row(training, piece),
+                f"an epoch of {piece.title}": partial(_epoch, piece, place),
+            }.items()
+        },
+        f"density of H, {NUM_CLASSES} certified outliers, TF32 tangents": row(spectrum, rough),
+        f"density of H, {NUM_CLASSES} certified outliers, float32": row(spectrum, exact),
+        "distance between both densities": lambda: _distance(results, rough, exact),
+        f"exact spectrum of G and all knockouts, {count} examples": row(
+            gradients.exact, Exact(Network(measured, measured.num_epochs, count))
+        ),
+        "features, errors and weights of the MLP": row(layers.structure, Layers(mlp)),
+        "G, KFAC and CFAC of its layers": row(layer_blocks.blocks, Blocks(mlp, sampled)),
+        f"{SHARED_STEPS} Lanczos steps of H, float32": row(spectrum, few),
+        f"{SHARED_STEPS} Lanczos steps of H, float32, by curvlinops": row(partial(_peer, method=few.method), measured),
+    }
 
 
-def _row(work: str, task: Callable[..., Any], config: Any, *, place: Place) -> dict[str, Any]:
+def _row(task: Callable[..., Any], config: Any, place: Place, results: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(config, Measurement):  # its network is trained before
+        trained_network(config.piece, None, place)
     clear_memory(place.device)
     result, seconds = timed(lambda: task(config, place=place), place.device)
-    return {"work": work, "seconds": seconds, "peak_gb": memory_peak(place.device) / 1e9, "result": result}
+    results[str(config)] = result
+    products = {name: result[name] for name in ("products", "rough_products") if name in (result or ())}
+    return {"seconds": seconds, "peak_gb": memory_peak(place.device) / 1e9, **products}
 
 
-def _epoch(piece: Piece, place: Place) -> float:
+def _epoch(piece: Piece, place: Place) -> dict[str, Any]:
     """The seconds of an epoch after the first, in which the step is captured; the data are on the device."""
     model, train_set, _ = untrained(piece, place)
     pauses = epochs(piece, model, train_set, piece.training.rates[0])
     next(pauses)
-    return timed(lambda: list(islice(pauses, EPOCHS)), place.device)[1] / EPOCHS
+    return {"seconds": timed(lambda: list(islice(pauses, EPOCHS)), place.device)[1] / EPOCHS}
 
 
-def _distance(first: dict[str, Any], second: dict[str, Any]) -> float:
+def _distance(results: dict[str, Any], *both: Measurement) -> dict[str, Any]:
     """W₁ over the range of the second."""
-    one, other = (Spectrum(r["nodes"], r["weights"], r["size"], r["resolution"]) for r in (first, second))
+    one, other = (
+        Spectrum(r["nodes"], r["weights"], r["size"], r["resolution"])
+        for r in (results[str(config)] for config in both)
+    )
     low, high = other.range
-    return one.wasserstein(other) / (high - low)
+    return {"relative": one.wasserstein(other) / (high - low)}
 
 
 def _peer(piece: Piece, *, method: Method, place: Place) -> Any:
@@ -107,12 +137,15 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--data-dir", type=Path, help="folder of the data sets")
     parser.add_argument("--out", type=Path, help="JSON to write, besides printing")
+    parser.add_argument("--only", default="", help="words in the names of the pieces of work")
     options = parser.parse_args()
-    device, facts = device_of(gpu=options.gpu), list[dict[str, Any]]()
+    device = device_of(gpu=options.gpu)
+    earlier = json.loads(options.out.read_text())["rows"] if options.out and options.out.exists() else []
+    facts = {row["work"]: row for row in earlier}
     with TemporaryDirectory() as shelf:
-        for row in rows(not options.gpu, Place(device, options.data_dir, Path(shelf))):
-            facts.append({key: value for key, value in row.items() if key != "result"})
-            report({**machine(device), "commit": commit(), "rows": facts}, options.out)
+        for row in rows(not options.gpu, Place(device, options.data_dir, Path(shelf)), options.only):
+            facts[row["work"]] = {**row, "commit": commit()}
+            report({**machine(device), "rows": list(facts.values())}, options.out)
 
 
 if __name__ == "__main__":

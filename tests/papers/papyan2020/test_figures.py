@@ -9,6 +9,7 @@ from ritz.papers.frame.figure import Context
 from ritz.papers.frame.loans import lent
 from ritz.papers.papyan2019 import dynamics
 from ritz.papers.papyan2020 import components, inheritance, spectra, synthetic, tail
+from ritz.papers.papyan2020.setting import Piece
 from ritz.papers.papyan2020.spectra import Measurement
 from tests.papers.singh2026.records import record_of, record_with, verdicts
 
@@ -192,6 +193,31 @@ def test_outliers_further_apart_go_with_a_smaller_test_error(tops, verdict):
             result |= entry(dynamics.prefix(size, 0, epoch, "E"), [-1.0, 0.0, 1.0], [1, 1, 1])
     judged = verdicts(FIGURES["papyan2019.fig6"], record_with(dynamics.Config(sizes=sizes, seeds=(0,)), result))
     assert next(v for text, v in judged.items() if "generalisation" in text) == verdict
+
+
+@pytest.mark.parametrize("name", ["papyan2019.fig6", "papyan2019.fig10", "papyan2020.fig6"])
+def test_sizes_that_take_long_are_measured_from_the_first_seed_alone(name, shelf, tmp_path):
+    figure = FIGURES[name]
+    config = replace(figure.presets["smoke"], sizes=(4, 6), seeds=(0, 1), once=(6,))
+    record = record_with(config, figure.run(config, Context(folder=tmp_path, shelf=shelf)))
+    claims = figure.claims(record)
+    assert claims and not any(np.isnan(x) for c in claims for x in np.atleast_1d(list(numbers(c.measured))))
+    assert figure.draw(record).axes
+    pieces = {piece_of(loan.config) for loan in figure.loans(config)}
+    assert {(piece.per_class, piece.seed) for piece in pieces} == {(4, 0), (4, 1), (6, 0)}
+    other = figure.loans(replace(config, seeds=(1,), once=()))
+    small = {loan.filed for loan in other if piece_of(loan.config).per_class == 4}
+    assert set() < set(lent(other, figure.loans(config), record)) <= small
+
+
+def numbers(measured):
+    """The numbers of a claim, whatever they are of."""
+    return measured.values() if isinstance(measured, dict) else [] if measured is None else [measured]
+
+
+def piece_of(config):
+    """The trained network that a measurement is of."""
+    return config if isinstance(config, Piece) else piece_of(getattr(config, "piece", None) or config.network)
 
 
 def test_a_run_that_was_cut_goes_on_with_what_it_has(shelf, tmp_path, monkeypatch):

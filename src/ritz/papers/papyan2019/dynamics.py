@@ -7,7 +7,7 @@ The paper writes H for E here, and Hess for H.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -29,7 +29,7 @@ from ..papyan2020.components import COLOUR, MATRICES
 from ..papyan2020.hessians import SMOKE_METHOD
 from ..papyan2020.networks import Place, on_shelf, training
 from ..papyan2020.pictures import draw_spectrum, of_seeds
-from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes
+from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes, seeds_at
 from ..papyan2020.spectra import Measurement, Method, bulk, certified, measured
 from .paper import says
 
@@ -44,12 +44,15 @@ class Config:
 
     network: Piece = FOLLOWED
     sizes: tuple[int, ...] = SIZES  # "20 training sample sizes logarithmically spaced": five of them, a class
-    seeds: tuple[int, ...] = (0,)  # open: print shows one network; more of them say how much it differs from the next
+    seeds: tuple[int, ...] = (0, 1, 2)  # open: print shows one network; more of them say how much it differs
+    twice: tuple[int, ...] = (136,)  # open: sizes with the first two of them, for their cost
+    once: tuple[int, ...] = (365, 1351)  # open: sizes with the first alone
     method: Method = BRIEF
 
-    def piece(self, size: int, seed: int) -> Piece:
-        """The network on this many examples a class, from a seed."""
-        return replace(self.network, per_class=size, seed=seed)
+    def pieces(self, size: int) -> list[Piece]:
+        """The networks on this many examples a class, from all their seeds."""
+        seeds = seeds_at(size, self.seeds, once=self.once, twice=self.twice)
+        return [replace(self.network, per_class=size, seed=seed) for seed in seeds]
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     check_ten_classes(config.network)
     result: dict[str, Any] = {}
     for size in config.sizes:
-        pieces = [config.piece(size, seed) for seed in config.seeds]
+        pieces = config.pieces(size)
         records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
         result |= {f"{size}/{name}": np.stack([r.arrays[name] for r in records]) for name in CURVES}
         result["error_epochs"] = records[0].arrays["epochs"]
@@ -68,7 +71,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 
 def loans(config: Config) -> list[Loan]:
     """The results of sweeps in a record of this config."""
-    pieces = [(at, config.piece(size, seed)) for at, seed in enumerate(config.seeds) for size in config.sizes]
+    pieces = [(at, piece) for size in config.sizes for at, piece in enumerate(config.pieces(size))]
     trainings = [Loan(training, piece, partial(_curves, size=piece.per_class, at=at), "curves") for at, piece in pieces]
     every = {name: one for _, piece in pieces for name, one in _measurements(piece, config.method).items()}
     return trainings + spectra.loans(every)
@@ -94,6 +97,11 @@ def prefix(size: int, seed: int, epoch: int, matrix: str) -> str:
     return f"{size}/seed {seed}/{epoch}/{matrix}"
 
 
+def _seeds(record: Record, size: int) -> Sequence[int]:
+    config = record.config
+    return seeds_at(size, config["seeds"], once=config["once"], twice=config["twice"])
+
+
 def edge(record: Record, size: int, seed: int, epoch: int) -> float:
     """The bulk edge of E, by which the paper divides: its largest |λ|."""
     return max(map(abs, bulk(record, prefix(size, seed, epoch, "E")).range))
@@ -101,14 +109,14 @@ def edge(record: Record, size: int, seed: int, epoch: int) -> float:
 
 def heights(record: Record, size: int) -> np.ndarray:
     """λ_max(G) at each epoch over the edge of E there, the mean over the seeds in logarithms."""
-    at, seeds = record.arrays["epochs"].tolist(), record.config["seeds"]
+    at, seeds = record.arrays["epochs"].tolist(), _seeds(record, size)
     top = lambda seed, epoch: certified(record, prefix(size, seed, epoch, "G"))[0] / edge(record, size, seed, epoch)
     return np.exp(np.mean([[np.log(top(seed, epoch)) for epoch in at] for seed in seeds], axis=0))
 
 
 def magnitudes(record: Record, size: int) -> np.ndarray:
     """λ_max(G) at each epoch by itself, the mean over the seeds in logarithms."""
-    at, seeds = record.arrays["epochs"].tolist(), record.config["seeds"]
+    at, seeds = record.arrays["epochs"].tolist(), _seeds(record, size)
     rows = [[np.log(certified(record, prefix(size, seed, epoch, "G"))[0]) for epoch in at] for seed in seeds]
     return np.exp(np.mean(rows, axis=0))
 
@@ -155,7 +163,7 @@ SPECTRA_OF_BOTH: dict[str, Squares] = {
 def _shares_of_E(record: Record, size: int, squares: Squares) -> list[float]:
     """∫λ² of E over that of E and G together, at every epoch of every seed."""
     shares = []
-    for seed, epoch in product(record.config["seeds"], record.arrays["epochs"].tolist()):
+    for seed, epoch in product(_seeds(record, size), record.arrays["epochs"].tolist()):
         E, G = (squares(record, prefix(size, seed, epoch, matrix)) for matrix in "EG")
         shares.append(E / (E + G))
     return shares
@@ -177,7 +185,7 @@ def most_of_E(record: Record) -> ByReading:
 
 def separation(record: Record, size: int) -> float:
     """ln of the C-th eigenvalue of H over the upper end of its bulk at the last epoch, the mean over the seeds."""
-    last, seeds = int(record.arrays["epochs"][-1]), record.config["seeds"]
+    last, seeds = int(record.arrays["epochs"][-1]), _seeds(record, size)
     names = [prefix(size, seed, last, "H") for seed in seeds]
     ends = [(certified(record, name)[NUM_CLASSES - 1], bulk(record, name).range[1]) for name in names]
     return float(np.mean([np.log(max(abs(least), 1e-30) / max(end, 1e-30)) for least, end in ends]))
@@ -254,12 +262,13 @@ def draw_errors(record: Record) -> Picture:
     at = record.arrays["error_epochs"]
     for ax, part in zip(axes, ("train", "test"), strict=True):
         for size, colour in zip(record.config["sizes"], plot.COLOURS, strict=False):
-            error = record.arrays[f"{size}/{part}_error"].mean(0)
-            ax.plot(at[1:], error[1:], color=colour, lw=1.2, label=f"{size} a class")
+            error, count = record.arrays[f"{size}/{part}_error"].mean(0), len(_seeds(record, size))
+            label = f"{size} a class" + (f", {count} seeds" if count > 1 else "")
+            ax.plot(at[1:], error[1:], color=colour, lw=1.2, label=label)
             when = peak_epoch(record, heights(record, size))
             ax.plot(when, error[np.searchsorted(at, when)], "o", color=colour, ms=7)
         ax.set(xscale="log", xlabel="epoch", ylabel="misclassified")
-        means = ", the mean over the seeds" if len(record.config["seeds"]) > 1 else ""
+        means = ", means over seeds" if len(record.config["seeds"]) > 1 else ""
         write_title(ax, f"{part}{means} (● the peak of G)")
     legend_above(figure, axes[0], columns=len(record.config["sizes"]))
     return figure
@@ -312,9 +321,14 @@ COMPUTATION = "papyan2019.dynamics"
 PRESETS = {
     "paper": Config(),
     "laptop": Config(
-        replace(SMALL, data="cifar10", pauses=(1, 4)), (13, 51), (0,), replace(BRIEF, num_steps=32, num_examples=200)
+        replace(SMALL, data="cifar10", pauses=(1, 4)),
+        (13, 51),
+        (0,),
+        (),
+        (),
+        replace(BRIEF, num_steps=32, num_examples=200),
     ),
-    "smoke": Config(replace(TINY, pauses=(1,)), (4,), (0,), SMOKE_METHOD),
+    "smoke": Config(replace(TINY, pauses=(1,)), (4,), (0,), (), (), SMOKE_METHOD),
 }
 FIGURES = {
     "papyan2019.fig6": Figure(

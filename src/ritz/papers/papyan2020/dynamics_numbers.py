@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import torch
@@ -70,18 +69,25 @@ def alignment(one: Panel) -> float:
     return float(np.abs(np.log10(one.top / one.means[:C])).mean())
 
 
+def over_seeds(record: Record, measure: Callable[[Panel], float]) -> dict[tuple[int, int], float]:
+    """The mean of a panel's number over its seeds, which large sizes have fewer of, by examples a class and epoch."""
+    numbers: dict[tuple[int, int], list[float]] = {}
+    for seed, size, epoch in seen_cells(record):
+        numbers.setdefault((size, epoch), []).append(measure(panel(record, seed, size, epoch)))
+    return {cell: float(np.mean(values)) for cell, values in numbers.items()}
+
+
 def along(record: Record, axis: str, measure: Callable[[Panel], float]) -> dict[str, float]:
-    """Spearman's ρ of a panel's number with the epoch or the sample size, the other fixed: medians over seeds."""
-    cells, result = seen_cells(record), dict[str, list[float]]()
-    seeds, sizes, epochs = (sorted({cell[i] for cell in cells}) for i in range(3))
-    fixed, moving = (sizes, epochs) if axis == "epoch" else (epochs, sizes)
-    for seed, still in product(seeds, fixed):
-        order = [(seed, still, m) if axis == "epoch" else (seed, m, still) for m in moving]
-        y = [measure(panel(record, *cell)) if cell in cells else float("nan") for cell in order]
-        name = f"{still} a class" if axis == "epoch" else f"epoch {still}"
-        result.setdefault(name, []).append(spearman(np.array(moving, dtype=float), np.array(y)))
-    medians = {name: float(np.nanmedian(values)) for name, values in result.items() if not np.isnan(values).all()}
-    return medians
+    """Spearman's ρ of a panel's number, the mean over its seeds, with the epoch or the sample size, the other fixed."""
+    values = over_seeds(record, measure)
+    sizes, epochs = (sorted({cell[i] for cell in values}) for i in range(2))
+    rows = {f"{size} a class": [(size, epoch) for epoch in epochs] for size in sizes}
+    columns = {f"epoch {epoch}": [(size, epoch) for size in sizes] for epoch in epochs}
+    moving = np.array(epochs if axis == "epoch" else sizes, dtype=float)
+    result: dict[str, float] = {}
+    for name, cells in (rows if axis == "epoch" else columns).items():
+        result[name] = spearman(moving, np.array([values.get(cell, float("nan")) for cell in cells]))
+    return {name: rho for name, rho in result.items() if not np.isnan(rho)}
 
 
 def separation(axis: str) -> Callable[[Record], dict[str, float] | None]:
@@ -90,16 +96,11 @@ def separation(axis: str) -> Callable[[Record], dict[str, float] | None]:
 
 
 def class_change(record: Record) -> dict[str, float]:
-    """The range of log₁₀ of G_class over G_within: the larger of that over all epochs and that over all sizes."""
-    cells = seen_cells(record)
-    values = {cell: class_distance(panel(record, *cell)) for cell in cells}
-    over = {
-        "epochs, a size fixed": [[v for c, v in values.items() if c[:2] == key] for key in {c[:2] for c in cells}],
-        "sizes, an epoch fixed": [
-            [v for c, v in values.items() if (c[0], c[2]) == key] for key in {(c[0], c[2]) for c in cells}
-        ],
-    }
-    return {name: float(np.median([np.ptp(group) for group in groups])) for name, groups in over.items()}
+    """The median range of log₁₀ of G_class over G_within over all epochs, and over all sizes: means over seeds."""
+    values = over_seeds(record, class_distance)
+    panels = np.array([[*cell, number] for cell, number in values.items()])
+    ranges = lambda column: [np.ptp(panels[panels[:, column] == at, 2]) for at in np.unique(panels[:, column])]
+    return {"epochs, a size fixed": float(np.median(ranges(0))), "sizes, an epoch fixed": float(np.median(ranges(1)))}
 
 
 def largest_alignment(record: Record) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -125,6 +126,11 @@ TINY = Piece("mlp", "digits", 4, training=Training(2, 40, rates=(0.05,), num_err
 def dynamics_piece(per_class: int, seed: int) -> Piece:
     """VGG11 on some of CIFAR-10, as it is followed along training."""
     return replace(FOLLOWED, per_class=per_class, seed=seed)
+
+
+def seeds_at(size: int, seeds: Sequence[int], *, once: Collection[int], twice: Collection[int]) -> Sequence[int]:
+    """The seeds at a sample size: all of them, or the first one or two where each network takes long."""
+    return seeds[:1] if size in once else seeds[:2] if size in twice else seeds
 
 
 def check_ten_classes(piece: Piece) -> None:
