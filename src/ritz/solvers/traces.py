@@ -42,13 +42,6 @@ def trace(
     the Monte Carlo error. If there is no room for six vectors a probe, `hutchinson` takes all the products, which keeps
     nothing. Epperly, Tropp and Webber (2024), with their normalisation.
 
-    Args:
-        A: Symmetric operator.
-        tolerance: Standard error at which to stop, relative to the trace.
-        num_products: How many, or at most so many with a tolerance.
-        generator: Source of the probes; without it, a new generator with seed 0.
-        checkpoint: A file to go on from.
-
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> estimate = ritz.trace(A, num_products=40)
     >>> abs(estimate.value - 45150) < 3 * estimate.standard_error
