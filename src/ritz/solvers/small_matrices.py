@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
+from ..errors import check_finite
 from ..operators import Operator
 from ..operators.operator import COLUMNS
 from ..record.checkpoints import State
@@ -37,6 +38,13 @@ def whole_spectrum(
     order = ranking(values, "magnitude")
     spectrum = Spectrum.of_eigenvalues(values[order], precision=torch.finfo(A.dtype).eps)
     return replace(spectrum, num_products=A.size), pairs
+
+
+def eigenvalues(A: Operator) -> Float[Tensor, " n"]:
+    """All eigenvalues of A, ascending, in float64."""
+    matrix = A.dense().double()
+    check_finite(float(matrix.abs().max()))
+    return torch.linalg.eigvalsh((matrix + matrix.T) / 2)
 
 
 def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]:

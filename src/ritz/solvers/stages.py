@@ -74,7 +74,7 @@ class Stages:
         self, name: str, compute: Callable[[], Spectrum], generator: torch.Generator | None = None
     ) -> Spectrum:
         """A stage that is a spectrum."""
-        return self.result(name, compute, Spectrum.state, _spectrum, generator)
+        return self.result(name, compute, Spectrum.state, Spectrum.of_state, generator)
 
     def pairs(self, name: str, compute: Callable[[], Eigenpairs | None], device: torch.device) -> Eigenpairs | None:
         """A stage that is eigenpairs, or none."""
@@ -87,10 +87,6 @@ class Stages:
             return None if "none" in facts else Eigenpairs.of_state(tensors, facts)
 
         return self.result(name, compute, written, read)
-
-
-def _spectrum(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Spectrum:
-    return Spectrum.of_state(arrays, facts)
 
 
 def stages_of_risk(folder: str | Path | None, risk: Risk, **settings: Any) -> Stages:
