@@ -27,7 +27,7 @@ def pieces_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
 
 
 def tangents_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
-    """The same pieces in the form in which they can be passed through the network."""
+    """Parameter-shaped pieces of vectors that can be passed through the network like its parameters."""
     return [as_pairs(piece) for piece in pieces_of(risk, rows)]
 
 

@@ -138,7 +138,7 @@ def _lines(record: Record, name: str) -> Section:
 
 
 def _share(value: float) -> str:
-    """Without the sign of a zero."""
+    """A share in per cent; zero has no sign."""
     return f"{round(float(value), 3) + 0.0:.1%}"
 
 

@@ -127,7 +127,7 @@ def numbers(record: Record) -> list[Number]:
 
 
 def _headline(value: float, error: float | None) -> str:
-    """With its error, unless that is zero: a count of eigenvalues may be right to the last."""
+    """A number with its error, unless that is zero: a count of eigenvalues may be exact."""
     return f"{value:.6g}" if error == 0 else value_with_error(value, error)
 
 

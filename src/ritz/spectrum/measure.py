@@ -71,7 +71,7 @@ class Measure:
 
     @property
     def floor(self) -> float:
-        """Below it an eigenvalue is zero to rounding: max|λ| times n eps of float64, or 16 eps of the products."""
+        """The size below which rounding makes zeros: max|λ| times n eps of float64, or 16 times the `precision`."""
         return max(self.size * EPS, 16 * self.precision) * self._scale
 
     @property
@@ -168,7 +168,7 @@ class Measure:
 
 
 def _gaussians(points: Float[Tensor, " g"], centres: Float[Tensor, " k"], weights: Tensor) -> Float[Tensor, " g"]:
-    """Σₖ wₖ exp(-(x - cₖ)²/2) at every point; of the ascending centres only those count that are near one."""
+    """Σₖ wₖ exp(-(x - cₖ)²/2) at every point x, over those of the ascending centres that are near any of them."""
     ends = torch.stack([points.min() - FARTHEST, points.max() + FARTHEST])
     low, high = torch.searchsorted(centres, ends).tolist() if ends.isfinite().all() else (0, len(centres))
     return torch.exp(-0.5 * (points[:, None] - centres[low:high]).square_()) @ weights[low:high]

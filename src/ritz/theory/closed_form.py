@@ -111,7 +111,7 @@ class ClosedForm:
         return line.basis(number)
 
     def spectrum(self) -> Spectrum:
-        """The same as a `Spectrum`, to draw it and to compare it with measured ones."""
+        """The lines as a `Spectrum`, to draw it and to compare it with measured ones."""
         return Spectrum.of_eigenvalues(*columns(self.groups))
 
     def _repr_html_(self) -> str:
