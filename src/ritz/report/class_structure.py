@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from shlex import quote
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from ..spectrum import Spectrum
 from . import guides
 from .articles import Number, Section, Table
 from .charts import Axis, Chart, Series
+from .spectra import typed
 from .spectral_charts import POINTS, counts_per_decade
 
 LOWEST = 1e-8  # relative to the largest eigenvalue: below it float32 products say nothing
@@ -152,10 +152,5 @@ def layers(record: Record) -> Section:
 def command(record: Record) -> str:
     """The command that makes this record again."""
     config = record.config
-    if record.id.startswith("demo") and not config.get("factory"):
-        return f"ritz demo --seed {config['seed']}"
     options = {"--lines": config["num_lines"], "--exact-rows": config["exact_rows"], "--decay": config["decay"]}
-    options |= {"--examples": config.get("examples"), "--seed": config["seed"], "--dtype": config["dtype"]}
-    words = [f"{option} {value}" for option, value in options.items() if value is not None]
-    words += [f"--layer {quote(glob)}" for glob in config.get("layers") or ()]
-    return " ".join(["ritz classes", quote(config.get("factory") or "FILE.py:FACTORY"), *words])
+    return typed("ritz classes", record, options)
