@@ -13,6 +13,10 @@ from ..errors import FileError
 from .parts import part_of
 
 NAME_BYTES = 255
+NONSENSE = (  # what code may raise that makes something of the contents of a damaged file
+    *(KeyError, ValueError, TypeError, RuntimeError),
+    *(AttributeError, IndexError, OverflowError),
+)
 
 
 def path_of(place: Any) -> Path:
@@ -52,15 +56,15 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part_of(path) as part:
-            flush(part, write)
+            write_flushed(part, write)
             os.replace(part, path)
     except OSError as error:
         raise error if isinstance(error, FileError) else unwritable(path, error) from error
     return path
 
 
-def flush(part: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Flush an existing file to the disk."""
+def write_flushed(part: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write to an existing file, and flush it to the disk."""
     with part.open("wb") as stream:
         write(stream)
         stream.flush()

@@ -13,7 +13,7 @@ from ..errors import ArgumentError, FileError, MissingFactError
 from .arrays import numpy_arrays, read_arrays, write_npz
 from .cards import card
 from .claims import Claim
-from .files import check_writable, checksum, discard, flush, path_of, read_bytes, unwritable
+from .files import check_writable, checksum, discard, path_of, read_bytes, unwritable, write_flushed
 from .json_values import json_text, json_value, plain, printable, reread
 from .origin import provenance
 from .parts import part_of
@@ -83,9 +83,9 @@ class Record:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with part_of(folder / "arrays.npz") as numbers, part_of(folder / "record.json") as text:
-                flush(numbers, lambda stream: write_npz(stream, arrays))
+                write_flushed(numbers, lambda stream: write_npz(stream, arrays))
                 header["arrays"] = {"file": "arrays.npz", "sha256": checksum(numbers)}
-                flush(text, lambda stream: stream.write((json_text(header, indent=2) + "\n").encode()))
+                write_flushed(text, lambda stream: stream.write((json_text(header, indent=2) + "\n").encode()))
                 os.replace(numbers, folder / "arrays.npz")
                 os.replace(text, folder / "record.json")
         except OSError as error:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FileError, RitzError, first_line
+from ..record.files import NONSENSE
 
 
 def check_kind(path: str | Path, header: dict, kind: str) -> None:
@@ -27,16 +28,7 @@ def reading(path: str | Path) -> Iterator[None]:
     """Take any failure to use the contents of a file for damage to the file, and say so."""
     try:
         yield
-    except (
-        KeyError,
-        ValueError,
-        TypeError,
-        RuntimeError,
-        AttributeError,
-        IndexError,
-        OverflowError,
-        RitzError,
-    ) as error:
+    except (*NONSENSE, RitzError) as error:
         what = error.seen if isinstance(error, RitzError) else f"{type(error).__name__} {first_line(error)}"
         raise FileError(
             f"{path} is damaged: {what}",
