@@ -224,7 +224,8 @@ def _mapping(kind: type, take: Take, value: Any) -> Any:
 
 def _tuple_of(takes: Sequence[Take], value: Any) -> Any:
     _instance(tuple, value)
-    _refuse_length(value, len(takes))
+    if len(value) != len(takes):
+        raise Misfit(f"It holds {len(value)} instead of {len(takes)}.", f"Pass a tuple of {len(takes)}.")
     return _holding(value, value, takes, tuple)
 
 
@@ -232,11 +233,6 @@ def _collection(kind: type, take: Take, value: Any) -> Any:
     """The collection with its items checked; an iterator is left alone, since looking at its items would use it up."""
     _instance(kind, value)
     return _holding(value, value, repeat(take), type(value)) if isinstance(value, Collection) else value
-
-
-def _refuse_length(value: tuple, length: int) -> None:
-    if len(value) != length:
-        raise Misfit(f"It holds {len(value)} instead of {length}.", f"Pass a tuple of {length}.")
 
 
 def _like(kind: type, value: Any) -> Any:
