@@ -261,7 +261,7 @@ def _described(error: BaseException) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Small matrices gain nothing from several threads, which wait for each other where the machine is busy."""
+    """Compute with one thread: on small matrices several gain nothing, and wait for each other on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -271,7 +271,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _quiet_outcome(task: Task, config: Any) -> Record | Failure:
-    """The same without progress bars, which would overwrite each other where several processes work."""
+    """The outcome of a task without progress bars, as those of several processes would overwrite each other."""
     with progress.show_bars(False):
         return _outcome(task, config)
 

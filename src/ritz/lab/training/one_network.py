@@ -301,7 +301,7 @@ def _check_moments(tensors: Mapping[str, Tensor], header: Mapping[str, Any], opt
 
 
 def _is_of(moment: Tensor, owner: Tensor) -> bool:
-    """Whether it has a number for the parameter, for each entry of it, or for each row, column or the like of it."""
+    """Whether a moment has a number for the parameter, for each entry of it, or for each row, column or the like."""
     sizes = zip(moment.shape, owner.shape, strict=False)
     return not moment.ndim or (moment.ndim == owner.ndim and all(size in (1, own) for size, own in sizes))
 
