@@ -13,6 +13,8 @@ from itertools import repeat
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ..errors import kind_of
+
 MAKERS = {
     "Risk": "Make one: ritz.Risk(model, loss, data).",
     "Operator": "Make one: ritz.hessian(risk), or ritz.Operator.from_matrix(matrix).",
@@ -292,7 +294,7 @@ def shown(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         text = repr(value)
         return text if len(text) <= 60 else f"{text[:57]}..."
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    return kind_of(value)
 
 
 def resolved(annotation: Any, function: Callable) -> Any:
