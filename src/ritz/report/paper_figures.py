@@ -56,8 +56,10 @@ def _words(value: Any) -> str:
     """A setting as one would write it; a long one is cut."""
     if isinstance(value, list | tuple):
         text = ", ".join(map(_words, value)) or "none"
+    elif isinstance(value, bool):
+        text = str(value).lower()
     else:
-        text = "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        text = "-" if value is None else str(value)
     return text if len(text) <= LONG else f"{text[:LONG].rstrip(', ')} …"
 
 

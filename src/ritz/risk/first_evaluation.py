@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import DataError, ModelError, NumericalError, OutOfMemoryError, first_line
-from .batches import Batch, Batches, in_pieces, naming_batch
+from .batches import Batch, Batches, Inputs, in_pieces, input_tensors, naming_batch
 from .caches import forget_caches, may_have_caches
 from .distributed import sum_over_ranks
 from .losses import Loss
@@ -226,18 +226,22 @@ def _check_outputs(z: Tensor, batch: Batch, number: int) -> None:
 
 def _not_finite(batch: Batch) -> str:
     """The first input that holds NaN or infinity and its example, in words; empty if there is none."""
-    names = list(batch.inputs) if isinstance(batch.inputs, dict) else None
-    for place, x in enumerate(batch.tensors()[:-1]):
+    for name, x in zip(_names_of(batch.inputs), input_tensors(batch.inputs), strict=True):
         if not x.is_floating_point() or bool(torch.isfinite(x).all()):
             continue
-        several = isinstance(batch.inputs, tuple)
-        name = repr(names[place]) if names is not None else f"input {place}" if several else "the inputs"
         if not batch.countable():  # it is not known which entries belong to which example
             return name
         row = int((~torch.isfinite(x)).nonzero()[0, 0])
         known = f", which is example {int(batch.keys[row])} of the data" if len(batch.keys) else ""
         return f"{name} of its example {row}{known}"
     return ""
+
+
+def _names_of(inputs: Inputs) -> list[str]:
+    """What a message calls each tensor of the inputs."""
+    if isinstance(inputs, dict):
+        return [repr(name) for name in inputs]
+    return [f"input {place}" for place in range(len(inputs))] if isinstance(inputs, tuple) else ["the inputs"]
 
 
 def _check_deterministic(first: Tensor, second: Tensor, *, overwritten: bool) -> None:

@@ -60,7 +60,7 @@ class Separability:
         return bool(self._splits(self.leaves, batch, parts) if at_moved is None else at_moved)
 
     def _joinable(self, first: Batch, other: Batch) -> bool:
-        """Whether rows of two batches give the same together as apart; of as many rows as memory holds."""
+        """Whether rows of two batches give the same together as apart, tried on as many rows as memory holds."""
         edge = EDGE
         while edge:
             try:

@@ -54,9 +54,9 @@ def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]
     if file is not None and file.is_over:
         return file.read(lambda arrays, _: _rows_of_file(A, arrays["rows"], A.size))
     D = torch.zeros(A.size, A.size, dtype=A.dtype, device=A.device)
-    done = (
-        0 if file is None or file.under_way is None else file.read(lambda arrays, _: _take_rows(A, D, arrays["rows"]))
-    )
+    done = 0
+    if file is not None and file.under_way is not None:
+        done = file.read(lambda arrays, _: _take_rows(A, D, arrays["rows"]))
     with progress.bar("Columns", total=A.size) as bar:
         bar.advance(done)
         for first in range(done, A.size, COLUMNS):

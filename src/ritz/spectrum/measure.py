@@ -46,12 +46,10 @@ class Measure:
 
     def _default_reach(self) -> Tensor:
         """The default reach: for atoms their place, for a node the interval between its neighbours."""
-        reach = self.nodes.expand(2, -1, -1)
-        return (
-            reach
-            if self.is_exact
-            else torch.cat([reach[..., : self.num_atoms], _between(self.nodes)[..., self.num_atoms :]], 2)
-        )
+        places = self.nodes.expand(2, -1, -1)
+        if self.is_exact:
+            return places
+        return torch.cat([places[..., : self.num_atoms], _between(self.nodes)[..., self.num_atoms :]], 2)
 
     @property
     def is_exact(self) -> bool:
