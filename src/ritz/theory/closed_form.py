@@ -42,9 +42,7 @@ class Group:
     name: str
     value: float
     multiplicity: int = 1
-    basis: Callable[[int], Float[Tensor, "n k"]] | None = (
-        None  # k ↦ the first k vectors of an orthonormal basis; None: unknown
-    )
+    basis: Callable[[int], Float[Tensor, "n k"]] | None = None  # k ↦ k orthonormal eigenvectors; None: unknown
 
 
 @dataclass(frozen=True, eq=False, repr=False)
