@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..analysis.classes.contents import layer_columns, lines_of, shares_of, spectra_of
+from ..plot.curves import one_per_decade, per_decade
 from ..record import Record
 from ..spectrum import Spectrum
 from . import guides
@@ -112,9 +113,8 @@ def _knockouts(record: Record) -> Chart:
 
 def _counts(name: str, spectrum: Spectrum, low: float, top: float, width: float, rank: int) -> Series:
     u = torch.linspace(math.log(low), math.log(top) + 4 * width, POINTS, dtype=torch.float64)
-    y = spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=1e-9 * low)
-    one = math.log(10) / (width * math.sqrt(2 * math.pi))
-    heights = torch.where(y >= one / 10, y, torch.tensor(math.nan, dtype=y.dtype))
+    y = per_decade(spectrum, u, width=width, floor=1e-9 * low)
+    heights = torch.where(y >= one_per_decade(width) / 10, y, torch.tensor(math.nan, dtype=y.dtype))
     return Series(name, "line", u.exp().tolist(), heights.tolist(), shown=name in SHOWN, colour=rank)
 
 

@@ -20,7 +20,7 @@ LAYERS = 24  # whose curves a chart holds: those of the largest eigenvalues
 LAYER_POINTS = 512  # of each of these: with twice as many they are nine tenths of a page
 NEAR_ZERO = 0.01  # of the largest |λ|
 APART = 1.5  # times the next, from which on an eigenvalue stands apart
-LARGEST = 1000.0  # such factor that is said
+LARGEST = 1000.0  # factor that is spelled out
 SURE = 0.02  # the error of a share with which it is said
 HINTS = {
     "trace": "sum of all eigenvalues",
