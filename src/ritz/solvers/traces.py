@@ -17,7 +17,7 @@ from ..record.checkpoints import State
 from ..record.layouts import check_arrays, check_facts
 from ..spectrum import Estimate
 from .deflated_traces import deflated_trace, exact_trace
-from .probes import mean_of, quadratic_forms, source
+from .probes import is_settled, mean_of, quadratic_forms, source
 from .resumption import Resumption
 from .split_traces import split_trace
 from .vectors import inner, room
@@ -67,8 +67,7 @@ def trace(
     goal = 0.0 if tolerance is None and num_products else tolerance or DEFAULT_TOLERANCE
     file = Resumption.of(checkpoint, A, "trace", generator, settings=(goal, budget))
     estimate = _trace(A, goal, budget, generator) if file is None else _kept_trace(A, goal, budget, generator, file)
-    settled = estimate.has_error and estimate.standard_error <= goal * abs(estimate.value)
-    if not settled and num_products is None:
+    if not is_settled(estimate, goal) and num_products is None:
         warn_user(
             f"The trace is known only as {estimate}.\n  - Pass num_products to allow more, or a larger tolerance.",
             ConvergenceWarning,
