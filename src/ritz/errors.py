@@ -10,6 +10,12 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+__all__ = [  # what users may meet; the rest is for the parts of ritz
+    "RitzError", "DataError", "ModelError", "ArgumentError", "NumericalError", "OperatorError", "OutOfMemoryError",
+    "FileError", "MissingFactError",
+    "PrecisionWarning", "PaddingWarning", "OutputsWarning", "VersionWarning", "ConvergenceWarning",
+]  # fmt: skip
+
 BETWEEN = ("ritz", "torch", "contextlib", "functools")  # whose frames may lie between a warning and its user
 
 
