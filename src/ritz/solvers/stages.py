@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..operators import gauss_newton
 from ..record import digest, identity_of
+from ..record.arrays import under
 from ..record.checkpoints import State
 from ..record.files import discard, path_of
 from ..risk import Risk
@@ -112,8 +113,7 @@ def _read(
     arrays: Mapping[str, Tensor],
     header: Mapping[str, Any],
 ) -> Result:
-    own = {name.removeprefix("array/"): array for name, array in arrays.items() if name.startswith("array/")}
-    result = read(own, header["facts"])
+    result = read(under("array/", arrays), header["facts"])
     if generator is not None:
         generator.set_state(arrays["generator"])
     return result

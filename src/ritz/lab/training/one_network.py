@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...errors import ArgumentError, DataError, check_instance, check_positive
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
+from ...record.arrays import under
 from ...record.checkpoints import Arrays
 from ...record.json_values import plain
 from .arithmetic import Arithmetic, autocast, check_arithmetic, multiply_in
@@ -240,7 +241,7 @@ class _Network:
         for group, first, moved in zip(groups, self.settings, header["moved"], strict=True):
             _check_moved(moved, first)
             group.update(moved)
-        self.model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model/")})
+        self.model.load_state_dict(under("model/", tensors))
         states = dict[int, dict[str, Any]]()
         for name, value in (*tensors.items(), *header["plain"].items()):
             if name.startswith("optimizer/"):
