@@ -120,17 +120,22 @@ class Processes:
                         worker.close()
                         worker = _Worker(threads)
                         deaths[name] += 1
-                        if deaths[name] <= self.retries:
-                            warn(f"The process of {configs[name]} died. It is tried again.")
-                            queue.append(name)
-                        else:
-                            outcome = Failure(f"Its process died {deaths[name]} times: killed, or out of memory.")
+                        outcome = self._failure(configs[name], deaths[name])
                     idle.append(worker)
-                    if outcome is not None:
+                    if outcome is None:
+                        queue.append(name)
+                    else:
                         yield name, outcome
         finally:
             for worker in [*idle, *(worker for _, worker in busy.values())]:
                 worker.close()
+
+    def _failure(self, config: Any, deaths: int) -> Failure | None:
+        """The failure of a task whose process died too often; None, with a warning, if it is to be tried again."""
+        if deaths > self.retries:
+            return Failure(f"Its process died {deaths} times: killed, or out of memory.")
+        warn(f"The process of {config} died. It is tried again.")
+        return None
 
     def _count(self) -> int:
         if self.count is not None and self.count < 1:
