@@ -32,9 +32,9 @@ def fuzz(count: int, draw: random.Random, place: Path) -> dict[str, Any]:
     """So many calls of public functions with arguments of every kind, right and wrong."""
     out, seed = place / "fuzz.json", draw.randrange(2**31)
     options = ["--calls", str(count), "--seed", str(seed), "--json", str(out)]
-    ended = subprocess.run([sys.executable, "-m", "tests.faults.fuzz", *options], stdout=subprocess.DEVNULL)
+    ended = subprocess.run([sys.executable, "-m", "tests.fuzz", *options], stdout=subprocess.DEVNULL)
     if not out.exists():
-        return {"calls": 0, "faults": [f"python -m tests.faults.fuzz ended with {ended.returncode}"]}
+        return {"calls": 0, "faults": [f"python -m tests.fuzz ended with {ended.returncode}"]}
     facts = json.loads(out.read_text())
     found = facts.get("faults", [])
     print(f"  {facts['calls']} calls, {len(found)} faults", flush=True)

@@ -15,7 +15,7 @@ def house_map(order):
     """Every folder and every file at the top, low to high, with what it is and what is in it."""
     lines = []
     for name in order["ritz"][:-1]:
-        title = f"    {name + '/' * (name in order):14}"
+        title = f"    {name + '/' * (name in order):13} "
         files = "  ".join(file + "/" * (f"{name}.{file}" in order) for file in order.get(name, ()))
         lines += wrap(subject(name), 116, initial_indent=title, subsequent_indent=MARGIN)
         lines += wrap(files, 116, initial_indent=MARGIN, subsequent_indent=MARGIN)

@@ -46,6 +46,17 @@ def test_contributing_names_places_that_exist():
     assert len(places) > 20 and lost == []
 
 
+def test_guides_to_folders_name_modules_that_exist():
+    guided = 0
+    for folder, modules in ORDER.items():
+        path = SOURCE.joinpath(*folder.split(".")[folder == "ritz" :], "__init__.py")
+        guide = "".join(line for line in path.read_text().splitlines() if line.startswith("# "))
+        named = set(re.findall(r"`(\w+)`", guide))
+        guided += bool(named)
+        assert named <= {*modules}, folder
+    assert guided >= 3
+
+
 def test_test_modules_import_nothing_from_one_another():
     found = set()
     for path in (ROOT / "tests").rglob("*.py"):

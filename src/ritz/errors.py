@@ -6,8 +6,15 @@ Every message says what was seen, why it is a problem, and the ways out.
 import math
 import sys
 import warnings
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
+
+__all__ = [  # what users may meet; the rest is for the parts of ritz
+    "RitzError", "DataError", "ModelError", "ArgumentError", "NumericalError", "OperatorError", "OutOfMemoryError",
+    "FileError", "MissingFactError",
+    "PrecisionWarning", "PaddingWarning", "OutputsWarning", "VersionWarning", "ConvergenceWarning",
+]  # fmt: skip
 
 BETWEEN = ("ritz", "torch", "contextlib", "functools")  # whose frames may lie between a warning and its user
 
@@ -32,6 +39,24 @@ class RitzError(Exception):
 def first_line(error: BaseException) -> str:
     """The first line of another library's error message; the error's class name if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def kind_of(value: object) -> str:
+    """What a value is, for a message: a class by its name, any other value by its class.
+
+    >>> kind_of("text"), kind_of(str)
+    ('a str', 'the class str')
+    """
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class DataError(RitzError):
@@ -107,8 +132,7 @@ def check_instance(kind: type, way_out: str, /, **values: Any) -> None:
     """Refuse values that are not instances of this class; the way out says how to make one."""
     for name, value in values.items():
         if not isinstance(value, kind):
-            what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-            raise ArgumentError(f"{name} is {what}.", f"It must be a {kind.__name__}.", way_out)
+            raise ArgumentError(f"{name} is {kind_of(value)}.", f"It must be a {kind.__name__}.", way_out)
 
 
 def check_positive(why: str = "It must be finite and positive.", /, **numbers: float | int | None) -> None:

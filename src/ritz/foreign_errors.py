@@ -60,7 +60,8 @@ def _without_kernel(name: str, error: BaseException) -> ArgumentError | None:
 def _out_of_memory(name: str, given: Mapping[str, Any], error: BaseException) -> OutOfMemoryError:
     """The refusal with the size of the allocation that failed, and the integer arguments it may depend on."""
     piece = PIECE.search(str(error))
-    size = f"{int(piece[1]) / 2**30:,.1f} GiB" if piece and piece[1] else piece[2] if piece else None
+    in_bytes, size = piece.groups() if piece else (None, None)
+    size = f"{int(in_bytes) / 2**30:,.1f} GiB" if in_bytes else size
     numbers = ", ".join(f"{key}={value}" for key, value in given.items() if type(value) is int)
     return OutOfMemoryError(
         f"{name} ran out of memory" + (f": it asked for {size} in one piece." if size else f": {first_line(error)}"),

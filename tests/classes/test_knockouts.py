@@ -1,6 +1,5 @@
 """Knockouts against their definitions in dense matrices, square or not, of full rank or less."""
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,12 +13,6 @@ from ritz.testing import check_operator
 from tests.seeds import normal
 
 SHAPES = [(7, 7), (9, 4), (4, 9), (1, 5)]
-
-
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Run without the shape checks of the test suite, as users do."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def of_rank(shape, rank, seed=1):

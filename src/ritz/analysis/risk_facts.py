@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -38,11 +38,13 @@ def accuracy(risk: Risk) -> float | None:
     >>> accuracy(Risk(torch.nn.LayerNorm(2), torch.nn.CrossEntropyLoss(), data))
     1.0
     """
+    loss = risk.loss
+    if not isinstance(loss, Classification):
+        return None
     leaves, counts = [leaf.detach() for leaf in risk.leaves()], torch.zeros(2, dtype=torch.float64, device=risk.device)
     for batch in risk.batches:
-        if not isinstance(risk.loss, Classification) or batch.targets.is_floating_point():
+        if batch.targets.is_floating_point():
             return None
-        loss = cast(Classification, risk.loss)
         with risk.numerics(), torch.no_grad():
             likely = loss.probabilities(risk.outputs(leaves, batch)).argmax(-1)
         known = ~loss.ignored(batch.targets)

@@ -21,7 +21,7 @@ class Kind:
     fits: Callable[[Any], bool]
 
     def or_none(self) -> Kind:
-        """The same kind or null, for what was not measured or not requested."""
+        """This kind or null, for what was not measured or not requested."""
         return Kind(f"{self.words} or null", lambda value: value is None or self.fits(value))
 
     def listed(self, plural: str) -> Kind:

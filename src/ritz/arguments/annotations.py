@@ -13,6 +13,8 @@ from itertools import repeat
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ..errors import kind_of
+
 MAKERS = {
     "Risk": "Make one: ritz.Risk(model, loss, data).",
     "Operator": "Make one: ritz.hessian(risk), or ritz.Operator.from_matrix(matrix).",
@@ -224,7 +226,8 @@ def _mapping(kind: type, take: Take, value: Any) -> Any:
 
 def _tuple_of(takes: Sequence[Take], value: Any) -> Any:
     _instance(tuple, value)
-    _refuse_length(value, len(takes))
+    if len(value) != len(takes):
+        raise Misfit(f"It holds {len(value)} instead of {len(takes)}.", f"Pass a tuple of {len(takes)}.")
     return _holding(value, value, takes, tuple)
 
 
@@ -232,11 +235,6 @@ def _collection(kind: type, take: Take, value: Any) -> Any:
     """The collection with its items checked; an iterator is left alone, since looking at its items would use it up."""
     _instance(kind, value)
     return _holding(value, value, repeat(take), type(value)) if isinstance(value, Collection) else value
-
-
-def _refuse_length(value: tuple, length: int) -> None:
-    if len(value) != length:
-        raise Misfit(f"It holds {len(value)} instead of {length}.", f"Pass a tuple of {length}.")
 
 
 def _like(kind: type, value: Any) -> Any:
@@ -296,7 +294,7 @@ def shown(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         text = repr(value)
         return text if len(text) <= 60 else f"{text[:57]}..."
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    return kind_of(value)
 
 
 def resolved(annotation: Any, function: Callable) -> Any:

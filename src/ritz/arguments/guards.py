@@ -65,16 +65,17 @@ def bare(function: Callable) -> Callable:
 
 
 def _guard_class(kind: type, leaving: Collection[str], numbers: int) -> None:
-    if not issubclass(kind, (BaseException, tuple)) and not getattr(kind, "_is_protocol", False):
-        kind._guarded = True  # type: ignore[attr-defined]
-        for name, value in list(vars(kind).items()):
-            inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-            left = {kind.__name__, f"{kind.__name__}.{name}"} & set(leaving) or hasattr(kind, "forward")
-            construction = name == "__init__" and f"{kind.__name__}.{name}" not in leaving
-            own = construction or not (left or name.startswith("_"))
-            if own and inspect.isfunction(inner):
-                wrapper = type(value) if inner is not value else lambda function: function
-                setattr(kind, name, wrapper(guarded(inner, ANYTHING if name == "__init__" else numbers)))
+    """Guard the constructor and the public methods of a class, except for errors, named tuples and protocols."""
+    if issubclass(kind, (BaseException, tuple)) or getattr(kind, "_is_protocol", False):
+        return
+    kind._guarded = True  # type: ignore[attr-defined]
+    only_constructor = kind.__name__ in leaving or hasattr(kind, "forward")
+    for name, value in list(vars(kind).items()):
+        inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        public = name == "__init__" or not (only_constructor or name.startswith("_"))
+        if public and inspect.isfunction(inner) and f"{kind.__name__}.{name}" not in leaving:
+            checked = guarded(inner, ANYTHING if name == "__init__" else numbers)
+            setattr(kind, name, checked if inner is value else type(value)(checked))
 
 
 def _fit(function: Callable, args: tuple, kwargs: dict[str, Any], numbers: int) -> tuple[tuple, dict[str, Any]]:

@@ -66,7 +66,7 @@ def deviation(check: Check, inputs: tuple[Any, ...]) -> Deviation:
 
 
 def _with_bases_kept(closed_form: ClosedForm) -> ClosedForm:
-    """The same closed form, which computes the eigenvectors of each line only once."""
+    """A closed form that computes the eigenvectors of each line only once."""
     kept = [group if group.basis is None else replace(group, basis=cache(group.basis)) for group in closed_form.groups]
     return ClosedForm(kept)
 

@@ -333,15 +333,7 @@ _leaky = partial(theory.two_layer_relu, slope=0.2)
 _two_layers_g = partial(theory.two_layer_linear, gauss_newton=True)
 CHECKS = (
     Check("two layers", PAPER, "new", two_layers, theory.two_layer_linear, _linear, _two_layers_degenerate),
-    Check(
-        "two layers, G",
-        PAPER,
-        "new",
-        two_layers,
-        _two_layers_g,
-        _linear_ggn,
-        _two_layers_degenerate,
-    ),
+    Check("two layers, G", PAPER, "new", two_layers, _two_layers_g, _linear_ggn, _two_layers_degenerate),
     Check("two layers, any loss", PAPER, "new", classification, _pair, _pair_oracle),
     Check("two layers, ReLU", PAPER, "new", relu_layers, theory.two_layer_relu, _relu, _relu_degenerate),
     Check("two layers, leaky ReLU", PAPER, "new", relu_layers, _leaky, partial(_relu, slope=0.2), _relu_degenerate),
@@ -356,13 +348,7 @@ CHECKS = (
         "balanced solution", PAPER, "eq. (12)-(14)", solution, _solution_closed, _solution_oracle, _solution_degenerate
     ),
     Check(
-        "shallow network",
-        PAPER,
-        "eq. (10), (15), (16)",
-        shallow,
-        _shallow_closed,
-        _shallow_oracle,
-        _shallow_degenerate,
+        "shallow network", PAPER, "eq. (10), (15), (16)", shallow, _shallow_closed, _shallow_oracle, _shallow_degenerate
     ),
     Check(
         "shallow network, vectors of the kernel",

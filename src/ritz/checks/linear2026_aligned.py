@@ -81,13 +81,5 @@ CHECKS = (
         hessian,
         _near_convergence_degenerate,
     ),
-    Check(
-        "aligned layers, G",
-        PAPER,
-        "new",
-        aligned,
-        _aligned_g,
-        gauss_newton,
-        _aligned_degenerate,
-    ),
+    Check("aligned layers, G", PAPER, "new", aligned, _aligned_g, gauss_newton, _aligned_degenerate),
 )

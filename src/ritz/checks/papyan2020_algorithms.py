@@ -37,7 +37,7 @@ def drawn(generator: Generator) -> Inputs:
 
 
 def unfinished(generator: Generator) -> Inputs:
-    """The same with fewer steps than rows: after all of them the residual is rounding, and so is any bound from it."""
+    """As `drawn`, with fewer steps than rows: after as many, the residual is rounding, and so is any bound from it."""
     A, steps, seed = drawn(generator)
     return A, min(steps, len(A) - 1), seed
 
@@ -171,7 +171,7 @@ def iterated(A: Tensor, count: int, seed: int) -> ClosedForm:
 
 
 def iterated_oracle(A: Tensor, count: int, _: int) -> Tensor:
-    """The same by the eigenvalues of largest magnitude."""
+    """A split by its eigenvalues of largest magnitude, as `iterated` splits it."""
     values, vectors = torch.linalg.eigh(A)
     largest = values.abs().argsort(descending=True)[:count]
     top = (vectors[:, largest] * values[largest]) @ vectors[:, largest].T

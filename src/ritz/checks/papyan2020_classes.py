@@ -44,7 +44,7 @@ def gradient_parts(one: Classifier) -> ClosedForm:
 
 
 def gradient_parts_oracle(one: Classifier) -> Tensor:
-    """The same from the gradients of all examples, and G from the curvature of the loss."""
+    """The parts of G from the gradients of all examples, and G from the curvature of the loss."""
     return torch.block_diag(*parts(one.gradients, one.cross_weights, one.labels).values(), one.gauss_newton)
 
 
@@ -116,7 +116,7 @@ def feature_parts(one: Classifier) -> ClosedForm:
 
 
 def feature_parts_oracle(one: Classifier) -> Tensor:
-    """The same from all features, with weights n_c/N."""
+    """The parts of Φ from all features, with weights n_c/N."""
     return torch.block_diag(*(matrix for rows in one.features for matrix in _by_class(rows, one.labels)))
 
 
@@ -127,7 +127,7 @@ def error_parts(one: Classifier) -> ClosedForm:
 
 
 def error_parts_oracle(one: Classifier) -> Tensor:
-    """The same from all errors, without a prefactor and with Δ_cross centred at δ_c."""
+    """The parts of Δ from all errors, without a prefactor and with Δ_cross centred at δ_c."""
     w = one.cross_weights
     blocks = []
     for rows in one.errors:
@@ -160,7 +160,7 @@ def kfac(one: Classifier) -> ClosedForm:
 
 
 def kfac_oracle(one: Classifier) -> Tensor:
-    """The same from the errors of the layer and the features that enter it."""
+    """Δ ⊗ Φ from the errors of each layer and the features that enter it."""
     w, N = one.cross_weights, len(one.labels)
     return torch.block_diag(
         *(
@@ -176,7 +176,7 @@ def cfac(one: Classifier) -> ClosedForm:
 
 
 def cfac_oracle(one: Classifier) -> Tensor:
-    """The same from the errors and features of each class."""
+    """Σ_c (n_c/N) Δ_c ⊗ Φ_c from the errors and features of each class."""
     return torch.block_diag(
         *(_sum_over_classes(one, delta, phi) for delta, phi in zip(one.errors, one.features, strict=True))
     )

@@ -93,8 +93,7 @@ def _finite(B: Tensor) -> Tensor:
 
 
 def _check_kinds(A: object, B: object) -> None:
-    kinds = [Tensor if isinstance(X, Tensor) else Operator if isinstance(X, Operator) else None for X in (A, B)]
-    if kinds[0] is None or kinds[0] is not kinds[1]:
+    if not any(isinstance(A, kind) and isinstance(B, kind) for kind in (Tensor, Operator)):
         raise ArgumentError(
             f"A {type(A).__name__} and a {type(B).__name__} were given.",
             "A knockout takes two tensors or two operators.",

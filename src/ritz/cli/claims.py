@@ -103,7 +103,7 @@ def _reasons(statement: Statement) -> list[str]:
 
 
 def _line(claim: Claim) -> Text:
-    """Who says it, and what, without how it was measured."""
+    """A claim in one line: what is said and where, without how it was measured."""
     sentence = _MEASURE.sub("", claim.statement)
     text = Text("ours: " if claim.ours else "", no_wrap=True, overflow="ellipsis")
     return text.append(sentence).append(f" ({claim.where})", style="dim")

@@ -10,11 +10,12 @@ import typer
 from . import completions
 from .commands import app
 from .failures import report_errors
+from .folders import RESULTS
 from .options import Debug, Ids, Results, SomeIds, WorkerKind
 
 
 @app.command("list")
-def list_figures(out: Results = Path("results"), debug: Debug = False) -> None:
+def list_figures(out: Results = RESULTS, debug: Debug = False) -> None:
     """List the figures of the papers, with their presets and records.
 
     \b
@@ -57,7 +58,7 @@ def run_figures(
         typer.Option(min=1, help="How many processes, with --workers processes.", show_default="number of cores"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Compute again what is already there.")] = False,
-    out: Results = Path("results"),
+    out: Results = RESULTS,
     debug: Debug = False,
 ) -> None:
     """Compute figures of the papers, judge their claims and draw them.
@@ -90,7 +91,7 @@ def draw_figures(
             help="Take only the records of this preset.", show_default="all", autocompletion=completions.presets
         ),
     ] = None,
-    out: Results = Path("results"),
+    out: Results = RESULTS,
     debug: Debug = False,
 ) -> None:
     """Draw figures again from their records; nothing is computed.
@@ -112,7 +113,7 @@ def draw_figures(
 @app.command("claims")
 def show_claims(
     ids: SomeIds = None,
-    out: Results = Path("results"),
+    out: Results = RESULTS,
     statements: Annotated[
         bool, typer.Option("--statements", help="Print only what the papers say, without records.")
     ] = False,
@@ -145,7 +146,7 @@ def show_claims(
 @app.command("pages")
 def make_pages(
     ids: SomeIds = None,
-    out: Results = Path("results"),
+    out: Results = RESULTS,
     to: Annotated[Path, typer.Option(help="Folder for the pages.")] = Path("docs/papers"),
     debug: Debug = False,
 ) -> None:

@@ -134,7 +134,7 @@ def _note_failure(one: Order, error: Exception, *, debug: bool) -> None:
 
 
 def _draw(figure: Figure, folder: Path, to: Path) -> bool:
-    """Whether it could be: one damaged record must not hide the others."""
+    """Draw one record again; returns whether it could be read, as one that is damaged must not hide the others."""
     record = readable_record(folder)
     if record is not None and not fits(figure, record):
         note(f"{figure.id} {folder.name}: its config has other fields than today's; run it again")

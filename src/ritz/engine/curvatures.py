@@ -85,17 +85,12 @@ GAUSS_NEWTON = Curvature("gauss_newton", 1, _gauss_newton, of_loss=True)
 FISHER = Curvature("fisher", 1, _fisher)
 
 
-class TangentMaps:
-    """Jᵀ J of a batch, with J and Jᵀ at hand."""
-
-    def __init__(self, linearized: Linearized) -> None:
-        self.linearized = linearized
-
-    def __call__(self, V: Rows, into: Rows | None) -> Rows:
-        return self.linearized.vjp(self.linearized.jvp(V), into)
+def _tangent_maps(batch: Linearized) -> Product:
+    """V ↦ Jᵀ J V."""
+    return lambda V, into: batch.vjp(batch.jvp(V), into)
 
 
-TANGENT_MAPS = Curvature("tangent_maps", 1, TangentMaps)
+TANGENT_MAPS = Curvature("tangent_maps", 1, _tangent_maps)
 
 
 def monte_carlo(num_samples: int, seed: int) -> Curvature:

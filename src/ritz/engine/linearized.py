@@ -216,12 +216,12 @@ class ForwardMode(ReverseMode):
 
 
 def pushforward(batch: Linearized, V: Rows) -> Outputs:
-    """J V of a batch; with rules, else by forward differentiation, if an operation has no double backward."""
-    other_ways = (partial(ReverseMode, order=1, rules=True), ForwardMode)
+    """J V of a batch; where an operation has no double backward, by our rules or by forward differentiation."""
     failures: list[str] = []
-    for way in (lambda *_: batch, *other_ways):
+    for other_way in (None, partial(ReverseMode, order=1, rules=True), ForwardMode):
         try:
-            return way(batch.risk, batch.batch).jvp(V)
+            linearized = batch if other_way is None else other_way(batch.risk, batch.batch)
+            return linearized.jvp(V)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise

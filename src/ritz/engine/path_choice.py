@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,6 @@ from .custom_functions import check_custom_functions
 from .linearized import DoesNotApply, ReverseMode
 from .paths import Path
 from .pieces import inner, norm, random_row
-from .timing import seconds_of
 
 ROUNDINGS = 1000  # times the rounding seen in a product, which does not show the rounding of what went before
 ASYMMETRY = 30  # times √ε: how far vᵀAw and wᵀAv may lie apart
@@ -159,7 +159,7 @@ class _Attempts:
     ) -> None:
         v = random_row(self.risk, seed).mul_(factor)
         with self.risk.numerics(precision):
-            self._seconds = seconds_of(self.risk, lambda: product(v, total))
+            self._seconds = _seconds_of(self.risk, lambda: product(v, total))
 
     def _symmetric_product(self, path: Path, first: Map, second: Map) -> Tensor:
         """A v, checked to satisfy vᵀAw = wᵀAv, which holds only if every operation was differentiated completely.
@@ -204,3 +204,17 @@ class _Attempts:
         if is_out_of_memory(error):
             raise error
         self.failures.append(f"{path.name}: {first_line(error)}")
+
+
+def _seconds_of(risk: Risk, work: Callable[[], object]) -> float:
+    """How long a piece of work takes, until the device of the risk has finished it."""
+    _synchronize(risk)
+    start = time.perf_counter()
+    work()
+    _synchronize(risk)
+    return time.perf_counter() - start
+
+
+def _synchronize(risk: Risk) -> None:
+    if risk.device.type == "cuda":
+        torch.cuda.synchronize(risk.device)

@@ -15,6 +15,10 @@ from ..risk import Risk
 from ..risk.parameters import as_pairs
 
 CHUNK, MOST_CHUNKS = 2**16, 64  # numbers converted to float64 at a time, so that no second vector is held
+MESSAGES = (  # about operations that PyTorch batches in a loop, and about its own threads
+    "There is a performance drop because we have not yet implemented",
+    "Attempting to run cuBLAS, but there was no current CUDA context",
+)
 
 
 def pieces_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
@@ -27,14 +31,8 @@ def pieces_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
 
 
 def tangents_of(risk: Risk, rows: Float[Tensor, "k n"]) -> list[Tensor]:
-    """The same pieces in the form in which they can be passed through the network."""
+    """Parameter-shaped pieces of vectors that can be passed through the network like its parameters."""
     return [as_pairs(piece) for piece in pieces_of(risk, rows)]
-
-
-MESSAGES = (
-    "There is a performance drop because we have not yet implemented",
-    "Attempting to run cuBLAS, but there was no current CUDA context",
-)
 
 
 def random_row(risk: Risk, seed: int) -> Float[Tensor, "1 n"]:
@@ -69,7 +67,7 @@ class Quiet:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Silence PyTorch's warnings about operations that it batches in a loop, and about its own threads."""
+        """Silence those warnings of PyTorch of which users can make nothing."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:

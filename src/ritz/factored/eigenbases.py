@@ -104,7 +104,7 @@ def _eigen(matrix: Float[Tensor, "m m"]) -> tuple[Float[Tensor, " m"], Float[Ten
 
 
 def _split_eigen(Phi: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
-    """The same, where a separate bias keeps an eigenvector of its own, even if eigenvalues coincide."""
+    """`_eigen` of Φ, where a separate bias keeps an eigenvector of its own, even if eigenvalues coincide."""
     if len(Phi) == 1 or bool(Phi[-1, :-1].any()):
         return _eigen(Phi)
     values, vectors = _eigen(Phi[:-1, :-1])

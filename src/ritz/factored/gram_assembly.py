@@ -176,11 +176,8 @@ def pullback(risk: Risk, Y: Float[Tensor, "m k"], blocks: Iterable[Batch] | None
 def _error(risk: Risk, K: Float[Tensor, "m m"], blocks: list[Batch]) -> float:
     """How far xᵀx is from yᵀKy and xᵀGx from ‖Ky‖², for x = J̃ᵀy with a random y."""
     y = torch.randn(len(K), generator=torch.Generator().manual_seed(0), dtype=K.dtype).to(K.device)
-    x, y, K = (
-        pullback(risk, y[:, None], blocks)[:, 0].double(),
-        y.double(),
-        K.double(),
-    )  # float32 cannot hold their squares
+    x = pullback(risk, y[:, None], blocks)[:, 0]
+    x, y, K = x.double(), y.double(), K.double()  # float32 cannot hold their squares
     scale, Ky = x.norm().clamp(min=torch.finfo(x.dtype).tiny), K @ y
     Gx = _gauss_newton_product(risk, (x / scale).to(risk.dtype), blocks).double() * scale
     pairs = [(x @ x, y @ Ky), (x @ Gx, Ky @ Ky)]

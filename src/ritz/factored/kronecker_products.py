@@ -109,7 +109,7 @@ def _one(D: Tensor, Phi: Tensor, is_thin: bool, M: Float[Tensor, "p e k"]) -> Fl
 
 
 def thin(D: Float[Tensor, "o o"], Phi: Float[Tensor, "d d"], _: bool) -> tuple[Tensor, Tensor, bool]:
-    """The same term as a thin factor R, where that multiplies faster: few examples of a class give Φ low rank."""
+    """A term with Φ as a thin factor R, where that multiplies faster: few examples of a class give Φ low rank."""
     values, vectors = torch.linalg.eigh(Phi)
     positive = values > len(Phi) * torch.finfo(Phi.dtype).eps * values[-1]
     rank, (o, d) = int(positive.sum()), (len(D), len(Phi))

@@ -120,17 +120,22 @@ class Processes:
                         worker.close()
                         worker = _Worker(threads)
                         deaths[name] += 1
-                        if deaths[name] <= self.retries:
-                            warn(f"The process of {configs[name]} died. It is tried again.")
-                            queue.append(name)
-                        else:
-                            outcome = Failure(f"Its process died {deaths[name]} times: killed, or out of memory.")
+                        outcome = self._failure(configs[name], deaths[name])
                     idle.append(worker)
-                    if outcome is not None:
+                    if outcome is None:
+                        queue.append(name)
+                    else:
                         yield name, outcome
         finally:
             for worker in [*idle, *(worker for _, worker in busy.values())]:
                 worker.close()
+
+    def _failure(self, config: Any, deaths: int) -> Failure | None:
+        """The failure of a task whose process died too often; None, with a warning, if it is to be tried again."""
+        if deaths > self.retries:
+            return Failure(f"Its process died {deaths} times: killed, or out of memory.")
+        warn(f"The process of {config} died. It is tried again.")
+        return None
 
     def _count(self) -> int:
         if self.count is not None and self.count < 1:
@@ -261,7 +266,7 @@ def _described(error: BaseException) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Small matrices gain nothing from several threads, which wait for each other where the machine is busy."""
+    """Compute with one thread: on small matrices several gain nothing, and wait for each other on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -271,7 +276,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _quiet_outcome(task: Task, config: Any) -> Record | Failure:
-    """The same without progress bars, which would overwrite each other where several processes work."""
+    """The outcome of a task without progress bars, as those of several processes would overwrite each other."""
     with progress.show_bars(False):
         return _outcome(task, config)
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ModelError
+from ..errors import ModelError, listed
 from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.memory import is_out_of_memory
@@ -78,14 +78,14 @@ class Layers:
         while True:
             forward, outside = _watch(risk, batch, others, orders)
             misplaced = _misplaced_names(forward, len(batch))
-            mixed = {name for use in forward.uses for name in use.names} & outside
-            mixed |= {name for name in misplaced if orders.get(name, 0) == ORDERS - 1}
+            mixed = {name for use in forward.uses for name in use.names} & outside  # watched, and used otherwise too
+            mixed |= {name for name in misplaced if orders.get(name, 0) == ORDERS - 1}  # no order of rows is left
             if not (mixed | misplaced) - others:
                 mixed = _unexplained_names(forward)
                 if not mixed:
                     return cls(risk, frozenset(outside), orders)
             others = others | mixed
-            orders.update({name: orders.get(name, 0) + 1 for name in misplaced - others})
+            orders.update({name: orders.get(name, 0) + 1 for name in misplaced - others})  # tried in the next round
 
     def forward(self, batch: Batch) -> Forward:
         """A forward pass that records what every layer saw."""
@@ -237,10 +237,9 @@ def _check_ways(
     """Refuse a batch that takes a different way through the model than the first examples."""
     names = sorted({name for _, *names in differing for name in names if name is not None} | outside)
     if names:
-        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         raise ModelError(
             f"In {batch.name}, these parameters are used in another way than on the first examples, or not at all: "
-            f"{shown}.",
+            f"{listed(names, 4)}.",
             "Only the layers seen on the first examples are captured; what enters elsewhere would be lost.",
             layers.without(names),
             "Use products with gauss_newton(risk), which need no layers.",

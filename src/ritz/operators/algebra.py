@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -85,7 +84,7 @@ def deflated(A: Operator, vectors: Float[Tensor, "n k"] | Eigenpairs) -> Operato
     """
     Q = orthonormal_columns(A, vectors)
     rough = None if A.rough is None else deflated(A.rough, Q)
-    return replace(A, matmat=partial(_deflated_product, A, Q), factor=None, inverse=None, rough=rough, name=None)
+    return A._with_products(partial(_deflated_product, A, Q), rough=rough, semidefinite=A.semidefinite)
 
 
 def _deflated_product(A: Operator, Q: Tensor, V: Tensor) -> Tensor:
@@ -138,7 +137,7 @@ def preconditioned(A: Operator, diagonal: Float[Tensor, " n"]) -> Operator:
         )
     root = diagonal.sqrt()[:, None]
     rough = None if A.rough is None else preconditioned(A.rough, diagonal)
-    return replace(A, matmat=partial(_scaled_product, A, root), factor=None, inverse=None, rough=rough, name=None)
+    return A._with_products(partial(_scaled_product, A, root), rough=rough, semidefinite=A.semidefinite)
 
 
 def _scaled_product(A: Operator, root: Tensor, V: Tensor) -> Tensor:

@@ -12,10 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..engine import Curvature, CurvatureProduct, Linearized, LinearizedRisk
-from ..engine.curvatures import FISHER, FUNCTIONAL, GAUSS_NEWTON, HESSIAN, TANGENT_MAPS, monte_carlo
+from ..engine.curvatures import FISHER, FUNCTIONAL, GAUSS_NEWTON, HESSIAN, TANGENT_MAPS, Contribution, monte_carlo
 from ..engine.linearized_risk import BACK
 from ..errors import ArgumentError, check_whole
 from ..risk import Risk
+from ..risk.batches import Batch
 from .algebra import low_rank
 from .operator import Operator
 
@@ -198,13 +199,13 @@ class _Kernel:
         """Call `use` with every batch and the rows of the kernel that belong to it."""
         start = 0
 
-        def advance(maps: Any) -> None:
+        def advance(_: Batch, contribution: Contribution) -> None:
             nonlocal start
-            rows = slice(start, start + maps.linearized.z.numel())
+            rows = slice(start, start + contribution.linearized.z.numel())
             start = rows.stop
-            use(maps.linearized, rows)
+            use(contribution.linearized, rows)
 
-        self.linearized.for_each(lambda _, maps: advance(maps))
+        self.linearized.for_each(advance)
 
     def _outputs(self, U: Float[Tensor, "k m"], rows: slice, batch: Linearized) -> Tensor:
         return U[:, rows].unflatten(1, batch.z.shape)

@@ -92,10 +92,12 @@ class Operator:
         if not _is_scalar(other):
             return NotImplemented
         shift, solve = _finite(other), self.inverse
-        inverse = None if solve is None else partial(_inverse_of_shifted, solve, shift)
-        rough = None if self.rough is None else self.rough + shift
-        semidefinite = self.semidefinite and shift >= 0
-        return self._with_products(partial(_shifted, self, shift), None, inverse, rough, semidefinite)
+        return self._with_products(
+            partial(_shifted, self, shift),
+            inverse=None if solve is None else partial(_inverse_of_shifted, solve, shift),
+            rough=None if self.rough is None else self.rough + shift,
+            semidefinite=self.semidefinite and shift >= 0,
+        )
 
     __radd__ = __add__
 
@@ -112,11 +114,12 @@ class Operator:
         if not _is_scalar(scalar):
             return NotImplemented
         scale, known = _finite(scalar), self.inverse
-        factor = self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None
-        inverse = None if known is None or not scale else partial(_inverse_of_scaled, known, scale)
-        rough = None if self.rough is None else self.rough * scale
         return self._with_products(
-            partial(_scaled, self, scale), factor, inverse, rough, self.semidefinite and scale >= 0
+            partial(_scaled, self, scale),
+            factor=self.factor * scale**0.5 if self.factor is not None and scale >= 0 else None,
+            inverse=None if known is None or not scale else partial(_inverse_of_scaled, known, scale),
+            rough=None if self.rough is None else self.rough * scale,
+            semidefinite=self.semidefinite and scale >= 0,
         )
 
     __rmul__ = __mul__
@@ -205,21 +208,15 @@ class Operator:
     def _with_products(
         self,
         matmat: Callable[[Tensor], Tensor],
+        *,
         factor: Tensor | None = None,
         inverse: Callable[[float], Operator] | None = None,
         rough: Operator | None = None,
         semidefinite: bool = False,
     ) -> Operator:
-        """Another matrix on the same space, computed from this one's products."""
-        return replace(
-            self,
-            matmat=matmat,
-            factor=factor,
-            inverse=inverse,
-            rough=rough,
-            semidefinite=semidefinite,
-            name=None,
-        )
+        """Another matrix on the same space, made of products with this one; what is not given is not known of it."""
+        known: dict[str, Any] = {"factor": factor, "inverse": inverse, "rough": rough, "semidefinite": semidefinite}
+        return replace(self, matmat=matmat, **known, name=None)
 
     def _sum(self, other: Operator) -> Operator:
         """The sum; its `room` is the smaller of both, its `info` that of the first operator that has one."""

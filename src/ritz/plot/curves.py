@@ -43,6 +43,16 @@ def one_eigenvalue(size: int, width: float) -> float:
     return 1 / (size * width * math.sqrt(2 * math.pi))
 
 
+def per_decade(spectrum: Spectrum, u: Float[Tensor, " g"], *, width: float, floor: float) -> Float[Tensor, " g"]:
+    """Eigenvalues per decade of |λ| at u = log |λ|, smoothed in u; `floor` is far below all that is drawn."""
+    return spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=floor)
+
+
+def one_per_decade(width: float) -> float:
+    """The height of one eigenvalue in eigenvalues per decade, under a Gaussian in log |λ|: log 10/(σ √2π)."""
+    return math.log(10) / (width * math.sqrt(2 * math.pi))
+
+
 def visible_width(spectrum: Spectrum) -> float:
     """The spectrum's own width, or a 300th of its range where that is larger: what a picture can show."""
     low, high = spectrum.range

@@ -21,7 +21,17 @@ from torch import Tensor
 
 from ..errors import ArgumentError, check_positive
 from ..spectrum import Spectrum
-from .curves import Curve, common_log_options, density_curve, log_curve, log_width, one_eigenvalue, visible_width
+from .curves import (
+    Curve,
+    common_log_options,
+    density_curve,
+    log_curve,
+    log_width,
+    one_eigenvalue,
+    one_per_decade,
+    per_decade,
+    visible_width,
+)
 from .figures import COLOURS, limits
 
 _LARGEST = 700.0  # of a logarithm, whose number is still a float
@@ -146,8 +156,7 @@ def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style:
             "Pass a width of a fraction of a decade, such as 0.1.",
         )
     u = torch.linspace(math.log(floor), end, 2000, dtype=torch.float64)
-    y = spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=1e-9 * floor)
-    one = math.log(10) / (width * math.sqrt(2 * math.pi))  # the height of one eigenvalue
+    y, one = per_decade(spectrum, u, width=width, floor=1e-9 * floor), one_per_decade(width)
     low, high = limits(ax, one / 10, _HEADROOM * max(one, float(y.max())))
     right = max(math.exp(end), ax.get_xlim()[1] if ax.lines else 0.0)
     (line,) = ax.plot(u.exp(), y, **{"linewidth": 1.2, "color": COLOURS[0], **style})

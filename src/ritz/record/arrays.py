@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from ..errors import ArgumentError
 from .files import check_writable, path_of, unreadable, write_whole
 from .json_values import json_text, json_value, saveable
 
+Array = TypeVar("Array")
 _HEADER = "header"  # the entry of an array file that holds its JSON header
 _RATIO, _MODEST = 100, 2**28  # how many times its own size a file may unpack to; the bytes that any file may
 _LONGEST = 60_000  # bytes of a name; a zip file has 16 bits for them
@@ -87,6 +88,15 @@ def write_npz(stream: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays whose names begin with a prefix, without it.
+
+    >>> under("model/", {"model/weight": 1, "epoch": 2})
+    {'weight': 1}
+    """
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def numpy_arrays(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:

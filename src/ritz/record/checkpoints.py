@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import ArgumentError, FileError, VersionWarning, warn_user
 from .arrays import numpy_arrays, read_arrays, write_arrays
-from .files import check_writable, discard, path_of
+from .files import NONSENSE, check_writable, discard, path_of
 from .layouts import check_layout, layout_of
 from .origin import version_of
 from .parts import remove_dead_parts
@@ -91,7 +91,7 @@ class Checkpoint:
             yield
         except FileError:
             raise
-        except (KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError, OverflowError) as error:
+        except NONSENSE as error:
             what = str(error).splitlines()[0] if str(error) else ""
             raise self.damaged(f"{type(error).__name__} {what}".rstrip()) from error
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +14,10 @@ from ..errors import FileError
 from .parts import part_of
 
 NAME_BYTES = 255
+NONSENSE = (  # what code may raise that makes something of the contents of a damaged file
+    *(KeyError, ValueError, TypeError, RuntimeError),
+    *(AttributeError, IndexError, OverflowError),
+)
 
 
 def path_of(place: Any) -> Path:
@@ -49,18 +54,27 @@ def write_bytes(path: str | Path, content: bytes) -> Path:
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> Path:
     """Write to a neighbouring file, flush it to disk, then atomically rename it to the path."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with part_of(path) as part:
-            flush(part, write)
+            write_flushed(part, write)
             os.replace(part, path)
-    except OSError as error:
-        raise error if isinstance(error, FileError) else unwritable(path, error) from error
     return path
 
 
-def flush(part: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Flush an existing file to the disk."""
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Refuse, in the words of ritz, a path that cannot be written to."""
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def write_flushed(part: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write to an existing file, and flush it to the disk."""
     with part.open("wb") as stream:
         write(stream)
         stream.flush()
@@ -70,23 +84,17 @@ def flush(part: Path, write: Callable[[BinaryIO], Any]) -> None:
 def discard(path: str | Path) -> None:
     """Remove a file, or a folder and all that is in it, if it is there."""
     path = path_of(path)
-    try:
+    with writing(path), suppress(FileNotFoundError):  # gone meanwhile
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-    except FileNotFoundError:
-        pass  # gone meanwhile
-    except OSError as error:
-        raise unwritable(path, error) from error
 
 
 def check_writable(folder: str | Path) -> Path:
     """The folder as a path, checked to be writable, even if it does not exist yet, before a long run starts."""
     folder = path_of(folder)
-    try:
+    with writing(folder):
         nearest = next(at for at in (folder, *folder.absolute().parents) if at.exists() or at.is_symlink())
         with part_of(nearest / "writable"):
             pass
-    except OSError as error:
-        raise unwritable(folder, error) from error
     return folder
 
 

@@ -162,7 +162,7 @@ def _described_object(value: Any, seen: tuple[int, ...]) -> str:
 
 
 def _is_free_builtin(value: Any) -> bool:
-    """Whether it is a built-in function of Python or PyTorch, not bound to a value."""
+    """Whether a value is a built-in function of Python or PyTorch, not bound to another value."""
     return isinstance(value, types.BuiltinFunctionType) and (
         value.__self__ is None or isinstance(value.__self__, (types.ModuleType, type))
     )

@@ -13,7 +13,7 @@ from ..errors import ArgumentError, FileError, MissingFactError
 from .arrays import numpy_arrays, read_arrays, write_npz
 from .cards import card
 from .claims import Claim
-from .files import check_writable, checksum, discard, flush, path_of, read_bytes, unwritable
+from .files import check_writable, checksum, discard, path_of, read_bytes, write_flushed, writing
 from .json_values import json_text, json_value, plain, printable, reread
 from .origin import provenance
 from .parts import part_of
@@ -72,24 +72,17 @@ class Record:
         checksum of the arrays: a run killed between the two renames cannot leave an inconsistent record unnoticed.
         """
         folder = check_writable(folder)
-        header = plain(  # before anything is written: it may refuse a value
-            {
-                "format": _FORMAT,
-                **{name: getattr(self, name) for name in _FIELDS},
-                "claims": list(self.claims),
-            }
-        )
+        fields = {name: getattr(self, name) for name in _FIELDS}
+        header = plain({"format": _FORMAT, **fields, "claims": list(self.claims)})  # first: it may refuse a value
         arrays = numpy_arrays(self.arrays)
-        try:
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with part_of(folder / "arrays.npz") as numbers, part_of(folder / "record.json") as text:
-                flush(numbers, lambda stream: write_npz(stream, arrays))
+                write_flushed(numbers, lambda stream: write_npz(stream, arrays))
                 header["arrays"] = {"file": "arrays.npz", "sha256": checksum(numbers)}
-                flush(text, lambda stream: stream.write((json_text(header, indent=2) + "\n").encode()))
+                write_flushed(text, lambda stream: stream.write((json_text(header, indent=2) + "\n").encode()))
                 os.replace(numbers, folder / "arrays.npz")
                 os.replace(text, folder / "record.json")
-        except OSError as error:
-            raise error if isinstance(error, FileError) else unwritable(folder, error) from error
         return folder
 
     @classmethod
@@ -131,14 +124,12 @@ class Record:
         which the next run removes.
         """
         folder = Path(folder)
-        try:
+        with writing(folder):
             check_writable(folder.parent).mkdir(parents=True, exist_ok=True)
             with part_of(folder, folder=True) as part:
                 self.save(part)
                 discard(folder)
                 os.replace(part, folder)
-        except OSError as error:
-            raise error if isinstance(error, FileError) else unwritable(folder, error) from error
         return folder
 
 

@@ -49,9 +49,9 @@ class Section:
     tables: Sequence[Table] = ()
     code: str | None = None
     picture: bytes | None = None  # a PNG
-    picture_words: str = ""  # what one sees on it, for who does not see it
+    picture_words: str = ""  # a description, for readers who cannot see it
     certificate: str | None = None
-    own_names: bool = False  # whether facts and curves have names of the reader's, which are no terms of ours
+    own_names: bool = False  # whether facts and curves are named by the reader, so that no name is a term of ours
     guide: str = ""  # how to read all of it, before anything else
 
 

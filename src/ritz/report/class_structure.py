@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from shlex import quote
 from typing import Any
 
 import torch
 
 from ..analysis.classes.contents import layer_columns, lines_of, shares_of, spectra_of
+from ..plot.curves import one_per_decade, per_decade
 from ..record import Record
 from ..spectrum import Spectrum
 from . import guides
 from .articles import Number, Section, Table
 from .charts import Axis, Chart, Series
+from .spectra import typed
 from .spectral_charts import POINTS, counts_per_decade
 
 LOWEST = 1e-8  # relative to the largest eigenvalue: below it float32 products say nothing
@@ -112,9 +113,8 @@ def _knockouts(record: Record) -> Chart:
 
 def _counts(name: str, spectrum: Spectrum, low: float, top: float, width: float, rank: int) -> Series:
     u = torch.linspace(math.log(low), math.log(top) + 4 * width, POINTS, dtype=torch.float64)
-    y = spectrum.size * math.log(10) * spectrum.log_density(u, width=width, floor=1e-9 * low)
-    one = math.log(10) / (width * math.sqrt(2 * math.pi))
-    heights = torch.where(y >= one / 10, y, torch.tensor(math.nan, dtype=y.dtype))
+    y = per_decade(spectrum, u, width=width, floor=1e-9 * low)
+    heights = torch.where(y >= one_per_decade(width) / 10, y, torch.tensor(math.nan, dtype=y.dtype))
     return Series(name, "line", u.exp().tolist(), heights.tolist(), shown=name in SHOWN, colour=rank)
 
 
@@ -138,7 +138,7 @@ def _lines(record: Record, name: str) -> Section:
 
 
 def _share(value: float) -> str:
-    """Without the sign of a zero."""
+    """A share in per cent; zero has no sign."""
     return f"{round(float(value), 3) + 0.0:.1%}"
 
 
@@ -152,10 +152,5 @@ def layers(record: Record) -> Section:
 def command(record: Record) -> str:
     """The command that makes this record again."""
     config = record.config
-    if record.id.startswith("demo") and not config.get("factory"):
-        return f"ritz demo --seed {config['seed']}"
     options = {"--lines": config["num_lines"], "--exact-rows": config["exact_rows"], "--decay": config["decay"]}
-    options |= {"--examples": config.get("examples"), "--seed": config["seed"], "--dtype": config["dtype"]}
-    words = [f"{option} {value}" for option, value in options.items() if value is not None]
-    words += [f"--layer {quote(glob)}" for glob in config.get("layers") or ()]
-    return " ".join(["ritz classes", quote(config.get("factory") or "FILE.py:FACTORY"), *words])
+    return typed("ritz classes", record, options)

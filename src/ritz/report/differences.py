@@ -149,7 +149,7 @@ def _with_noise(change: Change) -> tuple[str, str]:
 
 
 def _difference(change: Change, more: int = 0) -> str:
-    """To one digit more than noise reaches, or some more, with its sign."""
+    """The difference with its sign, to one digit more than its noise reaches, and `more` than that."""
     if not change.noise:
         return f"{change.difference:+.4g}"
     place = 1 + more - math.floor(math.log10(change.noise))
@@ -162,7 +162,7 @@ def _difference(change: Change, more: int = 0) -> str:
 
 
 def _text(measured: Measured, digits: int = DIGITS) -> str:
-    """To the digit that a standard error reaches; a bound at its end, and none where it is rounding alone."""
+    """A number to the digit that its standard error reaches; or with its bound, unless that is rounding alone."""
     if measured.error and not measured.is_bound:
         return value_with_error(measured.value, measured.error)
     rounding = measured.error is None or measured.error <= 2e-5 * abs(measured.value)

@@ -131,14 +131,14 @@ def _guide(words: str) -> str:
 
 
 def _sentences(sentences: Sequence[str], proof: str | None) -> str:
-    """One or two as they are, more as a list."""
+    """Sentences as paragraphs; more than two as a list."""
     if len(sentences) < 3:
         return "".join(f"<p>{_sentence(sentence, proof)}</p>" for sentence in sentences)
     return f"<ul>{''.join(f'<li>{_sentence(sentence, proof)}</li>' for sentence in sentences)}</ul>"
 
 
 def _facts(facts: Mapping[str, str], proof: str | None, *, own_names: bool) -> str:
-    """One below the other; many of them in as many columns as there is room for."""
+    """Facts one below the other; many of them in as many columns as there is room for."""
     name_of, many = (typeset if own_names else _term), len(facts) > MANY
     rows = [f"<dt>{name_of(name)}</dt><dd>{_linked(fact, proof)}</dd>" for name, fact in facts.items()]
     if many:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..record import Claim, Record
@@ -38,26 +38,22 @@ def _figure(record: Record) -> Any:
 
 
 def _analysed(record: Record, figure: Any) -> Section:
+    from ..papers.frame.overrides import flat
+
     proof = "The settings of the run, by the names under which --set takes them."
-    words, facts = [f"{figure.title}."] if figure else [], dict(_settings(record.config))
+    words = [f"{figure.title}."] if figure else []
+    facts = {name: _words(value) for name, value in flat(record.config)}
     return Section("What was analysed", words, facts, certificate=proof, own_names=True)
-
-
-def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Every setting by its name, those of a part behind the name of the part."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", words) for inner, words in _settings(value))
-        else:
-            yield name, _words(value)
 
 
 def _words(value: Any) -> str:
     """A setting as one would write it; a long one is cut."""
     if isinstance(value, list | tuple):
         text = ", ".join(map(_words, value)) or "none"
+    elif isinstance(value, bool):
+        text = str(value).lower()
     else:
-        text = "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        text = "-" if value is None else str(value)
     return text if len(text) <= LONG else f"{text[:LONG].rstrip(', ')} …"
 
 

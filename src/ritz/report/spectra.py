@@ -20,7 +20,7 @@ LAYERS = 24  # whose curves a chart holds: those of the largest eigenvalues
 LAYER_POINTS = 512  # of each of these: with twice as many they are nine tenths of a page
 NEAR_ZERO = 0.01  # of the largest |λ|
 APART = 1.5  # times the next, from which on an eigenvalue stands apart
-LARGEST = 1000.0  # such factor that is said
+LARGEST = 1000.0  # factor that is spelled out
 SURE = 0.02  # the error of a share with which it is said
 HINTS = {
     "trace": "sum of all eigenvalues",
@@ -127,7 +127,7 @@ def numbers(record: Record) -> list[Number]:
 
 
 def _headline(value: float, error: float | None) -> str:
-    """With its error, unless that is zero: a count of eigenvalues may be right to the last."""
+    """A number with its error, unless that is zero: a count of eigenvalues may be exact."""
     return f"{value:.6g}" if error == 0 else value_with_error(value, error)
 
 
@@ -286,24 +286,31 @@ def _megabytes(count: float | None) -> str:
 def command(record: Record) -> str:
     """The command that makes this record again."""
     config = record.config
-    if record.id.startswith("demo") and not config.get("factory"):
-        return f"ritz demo --seed {config['seed']}"
-    if config["operator"] not in TYPED:
+    if config["operator"] not in TYPED and not _is_demo(record):
         return _call(config)
     options = {
-        "--operator": TYPED[config["operator"]],
+        "--operator": TYPED.get(config["operator"]),
         "--eigenpairs": config["num_eigenpairs"],
         "--probes": config["num_probes"],
         "--steps": config["num_steps"],
         "--exact-rows": config["exact_rows"] if config.get("exact_rows", EXACT_ROWS) != EXACT_ROWS else None,
-        "--examples": config.get("examples"),
-        "--seed": config["seed"],
-        "--dtype": config["dtype"],
     }
-    layers = [f"--layer {quote(glob)}" for glob in config.get("layers") or ()]
+    return typed("ritz spectrum", record, options, *["--per-layer"] * bool(config["per_layer"]))
+
+
+def typed(command: str, record: Record, options: Mapping[str, Any], *switches: str) -> str:
+    """The command with these options and the ones that all analyses have; `ritz demo` for what that has made."""
+    config = record.config
+    if _is_demo(record):
+        return f"ritz demo --seed {config['seed']}"
+    options = {**options, "--examples": config.get("examples"), "--seed": config["seed"], "--dtype": config["dtype"]}
     words = [f"{option} {value}" for option, value in options.items() if value is not None]
-    factory = quote(config.get("factory") or "FILE.py:FACTORY")
-    return " ".join(["ritz spectrum", factory, *words, *layers, *["--per-layer"] * bool(config["per_layer"])])
+    layers = [f"--layer {quote(glob)}" for glob in config.get("layers") or ()]
+    return " ".join([command, quote(config.get("factory") or "FILE.py:FACTORY"), *words, *layers, *switches])
+
+
+def _is_demo(record: Record) -> bool:
+    return record.id.startswith("demo") and not record.config.get("factory")
 
 
 def _call(config: Mapping[str, Any]) -> str:

@@ -66,7 +66,7 @@ def log_density(title: str, spectra: Mapping[str, Lines], *, points: int = POINT
 
 
 def counts_per_decade(title: str, spectra: Mapping[str, Spectrum]) -> Chart:
-    """The same in eigenvalues per decade, as curves alone."""
+    """Densities of log |λ| in eigenvalues per decade, as curves without stems."""
     lines = {name: Lines(spectrum) for name, spectrum in spectra.items()}
     curves, _, floor = _log_curves(lines, POINTS)
     curves = {name: _counted(curve, spectra[name].size) for name, curve in curves.items()}

@@ -23,7 +23,7 @@ class Subject:
     classes: Record | None = None
 
     def records(self) -> list[Record]:
-        """All of them."""
+        """All records of the model."""
         return [*self.spectra.values(), *([self.classes] if self.classes else [])]
 
     def ranked_spectra(self) -> list[Record]:
@@ -124,7 +124,7 @@ def _closed_forms(measured: list[Record], theory: ClosedForm | None) -> list[Sec
 
 
 def _title(record: Record) -> str:
-    """Who made it, with what tells it from others of the same: the layers, the examples, the precision."""
+    """The factory or the name of a record, with the layers, examples and precision that were chosen."""
     config, name = record.config, record.config.get("factory") or record.id
     layers, examples = config.get("layers") or (), config.get("examples")
     parts = [" and ".join(layers), f"first {examples:,} examples" if examples else ""]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import DataError, ModelError, NumericalError, OutOfMemoryError, first_line
-from .batches import Batch, Batches, in_pieces, naming_batch
+from .batches import Batch, Batches, Inputs, in_pieces, input_tensors, naming_batch
 from .caches import forget_caches, may_have_caches
 from .distributed import sum_over_ranks
 from .losses import Loss
@@ -21,9 +21,9 @@ from .memory import forget_unused, is_out_of_memory
 from .model import output_tensor
 from .network import called
 from .original import Original
-from .separability import SLACK, Outputs, Separability, jittered
+from .separability import SLACK, NetworkFunction, Separability, jittered
 
-Network = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
+FixedNetwork = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
 COMPARED_EXAMPLES = 16  # examples on which a model's behaviour is compared: as many as in the trial of paths
 
 
@@ -50,7 +50,7 @@ class Evaluation:
         return bool(((own - expected).abs() <= eps**0.5 * scale + SLACK * drift).all())
 
 
-def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
+def examine(outputs: NetworkFunction, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
     """The loss, settled on the first outputs, and the batches, knowing how they may be cut and joined.
 
     Two evaluations of the first batch must agree.
@@ -65,7 +65,9 @@ def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches
     return loss, Separability(outputs, leaves, loss).batches_with_findings(batches)
 
 
-def examine_in_memory(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
+def examine_in_memory(
+    outputs: NetworkFunction, leaves: list[Tensor], loss: Loss, batches: Batches
+) -> tuple[Loss, Batches]:
     """`examine`, on smaller batches if memory does not suffice for those given and cutting them changes nothing."""
     tried, given = batches, len(next(iter(batches)))
     size = given
@@ -105,7 +107,7 @@ def forget_tables(original: Original, batches: Batches, one_pass: Callable[[], A
     return False
 
 
-def channels_last(network: Network, batches: Batches, device: torch.device) -> Batches:
+def channels_last(network: FixedNetwork, batches: Batches, device: torch.device) -> Batches:
     """The batches with images stored channels-last, if the model accepts that."""
     moved = batches.channels_last()
     first = next(iter(moved))
@@ -127,7 +129,7 @@ def _no_room(size: int, message: str, why: str) -> OutOfMemoryError:
     )
 
 
-def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.device) -> Evaluation:
+def evaluate(network: FixedNetwork, loss: Loss, batches: Batches, device: torch.device) -> Evaluation:
     """Evaluate every batch of this rank once."""
     sums = torch.zeros(5, dtype=torch.float64, device=device)  # examples, targets, terms, Σ tᵢ, Σ wᵢ
 
@@ -173,7 +175,7 @@ def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:
     return replace(batches, separable=separable, joinable=joinable)
 
 
-def _checked_outputs(network: Network, loss: Loss, batch: Batch, number: int) -> Tensor:
+def _checked_outputs(network: FixedNetwork, loss: Loss, batch: Batch, number: int) -> Tensor:
     try:
         z = network(batch)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -224,18 +226,22 @@ def _check_outputs(z: Tensor, batch: Batch, number: int) -> None:
 
 def _not_finite(batch: Batch) -> str:
     """The first input that holds NaN or infinity and its example, in words; empty if there is none."""
-    names = list(batch.inputs) if isinstance(batch.inputs, dict) else None
-    for place, x in enumerate(batch.tensors()[:-1]):
+    for name, x in zip(_names_of(batch.inputs), input_tensors(batch.inputs), strict=True):
         if not x.is_floating_point() or bool(torch.isfinite(x).all()):
             continue
-        several = isinstance(batch.inputs, tuple)
-        name = repr(names[place]) if names is not None else f"input {place}" if several else "the inputs"
         if not batch.countable():  # it is not known which entries belong to which example
             return name
         row = int((~torch.isfinite(x)).nonzero()[0, 0])
         known = f", which is example {int(batch.keys[row])} of the data" if len(batch.keys) else ""
         return f"{name} of its example {row}{known}"
     return ""
+
+
+def _names_of(inputs: Inputs) -> list[str]:
+    """What a message calls each tensor of the inputs."""
+    if isinstance(inputs, dict):
+        return [repr(name) for name in inputs]
+    return [f"input {place}" for place in range(len(inputs))] if isinstance(inputs, tuple) else ["the inputs"]
 
 
 def _check_deterministic(first: Tensor, second: Tensor, *, overwritten: bool) -> None:

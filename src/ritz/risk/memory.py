@@ -116,7 +116,7 @@ def memory_budget(memory: int | float | str | None, device: torch.device) -> flo
 
 
 def _parsed(text: str) -> float:
-    """ "8G", "1.5 GiB", "500MB": powers of 1024; NaN for anything else."""
+    """The bytes that "8G", "1.5 GiB" or "500MB" stand for, in powers of 1024; NaN for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     return float(match[1]) * UNITS[match[2].upper()] if match else float("nan")
 

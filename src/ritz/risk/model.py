@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import ModelError
+from ..errors import ModelError, kind_of
 
 NORMS_OF_EXAMPLES = (nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
 
@@ -168,9 +168,8 @@ def _ways_to_one_tensor(z: Any) -> list[str]:
 def check_model(model: Any) -> None:
     """Refuse a model whose outputs are not a function of θ and the example alone."""
     if not isinstance(model, nn.Module):
-        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         raise ModelError(
-            f"The model is {what}.",
+            f"The model is {kind_of(model)}.",
             "Parameters are found by their names in a torch.nn.Module.",
             _way_to_a_module(model),
         )

@@ -84,7 +84,7 @@ class Original:
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
-        """Run it with its own parameters and on copies of its buffers, which a forward pass may write to."""
+        """Run the module with its own parameters and on copies of its buffers, which a forward pass may write to."""
         values = {name: own.detach().clone() for name, own in self.buffers.items()}
         hooks = [(parameter, parameter._backward_hooks) for parameter in self.parameters.values()]
 

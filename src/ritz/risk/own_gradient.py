@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..errors import ModelError, first_line
+from ..errors import ModelError, first_line, listed
 from .batches import Batch, Batches, in_pieces
 from .first_evaluation import COMPARED_EXAMPLES
 from .losses import Loss
@@ -21,6 +21,7 @@ from .original import Original
 from .parameters import inference_error
 
 DISTANCE = 0.01  # of the second point from θ: far enough for zeros to become something, near enough to stay finite
+SHOWN = 4  # names of parameters in a message
 
 
 def check_own_gradient(
@@ -77,7 +78,7 @@ def _check_lost(original: Original, here: _Reference, tensors: Mapping[str, Tens
     with original.moved({name: tensors[name] for name in names}, eps**0.5), original.untouched():
         z = output_tensor(called(original.model, batch.inputs)).detach()
     if z.shape == here.z.shape and float((z - here.z).norm()) > 100 * eps * float(here.z.norm()):
-        raise _lost_gradient("θ" if len(names) == len(here.gradient) else _shown(names))
+        raise _lost_gradient("θ" if len(names) == len(here.gradient) else listed(sorted(names), SHOWN))
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def _check_loss(original: Original, loss: Loss, theta: Collection[str], z: Tenso
     names = [name for name, slope in zip(theta, slopes, strict=True) if slope is not None]
     if names:
         raise ModelError(
-            f"The loss depends on parameters of the model: {_shown(names)}.",
+            f"The loss depends on parameters of the model: {listed(sorted(names), SHOWN)}.",
             "A risk needs a function of outputs and targets alone: gradient and curvature would lack what the "
             "parameters add.",
             "Leave a penalty c·|θ|² out of the loss, and add its Hessian to the operator: ritz.hessian(risk) + 2 * c.",
@@ -168,7 +169,9 @@ def _compare(
     for name in list(pending):
         compare(name, None)
     if names:
-        raise _difference(f"The gradient of the model itself differs from that of its copy in {_shown(names)}", where)
+        raise _difference(
+            f"The gradient of the model itself differs from that of its copy in {listed(sorted(names), SHOWN)}", where
+        )
 
 
 def _send_back(z: Tensor, leaves: list[Tensor], where: str) -> None:
@@ -180,10 +183,6 @@ def _send_back(z: Tensor, leaves: list[Tensor], where: str) -> None:
             raise
         seen = f"The model itself can be differentiated, and its copy fails: {first_line(error).rstrip('.')}"
         raise _difference(seen, where) from error
-
-
-def _shown(names: Collection[str]) -> str:
-    return ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _differ(a: Tensor | None, b: Tensor | None, scale: float) -> bool:

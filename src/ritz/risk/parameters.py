@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import ArgumentError, ModelError, NumericalError
+from ..errors import ArgumentError, ModelError, NumericalError, listed
 from .model import named_buffers, named_parameters
 
 
@@ -88,13 +88,12 @@ def _no_match(
     parameters: str | Sequence[str], idle: Sequence[str], modules: Sequence[str], trainable: Sequence[str]
 ) -> ModelError:
     """The error for globs that match no trainable parameter; `idle` are the ones to blame among several."""
-    shown = ", ".join(trainable[:6]) + (f" and {len(trainable) - 6} more" if len(trainable) > 6 else "")
     culprit = f": {', '.join(map(repr, idle))}" if idle else ""
     return ModelError(
         f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
         "Curvature is taken only with respect to matching parameters that have requires_grad.",
         *(f"For all of that module, write '{glob}'." for glob in modules),
-        *_choices(shown),
+        *_choices(listed(trainable, 6)),
     )
 
 

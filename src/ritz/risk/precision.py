@@ -33,7 +33,9 @@ class Numerics:
             *_cudnn(device, enabled=not recurrent, search=search),
             *_float32(precision),
             *_attention(),
-            _Setting(partial(torch.is_autocast_enabled, device.type), partial(_autocast, device.type), False),
+            _Setting(
+                partial(torch.is_autocast_enabled, device.type), partial(torch.set_autocast_enabled, device.type), False
+            ),
             _Setting(torch.is_grad_enabled, torch._C._set_grad_enabled, True),
         ]
         self._before: list[Any] | None = None
@@ -109,16 +111,9 @@ def _attention() -> list[_Setting]:
 def _float32(precision: Precision) -> list[_Setting]:
     """The precision of every kind of float32 product, one by one: PyTorch's summary setting cannot be put back."""
     backends: Any = torch.backends
-    if not hasattr(backends.cudnn, "conv"):  # PyTorch before 2.9
-        summary = _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
-        return [summary, _attribute(backends.cudnn, "allow_tf32", precision == "high")]
     kinds = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn]
     kinds += [backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]
     return [_attribute(kind, "fp32_precision", "tf32" if precision == "high" else "ieee") for kind in kinds]
-
-
-def _autocast(device_type: str, enabled: bool) -> None:
-    torch.set_autocast_enabled(device_type, enabled)
 
 
 def has_tf32(device: torch.device) -> bool:

@@ -17,7 +17,7 @@ from .batches import Batch, Batches, joined
 from .losses import Loss
 from .memory import forget_unused, is_out_of_memory
 
-Outputs = Callable[[Sequence[Tensor], Batch], Tensor]  # f(θ, x) for parameters as a list
+NetworkFunction = Callable[[Sequence[Tensor], Batch], Tensor]  # f(θ, x) for parameters as a list
 SLACK = 100.0  # kernels of another batch size may round this many times differently
 STEP = 0.1  # how far θ is moved, relative: far enough to make outputs non-zero that are zero at the user's θ
 LOOK_AHEAD = 4  # how many batches are read for it where they are read anew
@@ -28,7 +28,7 @@ EDGE = 32  # how many rows of each batch are tried together
 class Separability:
     """Tests of independence, at the parameters of a risk and at moved ones, where no zero output hides a dependence."""
 
-    outputs: Outputs
+    outputs: NetworkFunction
     leaves: list[Tensor]
     loss: Loss
 
@@ -60,7 +60,7 @@ class Separability:
         return bool(self._splits(self.leaves, batch, parts) if at_moved is None else at_moved)
 
     def _joinable(self, first: Batch, other: Batch) -> bool:
-        """Whether rows of two batches give the same together as apart; of as many rows as memory holds."""
+        """Whether rows of two batches give the same together as apart, tried on as many rows as memory holds."""
         edge = EDGE
         while edge:
             try:

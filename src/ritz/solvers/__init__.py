@@ -1,5 +1,17 @@
 """What needs only products A @ V: eigenpairs, densities, traces and other functions of a spectrum."""
 
+# Where to begin reading, from what users call down to what it is made of.
+# - Eigenpairs: `eigen` decomposes `small_matrices` and searches in others by `thick_restart`. The search has `goals`, a
+#   `basis`, `requested_pairs` and possibly `missed_pairs`; with cheaper products, `mixed_precision` has `corrections`.
+# - Densities: `densities`, and `quadratures` that can grow. Both run a `lanczos_recursion` from random probes
+#   (`probe_runs`), find the `atoms` among its nodes, and leave the rest to the `assembly` of a spectrum. The same
+#   recursions serve `masses`, `determinants`, `operator_norms` and `operator_functions`.
+# - Traces: `traces` grows `sketches` as far as that pays (`split_traces`); what can be resumed is in `deflated_traces`.
+#   `ranks` and `diagonals` take sketches, too.
+# - Linear systems: `linear_systems`, by `conjugate_gradients` and `minres`.
+# - For all of them: rows as in `vectors`, random `probes`, files to go on from (`resumption`, `stages`), and the memory
+#   that each will take (`footprints`).
+
 from ..arguments import guard
 from .conditioning import condition_number
 from .densities import spectral_density, spectral_range

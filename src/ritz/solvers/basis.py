@@ -43,7 +43,7 @@ class Basis:
         self._rows(self.count - 1, self.count)[0][0] = row
 
     def rows(self) -> Float[Tensor, "count n"]:
-        """All of them, as a copy."""
+        """All rows, as a copy."""
         return torch.cat([self._memory[0][:0], *self._rows(0, self.count)])
 
     def first(self) -> Float[Tensor, "k n"]:

@@ -17,7 +17,7 @@ from ..operators import Operator
 from ..record.checkpoints import State
 from ..record.layouts import check_arrays, check_facts, like
 from ..spectrum import Estimate
-from .probes import BLOCK, gaussian, mean_of, signs, unit_products
+from .probes import BLOCK, gaussian, is_settled, mean_of, signs, unit_products
 from .resumption import Resumption
 from .vectors import check_orthonormal, check_range, dots, product, room
 
@@ -97,8 +97,7 @@ def deflated_trace(A: Operator, goal: float, budget: int, generator: torch.Gener
         look = BLOCK
         while (left := budget - course.num_products) > 0:
             if len(course.samples) >= look:
-                estimate = course.estimate()
-                if estimate.has_error and estimate.standard_error <= goal * abs(estimate.value):
+                if is_settled(estimate := course.estimate(), goal):
                     return estimate
                 look *= 2
                 continue

@@ -45,16 +45,6 @@ def spectral_density(
     operator's `room` allows; a basis is kept only where all n steps are made. Papyan (2020), Alg. 3 and Sec. C.8;
     Papyan (2019), Alg. 3.
 
-    Args:
-        A: Symmetric operator.
-        num_steps: Lanczos steps of each probe; the resolution.
-        num_probes: Random vectors; the noise.
-        outliers: How many eigenpairs of largest |λ| to take out first, or these eigenpairs.
-        tolerance: How far off the spectrum may be, relative to max|λ|.
-        max_products: At most so many with a tolerance.
-        generator: Source of the probes.
-        checkpoint: A file to go on from.
-
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> spectrum = ritz.spectral_density(A, num_steps=20, outliers=2)
     >>> outliers, bulk = spectrum.split(2)
@@ -66,8 +56,8 @@ def spectral_density(
 
     Args:
         A: Symmetric operator.
-        num_steps: Lanczos steps of each probe; 128 unless given, and n at most.
-        num_probes: 8 unless given.
+        num_steps: Lanczos steps of each probe, which give the resolution; 128 unless given, and n at most.
+        num_probes: Random vectors, whose mean lowers the noise; 8 unless given.
         outliers: That many certified eigenpairs of largest |λ|, or the Eigenpairs given, are atoms of mass exactly 1/n.
             The probes measure the rest on their orthogonal complement, so that the zeros of a deflated operator, which
             Papyan (2020) counts, are never seen.

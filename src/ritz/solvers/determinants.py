@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..errors import check_finite, check_positive, check_whole
+from ..errors import check_positive, check_whole
 from ..operators import Operator
 from ..spectrum import Estimate
 from .definiteness import check_damping, not_positive, smallest_eigenvalue, zero
@@ -16,6 +16,7 @@ from .eigen import SMALL
 from .lanczos_recursion import Tridiagonal
 from .probe_runs import random_recursions
 from .probes import source
+from .small_matrices import eigenvalues
 from .vectors import room
 
 DENSE = 2000  # the largest n whose matrix is formed where the products allow it: seconds, 32 MB
@@ -114,9 +115,7 @@ def monte_carlo_error(T: Tridiagonal, f: Callable[[Tensor], Tensor], size: int) 
 
 def _exact(A: Operator, damping: float) -> Estimate:
     """The log-determinant from all eigenvalues, with the error by which rounding may have moved them."""
-    matrix = A.dense().double()
-    check_finite(float(matrix.abs().max()))
-    values = torch.linalg.eigvalsh((matrix + matrix.T) / 2) + damping
+    values = eigenvalues(A) + damping
     least = zero(A, max(abs(damping), float((values - damping).abs().max()), float(values.abs().max())))
     if float(values[0]) <= least:
         raise not_positive(float(values[0]), least, damping, "num_steps")

@@ -14,10 +14,9 @@ from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
 from .probes import BLOCK, signs, source, student_factor, unit_products
-from .sketches import PARALLEL, Sketch
+from .sketches import PARALLEL, Sketch, has_room
 from .vectors import room, spans
 
-KEPT = 8  # vectors that a sketch takes for each of its probes
 PAIRS = 8  # partners of a probe whose covariance is computed: the sum over all entries needs no more
 
 
@@ -71,7 +70,7 @@ def diagonal(A: Operator, *, num_products: int = 100, generator: torch.Generator
             "Estimating the error takes at least two probes.",
             "Allow 2 or more.",
         )
-    if num_products >= 4 and KEPT * (num_products // 2) <= room(A):
+    if has_room(A, num_products):
         probes = signs(A, num_products // 2, generator)
         return _of_sketch(Sketch.empty(A, keep_products=True).with_probes(A, probes))
     return _of_signs(A, num_products, generator)
@@ -145,7 +144,7 @@ class _Piece:
         return sum(float(self._with(self._rolled(shift), shift).sum()) for shift in shifts) / (m * len(shifts))
 
     def _rolled(self, shift: int) -> _Piece:
-        """The same, with the row of probe i + shift in the place of that of probe i."""
+        """The piece with the row of probe i + shift in the place of that of probe i."""
         rows = {name: getattr(self, name).roll(-shift, 0) for name in ("omega", "a", "c", "gamma")}
         return replace(self, **rows)
 

@@ -12,7 +12,7 @@ from ..arguments import bare
 from ..errors import ArgumentError
 from ..operators import Operator
 from ..spectrum import Eigenpairs
-from . import diagonals, eigen, linear_systems, operator_functions, operator_norms, quadratures, ranks, traces
+from . import diagonals, eigen, linear_systems, operator_functions, operator_norms, quadratures, ranks, sketches, traces
 from .conditioning import condition_number
 from .corrections import near_capacity
 from .densities import spectral_density
@@ -139,15 +139,18 @@ def _of_determinant(A: Operator, *, num_probes: int = 8, num_steps: int = 128, *
 
 def _of_trace(A: Operator, *, num_products: int | None = None, **_: Any) -> float:
     budget = num_products or traces.DEFAULT_PRODUCTS
-    sketch = traces.KEPT * (budget // 2)
-    small = _beside(A, "sketch", budget // 2)
-    return sketch + small if budget >= 2 and sketch <= room(A) else _of_signs(A, num_products=budget)
+    has_room = budget >= 2 and traces.KEPT * (budget // 2) <= room(A)
+    return _of_sketch(A, traces.KEPT, budget) if has_room else _of_signs(A, num_products=budget)
 
 
 def _of_rank(A: Operator, *, num_products: int = 100, **_: Any) -> float:
-    sketch = ranks.KEPT * (num_products // 2)
-    small = _beside(A, "sketch", num_products // 2)
-    return sketch + small if num_products >= 4 and sketch <= room(A) else _of_signs(A, num_products=num_products)
+    has_room = sketches.has_room(A, num_products)
+    return _of_sketch(A, sketches.KEPT, num_products) if has_room else _of_signs(A, num_products=num_products)
+
+
+def _of_sketch(A: Operator, vectors: int, num_products: int) -> float:
+    """A sketch with this many vectors for each of its probes, of which there are half as many as products."""
+    return vectors * (num_products // 2) + _beside(A, "sketch", num_products // 2)
 
 
 def _of_signs(A: Operator, *, num_products: int = 100, **_: Any) -> float:
@@ -168,9 +171,8 @@ def _of_solve(A: Operator, b: Any, **_: Any) -> float:
 
 
 def _of_diagonal(A: Operator, *, num_products: int = 100, **_: Any) -> float:
-    sketch = diagonals.KEPT * (num_products // 2)
-    if num_products < A.size and num_products >= 4 and sketch <= room(A):
-        return sketch + _beside(A, "sketch", num_products // 2)
+    if num_products < A.size and sketches.has_room(A, num_products):
+        return _of_sketch(A, sketches.KEPT, num_products)
     return 3 + _of_signs(A, num_products=num_products)
 
 

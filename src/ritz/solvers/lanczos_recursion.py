@@ -145,11 +145,11 @@ class Tridiagonal:
         return nodes.clone(), weights / weights.sum(1, keepdim=True)
 
     def without_basis(self) -> Tridiagonal:
-        """The same without its vectors."""
+        """The decompositions without their basis."""
         return replace(self, basis=None)
 
     def padded(self, num_steps: int) -> Tridiagonal:
-        """The same padded to more steps, which change nothing because every space was invariant; without a basis."""
+        """The decompositions without basis, padded to more steps, which change nothing: every space was invariant."""
         if num_steps < self.num_steps:
             raise ArgumentError(
                 f"{num_steps} steps were requested.",
@@ -281,7 +281,7 @@ class Recursion:
         return sum(rows.nbytes for rows in (self.previous, self.current, self.basis) if rows is not None)
 
     def parts(self, most: int) -> list[Recursion]:
-        """The same recursions in several parts with at most this many probes each, sharing this one's memory."""
+        """The recursions in several parts with at most this many probes each, which share the memory of this one."""
         if self.num_probes <= most:
             return [self]
         return [

@@ -148,6 +148,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.residuals: list[Tensor] = []
+        self._left = torch.empty(0, 0)  # residuals on their way to `_steps`: as an argument, the caller would hold them
 
     @property
     def method(self) -> str:

@@ -32,13 +32,7 @@ def mixed_lanczos(
     if not error <= NEAR:
         pairs = restarted_lanczos(A, replace(goal, max_products=goal.max_products - 2), start, generator)
         return replace(pairs, num_products=pairs.num_products + 2, num_rough_products=1)
-    certificate = 2 * goal.k  # a product for each pair, and one for its correction
-    coarse = replace(
-        goal,
-        tolerance=max(goal.tolerance, FINER * error),
-        max_products=max(goal.block_size, goal.max_products - certificate - 2),
-        fresh_products=0,
-    )
+    coarse = _coarse(goal, error)
     search, num_own = Search.from_start(rough, coarse, start, generator, v), 1
     search.stride = STRIDE
     del v
@@ -58,6 +52,13 @@ def mixed_lanczos(
     if missed:
         warn_of_missing_copies(pairs)
     return pairs
+
+
+def _coarse(goal: Goal, error: float) -> Goal:
+    """The goal of a search by rough products with this error: no finer than they are, and with products left for A."""
+    certificate = 2 * goal.k  # a product for each pair, and one for its correction
+    left = max(goal.block_size, goal.max_products - certificate - 2)
+    return replace(goal, tolerance=max(goal.tolerance, FINER * error), max_products=left, fresh_products=0)
 
 
 def _corrected_pairs(

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ..errors import ArgumentError, check_finite, check_positive, check_whole
+from ..errors import ArgumentError, check_positive, check_whole
 from ..operators import Operator
 from ..spectrum import Estimate
 from .determinants import DENSE, monte_carlo_error
@@ -14,8 +14,8 @@ from .eigen import SMALL, eigenpairs
 from .lanczos_recursion import Tridiagonal
 from .probe_runs import random_recursions
 from .probes import gaussian, mean_of, quadratic_forms, source, traces_of_columns
-from .ranks import KEPT
-from .sketches import Sketch
+from .sketches import Sketch, has_room
+from .small_matrices import eigenvalues
 from .vectors import norms, room
 
 PROBES = 8  # of a nuclear norm
@@ -70,7 +70,7 @@ def _frobenius(A: Operator, num_products: int, generator: torch.Generator) -> Es
     """The root of tr A²; d√s = ds/2√s."""
     if num_products >= A.size:
         return Estimate(math.sqrt(traces_of_columns(A)[1]), 0.0, A.size)
-    if num_products >= 4 and KEPT * (num_products // 2) <= room(A):
+    if has_room(A, num_products):
         probes = gaussian(A, num_products // 2, generator)
         estimate = Sketch.empty(A, keep_products=True).with_probes(A, probes).trace_of_square()
         square = estimate.estimate(2 * len(probes))
@@ -85,9 +85,7 @@ def _frobenius(A: Operator, num_products: int, generator: torch.Generator) -> Es
 def _nuclear(A: Operator, num_products: int, generator: torch.Generator) -> Estimate:
     """n ∫ |λ| dρ."""
     if A.size <= min(max(num_products, SMALL), DENSE) and 3 * A.size <= room(A):
-        matrix = A.dense().double()
-        check_finite(float(matrix.abs().max()))
-        return Estimate(float(torch.linalg.eigvalsh((matrix + matrix.T) / 2).abs().sum()), 0.0, A.size)
+        return Estimate(float(eigenvalues(A).abs().sum()), 0.0, A.size)
     steps = max(1, min(num_products // PROBES, A.size))
     T = random_recursions(A, PROBES, steps, generator)
     doubt = A.size * _doubt_at_zero(T) if steps < A.size else 0.0

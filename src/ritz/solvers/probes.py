@@ -133,6 +133,11 @@ def mean_of(samples: Float[Tensor, " p"], num_products: int) -> Estimate:
     return Estimate(float(samples.mean()), error, num_products)
 
 
+def is_settled(estimate: Estimate, goal: float) -> bool:
+    """Whether the error of an estimate is known, and at most the goal relative to its value."""
+    return estimate.has_error and estimate.standard_error <= goal * abs(estimate.value)
+
+
 def student_factor(count: int) -> float:
     """The factor by which two standard errors from few samples cover 95 %: Student's quantile / 2, expanded in 1/ν.
 

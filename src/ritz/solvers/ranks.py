@@ -12,10 +12,8 @@ from ..errors import check_positive, check_whole
 from ..operators import Operator
 from ..spectrum import Estimate
 from .probes import gaussian, quadratic_forms, source, student_factor, traces_of_columns
-from .sketches import LeaveOneOut, Sketch
-from .vectors import inner, norms, room
-
-KEPT = 8  # vectors that a sketch takes for each of its probes where it keeps its products
+from .sketches import LeaveOneOut, Sketch, has_room
+from .vectors import inner, norms
 
 
 def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Generator | None = None) -> Estimate:
@@ -35,7 +33,7 @@ def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Gen
     generator = source(generator)
     if num_products >= A.size:
         return _exact_rank(A)
-    if num_products >= 4 and KEPT * (num_products // 2) <= room(A):
+    if has_room(A, num_products):
         probes = gaussian(A, num_products // 2, generator)
         sketch = Sketch.empty(A, keep_products=True).with_probes(A, probes)
         return _ratio(sketch.trace(), sketch.trace_of_square(), 2 * len(probes))

@@ -13,10 +13,16 @@ from ..errors import check_finite
 from ..operators import Operator
 from ..spectrum import Estimate
 from .probes import student_factor
-from .vectors import check_range, inner, norms, product
+from .vectors import check_range, inner, norms, product, room
 
+KEPT = 8  # vectors that a sketch takes for each of its probes where it keeps its products
 ROUNDS = 4  # attempts to make new directions orthogonal to old ones
 PARALLEL = 1e-10  # of 1 - cos², below which two directions are one
+
+
+def has_room(A: Operator, num_products: int) -> bool:
+    """Whether a sketch that keeps its products can be made with these: two make a probe, and it takes two probes."""
+    return num_products >= 4 and KEPT * (num_products // 2) <= room(A)
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Sketch:
         return self._trace_of((self.R * W).sum(0), self.R, self.H, W)
 
     def trace_of_square(self) -> LeaveOneOut:
-        """tr A² in the same way: ‖A x‖² = ‖Q r - Z u‖² for x = ω - Q u."""
+        """tr A² for every probe left out, as XTrace has tr A: ‖A x‖² = ‖Q r - Z u‖² for x = ω - Q u."""
         assert self.C is not None  # of a sketch that keeps its products
         return self._trace_of(self.R.square().sum(0), self.H @ self.R, self.C, inner(self.Q, self.omega))
 

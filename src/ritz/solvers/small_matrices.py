@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import progress
+from ..errors import check_finite
 from ..operators import Operator
 from ..operators.operator import COLUMNS
 from ..record.checkpoints import State
@@ -39,6 +40,13 @@ def whole_spectrum(
     return replace(spectrum, num_products=A.size), pairs
 
 
+def eigenvalues(A: Operator) -> Float[Tensor, " n"]:
+    """All eigenvalues of A, ascending, in float64."""
+    matrix = A.dense().double()
+    check_finite(float(matrix.abs().max()))
+    return torch.linalg.eigvalsh((matrix + matrix.T) / 2)
+
+
 def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]:
     """The columns of A as rows, computed many at a time; columns in the file are not computed again."""
     identity = {"solver": "columns"}
@@ -46,9 +54,9 @@ def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]
     if file is not None and file.is_over:
         return file.read(lambda arrays, _: _rows_of_file(A, arrays["rows"], A.size))
     D = torch.zeros(A.size, A.size, dtype=A.dtype, device=A.device)
-    done = (
-        0 if file is None or file.under_way is None else file.read(lambda arrays, _: _take_rows(A, D, arrays["rows"]))
-    )
+    done = 0
+    if file is not None and file.under_way is not None:
+        done = file.read(lambda arrays, _: _take_rows(A, D, arrays["rows"]))
     with progress.bar("Columns", total=A.size) as bar:
         bar.advance(done)
         for first in range(done, A.size, COLUMNS):

@@ -16,7 +16,7 @@ from .. import progress
 from ..errors import check_finite
 from ..operators import Operator
 from ..spectrum import Estimate
-from .probes import BLOCK, gaussian, student_factor
+from .probes import BLOCK, gaussian, is_settled, student_factor
 from .sketches import Sketch
 from .vectors import dots, norms, product
 
@@ -37,8 +37,7 @@ def split_trace(A: Operator, goal: float, budget: int, generator: torch.Generato
             samples = torch.cat([samples, _samples(A, sketch, more if more > 1 else 0, generator)])
             estimate = _combined_mean(sketch, samples)
             bar.advance(estimate.num_products - made, products=estimate.num_products)
-            settled = estimate.has_error and estimate.standard_error <= goal * abs(estimate.value)
-            if settled or total == budget:
+            if is_settled(estimate, goal) or total == budget:
                 return estimate
             total = min(2 * total, budget)
 

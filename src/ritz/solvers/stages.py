@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..operators import gauss_newton
 from ..record import digest, identity_of
+from ..record.arrays import under
 from ..record.checkpoints import State
 from ..record.files import discard, path_of
 from ..risk import Risk
@@ -74,7 +75,7 @@ class Stages:
         self, name: str, compute: Callable[[], Spectrum], generator: torch.Generator | None = None
     ) -> Spectrum:
         """A stage that is a spectrum."""
-        return self.result(name, compute, Spectrum.state, _spectrum, generator)
+        return self.result(name, compute, Spectrum.state, Spectrum.of_state, generator)
 
     def pairs(self, name: str, compute: Callable[[], Eigenpairs | None], device: torch.device) -> Eigenpairs | None:
         """A stage that is eigenpairs, or none."""
@@ -87,10 +88,6 @@ class Stages:
             return None if "none" in facts else Eigenpairs.of_state(tensors, facts)
 
         return self.result(name, compute, written, read)
-
-
-def _spectrum(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Spectrum:
-    return Spectrum.of_state(arrays, facts)
 
 
 def stages_of_risk(folder: str | Path | None, risk: Risk, **settings: Any) -> Stages:
@@ -116,8 +113,7 @@ def _read(
     arrays: Mapping[str, Tensor],
     header: Mapping[str, Any],
 ) -> Result:
-    own = {name.removeprefix("array/"): array for name, array in arrays.items() if name.startswith("array/")}
-    result = read(own, header["facts"])
+    result = read(under("array/", arrays), header["facts"])
     if generator is not None:
         generator.set_state(arrays["generator"])
     return result

@@ -17,7 +17,7 @@ from ..record.checkpoints import State
 from ..record.layouts import check_arrays, check_facts
 from ..spectrum import Estimate
 from .deflated_traces import deflated_trace, exact_trace
-from .probes import mean_of, quadratic_forms, source
+from .probes import is_settled, mean_of, quadratic_forms, source
 from .resumption import Resumption
 from .split_traces import split_trace
 from .vectors import inner, room
@@ -41,13 +41,6 @@ def trace(
     half of them where it decays, and the others are samples of the rest. n products give the exact trace. The error is
     the Monte Carlo error. If there is no room for six vectors a probe, `hutchinson` takes all the products, which keeps
     nothing. Epperly, Tropp and Webber (2024), with their normalisation.
-
-    Args:
-        A: Symmetric operator.
-        tolerance: Standard error at which to stop, relative to the trace.
-        num_products: How many, or at most so many with a tolerance.
-        generator: Source of the probes; without it, a new generator with seed 0.
-        checkpoint: A file to go on from.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> estimate = ritz.trace(A, num_products=40)
@@ -74,8 +67,7 @@ def trace(
     goal = 0.0 if tolerance is None and num_products else tolerance or DEFAULT_TOLERANCE
     file = Resumption.of(checkpoint, A, "trace", generator, settings=(goal, budget))
     estimate = _trace(A, goal, budget, generator) if file is None else _kept_trace(A, goal, budget, generator, file)
-    settled = estimate.has_error and estimate.standard_error <= goal * abs(estimate.value)
-    if not settled and num_products is None:
+    if not is_settled(estimate, goal) and num_products is None:
         warn_user(
             f"The trace is known only as {estimate}.\n  - Pass num_products to allow more, or a larger tolerance.",
             ConvergenceWarning,

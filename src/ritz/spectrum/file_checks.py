@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FileError, RitzError, first_line
+from ..record.files import NONSENSE
 
 
 def check_kind(path: str | Path, header: dict, kind: str) -> None:
@@ -24,19 +25,10 @@ def check_kind(path: str | Path, header: dict, kind: str) -> None:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Whatever cannot be made of a file's contents is damage."""
+    """Take any failure to use the contents of a file for damage to the file, and say so."""
     try:
         yield
-    except (
-        KeyError,
-        ValueError,
-        TypeError,
-        RuntimeError,
-        AttributeError,
-        IndexError,
-        OverflowError,
-        RitzError,
-    ) as error:
+    except (*NONSENSE, RitzError) as error:
         what = error.seen if isinstance(error, RitzError) else f"{type(error).__name__} {first_line(error)}"
         raise FileError(
             f"{path} is damaged: {what}",
@@ -46,14 +38,14 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 def check_count(**counts: object) -> None:
-    """Raise where a number of a file counts nothing."""
+    """Raise ValueError where a count in a file is not a whole number of at least zero."""
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**63:
             raise ValueError(f"{name} is {count!r:.80}")
 
 
 def check_numbers(shape: tuple[int, ...], dtype: torch.dtype | None = None, /, **tensors: Tensor) -> None:
-    """Raise where the numbers of a file are not of this shape and type (any precision unless given), or not finite."""
+    """Raise ValueError where tensors of a file have another shape or type (any precision unless given), or NaN."""
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.dtype != (dtype or tensor.dtype) or tuple(tensor.shape) != shape:
             raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of shape {shape}")

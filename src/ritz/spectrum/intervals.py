@@ -101,8 +101,8 @@ class Sample:
         return 1 + 1.25 * x + 1.53 * x.square() + 1.43 * x**3
 
 
-def gaussians(x: Float[Tensor, " g"], centres: Float[Tensor, " k"], width: float) -> Float[Tensor, "g k"]:
-    """g_σ(x - c) for all pairs."""
+def gaussians(x: Float[Tensor, " g"], centres: Float[Tensor, "*rows k"], width: float) -> Float[Tensor, "g k"]:
+    """g_σ(x - c) for all points x and all centres, which may be others for each point."""
     scale = 1 / (width * math.sqrt(2 * math.pi))
     return ((x[:, None] - centres) / width).square_().mul_(-0.5).exp_().mul_(scale)
 
@@ -137,7 +137,5 @@ def gaussian_extremes(
     middle = gaussians(x, centres, width)
     nearest = torch.maximum(torch.minimum(x[:, None], upper), lower)
     farthest = torch.where((x[:, None] - lower).abs() > (x[:, None] - upper).abs(), lower, upper)
-    scale = 1 / (width * math.sqrt(2 * math.pi))
-    top = ((x[:, None] - nearest) / width).square().mul(-0.5).exp().mul(scale)
-    low = ((x[:, None] - farthest) / width).square().mul(-0.5).exp().mul(scale)
+    top, low = gaussians(x, nearest, width), gaussians(x, farthest, width)
     return middle - open_share * (middle - low), middle + open_share * (top - middle)

@@ -14,7 +14,7 @@ DECADES = 4.0  # that the picture shows below its peak
 
 
 def lines_card(title: str, columns: Mapping[str, Sequence[object]], *, sentences: Sequence[str] = ()) -> str:
-    """A table of lines under a title."""
+    """A table of lines under a title, also for `theory`, which knows spectra and no records."""
     return card(title, columns=columns, sentences=sentences)
 
 

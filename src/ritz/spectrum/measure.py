@@ -46,12 +46,10 @@ class Measure:
 
     def _default_reach(self) -> Tensor:
         """The default reach: for atoms their place, for a node the interval between its neighbours."""
-        reach = self.nodes.expand(2, -1, -1)
-        return (
-            reach
-            if self.is_exact
-            else torch.cat([reach[..., : self.num_atoms], _between(self.nodes)[..., self.num_atoms :]], 2)
-        )
+        places = self.nodes.expand(2, -1, -1)
+        if self.is_exact:
+            return places
+        return torch.cat([places[..., : self.num_atoms], _between(self.nodes)[..., self.num_atoms :]], 2)
 
     @property
     def is_exact(self) -> bool:
@@ -71,7 +69,7 @@ class Measure:
 
     @property
     def floor(self) -> float:
-        """Below it an eigenvalue is zero to rounding: max|λ| times n eps of float64, or 16 eps of the products."""
+        """The size below which rounding makes zeros: max|λ| times n eps of float64, or 16 times the `precision`."""
         return max(self.size * EPS, 16 * self.precision) * self._scale
 
     @property
@@ -168,7 +166,7 @@ class Measure:
 
 
 def _gaussians(points: Float[Tensor, " g"], centres: Float[Tensor, " k"], weights: Tensor) -> Float[Tensor, " g"]:
-    """Σₖ wₖ exp(-(x - cₖ)²/2) at every point; of the ascending centres only those count that are near one."""
+    """Σₖ wₖ exp(-(x - cₖ)²/2) at every point x, over those of the ascending centres that are near any of them."""
     ends = torch.stack([points.min() - FARTHEST, points.max() + FARTHEST])
     low, high = torch.searchsorted(centres, ends).tolist() if ends.isfinite().all() else (0, len(centres))
     return torch.exp(-0.5 * (points[:, None] - centres[low:high]).square_()) @ weights[low:high]

@@ -42,9 +42,7 @@ class Group:
     name: str
     value: float
     multiplicity: int = 1
-    basis: Callable[[int], Float[Tensor, "n k"]] | None = (
-        None  # k ↦ the first k vectors of an orthonormal basis; None: unknown
-    )
+    basis: Callable[[int], Float[Tensor, "n k"]] | None = None  # k ↦ k orthonormal eigenvectors; None: unknown
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,7 +109,7 @@ class ClosedForm:
         return line.basis(number)
 
     def spectrum(self) -> Spectrum:
-        """The same as a `Spectrum`, to draw it and to compare it with measured ones."""
+        """The lines as a `Spectrum`, to draw it and to compare it with measured ones."""
         return Spectrum.of_eigenvalues(*columns(self.groups))
 
     def _repr_html_(self) -> str:

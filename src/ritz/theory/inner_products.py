@@ -65,7 +65,7 @@ def pair_lines(
 
 
 def embedded(line: Group, rows: Int[Tensor, " r"], size: int) -> Group:
-    """The same line in a larger space, its coordinates at `rows` of `size`."""
+    """The line in a larger space, its coordinates at `rows` of `size`."""
     basis = line.basis
     return line if basis is None else replace(line, basis=lambda count: _spread(basis(count), rows, size))
 

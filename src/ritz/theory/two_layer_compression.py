@@ -232,7 +232,7 @@ def _closed_form(folds: list[Fold], H: Tensor, W1: Tensor, W2: Tensor, num_rest:
 
 
 def _with_one_zero(lines: list[Group]) -> list[Group]:
-    """The same lines, with those of rounding size merged into one zero line."""
+    """The lines with those of rounding size merged into one zero line."""
     rounding = len(lines) * EPS * max((abs(line.value) for line in lines), default=0.0)
     zeros = [line for line in lines if abs(line.value) <= rounding]
 

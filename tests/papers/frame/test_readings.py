@@ -1,5 +1,6 @@
-"""Readings: which values of a field there are, and which one leads."""
+"""Readings: which values of a field there are, and which one leads; and the sources beside the fields."""
 
+import ast
 from dataclasses import dataclass
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from ritz.papers.frame.figure import Figure
 from ritz.papers.frame.readings import Reading, words_of
 from ritz.papers.frame.sources import sources
+from tests.source import SOURCE, syntax
 
 READINGS = (
     Reading("data_of", "own", "own data", "App. D, either way"),
@@ -52,3 +54,12 @@ def test_a_field_of_a_config_inside_a_config_has_readings_and_sources():
     assert (rows["training.width"].printed, rows["training.width"].why) == ('"of width 3"', "")
     assert (rows["depth"].printed, rows["depth"].ours) == ('"deep"', "5")
     assert rows["depth"].why == "as it is; 2 at preset paper"
+
+
+def test_every_field_stands_on_the_line_of_its_comment_which_is_where_sources_are_read():
+    classes = [
+        c for path in (SOURCE / "papers").rglob("*.py") for c in ast.walk(syntax(path)) if isinstance(c, ast.ClassDef)
+    ]
+    fields = [entry for one in classes for entry in one.body if isinstance(entry, ast.AnnAssign)]
+    assert len(fields) > 100
+    assert not [ast.unparse(entry) for entry in fields if entry.end_lineno > entry.lineno]

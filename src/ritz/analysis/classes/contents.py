@@ -11,6 +11,7 @@ from torch import Tensor
 from ...classes.lines.knockout_spectra import SYMBOLS
 from ...errors import ArgumentError
 from ...record import Record
+from ...record.arrays import under
 from ...spectrum import Spectrum
 
 _SHARES = {str(part): symbol for part, symbol in SYMBOLS.items()} | {"functional": "E"}
@@ -40,8 +41,7 @@ def spectra_of(record: Record) -> dict[str, Spectrum]:
 
 def lines_of(record: Record, matrix: str) -> dict[str, Any]:
     """The lines of "hessian" or "gauss_newton": values, residuals, whether they converged, and what else is known."""
-    start = f"{matrix}/"
-    return {key.removeprefix(start): array for key, array in record.arrays.items() if key.startswith(start)}
+    return under(f"{matrix}/", record.arrays)
 
 
 def shares_of(record: Record, matrix: str) -> dict[str, Any]:

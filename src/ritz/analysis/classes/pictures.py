@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ... import plot
 from ...arguments import guard
+from ...plot.curves import one_per_decade
 from ...record import Record, write_picture
 from ...spectrum import Spectrum
 from .contents import array_of, layer_spectra_of, layers_with, spectra_of
@@ -63,7 +64,7 @@ def knockouts(record: Record) -> Figure:
     figure.supylabel("eigenvalues per decade", fontsize="small")
     axes[0].set(xlim=(floor, top), ylim=(heights[0][0], max(high for _, high in heights)))
     marked = array_of(record, "gauss_newton/values")[: record.scalars["num_classes"]]
-    plot.stems(axes[0], marked, math.log(10) / (width * math.sqrt(2 * math.pi)), heights[0][0])
+    plot.stems(axes[0], marked, one_per_decade(width), heights[0][0])
     legend = f"stems: the {len(marked)} largest; shaded: above all of G - G_class"
     axes[0].set_title(legend, fontsize="x-small", loc="right", pad=2)
     if any(spectrum.resolution is not None for spectrum in spectra.values()):

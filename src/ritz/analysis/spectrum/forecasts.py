@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ...operators import Operator
 from ...operators.operator import COLUMNS
@@ -101,7 +100,7 @@ def product_seconds(A: Operator, seed: int, columns: int, repeats: int = 5) -> f
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
-        _first_number(A @ V)
+        float((A @ V)[0, 0])  # reading a number waits for the device
         times.append(time.perf_counter() - start)
         if sum(times) > LONG:
             break
@@ -160,7 +159,3 @@ def _estimate_bytes(A: Operator, settings: Settings) -> float:
     basis = kept_basis(k) if A.size > SMALL else None  # that of a search which writes to a file
     search = memory_needed(eigenpairs, A, k, basis_size=basis) + product_bytes(A, k) if k else 0.0
     return max(search, memory_needed(spectral_density, A, **probes) + product_bytes(A, settings.num_probes))
-
-
-def _first_number(result: Tensor) -> float:
-    return float(result[0, 0])  # reading a number waits for the device

@@ -101,7 +101,10 @@ def _results(
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The scalars and arrays of one risk."""
     A = settings.matrix(risk)
-    spectrum, pairs = _solved(A, settings, files) if is_solved(A, settings) else _estimated(A, settings, files)
+    if is_solved(A, settings):
+        spectrum, pairs = whole_spectrum(A, settings.num_eigenpairs or 0, settings.tolerance, files["columns"])
+    else:
+        spectrum, pairs = _estimated(A, settings, files)
     arrays, facts = spectrum.state()
     scalars = {
         **scalars_of(risk),
@@ -119,11 +122,6 @@ def _results(
 def is_solved(A: Operator, settings: Settings, size: int | None = None) -> bool:
     """Whether all eigenvalues of A are computed, or of a block of it that has this size."""
     return settings.solves(A.size if size is None else size, room(A) * A.size)
-
-
-def _solved(A: Operator, settings: Settings, files: Mapping[str, Path | None]) -> tuple[Spectrum, Eigenpairs]:
-    """All eigenvalues, and the requested pairs."""
-    return whole_spectrum(A, settings.num_eigenpairs or 0, settings.tolerance, files["columns"])
 
 
 def _estimated(A: Operator, settings: Settings, files: Mapping[str, Path | None]) -> tuple[Spectrum, Eigenpairs]:

@@ -6,12 +6,12 @@ Papyan (2020), Sec. 7.7, with the corrections that make every sum exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ...factored.gram_parts import Part
 from ...layers.linear import LinearLayer, columns
 from ...operators import Operator
 from ...risk import Risk
@@ -20,8 +20,6 @@ from ...spectrum import Spectrum
 from ..gradients.means import class_means, diagonal, off_diagonal
 from ..scatter import Scatter, exact_spectrum, ratio, second_moment, whole
 from .passes import check_size, class_layers, class_passes
-
-ErrorPart = Literal["between_class", "cross_class", "own_class", "within"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -103,7 +101,7 @@ class ErrorStructure:
         """Δ, the sum of the four parts."""
         return whole(self.scatter, self.between_class, self.cross_class, self.own_class)
 
-    def spectrum(self, part: ErrorPart | None = None) -> Spectrum:
+    def spectrum(self, part: Part | None = None) -> Spectrum:
         """The exact spectrum of Δ, or of one of its parts, zeros included."""
         return exact_spectrum(getattr(self, part or "second_moment"))
 

@@ -189,12 +189,10 @@ def _search(
 
 
 def _gram(risk: Risk, exact_rows: int, stages: Stages) -> Gram | None:
-    """The Gram matrix, where it is small enough to be diagonalised once for each knockout."""
+    """The Gram matrix, in float64 for its small eigenvalues, if it can be diagonalised once for each knockout."""
     rows = risk.num_targets * (risk.num_classes - 1)
     fits = rows <= exact_rows and risk.group is None and risk.separable
-    return (
-        Gram.of(risk, checkpoint=stages.folder) if fits else None
-    )  # in float64: the matrix is small, and its small eigenvalues matter
+    return Gram.of(risk, checkpoint=stages.folder) if fits else None
 
 
 def _eigenpairs_of_gram(risk: Risk, G: Operator, gram: Gram, count: int) -> Eigenpairs | None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ...factored.gram_parts import PARTS
 from ...operators import Operator
+from ...record.arrays import under
 from ...record.checkpoints import State
 from ...record.layouts import check_arrays, like
 from ...solvers.stages import Stages
@@ -65,8 +66,7 @@ def kept_lines(stages: Stages, name: str, pairs: Eigenpairs, H: Operator | None,
     def read(arrays: dict[str, Tensor], facts: Mapping[str, Any]) -> Lines:
         _check_shares(arrays, len(pairs), [*PARTS, *(() if H is None else ("functional",))], facts["inside"])
         arrays = {name: array.to(pairs.vectors.device) for name, array in arrays.items()}
-        shares = {name.removeprefix("share/"): a for name, a in arrays.items() if name.startswith("share/")}
-        return Lines(pairs, shares, arrays.get("in_class_means"), arrays.get("in_cross_means"))
+        return Lines(pairs, under("share/", arrays), arrays.get("in_class_means"), arrays.get("in_cross_means"))
 
     return stages.result(f"lines-of-{name}", lambda: lines_of(pairs, H, classes), written, read)
 

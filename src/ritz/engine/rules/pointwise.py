@@ -82,7 +82,7 @@ class Overwrite(Function):
 
 
 def pointwise_rule(func: Any, *, bent: bool = True, in_place: bool = False) -> Callable[..., Any]:
-    """The rule of one pointwise function; without a `bend`, its second derivative is zero wherever it exists."""
+    """The rule of one pointwise function; if it is not `bent`, its second derivative is zero wherever it exists."""
 
     def rule(second: bool, input: Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
         if not input.requires_grad:

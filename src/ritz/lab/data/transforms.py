@@ -90,7 +90,7 @@ def one_hot(y: Int[Tensor, " N"], num_classes: int | None = None, *, dtype: torc
 
 
 def flattened(data: Examples) -> Examples:
-    """The same with each input as one row, as fully connected networks take it; a number is a row of one.
+    """The examples with each input as one row, as fully connected networks take it; a number is a row of one.
 
     >>> flattened(Examples(torch.zeros(2, 1, 8, 8), torch.zeros(2))).x.shape
     torch.Size([2, 64])

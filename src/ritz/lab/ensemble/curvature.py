@@ -271,7 +271,7 @@ def _top_of_sound(
 def _dense(
     H: Float[Tensor, "B n n"], k: int
 ) -> tuple[Float[Tensor, "B k"], Float[Tensor, "B k n"], Float[Tensor, "B 1"], int]:
-    """The same as `largest`, from the whole matrices."""
+    """What `largest` returns, from the whole matrices."""
     values, vectors = _eigh(H)
     scale = values.abs().amax(1, keepdim=True)
     return values[:, -k:].flip(1), vectors[..., -k:].flip(2).mT, scale, H.shape[1]

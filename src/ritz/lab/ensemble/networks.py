@@ -166,7 +166,7 @@ def losses(ensemble: Ensemble, loss: AnyLoss, data: Data, *, each: bool = False)
 def losses_at(
     ensemble: Ensemble, parameters: dict[str, Tensor], loss: AnyLoss, data: Data, each: bool
 ) -> Float[Tensor, " B"]:
-    """The same as a function of the parameters, to be differentiated.
+    """The mean loss of each network as a function of the parameters, to be differentiated.
 
     The networks are independent: the gradient of the sum holds the gradient of each, and likewise every product with
     the Hessian.

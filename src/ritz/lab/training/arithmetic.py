@@ -34,16 +34,10 @@ def autocast(precision: Arithmetic | None, device: torch.device) -> torch.autoca
 @contextmanager
 def multiply_in(precision: Arithmetic | None, device: torch.device) -> Iterator[None]:
     """TF32 in products and convolutions on a GPU, where that is the precision; all is as before afterwards."""
-    with ExitStack() as stack:
-        for kind, name, value in _tf32() if precision == "tf32" and device.type == "cuda" else ():
-            stack.callback(setattr, kind, name, getattr(kind, name))
-            setattr(kind, name, value)
-        yield
-
-
-def _tf32() -> list[tuple[Any, str, Any]]:
-    """The settings of products and convolutions that allow TF32."""
     backends: Any = torch.backends
-    if hasattr(backends.cudnn, "conv"):
-        return [(kind, "fp32_precision", "tf32") for kind in (backends.cuda.matmul, backends.cudnn.conv)]
-    return [(kind, "allow_tf32", True) for kind in (backends.cuda.matmul, backends.cudnn)]  # PyTorch before 2.9
+    kinds = (backends.cuda.matmul, backends.cudnn.conv) if precision == "tf32" and device.type == "cuda" else ()
+    with ExitStack() as stack:
+        for kind in kinds:
+            stack.callback(setattr, kind, "fp32_precision", kind.fp32_precision)
+            kind.fp32_precision = "tf32"
+        yield

@@ -50,7 +50,7 @@ class RowLoss:
 
 @dataclass(frozen=True)
 class DiagonalLoss:
-    """The same for R = diag(s), where W is in the basis of the data's right singular vectors."""
+    """`RowLoss` for R = diag(s), where W is in the basis of the data's right singular vectors."""
 
     s: Float[Tensor, "*b r"]
     T: Float[Tensor, "*c K r"]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...errors import ArgumentError, DataError, check_instance, check_positive
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
+from ...record.arrays import under
 from ...record.checkpoints import Arrays
 from ...record.json_values import plain
 from .arithmetic import Arithmetic, autocast, check_arithmetic, multiply_in
@@ -240,7 +241,7 @@ class _Network:
         for group, first, moved in zip(groups, self.settings, header["moved"], strict=True):
             _check_moved(moved, first)
             group.update(moved)
-        self.model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model/")})
+        self.model.load_state_dict(under("model/", tensors))
         states = dict[int, dict[str, Any]]()
         for name, value in (*tensors.items(), *header["plain"].items()):
             if name.startswith("optimizer/"):
@@ -301,7 +302,7 @@ def _check_moments(tensors: Mapping[str, Tensor], header: Mapping[str, Any], opt
 
 
 def _is_of(moment: Tensor, owner: Tensor) -> bool:
-    """Whether it has a number for the parameter, for each entry of it, or for each row, column or the like of it."""
+    """Whether a moment has a number for the parameter, for each entry of it, or for each row, column or the like."""
     sizes = zip(moment.shape, owner.shape, strict=False)
     return not moment.ndim or (moment.ndim == owner.ndim and all(size in (1, own) for size, own in sizes))
 

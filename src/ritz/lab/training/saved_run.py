@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...record.arrays import under
 from ...record.checkpoints import Arrays
 from ...record.layouts import check_arrays, check_facts
 from .series import Series
@@ -103,8 +104,3 @@ class SavedRun:
     @property
     def _epochs(self) -> range:
         return range(1, self.header["epoch"] + 1)
-
-
-def under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays below a prefix, without it."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

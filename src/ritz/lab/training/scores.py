@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...errors import ArgumentError, DataError
+from ...errors import ArgumentError, DataError, kind_of
 from ...risk.losses import Loss
 from .batches import Data
 
@@ -19,9 +19,8 @@ _ROWS = 1024  # examples whose accuracy is counted at a time
 def check_loss(loss: Any) -> None:
     """Refuse anything but a function of outputs and targets."""
     if isinstance(loss, type) or not (isinstance(loss, Loss) or callable(loss)):
-        what = f"the class {loss.__name__}" if isinstance(loss, type) else f"a {type(loss).__name__}"
         raise ArgumentError(
-            f"The loss is {what}.",
+            f"The loss is {kind_of(loss)}.",
             "It is called with outputs and targets, and what it returns is averaged over a batch.",
             "Pass a ritz loss such as ritz.CrossEntropy(), a torch.nn loss module, or a function.",
         )

@@ -96,9 +96,7 @@ class Figure:
     readings: Sequence[Reading] = ()  # of the config's fields that the paper leaves open
     printed: Mapping[str, str] = field(default_factory=dict)  # sources of fields, in place of the Config's comments
     loans: Callable[[Any], Sequence[Loan]] = _nothing  # the results of sweeps that a record of a config holds
-    paper_cost: str = (
-        ""  # why "paper" is not run as a matter of course, and what it takes; kept in other presets' records
-    )
+    paper_cost: str = ""  # why "paper" is not run as a matter of course, and what it takes; in records of other presets
 
     def __post_init__(self) -> None:
         check_readings(self.id, self.readings, dict(self.presets))

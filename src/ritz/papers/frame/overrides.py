@@ -46,14 +46,15 @@ def _of_record(old: Any, value: Any) -> Any:
 
 def differences(config: Mapping[str, Any], preset: Any) -> list[str]:
     """The `field=value` settings that turn a preset into this config, given in the plain values of a record."""
-    values = dict(_flat(config))
-    return [f"{name}={_text(values.get(name))}" for name, value in _flat(plain(preset)) if values.get(name) != value]
+    values = dict(flat(config))
+    return [f"{name}={_text(values.get(name))}" for name, value in flat(plain(preset)) if values.get(name) != value]
 
 
-def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The fields of a config in the plain values of a record, those of a nested config under their paths."""
     for name, value in config.items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", item) for inner, item in _flat(value))
+            yield from ((f"{name}.{inner}", item) for inner, item in flat(value))
         else:
             yield name, value
 
@@ -141,7 +142,7 @@ def _type_in_words(kind: Any) -> str:
 
 
 def _fields(config: Any) -> str:
-    return "Its fields: " + ", ".join(f"{name}={_text(value)}" for name, value in _flat(plain(config)))
+    return "Its fields: " + ", ".join(f"{name}={_text(value)}" for name, value in flat(plain(config)))
 
 
 def _text(value: Any) -> str:

@@ -66,7 +66,7 @@ def _on_the_others(reason: Callable[[Record], Mapping[str, str]]) -> Callable[[R
 
 
 def _whatever(text: str) -> dict[str, str]:
-    """The same reason for every verdict other than yes."""
+    """One reason for both verdicts other than yes."""
     return {"no": text, "partly": text}
 
 

@@ -27,14 +27,14 @@ BIASES = tuple(k / 2 for k in range(17))  # up to 8, with which a first token of
 class Config:
     """One head on sequences of vectors, along a grid of biases of its sink."""
 
-    biases: tuple[float, ...] = BIASES  # not given
+    biases: tuple[float, ...] = BIASES  # open
     embedding_size: int = 10  # d: App. D.1.1
     key_size: int = 100  # d_K: App. D.1.1
     num_sequences: int = 10  # App. D.1.1
     length: int = 10  # App. D.1.1
     outliers: float = 0.05  # of the eigenvalues are drawn as outliers, the largest: App. D.1.1
-    num_draws: int = 5  # not given; weights of variance 1/d_K and 1/d, inputs and targets Gaussian
-    seed: int = 0
+    num_draws: int = 5  # open; weights of variance 1/d_K and 1/d, inputs and targets Gaussian
+    seed: int = 0  # open
 
 
 @dataclass(frozen=True)

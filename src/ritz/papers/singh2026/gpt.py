@@ -233,7 +233,7 @@ def share_of_steps(record: Record) -> float:
 
 
 def steps_by_seed(record: Record) -> dict[str, float]:
-    """That fraction for each run."""
+    """The fraction of steps at which the error is larger with attention, for each run."""
     errors = relative_errors(record)[..., 1:]
     shares = (errors[0] > errors[1]).mean(-1)
     return {f"seed {seed}": float(share) for seed, share in zip(record.config["seeds"], shares, strict=True)}

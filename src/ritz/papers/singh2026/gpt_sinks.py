@@ -52,10 +52,9 @@ class Config(Pretraining):
 
     weights: str = ""  # path of published GPT-2 weights; without it, a model is trained
     targets: tuple[float, ...] = (0.81,)  # attention on the first token: D.1.6
-    # D.1.6: 1,024 products, and a grid of 1,024 points with κ = 3, which makes the Gaussians a 3,000th of the range
-    # wide. The picture has them a 300th wide: narrower ones are lost in print.
-    num_products: int = 1024
-    num_probes: int = 1  # not given: curvlinops takes one by default
+    num_products: int = 1024  # D.1.6, which draws 1,024 points with κ = 3: Gaussians a 3,000th of the range wide; the
+    # picture has them a 300th wide, for narrower ones are lost in print
+    num_probes: int = 1  # open: curvlinops takes one by default
     outliers: int = 5  # eigenvalues certified at each end, and drawn one by one; not in the paper
     basis_size: int = 60  # 30 GB
     seeds: tuple[int, ...] = (0, 1, 2)  # of the sequences, and of the model where one is trained; the paper has one

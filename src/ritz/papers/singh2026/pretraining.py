@@ -45,9 +45,8 @@ class Config:
     clip: float = 1.0  # nanoGPT
     bfloat16: bool = True  # nanoGPT, in training alone
     seeds: tuple[int, ...] = (0, 1, 2)  # three: D.1.5
-    # D.1.5: "every 10 steps at the beginning of training, then every 100, and eventually every 1,000"; until is open
-    strides: tuple[int, ...] = (10, 100, 1000)
-    until: tuple[int, ...] = (100, 1000, 10_000)
+    strides: tuple[int, ...] = (10, 100, 1000)  # "every 10 steps …, then every 100, and eventually every 1,000", D.1.5
+    until: tuple[int, ...] = (100, 1000, 10_000)  # open: the step up to which each of these holds
     num_sequences: int = 8  # for each measurement, drawn at random from the training data: D.1.5
     tolerance: float = 5e-4  # of the eigenpairs, relative: half of what a statement on them allows
     basis_size: int = 40  # vectors kept by the eigensolver: 20 GB

@@ -42,22 +42,17 @@ class Training:
 
     Our rates for μP are n_ℓ times the printed η/n_{ℓ-1}, by the spectral condition (docs/errata.md): with width 100 and
     η = 0.01, W₁ has the rate of the printed η = 1 at every D, and W₂ has D/100 of it; both agree only at D = 100.
+    Training ends where the loss improves by less than `improvement` in `window` epochs: 1 % would end deep networks on
+    the plateau they start from, and large NTP ones 20 % above their least.
     """
 
     networks: int = 200  # "we sample and fit 200 neural networks", D.1.3
     examples: int = 1024  # "on a sample of size 1024", D.1.3
     noise: float = 0.1  # "with variance 0.01", D.1.3
     batch_size: int = 128  # "batch size= 128", D.1.3
-    learning_rate: float = (
-        1e-2  # "a fixed base learning rate η = 10⁻²", D.1.3; its η = 1 of large μP networks belongs to
-    )
-    # the printed rates of the layers
-    window: int = (
-        20  # open: "until the loss stops improving", here by less than 0.05 % in 20 epochs. 1 % would end deep
-    )
-    improvement: float = (
-        5e-4  # open: networks on the plateau they start from, and large NTP ones 20 % above their least
-    )
+    learning_rate: float = 1e-2  # "a fixed base learning rate η = 10⁻²", D.1.3; η = 1 is for the printed rates of μP
+    window: int = 20  # open: the epochs in which "the loss stops improving", D.1.3
+    improvement: float = 5e-4  # open: the gain in these below which it has; 1 % ends deep networks on a plateau
     epochs: int = 10_000  # open, at most
     data_of: Literal["own", "shared"] = "own"  # open: whether a network has data of its own
     target: Literal["1/D", "1"] = "1/D"  # open: the variance of the entries of W

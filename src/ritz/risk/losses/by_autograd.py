@@ -35,7 +35,7 @@ class Autodiff(Loss):
 
     @property
     def name(self) -> str:
-        """That of the user's function, or of the class of their module.
+        """The name of the user's function, or of the class of their module.
 
         >>> Autodiff(torch.nn.functional.huber_loss).name, Autodiff(torch.nn.L1Loss()).name
         ('huber_loss', 'L1Loss')

@@ -79,7 +79,7 @@ class CrossEntropy(Classification):
         return self._rows(z).softmax(-1)
 
     def masses(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        """One for every term, except for class weights and ignored labels."""
+        """Σ_c a_c of every term: one, except for class weights and ignored labels."""
         return self._coefficients(z, y).sum(-1)
 
     def check(self, z: Outputs, y: Targets) -> None:

@@ -178,7 +178,7 @@ def misfit(z: Tensor, y: Tensor, why: str, *ways_out: str) -> DataError:
 
 
 def entries_misfit(z: Tensor, y: Tensor) -> DataError:
-    """The same error for a loss that compares every output with a target."""
+    """The error for outputs and targets that a loss cannot compare entry by entry."""
     ways = []
     if z.shape == (*y.shape, 1):
         ways.append("Targets of the shape of these outputs: y.unsqueeze(-1).")

@@ -1,6 +1,6 @@
-"""A few calls of every public function, with arguments that fit and that do not; `tests.faults.fuzz` makes more."""
+"""A few calls of every public function, with arguments that fit and that do not; `tests.fuzz` makes more."""
 
-from tests.faults.fuzz import fuzzed
+from tests.fuzz.__main__ import fuzzed
 
 
 def test_every_public_call_ends_in_a_right_result_or_a_refusal():

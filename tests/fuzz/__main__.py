@@ -1,6 +1,6 @@
 """Every public function with arguments that fit and that do not: a right result or a refusal, nothing else.
 
-    python -m tests.faults.fuzz --calls 20000 --seed 0 --json counts.json
+    python -m tests.fuzz --calls 20000 --seed 0 --json counts.json
 
 Arguments are built from a function's own signature, so that a new one is called by itself.
 """

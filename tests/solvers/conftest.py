@@ -1,7 +1,0 @@
-import pytest
-import torch
-
-
-@pytest.fixture
-def generator():
-    return torch.Generator().manual_seed(0)
