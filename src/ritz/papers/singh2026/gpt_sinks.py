@@ -52,8 +52,7 @@ class Config(Pretraining):
 
     weights: str = ""  # path of published GPT-2 weights; without it, a model is trained
     targets: tuple[float, ...] = (0.81,)  # attention on the first token: D.1.6
-    num_products: int = 1024  # D.1.6, which draws 1,024 points with κ = 3: Gaussians a 3,000th of the range wide; the
-    # picture has them a 300th wide, for narrower ones are lost in print
+    num_products: int = 1024  # D.1.6; its Gaussians (κ = 3) are a 3,000th of the range wide, drawn a 300th to be seen
     num_probes: int = 1  # open: curvlinops takes one by default
     outliers: int = 5  # eigenvalues certified at each end, and drawn one by one; not in the paper
     basis_size: int = 60  # 30 GB
