@@ -47,8 +47,7 @@ class Config:
     size: int = 1  # "input/output size D ∈ {1, 10}", D.1.4: 1 in Fig. 17, 19, 21, 22, and 10 in Fig. 18, 20
     depths: tuple[int, ...] = (2, 3, 4, 5, 6)  # "depth B ∈ {2, 3, 4, 5, 6}", D.1.4
     width: int = 100  # "models of width m = 100", D.1.4
-    deep_rate: float = 1e-2  # "D = 1 … except for deeper networks parametrized with SP and μP, where we set η = 10⁻³",
-    # D.1.4; open at D = 10, where it is that of all others
+    deep_rate: float = 1e-2  # "D = 1 … deeper networks parametrized with SP and μP … η = 10⁻³", D.1.4; open at D = 10
     deep_from: int = 3  # open: layers from which a network counts as "deeper"
     readings: tuple[str, ...] = network_readings.names(LINEAR)  # open
     training: Training = TRAINING
