@@ -99,6 +99,15 @@ def test_a_gram_matrix_with_more_rows_than_parameters_gives_the_same_spectra():
         assert spectrum.wasserstein(through_parameters[name]) < 1e-12, name
 
 
+def test_a_knockout_that_takes_all_of_g_leaves_a_spectrum_of_zeros():
+    """The means of twenty classes span all 236 parameters; in float32, rounding is left off them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 20))
+    risk = Risk(model, CrossEntropy(), (torch.randn(60, 6), torch.randint(20, (60,))))
+    spectra = attribution(risk, exact_rows=400).spectra
+    assert max(map(abs, spectra["G off all means"].range)) < 1e-6 * spectra["G"].range[1]
+
+
 def test_classes_that_lie_far_apart_make_outliers_that_are_attributed_to_their_means():
     found = attribution(separated(2.0, noise=0.02))
     assert found.class_overlap > 0.95
