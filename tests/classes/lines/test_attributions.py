@@ -153,6 +153,29 @@ def test_part_eigenvalues_are_those_of_the_dense_parts(small):
     assert found.within_edge == pytest.approx(edge, rel=1e-4)
 
 
+def test_more_means_than_parameters_give_what_their_dense_parts_give():
+    """Eight classes have 64 columns of means, and the weights 24 entries: both come from the smaller matrix."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 3, generator=generator).double(), torch.arange(40) % 8
+    x, y = torch.cat([x, x * torch.tensor([1.0, 1.0, -1.0]).double()]), y.repeat(2)  # no mean has a third coordinate
+    model = nn.Linear(3, 8, bias=False).double()
+    with torch.no_grad():
+        model.weight.normal_(generator=generator)[:, 2] = 0.0
+    found = attribution(Risk(model, CrossEntropy(), [(x[:50], y[:50]), (x[50:], y[50:])]), num_lines=20)
+    parts = {part: getattr(found.classes, part).dense() for part in ("between_class", "cross_class", "own_class")}
+    values, vectors = torch.linalg.eigh(parts["between_class"] + parts["cross_class"])
+    span = vectors[:, values > 1e-13 * values[-1]]
+    assert span.shape[1] == 14
+    expected = (span.T @ found.gauss_newton.pairs.vectors).square().sum(0)
+    assert float(expected.min()) < 0.1 and float(expected.max()) > 0.9
+    torch.testing.assert_close(found.gauss_newton.in_cross_means, expected, rtol=0, atol=1e-9)
+    for name, part in (parts | {"together": sum(parts.values())}).items():
+        values = torch.linalg.eigvalsh(part).flip(0).clamp(min=0)
+        got = found.part_eigenvalues[name]
+        assert len(got) <= 24
+        torch.testing.assert_close(got, values[: len(got)], rtol=0, atol=1e-13)
+
+
 def test_lines_from_the_gram_matrix_are_certified_eigenpairs_of_g(small):
     _, risk, found = small
     pairs, G = found.gauss_newton.pairs, ritz.gauss_newton(risk).dense()
