@@ -51,9 +51,9 @@ def about_the_mini_bulk(C: int, values: Float[Tensor, " r"] | None, edge: float,
     if values is None:
         return []
     rank, above = (int((values > bound).sum()) for bound in (floor, max(floor, edge)))
-    has = "1 eigenvalue that is" if rank == 1 else f"{rank} eigenvalues that are"
+    has = "1 eigenvalue that is" if rank == 1 else f"{rank:,} eigenvalues that are"
     return [
-        f"G_cross by itself has {has} not zero, of at most C(C - 2) = {C * (C - 2)}; above {edge:.3g}, "
+        f"G_cross by itself has {has} not zero, of at most C(C - 2) = {C * (C - 2):,}; above {edge:.3g}, "
         f"the largest eigenvalue of G_within, it has {above}."
     ]
 
