@@ -29,6 +29,14 @@ class RitzError(Exception):
         return "\n".join([self.seen, self.why, *(f"  - {way}" for way in self.ways_out)])
 
 
+def kind_of(value: object) -> str:
+    """What kind of object a value is, with its article: a Tensor, an ndarray, the class Linear."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeio' or name == 'ndarray' else 'a'} {name}"
+
+
 def first_line(error: BaseException) -> str:
     """The first line of another library's error message; the error's class name if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]
@@ -107,8 +115,7 @@ def check_instance(kind: type, way_out: str, /, **values: Any) -> None:
     """Refuse values that are not instances of this class; the way out says how to make one."""
     for name, value in values.items():
         if not isinstance(value, kind):
-            what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-            raise ArgumentError(f"{name} is {what}.", f"It must be a {kind.__name__}.", way_out)
+            raise ArgumentError(f"{name} is {kind_of(value)}.", f"It must be a {kind.__name__}.", way_out)
 
 
 def check_positive(why: str = "It must be finite and positive.", /, **numbers: float | int | None) -> None:

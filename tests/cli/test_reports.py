@@ -90,6 +90,14 @@ def test_arrays_that_are_no_spectrum_are_refused(folders, tmp_path, monkeypatch,
     assert result.exit_code == 2 and "numpy.savez(path, nodes=nodes" in result.output, result.output
 
 
+@pytest.mark.parametrize("wrong", [{"nodes": [[np.nan, 2.0]]}, {"weights": [[-1.0, 2.0]]}, {"weights": [[0.0, 0.0]]}])
+def test_numbers_that_no_spectrum_has_are_refused_with_the_name_of_their_file(folders, tmp_path, monkeypatch, wrong):
+    monkeypatch.chdir(tmp_path)
+    np.savez("theirs.npz", **{"nodes": [[0.1, 2.0]], "weights": [[3.0, 1.0]], "size": 83, **wrong})
+    result = ritz("compare", "all/H", "theirs.npz")
+    assert result.exit_code == 2 and result.output.startswith("theirs.npz holds"), result.output
+
+
 @pytest.mark.parametrize(
     "places, words",
     [

@@ -437,7 +437,7 @@ BAD_DATA = {
     "a dict of targets alone": (lambda x, y: {"labels": y}, DataError, "The data are a dict"),
     "a dict of lists": (lambda x, y: [{"input": [1, 2], "labels": y}], DataError, "hold a list"),
     "arrays": (lambda x, y: (x.numpy(), y.numpy()), DataError, "as_tensor"),
-    "an array of inputs": (lambda x, y: (x.numpy(), y), DataError, "hold a ndarray"),
+    "an array of inputs": (lambda x, y: (x.numpy(), y), DataError, "hold an ndarray"),
     "several inputs for a network of one": (lambda x, y: [((x, x), y)], ModelError, "The model failed on batch 0"),
     "sparse inputs": (lambda x, y: (x.to_sparse(), y), DataError, r"hold a sparse tensor[\s\S]*to_dense"),
     "sparse inputs by rows": (lambda x, y: (x.to_sparse_csr(), y), DataError, r"torch\.sparse_csr[\s\S]*to_dense"),

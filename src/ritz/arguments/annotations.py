@@ -13,6 +13,8 @@ from itertools import repeat
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ..errors import kind_of
+
 MAKERS = {
     "Risk": "Make one: ritz.Risk(model, loss, data).",
     "Operator": "Make one: ritz.hessian(risk), or ritz.Operator.from_matrix(matrix).",
@@ -274,8 +276,14 @@ def _accepted_within(take: Take, has_axes: bool, item: Any) -> Any:
 def _instance(kind: type, value: Any) -> Any:
     no_items = kind in ITEMS and (isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0)
     if no_items or not isinstance(value, kind):
-        raise Misfit(f"It must be {_named(kind)}.", _way_to(kind))
+        raise Misfit(f"It must be {_named(kind)}.", *_ways_to(kind, value))
     return value
+
+
+def _ways_to(kind: type, value: Any) -> list[str]:
+    """How to get an object of this class; a Kronecker, which can be multiplied, has an operator."""
+    has_one = kind.__name__ == "Operator" and not isinstance(value, type) and hasattr(value, "operator")
+    return ["Pass its operator: kfac(risk).operator.", _way_to(kind)] if has_one else [_way_to(kind)]
 
 
 def _way_to(kind: type) -> str:
@@ -296,7 +304,7 @@ def shown(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         text = repr(value)
         return text if len(text) <= 60 else f"{text[:57]}..."
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    return kind_of(value)
 
 
 def resolved(annotation: Any, function: Callable) -> Any:

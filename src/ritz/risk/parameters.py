@@ -91,7 +91,9 @@ def _no_match(
     shown = ", ".join(trainable[:6]) + (f" and {len(trainable) - 6} more" if len(trainable) > 6 else "")
     culprit = f": {', '.join(map(repr, idle))}" if idle else ""
     return ModelError(
-        f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
+        f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters."
+        if trainable
+        else "The model has no trainable parameter.",
         "Curvature is taken only with respect to matching parameters that have requires_grad.",
         *(f"For all of that module, write '{glob}'." for glob in modules),
         *_choices(shown),

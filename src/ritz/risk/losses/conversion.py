@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, kind_of
 from .binary_cross_entropy import BinaryCrossEntropy
 from .by_autograd import Autodiff
 from .classification import is_label
@@ -30,12 +31,15 @@ def loss_from(loss: Any) -> Loss:
     if callable(loss) and not isinstance(loss, type):
         return Autodiff(loss)
     raise ArgumentError(
-        f"The loss is the class {loss.__name__}."
-        if isinstance(loss, type)
-        else f"The loss is a {type(loss).__name__}.",
+        f"The loss is {kind_of(loss)}.",
         "A risk needs a function of outputs and targets.",
         *([f"Make an instance: {loss.__name__}()."] if isinstance(loss, type) else []),
         "Pass a ritz loss, a torch.nn loss module, or a callable returning one value per term.",
+        *(
+            ["The order is Risk(model, loss, data)."]
+            if isinstance(loss, Iterable) and not isinstance(loss, str)
+            else []
+        ),
     )
 
 
