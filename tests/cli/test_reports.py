@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,6 +60,7 @@ def test_a_layer_and_the_spectrum_of_another_tool_are_named_too(folders, tmp_pat
     result = ritz("compare", "all/H:head", "theirs.npz", "all/H/record.json")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("W₁ = ") == 2 and "error unknown" in result.stdout
+    assert "<title>all/H:head, theirs.npz and all/H/record.json" in Path("compare.html").read_text()
 
 
 @pytest.mark.parametrize("nodes", [[[2.0]], [[1.0], [3.0]], [2.0, 2.0]])
