@@ -439,6 +439,7 @@ BAD_DATA = {
     "arrays": (lambda x, y: (x.numpy(), y.numpy()), DataError, "as_tensor"),
     "an array of inputs": (lambda x, y: (x.numpy(), y), DataError, "hold an ndarray"),
     "several inputs for a network of one": (lambda x, y: [((x, x), y)], ModelError, "The model failed on batch 0"),
+    "a dict of one input": (lambda x, y: [{"pixels": x, "y": y}], ModelError, r"batch\['pixels'\], targets"),
     "sparse inputs": (lambda x, y: (x.to_sparse(), y), DataError, r"hold a sparse tensor[\s\S]*to_dense"),
     "sparse inputs by rows": (lambda x, y: (x.to_sparse_csr(), y), DataError, r"torch\.sparse_csr[\s\S]*to_dense"),
     "batches of sparse inputs": (lambda x, y: [(x.to_sparse(), y)], DataError, "hold a sparse tensor"),
