@@ -116,6 +116,15 @@ def test_classes_that_lie_far_apart_make_outliers_that_are_attributed_to_their_m
     assert any("lie in the span of the class means" in sentence for sentence in found.findings)
 
 
+@pytest.mark.parametrize("exact_rows", [3000, 0])
+def test_outliers_are_counted_where_fewer_lines_are_requested(exact_rows):
+    risk = separated(2.0, noise=0.3)
+    whole = attribution(risk)
+    assert whole.counts["outliers"] > 1
+    few = attribution(risk, num_lines=1, exact_rows=exact_rows)
+    assert len(few.gauss_newton) == 1 and few.counts == whole.counts and few.findings[0] == whole.findings[0]
+
+
 def test_classes_that_are_nowhere_in_particular_are_not_said_to_make_outliers():
     found = attribution(separated(0.0, noise=1.0))
     assert found.class_overlap < 0.8
