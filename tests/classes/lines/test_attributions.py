@@ -131,6 +131,13 @@ def test_classes_that_are_nowhere_in_particular_are_not_said_to_make_outliers():
     assert not any("lie in the span of the class means" in sentence for sentence in found.findings)
 
 
+def test_an_attribution_prints_its_counts_and_findings_alone(small):
+    _, risk, found = small
+    first, *others = repr(found).splitlines()
+    assert first.startswith(f"Attribution(C = {found.num_classes}, n = {risk.size:,}: outliers ")
+    assert [line.strip() for line in others] == list(found.findings)
+
+
 def test_a_linear_classifier_has_no_functional_part_and_the_same_lines_in_h_and_g():
     found = attribution(separated(1.0))
     assert float(found.hessian.shares["functional"].abs().max()) < 1e-10

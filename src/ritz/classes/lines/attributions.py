@@ -32,7 +32,7 @@ TOLERANCE = 1e-4  # residual of the eigenpairs, relative to the largest eigenval
 RESOLVED = {torch.float64: 1e-10, torch.float32: 1e-4}  # λ/λ₁ above which y of K gives v of G to a few digits
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Attribution:
     """Which eigenvalues of H and G come from what; `findings` says it in words, `spectra` has those after knockouts.
 
@@ -49,6 +49,12 @@ class Attribution:
     part_eigenvalues: Mapping[str, Float[Tensor, " r"]]  # of the low-rank parts and their sum, exact, descending
     within_edge: float  # the largest eigenvalue of G_within
     num_outliers: int  # eigenvalues of G above all of G - G_class, more than there are lines or not
+
+    def __repr__(self) -> str:
+        """The kinds of lines, and the findings."""
+        counts = ", ".join(f"{name} {count:,}" for name, count in self.counts.items())
+        head = f"Attribution(C = {self.num_classes}, n = {self.classes.risk.size:,}: {counts})"
+        return "\n".join([head, *(f"  {sentence}" for sentence in self.findings)])
 
     def _repr_html_(self) -> str:
         """In a notebook: the findings in words, and how many lines of each kind there are."""
