@@ -93,7 +93,9 @@ def _lines(record: Record, symbol: str) -> RenderableType:
         f"λ({symbol})": [f"{value:.6g}" for value in of["values"]],
         "residual": [f"{residual:.1e}" for residual in of["residuals"]],
     }
-    columns |= {symbol: [f"{x:.1%}" for x in row] for symbol, row in shares_of(record, matrix).items()}
+    columns |= {
+        symbol: [f"{round(float(x), 3) + 0.0:.1%}" for x in row] for symbol, row in shares_of(record, matrix).items()
+    }
     if "in_class_means" in of:
         columns["in class means"] = [f"{x:.3f}" for x in of["in_class_means"]]
     if symbol == "H":

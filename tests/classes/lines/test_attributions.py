@@ -7,7 +7,7 @@ from torch import nn
 import ritz
 from ritz.classes import attribution
 from ritz.classes.lines import attributions
-from ritz.classes.lines.findings import about_outliers, about_the_hessian, about_the_mini_bulk
+from ritz.classes.lines.findings import about_knockouts, about_outliers, about_the_hessian, about_the_mini_bulk
 from ritz.classes.lines.knockout_spectra import PROJECTED, SUBTRACTED
 from ritz.errors import ArgumentError
 from ritz.factored.gram_parts import PARTS
@@ -254,6 +254,12 @@ def _scaled(model, factor):
 def test_no_lines_are_refused():
     with pytest.raises(ArgumentError, match="num_lines=0"):
         attribution(risk_of()[1], num_lines=0)
+
+
+def test_a_share_that_rounds_to_zero_has_no_sign_and_a_spectrum_of_nothing_no_fall():
+    assert "contributes 0.0% of" in about_the_hessian(3, 1.0, -1e-5)[1]
+    spectra = {name: ritz.Spectrum.of_eigenvalues(torch.tensor([1e-130, 0.0]).double()) for name in SUBTRACTED}
+    assert about_knockouts(spectra) == ["G is zero to rounding: the network is sure of every example."]
 
 
 @pytest.mark.parametrize("number, words", [(0, "0 eigenvalues that are"), (1, "1 eigenvalue that is"), (2, "2 eigen")])
