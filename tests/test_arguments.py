@@ -120,6 +120,14 @@ def test_one_name_of_an_axis_is_one_size_in_a_call():
         guarded(pair)(torch.ones(3, 2), torch.ones(2))
 
 
+def test_what_has_an_operator_is_refused_with_the_way_to_it():
+    risk = ritz.Risk(torch.nn.Linear(2, 2), torch.nn.CrossEntropyLoss(), (torch.eye(2), torch.arange(2)))
+    with pytest.raises(ArgumentError, match=r"A is a Kronecker.[\s\S]*kfac\(risk\).operator"):
+        ritz.trace(ritz.kfac(risk))
+    with pytest.raises(ArgumentError, match="spectrum is an Operator"):
+        ritz.plot.density(ritz.plot.panels()[1][0], ritz.kfac(risk).operator)
+
+
 def test_of_several_annotations_the_refusal_names_what_was_nearest():
     with pytest.raises(ArgumentError, match=r"must have the shape \(n, k\)"):
         taken(Float[Tensor, "n k"] | ritz.Eigenpairs | None, torch.ones(2))

@@ -405,6 +405,7 @@ def test_a_spectrum_prints_what_people_ask_first():
         (1.234e-8, 3e-10, "(1.23 ± 0.03)e-08 (99 products)"),
         (-5.1e9, 2e8, "(-5.1 ± 0.2)e+09 (99 products)"),
         (15.0, 0.0, "15 ± 0 (99 products)"),
+        (24.03, 0.97, "24 ± 1 (99 products)"),
     ],
 )
 def test_an_estimate_prints_to_the_digit_it_knows(value, error, text):

@@ -13,6 +13,7 @@ True
 >>> picture = ritz.plot.density(ax, spectrum, outliers=5)
 """
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -95,7 +96,7 @@ def __getattr__(name: str) -> Any:
         return value
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

@@ -36,6 +36,14 @@ class RitzError(Exception):
         return "\n".join([self.seen, self.why, *(f"  - {way}" for way in self.ways_out)])
 
 
+def kind_of(value: object) -> str:
+    """What kind of object a value is, with its article: a Tensor, an ndarray, the class Linear."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeio' or name == 'ndarray' else 'a'} {name}"
+
+
 def first_line(error: BaseException) -> str:
     """The first line of another library's error message; the error's class name if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,6 +8,7 @@ from torch import nn
 
 from ritz import Risk, gauss_newton
 from ritz.analysis import classes, spectrum
+from ritz.analysis.classes import forecasts as class_forecasts
 from ritz.analysis.peak_bytes import peak_bytes
 from ritz.analysis.spectrum import forecasts
 from ritz.analysis.spectrum.forecasts import product_bytes, product_seconds
@@ -43,6 +44,11 @@ KINDS = {
     ),
     "G layer by layer": (convolutions, spectrum, spectrum.Settings(gauss_newton, per_layer=True, **FEW)),
     "classes": (lambda: perceptron(20, 24, 4, 60), classes, classes.ClassSettings()),
+    "more means of classes than parameters": (
+        lambda: perceptron(6, 8, 20, 60),
+        classes,
+        classes.ClassSettings(exact_rows=0),
+    ),
     "classes of a small model": (lambda: perceptron(20, 24, 4, 300), classes, classes.ClassSettings(exact_rows=700)),
 }
 
@@ -63,6 +69,17 @@ def test_a_forecast_is_within_a_factor_of_two(kind, tmp_path, monkeypatch):
     ratios = said.bytes / held, said.num_products / sum(columns)
     assert all(0.5 <= ratio <= 2 for ratio in ratios), (ratios, said, held, sum(columns))
     assert written <= 2 * said.file_bytes
+
+
+def test_a_forecast_counts_the_time_to_find_the_span_of_many_means(monkeypatch):
+    """The means of 40 classes are more columns than the 568 parameters; without them there is nothing to decompose."""
+    risk, rows = perceptron(6, 12, 40, 60), list[int]()
+    monkeypatch.setattr(class_forecasts, "decomposition_seconds", lambda size: rows.append(size) or 1e6)
+    held = classes.forecast(risk, classes.ClassSettings(exact_rows=0)).seconds
+    assert rows == [risk.size] and held > 1e6
+    few = perceptron(6, 12, 40, 60)
+    few.budget.total = 0.0
+    assert classes.forecast(few, classes.ClassSettings(exact_rows=0)).seconds < 1e6
 
 
 def test_bytes_are_counted_from_the_birth_of_a_tensor_to_its_end():

@@ -98,6 +98,7 @@ def test_one_damaged_record_does_not_hide_the_others(folder):
 def test_without_records_the_ledger_says_how_to_get_some(folder):
     assert "ritz run" in ritz("claims", code=2).stderr
     assert "Similar ids: us2000.fig2" in ritz("claims", "us2000.fig22", code=2).stderr
+    assert "ritz run us2000.fig2" in ritz("claims", "us2000.fig2", code=2).stderr  # and not another figure
 
 
 def test_what_the_papers_say_can_be_read_without_any_record(folder):

@@ -94,6 +94,15 @@ def test_lines_layers_and_examples_are_selected(folder):
     assert record.config["seed"] == 5 and record.config["examples"] == 15
 
 
+def test_a_long_table_is_cut_and_the_page_has_all_of_it(folder):
+    """The terminal shows 24 lines of each matrix."""
+    printed = classes("ours.py:risk", "--lines", "26").stdout
+    assert printed.count("2 more are in report.html.") == 2
+    page = (folder / "out" / "ours-risk-classes" / "report.html").read_text()
+    ranks = [line.split()[0] for line in printed.splitlines() if line.strip()]
+    assert ranks.count("24") == 2 and "25" not in ranks and page.count(">26<") >= 2
+
+
 def test_what_is_left_out_is_said_with_its_reason(folder):
     printed = " ".join(classes("ours.py:tokens").stdout.split())
     assert "Features: left out. An example has several labels" in printed

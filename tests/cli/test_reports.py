@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,6 +60,7 @@ def test_a_layer_and_the_spectrum_of_another_tool_are_named_too(folders, tmp_pat
     result = ritz("compare", "all/H:head", "theirs.npz", "all/H/record.json")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("W₁ = ") == 2 and "error unknown" in result.stdout
+    assert "<title>all/H:head, theirs.npz and all/H/record.json" in Path("compare.html").read_text()
 
 
 @pytest.mark.parametrize("nodes", [[[2.0]], [[1.0], [3.0]], [2.0, 2.0]])
@@ -88,6 +90,14 @@ def test_arrays_that_are_no_spectrum_are_refused(folders, tmp_path, monkeypatch,
     np.savez("theirs.npz", **{"nodes": [[0.1, 2.0]], "weights": [[3.0, 1.0]], "size": 83, **wrong})
     result = ritz("compare", "all/H", "theirs.npz")
     assert result.exit_code == 2 and "numpy.savez(path, nodes=nodes" in result.output, result.output
+
+
+@pytest.mark.parametrize("wrong", [{"nodes": [[np.nan, 2.0]]}, {"weights": [[-1.0, 2.0]]}, {"weights": [[0.0, 0.0]]}])
+def test_numbers_that_no_spectrum_has_are_refused_with_the_name_of_their_file(folders, tmp_path, monkeypatch, wrong):
+    monkeypatch.chdir(tmp_path)
+    np.savez("theirs.npz", **{"nodes": [[0.1, 2.0]], "weights": [[3.0, 1.0]], "size": 83, **wrong})
+    result = ritz("compare", "all/H", "theirs.npz")
+    assert result.exit_code == 2 and result.output.startswith("theirs.npz holds"), result.output
 
 
 @pytest.mark.parametrize(

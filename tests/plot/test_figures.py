@@ -8,6 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from ritz import plot
+from ritz.errors import ArgumentError
 from ritz.record import write_picture
 from ritz.spectrum import Spectrum
 
@@ -79,6 +80,11 @@ def test_the_style_is_for_figures_of_ones_own_and_ends_with_its_block(columns, w
         lines = [figure.subplots().plot([0, 1], [0, i])[0].get_color() for i in range(1)]
     assert figure.get_size_inches()[0] == width and lines == [plot.COLOURS[0]]
     assert dict(matplotlib.rcParams) == before
+
+
+def test_a_paper_has_one_column_or_two():
+    with pytest.raises(ArgumentError, match="one of 1, 2"):
+        plot.style(3)
 
 
 def test_small_multiples_have_numbers_at_the_edges_alone():

@@ -272,8 +272,14 @@ def _accepted_within(take: Take, has_axes: bool, item: Any) -> Any:
 def _instance(kind: type, value: Any) -> Any:
     no_items = kind in ITEMS and (isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0)
     if no_items or not isinstance(value, kind):
-        raise Misfit(f"It must be {_named(kind)}.", _way_to(kind))
+        raise Misfit(f"It must be {_named(kind)}.", *_ways_to(kind, value))
     return value
+
+
+def _ways_to(kind: type, value: Any) -> list[str]:
+    """How to get an object of this class; a Kronecker, which can be multiplied, has an operator."""
+    has_one = kind.__name__ == "Operator" and not isinstance(value, type) and hasattr(value, "operator")
+    return ["Pass its operator: kfac(risk).operator.", _way_to(kind)] if has_one else [_way_to(kind)]
 
 
 def _way_to(kind: type) -> str:

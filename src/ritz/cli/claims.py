@@ -75,11 +75,11 @@ def _folders(ids: Sequence[str], out: Path) -> list[Path]:
 
 def _no_claims(ids: Sequence[str], out: Path) -> FileError:
     """Why there are no claims to show; refuses unknown ids first."""
-    selection(ids)
+    figure = selection(ids)[0]
     return FileError(
         f"{out} holds no claims of {', '.join(ids)}.",
         "Claims come with the records of figures.",
-        "Compute one: ritz run linear2026.fig1a",
+        f"Compute one: ritz run {figure.id}",
         "Name the folder of the records with --out.",
         "Read what the papers say, without records: ritz claims --statements",
     )

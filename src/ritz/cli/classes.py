@@ -21,6 +21,7 @@ from .messages import say
 from .tables import columns_table, cost, facts_table, show
 from .target import Subject
 
+LINES = 24  # that a table in a terminal shows at most; the page has all
 BY_LAYER: dict[str, tuple[tuple[str, ...], str]] = {
     "Φ_class in Φ": (("class_part_of_features",), ".1%"),
     "Δ_class in Δ": (("class_part_of_errors",), ".1%"),
@@ -92,23 +93,28 @@ def _lines(record: Record, symbol: str) -> RenderableType:
         f"λ({symbol})": [f"{value:.6g}" for value in of["values"]],
         "residual": [f"{residual:.1e}" for residual in of["residuals"]],
     }
-    columns |= {symbol: [f"{x:.1%}" for x in row] for symbol, row in shares_of(record, matrix).items()}
+    columns |= {
+        symbol: [f"{round(float(x), 3) + 0.0:.1%}" for x in row] for symbol, row in shares_of(record, matrix).items()
+    }
     if "in_class_means" in of:
         columns["in class means"] = [f"{x:.3f}" for x in of["in_class_means"]]
     if symbol == "H":
         nearest = zip(record.arrays["matches"], record.arrays["overlaps"], strict=True)
         columns["nearest in G (overlap)"] = [f"{match + 1} ({row[match]:.2f})" for match, row in nearest]
     columns[""] = ["" if good else "not converged" for good in of["converged"]]
-    return columns_table(f"The largest eigenvalues of {symbol}, and the share of each part in them", columns)
+    shown = {heading: cells[:LINES] for heading, cells in columns.items()}
+    table = columns_table(f"The largest eigenvalues of {symbol}, and the share of each part in them", shown)
+    more = len(of["values"]) - LINES
+    return Group(table, Text(f"{more} more are in report.html.", "dim")) if more > 0 else table
 
 
 def _counts(scalars: Mapping[str, Any]) -> RenderableType:
     C, counts, table = scalars["num_classes"], scalars["counts"], facts_table()
     meanings = {
         "outliers": f"of at most C = {C}: above everything that is left without G_class",
-        "mini-bulk": f"of at most C(C - 2) = {C * (C - 2)}: above G_within, by the means of the cross-classes",
+        "mini-bulk": f"of at most C(C - 2) = {C * (C - 2):,}: above G_within, by the means of the cross-classes",
         "bulk": "all others that the examples can make",
-        "zero": "there are more parameters than the examples reach",
+        "zero": "at least: there are more parameters than the examples reach",
     }
     for name, count in counts.items():
         table.add_row(name, f"{count:,}", meanings[name])

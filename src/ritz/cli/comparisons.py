@@ -76,6 +76,14 @@ def _spectrum(path: Path) -> Spectrum:
             "numpy.savez(path, nodes=nodes, weights=weights, size=num_parameters)",
         )
     nodes, weights = (torch.atleast_2d(torch.as_tensor(arrays[name]).double()) for name in ("nodes", "weights"))
+    if not bool(
+        nodes.isfinite().all() and weights.isfinite().all() and (weights >= 0).all() and (weights.sum(1) > 0).all()
+    ):
+        raise FileError(
+            f"{path} holds nodes that are NaN or infinite, or weights that no probe can have.",
+            "Weights are not negative, and those of a probe have a positive sum.",
+            "Look for NaN in what the other tool returned, and write the file again.",
+        )
     spread = float(nodes.max() - nodes.min()) or float(nodes.abs().max()) or 1.0
     width = lent_width(spread, max(2, nodes.shape[1]))  # one node has no neighbour that would tell how fine it is
     return Spectrum(nodes, weights / weights.sum(1, keepdim=True), int(arrays["size"].item()), width)

@@ -51,7 +51,8 @@ def summary(record: Record) -> RenderableType:
     parts = [_facts(record), _eigenvalues(record), _statistics(record.scalars)]
     if record.scalars["layers"]:
         parts.append(_layers(record.scalars["layers"]))
-    cost = f"{num_products(record):,} products, {duration(record.scalars['seconds'])} in all"
+    count = num_products(record)
+    cost = f"{count:,} product{'s' * (count != 1)}, {duration(record.scalars['seconds'])} in all"
     return Group(*(Padding(part, (0, 0, 1, 0), expand=False) for part in parts), Text(cost, style="dim"))
 
 
@@ -72,7 +73,8 @@ def _facts(record: Record) -> RenderableType:
 def _kind(scalars: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """Whether all eigenvalues were computed."""
     if scalars["resolution"] is None:
-        return f"exact: all {scalars['num_parameters']:,} eigenvalues, to rounding"
+        n = scalars["num_parameters"]
+        return f"exact: all {n:,} eigenvalues, to rounding" if n > 1 else "exact, to rounding"
     return f"estimated: {config['num_probes']} probes of {config['num_steps']} steps"
 
 

@@ -122,10 +122,12 @@ class Layers:
         It says how to leave these out, and with them what is `unfit` for another reason.
         """
         if self.others:
+            rest = sorted({*unfit} - self.others)
+            also = f" It does not take these either: {', '.join(rest)}." if rest else ""
             raise ModelError(
                 f"These parameters enter through no layer that can be captured: {', '.join(sorted(self.others))}.",
                 f"{purpose} is made of what linear layers, convolutions, normalisations and embeddings see, "
-                "example by example.",
+                f"example by example.{also}",
                 self.without({*self.others, *unfit}),
             )
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import progress
 from ..engine import Info
-from ..errors import ArgumentError, NumericalError, check_instance
+from ..errors import ArgumentError, NumericalError, check_instance, kind_of
 from ..record.cards import card
 from ..spectrum.matrices import check_square, check_symmetric
 
@@ -230,7 +230,7 @@ class Operator:
     def _check(self, V: Tensor) -> None:
         if not isinstance(V, Tensor):
             raise ArgumentError(
-                f"An operator was multiplied by a {type(V).__name__}.",
+                f"An operator was multiplied by {kind_of(V)}.",
                 "A product needs a tensor: a vector (n,) or columns (n, k).",
                 "Convert arrays with torch.as_tensor; in SciPy, use A.to_scipy().",
             )
@@ -320,7 +320,7 @@ def reciprocal(values: Float[Tensor, "..."], damping: float) -> Float[Tensor, ".
         return inverse
     enough = (0.01 * largest or 1.0) - 1.1 * min(0.0, float(values.min()))
     raise ArgumentError(
-        f"A + {damping:g} was to be inverted, but {-damping:g} is an eigenvalue of A (max |λ| = {largest:.3g}).",
+        f"A + {damping:g} was to be inverted, but {0.0 - damping:g} is an eigenvalue of A (max |λ| = {largest:.3g}).",
         "The sum is singular, or so near to it that rounding would decide the result.",
         f"Pass a larger damping: for A itself, {enough:.3g} is enough.",
     )

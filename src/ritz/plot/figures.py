@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.artist import Artist
@@ -110,7 +110,7 @@ def typeset(text: str) -> str:
     return _SYMBOLS.sub(r"$\\mathregular{\1_{\2}}$", text)
 
 
-def style(columns: int = 1, *, rows: float = 1.0) -> AbstractContextManager[None]:
+def style(columns: Literal[1, 2] = 1, *, rows: float = 1.0) -> AbstractContextManager[None]:
     """Our style for figures of your own, for one column of a paper or for two: `with ritz.plot.style(2): ...`.
 
     Colours differ under every colour blindness, text is as large as a paper's, fonts are kept as text.

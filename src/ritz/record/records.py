@@ -23,7 +23,7 @@ _FORMAT = 1  # of record.json; a reader refuses what it does not know
 _FIELDS = {"id": str, "preset": str, "config": dict, "scalars": dict, "provenance": dict}  # of a Record, as JSON
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Record:
     """The result of one computation: everything its figure and its report need, and no code.
 
@@ -40,6 +40,8 @@ class Record:
     >>> record = Record("widths", "smoke", {"width": 8}, {"loss": 0.25}, {"eigenvalues": torch.ones(3)})
     >>> with TemporaryDirectory() as folder:
     ...     same = Record.load(record.save(folder))
+    >>> same
+    Record(widths, smoke: 1 scalar, 1 array, 0 claims)
     >>> same.scalars, same.arrays["eigenvalues"].tolist()
     ({'loss': 0.25}, [1.0, 1.0, 1.0])
     """
@@ -51,6 +53,11 @@ class Record:
     arrays: Mapping[str, Any]
     claims: Sequence[Claim] = ()
     provenance: Mapping[str, Any] = field(default_factory=provenance)
+
+    def __repr__(self) -> str:
+        parts = {"scalar": self.scalars, "array": self.arrays, "claim": self.claims}
+        held = ", ".join(f"{len(part)} {name}{'s' * (len(part) != 1)}" for name, part in parts.items())
+        return f"Record({self.id}, {self.preset}: {held})"
 
     def _repr_html_(self) -> str:
         """In a notebook: its numbers, and what they say."""

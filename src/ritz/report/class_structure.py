@@ -26,14 +26,14 @@ MATRICES = {"gauss_newton": ("G", "Gauss-Newton matrix"), "hessian": ("H", "Hess
 COUNTS = {
     "outliers": "Eigenvalues of G above everything that is left of it without G_class.",
     "mini-bulk": "Eigenvalues of G above the largest of G_within, the outliers left out.",
-    "bulk": "The others that the examples can make.",
-    "zero": "Parameters beyond those.",
+    "bulk": "The others that the examples can make, zeros for another reason among them.",
+    "zero": "Parameters beyond those, so that at least as many eigenvalues are zero.",
 }
 HINTS = {
     "outliers": "above all that is left without the class means",
     "mini-bulk": "above all that differences within classes make",
-    "bulk": "all other lines",
-    "zero": "more parameters than the examples reach",
+    "bulk": "all others that the examples can make",
+    "zero": "at least: more parameters than the examples reach",
 }
 BY_LAYER: dict[str, tuple[tuple[str, ...], str]] = {
     "class part of features": (("class_part_of_features",), ".1%"),

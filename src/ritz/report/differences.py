@@ -26,13 +26,18 @@ ENDS = (
 )
 
 
+def _title(names: Sequence[str]) -> str:
+    """All names, or the first and how many others."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) < 4 else f"{names[0]} and {len(names) - 1} others"
+
+
 def article(entries: Sequence[Entry]) -> Article:
     """All entries against the first."""
     check(entries)
     first, *others = entries
     found = [(other, changes(first, other), distance(first, other)) for other in others]
     return Article(
-        " and ".join(entry.name for entry in entries) if len(entries) < 4 else f"{first.name} and {len(others)} others",
+        _title([entry.name for entry in entries]),
         _finding(first, *found[0]) if len(found) == 1 else _findings(first, found),
         "What changed by more than its noise, and the distance of the spectra; both tables are below.",
         _analysed(entries),

@@ -100,7 +100,7 @@ def _log_chart(
     if unknown and least is not None:
         summary += f" All that is below {float(f'{least:.1g}'):g} is open, down to zero."
     if any(bool((curve.seen & (curve.x < NEAR_FLOOR * floor)).any()) for curve in curves.values()):
-        summary += f" The peak at {floor:.1g} holds all that is smaller, zeros too: products cannot tell them apart."
+        summary += f" All that is below {floor:.1g}, zeros too, is drawn there: products cannot tell them apart."
     if any(lines.eigenvalues for lines in spectra.values()):
         summary += " A stem is one eigenvalue."
     return Chart(title, summary, Axis("|λ|", ("log",)), Axis(label, ("log", "linear")), tuple(series), unknown)

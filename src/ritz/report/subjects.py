@@ -84,6 +84,10 @@ def _model(record: Record) -> tuple[object, ...]:
     return (*facts, tuple(config["parameters"]), scalars["num_terms"], f"{scalars['loss']:.5g}")
 
 
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def _article(subject: Subject, theory: ClosedForm | None) -> Article:
     measured, classes = subject.ranked_spectra(), subject.classes
     headlines: list[tuple[ModuleType, Record]] = [(spectra, record) for record in measured[:1]]
@@ -92,7 +96,7 @@ def _article(subject: Subject, theory: ClosedForm | None) -> Article:
     about, first = headlines[0]
     return Article(
         _title(first),
-        "; ".join(kind.finding(record) for kind, record in headlines) + ".",
+        _sentence("; ".join(kind.finding(record) for kind, record in headlines)),
         " ".join(kind.proof(record) for kind, record in headlines),
         _analysed(first),
         about.numbers(first),

@@ -73,7 +73,7 @@ def cross_weights(risk: Risk) -> Float[Tensor, "C C"]:
 
 def cross_weights_and_count(risk: Risk) -> tuple[Float[Tensor, "C C"], int]:
     """`cross_weights`, and how many terms on all ranks are not ignored and belong to a class of positive weight."""
-    _check_classes(risk)
+    _ = risk.labels  # refuses targets that are not class indices
     total = torch.zeros(risk.num_classes, risk.num_classes, dtype=torch.float64, device=risk.device)
     count = total.new_zeros(())
     leaves = [leaf.detach() for leaf in risk.leaves()]
@@ -87,16 +87,6 @@ def cross_weights_and_count(risk: Risk) -> tuple[Float[Tensor, "C C"], int]:
     total, count = risk.sum_over_ranks(total), risk.sum_over_ranks(count)
     _check_several(total)
     return total.masked_fill(total < torch.finfo(total.dtype).tiny, 0.0), int(count)
-
-
-def _check_classes(risk: Risk) -> None:
-    _ = risk.labels  # refuses targets that are not class indices
-    if risk.num_classes < 2:
-        raise DataError(
-            f"The model has {risk.num_classes} output.",
-            "It takes at least two to tell classes apart.",
-            "Return one logit for each class; for a single logit z, return (0, z) and use cross-entropy.",
-        )
 
 
 def _check_several(weights: Float[Tensor, "C C"]) -> None:

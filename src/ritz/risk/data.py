@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from ..errors import DataError
+from ..errors import DataError, kind_of
 from .batches import Batch, Batches, add_note, input_tensors, mapped
 from .fingerprints import check_second_pass, fingerprint, unchanged
 from .losses import is_label
@@ -152,7 +153,7 @@ def _check_pair(x: Any, y: Tensor) -> None:
     for tensor in input_tensors(x):
         if not isinstance(tensor, Tensor):
             raise DataError(
-                f"The inputs hold a {type(tensor).__name__}.",
+                f"The inputs hold {kind_of(tensor)}.",
                 "Inputs are one tensor, a dict of tensors for model(**inputs), or a tuple of them for model(*inputs).",
                 "Convert arrays with torch.as_tensor; name several inputs: {'a': a, 'b': b}.",
                 "Leave out what the model does not need, such as None or texts.",
@@ -212,7 +213,7 @@ def _batch(item: Any, number: int) -> Batch:
 def _no_pair(what: str, item: Any) -> DataError:
     """The refusal of what is no pair of inputs and a tensor of targets, with what to do about its kind."""
     return DataError(
-        f"{what} a {type(item).__name__}{_entries(item)}.",
+        f"{what} {kind_of(item)}{_entries(item)}.",
         "A batch is a pair (inputs, targets) of tensors; inputs may be a dict for model(**inputs), or a tuple.",
         *_ways_to_a_pair(item),
     )
@@ -222,6 +223,8 @@ def _ways_to_a_pair(item: Any) -> list[str]:
     """How something else becomes a pair: two entries, more of them, or an object."""
     arrays = "For arrays: (torch.as_tensor(x), torch.as_tensor(y))."
     no_targets = "For a loss without targets, pass placeholders that it ignores: (x, torch.zeros(len(x)))."
+    if isinstance(item, np.ndarray):
+        return [arrays]
     if not isinstance(item, (tuple, list)):
         return [
             "For (x, y) as a whole, pass exactly these two; several inputs are a tuple or a dict: ((a, b), y).",
@@ -250,7 +253,7 @@ def _entries(item: Any) -> str:
     if not isinstance(item, (tuple, list)):
         return ""
     if len(item) == 2:
-        return f" whose targets are a {type(item[1]).__name__}"
+        return f" whose targets are {kind_of(item[1])}"
     return " of one entry" if len(item) == 1 else f" of {len(item)} entries"
 
 
@@ -259,7 +262,7 @@ def _pair_of(entries: Mapping[str, Any], what: str) -> tuple[dict[str, Any], Any
     names = [name for name in TARGETS if name in entries]
     if len(names) != 1 or len(entries) < 2 or not isinstance(entries[names[0]], Tensor):
         raise DataError(
-            f"{what} a {type(entries).__name__} with the entries {', '.join(map(str, entries))}.",
+            f"{what} {kind_of(entries)} with the entries {', '.join(map(str, entries))}.",
             f"Exactly one must be a tensor of targets, called {', '.join(TARGETS)}; the others are inputs by name.",
             f"Say which it is: {_example_of_pairs(list(entries))}.",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -184,7 +184,7 @@ def _checked_outputs(network: FixedNetwork, loss: Loss, batch: Batch, number: in
         raise ModelError(
             f"The model failed on batch {number}: {first_line(error)}",
             "The inputs do not fit the model in shape or type, or parts of it are on different devices.",
-            *_ways_to_call(error),
+            *_ways_to_call(error, batch),
             "Call model(inputs) on one batch by hand and compare the shapes.",
             "Integers are passed on as they are, for embeddings; convert images: x.float().",
         ) from error
@@ -194,10 +194,13 @@ def _checked_outputs(network: FixedNetwork, loss: Loss, batch: Batch, number: in
     return z
 
 
-def _ways_to_call(error: Exception) -> list[str]:
+def _ways_to_call(error: Exception, batch: Batch) -> list[str]:
     """Ways to pass inputs to a model that was called with too few, too many or wrong arguments."""
     if not isinstance(error, TypeError) or "argument" not in str(error):
         return []
+    if isinstance(batch.inputs, Mapping) and len(batch.inputs) == 1:
+        (name,) = batch.inputs
+        return [f"A dict is passed by names. For one input, pass pairs: [(batch[{name!r}], targets), ...]."]
     return [
         "For several inputs, give ((a, b), y) for model(a, b), or ({'a': a, 'b': b}, y) for model(a=a, b=b).",
         "For inputs as one dict, a Module around it: def forward(self, **batch): return self.model(batch).",

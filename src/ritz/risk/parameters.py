@@ -90,7 +90,9 @@ def _no_match(
     """The error for globs that match no trainable parameter; `idle` are the ones to blame among several."""
     culprit = f": {', '.join(map(repr, idle))}" if idle else ""
     return ModelError(
-        f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters.",
+        f"parameters={parameters!r}{culprit} matches none of the {len(trainable)} trainable parameters."
+        if trainable
+        else "The model has no trainable parameter.",
         "Curvature is taken only with respect to matching parameters that have requires_grad.",
         *(f"For all of that module, write '{glob}'." for glob in modules),
         *_choices(listed(trainable, 6)),

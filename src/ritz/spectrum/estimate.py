@@ -80,7 +80,7 @@ def value_with_error(value: float, error: float | None) -> str:
         return f"{value:.9g} ± {error:.1g}"
     size = max(abs(value), error)
     exponent = math.floor(math.log10(size)) if not 1e-3 <= size < 1e6 else 0
-    decimals = max(0, exponent - math.floor(math.log10(error)))
+    decimals = max(0, exponent - math.floor(math.log10(float(f"{error:.0e}"))))  # 0.97 is 1, not 1.0
     digits = f"{value / 10**exponent:.{decimals}f} ± {error / 10**exponent:.{decimals}f}"
     return f"({digits})e{exponent:+03d}" if exponent else digits
 

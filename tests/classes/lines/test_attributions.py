@@ -7,7 +7,7 @@ from torch import nn
 import ritz
 from ritz.classes import attribution
 from ritz.classes.lines import attributions
-from ritz.classes.lines.findings import about_outliers, about_the_hessian, about_the_mini_bulk
+from ritz.classes.lines.findings import about_knockouts, about_outliers, about_the_hessian, about_the_mini_bulk
 from ritz.classes.lines.knockout_spectra import PROJECTED, SUBTRACTED
 from ritz.errors import ArgumentError
 from ritz.factored.gram_parts import PARTS
@@ -99,6 +99,15 @@ def test_a_gram_matrix_with_more_rows_than_parameters_gives_the_same_spectra():
         assert spectrum.wasserstein(through_parameters[name]) < 1e-12, name
 
 
+def test_a_knockout_that_takes_all_of_g_leaves_a_spectrum_of_zeros():
+    """The means of twenty classes span all 236 parameters; in float32, rounding is left off them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 20))
+    risk = Risk(model, CrossEntropy(), (torch.randn(60, 6), torch.randint(20, (60,))))
+    spectra = attribution(risk, exact_rows=400).spectra
+    assert max(map(abs, spectra["G off all means"].range)) < 1e-6 * spectra["G"].range[1]
+
+
 def test_classes_that_lie_far_apart_make_outliers_that_are_attributed_to_their_means():
     found = attribution(separated(2.0, noise=0.02))
     assert found.class_overlap > 0.95
@@ -107,10 +116,26 @@ def test_classes_that_lie_far_apart_make_outliers_that_are_attributed_to_their_m
     assert any("lie in the span of the class means" in sentence for sentence in found.findings)
 
 
+@pytest.mark.parametrize("exact_rows", [3000, 0])
+def test_outliers_are_counted_where_fewer_lines_are_requested(exact_rows):
+    risk = separated(2.0, noise=0.3)
+    whole = attribution(risk)
+    assert whole.counts["outliers"] > 1
+    few = attribution(risk, num_lines=1, exact_rows=exact_rows)
+    assert len(few.gauss_newton) == 1 and few.counts == whole.counts and few.findings[0] == whole.findings[0]
+
+
 def test_classes_that_are_nowhere_in_particular_are_not_said_to_make_outliers():
     found = attribution(separated(0.0, noise=1.0))
     assert found.class_overlap < 0.8
     assert not any("lie in the span of the class means" in sentence for sentence in found.findings)
+
+
+def test_an_attribution_prints_its_counts_and_findings_alone(small):
+    _, risk, found = small
+    first, *others = repr(found).splitlines()
+    assert first.startswith(f"Attribution(C = {found.num_classes}, n = {risk.size:,}: outliers ")
+    assert [line.strip() for line in others] == list(found.findings)
 
 
 def test_a_linear_classifier_has_no_functional_part_and_the_same_lines_in_h_and_g():
@@ -142,6 +167,29 @@ def test_part_eigenvalues_are_those_of_the_dense_parts(small):
         torch.testing.assert_close(values[: len(expected)], expected.clamp(min=0), rtol=0, atol=1e-12)
     edge = float(torch.linalg.eigvalsh(parts["within"])[-1])
     assert found.within_edge == pytest.approx(edge, rel=1e-4)
+
+
+def test_more_means_than_parameters_give_what_their_dense_parts_give():
+    """Eight classes have 64 columns of means, and the weights 24 entries: both come from the smaller matrix."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 3, generator=generator).double(), torch.arange(40) % 8
+    x, y = torch.cat([x, x * torch.tensor([1.0, 1.0, -1.0]).double()]), y.repeat(2)  # no mean has a third coordinate
+    model = nn.Linear(3, 8, bias=False).double()
+    with torch.no_grad():
+        model.weight.normal_(generator=generator)[:, 2] = 0.0
+    found = attribution(Risk(model, CrossEntropy(), [(x[:50], y[:50]), (x[50:], y[50:])]), num_lines=20)
+    parts = {part: getattr(found.classes, part).dense() for part in ("between_class", "cross_class", "own_class")}
+    values, vectors = torch.linalg.eigh(parts["between_class"] + parts["cross_class"])
+    span = vectors[:, values > 1e-13 * values[-1]]
+    assert span.shape[1] == 14
+    expected = (span.T @ found.gauss_newton.pairs.vectors).square().sum(0)
+    assert float(expected.min()) < 0.1 and float(expected.max()) > 0.9
+    torch.testing.assert_close(found.gauss_newton.in_cross_means, expected, rtol=0, atol=1e-9)
+    for name, part in (parts | {"together": sum(parts.values())}).items():
+        values = torch.linalg.eigvalsh(part).flip(0).clamp(min=0)
+        got = found.part_eigenvalues[name]
+        assert len(got) <= 24
+        torch.testing.assert_close(got, values[: len(got)], rtol=0, atol=1e-13)
 
 
 def test_lines_from_the_gram_matrix_are_certified_eigenpairs_of_g(small):
@@ -206,6 +254,12 @@ def _scaled(model, factor):
 def test_no_lines_are_refused():
     with pytest.raises(ArgumentError, match="num_lines=0"):
         attribution(risk_of()[1], num_lines=0)
+
+
+def test_a_share_that_rounds_to_zero_has_no_sign_and_a_spectrum_of_nothing_no_fall():
+    assert "contributes 0.0% of" in about_the_hessian(3, 1.0, -1e-5)[1]
+    spectra = {name: ritz.Spectrum.of_eigenvalues(torch.tensor([1e-130, 0.0]).double()) for name in SUBTRACTED}
+    assert about_knockouts(spectra) == ["G is zero to rounding: the network is sure of every example."]
 
 
 @pytest.mark.parametrize("number, words", [(0, "0 eigenvalues that are"), (1, "1 eigenvalue that is"), (2, "2 eigen")])

@@ -177,3 +177,9 @@ def test_structure_of_its_layers_is_that_of_the_softened_network(risk, network):
 def test_targets_that_are_not_labels_are_refused(network, targets):
     with pytest.raises(DataError):
         _ = Risk(network, LOSS, (data()[0][:4], targets)).loss_value()
+
+
+@pytest.mark.parametrize("targets", [torch.zeros(8).long(), torch.ones(8, 1)])
+def test_a_single_logit_is_refused_because_its_cross_entropy_is_always_zero(targets):
+    with pytest.raises(DataError, match=r"of one class in dimension 1\.[\s\S]*BinaryCrossEntropy"):
+        Risk(nn.Linear(4, 1), nn.CrossEntropyLoss(), (torch.randn(8, 4), targets))

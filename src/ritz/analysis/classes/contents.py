@@ -73,7 +73,7 @@ def layer_columns(record: Record, shown: Mapping[str, tuple[tuple[str, ...], str
     A layer that was left out has a dash, and a heading without any numbers is omitted.
     """
     layers = record.scalars["layers"]
-    columns = {"layer": list(layers)}
+    columns = {"layer": [name or "(model)" for name in layers]}
     for heading, (place, digits) in shown.items():
         values = [_at(numbers, place) for numbers in layers.values()]
         if any(value is not None for value in values):

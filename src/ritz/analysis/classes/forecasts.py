@@ -9,16 +9,19 @@ import torch
 
 from ...classes.lines.knockout_spectra import PROBES, PROJECTED, STEPS, SUBTRACTED
 from ...factored.kronecker_products import DENSE
-from ...operators import Operator, gauss_newton
+from ...operators import Operator, gauss_newton, low_rank
 from ...risk import Risk
 from ...solvers import eigenpairs, memory_needed, spectral_density
 from ...solvers.eigen import kept_basis
-from ..spectrum.forecasts import FILE, Forecast, decomposition_seconds, product_bytes, product_seconds
+from ..spectrum.forecasts import FILE, WITH_VECTORS, Forecast, decomposition_seconds, product_bytes, product_seconds
 from ..spectrum.measurement import layers_of
 from ..spectrum.settings import PER_PAIR
 from .measurement import ClassSettings
 
 COPIES = 6  # of a matrix that is formed and decomposed
+PROJECTIONS = 5  # times as long as its eigenvalues takes the singular value decomposition of a matrix
+FACTORS = 5  # matrices as large as all means that are there while these are projected out
+SAMPLE = 2**16, 64  # rows and columns of the factor whose product is timed
 SPECTRA = len(SUBTRACTED) + len(PROJECTED)  # and of a Gram matrix its vectors and one edge
 
 
@@ -37,7 +40,7 @@ def forecast(risk: Risk, settings: ClassSettings | None = None) -> Forecast:
     start = time.perf_counter()
     product_seconds(G, settings.seed, 1, repeats=1)
     set_up, one = time.perf_counter() - start, product_seconds(G, settings.seed, 1)
-    seconds = set_up + plan.products * one + plan.matrix_seconds(one)
+    seconds = set_up + plan.products * one + plan.matrix_seconds(one) + plan.means_seconds()
     whole = plan.bytes_held() + memory_needed(eigenpairs, G, plan.num_pairs)
     memory = max(whole + product_bytes(G, plan.num_pairs), _layers_bytes(risk))
     path = G.info.path if G.info is not None else "unknown"
@@ -77,12 +80,31 @@ class Plan:
             return self.rows * product + (SPECTRA + 2) * decomposition_seconds(self.rows)
         return SPECTRA * decomposition_seconds(self.risk.size) if self.is_small else 0.0
 
+    def means_seconds(self) -> float:
+        """The time for what is done with the C² means, where they are held: their span is found, and multiplied with.
+
+        It is found for the lines of G and of H, with vectors, for the eigenvalues of two sums of parts, and for the
+        spectrum off all means. Half of the spectra are those of matrices with as many columns.
+        """
+        if not self._means_are_held:
+            return 0.0
+        C, n = self.risk.num_classes, self.risk.size
+        decompositions = 2 * WITH_VECTORS + 2 + (0 if self.by_gram else PROJECTIONS)
+        seconds = decompositions * decomposition_seconds(min(n, C**2))
+        if self.by_gram or self.is_small:
+            return seconds
+        rows, columns = min(n, SAMPLE[0]), min(C**2, SAMPLE[1])
+        factor = low_rank(torch.ones(rows, columns, dtype=self.risk.dtype, device=self.risk.device))
+        one = product_seconds(factor, 0, PROBES) * (n / rows) * (C**2 / columns)
+        return seconds + SPECTRA / 2 * STEPS * one
+
     def bytes_held(self) -> float:
         """Memory for the class means, where they fit, and for dense matrices."""
-        means = 2.0 * self.risk.num_classes**2 * self._vector_bytes
+        copies = 2.0 if self.by_gram else 2.0 + FACTORS
+        means = copies * self.risk.num_classes**2 * self._vector_bytes if self._means_are_held else 0.0
         gram = 8 * self.rows**2 if self.by_gram else 0
         formed = 8 * COPIES * self.risk.size**2 if self.is_small else 0
-        return (means if means <= self.risk.memory else 0.0) + 3 * gram + formed
+        return means + 3 * gram + formed
 
     def file_bytes(self) -> float:
         """The files of the Gram matrix with its labels, of the search, and of every spectrum and layer."""
@@ -90,6 +112,10 @@ class Plan:
         vectors = (kept_basis(self.num_pairs) + 2 * self.num_pairs) * self._vector_bytes
         labels = self.risk.theta.element_size() * self.rows * self.risk.num_classes
         return gram + vectors + labels + FILE * (SPECTRA + 2 + len(layers_of(self.risk)))
+
+    @property
+    def _means_are_held(self) -> bool:
+        return 2.0 * self.risk.num_classes**2 * self._vector_bytes <= self.risk.memory
 
     @property
     def _vector_bytes(self) -> int:

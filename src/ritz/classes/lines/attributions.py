@@ -32,7 +32,7 @@ TOLERANCE = 1e-4  # residual of the eigenpairs, relative to the largest eigenval
 RESOLVED = {torch.float64: 1e-10, torch.float32: 1e-4}  # λ/λ₁ above which y of K gives v of G to a few digits
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Attribution:
     """Which eigenvalues of H and G come from what; `findings` says it in words, `spectra` has those after knockouts.
 
@@ -48,6 +48,13 @@ class Attribution:
     spectra: Mapping[str, Spectrum]  # "G", and "G - G_class" ... by part
     part_eigenvalues: Mapping[str, Float[Tensor, " r"]]  # of the low-rank parts and their sum, exact, descending
     within_edge: float  # the largest eigenvalue of G_within
+    num_outliers: int  # eigenvalues of G above all of G - G_class, more than there are lines or not
+
+    def __repr__(self) -> str:
+        """The kinds of lines, and the findings."""
+        counts = ", ".join(f"{name} {count:,}" for name, count in self.counts.items())
+        head = f"Attribution(C = {self.num_classes}, n = {self.classes.risk.size:,}: {counts})"
+        return "\n".join([head, *(f"  {sentence}" for sentence in self.findings)])
 
     def _repr_html_(self) -> str:
         """In a notebook: the findings in words, and how many lines of each kind there are."""
@@ -88,20 +95,17 @@ class Attribution:
         own spectrum that stand above the edge of G_within, the outliers left out: at most C(C - 2); it is
         counted with the bulk where the means are not held.
         """
-        n, C, values = self.classes.risk.size, self.num_classes, self.gauss_newton.pairs.values
+        n, C, outliers = self.classes.risk.size, self.num_classes, self.num_outliers
         rank = min(n, self.classes.num_weighted * (C - 1))
-        edge, floor = self.spectra["G - G_class"].range[1], self.floor
-        outliers = int((values > max(edge * (1 + 1e-9), floor)).sum())
-        means = self.part_eigenvalues.get("together", values[:outliers])
-        mini = int((means > max(self.within_edge, floor)).sum()) - outliers
-        mini = min(max(0, mini), C * (C - 2), rank - outliers)
+        means = self.part_eigenvalues.get("together")
+        above = outliers if means is None else int((means > max(self.within_edge, self.floor)).sum())
+        mini = min(max(0, above - outliers), C * (C - 2), rank - outliers)
         return {"outliers": outliers, "mini-bulk": mini, "bulk": rank - outliers - mini, "zero": n - rank}
 
     @property
     def floor(self) -> float:
         """The size below which an eigenvalue of G may be a zero: eps λ₁ for each class and cross-class."""
-        eps = torch.finfo(self.classes.risk.dtype).eps
-        return self.num_classes**2 * eps * max(0.0, float(self.gauss_newton.pairs.values[0]))
+        return _floor(self.classes, self.gauss_newton.pairs)
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -168,7 +172,8 @@ def attribution(
         "parts", lambda: part_eigenvalues(classes), lambda parts: (parts, {}), lambda parts, _: parts
     )
     edge = _within_edge(classes, gram, search)
-    return Attribution(classes, lines[1], lines[0], spectra, values, edge)
+    outliers = _num_outliers(classes, of_g, spectra, G, search)
+    return Attribution(classes, lines[1], lines[0], spectra, values, edge, outliers)
 
 
 def _search(
@@ -217,6 +222,27 @@ def _within_edge(classes: ClassDecomposition, gram: Gram | None, search: Callabl
     if gram is not None:
         return float(gram.eigenvalues(subtract=PARTS[:3])[0])
     return float(search("edge-of-within", classes.within, 1).values[0])
+
+
+def _num_outliers(
+    classes: ClassDecomposition,
+    of_g: Eigenpairs,
+    spectra: Mapping[str, Spectrum],
+    G: Operator,
+    search: Callable[..., Eigenpairs],
+) -> int:
+    """How many eigenvalues of G, C at most, lie above all of G - G_class; more are searched for if all lines do."""
+    bound = max(spectra["G - G_class"].range[1] * (1 + 1e-9), _floor(classes, of_g))
+    most, values = min(classes.num_classes, G.size), of_g.values
+    if len(values) < most and bool((values > bound).all()):
+        whole = spectra["G"]
+        values = whole.nodes.flatten() if whole.is_exact else search("outliers", G, most, start=of_g.vectors).values
+    return min(most, int((values > bound).sum()))
+
+
+def _floor(classes: ClassDecomposition, of_g: Eigenpairs) -> float:
+    """C² eps λ₁."""
+    return classes.num_classes**2 * torch.finfo(classes.risk.dtype).eps * max(0.0, float(of_g.values[0]))
 
 
 def _basis_size(risk: Risk, count: int) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor
 
+from ...solvers.vectors import SMALLEST
 from ...spectrum import Spectrum
 
 ONE, NEAR_ONE, NEAR_ZERO = 0.95, 0.8, 0.2  # overlaps that are called "lie in", "lie mostly in" and "do not lie in"
@@ -36,7 +37,7 @@ def about_knockouts(spectra: Mapping[str, Spectrum]) -> list[str]:
     """How far the largest eigenvalue of G falls with each of its parts."""
     largest = {name: spectrum.range[1] for name, spectrum in spectra.items()}
     top, left = largest.pop("G"), largest.get("G off G_class")
-    if top <= 0:
+    if top <= SMALLEST:
         return ["G is zero to rounding: the network is sure of every example."]
     by = {name.removeprefix("G - "): 1 - value / top for name, value in largest.items() if name.startswith("G - ")}
     falls = ", ".join(f"{max(0.0, share):.1%} without {name}" for name, share in by.items())
@@ -51,9 +52,9 @@ def about_the_mini_bulk(C: int, values: Float[Tensor, " r"] | None, edge: float,
     if values is None:
         return []
     rank, above = (int((values > bound).sum()) for bound in (floor, max(floor, edge)))
-    has = "1 eigenvalue that is" if rank == 1 else f"{rank} eigenvalues that are"
+    has = "1 eigenvalue that is" if rank == 1 else f"{rank:,} eigenvalues that are"
     return [
-        f"G_cross by itself has {has} not zero, of at most C(C - 2) = {C * (C - 2)}; above {edge:.3g}, "
+        f"G_cross by itself has {has} not zero, of at most C(C - 2) = {C * (C - 2):,}; above {edge:.3g}, "
         f"the largest eigenvalue of G_within, it has {above}."
     ]
 
@@ -64,7 +65,7 @@ def about_the_hessian(count: int, overlap: float, share: float) -> list[str]:
     how = _graded(overlap, *words, "lie apart from")
     return [
         f"The top {count} eigenvectors of H {how} those of G: overlap {overlap:.3f}.",
-        f"On average E = H - G contributes {share:.1%} of the top {count} eigenvalues of H.",
+        f"On average E = H - G contributes {round(share, 3) + 0.0:.1%} of the top {count} eigenvalues of H.",
     ]
 
 

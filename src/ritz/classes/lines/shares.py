@@ -92,10 +92,15 @@ def _inside(V: Float[Tensor, "n k"], *factors: Float[Tensor, "n _"] | None) -> F
         return None
     scales = torch.cat([factor.norm(dim=0) for factor in blocks]).double()
     scales = torch.where(scales > 0, 1 / scales, 0.0)
-    values, vectors = torch.linalg.eigh(scales[:, None] * _inner(blocks, blocks) * scales)
-    used = values > len(values) * torch.finfo(V.dtype).eps * values[-1]
-    coordinates = vectors[:, used].T @ (scales[:, None] * _inner(blocks, [V]))
-    return (coordinates.square() / values[used, None]).sum(0).clamp(max=1.0)
+    if len(scales) > len(V):  # the matrix of all coordinates is the smaller one
+        values, basis = torch.linalg.eigh(_outer(blocks, scales))
+        shares = (basis.T @ V.double()).square()
+    else:
+        values, vectors = torch.linalg.eigh(scales[:, None] * _inner(blocks, blocks) * scales)
+        coordinates = vectors.T @ (scales[:, None] * _inner(blocks, [V]))
+        shares = coordinates.square() / values[:, None]
+    used = values > len(scales) * torch.finfo(V.dtype).eps * values[-1]
+    return shares[used].sum(0).clamp(max=1.0)
 
 
 def _inner(left: Sequence[Tensor], right: Sequence[Tensor]) -> Float[Tensor, "r s"]:
@@ -107,12 +112,26 @@ def _inner(left: Sequence[Tensor], right: Sequence[Tensor]) -> Float[Tensor, "r 
     return torch.stack([pieces(left, i).T @ pieces(right, i) for i in rows]).sum(0)
 
 
+def _outer(blocks: Sequence[Tensor], scales: Float[Tensor, " r"]) -> Float[Tensor, "n n"]:
+    """A Aᵀ of a matrix given as blocks of columns, each times its scale, summed in float64, n columns at a time."""
+    n = len(blocks[0])
+    total, first = scales.new_zeros(n, n), 0
+    for columns in (part for block in blocks for part in block.split(n, 1)):
+        A = columns.double() * scales[first : first + columns.shape[1]]
+        total, first = total.addmm_(A, A.T), first + columns.shape[1]
+    return total
+
+
 def part_eigenvalues(classes: ClassDecomposition) -> dict[str, Float[Tensor, " r"]]:
-    """The eigenvalues of the low-rank parts, from the Gram matrix of their factors; none where these are not held."""
+    """The eigenvalues of the low-rank parts, zeros beyond the rank or not; none where their factors are not held."""
     factors = {part: getattr(classes, part).factor for part in PARTS[:3]}
     groups = {part: [factor] for part, factor in factors.items()} | {"together": list(factors.values())}
-    return {
-        name: torch.linalg.eigvalsh(_inner(group, group)).flip(0).clamp(min=0)
-        for name, group in groups.items()
-        if all(factor is not None for factor in group)
-    }
+    return {name: _eigenvalues(group) for name, group in groups.items() if all(f is not None for f in group)}
+
+
+def _eigenvalues(blocks: Sequence[Tensor]) -> Float[Tensor, " r"]:
+    """The eigenvalues of A Aᵀ, descending, from it or from AᵀA, whichever is smaller."""
+    columns, rows = sum(block.shape[1] for block in blocks), len(blocks[0])
+    ones = blocks[0].new_ones(columns, dtype=torch.float64)
+    matrix = _inner(blocks, blocks) if columns <= rows else _outer(blocks, ones)
+    return torch.linalg.eigvalsh(matrix).flip(0).clamp(min=0)

@@ -14,6 +14,8 @@ from ...errors import ArgumentError
 class Examples(NamedTuple):
     """Inputs and their labels or targets: a pair of tensors, as `Risk` and `train` take it.
 
+    >>> Examples(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
+    Examples(x: 3 × 2, float32, y: 3, int64)
     >>> x, y = Examples(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
     >>> len(x), y.tolist()
     (3, [0, 1, 1])
@@ -21,6 +23,9 @@ class Examples(NamedTuple):
 
     x: Shaped[Tensor, "N ..."]
     y: Shaped[Tensor, "N ..."]
+
+    def __repr__(self) -> str:
+        return f"Examples(x: {_shape(self.x)}, y: {_shape(self.y)})"
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,10 @@ class Split:
 
     train: Examples
     test: Examples
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"{' × '.join(map(str, tensor.shape))}, {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def check_fraction(test_fraction: float) -> None:

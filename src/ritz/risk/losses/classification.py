@@ -98,6 +98,13 @@ class Classification(Loss):
                 f"The classes were to be in dimension {self.class_dim}; the first dimension counts the examples.",
                 f"Pass class_dim=-1, or one of 1 to {z.ndim - 1}.",
             )
+        if z.shape[self.class_dim] == 1:
+            raise DataError(
+                f"The outputs have shape {tuple(z.shape)}, of one class in dimension {self.class_dim}.",
+                "The softmax of a single logit is one, so that the loss would be zero at every θ.",
+                "For a single logit, use ritz.BinaryCrossEntropy() or torch.nn.BCEWithLogitsLoss().",
+                "Let the model return one logit for each class: (0, z) in place of a single z has two.",
+            )
         if y.shape != (shape := expected()):
             raise misfit(
                 z,

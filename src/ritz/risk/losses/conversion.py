@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,11 @@ def loss_from(loss: Any) -> Loss:
         "A risk needs a function of outputs and targets.",
         *([f"Make an instance: {loss.__name__}()."] if isinstance(loss, type) else []),
         "Pass a ritz loss, a torch.nn loss module, or a callable returning one value per term.",
+        *(
+            ["The order is Risk(model, loss, data)."]
+            if isinstance(loss, Iterable) and not isinstance(loss, str)
+            else []
+        ),
     )
 
 
