@@ -8,35 +8,22 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 
+from ..risk.hidden_derivatives import has_custom_function, is_derivative
 from ..risk.parameters import as_pairs
-from .agreement import tolerance
-from .graph_bytes import nodes
 from .linearized import DoesNotApply, ReverseMode
 from .pieces import inner, norm
-
-TIMES = 30  # times the disagreement of two step sizes, plus rounding: how far a difference may be from a derivative
 
 
 def check_custom_functions(batch: ReverseMode) -> None:
     """Refuse a linearisation that lacks what a custom Function's backward pass hides from autograd.
 
-    A backward that reads numbers without their history is a constant to autograd: the first derivative is right, and
-    the second lacks terms, symmetrically, so that only finite differences of Jᵀu show it. Where already the first
-    derivative is not that of the outputs, as for rounding with a straight-through gradient, it is a convention, and so
-    is the second.
+    What it lacks is symmetric, so that only finite differences of Jᵀu show it. Where already the first derivative is
+    not that of the outputs, as for rounding with a straight-through gradient, it is a convention, and so is the second.
     """
-    if any(map(_is_custom, nodes([batch.outputs.grad_fn]))):
+    if has_custom_function(batch.outputs):
         with batch.risk.numerics():
             _check(batch)
-
-
-def _is_custom(node: object) -> bool:
-    """Whether a node belongs to a Function defined neither by PyTorch nor by ritz."""
-    if not isinstance(node, BackwardCFunction):
-        return False
-    return getattr(node, "_forward_cls", type(node)).__module__.partition(".")[0] not in ("torch", "ritz")
 
 
 def _check(batch: ReverseMode) -> None:
@@ -73,13 +60,8 @@ class _Line:
         return risk.flatten(torch.autograd.grad(z, leaves, self.u, allow_unused=True))[None]
 
     def is_derivative(self, candidate: Tensor, function: Callable[[float], Tensor]) -> bool:
-        """Whether finite differences agree; undecided near a kink, where two step sizes disagree with each other."""
-        near, far = (self._difference(function, step) for step in (self.step, 2 * self.step))
-        noise = norm(near - far) + tolerance(candidate.dtype) * norm(near)
-        return not norm(candidate - near) > TIMES * noise
-
-    def _difference(self, function: Callable[[float], Tensor], step: float) -> Tensor:
-        return (function(step) - function(-step)) / (2 * step)
+        """Whether finite differences of a function of t agree with a candidate for its derivative."""
+        return is_derivative(candidate, function, self.step, norm)
 
     def _outputs(self, t: float) -> tuple[list[Tensor], Tensor]:
         risk = self.batch.risk

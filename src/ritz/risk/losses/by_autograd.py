@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...errors import ModelError, OutputsWarning, PaddingWarning, first_line, warn_user
+from ..hidden_derivatives import has_custom_function, is_derivative
 from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex
 
 CONVEX = 1e-6  # of the largest eigenvalue: how far below zero others may be by rounding
@@ -32,6 +33,7 @@ class Autodiff(Loss):
     reduction: Reduction = "mean"
     class_dim: int = -1
     by_rows: bool = True
+    hides: bool = False  # whether its second derivative by autograd lacks something
 
     @property
     def name(self) -> str:
@@ -46,7 +48,28 @@ class Autodiff(Loss):
         return str(getattr(function, "__name__", None) or type(function).__name__)
 
     def settled(self, z: Outputs, y: Targets) -> Autodiff:
-        """The loss with its class dimension: one along which each term runs, depending on no other row of outputs."""
+        """The loss with its class dimension, knowing whether its derivatives are complete."""
+        return replace(self, hides=self._hides_derivative(z, y))._with_class_dim(z, y)
+
+    def _hides_derivative(self, z: Tensor, y: Tensor) -> bool:
+        """Whether a custom Function in it has a backward pass that gives the slope, but hides the derivative of that.
+
+        Seen along a random direction: along its gradient, a loss may be straight.
+        """
+        with torch.enable_grad():
+            if not has_custom_function(self.function(z.detach().requires_grad_(), y)):
+                return False
+        eps, scale = torch.finfo(z.dtype).eps, float(z.square().mean().sqrt()) or 1.0
+        v = torch.randn(z.shape, generator=torch.Generator(z.device).manual_seed(0), device=z.device, dtype=z.dtype)
+        v, length = scale * v, lambda t: float(t.double().norm())
+        right = lambda candidate, f: is_derivative(candidate, lambda t: f(z + t * v), eps ** (1 / 3), length)
+        slope = (self.gradient(z, y) * v).sum()
+        if not right(slope, lambda moved: self.terms(moved, y).sum()):
+            return False  # the first is a convention, as for rounding with a straight-through gradient, and so is this
+        return not right(self._product(z, y)(v), lambda moved: self.gradient(moved, y))
+
+    def _with_class_dim(self, z: Tensor, y: Tensor) -> Autodiff:
+        """The loss with the dimension along which each term runs, depending on no other row of outputs."""
         if z.ndim < 3:  # one row an example
             return self
         own = self.class_dim % z.ndim
@@ -93,10 +116,15 @@ class Autodiff(Loss):
             return self._slope(z, y)[1].detach()
 
     def curvature(self, z: Outputs, y: Targets) -> LinearMap:
+        if self.hides:
+            raise _hidden_derivative()
+        return self._product(z, y)
+
+    def _product(self, z: Tensor, y: Tensor) -> LinearMap:
         z, slope = self._slope(z, y)
         if not slope.requires_grad:  # the loss is linear in the outputs
             return torch.zeros_like
-        return lambda u: torch.autograd.grad(slope, z, u, retain_graph=True)[0]
+        return lambda u: torch.autograd.grad(slope, z, u, retain_graph=True, materialize_grads=True)[0]
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
         """The symmetric root of each term's Hessian, from one product per output.
@@ -211,6 +239,17 @@ def _joins_rows(terms: int, rows: int) -> ModelError:
         "A term that joins several rows has a Hessian that does not split into blocks of one row.",
         "Use products with gauss_newton(risk), which need no square root.",
         "Return one value for each row of outputs.",
+    )
+
+
+def _hidden_derivative() -> ModelError:
+    return ModelError(
+        "The backward pass of a custom autograd Function in the loss hides part of its derivative from autograd.",
+        "Products with H and G would lack it: finite differences of the loss's gradient show more than autograd has.",
+        "Let the backward pass compute the slope from ctx.saved_tensors, of which forward saved nothing but its inputs "
+        "and outputs, in operations that PyTorch differentiates, without once_differentiable.",
+        "Pass a loss that computes the same otherwise, such as torch.nn.CrossEntropyLoss().",
+        "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
     )
 
 
