@@ -53,7 +53,7 @@ class Evaluation:
 def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
     """The loss, settled on the first outputs, and the batches, knowing how they may be cut and joined.
 
-    Two evaluations of the first batch must agree.
+    Two evaluations of the first batch must agree, and two of the loss on the same outputs.
     """
     network = lambda batch: outputs(leaves, batch)
     first = next(iter(batches))
@@ -61,6 +61,7 @@ def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches
     z = _checked_outputs(network, loss, first, 0)
     _check_deterministic(z, network(first), overwritten=any(x._version != before for x, before in inputs))
     with naming_batch("the loss on", first):
+        _check_repeatable(loss, z, first.targets)
         loss = loss.settled(z, first.targets)
     return loss, Separability(outputs, leaves, loss).batches_with_findings(batches)
 
@@ -254,6 +255,27 @@ def _check_deterministic(first: Tensor, second: Tensor, *, overwritten: bool) ->
             seen,
             "A random network has a different curvature in every product, and Lanczos would mix them.",
             "Call model.eval(); turn off functional dropout, noise layers and random crops.",
+        )
+
+
+def _check_repeatable(loss: Loss, z: Tensor, y: Tensor) -> None:
+    """Refuse a loss whose terms are others when it is called again: random, with a state, overwriting the targets."""
+    versions = z._version, y._version
+    first, second = loss.terms(z, y).clone(), loss.terms(z, y)
+    if (z._version, y._version) != versions:
+        raise ModelError(
+            "The loss writes into its outputs or targets.",
+            "It is called several times on the same batch, and would see other numbers every time.",
+            "Let it make new tensors: y * 0.5, not y.mul_(0.5).",
+        )
+    scale, difference = (float(t.abs().nan_to_num(0.0, 0.0).max()) for t in (first, first - second))
+    if difference > 1e3 * torch.finfo(first.dtype).eps * scale:
+        raise ModelError(
+            f"The loss gives two results for the same outputs and targets: terms differ by {difference:.3g}.",
+            "Every product must see the same matrix; the loss draws random numbers, or changes what it keeps.",
+            "Draw the numbers once, and pass them with the targets: (x, torch.stack((y, noise), -1)).",
+            "Leave out dropout; put a loss module into evaluation mode: loss.eval().",
+            "Fix what moves from call to call, such as a running mean or the weight of a schedule.",
         )
 
 
