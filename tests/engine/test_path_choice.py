@@ -152,6 +152,81 @@ def test_a_gradient_that_is_a_convention_has_the_second_derivative_of_the_conven
     assert_close(ritz.hessian(risk) @ v, expected)
 
 
+class Equilibrium(nn.Module):
+    """z = tanh(W z + U x), with the gradient of the implicit function by a hook, as equilibrium networks have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(OUTPUTS, OUTPUTS, bias=False), nn.Linear(3, OUTPUTS)
+        self.inner.weight.data *= 0.3
+
+    def forward(self, x):
+        with torch.no_grad():
+            z = self.solved(x, 60)
+        z = torch.tanh(self.inner(z) + self.outer(x))
+        if z.requires_grad:
+            start = z.detach().requires_grad_()
+            end = torch.tanh(self.inner(start) + self.outer(x))
+            z.register_hook(lambda cotangent: self.summed(start, end, cotangent))
+        return z
+
+    def solved(self, x, count):
+        z = torch.zeros(len(x), OUTPUTS, dtype=x.dtype)
+        for _ in range(count):
+            z = torch.tanh(self.inner(z) + self.outer(x))
+        return z
+
+    def summed(self, start, end, cotangent):
+        total = cotangent
+        for _ in range(60):
+            total = torch.autograd.grad(end, start, total, retain_graph=True)[0] + cotangent
+        return total
+
+
+class Unrolled(Equilibrium):
+    def forward(self, x):
+        return self.solved(x, 60)
+
+
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.functional_hessian])
+def test_a_hook_that_hides_a_part_of_the_derivative_is_refused(operator):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Equilibrium().double()
+    risk = Risk(model, ritz.CrossEntropy(), _with(Hidden)[1])
+    with pytest.raises(ModelError, match="hook on a tensor hides part of its derivative"):
+        operator(risk).dense()
+    twin = Unrolled().double()
+    twin.load_state_dict(model.state_dict())
+    expected = Risk(twin, ritz.CrossEntropy(), _with(Hidden)[1])
+    assert_close(risk.gradient(), expected.gradient())
+    assert_close(ritz.gauss_newton(risk).dense(), ritz.gauss_newton(expected).dense())  # of first derivatives alone
+
+
+def test_a_hook_that_only_looks_changes_nothing():
+    class Watched(nn.Linear):
+        def forward(self, x):
+            y = torch.sin(super().forward(x))
+            if y.requires_grad:
+                y.register_hook(self.look)
+            return y
+
+        def look(self, cotangent):
+            self.seen = cotangent.detach()
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, batches = nn.Sequential(Watched(3, 4), nn.Linear(4, OUTPUTS)).double(), _with(Open)[1]
+    twin = nn.Sequential(nn.Linear(3, 4), Applied(Sine), nn.Linear(4, OUTPUTS)).double()
+    twin.load_state_dict({name.replace("1.", "2."): tensor for name, tensor in model.state_dict().items()})
+    A, expected = (ritz.hessian(Risk(m, ritz.CrossEntropy(), batches)).dense() for m in (model, twin))
+    assert_close(A, expected)
+
+
+class Sine:
+    apply = torch.sin
+
+
 class _ByLength(nn.Module):
     """Layers for long sequences; for short ones products that have no rule."""
 

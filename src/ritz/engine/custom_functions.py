@@ -1,4 +1,4 @@
-"""Custom autograd Functions: whether the derivative of their backward pass is complete."""
+"""Custom autograd Functions and hooks on tensors: whether the derivative of their backward pass is complete."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .pieces import inner, norm
 
 
 def check_custom_functions(batch: ReverseMode) -> None:
-    """Refuse a linearisation that lacks what a custom Function's backward pass hides from autograd.
+    """Refuse a linearisation that lacks what a custom Function or a hook hides from autograd in the backward pass.
 
     What it lacks is symmetric, so that only finite differences of Jᵀu show it. Where already the first derivative is
     not that of the outputs, as for rounding with a straight-through gradient, it is a convention, and so is the second.
     """
-    if has_custom_function(batch.outputs):
+    if batch.risk.has_hooks or has_custom_function(batch.outputs):
         with batch.risk.numerics():
             _check(batch)
 
@@ -36,7 +36,8 @@ def _check(batch: ReverseMode) -> None:
     line = _Line(batch, u, v, torch.finfo(v.dtype).eps ** (1 / 3))
     slope, second = v.new_tensor([inner(gradient, v)]), batch.functional(v)
     if line.is_derivative(slope[None], line.value) and not line.is_derivative(second, line.gradient):
-        raise DoesNotApply("the backward pass of a custom autograd Function hides part of its derivative from autograd")
+        who = "a hook on a tensor" if batch.risk.has_hooks else "the backward pass of a custom autograd Function"
+        raise DoesNotApply(f"{who} hides part of its derivative from autograd")
 
 
 @dataclass(frozen=True)

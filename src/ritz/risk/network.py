@@ -55,6 +55,7 @@ class Network:
         self._written: set[str] = set()  # buffers that it did write to
         self._takes: dict[int, bool] = {}  # whether the model takes a tuple of this many inputs as separate arguments
         self._differentiates = False  # whether a forward pass was seen to differentiate by itself
+        self.hooked = False  # whether a forward pass was seen to register a hook on a tensor
 
     def __getstate__(self) -> dict[str, Any]:
         if self._original is not None or self._names:
@@ -85,6 +86,7 @@ class Network:
         new._turned = self._turned
         new._start, new._left = new._start if self._start else None, self._left
         new.lowest, new._takes, new._differentiates = self.lowest, self._takes, self._differentiates
+        new.hooked = self.hooked
         return new
 
     def unsettled(self) -> Network:
@@ -154,6 +156,7 @@ class Network:
             finally:
                 self._reached |= mode.reached
                 self._turned |= mode.turned
+                self.hooked |= mode.hooked
                 self.lowest = mode.lowest or self.lowest
 
 
@@ -208,7 +211,7 @@ def _takes(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
 class Redirected(TorchFunctionMode):
     """While active, some tensors are replaced by others wherever they enter an operation.
 
-    Until the network is settled, it notes operations that lower the risk's precision.
+    It notes hooks on tensors and, until the network is settled, operations that lower the risk's precision.
 
     Images channels last enter a group norm in PyTorch's usual order: on a CPU its backward pass for the weights alone
     would write a gradient of the images to where there is no memory, and end the process.
@@ -216,13 +219,15 @@ class Redirected(TorchFunctionMode):
 
     def __init__(self, given: Mapping[int, Tensor], dtype: torch.dtype, settled: bool) -> None:
         super().__init__()
-        self.given, self.dtype, self.settled, self.reached, self.turned = given, dtype, settled, False, False
+        self.given, self.dtype, self.settled = given, dtype, settled
+        self.reached = self.turned = self.hooked = False
         self.lowest: tuple[torch.dtype, str] | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         args, kwargs = self._replaced(args), self._replaced(kwargs or {})
         if func in GROUP_NORMS:
             args, kwargs = tuple(map(self._upright, args)), {name: self._upright(v) for name, v in kwargs.items()}
+        self.hooked |= func is Tensor.register_hook
         result = func(*args, **kwargs)
         if not self.settled and isinstance(result, Tensor) and result.is_floating_point():
             self._note(func, args, result.dtype)

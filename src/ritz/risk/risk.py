@@ -206,6 +206,11 @@ class Risk:
         """The lowest precision in which the model was seen to compute with numbers in the precision of θ."""
         return self.dtype if self._network.lowest is None else self._network.lowest[0]
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether the model was seen to hook a function of its own to the gradient of a tensor."""
+        return self._network.hooked
+
     def loss_value(self) -> float:
         """R(θ)."""
         return self._evaluation.total / self.total_weight
