@@ -100,7 +100,7 @@ def forget_tables(original: Original, batches: Batches, one_pass: Callable[[], A
     whole = next(iter(batches))
     few = [whole.first(COMPARED_EXAMPLES), whole.first(1)] if whole.countable() else []
     for batch in (*few, whole):  # what memory holds; all of it for a model that takes nothing else
-        forward = lambda inputs=batch.inputs: output_tensor(called(original.model, inputs))
+        forward = lambda own=batch: output_tensor(called(original.model, own.inputs), len(own))
         with suppress(Exception), one_pass():  # reported where the risk is evaluated
             return forget_caches(original, forward)
     return False

@@ -95,6 +95,7 @@ class Risk:
         check_precision(tangent_precision)
         check_group(group)
         self.group, self.tangent_precision = group, tangent_precision
+        self._output_dims: int | None = None  # of outputs of several examples, once some were seen
 
         # θ first: where it lies, and in what precision, holds for all else. The snapshot of the model is taken before
         # anything runs it, because a forward pass may leave traces.
@@ -336,7 +337,9 @@ class Risk:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
         with naming_batch("the model on", batch):
-            z = output_tensor(self._network(tensors, batch.inputs))
+            z = output_tensor(self._network(tensors, batch.inputs), len(batch), self._output_dims)
+        if self._output_dims is None and len(batch) > 1:
+            self._output_dims = z.ndim
         return z if torch.is_grad_enabled() else z.detach()
 
     def leaves(self) -> list[Tensor]:
