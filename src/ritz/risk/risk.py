@@ -58,9 +58,9 @@ class Risk:
     Args:
         model: The network; in evaluation mode if it has dropout or batch norm.
         loss: A ritz loss, a `torch.nn` loss module, or a callable returning one value per term.
-        data: (x, y) tensors, a Dataset, a DataLoader, or any re-iterable of (inputs, targets) batches. Inputs may be a
-            dict for `model(**inputs)`, or a tuple for `model(*inputs)` (for `model(inputs)` where that takes one
-            argument); a batch may be one dict, whose `labels` (or `targets`, `y`) are the targets.
+        data: (x, y) tensors, a Dataset or a list of its examples, a DataLoader, or any re-iterable of (inputs, targets)
+            batches. Inputs may be a dict for `model(**inputs)`, or a tuple for `model(*inputs)` (for `model(inputs)`
+            where that takes one argument); a batch may be one dict, whose `labels` (or `targets`, `y`) are the targets.
             The loss sees outputs and targets as they are: to shift the labels of a language model is the loss's task.
         parameters: Glob or globs over parameter names; θ is what matches and has `requires_grad`.
         tangent_precision: "high" lets the linear maps (never the network itself) run in TF32 on a GPU.
