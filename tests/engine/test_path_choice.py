@@ -203,6 +203,31 @@ def test_a_hook_that_hides_a_part_of_the_derivative_is_refused(operator):
     assert_close(ritz.gauss_newton(risk).dense(), ritz.gauss_newton(expected).dense())  # of first derivatives alone
 
 
+def squared_hinge(z, y):
+    return torch.relu(y - z[:, 0]).square()
+
+
+class Once(Hidden):
+    backward = staticmethod(torch.autograd.function.once_differentiable(Hidden.backward))
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), squared_hinge], ids=["ignored labels", "margins"])
+@pytest.mark.parametrize("function", [Hidden, Once])
+def test_a_first_batch_without_slope_hides_nothing(function, loss):
+    model, [(x, y), (other_x, other_y)] = _with(function)
+    if loss is squared_hinge:
+        batches = [(x, torch.full((len(x),), -9.0)), (other_x, torch.tensor([-9.0, -9.0, 9.0]))]
+    else:
+        batches = [(x, torch.full_like(y, -100)), (other_x, other_y)]
+    risk = Risk(model, loss, batches)
+    for operator in (ritz.hessian, ritz.functional_hessian):
+        with pytest.raises(ModelError, match="hides part of its derivative"):
+            operator(risk).dense()
+    open_risk = Risk(_with(Open)[0], loss, batches)
+    twin = Risk(nn.Sequential(open_risk.model[0], _Power(), open_risk.model[2]), loss, batches)
+    assert_close(ritz.hessian(open_risk).dense(), ritz.hessian(twin).dense())
+
+
 def test_a_hook_that_only_looks_changes_nothing():
     class Watched(nn.Linear):
         def forward(self, x):

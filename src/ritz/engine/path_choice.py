@@ -1,10 +1,11 @@
-"""The trial of the paths on the first batch: the first one that is right is chosen."""
+"""The trial of the paths on the first batch that tells: the first path that is right is chosen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -37,11 +38,40 @@ class Trial:
     example_bytes: float  # kept by a linearisation for each example
 
 
-def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]) -> tuple[Trial, Contribution]:
-    """The first path that agrees with PyTorch's own derivatives, and the contribution of one batch by it.
+def try_paths(
+    risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]
+) -> tuple[Trial, Contribution | None]:
+    """The first path that agrees with PyTorch's own derivatives, and the contribution of the batch by it.
 
-    Only one vector is held for the comparison: a path's product is subtracted from the reference's in place.
+    Where the loss has no slope on this batch, all its products may vanish, right or wrong: examples of another one are
+    tried in its place, and None is returned for their contribution. Only one vector is held for the comparison: a
+    path's product is subtracted from the reference's in place.
     """
+    telling = _with_slope(risk, batch)
+    trial, contribution = _try_paths(risk, curvature, telling, paths)
+    return trial, contribution if telling is batch else None
+
+
+def _with_slope(risk: Risk, batch: Batch) -> Batch:
+    """The batch; where the loss has no slope on it, as many examples of another one on which it has."""
+    for own in chain([batch], risk.batches):
+        slopes = _slopes(risk, own)
+        if bool(slopes.any()):
+            if own is batch or not risk.separable or len(slopes) != len(own):
+                return own
+            return own.rows(slopes.reshape(len(slopes), -1).any(1).nonzero()[: len(batch), 0])
+    return batch
+
+
+def _slopes(risk: Risk, batch: Batch) -> Tensor:
+    """Where the loss of a batch has a slope."""
+    with risk.numerics(), torch.no_grad():
+        z = risk.outputs([leaf.detach() for leaf in risk.leaves()], batch)
+    with risk.numerics():
+        return risk.loss.gradient(z, batch.targets) != 0
+
+
+def _try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]) -> tuple[Trial, Contribution]:
     attempts = _Attempts(risk, curvature, batch)
     reference = next((path for path in paths if path.reference), None)
     if reference is not None:

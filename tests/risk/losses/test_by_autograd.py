@@ -276,6 +276,15 @@ def test_a_loss_that_hides_its_second_derivative_has_a_fisher_and_no_curvature(f
     assert_close(ritz.empirical_fisher(risk).dense(), ritz.empirical_fisher(twin).dense())
 
 
+def test_a_first_batch_without_slope_does_not_hide_that_a_loss_is_incomplete(normal, labels):
+    loss = loss_from(lambda z, y: Fused.apply(z, y.clamp(min=0)) * (y >= 0))
+    x, y = normal(11, 2), labels(11)
+    ignored = torch.cat([torch.full_like(y[:7], -1), y[7:]])
+    batches = [(x[:7], ignored[:7]), (x[7:], ignored[7:])]
+    with refused(ModelError, "custom autograd Function in the loss hides"):
+        ritz.gauss_newton(ritz.Risk(nn.Linear(2, C).double(), loss, batches)).dense()
+
+
 def test_a_loss_with_a_custom_function_that_hides_nothing_is_taken(normal, labels):
     z, y = normal(7, C), labels(7)
     loss = loss_from(of_rows(Complete)).settled(z, y)

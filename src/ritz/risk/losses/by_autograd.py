@@ -33,7 +33,7 @@ class Autodiff(Loss):
     reduction: Reduction = "mean"
     class_dim: int = -1
     by_rows: bool = True
-    hides: bool = False  # whether its second derivative by autograd lacks something
+    hides: bool | None = None  # whether its second derivative by autograd lacks something; None: nothing tells yet
 
     @property
     def name(self) -> str:
@@ -51,10 +51,10 @@ class Autodiff(Loss):
         """The loss with its class dimension, knowing whether its derivatives are complete."""
         return replace(self, hides=self._hides_derivative(z, y))._with_class_dim(z, y)
 
-    def _hides_derivative(self, z: Tensor, y: Tensor) -> bool:
+    def _hides_derivative(self, z: Tensor, y: Tensor) -> bool | None:
         """Whether a custom Function in it has a backward pass that gives the slope, but hides the derivative of that.
 
-        Seen along a random direction: along its gradient, a loss may be straight.
+        Seen along a random direction: along its gradient, a loss may be straight. Without a slope, nothing is seen.
         """
         with torch.enable_grad():
             if not has_custom_function(self.function(z.detach().requires_grad_(), y)):
@@ -63,8 +63,10 @@ class Autodiff(Loss):
         v = torch.randn(z.shape, generator=torch.Generator(z.device).manual_seed(0), device=z.device, dtype=z.dtype)
         v, length = scale * v, lambda t: float(t.double().norm())
         right = lambda candidate, f: is_derivative(candidate, lambda t: f(z + t * v), eps ** (1 / 3), length)
-        slope = (self.gradient(z, y) * v).sum()
-        if not right(slope, lambda moved: self.terms(moved, y).sum()):
+        gradient = self.gradient(z, y)
+        if not bool(gradient.any()):
+            return None
+        if not right((gradient * v).sum(), lambda moved: self.terms(moved, y).sum()):
             return False  # the first is a convention, as for rounding with a straight-through gradient, and so is this
         return not right(self._product(z, y)(v), lambda moved: self.gradient(moved, y))
 
@@ -116,7 +118,7 @@ class Autodiff(Loss):
             return self._slope(z, y)[1].detach()
 
     def curvature(self, z: Outputs, y: Targets) -> LinearMap:
-        if self.hides:
+        if self._hides_derivative(z, y) if self.hides is None else self.hides:
             raise _hidden_derivative()
         return self._product(z, y)
 
