@@ -12,14 +12,22 @@ import torch
 from torch import Tensor
 
 from .. import progress
-from ..errors import DataError, ModelError, NumericalError, OutOfMemoryError, first_line
+from ..errors import (
+    DataError,
+    ModelError,
+    NumericalError,
+    OutOfMemoryError,
+    PrecisionWarning,
+    first_line,
+    warn_user,
+)
 from .batches import Batch, Batches, in_pieces, naming_batch
 from .caches import forget_caches, may_have_caches
 from .distributed import sum_over_ranks
 from .losses import Loss
 from .memory import forget_unused, is_out_of_memory
 from .model import output_tensor
-from .network import called
+from .network import Redirected, called
 from .original import Original
 from .separability import SLACK, Outputs, Separability, jittered
 
@@ -62,6 +70,7 @@ def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches
     _check_deterministic(z, network(first), overwritten=any(x._version != before for x, before in inputs))
     with naming_batch("the loss on", first):
         _check_repeatable(loss, z, first.targets)
+        _warn_of_precision(loss, z, first.targets)
         loss = loss.settled(z, first.targets)
     return loss, Separability(outputs, leaves, loss).batches_with_findings(batches)
 
@@ -276,6 +285,19 @@ def _check_repeatable(loss: Loss, z: Tensor, y: Tensor) -> None:
             "Draw the numbers once, and pass them with the targets: (x, torch.stack((y, noise), -1)).",
             "Leave out dropout; put a loss module into evaluation mode: loss.eval().",
             "Fix what moves from call to call, such as a running mean or the weight of a schedule.",
+        )
+
+
+def _warn_of_precision(loss: Loss, z: Tensor, y: Tensor) -> None:
+    """Warn of a loss that computes with less precision than its outputs have."""
+    with Redirected({}, z.dtype, settled=False) as mode:
+        loss.terms(z, y)
+    if mode.lowest is not None:
+        dtype, function = mode.lowest
+        warn_user(
+            f"The loss computes in {dtype} inside (first in {function}), though its outputs are {z.dtype}: derivatives "
+            "are only as accurate as the lower of the two.",
+            PrecisionWarning,
         )
 
 
