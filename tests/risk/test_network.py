@@ -349,6 +349,38 @@ class Adapted(Block):
         return torch.func.functional_call(self.second, moved, self.hidden(x))
 
 
+class FastWeights(nn.Module):
+    """A layer that begins at a parameter, taken with or without gradients, and learns from every example by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.start, self.keys, self.out = nn.Parameter(torch.eye(4)), nn.Linear(D, 4), nn.Linear(4, C)
+
+    def forward(self, x):
+        fast = self.start.expand(len(x), 4, 4)
+        with torch.enable_grad():
+            fast = fast if fast.requires_grad else fast.detach().requires_grad_()
+            keys = torch.tanh(self.keys(x))
+            error = (torch.einsum("nij,nj->ni", fast, keys) - keys.roll(1, 1)).square().sum()
+            fast = fast - 0.1 * torch.autograd.grad(error, fast, create_graph=True)[0]
+        return self.out(torch.einsum("nij,nj->ni", fast, keys))
+
+
+def test_a_network_that_learns_inside_is_evaluated_without_gradients_as_with_them(x, y):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = FastWeights().double()
+    risk = Risk(model, CE, unequal_batches(x, y))
+    gradient, H = plain_curvature(model, x, y)
+    assert_close(risk.gradient(), gradient)
+    assert_close(ritz.hessian(risk).dense(), H)
+    G = ritz.gauss_newton(risk).dense()
+    assert risk.num_classes == C
+    assert ritz.gram_spectrum(risk).moment(1) == pytest.approx(float(G.trace()) / risk.size)
+    parts = ritz.class_decomposition(risk)
+    assert_close((parts.between_class + parts.own_class + parts.cross_class + parts.within).dense(), G)
+
+
 @pytest.mark.parametrize("form", [lambda x, y: (x, y), unequal_batches])
 @pytest.mark.parametrize("kind", [Slope, SlopeAtItsInput, Adapted])
 def test_a_network_may_differentiate_itself(kind, form, x, y):

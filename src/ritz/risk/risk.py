@@ -335,6 +335,8 @@ class Risk:
 
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
+        if not torch.is_grad_enabled():
+            parameters = [parameter.detach() for parameter in parameters]
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
         with naming_batch("the model on", batch):
             z = output_tensor(self._network(tensors, batch.inputs), len(batch), self._output_dims)
