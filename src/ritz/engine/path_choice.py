@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import ModelError, first_line
 from ..risk import Risk
 from ..risk.batches import Batch
+from ..risk.losses import no_second_derivative
 from ..risk.memory import is_out_of_memory
 from ..risk.precision import Precision
 from .agreement import tolerance
@@ -101,12 +102,7 @@ def _check_loss(risk: Risk, batch: Batch) -> None:
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
-        raise ModelError(
-            f"The loss has no second derivative: {first_line(error)}",
-            "H and G are computed from it; the network itself may well have second derivatives.",
-            "Write the loss as a function of operations that PyTorch differentiates twice.",
-            "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
-        ) from error
+        raise no_second_derivative(error) from error
 
 
 class _Attempts:

@@ -185,6 +185,16 @@ def test_ctc_has_no_second_derivative_and_both_ways_out_work(normal):
     assert_close(ritz.hessian(plain) @ step, difference, rtol=1e-6, atol=1e-14)
 
 
+@pytest.mark.parametrize("form", ["gram_spectrum", "kfac", "ekfac", "monte_carlo_fisher", "gauss_newton"])
+def test_whatever_needs_the_second_derivative_of_a_loss_says_that_there_is_none(form, normal, labels):
+    batches = [(normal(n, 2), labels(n)) for n in (7, 4)]
+    risk = ritz.Risk(nn.Linear(2, C).double(), nn.MultiMarginLoss(), batches)
+    with refused(ModelError, "The loss has no second derivative.*multi_margin_loss"):
+        result = getattr(ritz, form)(risk)
+        result.dense()
+    assert bool(ritz.empirical_fisher(risk).dense().any())
+
+
 @pytest.mark.parametrize(
     "loss",
     [

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import ModelError, OutputsWarning, PaddingWarning, first_line, warn_user
 from ..hidden_derivatives import has_custom_function, is_derivative
+from ..memory import is_out_of_memory
 from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex
 
 CONVEX = 1e-6  # of the largest eigenvalue: how far below zero others may be by rounding
@@ -139,7 +140,12 @@ class Autodiff(Loss):
         product, width = self.curvature(z, y), rows(z).shape[1]
         unit = lambda k: torch.zeros_like(z).index_fill_(dim, torch.tensor(k, device=z.device), 1.0)
         ones = torch.ones_like(z)
-        blocks = torch.stack([rows(product(ones if z.ndim == 1 else unit(k))) for k in range(width)], dim=-1)
+        try:
+            blocks = torch.stack([rows(product(ones if z.ndim == 1 else unit(k))) for k in range(width)], dim=-1)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            raise no_second_derivative(error) from error
         self._check_blocks(blocks, rows, product, z)
         values, vectors = torch.linalg.eigh((blocks + blocks.mT) / 2)
         least, eps = float(values.min()), torch.finfo(values.dtype).eps
@@ -241,6 +247,16 @@ def _joins_rows(terms: int, rows: int) -> ModelError:
         "A term that joins several rows has a Hessian that does not split into blocks of one row.",
         "Use products with gauss_newton(risk), which need no square root.",
         "Return one value for each row of outputs.",
+    )
+
+
+def no_second_derivative(error: RuntimeError) -> ModelError:
+    """The error for a loss that PyTorch differentiates only once."""
+    return ModelError(
+        f"The loss has no second derivative: {first_line(error)}",
+        "H and G are computed from it; the network itself may well have second derivatives.",
+        "Write the loss as a function of operations that PyTorch differentiates twice.",
+        "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
     )
 
 
