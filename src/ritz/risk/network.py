@@ -222,7 +222,8 @@ class Redirected(TorchFunctionMode):
 
     Images channels last enter a group norm in PyTorch's usual order: on a CPU its backward pass for the weights alone
     would write a gradient of the images to where there is no memory, and end the process. `torch.cond` and its kin run
-    as the Python that they stand for: compiled, they cannot be differentiated twice.
+    as the Python that they stand for: compiled, they cannot be differentiated twice. A weight norm runs in plain
+    operations: the second derivative of PyTorch's fused one is wrong.
     """
 
     def __init__(self, given: Mapping[int, Tensor], dtype: torch.dtype, settled: bool) -> None:
@@ -240,6 +241,9 @@ class Redirected(TorchFunctionMode):
             self.changed = True
             with self:
                 return CONTROL_FLOW[func.name()](*args, **kwargs)
+        if func is torch._weight_norm:
+            self.changed = True
+            return _weight_norm(*args, **kwargs)
         result = func(*args, **kwargs)
         if not self.settled and isinstance(result, Tensor) and result.is_floating_point():
             self._note(func, args, result.dtype)
@@ -267,6 +271,12 @@ class Redirected(TorchFunctionMode):
             entries = [self._replaced(entry) for entry in value]
             return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
         return value
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """g v/‖v‖ by plain operations, with the value of the fused one to the last digit."""
+    result = v * (g / torch.norm_except_dim(v, 2, dim))
+    return result + (torch._weight_norm(v.detach(), g.detach(), dim) - result).detach()
 
 
 def _while_loop(condition: Any, body: Any, carried: tuple[Any, ...], constants: tuple[Any, ...]) -> tuple[Any, ...]:
