@@ -252,6 +252,54 @@ class Sine:
     apply = torch.sin
 
 
+class OfTheBackward(Hidden):
+    """x³ whose backward forgets the history of most of its cotangent."""
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return 3 * ctx.numbers**2 * (0.95 * cotangent.detach() + 0.05 * cotangent)
+
+
+def with_kinks(function, seed):
+    """A network in float32 with ReLUs and a custom Function among them, and its data."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        layers = [nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), Applied(function), nn.Linear(16, 16), nn.ReLU()]
+        model = nn.Sequential(*layers, nn.Linear(16, OUTPUTS))
+        return model, [(torch.randn(n, 8), torch.randint(OUTPUTS, (n,))) for n in (16, 9)]
+
+
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.functional_hessian])
+def test_what_is_hidden_among_kinks_is_seen_in_float32(operator):
+    for seed in range(6):
+        model, batches = with_kinks(Hidden, seed)
+        risk = Risk(model, ritz.CrossEntropy(), batches)
+        with pytest.raises(ModelError, match="hides part of its derivative"):
+            operator(risk) @ torch.ones(risk.size)
+    model, batches = with_kinks(Open, 0)
+    twin = nn.Sequential(*model[:3], _Power(), *model[4:])
+    A, expected = (operator(Risk(m, ritz.CrossEntropy(), batches)).dense() for m in (model, twin))
+    assert_close(A, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("operator", [ritz.gauss_newton, ritz.ntk, ritz.empirical_fisher])
+def test_a_derivative_along_theta_that_lacks_something_is_refused_however_symmetric_it_is(operator):
+    for seed in range(12):
+        model, batches = with_kinks(OfTheBackward, seed)
+        A = operator(Risk(model, ritz.CrossEntropy(), batches))
+        with pytest.raises(ModelError, match="hides part of its derivative"):
+            A @ torch.ones(A.size)
+
+
+def test_a_derivative_along_theta_is_looked_at_where_all_errors_vanish():
+    model, batches = with_kinks(OfTheBackward, 0)
+    fitted = [(x, model(x).detach()) for x, _ in batches]
+    risk = Risk(model, nn.MSELoss(), fitted)
+    assert not risk.gradient().any()
+    with pytest.raises(ModelError, match="hides part of its derivative"):
+        ritz.gauss_newton(risk) @ torch.ones(risk.size)
+
+
 class _ByLength(nn.Module):
     """Layers for long sequences; for short ones products that have no rule."""
 

@@ -9,33 +9,61 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import RitzError
 from ..risk.hidden_derivatives import has_custom_function, is_derivative
+from ..risk.memory import free_memory
 from ..risk.parameters import as_pairs
-from .linearized import DoesNotApply, ReverseMode
+from .linearized import DoesNotApply, ReverseMode, nowhere_zero
 from .pieces import inner, norm
+
+VECTORS = 40  # of the size of θ in float64: what must be free for a check in that precision
 
 
 def check_custom_functions(batch: ReverseMode) -> None:
     """Refuse a linearisation that lacks what a custom Function or a hook hides from autograd in the backward pass.
 
-    What it lacks is symmetric, so that only finite differences of Jᵀu show it. Where already the first derivative is
-    not that of the outputs, as for rounding with a straight-through gradient, it is a convention, and so is the second.
+    What the second derivative lacks is symmetric, so that only finite differences of Jᵀu show it; what J v lacks, as
+    the derivative of u ↦ Jᵀu, those of f. Where already Jᵀu is not the derivative of the outputs, as for rounding with
+    a straight-through gradient, it is a convention, and so is what follows from it.
     """
     if batch.risk.has_hooks or has_custom_function(batch.outputs):
+        batch = _in_double(batch)
         with batch.risk.numerics():
             _check(batch)
 
 
+def _in_double(batch: ReverseMode) -> ReverseMode:
+    """The batch linearised in float64, where small steps tell; as it is, if memory or a Function does not take that.
+
+    In float32 a step must be so long that it meets the kinks of most networks with ReLUs.
+    """
+    risk = batch.risk
+    if risk.dtype == torch.float64 or VECTORS * 8 * risk.size > free_memory(risk.device):
+        return batch
+    try:
+        double = risk.in_double(batch.batch)
+        with double.numerics():
+            return ReverseMode(double, next(iter(double.batches)), batch.order, rules=batch.by_rules)
+    except (RuntimeError, RitzError):
+        return batch
+
+
 def _check(batch: ReverseMode) -> None:
     u = batch.risk.loss.gradient(batch.z, batch.batch.targets)
+    u = u if bool(u.any()) else nowhere_zero(batch.z)  # G does not vanish where all errors do
     gradient = batch.vjp(u[None])
     length, scale = norm(gradient), norm(batch.risk.theta[None])
     if not 0 < length < float("inf"):
         return
     v = gradient * ((scale or 1.0) / length)
     line = _Line(batch, u, v, torch.finfo(v.dtype).eps ** (1 / 3))
-    slope, second = v.new_tensor([inner(gradient, v)]), batch.functional(v)
-    if line.is_derivative(slope[None], line.value) and not line.is_derivative(second, line.gradient):
+    right = line.is_derivative(v.new_tensor([[inner(gradient, v)]]), line.value)
+    complete = lambda: (
+        line.is_derivative(batch.functional(v), line.gradient)
+        if batch.order == 2
+        else line.is_derivative(batch.jvp(v).reshape(1, -1), line.outputs)
+    )
+    if right and not complete():
         who = "a hook on a tensor" if batch.risk.has_hooks else "the backward pass of a custom autograd Function"
         raise DoesNotApply(f"{who} hides part of its derivative from autograd")
 
@@ -53,6 +81,11 @@ class _Line:
         """u · f."""
         with torch.no_grad():
             return (self.u * self._outputs(t)[1]).sum().reshape(1, 1)
+
+    def outputs(self, t: float) -> Float[Tensor, "1 m"]:
+        """f."""
+        with torch.no_grad():
+            return self._outputs(t)[1].reshape(1, -1)
 
     def gradient(self, t: float) -> Float[Tensor, "1 n"]:
         """Jᵀu."""

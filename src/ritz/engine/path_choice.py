@@ -177,7 +177,7 @@ class _Attempts:
         return difference / self._scale if self._scale > 0 else difference
 
     def _check_complete(self, product: Contribution) -> None:
-        if self.curvature.order == 2 and isinstance(product.linearized, ReverseMode):
+        if isinstance(product.linearized, ReverseMode):
             check_custom_functions(product.linearized)
 
     def _add(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -318,6 +319,19 @@ class Risk:
         device = self.device if device is None else _device(device)
         if (dtype, device) == (self.dtype, self.device):
             return self
+        risk = self._converted(dtype, device)
+        risk._evaluation = risk._first_evaluation()
+        risk._settle()
+        return risk
+
+    def in_double(self, batch: Batch) -> Risk:
+        """The risk in float64 on one batch, for derivatives there: its sums are not evaluated."""
+        risk = self._sibling()
+        risk.batches, risk.group = replace(Batches.of([batch]), separable=self.separable), None
+        return risk._converted(torch.float64, self.device)
+
+    def _converted(self, dtype: torch.dtype, device: torch.device) -> Risk:
+        """The risk with all its tensors converted, before anything is evaluated."""
         risk = self._sibling()
         convert = lambda t: t.to(device, in_precision(t, dtype))
         tensors = {name: convert(t) for name, t in self._all_tensors().items()}
@@ -329,8 +343,6 @@ class Risk:
             risk.batches = risk.batches.contiguous()  # the layout was chosen for the other device
             risk.batches = risk._in_best_layout()
             risk.budget = Budget(memory_budget(None, device) - risk.batches.held_bytes())
-        risk._evaluation = risk._first_evaluation()
-        risk._settle()
         return risk
 
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:

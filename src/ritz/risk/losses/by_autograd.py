@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from ...errors import ModelError, OutputsWarning, PaddingWarning, first_line, warn_user
 from ..hidden_derivatives import has_custom_function, is_derivative
 from ..memory import is_out_of_memory
-from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex
+from ..precision import in_precision
+from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex, on_device
 
 CONVEX = 1e-6  # of the largest eigenvalue: how far below zero others may be by rounding
 PADDING = -100  # the label that PyTorch's losses ignore
@@ -55,11 +56,22 @@ class Autodiff(Loss):
     def _hides_derivative(self, z: Tensor, y: Tensor) -> bool | None:
         """Whether a custom Function in it has a backward pass that gives the slope, but hides the derivative of that.
 
-        Seen along a random direction: along its gradient, a loss may be straight. Without a slope, nothing is seen.
+        Seen in float64 where the Function takes it: between the kinks of a loss, steps must be small.
         """
         with torch.enable_grad():
             if not has_custom_function(self.function(z.detach().requires_grad_(), y)):
                 return False
+        own = cast(Autodiff, on_device(self, z.device, torch.float64))
+        try:
+            return own._differs_from_differences(z.double(), y.to(in_precision(y, torch.float64)))
+        except RuntimeError:
+            return self._differs_from_differences(z, y)
+
+    def _differs_from_differences(self, z: Tensor, y: Tensor) -> bool | None:
+        """Whether finite differences show more of the second derivative; None without a slope, where nothing is seen.
+
+        Along a random direction: along its gradient, a loss may be straight.
+        """
         eps, scale = torch.finfo(z.dtype).eps, float(z.square().mean().sqrt()) or 1.0
         v = torch.randn(z.shape, generator=torch.Generator(z.device).manual_seed(0), device=z.device, dtype=z.dtype)
         v, length = scale * v, lambda t: float(t.double().norm())
