@@ -59,9 +59,10 @@ class Evaluation:
 
 
 def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
-    """The loss, settled on the first outputs, and the batches, knowing how they may be cut and joined.
+    """The loss, settled on outputs, and the batches, knowing how they may be cut and joined.
 
-    Two evaluations of the first batch must agree, and two of the loss on the same outputs.
+    Whether the terms of an example see each other's rows, only an example of several rows shows. Two evaluations of the
+    first batch must agree, and two of the loss on the same outputs.
     """
     network = lambda batch: outputs(leaves, batch)
     first = next(iter(batches))
@@ -71,7 +72,8 @@ def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches
     with naming_batch("the loss on", first):
         _check_repeatable(loss, z, first.targets)
         _warn_of_precision(loss, z, first.targets)
-        loss = loss.settled(z, first.targets)
+        longest = max([first, *(batches.held or ())], key=lambda batch: batch.targets[:1].numel())
+        loss = loss.settled(z if longest is first else network(longest), longest.targets)
     return loss, Separability(outputs, leaves, loss).batches_with_findings(batches)
 
 
