@@ -300,6 +300,22 @@ def test_a_derivative_along_theta_is_looked_at_where_all_errors_vanish():
         ritz.gauss_newton(risk) @ torch.ones(risk.size)
 
 
+class OfFloat32(Open):
+    """The same in float32 alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        assert x.dtype == torch.float32
+        return Open.forward(ctx, x)
+
+
+def test_a_custom_function_may_be_of_one_precision_alone():
+    model, batches = with_kinks(OfFloat32, 0)
+    twin = nn.Sequential(*model[:3], _Power(), *model[4:])
+    A, expected = (ritz.hessian(Risk(m, ritz.CrossEntropy(), batches)).dense() for m in (model, twin))
+    assert_close(A, expected, rtol=1e-3, atol=1e-5)
+
+
 class _ByLength(nn.Module):
     """Layers for long sequences; for short ones products that have no rule."""
 
