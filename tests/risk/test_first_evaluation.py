@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.testing import assert_close
 
 import ritz
@@ -55,6 +56,7 @@ class Centred(nn.Module):
 
 CHANGING_LOSSES = {
     "random": (lambda z, y: (z - y).square().sum(-1) * torch.rand(len(z), dtype=z.dtype), "two results"),
+    "random numbers of terms": (lambda z, y: (z - y).square().sum(-1)[torch.rand(len(z)) < 0.5], "two results"),
     "dropout": (nn.Sequential(nn.Dropout(), nn.Flatten()), "two results"),
     "a running mean": (Centred(), "two results"),
     "into its targets": (lambda z, y: (z - y.mul_(0.5)).square().sum(-1), "writes into its outputs or targets"),
@@ -69,6 +71,13 @@ def test_a_loss_that_is_another_when_it_is_called_again_is_refused(name, x, gene
     with pytest.raises(ModelError, match=seen) as caught:
         Risk(network(), loss, unequal_batches(x, y))
     check_refusal(caught, ModelError)
+
+
+def test_a_loss_that_changes_is_seen_behind_a_batch_that_does_not_count(x, y):
+    ignored = torch.cat([torch.full_like(y[:7], -100), y[7:]])
+    loss = lambda z, t: F.cross_entropy(z, t, reduction="none")[t >= 0] * torch.rand(int((t >= 0).sum()))
+    with pytest.raises(ModelError, match="two results"):
+        Risk(network(), loss, unequal_batches(x, ignored))
 
 
 def test_a_loss_that_draws_the_same_numbers_every_time_is_fine(x, generator):

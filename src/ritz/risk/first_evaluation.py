@@ -70,7 +70,7 @@ def examine(outputs: Outputs, leaves: list[Tensor], loss: Loss, batches: Batches
     z = _checked_outputs(network, loss, first, 0)
     _check_deterministic(z, network(first), overwritten=any(x._version != before for x, before in inputs))
     with naming_batch("the loss on", first):
-        _check_repeatable(loss, z, first.targets)
+        _repeatable_terms(loss, z, first.targets)
         _warn_of_precision(loss, z, first.targets)
         longest = max([first, *(batches.held or ())], key=lambda batch: batch.targets[:1].numel())
         loss = loss.settled(z if longest is first else network(longest), longest.targets)
@@ -148,7 +148,7 @@ def evaluate(network: Network, loss: Loss, batches: Batches, device: torch.devic
     def own_sums(batch: Batch, number: int) -> Tensor:
         z = _checked_outputs(network, loss, batch, number)
         with naming_batch("the loss on", batch):
-            values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
+            values, weights = _repeatable_terms(loss, z, batch.targets), loss.weights(z, batch.targets)
         by_example.append(of_examples(values, len(batch)))
         sizes = sums.new_tensor([len(batch), len(values)])
         return torch.cat([sizes, torch.stack([part.double().sum() for part in (weights != 0, values, weights)])])
@@ -269,8 +269,8 @@ def _check_deterministic(first: Tensor, second: Tensor, *, overwritten: bool) ->
         )
 
 
-def _check_repeatable(loss: Loss, z: Tensor, y: Tensor) -> None:
-    """Refuse a loss whose terms are others when it is called again: random, with a state, overwriting the targets."""
+def _repeatable_terms(loss: Loss, z: Tensor, y: Tensor) -> Tensor:
+    """The terms; refuses a loss with others when it is called again: random, with a state, overwriting the targets."""
     versions = z._version, y._version
     first, second = loss.terms(z, y).clone(), loss.terms(z, y)
     if (z._version, y._version) != versions:
@@ -279,15 +279,21 @@ def _check_repeatable(loss: Loss, z: Tensor, y: Tensor) -> None:
             "It is called several times on the same batch, and would see other numbers every time.",
             "Let it make new tensors: y * 0.5, not y.mul_(0.5).",
         )
-    scale, difference = (float(t.abs().nan_to_num(0.0, 0.0).max()) for t in (first, first - second))
-    if difference > 1e3 * torch.finfo(first.dtype).eps * scale:
+    size = lambda t: float(t.abs().nan_to_num(0.0, 0.0).norm())
+    alike = first.shape == second.shape and size(first - second) <= 1e3 * torch.finfo(first.dtype).eps * size(first)
+    if not alike:
         raise ModelError(
-            f"The loss gives two results for the same outputs and targets: terms differ by {difference:.3g}.",
+            f"The loss gives two results for the same outputs and targets: {_sum(first)}, then {_sum(second)}.",
             "Every product must see the same matrix; the loss draws random numbers, or changes what it keeps.",
             "Draw the numbers once, and pass them with the targets: (x, torch.stack((y, noise), -1)).",
             "Leave out dropout; put a loss module into evaluation mode: loss.eval().",
             "Fix what moves from call to call, such as a running mean or the weight of a schedule.",
         )
+    return second
+
+
+def _sum(terms: Tensor) -> str:
+    return f"{float(terms.sum()):.6g} in {len(terms)} terms"
 
 
 def _warn_of_precision(loss: Loss, z: Tensor, y: Tensor) -> None:
