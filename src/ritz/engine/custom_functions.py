@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -41,8 +42,9 @@ def _in_double(batch: ReverseMode) -> ReverseMode:
         return batch
     try:
         double = risk.in_double(batch.batch)
+        way = partial(ReverseMode, rules=True) if batch.by_rules else type(batch)
         with double.numerics():
-            return ReverseMode(double, next(iter(double.batches)), batch.order, rules=batch.by_rules)
+            return way(double, next(iter(double.batches)), batch.order)
     except Exception:  # whatever a user's Function raises in another precision
         return batch
 
