@@ -36,26 +36,21 @@ class RitzError(Exception):
         return "\n".join([self.seen, self.why, *(f"  - {way}" for way in self.ways_out)])
 
 
-def kind_of(value: object) -> str:
-    """What kind of object a value is, with its article: a Tensor, an ndarray, the class Linear."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'AEIOUaeio' or name == 'ndarray' else 'a'} {name}"
-
-
 def first_line(error: BaseException) -> str:
     """The first line of another library's error message; the error's class name if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def kind_of(value: object) -> str:
-    """What a value is, for a message: a class by its name, any other value by its class.
+    """What a value is, with its article: a class by its name, any other value by its class.
 
-    >>> kind_of("text"), kind_of(str)
-    ('a str', 'the class str')
+    >>> kind_of(1.0), kind_of(1), kind_of(str)
+    ('a float', 'an int', 'the class str')
     """
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeio' or name == 'ndarray' else 'a'} {name}"
 
 
 def listed(names: Sequence[str], most: int) -> str:

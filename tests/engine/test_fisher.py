@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
+from ritz.errors import ModelError
 from ritz.testing import check_operator
 from tests.engine.curvature import class_targets
 from tests.risk.problem import C, D, N, network, outputs_at
@@ -41,3 +42,15 @@ def test_empirical_fisher_is_the_second_moment_of_term_gradients():
     gradients = torch.func.jacfwd(lambda t: F.cross_entropy(outputs(t), y, reduction="none"))(risk.theta)
     expected = (gradients.T * weight[y]) @ gradients / weight[y].sum()
     check_operator(ritz.empirical_fisher(risk), expected)
+
+
+def test_rows_that_see_each_other_are_seen_where_the_first_sentences_are_of_one_word(generator):
+    lengths = (1, 4)
+    batches = [
+        (torch.randn(n, t, D, generator=generator, dtype=torch.float64), torch.randint(C, (n, t), generator=generator))
+        for n, t in zip((7, 4), lengths, strict=True)
+    ]
+    smooth = lambda z: (z[:, 1:] - z[:, :-1]).square().sum((1, 2))[:, None] / z.shape[1]
+    loss = lambda z, y: F.cross_entropy(z.mT, y, reduction="none") + smooth(z)
+    with pytest.raises(ModelError, match="each of which depends on several rows"):
+        ritz.empirical_fisher(Risk(network(), loss, batches)).dense()

@@ -152,6 +152,174 @@ def test_a_gradient_that_is_a_convention_has_the_second_derivative_of_the_conven
     assert_close(ritz.hessian(risk) @ v, expected)
 
 
+class Equilibrium(nn.Module):
+    """z = tanh(W z + U x), with the gradient of the implicit function by a hook, as equilibrium networks have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(OUTPUTS, OUTPUTS, bias=False), nn.Linear(3, OUTPUTS)
+        self.inner.weight.data *= 0.3
+
+    def forward(self, x):
+        with torch.no_grad():
+            z = self.solved(x, 60)
+        z = torch.tanh(self.inner(z) + self.outer(x))
+        if z.requires_grad:
+            start = z.detach().requires_grad_()
+            end = torch.tanh(self.inner(start) + self.outer(x))
+            z.register_hook(lambda cotangent: self.summed(start, end, cotangent))
+        return z
+
+    def solved(self, x, count):
+        z = torch.zeros(len(x), OUTPUTS, dtype=x.dtype)
+        for _ in range(count):
+            z = torch.tanh(self.inner(z) + self.outer(x))
+        return z
+
+    def summed(self, start, end, cotangent):
+        total = cotangent
+        for _ in range(60):
+            total = torch.autograd.grad(end, start, total, retain_graph=True)[0] + cotangent
+        return total
+
+
+class Unrolled(Equilibrium):
+    def forward(self, x):
+        return self.solved(x, 60)
+
+
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.functional_hessian])
+def test_a_hook_that_hides_a_part_of_the_derivative_is_refused(operator):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Equilibrium().double()
+    risk = Risk(model, ritz.CrossEntropy(), _with(Hidden)[1])
+    with pytest.raises(ModelError, match="hook on a tensor hides part of its derivative"):
+        operator(risk).dense()
+    twin = Unrolled().double()
+    twin.load_state_dict(model.state_dict())
+    expected = Risk(twin, ritz.CrossEntropy(), _with(Hidden)[1])
+    assert_close(risk.gradient(), expected.gradient())
+    G = ritz.gauss_newton(expected).dense()
+    assert_close(ritz.gauss_newton(risk).dense(), G)  # of first derivatives alone
+    single = ritz.gauss_newton(risk.to(torch.float32))
+    assert_close(single.dense().double(), G, rtol=1e-3, atol=1e-6)
+    assert single.info.path == "forward"
+
+
+def squared_hinge(z, y):
+    return torch.relu(y - z[:, 0]).square()
+
+
+class Once(Hidden):
+    backward = staticmethod(torch.autograd.function.once_differentiable(Hidden.backward))
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), squared_hinge], ids=["ignored labels", "margins"])
+@pytest.mark.parametrize("function", [Hidden, Once])
+def test_a_first_batch_without_slope_hides_nothing(function, loss):
+    model, [(x, y), (other_x, other_y)] = _with(function)
+    if loss is squared_hinge:
+        batches = [(x, torch.full((len(x),), -9.0)), (other_x, torch.tensor([-9.0, -9.0, 9.0]))]
+    else:
+        batches = [(x, torch.full_like(y, -100)), (other_x, other_y)]
+    risk = Risk(model, loss, batches)
+    for operator in (ritz.hessian, ritz.functional_hessian):
+        with pytest.raises(ModelError, match="hides part of its derivative"):
+            operator(risk).dense()
+    open_risk = Risk(_with(Open)[0], loss, batches)
+    twin = Risk(nn.Sequential(open_risk.model[0], _Power(), open_risk.model[2]), loss, batches)
+    assert_close(ritz.hessian(open_risk).dense(), ritz.hessian(twin).dense())
+
+
+def test_a_hook_that_only_looks_changes_nothing():
+    class Watched(nn.Linear):
+        def forward(self, x):
+            y = torch.sin(super().forward(x))
+            if y.requires_grad:
+                y.register_hook(self.look)
+            return y
+
+        def look(self, cotangent):
+            self.seen = cotangent.detach()
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, batches = nn.Sequential(Watched(3, 4), nn.Linear(4, OUTPUTS)).double(), _with(Open)[1]
+    twin = nn.Sequential(nn.Linear(3, 4), Applied(Sine), nn.Linear(4, OUTPUTS)).double()
+    twin.load_state_dict({name.replace("1.", "2."): tensor for name, tensor in model.state_dict().items()})
+    A, expected = (ritz.hessian(Risk(m, ritz.CrossEntropy(), batches)).dense() for m in (model, twin))
+    assert_close(A, expected)
+
+
+class Sine:
+    apply = torch.sin
+
+
+class OfTheBackward(Hidden):
+    """x³ whose backward forgets the history of most of its cotangent."""
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return 3 * ctx.numbers**2 * (0.95 * cotangent.detach() + 0.05 * cotangent)
+
+
+def with_kinks(function, seed):
+    """A network in float32 with ReLUs and a custom Function among them, and its data."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        layers = [nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), Applied(function), nn.Linear(16, 16), nn.ReLU()]
+        model = nn.Sequential(*layers, nn.Linear(16, OUTPUTS))
+        return model, [(torch.randn(n, 8), torch.randint(OUTPUTS, (n,))) for n in (16, 9)]
+
+
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.functional_hessian])
+def test_what_is_hidden_among_kinks_is_seen_in_float32(operator):
+    for seed in range(6):
+        model, batches = with_kinks(Hidden, seed)
+        risk = Risk(model, ritz.CrossEntropy(), batches)
+        with pytest.raises(ModelError, match="hides part of its derivative"):
+            operator(risk) @ torch.ones(risk.size)
+    model, batches = with_kinks(Open, 0)
+    twin = nn.Sequential(*model[:3], _Power(), *model[4:])
+    A, expected = (operator(Risk(m, ritz.CrossEntropy(), batches)).dense() for m in (model, twin))
+    assert_close(A, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("operator", [ritz.gauss_newton, ritz.ntk, ritz.empirical_fisher])
+def test_a_derivative_along_theta_that_lacks_something_is_refused_however_symmetric_it_is(operator):
+    for seed in range(12):
+        model, batches = with_kinks(OfTheBackward, seed)
+        A = operator(Risk(model, ritz.CrossEntropy(), batches))
+        with pytest.raises(ModelError, match="hides part of its derivative"):
+            A @ torch.ones(A.size)
+
+
+def test_a_derivative_along_theta_is_looked_at_where_all_errors_vanish():
+    model, batches = with_kinks(OfTheBackward, 0)
+    fitted = [(x, model(x).detach()) for x, _ in batches]
+    risk = Risk(model, nn.MSELoss(), fitted)
+    assert not risk.gradient().any()
+    with pytest.raises(ModelError, match="hides part of its derivative"):
+        ritz.gauss_newton(risk) @ torch.ones(risk.size)
+
+
+class OfFloat32(Open):
+    """The same in float32 alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        assert x.dtype == torch.float32
+        return Open.forward(ctx, x)
+
+
+def test_a_custom_function_may_be_of_one_precision_alone():
+    model, batches = with_kinks(OfFloat32, 0)
+    twin = nn.Sequential(*model[:3], _Power(), *model[4:])
+    A, expected = (ritz.hessian(Risk(m, ritz.CrossEntropy(), batches)).dense() for m in (model, twin))
+    assert_close(A, expected, rtol=1e-3, atol=1e-5)
+
+
 class _ByLength(nn.Module):
     """Layers for long sequences; for short ones products that have no rule."""
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.testing import assert_close
 
 import ritz
@@ -110,6 +111,47 @@ def test_weight_norm_is_differentiated_right():
 
     difference = (gradient(risk.theta + step * v) - gradient(risk.theta - step * v)) / (2 * step)
     assert_close(H @ v, difference, rtol=1e-5, atol=1e-7)
+
+
+class Normed(nn.Module):
+    """Two layers of the form g v/‖v‖, by PyTorch's weight norm or by plain operations."""
+
+    def __init__(self, plain):
+        super().__init__()
+        norm = (lambda layer: layer) if plain else nn.utils.parametrizations.weight_norm
+        self.first, self.second = norm(nn.Conv1d(2, 4, 2)), norm(nn.Linear(12, OUTPUTS))
+        self.plain, self.lengths = plain, [None, None]
+
+    def forward(self, x):
+        if not self.plain:
+            return self.second(torch.tanh(self.first(x)).flatten(1))
+        directed = lambda v, g: v * g / v.flatten(1).norm(dim=1).view(g.shape)
+        weights = [directed(layer.weight, g) for layer, g in zip((self.first, self.second), self.lengths, strict=True)]
+        return F.linear(torch.tanh(F.conv1d(x, weights[0], self.first.bias)).flatten(1), weights[1], self.second.bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("path", [None, "rules", "plain", "forward"])
+def test_weight_norm_has_the_curvature_of_plain_operations_by_every_path(path, dtype):
+    x, y = torch.randn(9, 2, 4, dtype=torch.float64), torch.randint(OUTPUTS, (9,))
+    for seed in range(4):  # an asymmetry may be small by chance
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model, twin = Normed(plain=False).double(), Normed(plain=True).double()
+        risk = ritz.Risk(model, nn.CrossEntropyLoss(), [(x[:7], y[:7]), (x[7:], y[7:])], path=path).to(dtype)
+        first, second = (layer.parametrizations.weight for layer in (model.first, model.second))
+
+        def mean_loss(b1, g1, v1, b2, g2, v2, twin=twin):
+            twin.lengths = [g1, g2]
+            tensors = {"first.weight": v1, "first.bias": b1, "second.weight": v2, "second.bias": b2}
+            return F.cross_entropy(torch.func.functional_call(twin, tensors, (x,)), y)
+
+        own = model.first.bias, first.original0, first.original1, model.second.bias, second.original0, second.original1
+        expected = torch.autograd.functional.hessian(mean_loss, tuple(p.detach() for p in own))
+        sizes = [p.numel() for p in own]
+        rows = [torch.cat([b.reshape(n, -1) for b in row], 1) for row, n in zip(expected, sizes, strict=True)]
+        H = ritz.hessian(risk).dense().double()
+        assert_close(H, torch.cat(rows), rtol=1e-3, atol=1e-5 if dtype == torch.float32 else 1e-10)
 
 
 class Cumulative(nn.Module):

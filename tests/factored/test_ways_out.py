@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 import ritz
 from ritz.errors import ModelError
@@ -75,3 +76,39 @@ def test_a_refusal_of_all_parameters_names_no_globs():
     with pytest.raises(ModelError, match="none of θ is left"):
         ritz.kfac(risk)
     assert risk.globs_without(["0.weight"]) == ["0.bias"] and risk.globs_without(risk.shapes) == []
+
+
+class OfTokens(nn.Module):
+    """Outputs for the tokens of all examples, as one list or example by example."""
+
+    def __init__(self, *, flat):
+        super().__init__()
+        self.inner, self.head, self.flat = nn.Linear(3, 4), nn.Linear(4, 2), flat
+        self.double()
+
+    def forward(self, x):
+        z = self.head(torch.cumsum(torch.tanh(self.inner(x)), 1))
+        return z.flatten(0, 1) if self.flat else z
+
+
+def of_rows(z, y):
+    return (z.reshape(-1, 2) - y.reshape(-1, 2)).pow(4).sum(1)
+
+
+def test_rows_of_outputs_without_their_examples_are_refused_and_the_way_out_works():
+    draw = torch.Generator().manual_seed(0)
+    batches = [
+        (torch.randn(n, 3, 3, generator=draw).double(), torch.randn(n, 3, 2, generator=draw).double()) for n in (7, 4)
+    ]
+    model, twin = OfTokens(flat=True), OfTokens(flat=False)
+    twin.load_state_dict(model.state_dict())
+    flat, risk = Risk(model, of_rows, batches), Risk(twin, of_rows, batches)
+    for compute in (ritz.gram_spectrum, ritz.kfac, ritz.ekfac):
+        with pytest.raises(ModelError, match="rows of outputs for"):
+            compute(flat)
+        compute(risk)
+    for A in (ritz.hessian, ritz.gauss_newton, ritz.empirical_fisher):
+        assert_close(A(flat).dense(), A(risk).dense())
+    seeds = lambda: torch.Generator().manual_seed(1)
+    sampled = [ritz.monte_carlo_fisher(own, 3, generator=seeds()).dense() for own in (flat, risk)]
+    assert_close(*sampled)

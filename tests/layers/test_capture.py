@@ -10,6 +10,7 @@ from ritz.errors import ModelError
 from ritz.layers.capture import Layers
 from ritz.risk import Risk
 from tests.layers.unusual_rows import ByLength, Routed, Sorted, Stacked, TokensRouted, by_length
+from tests.risk.problem import outputs_at
 from tests.zoo import CASES, Centred, case, unequal_batches
 
 
@@ -287,3 +288,42 @@ def test_a_network_that_differentiates_along_its_weights_has_no_layers_to_watch(
         ritz.kfac(risk)
     expected = torch.linalg.eigvalsh(ritz.gauss_newton(risk).dense()).clamp(min=0)
     assert torch.allclose(ritz.gram_spectrum(risk).nodes.flatten().sort().values[-6:], expected[-6:], rtol=1e-8)
+
+
+class Unusual(nn.Module):
+    """A vector for a weight, one bias for all outputs, and a bottleneck without features."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.vector = nn.Linear(4, 5), nn.Parameter(torch.linspace(-1, 1, 5))
+        self.matrix, self.bias = nn.Parameter(torch.randn(3, 5)), nn.Parameter(torch.tensor([0.3]))
+        self.empty, self.back = nn.Parameter(torch.zeros(0, 5)), nn.Parameter(torch.zeros(3, 0))
+        self.offset = nn.Parameter(torch.linspace(0, 1, 3))
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        bottleneck = F.linear(F.linear(h, self.empty), self.back, self.offset)
+        return torch.sin(F.linear(h, self.matrix, self.bias) + F.linear(h, self.vector)[:, None] + bottleneck)
+
+
+def test_layers_of_unusual_shapes_are_no_layers_and_lose_nothing():
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Unusual().double()
+    inputs = torch.randn(11, 4, generator=generator, dtype=torch.float64)
+    targets = torch.randint(3, (11,), generator=generator)
+    risk = Risk(model, nn.CrossEntropyLoss(), unequal_batches(inputs, targets))
+    assert Layers.of(risk).others == set(risk.shapes) - {"first.weight", "first.bias"}
+    G = ritz.gauss_newton(risk)
+    assert G.info.path == "rules"
+    J = torch.func.jacrev(lambda theta: outputs_at(risk, theta, inputs))(risk.theta)
+    p = outputs_at(risk, risk.theta, inputs).softmax(-1)
+    expected = torch.einsum("ncp,ncd,ndq->pq", J, torch.diag_embed(p) - p[:, :, None] * p[:, None], J) / 11
+    torch.testing.assert_close(G.dense(), expected)
+    spectrum = ritz.gram_spectrum(risk)
+    assert spectrum.moment(1) == pytest.approx(float(expected.trace()) / risk.size)
+    assert spectrum.moment(2) == pytest.approx(float((expected @ expected).trace()) / risk.size)
+    with pytest.raises(ModelError, match="enter through no layer"):
+        ritz.kfac(risk)
+    ritz.kfac(risk.restricted_to("first.*"))

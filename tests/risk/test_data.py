@@ -56,6 +56,8 @@ FORMS = {
     "custom re-iterable": lambda x, y: Folder(unequal_batches(x, y)),
     "with an empty batch": lambda x, y: [(x[:7], y[:7]), (x[:0], y[:0]), (x[7:], y[7:])],
     "one example each": lambda x, y: [(x[i : i + 1], y[i : i + 1]) for i in range(N)],
+    "list of examples": lambda x, y: [Examples(x, y)[i] for i in range(N)],
+    "list of examples as arrays": lambda x, y: list(zip(x.numpy(), y.numpy(), strict=True)),
     "labels in int32": lambda x, y: (x, y.int()),
 }
 
@@ -146,6 +148,20 @@ def test_a_dict_of_inputs_and_targets_is_a_batch(name, kind, generator):
         if kind is UserDict and isinstance(data, DataLoader):
             continue  # PyTorch's own collation makes no batch of these
         check_against_pytorch(Risk(model, ritz.CrossEntropy(), data), model, value())
+
+
+def test_a_list_of_dicts_with_one_label_each_is_a_data_set(x, y):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, pixels):
+            return self.inner(pixels)
+
+    model, data = Named(), [{"pixels": pixels, "label": int(label)} for pixels, label in zip(x, y, strict=True)]
+    check_against_pytorch(Risk(model, CE, data), model, CE(model(x), y))
+    check_against_pytorch(Risk(model, CE, data[:2]), model, CE(model(x[:2]), y[:2]))  # no pair of inputs and targets
 
 
 def test_labels_that_the_model_would_see_are_refused_and_every_way_out_works(generator):
@@ -404,7 +420,8 @@ BAD_DATA = {
     "columns of labels": (lambda x, y: (x, y[:, None]), DataError, "The outputs have shape"),
     "fewer targets": (lambda x, y: (x, y[:-1]), DataError, "The first dimension of both counts"),
     "fewer targets in a batch": (lambda x, y: [(x, y), (x, y[:4])], DataError, "The outputs have shape"),
-    "a target without dimensions": (lambda x, y: [(x[0], y[0])], DataError, "The first dimension of both counts"),
+    "a target without dimensions": (lambda x, y: (x[0], y[0]), DataError, "a single example"),
+    "a loader without batches": (lambda x, y: DataLoader(Examples(x, y), None), DataError, "a single example"),
     "inputs too wide": (lambda x, y: (torch.cat([x, x], 1), y), ModelError, "The model failed on batch 0"),
     "a late misfit": (lambda x, y: [(x, y), (x[:, :2], y)], ModelError, "The model failed on batch 1"),
     "inputs as integers": (lambda x, y: (x.long(), y), ModelError, "The model failed on batch 0"),

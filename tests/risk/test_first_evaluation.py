@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
-from ritz.errors import ArgumentError, DataError, NumericalError
+from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
 from tests.risk.problem import CE, INF, NAN, C, N, check_against_pytorch, check_refusal, network, with_value
 from tests.zoo import unequal_batches
 
@@ -39,6 +40,52 @@ def test_class_weights_that_give_no_average_are_refused(weight, x, y):
         Risk(network(), nn.CrossEntropyLoss(torch.tensor(weight, dtype=torch.float64)), (x, y))
     kind = DataError if not any(weight) else ArgumentError if len(weight) == 2 else NumericalError
     check_refusal(caught, kind)
+
+
+class Centred(nn.Module):
+    """A squared distance from targets and from a running mean of the outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(C, dtype=torch.float64))
+
+    def forward(self, z, y):
+        self.mean = 0.9 * self.mean + 0.1 * z.detach().mean(0)
+        return (z - self.mean - y).square().sum(-1)
+
+
+CHANGING_LOSSES = {
+    "random": (lambda z, y: (z - y).square().sum(-1) * torch.rand(len(z), dtype=z.dtype), "two results"),
+    "random numbers of terms": (lambda z, y: (z - y).square().sum(-1)[torch.rand(len(z)) < 0.5], "two results"),
+    "dropout": (nn.Sequential(nn.Dropout(), nn.Flatten()), "two results"),
+    "a running mean": (Centred(), "two results"),
+    "into its targets": (lambda z, y: (z - y.mul_(0.5)).square().sum(-1), "writes into its outputs or targets"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGING_LOSSES)
+def test_a_loss_that_is_another_when_it_is_called_again_is_refused(name, x, generator):
+    y = torch.randn(N, C, generator=generator, dtype=torch.float64)
+    function, seen = CHANGING_LOSSES[name]
+    loss = (lambda z, t: function(z - t).square()) if name == "dropout" else function
+    with pytest.raises(ModelError, match=seen) as caught:
+        Risk(network(), loss, unequal_batches(x, y))
+    check_refusal(caught, ModelError)
+
+
+def test_a_loss_that_changes_is_seen_behind_a_batch_that_does_not_count(x, y):
+    ignored = torch.cat([torch.full_like(y[:7], -100), y[7:]])
+    loss = lambda z, t: F.cross_entropy(z, t, reduction="none")[t >= 0] * torch.rand(int((t >= 0).sum()))
+    with pytest.raises(ModelError, match="two results"):
+        Risk(network(), loss, unequal_batches(x, ignored))
+
+
+def test_a_loss_that_draws_the_same_numbers_every_time_is_fine(x, generator):
+    y = torch.randn(N, C, generator=generator, dtype=torch.float64)
+    weigh = lambda n: torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model, loss = network(), lambda z, t: (z - t).square().sum(-1) * weigh(N)[: len(z)]
+    value = torch.cat([loss(model(x[:7]), y[:7]), loss(model(x[7:]), y[7:])]).mean()
+    check_against_pytorch(Risk(model, loss, unequal_batches(x, y)), model, value)
 
 
 def test_outputs_in_more_precision_than_the_parameters_are_fine(x, y):

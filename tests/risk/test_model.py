@@ -292,3 +292,36 @@ def test_a_group_norm_that_is_mapped_over_examples_is_asked_nothing():
         data = torch.randn(5, 2, 4, 4, dtype=torch.float64), torch.arange(5) % 3
     A, B = (ritz.hessian(Risk(m, CE, data)) for m in (Mapped(model), model))
     assert_close(A.dense(), B.dense())
+
+
+class Squeezed(nn.Module):
+    """Outputs without dimensions of size one, that of the examples included."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner = network(width)
+
+    def forward(self, x):
+        return self.inner(x).squeeze()
+
+
+@pytest.mark.parametrize("cuts", [(7, 4), (10, 1), (1, 10), (2, 9)], ids=str)
+@pytest.mark.parametrize("width", [1, C])
+def test_outputs_of_one_example_may_lack_the_dimension_of_examples(width, cuts, x, y):
+    model = Squeezed(width)
+    if width == 1:
+        y, loss = (y > 0).double(), nn.BCEWithLogitsLoss()
+        twin = nn.Sequential(model.inner, nn.Flatten(0))
+    else:
+        loss, twin = CE, model.inner
+        cuts = sorted(cuts, reverse=True)  # where the first batch has one example, that is not known of the outputs
+    batches = list(zip(x.split(cuts), y.split(cuts), strict=True))
+    risk, plain = Risk(model, loss, batches), Risk(twin, loss, batches)
+    assert risk.separable
+    for A in (ritz.hessian, ritz.gauss_newton, ritz.empirical_fisher):
+        assert_close(A(risk).dense(), A(plain).dense())
+    assert_close(ritz.hessian(risk.first(1)).dense(), ritz.hessian(plain.first(1)).dense())
+    assert_close(ritz.gram_spectrum(risk).nodes, ritz.gram_spectrum(plain).nodes)
+    if width == C:
+        parts = ritz.class_decomposition(risk), ritz.class_decomposition(plain)
+        assert_close(parts[0].cross_class.dense(), parts[1].cross_class.dense())

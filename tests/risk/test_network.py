@@ -7,12 +7,14 @@ import inspect
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 import ritz
 from ritz import Risk
+from tests.processes import run_alone
 from tests.risk.problem import CE, C, D, network
 from tests.risk.unchanged import everything, nothing_changes
 from tests.shapes import unchecked
@@ -347,6 +349,38 @@ class Adapted(Block):
         return torch.func.functional_call(self.second, moved, self.hidden(x))
 
 
+class FastWeights(nn.Module):
+    """A layer that begins at a parameter, taken with or without gradients, and learns from every example by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.start, self.keys, self.out = nn.Parameter(torch.eye(4)), nn.Linear(D, 4), nn.Linear(4, C)
+
+    def forward(self, x):
+        fast = self.start.expand(len(x), 4, 4)
+        with torch.enable_grad():
+            fast = fast if fast.requires_grad else fast.detach().requires_grad_()
+            keys = torch.tanh(self.keys(x))
+            error = (torch.einsum("nij,nj->ni", fast, keys) - keys.roll(1, 1)).square().sum()
+            fast = fast - 0.1 * torch.autograd.grad(error, fast, create_graph=True)[0]
+        return self.out(torch.einsum("nij,nj->ni", fast, keys))
+
+
+def test_a_network_that_learns_inside_is_evaluated_without_gradients_as_with_them(x, y):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = FastWeights().double()
+    risk = Risk(model, CE, unequal_batches(x, y))
+    gradient, H = plain_curvature(model, x, y)
+    assert_close(risk.gradient(), gradient)
+    assert_close(ritz.hessian(risk).dense(), H)
+    G = ritz.gauss_newton(risk).dense()
+    assert risk.num_classes == C
+    assert ritz.gram_spectrum(risk).moment(1) == pytest.approx(float(G.trace()) / risk.size)
+    parts = ritz.class_decomposition(risk)
+    assert_close((parts.between_class + parts.own_class + parts.cross_class + parts.within).dense(), G)
+
+
 @pytest.mark.parametrize("form", [lambda x, y: (x, y), unequal_batches])
 @pytest.mark.parametrize("kind", [Slope, SlopeAtItsInput, Adapted])
 def test_a_network_may_differentiate_itself(kind, form, x, y):
@@ -386,3 +420,62 @@ def test_a_backward_pass_may_be_differentiated_forward_inside(x, y):
         risk = Risk(model, CE, unequal_batches(x, y))
         assert_close(risk.gradient(), gradient)
         assert_close(ritz.hessian(risk).dense(), H)
+
+
+class Branching(nn.Module):
+    """A branch and a loop of PyTorch's own control flow, or of Python's."""
+
+    def __init__(self, compiled):
+        super().__init__()
+        self.first, self.loop = nn.Linear(D, C), nn.Linear(C, C)
+        self.compiled = compiled
+        self.double()
+
+    def yes(self, x):
+        return torch.tanh(self.first(x))
+
+    def no(self, x):
+        return self.first(x)
+
+    def step(self, count, h):
+        return count + 1, torch.sin(self.loop(h))
+
+    def forward(self, x):
+        many = x.new_tensor(x.shape[1]) > 2
+        if self.compiled:
+            h = torch.cond(many, self.yes, self.no, (x,))
+            return while_loop(lambda i, h: i < 3, self.step, (torch.tensor(0), h))[1]
+        count, h = 0, self.yes(x) if many else self.no(x)
+        while count < 3:
+            count, h = self.step(count, h)
+        return h
+
+
+def test_control_flow_is_differentiated_as_the_python_it_stands_for(x, y):
+    model, twin = Branching(True), Branching(False)
+    twin.load_state_dict(model.state_dict())
+    gradient, H = plain_curvature(twin, x, y)
+    risk = Risk(model, CE, unequal_batches(x, y))
+    assert risk.separable
+    assert_close(risk.gradient(), gradient)
+    assert_close(ritz.hessian(risk).dense(), H)
+    moved = risk.at(1.1 * risk.theta)
+    assert_close(ritz.hessian(moved).dense(), ritz.hessian(Risk(twin, CE, (x, y)).at(moved.theta)).dense())
+    assert_close(ritz.gram_spectrum(risk).moment(1), float(ritz.gauss_newton(risk).dense().trace()) / risk.size)
+
+
+BEFORE_THE_COMPILER = """
+import sys, torch, ritz
+
+class Branching(torch.nn.Linear):
+    def forward(self, x):
+        return torch.cond(x.new_tensor(x.shape[1]) > 2, torch.sin, torch.cos, (super().forward(x),))
+
+x, y = torch.eye(4), torch.arange(4) % 3
+risk = ritz.Risk(Branching(4, 3), torch.nn.CrossEntropyLoss(), (x, y))
+assert bool((ritz.hessian(risk) @ torch.ones(15)).any())
+"""
+
+
+def test_control_flow_may_be_the_first_to_import_the_compiler():
+    run_alone(BEFORE_THE_COMPILER)

@@ -257,5 +257,18 @@ def test_a_model_that_computes_in_less_precision_inside_is_said_to(x, y):
         assert single.to(torch.float64).lowest_precision == torch.float32
 
 
+def test_a_loss_that_computes_in_less_precision_inside_is_said_to(x, y):
+    loss = lambda z, t: F.cross_entropy(z.float(), t, reduction="none") * (t >= 0).float()
+    with pytest.warns(PrecisionWarning, match=r"The loss computes in torch.float32 inside \(first in float\)"):
+        risk = Risk(network(), loss, unequal_batches(x, y))
+    assert_close(risk.gradient(), Risk(network(), CE, (x, y)).gradient(), rtol=1e-5, atol=1e-7)
+
+
+def test_a_loss_that_computes_in_its_precision_is_not(x, y, recwarn):
+    Risk(network(), lambda z, t: F.cross_entropy(z, t, reduction="none") * (t >= 0).float(), unequal_batches(x, y))
+    Risk(network().float(), lambda z, t: F.cross_entropy(z.double(), t, reduction="none"), unequal_batches(x, y))
+    assert not recwarn.list
+
+
 def test_a_model_that_computes_in_its_precision_is_not(x, y):
     assert Risk(Rounding(torch.float64), CE, (x, y)).lowest_precision == torch.float64

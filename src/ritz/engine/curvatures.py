@@ -102,7 +102,7 @@ def _sampled(num_samples: int, seed: int, batch: Linearized) -> Product:
     loss, z, y = batch.risk.loss, batch.z, batch.batch.targets
     rows = z.numel() // (z.shape[loss.class_dim] if z.ndim > 1 else 1)
     samples = [
-        loss.sampled_gradient(z, y, noise(batch.batch.keys, seed + k, (loss.num_uniforms(z) // len(z),)))
+        loss.sampled_gradient(z, y, noise(batch.batch.keys, seed + k, (loss.num_uniforms(z) // len(batch.batch),)))
         for k in range(num_samples)
     ]
     mean = z.new_full((rows,), 1 / num_samples)

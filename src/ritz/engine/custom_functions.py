@@ -1,55 +1,72 @@
-"""Custom autograd Functions: whether the derivative of their backward pass is complete."""
+"""Custom autograd Functions and hooks on tensors: whether the derivative of their backward pass is complete."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 
+from ..risk.hidden_derivatives import has_custom_function, is_derivative
+from ..risk.memory import free_memory
 from ..risk.parameters import as_pairs
-from .agreement import tolerance
-from .graph_bytes import nodes
-from .linearized import DoesNotApply, ReverseMode
+from .linearized import DoesNotApply, ReverseMode, nowhere_zero
 from .pieces import inner, norm
 
-TIMES = 30  # times the disagreement of two step sizes, plus rounding: how far a difference may be from a derivative
+VECTORS = 40  # of the size of θ in float64: what must be free for a check in that precision
 
 
 def check_custom_functions(batch: ReverseMode) -> None:
-    """Refuse a linearisation that lacks what a custom Function's backward pass hides from autograd.
+    """Refuse a linearisation that lacks what a custom Function or a hook hides from autograd in the backward pass.
 
-    A backward that reads numbers without their history is a constant to autograd: the first derivative is right, and
-    the second lacks terms, symmetrically, so that only finite differences of Jᵀu show it. Where already the first
-    derivative is not that of the outputs, as for rounding with a straight-through gradient, it is a convention, and so
-    is the second.
+    What the second derivative lacks is symmetric, so that only finite differences of Jᵀu show it; what J v lacks, as
+    the derivative of u ↦ Jᵀu, those of f. Where already Jᵀu is not the derivative of the outputs, as for rounding with
+    a straight-through gradient, it is a convention, and so is what follows from it.
     """
-    if any(map(_is_custom, nodes([batch.outputs.grad_fn]))):
+    if batch.risk.has_hooks or has_custom_function(batch.outputs):
+        batch = _in_double(batch)
         with batch.risk.numerics():
             _check(batch)
 
 
-def _is_custom(node: object) -> bool:
-    """Whether a node belongs to a Function defined neither by PyTorch nor by ritz."""
-    if not isinstance(node, BackwardCFunction):
-        return False
-    return getattr(node, "_forward_cls", type(node)).__module__.partition(".")[0] not in ("torch", "ritz")
+def _in_double(batch: ReverseMode) -> ReverseMode:
+    """The batch linearised in float64, where small steps tell; as it is, if memory or a Function does not take that.
+
+    In float32 a step must be so long that it meets the kinks of most networks with ReLUs.
+    """
+    risk = batch.risk
+    if risk.dtype == torch.float64 or VECTORS * 8 * risk.size > free_memory(risk.device):
+        return batch
+    try:
+        double = risk.in_double(batch.batch)
+        way = partial(ReverseMode, rules=True) if batch.by_rules else type(batch)
+        with double.numerics():
+            return way(double, next(iter(double.batches)), batch.order)
+    except Exception:  # whatever a user's Function raises in another precision
+        return batch
 
 
 def _check(batch: ReverseMode) -> None:
     u = batch.risk.loss.gradient(batch.z, batch.batch.targets)
+    u = u if bool(u.any()) else nowhere_zero(batch.z)  # G does not vanish where all errors do
     gradient = batch.vjp(u[None])
     length, scale = norm(gradient), norm(batch.risk.theta[None])
     if not 0 < length < float("inf"):
         return
     v = gradient * ((scale or 1.0) / length)
     line = _Line(batch, u, v, torch.finfo(v.dtype).eps ** (1 / 3))
-    slope, second = v.new_tensor([inner(gradient, v)]), batch.functional(v)
-    if line.is_derivative(slope[None], line.value) and not line.is_derivative(second, line.gradient):
-        raise DoesNotApply("the backward pass of a custom autograd Function hides part of its derivative from autograd")
+    right = line.is_derivative(v.new_tensor([[inner(gradient, v)]]), line.value)
+    complete = lambda: (
+        line.is_derivative(batch.functional(v), line.gradient)
+        if batch.order == 2
+        else line.is_derivative(batch.jvp(v).reshape(1, -1), line.outputs)
+    )
+    if right and not complete():
+        who = "a hook on a tensor" if batch.risk.has_hooks else "the backward pass of a custom autograd Function"
+        raise DoesNotApply(f"{who} hides part of its derivative from autograd")
 
 
 @dataclass(frozen=True)
@@ -66,6 +83,11 @@ class _Line:
         with torch.no_grad():
             return (self.u * self._outputs(t)[1]).sum().reshape(1, 1)
 
+    def outputs(self, t: float) -> Float[Tensor, "1 m"]:
+        """f."""
+        with torch.no_grad():
+            return self._outputs(t)[1].reshape(1, -1)
+
     def gradient(self, t: float) -> Float[Tensor, "1 n"]:
         """Jᵀu."""
         leaves, z = self._outputs(t)
@@ -73,13 +95,8 @@ class _Line:
         return risk.flatten(torch.autograd.grad(z, leaves, self.u, allow_unused=True))[None]
 
     def is_derivative(self, candidate: Tensor, function: Callable[[float], Tensor]) -> bool:
-        """Whether finite differences agree; undecided near a kink, where two step sizes disagree with each other."""
-        near, far = (self._difference(function, step) for step in (self.step, 2 * self.step))
-        noise = norm(near - far) + tolerance(candidate.dtype) * norm(near)
-        return not norm(candidate - near) > TIMES * noise
-
-    def _difference(self, function: Callable[[float], Tensor], step: float) -> Tensor:
-        return (function(step) - function(-step)) / (2 * step)
+        """Whether finite differences of a function of t agree with a candidate for its derivative."""
+        return is_derivative(candidate, function, self.step, norm)
 
     def _outputs(self, t: float) -> tuple[list[Tensor], Tensor]:
         risk = self.batch.risk

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..risk.hidden_derivatives import nodes
 from ..risk.sparse import dense_parts
 
 
@@ -20,17 +21,6 @@ def graph_bytes(roots: Iterable[Any], present: Iterable[Tensor]) -> int:
         for pointer in _storages(tensor):
             storages.pop(pointer, None)
     return sum(storages.values())
-
-
-def nodes(roots: Iterable[Any]) -> Iterator[Any]:
-    """All nodes of the graph behind these roots, each once."""
-    waiting, seen = [node for node in roots if node is not None], set()
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            waiting += [next_node for next_node, _ in node.next_functions if next_node is not None]
-            yield node
 
 
 def _saved(node: Any) -> Iterator[Tensor]:

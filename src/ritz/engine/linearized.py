@@ -72,7 +72,7 @@ class Linearized(ABC):
         return self.risk.theta.new_zeros(count, self.risk.size)
 
 
-def _nowhere_zero(z: Tensor) -> Tensor:
+def nowhere_zero(z: Tensor) -> Tensor:
     """A vector like the outputs but without zeros, at which some of PyTorch's derivatives are NaN."""
     return torch.linspace(1, 2, z.numel(), dtype=z.dtype, device=z.device).view(z.shape)
 
@@ -85,6 +85,7 @@ class ReverseMode(Linearized):
 
     def __init__(self, risk: Risk, batch: Batch, order: int, *, rules: bool = False) -> None:
         super().__init__(risk, batch)
+        self.order, self.by_rules = order, rules
         self._leaves, self._graphs = risk.leaves(), dict[str, _Graph]()
         self.outputs = self._forward(order) if rules else risk.outputs(self._leaves, batch)
         self.z = self.outputs.detach()
@@ -92,7 +93,7 @@ class ReverseMode(Linearized):
     def jvp(self, V: Rows) -> Outputs:
         """J V as the derivative of u ↦ Jᵀu along V: linear in u, so that its graph serves at any u."""
         if "jvp" not in self._graphs:
-            self._u = _nowhere_zero(self.z).requires_grad_()
+            self._u = nowhere_zero(self.z).requires_grad_()
             self._graphs["jvp"] = self._graph(self._u)
         return self._graphs["jvp"].to_input(self._u, tangents_of(self.risk, V), len(V), retain_graph=not self.frees)
 

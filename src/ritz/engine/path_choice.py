@@ -1,4 +1,4 @@
-"""The trial of the paths on the first batch: the first one that is right is chosen."""
+"""The trial of the paths on the first batch that tells: the first path that is right is chosen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from ..errors import ModelError, first_line
 from ..risk import Risk
 from ..risk.batches import Batch
+from ..risk.losses import no_second_derivative
 from ..risk.memory import is_out_of_memory
 from ..risk.precision import Precision
 from .agreement import tolerance
@@ -37,11 +39,40 @@ class Trial:
     example_bytes: float  # kept by a linearisation for each example
 
 
-def try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]) -> tuple[Trial, Contribution]:
-    """The first path that agrees with PyTorch's own derivatives, and the contribution of one batch by it.
+def try_paths(
+    risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]
+) -> tuple[Trial, Contribution | None]:
+    """The first path that agrees with PyTorch's own derivatives, and the contribution of the batch by it.
 
-    Only one vector is held for the comparison: a path's product is subtracted from the reference's in place.
+    Where the loss has no slope on this batch, all its products may vanish, right or wrong: examples of another one are
+    tried in its place, and None is returned for their contribution. Only one vector is held for the comparison: a
+    path's product is subtracted from the reference's in place.
     """
+    telling = _with_slope(risk, batch)
+    trial, contribution = _try_paths(risk, curvature, telling, paths)
+    return trial, contribution if telling is batch else None
+
+
+def _with_slope(risk: Risk, batch: Batch) -> Batch:
+    """The batch; where the loss has no slope on it, as many examples of another one on which it has."""
+    for own in chain([batch], risk.batches):
+        slopes = _slopes(risk, own)
+        if bool(slopes.any()):
+            if own is batch or not risk.separable or len(slopes) != len(own):
+                return own
+            return own.rows(slopes.reshape(len(slopes), -1).any(1).nonzero()[: len(batch), 0])
+    return batch
+
+
+def _slopes(risk: Risk, batch: Batch) -> Tensor:
+    """Where the loss of a batch has a slope."""
+    with risk.numerics(), torch.no_grad():
+        z = risk.outputs([leaf.detach() for leaf in risk.leaves()], batch)
+    with risk.numerics():
+        return risk.loss.gradient(z, batch.targets) != 0
+
+
+def _try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[Path]) -> tuple[Trial, Contribution]:
     attempts = _Attempts(risk, curvature, batch)
     reference = next((path for path in paths if path.reference), None)
     if reference is not None:
@@ -71,12 +102,7 @@ def _check_loss(risk: Risk, batch: Batch) -> None:
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
-        raise ModelError(
-            f"The loss has no second derivative: {first_line(error)}",
-            "H and G are computed from it; the network itself may well have second derivatives.",
-            "Write the loss as a function of operations that PyTorch differentiates twice.",
-            "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
-        ) from error
+        raise no_second_derivative(error) from error
 
 
 class _Attempts:
@@ -151,7 +177,7 @@ class _Attempts:
         return difference / self._scale if self._scale > 0 else difference
 
     def _check_complete(self, product: Contribution) -> None:
-        if self.curvature.order == 2 and isinstance(product.linearized, ReverseMode):
+        if isinstance(product.linearized, ReverseMode):
             check_custom_functions(product.linearized)
 
     def _add(

@@ -77,6 +77,7 @@ class Layers:
         batch, others, orders = _first(risk), frozenset[str](), dict[str, int]()
         while True:
             forward, outside = _watch(risk, batch, others, orders)
+            _check_outputs(forward.z, len(batch))
             misplaced = _misplaced_names(forward, len(batch))
             mixed = {name for use in forward.uses for name in use.names} & outside  # watched, and used otherwise too
             mixed |= {name for name in misplaced if orders.get(name, 0) == ORDERS - 1}  # no order of rows is left
@@ -199,6 +200,16 @@ def _first(risk: Risk) -> Batch:
         if sum(map(len, batches)) >= WATCHED_EXAMPLES:
             break
     return max(replace(risk.batches, held=batches).joined(len(batches)), key=len)
+
+
+def _check_outputs(z: Tensor, count: int) -> None:
+    if len(z) != count:
+        raise ModelError(
+            f"The model returns {len(z)} rows of outputs for {count} examples.",
+            "Gradients are taken example by example, by the first dimension of the outputs.",
+            "Let the model return the rows of each example together, and the loss flatten them: z.flatten(0, 1).",
+            "Use products with gauss_newton(risk) and hessian(risk), which need no single examples.",
+        )
 
 
 def _check_rows(layers: Layers, forward: Forward, count: int) -> None:

@@ -84,7 +84,7 @@ def _leaves_a_graph() -> bool:
 
 
 def _linear(watch: Watch, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    if watch.ignores(weight, bias):
+    if watch.ignores(weight, bias) or not _is_matrix(weight) or not (bias is None or bias.shape == weight.shape[:1]):
         return NotImplemented
     output = F.linear(input, watch.copy(weight), watch.copy(bias))  # type: ignore[arg-type]
     order = watch.order(weight, bias)
@@ -92,6 +92,11 @@ def _linear(watch: Watch, input: Tensor, weight: Tensor, bias: Tensor | None = N
         "linear", weight, bias, input, output,
         layout=lambda t: watch.rows(t, len(weight), order), unfolded=lambda t: watch.rows(t, weight.shape[1], order),
     )  # fmt: skip
+
+
+def _is_matrix(weight: Tensor) -> bool:
+    """Whether a weight has entries for inputs and outputs, unlike a vector, or a layer without features."""
+    return weight.ndim == 2 and weight.numel() > 0
 
 
 def _convolution(

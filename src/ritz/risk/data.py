@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -145,8 +146,19 @@ def _check_iterable(data: Any) -> None:
 
 
 def _is_plain(data: Any) -> bool:
-    """Whether the data are single examples that are not batched."""
+    """Whether the data are single examples that are not batched: a Dataset, or a list of what one holds."""
+    if isinstance(data, (list, tuple)):
+        return len(data) > 0 and all(map(_is_example, data))
     return isinstance(data, Dataset) and hasattr(data, "__getitem__")
+
+
+def _is_example(item: Any) -> bool:
+    """Whether something is a single example: inputs and one number for a target, as a pair or in a dict."""
+    if isinstance(item, Mapping):
+        targets = [item[name] for name in TARGETS if name in item]
+    else:
+        targets = [item[1]] if isinstance(item, (list, tuple)) and len(item) == 2 else []
+    return len(targets) == 1 and (isinstance(targets[0], Number) or getattr(targets[0], "ndim", None) == 0)
 
 
 def _check_pair(x: Any, y: Tensor) -> None:
@@ -162,7 +174,7 @@ def _check_pair(x: Any, y: Tensor) -> None:
         if tensor.layout == torch.sparse_coo or (tensor.is_nested and tensor.layout == torch.strided):
             raise _without_rows(tensor)
         if y.ndim == 0:
-            raise _misfit(tensor, y)
+            raise _single("The data are")
 
 
 def _check_lengths(x: Any, y: Tensor) -> None:
@@ -191,6 +203,16 @@ def _without_rows(tensor: Tensor) -> DataError:
     )
 
 
+def _single(what: str) -> DataError:
+    return DataError(
+        f"{what} a single example, whose target is one number.",
+        "The first dimension of inputs and targets counts the examples of a batch.",
+        "Let a loader make batches of them: DataLoader(dataset, batch_size=64).",
+        "Pass the Dataset itself, or the examples as a list: list(loader).",
+        "For a single example: (x[None], y[None]).",
+    )
+
+
 def _misfit(x: Tensor, y: Tensor) -> DataError:
     return DataError(
         f"Inputs of shape {tuple(x.shape)} came with targets of shape {tuple(y.shape)}.",
@@ -201,6 +223,8 @@ def _misfit(x: Tensor, y: Tensor) -> DataError:
 
 
 def _batch(item: Any, number: int) -> Batch:
+    if _is_example(item):
+        raise _single(f"Batch {number} is")
     item = _pair_of(item, f"Batch {number} is") if isinstance(item, Mapping) else item
     if not isinstance(item, (tuple, list)) or len(item) != 2 or not isinstance(item[1], Tensor):
         raise _no_pair(f"Batch {number} is", item)

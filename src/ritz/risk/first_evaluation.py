@@ -12,14 +12,22 @@ import torch
 from torch import Tensor
 
 from .. import progress
-from ..errors import DataError, ModelError, NumericalError, OutOfMemoryError, first_line
+from ..errors import (
+    DataError,
+    ModelError,
+    NumericalError,
+    OutOfMemoryError,
+    PrecisionWarning,
+    first_line,
+    warn_user,
+)
 from .batches import Batch, Batches, Inputs, in_pieces, input_tensors, naming_batch
 from .caches import forget_caches, may_have_caches
 from .distributed import sum_over_ranks
 from .losses import Loss
 from .memory import forget_unused, is_out_of_memory
 from .model import output_tensor
-from .network import called
+from .network import Redirected, called
 from .original import Original
 from .separability import SLACK, NetworkFunction, Separability, jittered
 
@@ -51,9 +59,10 @@ class Evaluation:
 
 
 def examine(outputs: NetworkFunction, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
-    """The loss, settled on the first outputs, and the batches, knowing how they may be cut and joined.
+    """The loss, settled on outputs, and the batches, knowing how they may be cut and joined.
 
-    Two evaluations of the first batch must agree.
+    Whether the terms of an example see each other's rows, only an example of several rows shows. Two evaluations of the
+    first batch must agree, and two of the loss on the same outputs.
     """
     network = lambda batch: outputs(leaves, batch)
     first = next(iter(batches))
@@ -61,7 +70,10 @@ def examine(outputs: NetworkFunction, leaves: list[Tensor], loss: Loss, batches:
     z = _checked_outputs(network, loss, first, 0)
     _check_deterministic(z, network(first), overwritten=any(x._version != before for x, before in inputs))
     with naming_batch("the loss on", first):
-        loss = loss.settled(z, first.targets)
+        _repeatable_terms(loss, z, first.targets)
+        _warn_of_precision(loss, z, first.targets)
+        longest = max([first, *(batches.held or ())], key=lambda batch: batch.targets[:1].numel())
+        loss = loss.settled(z if longest is first else network(longest), longest.targets)
     return loss, Separability(outputs, leaves, loss).batches_with_findings(batches)
 
 
@@ -101,7 +113,7 @@ def forget_tables(original: Original, batches: Batches, one_pass: Callable[[], A
     whole = next(iter(batches))
     few = [whole.first(COMPARED_EXAMPLES), whole.first(1)] if whole.countable() else []
     for batch in (*few, whole):  # what memory holds; all of it for a model that takes nothing else
-        forward = lambda inputs=batch.inputs: output_tensor(called(original.model, inputs))
+        forward = lambda own=batch: output_tensor(called(original.model, own.inputs), len(own))
         with suppress(Exception), one_pass():  # reported where the risk is evaluated
             return forget_caches(original, forward)
     return False
@@ -138,7 +150,7 @@ def evaluate(network: FixedNetwork, loss: Loss, batches: Batches, device: torch.
     def own_sums(batch: Batch, number: int) -> Tensor:
         z = _checked_outputs(network, loss, batch, number)
         with naming_batch("the loss on", batch):
-            values, weights = loss.terms(z, batch.targets), loss.weights(z, batch.targets)
+            values, weights = _repeatable_terms(loss, z, batch.targets), loss.weights(z, batch.targets)
         by_example.append(of_examples(values, len(batch)))
         sizes = sums.new_tensor([len(batch), len(values)])
         return torch.cat([sizes, torch.stack([part.double().sum() for part in (weights != 0, values, weights)])])
@@ -263,6 +275,46 @@ def _check_deterministic(first: Tensor, second: Tensor, *, overwritten: bool) ->
             seen,
             "A random network has a different curvature in every product, and Lanczos would mix them.",
             "Call model.eval(); turn off functional dropout, noise layers and random crops.",
+        )
+
+
+def _repeatable_terms(loss: Loss, z: Tensor, y: Tensor) -> Tensor:
+    """The terms; refuses a loss with others when it is called again: random, with a state, overwriting the targets."""
+    versions = z._version, y._version
+    first, second = loss.terms(z, y).clone(), loss.terms(z, y)
+    if (z._version, y._version) != versions:
+        raise ModelError(
+            "The loss writes into its outputs or targets.",
+            "It is called several times on the same batch, and would see other numbers every time.",
+            "Let it make new tensors: y * 0.5, not y.mul_(0.5).",
+        )
+    size = lambda t: float(t.abs().nan_to_num(0.0, 0.0).norm())
+    alike = first.shape == second.shape and size(first - second) <= 1e3 * torch.finfo(first.dtype).eps * size(first)
+    if not alike:
+        raise ModelError(
+            f"The loss gives two results for the same outputs and targets: {_sum(first)}, then {_sum(second)}.",
+            "Every product must see the same matrix; the loss draws random numbers, or changes what it keeps.",
+            "Draw the numbers once, and pass them with the targets: (x, torch.stack((y, noise), -1)).",
+            "Leave out dropout; put a loss module into evaluation mode: loss.eval().",
+            "Fix what moves from call to call, such as a running mean or the weight of a schedule.",
+        )
+    return second
+
+
+def _sum(terms: Tensor) -> str:
+    return f"{float(terms.sum()):.6g} in {len(terms)} terms"
+
+
+def _warn_of_precision(loss: Loss, z: Tensor, y: Tensor) -> None:
+    """Warn of a loss that computes with less precision than its outputs have."""
+    with Redirected({}, z.dtype, settled=False) as mode:
+        loss.terms(z, y)
+    if mode.lowest is not None:
+        dtype, function = mode.lowest
+        warn_user(
+            f"The loss computes in {dtype} inside (first in {function}), though its outputs are {z.dtype}: derivatives "
+            "are only as accurate as the lower of the two.",
+            PrecisionWarning,
         )
 
 

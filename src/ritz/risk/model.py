@@ -143,9 +143,15 @@ def _fails_channels_last(layer: nn.Conv2d) -> bool:
     return layer.kernel_size == (1, 1) and max(layer.stride) > 1 and layer.in_channels < 8
 
 
-def output_tensor(z: Any) -> Tensor:
-    """The tensor that a model returned, or its logits."""
+def output_tensor(z: Any, examples: int, dims: int | None = None) -> Tensor:
+    """The tensor that a model returned for so many examples, or its logits.
+
+    Of a single one it may lack the dimension that counts examples, which `squeeze()` takes away there: no dimension is
+    left of a number, or one less than the `dims` of several examples.
+    """
     z = z.get("logits", z) if isinstance(z, dict) else getattr(z, "logits", z)
+    if isinstance(z, Tensor) and examples == 1 and z.ndim == (dims or 1) - 1:
+        z = z[None]
     if not isinstance(z, Tensor) or z.ndim == 0:
         raise ModelError(
             f"The model returned a {'scalar' if isinstance(z, Tensor) else type(z).__name__}.",

@@ -7,11 +7,12 @@ import inspect
 import io
 import pickle
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import HigherOrderOperator
 from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -27,6 +28,8 @@ WITHOUT_GRADIENT = (  # what PyTorch says of a derivative in the forward pass fo
     "do not require grad",
     "Trying to use forward AD",  # of a backward pass, which is differentiable with a graph alone
 )
+
+COMPILER = "torch._dynamo"
 GROUP_NORMS = (F.group_norm, torch.group_norm)
 Names = Mapping[int, tuple[Tensor, str]]  # by identity: a tensor that stands for a name, kept alive
 
@@ -46,7 +49,7 @@ class Network:
         self._original = original  # None once the copy was seen to need no replacements
         self._names = names
         self._reached = False  # whether a tensor was ever replaced
-        self._turned = False  # whether a group norm was ever given images channels last
+        self._changed = False  # whether an operation was ever run in another way than as it was called
         self._settled = False
         self.lowest: tuple[torch.dtype, str] | None = None  # a precision below that of θ, and what computed in it
         self._dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
@@ -55,6 +58,7 @@ class Network:
         self._written: set[str] = set()  # buffers that it did write to
         self._takes: dict[int, bool] = {}  # whether the model takes a tuple of this many inputs as separate arguments
         self._differentiates = False  # whether a forward pass was seen to differentiate by itself
+        self.hooked = False  # whether a forward pass was seen to register a hook on a tensor
 
     def __getstate__(self) -> dict[str, Any]:
         if self._original is not None or self._names:
@@ -82,9 +86,10 @@ class Network:
         module, names = _copy(self.module, tensors, theta, self._names)
         new = Network(module, self._original, names if self._original is not None else {})
         new._buffers, new._reached, new._settled = self._buffers, self._reached, self._settled
-        new._turned = self._turned
+        new._changed = self._changed
         new._start, new._left = new._start if self._start else None, self._left
         new.lowest, new._takes, new._differentiates = self.lowest, self._takes, self._differentiates
+        new.hooked = self.hooked
         return new
 
     def unsettled(self) -> Network:
@@ -108,12 +113,12 @@ class Network:
         """
         if not self._differentiates:
             try:
-                return self._run(tensors, inputs)
+                return _until_compiler_is_known(lambda: self._run(tensors, inputs))
             except RuntimeError as error:
                 if not any(said in str(error) for said in WITHOUT_GRADIENT):
                     raise
         with torch.enable_grad():
-            result = self._run(self._differentiable(tensors), inputs)
+            result = _until_compiler_is_known(lambda: self._run(self._differentiable(tensors), inputs))
         self._differentiates = True
         return result
 
@@ -144,7 +149,7 @@ class Network:
                 self._start.restore()
 
     def _call(self, tensors: dict[str, Tensor], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if self._original is None and self._settled and not self._turned:
+        if self._original is None and self._settled and not self._changed:
             return functional_call(self.module, tensors, args, options)
         given = {key: tensors[name] for key, (_, name) in self._names.items()}
         frozen = contextlib.nullcontext() if self._original is None else self._original.as_it_was()
@@ -153,7 +158,8 @@ class Network:
                 return functional_call(self.module, tensors, args, options)
             finally:
                 self._reached |= mode.reached
-                self._turned |= mode.turned
+                self._changed |= mode.changed
+                self.hooked |= mode.hooked
                 self.lowest = mode.lowest or self.lowest
 
 
@@ -180,8 +186,12 @@ def check_importable(what: str, value: Any) -> None:
 def called(model: nn.Module, inputs: Any) -> Any:
     """The result of a module called as it is, run eagerly."""
     args, options = _arguments(model, inputs, {})
-    with _eagerly(), Redirected({}, torch.get_default_dtype(), settled=True):
-        return model(*args, **options)
+
+    def run() -> Any:
+        with _eagerly(), Redirected({}, torch.get_default_dtype(), settled=True):
+            return model(*args, **options)
+
+    return _until_compiler_is_known(run)
 
 
 def _arguments(model: nn.Module, inputs: Inputs, known: dict[int, bool]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -208,21 +218,32 @@ def _takes(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
 class Redirected(TorchFunctionMode):
     """While active, some tensors are replaced by others wherever they enter an operation.
 
-    Until the network is settled, it notes operations that lower the risk's precision.
+    It notes hooks on tensors and, until the network is settled, operations that lower the risk's precision.
 
     Images channels last enter a group norm in PyTorch's usual order: on a CPU its backward pass for the weights alone
-    would write a gradient of the images to where there is no memory, and end the process.
+    would write a gradient of the images to where there is no memory, and end the process. `torch.cond` and its kin run
+    as the Python that they stand for: compiled, they cannot be differentiated twice. A weight norm runs in plain
+    operations: the second derivative of PyTorch's fused one is wrong.
     """
 
     def __init__(self, given: Mapping[int, Tensor], dtype: torch.dtype, settled: bool) -> None:
         super().__init__()
-        self.given, self.dtype, self.settled, self.reached, self.turned = given, dtype, settled, False, False
+        self.given, self.dtype, self.settled = given, dtype, settled
+        self.reached = self.changed = self.hooked = False
         self.lowest: tuple[torch.dtype, str] | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         args, kwargs = self._replaced(args), self._replaced(kwargs or {})
         if func in GROUP_NORMS:
             args, kwargs = tuple(map(self._upright, args)), {name: self._upright(v) for name, v in kwargs.items()}
+        self.hooked |= func is Tensor.register_hook
+        if isinstance(func, HigherOrderOperator) and func.name() in CONTROL_FLOW:
+            self.changed = True
+            with self:
+                return CONTROL_FLOW[func.name()](*args, **kwargs)
+        if func is torch._weight_norm:
+            self.changed = True
+            return _weight_norm(*args, **kwargs)
         result = func(*args, **kwargs)
         if not self.settled and isinstance(result, Tensor) and result.is_floating_point():
             self._note(func, args, result.dtype)
@@ -231,7 +252,7 @@ class Redirected(TorchFunctionMode):
     def _upright(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or value.device.type != "cpu" or not _is_channels_last(value):
             return value
-        self.turned = True
+        self.changed = True
         return value.clone(memory_format=torch.contiguous_format)
 
     def _note(self, func: Any, args: tuple, dtype: torch.dtype) -> None:
@@ -250,6 +271,22 @@ class Redirected(TorchFunctionMode):
             entries = [self._replaced(entry) for entry in value]
             return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
         return value
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """g v/‖v‖ by plain operations, with the value of the fused one to the last digit."""
+    result = v * (g / torch.norm_except_dim(v, 2, dim))
+    return result + (torch._weight_norm(v.detach(), g.detach(), dim) - result).detach()
+
+
+def _while_loop(condition: Any, body: Any, carried: tuple[Any, ...], constants: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`torch.while_loop`: what is carried through the body for as long as a condition holds."""
+    while condition(*carried, *constants):
+        carried = tuple(body(*carried, *constants))
+    return carried
+
+
+CONTROL_FLOW = {"cond": lambda condition, yes, no, args: (yes if condition else no)(*args), "while_loop": _while_loop}
 
 
 def _is_channels_last(images: Tensor) -> bool:
@@ -274,6 +311,17 @@ def _copy(
 
 def _eagerly() -> contextlib.AbstractContextManager[Any]:
     """Run without torch.compile, whose graphs can neither be differentiated twice nor see other parameters."""
-    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and importing it takes seconds
+    if COMPILER not in sys.modules:  # nothing was compiled, and importing it takes seconds
         return contextlib.nullcontext()
     return torch.compiler.set_stance("force_eager")
+
+
+def _until_compiler_is_known(run: Callable[[], Any]) -> Any:
+    """The result of a run; of a second one if the first failed and imported the compiler, as `torch.cond` does."""
+    known = COMPILER in sys.modules
+    try:
+        return run()
+    except RuntimeError:
+        if known or COMPILER not in sys.modules:
+            raise
+    return run()

@@ -76,7 +76,7 @@ def _check_lost(original: Original, here: _Reference, tensors: Mapping[str, Tens
     if not names:
         return
     with original.moved({name: tensors[name] for name in names}, eps**0.5), original.untouched():
-        z = output_tensor(called(original.model, batch.inputs)).detach()
+        z = output_tensor(called(original.model, batch.inputs), len(batch)).detach()
     if z.shape == here.z.shape and float((z - here.z).norm()) > 100 * eps * float(here.z.norm()):
         raise _lost_gradient("θ" if len(names) == len(here.gradient) else listed(sorted(names), SHOWN))
 
@@ -107,7 +107,7 @@ def _own(original: Original, theta: Collection[str], batch: Batch) -> _Reference
     parameters = [original.parameters[name] for name in theta]
     with original.untouched():
         try:
-            z = output_tensor(called(original.model, batch.inputs))
+            z = output_tensor(called(original.model, batch.inputs), len(batch))
             gradient: tuple[Tensor | None, ...] = (None,) * len(parameters)
             if z.requires_grad:
                 gradient = torch.autograd.grad(z, parameters, _cotangent(z), allow_unused=True)
@@ -147,7 +147,7 @@ def _compare(
 ) -> None:
     """Compare our own Jᵀu parameter by parameter as it arrives, keeping none of it."""
     leaves = {name: tensors[name].detach().requires_grad_() for name in theta}
-    z = output_tensor(network({**tensors, **leaves}, batch.inputs))
+    z = output_tensor(network({**tensors, **leaves}, batch.inputs), len(batch))
     if z.shape != theirs.z.shape or _differ(theirs.z, z.detach(), 0.0):
         raise _difference("The outputs of the model itself differ from those of its copy", where)
     names: list[str] = []

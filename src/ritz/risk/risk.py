@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -58,9 +59,9 @@ class Risk:
     Args:
         model: The network; in evaluation mode if it has dropout or batch norm.
         loss: A ritz loss, a `torch.nn` loss module, or a callable returning one value per term.
-        data: (x, y) tensors, a Dataset, a DataLoader, or any re-iterable of (inputs, targets) batches. Inputs may be a
-            dict for `model(**inputs)`, or a tuple for `model(*inputs)` (for `model(inputs)` where that takes one
-            argument); a batch may be one dict, whose `labels` (or `targets`, `y`) are the targets.
+        data: (x, y) tensors, a Dataset or a list of its examples, a DataLoader, or any re-iterable of (inputs, targets)
+            batches. Inputs may be a dict for `model(**inputs)`, or a tuple for `model(*inputs)` (for `model(inputs)`
+            where that takes one argument); a batch may be one dict, whose `labels` (or `targets`, `y`) are the targets.
             The loss sees outputs and targets as they are: to shift the labels of a language model is the loss's task.
         parameters: Glob or globs over parameter names; θ is what matches and has `requires_grad`.
         tangent_precision: "high" lets the linear maps (never the network itself) run in TF32 on a GPU.
@@ -95,6 +96,7 @@ class Risk:
         check_precision(tangent_precision)
         check_group(group)
         self.group, self.tangent_precision = group, tangent_precision
+        self._output_dims: int | None = None  # of outputs of several examples, once some were seen
 
         # θ first: where it lies, and in what precision, holds for all else. The snapshot of the model is taken before
         # anything runs it, because a forward pass may leave traces.
@@ -206,6 +208,11 @@ class Risk:
         """The lowest precision in which the model was seen to compute with numbers in the precision of θ."""
         return self.dtype if self._network.lowest is None else self._network.lowest[0]
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether the model was seen to hook a function of its own to the gradient of a tensor."""
+        return self._network.hooked
+
     def loss_value(self) -> float:
         """R(θ)."""
         return self._evaluation.total / self.total_weight
@@ -312,6 +319,19 @@ class Risk:
         device = self.device if device is None else _device(device)
         if (dtype, device) == (self.dtype, self.device):
             return self
+        risk = self._converted(dtype, device)
+        risk._evaluation = risk._first_evaluation()
+        risk._settle()
+        return risk
+
+    def in_double(self, batch: Batch) -> Risk:
+        """The risk in float64 on one batch, for derivatives there: its sums are not evaluated."""
+        risk = self._sibling()
+        risk.batches, risk.group = replace(Batches.of([batch]), separable=self.separable), None
+        return risk._converted(torch.float64, self.device)
+
+    def _converted(self, dtype: torch.dtype, device: torch.device) -> Risk:
+        """The risk with all its tensors converted, before anything is evaluated."""
         risk = self._sibling()
         convert = lambda t: t.to(device, in_precision(t, dtype))
         tensors = {name: convert(t) for name, t in self._all_tensors().items()}
@@ -323,15 +343,17 @@ class Risk:
             risk.batches = risk.batches.contiguous()  # the layout was chosen for the other device
             risk.batches = risk._in_best_layout()
             risk.budget = Budget(memory_budget(None, device) - risk.batches.held_bytes())
-        risk._evaluation = risk._first_evaluation()
-        risk._settle()
         return risk
 
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
+        if not torch.is_grad_enabled():
+            parameters = [parameter.detach() for parameter in parameters]
         tensors = {**self._constants, **dict(zip(self.shapes, parameters, strict=True))}
         with naming_batch("the model on", batch):
-            z = output_tensor(self._network(tensors, batch.inputs))
+            z = output_tensor(self._network(tensors, batch.inputs), len(batch), self._output_dims)
+        if self._output_dims is None and len(batch) > 1:
+            self._output_dims = z.ndim
         return z if torch.is_grad_enabled() else z.detach()
 
     def leaves(self) -> list[Tensor]:

@@ -185,6 +185,16 @@ def test_ctc_has_no_second_derivative_and_both_ways_out_work(normal):
     assert_close(ritz.hessian(plain) @ step, difference, rtol=1e-6, atol=1e-14)
 
 
+@pytest.mark.parametrize("form", ["gram_spectrum", "kfac", "ekfac", "monte_carlo_fisher", "gauss_newton"])
+def test_whatever_needs_the_second_derivative_of_a_loss_says_that_there_is_none(form, normal, labels):
+    batches = [(normal(n, 2), labels(n)) for n in (7, 4)]
+    risk = ritz.Risk(nn.Linear(2, C).double(), nn.MultiMarginLoss(), batches)
+    with refused(ModelError, "The loss has no second derivative.*multi_margin_loss"):
+        result = getattr(ritz, form)(risk)
+        result.dense()
+    assert bool(ritz.empirical_fisher(risk).dense().any())
+
+
 @pytest.mark.parametrize(
     "loss",
     [
@@ -211,3 +221,92 @@ def test_a_batch_without_loss_needs_no_gradient():
 def test_the_refusal_of_a_mean_says_that_padding_would_count(normal, labels):
     with pytest.raises(ModelError, match=r"values\[targets != -100\]"):
         loss_from(F.cross_entropy).check(normal(4, C), labels(4))
+
+
+def slope_of_entropy(z, y):
+    return z.softmax(-1) - F.one_hot(y, C)
+
+
+class Fused(torch.autograd.Function):
+    """Cross-entropy that keeps its gradient for the backward pass, as fused kernels do."""
+
+    @staticmethod
+    def forward(ctx, z, y):
+        ctx.save_for_backward(slope_of_entropy(z, y))
+        return F.cross_entropy(z, y, reduction="none")
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return cotangent[:, None] * ctx.saved_tensors[0], None
+
+
+class Complete(torch.autograd.Function):
+    """The same with a backward pass of the outputs themselves."""
+
+    @staticmethod
+    def forward(ctx, z, y):
+        ctx.save_for_backward(z, y)
+        return F.cross_entropy(z, y, reduction="none")
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return cotangent[:, None] * slope_of_entropy(*ctx.saved_tensors), None
+
+
+class Once(Complete):
+    backward = staticmethod(torch.autograd.function.once_differentiable(Complete.backward))
+
+
+class Rounds(torch.autograd.Function):
+    """Rounding with the gradient of the identity."""
+
+    @staticmethod
+    def forward(ctx, z):
+        return z.round()
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return cotangent
+
+
+def of_rows(function):
+    return lambda z, y: function.apply(z, y) + 0.1 * z.square().sum(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("function", [Fused, Once])
+def test_a_loss_that_hides_its_second_derivative_has_a_fisher_and_no_curvature(function, dtype, normal, labels):
+    model, data = nn.Linear(2, C).to(dtype), [(normal(n, 2).to(dtype), labels(n)) for n in (7, 4)]
+    risk = ritz.Risk(model, of_rows(function), data)
+    twin = ritz.Risk(model, lambda z, y: F.cross_entropy(z, y, reduction="none") + 0.1 * z.square().sum(-1), data)
+    for curvature in (lambda r: ritz.hessian(r).dense(), lambda r: ritz.gauss_newton(r).dense(), ritz.gram_spectrum):
+        with refused(ModelError, "custom autograd Function in the loss hides"):
+            curvature(risk)
+    assert_close(risk.gradient(), twin.gradient())
+    assert_close(ritz.empirical_fisher(risk).dense(), ritz.empirical_fisher(twin).dense())
+
+
+def test_a_first_batch_without_slope_does_not_hide_that_a_loss_is_incomplete(normal, labels):
+    loss = loss_from(lambda z, y: Fused.apply(z, y.clamp(min=0)) * (y >= 0))
+    x, y = normal(11, 2), labels(11)
+    ignored = torch.cat([torch.full_like(y[:7], -1), y[7:]])
+    batches = [(x[:7], ignored[:7]), (x[7:], ignored[7:])]
+    with refused(ModelError, "custom autograd Function in the loss hides"):
+        ritz.gauss_newton(ritz.Risk(nn.Linear(2, C).double(), loss, batches)).dense()
+
+
+def test_a_loss_with_a_custom_function_that_hides_nothing_is_taken(normal, labels):
+    z, y = normal(7, C), labels(7)
+    loss = loss_from(of_rows(Complete)).settled(z, y)
+    check_derivatives(loss, z, y, lambda t: F.cross_entropy(t, y, reduction="sum") + 0.1 * t.square().sum())
+
+
+def test_a_loss_whose_gradient_is_a_convention_has_the_second_derivative_of_the_convention(normal):
+    z, y = normal(7, C), normal(7, C)
+    loss = loss_from(lambda a, b: (Rounds.apply(3 * a) - b).square()).settled(z, y)
+    assert_close(loss.hessian_product(z, y, z), 18 * z)
+
+
+def test_a_loss_with_weights_of_its_own_may_be_linear_in_the_outputs(normal):
+    z, y, layer = normal(7, C), normal(7, C), nn.Linear(C, C).double()
+    assert not loss_from(lambda a, b: layer(a) * b).hessian_product(z, y, z).any()

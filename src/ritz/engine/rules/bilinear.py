@@ -199,8 +199,8 @@ def _has_memory(tensor: Tensor) -> bool:
 
 
 def linear_rule(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """`F.linear` of a batch."""
-    if input.ndim < 2:
+    """`F.linear` of a batch, with a matrix that has entries."""
+    if input.ndim < 2 or weight.ndim != 2 or not weight.numel():
         return NotImplemented
     return Bilinear.apply(input, weight, bias, Matrix(), second)
 

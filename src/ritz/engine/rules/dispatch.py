@@ -17,8 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 from .attention import attention_rule
 from .bilinear import addmm_rule, convolution_rule, linear_rule, transposed_convolution_rule
+from .distances import distances_rule, own_distances_rule
 from .embeddings import embedding_bag_rule, embedding_rule
-from .norms import batch_norm_rule, group_norm_rule, instance_norm_rule, layer_norm_rule, weight_norm_rule
+from .norms import batch_norm_rule, group_norm_rule, instance_norm_rule, layer_norm_rule
 from .pointwise import POINTWISE
 from .pooling import max_pool_rule
 
@@ -34,11 +35,12 @@ RULES: dict[Any, Callable[..., Any]] = {
     torch.addmm: addmm_rule,
     F.embedding: embedding_rule,
     F.embedding_bag: embedding_bag_rule,
+    torch.cdist: distances_rule,
+    F.pdist: own_distances_rule,
     F.group_norm: group_norm_rule,
     F.instance_norm: instance_norm_rule,
     F.layer_norm: layer_norm_rule,
     F.batch_norm: batch_norm_rule,
-    torch._weight_norm: weight_norm_rule,
     F.scaled_dot_product_attention: attention_rule,
     F.max_pool2d: max_pool_rule,
     torch.max_pool2d: max_pool_rule,

@@ -1,4 +1,4 @@
-"""Normalisations: layer norm, batch norm, weight norm.
+"""Normalisations: of layers, groups, instances and batches.
 
 PyTorch's own double backward of a normalisation expands into dozens of elementwise passes.
 """
@@ -290,9 +290,3 @@ def batch_norm_rule(
     return WithValue.apply(
         result, lambda: F.batch_norm(input.detach(), running_mean, running_var, *plain, False, momentum, eps)
     )
-
-
-def weight_norm_rule(second: bool, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """g v/‖v‖ by plain operations: the fused kernel's second derivative is wrong."""
-    result = v * (g / torch.norm_except_dim(v, 2, dim))
-    return WithValue.apply(result, lambda: torch._weight_norm(v.detach(), g.detach(), dim))

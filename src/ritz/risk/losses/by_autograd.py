@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...errors import ModelError, OutputsWarning, PaddingWarning, first_line, warn_user
-from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex
+from ..hidden_derivatives import has_custom_function, is_derivative
+from ..memory import is_out_of_memory
+from ..precision import in_precision
+from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex, on_device
 
 CONVEX = 1e-6  # of the largest eigenvalue: how far below zero others may be by rounding
 PADDING = -100  # the label that PyTorch's losses ignore
@@ -32,6 +35,7 @@ class Autodiff(Loss):
     reduction: Reduction = "mean"
     class_dim: int = -1
     by_rows: bool = True
+    hides: bool | None = None  # whether its second derivative by autograd lacks something; None: nothing tells yet
 
     @property
     def name(self) -> str:
@@ -46,7 +50,41 @@ class Autodiff(Loss):
         return str(getattr(function, "__name__", None) or type(function).__name__)
 
     def settled(self, z: Outputs, y: Targets) -> Autodiff:
-        """The loss with its class dimension: one along which each term runs, depending on no other row of outputs."""
+        """The loss with its class dimension, knowing whether its derivatives are complete."""
+        return replace(self, hides=self._hides_derivative(z, y))._with_class_dim(z, y)
+
+    def _hides_derivative(self, z: Tensor, y: Tensor) -> bool | None:
+        """Whether a custom Function in it has a backward pass that gives the slope, but hides the derivative of that.
+
+        Seen in float64 where the Function takes it: between the kinks of a loss, steps must be small.
+        """
+        with torch.enable_grad():
+            if not has_custom_function(self.function(z.detach().requires_grad_(), y)):
+                return False
+        own = cast(Autodiff, on_device(self, z.device, torch.float64))
+        try:
+            return own._differs_from_differences(z.double(), y.to(in_precision(y, torch.float64)))
+        except Exception:  # whatever a user's Function raises in another precision
+            return self._differs_from_differences(z, y)
+
+    def _differs_from_differences(self, z: Tensor, y: Tensor) -> bool | None:
+        """Whether finite differences show more of the second derivative; None without a slope, where nothing is seen.
+
+        Along a random direction: along its gradient, a loss may be straight.
+        """
+        eps, scale = torch.finfo(z.dtype).eps, float(z.square().mean().sqrt()) or 1.0
+        v = torch.randn(z.shape, generator=torch.Generator(z.device).manual_seed(0), device=z.device, dtype=z.dtype)
+        v, length = scale * v, lambda t: float(t.double().norm())
+        right = lambda candidate, f: is_derivative(candidate, lambda t: f(z + t * v), eps ** (1 / 3), length)
+        gradient = self.gradient(z, y)
+        if not bool(gradient.any()):
+            return None
+        if not right((gradient * v).sum(), lambda moved: self.terms(moved, y).sum()):
+            return False  # the first is a convention, as for rounding with a straight-through gradient, and so is this
+        return not right(self._product(z, y)(v), lambda moved: self.gradient(moved, y))
+
+    def _with_class_dim(self, z: Tensor, y: Tensor) -> Autodiff:
+        """The loss with the dimension along which each term runs, depending on no other row of outputs."""
         if z.ndim < 3:  # one row an example
             return self
         own = self.class_dim % z.ndim
@@ -93,10 +131,15 @@ class Autodiff(Loss):
             return self._slope(z, y)[1].detach()
 
     def curvature(self, z: Outputs, y: Targets) -> LinearMap:
+        if self._hides_derivative(z, y) if self.hides is None else self.hides:
+            raise _hidden_derivative()
+        return self._product(z, y)
+
+    def _product(self, z: Tensor, y: Tensor) -> LinearMap:
         z, slope = self._slope(z, y)
         if not slope.requires_grad:  # the loss is linear in the outputs
             return torch.zeros_like
-        return lambda u: torch.autograd.grad(slope, z, u, retain_graph=True)[0]
+        return lambda u: torch.autograd.grad(slope, z, u, retain_graph=True, materialize_grads=True)[0]
 
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K K"]:
         """The symmetric root of each term's Hessian, from one product per output.
@@ -109,7 +152,12 @@ class Autodiff(Loss):
         product, width = self.curvature(z, y), rows(z).shape[1]
         unit = lambda k: torch.zeros_like(z).index_fill_(dim, torch.tensor(k, device=z.device), 1.0)
         ones = torch.ones_like(z)
-        blocks = torch.stack([rows(product(ones if z.ndim == 1 else unit(k))) for k in range(width)], dim=-1)
+        try:
+            blocks = torch.stack([rows(product(ones if z.ndim == 1 else unit(k))) for k in range(width)], dim=-1)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            raise no_second_derivative(error) from error
         self._check_blocks(blocks, rows, product, z)
         values, vectors = torch.linalg.eigh((blocks + blocks.mT) / 2)
         least, eps = float(values.min()), torch.finfo(values.dtype).eps
@@ -211,6 +259,27 @@ def _joins_rows(terms: int, rows: int) -> ModelError:
         "A term that joins several rows has a Hessian that does not split into blocks of one row.",
         "Use products with gauss_newton(risk), which need no square root.",
         "Return one value for each row of outputs.",
+    )
+
+
+def no_second_derivative(error: RuntimeError) -> ModelError:
+    """The error for a loss that PyTorch differentiates only once."""
+    return ModelError(
+        f"The loss has no second derivative: {first_line(error)}",
+        "H and G are computed from it; the network itself may well have second derivatives.",
+        "Write the loss as a function of operations that PyTorch differentiates twice.",
+        "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
+    )
+
+
+def _hidden_derivative() -> ModelError:
+    return ModelError(
+        "The backward pass of a custom autograd Function in the loss hides part of its derivative from autograd.",
+        "Products with H and G would lack it: finite differences of the loss's gradient show more than autograd has.",
+        "Let the backward pass compute the slope from ctx.saved_tensors, of which forward saved nothing but its inputs "
+        "and outputs, in operations that PyTorch differentiates, without once_differentiable.",
+        "Pass a loss that computes the same otherwise, such as torch.nn.CrossEntropyLoss().",
+        "Use empirical_fisher(risk), which takes first derivatives of the loss alone.",
     )
 
 
