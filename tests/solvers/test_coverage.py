@@ -4,7 +4,7 @@ import pytest
 import torch
 from benchmarks.coverage import ESTIMATORS, KINDS, inside, operator, reflected
 
-from ritz.solvers import effective_rank, eigenpairs, norm, spectral_density
+from ritz.solvers import effective_rank, eigenpairs, norm, spectral_density, trace
 from ritz.spectrum import Spectrum
 from tests.seeds import seeded
 
@@ -86,6 +86,13 @@ def test_numbers_of_a_matrix_of_exact_rank_are_right_to_rounding_with_more_probe
             off = abs(found.value - float(truth))
             held.append(off <= (1e-13 * float(truth) if more else 2 * found.standard_error))
     assert sum(held) == len(held) if more else sum(held) >= 0.75 * len(held)  # 0.87: docs/how-sure.md says why
+
+
+@pytest.mark.parametrize("num_products", [24, 40, 120])
+def test_a_trace_is_right_to_rounding_however_far_its_sketch_grows_beyond_the_rank(num_products):
+    A = reflected(torch.cat([linspace(5, 5, 1), linspace(0, 0, 1199)]))
+    for seed in range(10):
+        assert abs(trace(A, num_products=num_products, generator=seeded(seed)).value - 5) <= 1e-13 * 5
 
 
 @pytest.mark.parametrize("num_probes", [1, 8])
