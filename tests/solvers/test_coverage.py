@@ -75,6 +75,19 @@ def test_the_log_band_of_a_geometric_decay_covers_where_one_node_stands_for_all_
     assert sum(run["log density"] for run in runs) / 10 > 0.92  # 0.5 to 0.7 where that node counted as smooth
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("top", [linspace(20, 100, 10), linspace(1e3, 1e3, 1)])
+@pytest.mark.usefixtures("unchecked")
+def test_a_bulk_far_below_its_outliers_is_seen_as_it_is(top, dtype):
+    """A copy of an outlier that is on its way at the last step makes all residuals of the bulk large."""
+    values = torch.cat([top, 0.1 * torch.rand(1200 - len(top), generator=seeded(2), dtype=torch.float64)])
+    values = values.to(dtype).double()
+    spectra = [spectral_density(operator(values, dtype), num_steps=64, generator=seeded(seed)) for seed in range(10)]
+    held = [low <= values.mean() <= high for low, high in (spectrum.interval(1) for spectrum in spectra)]
+    assert sum(held) >= 8  # 1 to 5 where such a bulk counted as one point
+    assert max(spectrum.width for spectrum in spectra) < 0.01  # 0.3 in float32
+
+
 @pytest.mark.parametrize("more", [0, 1, 5])
 def test_numbers_of_a_matrix_of_exact_rank_are_right_to_rounding_with_more_probes_than_rank(more):
     values = torch.cat([linspace(0.1, 1.1, 10), linspace(0, 0, 290)])

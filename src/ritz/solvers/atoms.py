@@ -28,13 +28,18 @@ RARE = 0.01  # the probability that a spectrum reaches further than is said
 
 @dataclass(frozen=True)
 class Row:
-    """One probe's Gauss rule, ascending, with the copies of a converged eigenvalue merged."""
+    """One probe's Gauss rule, ascending, with the copies of a converged eigenvalue merged, and nothing else.
+
+    A bulk far from all else is isolated, too, where a copy of a large eigenvalue is on its way at the last step: all
+    residuals are large then. Its nodes stay apart.
+    """
 
     nodes: Float[Tensor, " k"]
     weights: Float[Tensor, " k"]
     residuals: Float[Tensor, " k"]
     radii: Float[Tensor, " k"]  # an eigenvalue lies within them
     converged: Bool[Tensor, " k"]
+    isolated: Bool[Tensor, " k"]  # in a group that stands apart, of one eigenvalue or of many
     rounding: float  # copies of one eigenvalue are no further apart
 
     @classmethod
@@ -49,26 +54,28 @@ class Row:
         apart = np.diff(nodes) > np.minimum(residuals[1:], residuals[:-1]) + rounding
         starts = np.flatnonzero(np.concatenate([[True], apart]))
         smallest, largest = np.minimum.reduceat(residuals, starts), np.maximum.reduceat(residuals * heavy, starts)
+        gaps, counts = _gaps(nodes, heavy, starts, GAP * rounding), np.diff(starts, append=len(nodes))
+        lowest, highest = np.where(heavy, nodes, np.inf), np.where(heavy, nodes, -np.inf)
+        spreads = np.maximum.reduceat(highest, starts) - np.minimum.reduceat(lowest, starts)  # of those that matter
+        alike = spreads <= 2 * rounding
         largest = np.maximum(smallest, largest)  # of those that matter, or of a copy on its way
-        gaps = _gaps(nodes, heavy, starts, GAP * rounding)
-        ends = np.append(starts[1:], len(nodes)) - 1
-        narrow = nodes[ends] - nodes[starts] <= 2 * (largest + rounding)  # each within its residual of one eigenvalue
-        converged = narrow & (GAP * np.maximum(largest, rounding) <= gaps)
-        counts = np.diff(starts, append=len(nodes))
+        narrow = spreads <= 2 * (largest + rounding)  # each within its residual of one eigenvalue
+        isolated = narrow & (GAP * np.maximum(largest, rounding) <= gaps)
         few = np.add.reduceat(weights, starts) <= 2 * MOST / size  # more may be a narrow bulk, anywhere within r
+        converged = isolated & (few | alike)
         close = np.where(few, largest * (largest / gaps), largest)
         radii = np.where(converged.repeat(counts), close.repeat(counts), residuals) + rounding / 8
         starts = np.flatnonzero(np.concatenate([[True], apart]) | ~converged.repeat(counts))
         ends = np.append(starts[1:], len(nodes))
         heaviest = [first + int(weights[first:end].argmax()) for first, end in zip(starts, ends, strict=True)]
         places, masses = torch.from_numpy(nodes[heaviest]), torch.from_numpy(np.add.reduceat(weights, starts))
-        r, radius, sure = (torch.from_numpy(x[heaviest]) for x in (residuals, radii, converged.repeat(counts)))
-        return cls(places, masses, r, radius, sure, rounding)
+        facts = (residuals, radii, converged.repeat(counts), isolated.repeat(counts))
+        return cls(places, masses, *(torch.from_numpy(x[heaviest]) for x in facts), rounding)
 
     def reach(self, edge: float) -> Float[Tensor, "2 k"]:
         """The lower and upper ends between which each node's mass lies, by the Chebyshev-Markov-Stieltjes inequalities.
 
-        The mass of a node lies between its neighbours, that of a converged one within four residuals: it may stand for
+        The mass of a node lies between its neighbours, that of an isolated one within four residuals: it may stand for
         a narrow cluster, whose standard deviation is the residual. Beyond the outermost nodes, mass lies within `edge`,
         or within four residuals if that is less.
         """
@@ -76,8 +83,8 @@ class Row:
         outer = torch.cat(
             [self.nodes[:1] - near[:1].clamp(max=edge), self.nodes, self.nodes[-1:] + near[-1:].clamp(max=edge)]
         )
-        lower = torch.where(self.converged, torch.maximum(self.nodes - near, outer[:-2]), outer[:-2])
-        upper = torch.where(self.converged, torch.minimum(self.nodes + near, outer[2:]), outer[2:])
+        lower = torch.where(self.isolated, torch.maximum(self.nodes - near, outer[:-2]), outer[:-2])
+        upper = torch.where(self.isolated, torch.minimum(self.nodes + near, outer[2:]), outer[2:])
         return torch.stack([lower, upper])
 
     def spacing(self, size: int) -> float:
