@@ -68,9 +68,10 @@ class Row:
         starts = np.flatnonzero(np.concatenate([[True], apart]) | ~converged.repeat(counts))
         ends = np.append(starts[1:], len(nodes))
         heaviest = [first + int(weights[first:end].argmax()) for first, end in zip(starts, ends, strict=True)]
-        places, masses = torch.from_numpy(nodes[heaviest]), torch.from_numpy(np.add.reduceat(weights, starts))
-        facts = (residuals, radii, converged.repeat(counts), isolated.repeat(counts))
-        return cls(places, masses, *(torch.from_numpy(x[heaviest]) for x in facts), rounding)
+        masses, both = torch.from_numpy(np.add.reduceat(weights, starts)), np.stack([converged, isolated])
+        places, r, radius = (torch.from_numpy(x[heaviest]) for x in (nodes, residuals, radii))
+        sure, alone = torch.from_numpy(both.repeat(counts, axis=1)[:, heaviest])
+        return cls(places, masses, r, radius, sure, alone, rounding)
 
     def reach(self, edge: float) -> Float[Tensor, "2 k"]:
         """The lower and upper ends between which each node's mass lies, by the Chebyshev-Markov-Stieltjes inequalities.

@@ -38,7 +38,7 @@ class RequestedPairs:
         aim: float,
         rounding: float,
     ) -> RequestedPairs:
-        """The k requested ones of all Ritz pairs, the first of which are locked; aim and rounding relative to max|λ|."""
+        """The k requested of all Ritz pairs, the first of which are locked; aim and rounding relative to max|λ|."""
         order, scale = ranking(values, which), max(scale, float(values.abs().max()))
         requested, limit = values[order[:k]], aim * scale
         outside = order[order >= locked][: 2 if which == "both" else 1] if locked else order[:0]

@@ -268,7 +268,7 @@ class Search:
         return max(0, min(few, goal.capacity - goal.k - 1, goal.max_products - self.num_products))
 
     def _remember(self, values: Float[Tensor, " j"]) -> None:
-        """Note the size of the Ritz values before some of them are dropped: the tolerance is relative to the largest."""
+        """Note the size of Ritz values before some of them are dropped: the tolerance is relative to the largest."""
         self.scale = max(self.scale, float(values.abs().max()))
 
     def _leave(self, A: Operator, values: Float[Tensor, " k"]) -> None:
