@@ -52,6 +52,16 @@ def test_a_function_of_an_operator_is_exact_where_the_krylov_space_is_exhausted(
     assert float(result.errors) <= 1e-4 * float(exact.norm()) and result.num_products <= 40
 
 
+def test_an_even_function_that_is_steep_at_a_zero_eigenvalue_is_as_uncertain_as_it_is_steep(generator):
+    """The zeros of a float32 matrix are Ritz values of 1e-9, where log |λ| is far from what it is at zero."""
+    f, eigenvalues = lambda t: (t.abs() + 1e-12).log(), torch.cat([linspace(1, 1, 1), linspace(0, 0, 999)])
+    v = random(1000, generator=generator, dtype=torch.float32)
+    with pytest.warns(ConvergenceWarning):
+        result = function(rotated(eigenvalues, dtype=torch.float32), f, v)
+    off = float((result.x.double() - rotated(f(eigenvalues)) @ v.double()).norm())
+    assert 10 < off <= 1.5 * float(result.errors[0])
+
+
 def test_the_tolerance_decides_the_number_of_steps(generator):
     A, v = rotated(linspace(0.01, 1, 600)), random(600, 3, generator=generator)
     rough, fine = (function(A, torch.sqrt, v, tolerance=tolerance) for tolerance in (1e-3, 1e-8))

@@ -203,7 +203,8 @@ def _first_column(
         )
     y[:, :num_steps] = torch.einsum("pjk,pk,pk->pj", S, values.double(), S[:, 0])
     largest, jitter = values.double().abs().amax(1, keepdim=True), eps * theta.abs().amax(1, keepdim=True)
-    change = lambda by: (f(theta + by) - f(theta - by)).double().abs().nan_to_num(0.0, 0.0, 0.0)
+    sides = lambda by: ((f(end) - values).double().abs().nan_to_num(0.0, 0.0, 0.0) for end in (theta + by, theta - by))
+    change = lambda by: sum(sides(by))  # on either side: an even function has the same value on both
     jumps = torch.where(change(JUMP * jitter) > largest / 10, change(JUMP * jitter), change(4 * jitter))
     return y, eps * largest[:, 0] + (jumps * S[:, 0]).norm(dim=1)
 
