@@ -24,6 +24,7 @@ class System:
     A: Operator
     inverse: Callable[[Tensor], Tensor] | None = None  # of columns
     num_products: int = 0
+    scale: float = 0.0  # the largest ‖A v‖/‖v‖ of all products; zero with a preconditioner, which has another measure
 
     def product(self, rows: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
         """(A Vᵀ)ᵀ, to be read only: it may be its own argument."""
@@ -31,6 +32,8 @@ class System:
         if not self.num_products:
             check_range(AV)
         self.num_products += len(rows)
+        if self.inverse is None:
+            self.scale = max(self.scale, float((norms(AV) / norms(rows)).nan_to_num(0.0).max()))
         return AV
 
     def preconditioned(self, R: Float[Tensor, "p n"]) -> tuple[Float[Tensor, "p n"], Float[Tensor, " p"]]:

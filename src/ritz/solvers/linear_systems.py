@@ -90,8 +90,8 @@ def solve(
     Guaranteed: every residual is that of a fresh product, and `converged` says whether it reached the tolerance. If
     rounding has led the recursion astray, as it does in float32, it restarts from the fresh residual as long as that
     halves it. If n ≤ 500 and n products were not enough, the matrix itself is formed and solved, with n more. A
-    singular system is solved if it has a solution; if it has none, x leaves the least residual, and a
-    ConvergenceWarning says so.
+    singular system is solved if it has a solution; if it has none, x leaves the least residual that rounding
+    allows, ‖b‖ at most, and a ConvergenceWarning says so.
 
     All right-hand sides go in step, so that one pass over the data serves them: six vectors each, eleven with MINRES,
     and as many at a time as the operator's `room` allows. Hestenes and Stiefel (1952), Paige and Saunders (1975).
@@ -171,6 +171,7 @@ class _Search:
             del R
             self._steps(X, B, rows, aims[rows].tolist(), -(-X.shape[1] // len(rows)) if small else left)
             R = self._fresh(_some(X, rows), _some(B, rows))
+            self._drop_rounding(X, B, R, rows)
             before, lengths[rows] = lengths[rows], norms(R)
             check_finite(float(lengths.sum()))
             if small and bool((lengths > goals).any()):
@@ -204,6 +205,13 @@ class _Search:
         most = int(min(len(rows), max(1, room(self.system.A) / MINRES_VECTORS)))
         for piece in (slice(first, first + most) for first in range(0, len(rows), most)):
             minres(self.system, X, R[piece].clone(), rows[piece], goals[piece], max(1, steps))
+
+    def _drop_rounding(self, X: Tensor, B: Tensor, R: Float[Tensor, "q n"], rows: list[int]) -> None:
+        """Go back to zero where MINRES, which can only make residuals smaller, ends above ‖b‖: its x is rounding."""
+        if self.definite:
+            return
+        for i in torch.nonzero(norms(R) > norms(_some(B, rows)))[:, 0].tolist():
+            X[rows[i]], R[i] = 0.0, B[rows[i]]
 
     def _exact(self, B: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
         """A⁺b for every row, from the whole matrix; eigenvalues of rounding size count as zero."""
