@@ -91,7 +91,8 @@ def add_rows(
     X: Float[Tensor, "p n"], rows: list[int], factors: Float[Tensor, " q"], moves: Float[Tensor, "q n"]
 ) -> None:
     """Add to some rows their moves times a factor, without a copy."""
-    for row, factor, move in zip(rows, factors.tolist(), moves, strict=True):
+    most = torch.finfo(X.dtype).max  # PyTorch refuses larger factors; an x that needs them has no fresh residual
+    for row, factor, move in zip(rows, factors.clamp(-most, most).tolist(), moves, strict=True):
         X[row].add_(move, alpha=factor)
 
 

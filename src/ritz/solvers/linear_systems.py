@@ -14,6 +14,7 @@ from .. import progress
 from ..errors import (
     ArgumentError,
     ConvergenceWarning,
+    NumericalError,
     check_finite,
     check_positive,
     check_tolerance,
@@ -228,6 +229,12 @@ class _Search:
         return left
 
     def _fresh(self, X: Float[Tensor, "p n"], B: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
+        if not bool(X.isfinite().all()):
+            raise NumericalError(
+                f"x has entries beyond {torch.finfo(X.dtype).max:.2g}.",
+                f"{X.dtype} has no such numbers: the matrix is tiny beside the right-hand side.",
+                "Divide the right-hand side by a power of ten, and multiply x by it in float64.",
+            )
         return B - self.system.product(X)
 
 
