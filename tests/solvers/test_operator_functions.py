@@ -89,6 +89,15 @@ def test_the_inverse_is_the_solution(generator):
     assert float(nothing.x.norm()) == 0 == nothing.num_products
 
 
+@pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning")  # rounding of 100 is rounding of its exponential
+def test_a_function_that_is_too_large_for_its_precision_is_refused():
+    A, v = rotated(linspace(0, 100, 50), dtype=torch.float32), torch.ones(50)
+    with pytest.raises(NumericalError, match=r"f\(A\) v has entries beyond 3.4e\+38"):
+        function(A, torch.exp, v)
+    x = function(A, lambda t: torch.exp(t - 100), v).x
+    assert_close(x.double(), rotated(torch.exp(linspace(-100, 0, 50))) @ v.double(), atol=1e-4, rtol=0)
+
+
 def test_a_function_that_does_not_converge_warns(generator):
     A, v = rotated(linspace(-1, 1, 600)), random(600, generator=generator)
     with pytest.warns(ConvergenceWarning, match="max_steps"):
