@@ -242,7 +242,8 @@ class Search:
         orthogonal to them.
         """
         values, limit = pairs.values.double().cpu(), goal.tolerance * self.scale
-        doubtful, overlooked = endangered(values, goal.which, limit), Overlooked(values, A.size)
+        doubtful = endangered(values, goal.which, limit)
+        overlooked = Overlooked(values, A.size, rounding(A) * self.scale)
         missed, steps = False, self._steps_outside(goal)
         if not goal.copies or not bool(doubtful.any()):
             return missed, pairs
