@@ -88,6 +88,19 @@ def test_a_bulk_far_below_its_outliers_is_seen_as_it_is(top, dtype):
     assert max(spectrum.width for spectrum in spectra) < 0.01  # 0.3 in float32
 
 
+@pytest.mark.parametrize("size", [4, 8, 40])
+@pytest.mark.parametrize("copies", [2, 3])
+@pytest.mark.usefixtures("unchecked")
+def test_a_small_matrix_of_fewer_values_than_eigenvalues_is_not_taken_for_simple(size, copies):
+    held = []
+    for seed in range(40):
+        few = torch.rand(-(-size // copies), generator=seeded(1000 * size + seed), dtype=torch.float64)
+        values = few.repeat(copies)[:size]
+        low, high = spectral_density(operator(values), generator=seeded(seed)).interval(1)
+        held.append(low <= values.mean() <= high)
+    assert sum(held) >= 35  # 16 to 37 where simple eigenvalues were believed in
+
+
 @pytest.mark.parametrize("more", [0, 1, 5])
 def test_numbers_of_a_matrix_of_exact_rank_are_right_to_rounding_with_more_probes_than_rank(more):
     values = torch.cat([linspace(0.1, 1.1, 10), linspace(0, 0, 290)])

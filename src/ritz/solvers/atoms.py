@@ -118,24 +118,26 @@ def common_atoms(rows: list[Row], size: int) -> Atoms:
     places, values, radii = _matches(rows)
     pairs = list(zip(rows, places, strict=True))
     masses = torch.stack([torch.where(place < 0, 0.0, row.weights[place]) for row, place in pairs])
-    counts = torch.ones_like(places[0]) if len(values) == size else multiplicities(masses, size)
     everything = all(len(row.nodes) == int((place >= 0).sum()) for row, place in pairs)
-    if everything and int((counts == 0).sum()) == 1 and int(counts.sum()) < size:  # multiplicity one has what is left
-        counts[counts == 0] = size - int(counts.sum())
+    several = everything and len(values) < size and bool(_is_light(masses, size).all())  # are multiple: all are known
+    counts = torch.ones_like(places[0]) if len(values) == size else multiplicities(masses, size, simple=not several)
+    left = size - int(counts.sum())
+    if everything and not several and int((counts == 0).sum()) == 1 and left > 0:
+        counts[counts == 0] = left
     taken = (places[:, counts > 0] >= 0).sum(1).tolist()
     nothing_left = any(len(row.nodes) == k for row, k in zip(rows, taken, strict=True))
-    if (nothing_left and int(counts.sum()) < size) or int(counts.sum()) > size - (not everything):
+    if ((nothing_left or several) and int(counts.sum()) < size) or int(counts.sum()) > size - (not everything):
         counts = torch.zeros_like(counts)
     sure = counts > 0
     return Atoms(values[sure], radii[sure], counts[sure], places[:, sure])
 
 
-def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]:
+def multiplicities(masses: Float[Tensor, "p a"], size: int, *, simple: bool = True) -> Int[Tensor, " a"]:
     """How many eigenvalues the mass in each column belongs to; 0 where that is not certain.
 
     The mass that a random direction has in an eigenspace of dimension r follows Beta(r/2, (n - r)/2). How often each r
-    occurs is learnt from all columns together, starting from the belief that eigenvalues are simple: a symmetry makes
-    many of them double at once.
+    occurs is learnt from all columns together, starting from the belief that eigenvalues are simple, unless they are
+    known not to be: a symmetry makes many of them double at once.
     """
     most = min(MOST, size - 1)
     if not masses.numel() or most < 1:
@@ -144,8 +146,9 @@ def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]
     w = masses.clamp(min=1e-2 / size, max=1 - 1e-16)
     log_norm = torch.lgamma(r) + torch.lgamma(size / 2 - r) - math.lgamma(size / 2)
     evidence = ((r - 1) * w.log() + (size / 2 - r - 1) * torch.log1p(-w) - log_norm).sum(1)
-    prior = torch.full((most, 1), (1 - SIMPLE) / max(most - 1, 1), dtype=torch.float64)
-    prior[0] = SIMPLE if most > 1 else 1.0
+    belief = SIMPLE if simple and most > 1 else 1 / most
+    prior = torch.full((most, 1), (1 - belief) / max(most - 1, 1), dtype=torch.float64)
+    prior[0] = belief
     share = prior
     for _ in range(ROUNDS):
         posterior = (evidence + share.log()).softmax(0)
@@ -155,9 +158,13 @@ def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]
             break
     plain, learnt = ((evidence + shares.log()).logsumexp(0).sum() for shares in (prior, share))
     best, count = (evidence + (share if learnt > plain + LEARNT else prior).log()).softmax(0).max(0)
-    plausible = size * masses.mean(0) < 2 * MOST  # else it is more than any of these
-    enough = torch.where(count == 0, best >= SURE[0], best >= SURE[1])
-    return torch.where(enough & plausible, count + 1, 0)
+    enough = torch.where((count == 0) & simple, best >= SURE[0], best >= SURE[1])
+    return torch.where(enough & _is_light(masses, size), count + 1, 0)
+
+
+def _is_light(masses: Float[Tensor, "p a"], size: int) -> Bool[Tensor, " a"]:
+    """Whether the mass in each column may be that of one of the multiplicities considered."""
+    return size * masses.mean(0) < 2 * MOST
 
 
 def beyond(rows: list[Row], size: int, steps: int) -> float:
