@@ -61,6 +61,7 @@ KINDS: dict[str, Callable[[int], Tensor]] = {
     "many zeros": lambda n: torch.cat([torch.zeros(n // 2).double(), _normal(n - n // 2, 5) ** 2]),
     "multiple": lambda n: torch.cat([_LINES.repeat(n // 20), 3 + _random(n - 10 * (n // 20), 6)]),
     "indefinite": lambda n: torch.cat([torch.linspace(3, 10, 10).double(), 0.1 * _normal(n - 10, 7) ** 3]),
+    "narrow bulk": lambda n: torch.cat([torch.linspace(20, 100, 10).double(), 0.1 * _random(n - 10, 8)]),
 }
 _LINES = torch.tensor([-3.0, -1.0, 0.0, 0.5, 1.0, 2.0, 4.0, 7.0, 8.0, 10.0]).double()
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from benchmarks.coverage import ESTIMATORS, KINDS, inside, operator, reflected
 
-from ritz.solvers import effective_rank, eigenpairs, norm, spectral_density
+from ritz.solvers import effective_rank, eigenpairs, norm, spectral_density, trace
 from ritz.spectrum import Spectrum
 from tests.seeds import seeded
 
@@ -75,6 +75,32 @@ def test_the_log_band_of_a_geometric_decay_covers_where_one_node_stands_for_all_
     assert sum(run["log density"] for run in runs) / 10 > 0.92  # 0.5 to 0.7 where that node counted as smooth
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("top", [linspace(20, 100, 10), linspace(1e3, 1e3, 1)])
+@pytest.mark.usefixtures("unchecked")
+def test_a_bulk_far_below_its_outliers_is_seen_as_it_is(top, dtype):
+    """A copy of an outlier that is on its way at the last step makes all residuals of the bulk large."""
+    values = torch.cat([top, 0.1 * torch.rand(1200 - len(top), generator=seeded(2), dtype=torch.float64)])
+    values = values.to(dtype).double()
+    spectra = [spectral_density(operator(values, dtype), num_steps=64, generator=seeded(seed)) for seed in range(10)]
+    held = [low <= values.mean() <= high for low, high in (spectrum.interval(1) for spectrum in spectra)]
+    assert sum(held) >= 8  # 1 to 5 where such a bulk counted as one point
+    assert max(spectrum.width for spectrum in spectra) < 0.01  # 0.3 in float32
+
+
+@pytest.mark.parametrize("size", [4, 8, 40])
+@pytest.mark.parametrize("copies", [2, 3])
+@pytest.mark.usefixtures("unchecked")
+def test_a_small_matrix_of_fewer_values_than_eigenvalues_is_not_taken_for_simple(size, copies):
+    held = []
+    for seed in range(40):
+        few = torch.rand(-(-size // copies), generator=seeded(1000 * size + seed), dtype=torch.float64)
+        values = few.repeat(copies)[:size]
+        low, high = spectral_density(operator(values), generator=seeded(seed)).interval(1)
+        held.append(low <= values.mean() <= high)
+    assert sum(held) >= 35  # 16 to 37 where simple eigenvalues were believed in
+
+
 @pytest.mark.parametrize("more", [0, 1, 5])
 def test_numbers_of_a_matrix_of_exact_rank_are_right_to_rounding_with_more_probes_than_rank(more):
     values = torch.cat([linspace(0.1, 1.1, 10), linspace(0, 0, 290)])
@@ -86,6 +112,13 @@ def test_numbers_of_a_matrix_of_exact_rank_are_right_to_rounding_with_more_probe
             off = abs(found.value - float(truth))
             held.append(off <= (1e-13 * float(truth) if more else 2 * found.standard_error))
     assert sum(held) == len(held) if more else sum(held) >= 0.75 * len(held)  # 0.87: docs/how-sure.md says why
+
+
+@pytest.mark.parametrize("num_products", [24, 40, 120])
+def test_a_trace_is_right_to_rounding_however_far_its_sketch_grows_beyond_the_rank(num_products):
+    A = reflected(torch.cat([linspace(5, 5, 1), linspace(0, 0, 1199)]))
+    for seed in range(10):
+        assert abs(trace(A, num_products=num_products, generator=seeded(seed)).value - 5) <= 1e-13 * 5
 
 
 @pytest.mark.parametrize("num_probes", [1, 8])

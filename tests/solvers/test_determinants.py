@@ -10,7 +10,7 @@ from ritz.operators import Operator
 from ritz.solvers import log_determinant
 
 from .memory import with_room
-from .spectra import FLAT, KINDS, counted, kinds, linspace, rotated, runs, with_eigenvalues
+from .spectra import FLAT, KINDS, counted, coverage, kinds, linspace, rotated, runs, with_eigenvalues
 
 
 def positive(kind, n):
@@ -28,7 +28,8 @@ def test_log_determinant_lies_within_its_error(kind):
     values, errors = runs(estimate, 100)
     misses = values - truth
     assert float((misses.abs() <= 2 * errors + 1e-9).double().mean()) >= 0.89  # 95 %, less three standard deviations
-    assert float(errors.mean()) < 1.4 * float(misses.square().mean().sqrt()) + 1e-9
+    most = 1.6 if kind == "1/k²" else 1.4  # few eigenvalues decide: the truth may lie further above than below
+    assert float(errors.mean()) < most * float(misses.square().mean().sqrt()) + 1e-9
 
 
 @pytest.mark.parametrize("spectrum, num_steps", [("logarithmic", 6), ("linear", 4), ("cubic", 12)])
@@ -48,6 +49,14 @@ def test_a_quadrature_that_is_done_has_the_error_of_its_probes_alone(generator):
     assert result.standard_error == pytest.approx(scatter / 8**0.5, rel=0.1)
     identity = log_determinant(rotated(torch.full((600,), 2.0)), num_steps=1)
     assert identity.standard_error == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("num_probes", [2, 3])
+def test_the_error_of_a_log_determinant_knows_how_few_eigenvalues_decide(num_probes):
+    A, truth = rotated(torch.cat([linspace(5, 5, 1), linspace(0, 0, 1199)])), math.log(5.5) + 1199 * math.log(0.5)
+    options = {"damping": 0.5, "num_steps": 16, "num_probes": num_probes}
+    rate = coverage(lambda generator: log_determinant(A, **options, generator=generator), truth, 100)
+    assert rate >= 0.9  # 0.73 and 0.82 by the variance that the probes show
 
 
 def test_log_determinant_counts_its_products(generator):

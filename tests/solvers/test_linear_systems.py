@@ -67,6 +67,19 @@ def test_one_pass_serves_all_right_hand_sides_for_as_long_as_they_need_it(genera
     assert max(calls) == 3 and len(calls) < 60 and float(solution.x[:, 3].norm()) == 0  # a zero needs no product
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("nonzero", [[5.0], [5.0, 4.0], [5.0, -5.0], [5.0, 4.0, 3.0, 2.0, 1.0], [1e8, 1.0]])
+@pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning")  # there is no solution
+def test_a_system_of_low_rank_without_a_solution_leaves_a_residual_that_is_no_larger_than_without_x(nonzero, dtype):
+    """The Krylov space is exhausted after two to six steps; whatever follows is rounding, blown up."""
+    A = rotated(torch.cat([torch.tensor(nonzero).double(), torch.zeros(900 - len(nonzero)).double()]), dtype=dtype)
+    for seed in range(10):
+        b = random(900, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+        solution = solve(A, b)
+        assert bool((solution.residuals <= b.norm(dim=0) * (1 + 1e-6)).all())
+        assert not bool(solution.converged.any())
+
+
 @pytest.mark.parametrize("n", [40, N])
 @pytest.mark.parametrize("low", [0.1, -1.0])
 def test_a_singular_system_is_solved_where_it_can_be(n, low, generator):

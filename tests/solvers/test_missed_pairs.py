@@ -119,6 +119,18 @@ def test_a_chance_is_a_bound_on_how_often_an_eigenvalue_is_overlooked():
     assert overlooked / runs <= level + 2 * math.sqrt(level / runs)
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_a_space_that_seems_exhausted_in_float32_rules_nothing_out():
+    """Beside an eigenvalue of 1,000, a start that contains little of a copy of 2 is mapped to rounding."""
+    bulk = 1e-2 * torch.rand(1496, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    A = rotated(torch.cat([torch.tensor([1000.0, 2.0, 2.0, 1.5]).double(), bulk]), dtype=torch.float32)
+    missed = 0
+    for seed in range(60):
+        pairs = eigenpairs(A, 4, generator=torch.Generator().manual_seed(seed))
+        missed += bool(pairs.values[2] < 1.8) and bool(pairs.doubts[1] <= 0.01)
+    assert missed <= 2  # 6 where a beta below rounding counted as zero
+
+
 def test_products_that_run_out_leave_a_doubt_or_a_warning():
     eigenvalues = multiple(2000, (5.0, 2), (3.0, 1), (2.0, 1))
     A = rotated(eigenvalues)

@@ -52,6 +52,16 @@ def test_a_function_of_an_operator_is_exact_where_the_krylov_space_is_exhausted(
     assert float(result.errors) <= 1e-4 * float(exact.norm()) and result.num_products <= 40
 
 
+def test_an_even_function_that_is_steep_at_a_zero_eigenvalue_is_as_uncertain_as_it_is_steep(generator):
+    """The zeros of a float32 matrix are Ritz values of 1e-9, where log |λ| is far from what it is at zero."""
+    f, eigenvalues = lambda t: (t.abs() + 1e-12).log(), torch.cat([linspace(1, 1, 1), linspace(0, 0, 999)])
+    v = random(1000, generator=generator, dtype=torch.float32)
+    with pytest.warns(ConvergenceWarning):
+        result = function(rotated(eigenvalues, dtype=torch.float32), f, v)
+    off = float((result.x.double() - rotated(f(eigenvalues)) @ v.double()).norm())
+    assert 10 < off <= 1.5 * float(result.errors[0])
+
+
 def test_the_tolerance_decides_the_number_of_steps(generator):
     A, v = rotated(linspace(0.01, 1, 600)), random(600, 3, generator=generator)
     rough, fine = (function(A, torch.sqrt, v, tolerance=tolerance) for tolerance in (1e-3, 1e-8))
@@ -77,6 +87,15 @@ def test_the_inverse_is_the_solution(generator):
     assert result.x.shape == v.shape and "1 vector" in repr(result) and len(result) == 1
     nothing = function(A, torch.exp, 0 * v)
     assert float(nothing.x.norm()) == 0 == nothing.num_products
+
+
+@pytest.mark.filterwarnings("ignore::ritz.errors.ConvergenceWarning")  # rounding of 100 is rounding of its exponential
+def test_a_function_that_is_too_large_for_its_precision_is_refused():
+    A, v = rotated(linspace(0, 100, 50), dtype=torch.float32), torch.ones(50)
+    with pytest.raises(NumericalError, match=r"f\(A\) v has entries beyond 3.4e\+38"):
+        function(A, torch.exp, v)
+    x = function(A, lambda t: torch.exp(t - 100), v).x
+    assert_close(x.double(), rotated(torch.exp(linspace(-100, 0, 50))) @ v.double(), atol=1e-4, rtol=0)
 
 
 def test_a_function_that_does_not_converge_warns(generator):

@@ -92,6 +92,14 @@ def test_eigenvalues_that_end_at_zero_have_no_kink_there(kind):
     assert float(errors.mean()) < 2.5 * float(misses.square().mean().sqrt())
 
 
+@pytest.mark.parametrize("outliers", [linspace(5, 5, 1), linspace(-5, 5, 3)])
+def test_zeros_that_are_known_leave_nothing_open_in_a_nuclear_norm(outliers):
+    A, truth = rotated(torch.cat([outliers, linspace(0, 0, 1199)])), float(outliers.abs().sum())
+    found = [norm(A, "nuc", num_products=160, generator=torch.Generator().manual_seed(seed)) for seed in range(20)]
+    assert all(abs(one.value - truth) <= 2 * one.standard_error for one in found)
+    assert all(one.standard_error <= 2 * one.value for one in found)  # 350 times, when zeros might lie half-way to 5
+
+
 def test_a_frobenius_norm_costs_a_hundred_products_unless_given():
     small, larger = (norm(rotated(linspace(1, 2, n))) for n in (100, 101))
     assert (small.num_products, small.standard_error) == (100, 0.0)

@@ -101,3 +101,19 @@ def test_the_log_band_of_an_exact_spectrum_follows_its_unit():
     bands = [spectrum.log_band(spectrum.log_grid(50)) for spectrum in (plain, scaled)]
     for before, after in zip(*bands, strict=True):
         assert_close(after, before, rtol=1e-6, atol=1e-9)
+
+
+def test_float32_is_used_as_far_as_it_reaches():
+    matrix = 1e38 * torch.diag(torch.tensor([0.0, 1.0, 2.0]))
+    A = ritz.Operator.from_matrix(matrix)
+    pairs = eigenpairs(A, 3)
+    assert bool(pairs.converged.all())
+    assert_close(pairs.values / 1e38, torch.tensor([2.0, 1.0, 0.0]))
+    assert norm(A, 2).value == pytest.approx(2e38)
+
+
+def test_what_float32_does_not_hold_is_refused():
+    with pytest.raises(ritz.errors.NumericalError, match="NaN or infinite"):
+        eigenpairs(ritz.Operator.from_matrix(torch.full((5, 5), 1e38)), 1)  # five times as large
+    with pytest.raises(ritz.errors.NumericalError, match="x has entries beyond"):
+        solve(ritz.Operator.from_matrix(1e-38 * torch.diag(torch.tensor([0.5, 1.0]))), torch.tensor([3.0, 2.0]))

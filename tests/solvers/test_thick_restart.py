@@ -14,7 +14,7 @@ from ritz.operators import Operator
 from ritz.solvers import eigenpairs
 from tests.shapes import unchecked
 
-from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, true_residuals
+from .spectra import assert_orthonormal, expected, linspace, network_like, rotated, roughened, true_residuals
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -37,6 +37,15 @@ def test_restarts_find_the_same_pairs(generator):
     assert pairs.num_products > 40  # so it did restart
     assert_close(pairs.values, linspace(10, 3, 10), atol=1e-8, rtol=0)
     assert_orthonormal(pairs.vectors)
+
+
+@pytest.mark.parametrize("precision", ["own", "mixed"])
+def test_a_tolerance_is_relative_to_the_largest_eigenvalue_even_where_a_restart_has_dropped_it(precision, generator):
+    eigenvalues = torch.cat([torch.tensor([1e8]).double(), torch.rand(699, generator=generator, dtype=torch.float64)])
+    A = roughened(rotated(eigenvalues))
+    pairs = eigenpairs(A, 6, which="smallest", tolerance=1e-3, precision=precision, generator=generator)
+    assert bool(pairs.converged.all()) and float(pairs.residuals.max()) <= 1e-3 * 1e8
+    assert pairs.num_products <= 40  # once the largest is known, any vector will do
 
 
 @pytest.mark.parametrize("block_size", [2, 5])

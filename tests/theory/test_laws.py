@@ -136,6 +136,17 @@ def test_a_spiked_law_is_a_spectrum_with_outliers_of_mass_one_over_n():
     assert bulk.range[1] < 2 and bulk.moment(2) == approx(1, rel=1e-9)
 
 
+def test_spikes_of_a_matrix_without_full_rank_leave_its_zeros_alone():
+    """100 inputs and 25 examples: 75 zeros, however many of the others stand apart."""
+    X = normal(seeded(0), 25, 100)
+    X[:, :3] *= 10**0.5
+    measured = Spectrum.of_matrix(X.T @ X / 25)
+    spectrum = laws.spiked_covariance(4.0, [10.0, 10.0, 10.0], 100).spectrum(size=100)
+    assert measured.zero_mass() == approx(0.75)
+    assert spectrum.zero_mass() == approx(0.75)
+    assert spectrum.split(3)[0].tolist() == [approx(10 * (1 + 4 / 9))] * 3
+
+
 @patient
 @given(st.floats(1.5, 4.0), st.floats(0.1, 10))
 def test_a_power_law_is_found_with_its_exponent_and_scale(exponent, start):

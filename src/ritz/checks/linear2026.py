@@ -131,6 +131,11 @@ def _pair_oracle(W1: Tensor, W2: Tensor, X: Tensor, labels: Tensor, bias: Tensor
     return dense_hessian(lambda A, B, b: _tanh_loss(X, labels, B @ A, b), W1, W2, bias)
 
 
+def _pair_degenerate(generator: Generator) -> Mapping[str, Inputs]:
+    W1, W2, X, labels, bias = classification(generator)
+    return {"all weights zero": (0 * W1, 0 * W2, X, labels, bias), "W₂ = 0": (W1, 0 * W2, X, labels, bias)}
+
+
 def relu_classification(generator: Generator, shape: tuple[int, int, int] | None = None) -> Inputs:
     """W₁, W₂, X and labels of four examples at most, so that units share their patterns."""
     W1, W2, X, labels, _ = classification(generator, shape)
@@ -334,7 +339,7 @@ _two_layers_g = partial(theory.two_layer_linear, gauss_newton=True)
 CHECKS = (
     Check("two layers", PAPER, "new", two_layers, theory.two_layer_linear, _linear, _two_layers_degenerate),
     Check("two layers, G", PAPER, "new", two_layers, _two_layers_g, _linear_ggn, _two_layers_degenerate),
-    Check("two layers, any loss", PAPER, "new", classification, _pair, _pair_oracle),
+    Check("two layers, any loss", PAPER, "new", classification, _pair, _pair_oracle, _pair_degenerate),
     Check("two layers, ReLU", PAPER, "new", relu_layers, theory.two_layer_relu, _relu, _relu_degenerate),
     Check("two layers, leaky ReLU", PAPER, "new", relu_layers, _leaky, partial(_relu, slope=0.2), _relu_degenerate),
     Check("two layers, ReLU, any loss", PAPER, "new", relu_classification, _relu_pair, _relu_pair_oracle),

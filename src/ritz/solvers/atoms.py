@@ -28,13 +28,18 @@ RARE = 0.01  # the probability that a spectrum reaches further than is said
 
 @dataclass(frozen=True)
 class Row:
-    """One probe's Gauss rule, ascending, with the copies of a converged eigenvalue merged."""
+    """One probe's Gauss rule, ascending, with the copies of a converged eigenvalue merged, and nothing else.
+
+    A bulk far from all else is isolated, too, where a copy of a large eigenvalue is on its way at the last step: all
+    residuals are large then. Its nodes stay apart.
+    """
 
     nodes: Float[Tensor, " k"]
     weights: Float[Tensor, " k"]
     residuals: Float[Tensor, " k"]
     radii: Float[Tensor, " k"]  # an eigenvalue lies within them
     converged: Bool[Tensor, " k"]
+    isolated: Bool[Tensor, " k"]  # in a group that stands apart, of one eigenvalue or of many
     rounding: float  # copies of one eigenvalue are no further apart
 
     @classmethod
@@ -49,26 +54,29 @@ class Row:
         apart = np.diff(nodes) > np.minimum(residuals[1:], residuals[:-1]) + rounding
         starts = np.flatnonzero(np.concatenate([[True], apart]))
         smallest, largest = np.minimum.reduceat(residuals, starts), np.maximum.reduceat(residuals * heavy, starts)
+        gaps, counts = _gaps(nodes, heavy, starts, GAP * rounding), np.diff(starts, append=len(nodes))
+        lowest, highest = np.where(heavy, nodes, np.inf), np.where(heavy, nodes, -np.inf)
+        spreads = np.maximum.reduceat(highest, starts) - np.minimum.reduceat(lowest, starts)  # of those that matter
+        alike = spreads <= 2 * rounding
         largest = np.maximum(smallest, largest)  # of those that matter, or of a copy on its way
-        gaps = _gaps(nodes, heavy, starts, GAP * rounding)
-        ends = np.append(starts[1:], len(nodes)) - 1
-        narrow = nodes[ends] - nodes[starts] <= 2 * (largest + rounding)  # each within its residual of one eigenvalue
-        converged = narrow & (GAP * np.maximum(largest, rounding) <= gaps)
-        counts = np.diff(starts, append=len(nodes))
+        narrow = spreads <= 2 * (largest + rounding)  # each within its residual of one eigenvalue
+        isolated = narrow & (GAP * np.maximum(largest, rounding) <= gaps)
         few = np.add.reduceat(weights, starts) <= 2 * MOST / size  # more may be a narrow bulk, anywhere within r
+        converged = isolated & (few | alike)
         close = np.where(few, largest * (largest / gaps), largest)
         radii = np.where(converged.repeat(counts), close.repeat(counts), residuals) + rounding / 8
         starts = np.flatnonzero(np.concatenate([[True], apart]) | ~converged.repeat(counts))
         ends = np.append(starts[1:], len(nodes))
         heaviest = [first + int(weights[first:end].argmax()) for first, end in zip(starts, ends, strict=True)]
-        places, masses = torch.from_numpy(nodes[heaviest]), torch.from_numpy(np.add.reduceat(weights, starts))
-        r, radius, sure = (torch.from_numpy(x[heaviest]) for x in (residuals, radii, converged.repeat(counts)))
-        return cls(places, masses, r, radius, sure, rounding)
+        masses, both = torch.from_numpy(np.add.reduceat(weights, starts)), np.stack([converged, isolated])
+        places, r, radius = (torch.from_numpy(x[heaviest]) for x in (nodes, residuals, radii))
+        sure, alone = torch.from_numpy(both.repeat(counts, axis=1)[:, heaviest])
+        return cls(places, masses, r, radius, sure, alone, rounding)
 
     def reach(self, edge: float) -> Float[Tensor, "2 k"]:
         """The lower and upper ends between which each node's mass lies, by the Chebyshev-Markov-Stieltjes inequalities.
 
-        The mass of a node lies between its neighbours, that of a converged one within four residuals: it may stand for
+        The mass of a node lies between its neighbours, that of an isolated one within four residuals: it may stand for
         a narrow cluster, whose standard deviation is the residual. Beyond the outermost nodes, mass lies within `edge`,
         or within four residuals if that is less.
         """
@@ -76,8 +84,8 @@ class Row:
         outer = torch.cat(
             [self.nodes[:1] - near[:1].clamp(max=edge), self.nodes, self.nodes[-1:] + near[-1:].clamp(max=edge)]
         )
-        lower = torch.where(self.converged, torch.maximum(self.nodes - near, outer[:-2]), outer[:-2])
-        upper = torch.where(self.converged, torch.minimum(self.nodes + near, outer[2:]), outer[2:])
+        lower = torch.where(self.isolated, torch.maximum(self.nodes - near, outer[:-2]), outer[:-2])
+        upper = torch.where(self.isolated, torch.minimum(self.nodes + near, outer[2:]), outer[2:])
         return torch.stack([lower, upper])
 
     def spacing(self, size: int) -> float:
@@ -110,24 +118,26 @@ def common_atoms(rows: list[Row], size: int) -> Atoms:
     places, values, radii = _matches(rows)
     pairs = list(zip(rows, places, strict=True))
     masses = torch.stack([torch.where(place < 0, 0.0, row.weights[place]) for row, place in pairs])
-    counts = torch.ones_like(places[0]) if len(values) == size else multiplicities(masses, size)
     everything = all(len(row.nodes) == int((place >= 0).sum()) for row, place in pairs)
-    if everything and int((counts == 0).sum()) == 1 and int(counts.sum()) < size:  # multiplicity one has what is left
-        counts[counts == 0] = size - int(counts.sum())
+    several = everything and len(values) < size and bool(_is_light(masses, size).all())  # are multiple: all are known
+    counts = torch.ones_like(places[0]) if len(values) == size else multiplicities(masses, size, simple=not several)
+    left = size - int(counts.sum())
+    if everything and not several and int((counts == 0).sum()) == 1 and left > 0:
+        counts[counts == 0] = left
     taken = (places[:, counts > 0] >= 0).sum(1).tolist()
     nothing_left = any(len(row.nodes) == k for row, k in zip(rows, taken, strict=True))
-    if (nothing_left and int(counts.sum()) < size) or int(counts.sum()) > size - (not everything):
+    if ((nothing_left or several) and int(counts.sum()) < size) or int(counts.sum()) > size - (not everything):
         counts = torch.zeros_like(counts)
     sure = counts > 0
     return Atoms(values[sure], radii[sure], counts[sure], places[:, sure])
 
 
-def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]:
+def multiplicities(masses: Float[Tensor, "p a"], size: int, *, simple: bool = True) -> Int[Tensor, " a"]:
     """How many eigenvalues the mass in each column belongs to; 0 where that is not certain.
 
     The mass that a random direction has in an eigenspace of dimension r follows Beta(r/2, (n - r)/2). How often each r
-    occurs is learnt from all columns together, starting from the belief that eigenvalues are simple: a symmetry makes
-    many of them double at once.
+    occurs is learnt from all columns together, starting from the belief that eigenvalues are simple, unless they are
+    known not to be: a symmetry makes many of them double at once.
     """
     most = min(MOST, size - 1)
     if not masses.numel() or most < 1:
@@ -136,8 +146,9 @@ def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]
     w = masses.clamp(min=1e-2 / size, max=1 - 1e-16)
     log_norm = torch.lgamma(r) + torch.lgamma(size / 2 - r) - math.lgamma(size / 2)
     evidence = ((r - 1) * w.log() + (size / 2 - r - 1) * torch.log1p(-w) - log_norm).sum(1)
-    prior = torch.full((most, 1), (1 - SIMPLE) / max(most - 1, 1), dtype=torch.float64)
-    prior[0] = SIMPLE if most > 1 else 1.0
+    belief = SIMPLE if simple and most > 1 else 1 / most
+    prior = torch.full((most, 1), (1 - belief) / max(most - 1, 1), dtype=torch.float64)
+    prior[0] = belief
     share = prior
     for _ in range(ROUNDS):
         posterior = (evidence + share.log()).softmax(0)
@@ -147,9 +158,13 @@ def multiplicities(masses: Float[Tensor, "p a"], size: int) -> Int[Tensor, " a"]
             break
     plain, learnt = ((evidence + shares.log()).logsumexp(0).sum() for shares in (prior, share))
     best, count = (evidence + (share if learnt > plain + LEARNT else prior).log()).softmax(0).max(0)
-    plausible = size * masses.mean(0) < 2 * MOST  # else it is more than any of these
-    enough = torch.where(count == 0, best >= SURE[0], best >= SURE[1])
-    return torch.where(enough & plausible, count + 1, 0)
+    enough = torch.where((count == 0) & simple, best >= SURE[0], best >= SURE[1])
+    return torch.where(enough & _is_light(masses, size), count + 1, 0)
+
+
+def _is_light(masses: Float[Tensor, "p a"], size: int) -> Bool[Tensor, " a"]:
+    """Whether the mass in each column may be that of one of the multiplicities considered."""
+    return size * masses.mean(0) < 2 * MOST
 
 
 def beyond(rows: list[Row], size: int, steps: int) -> float:

@@ -46,7 +46,7 @@ def condition_number(
         raise not_positive(ends.low, ends.low_error, damping, "max_products")
     if ends.relative_error > tolerance:
         warn_user(
-            f"The condition number is known only to within {ends.relative_error:.0%}, after {ends.num_products} "
+            f"The condition number is known only to within {ends.relative_error:.1g} of it, after {ends.num_products} "
             "products.\n"
             "  - Raise max_products, or add damping.",
             ConvergenceWarning,

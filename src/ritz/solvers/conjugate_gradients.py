@@ -24,6 +24,7 @@ class System:
     A: Operator
     inverse: Callable[[Tensor], Tensor] | None = None  # of columns
     num_products: int = 0
+    scale: float = 0.0  # the largest ‖A v‖/‖v‖ of all products; zero with a preconditioner, which has another measure
 
     def product(self, rows: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
         """(A Vᵀ)ᵀ, to be read only: it may be its own argument."""
@@ -31,6 +32,8 @@ class System:
         if not self.num_products:
             check_range(AV)
         self.num_products += len(rows)
+        if self.inverse is None:
+            self.scale = max(self.scale, float((norms(AV) / norms(rows)).nan_to_num(0.0).max()))
         return AV
 
     def preconditioned(self, R: Float[Tensor, "p n"]) -> tuple[Float[Tensor, "p n"], Float[Tensor, " p"]]:
@@ -88,7 +91,8 @@ def add_rows(
     X: Float[Tensor, "p n"], rows: list[int], factors: Float[Tensor, " q"], moves: Float[Tensor, "q n"]
 ) -> None:
     """Add to some rows their moves times a factor, without a copy."""
-    for row, factor, move in zip(rows, factors.tolist(), moves, strict=True):
+    most = torch.finfo(X.dtype).max  # PyTorch refuses larger factors; an x that needs them has no fresh residual
+    for row, factor, move in zip(rows, factors.clamp(-most, most).tolist(), moves, strict=True):
         X[row].add_(move, alpha=factor)
 
 

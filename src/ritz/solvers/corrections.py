@@ -33,6 +33,7 @@ class Surroundings:
     values: Float[Tensor, " s"]
     rows: Sequence[Float[Tensor, "_ n"]]
     centre: float = 0.0
+    scale: float = 0.0  # the largest |λ| seen
     rough: Operator | None = None  # nearly A, with cheaper products
 
     def solve_twice(self, r: Float[Tensor, "1 n"], theta: float, scale: float) -> float:
@@ -80,20 +81,21 @@ class NearSpace:
         history: list[float] = []
         while True:
             values, S = torch.linalg.eigh((self.H + self.H.T) / 2)
-            limit = self.goal.tolerance * float(values.abs().max())
+            scale = max(self.around.scale, float(values.abs().max()))
+            limit = self.goal.tolerance * scale
             order = selection(values, self.goal.which, self.goal.k)
             residuals = torch.cat([norms(self._residual(values[i], S[:, i])) for i in order]).cpu()
             history.append(float(residuals.max()))
             left = self.goal.max_products - spent - self.num_products
             worst = residuals.argsort(descending=True, stable=True)
             unconverged = order[worst][: min(int((residuals > limit).sum()), max(0, left))]
-            if not len(unconverged) or self._is_rounding(A, history, float(values.abs().max())):
+            if not len(unconverged) or self._is_rounding(A, history, scale):
                 self.Q.rotate(S[:, order])
                 X = self.Q.first()
                 found = values[order].to(X.device), X, residuals.to(X.device)
                 pairs = as_eigenpairs(*found, limit, self.num_products, self.Q.allocated + self.AQ.allocated)
                 return replace(pairs, num_rough_products=self.num_rough)
-            self._enlarge(A, values, S, unconverged, left)
+            self._enlarge(A, values, S, unconverged, left, scale)
 
     def _is_rounding(self, A: Operator, history: list[float], scale: float) -> bool:
         """Whether residuals no longer fall because they are mere rounding."""
@@ -104,15 +106,14 @@ class NearSpace:
         r = self.AQ.combination(s)
         return r.sub_(self.Q.combination(s), alpha=float(theta))
 
-    def _enlarge(self, A: Operator, values: Tensor, S: Tensor, indices: Tensor, left: int) -> None:
+    def _enlarge(self, A: Operator, values: Tensor, S: Tensor, indices: Tensor, left: int, scale: float) -> None:
         """Add rows for the residuals of these pairs, as many as there is room for, with at most this many products.
 
         Where the first, which is the worst, tells that one step leaves too much, each has a rough product to make two.
         """
         if self.Q.count == self.capacity:
             values, S, indices = self._restart(values, S, indices)
-        before, scale = self.Q.count, float(values.abs().max())
-        limit, twice = self.goal.tolerance * scale, left >= 2 * len(indices)
+        before, limit, twice = self.Q.count, self.goal.tolerance * scale, left >= 2 * len(indices)
         for i in indices[: self.capacity - before].tolist():
             r, theta = self._residual(values[i], S[:, i]), float(values[i])
             if twice and self._is_far(r, theta, scale):

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import check_positive, check_whole
 from ..operators import Operator
 from ..spectrum import Estimate
+from ..spectrum.intervals import Sample
 from .definiteness import check_damping, not_positive, smallest_eigenvalue, zero
 from .eigen import SMALL
 from .lanczos_recursion import Tridiagonal
@@ -105,12 +106,14 @@ def _certified_low(
 
 
 def monte_carlo_error(T: Tridiagonal, f: Callable[[Tensor], Tensor], size: int) -> float:
-    """The error of the mean of n vᵀf(A)v over probes on the sphere, with variance 2n²/(n + 2) Var f under the spectrum.
+    """The error of the mean of n vᵀf(A)v over probes on the sphere, of which two cover 95 %: half of an interval.
 
-    The probes determine that variance far better than their own scatter does, a poor estimate if they are few.
+    The spectrum that the probes see determines it far better than their own scatter does; see `Sample`.
     """
-    mean, square = float(T.integral(f).mean()), float(T.integral(lambda nodes: f(nodes).square()).mean())
-    return size * math.sqrt(2 / (size + 2) * max(0.0, square - mean**2) / len(T.diagonal))
+    nodes, weights = T.quadrature()
+    values, sample = f(nodes).reshape(1, -1), Sample(weights.flatten() / T.num_probes, size, T.num_probes)
+    mean, ends = float(values @ sample.weights), sample.interval(values, values, 0.95)
+    return size * max(abs(float(end) - mean) for end in ends) / 2
 
 
 def _exact(A: Operator, damping: float) -> Estimate:

@@ -14,6 +14,7 @@ from .. import progress
 from ..errors import (
     ArgumentError,
     ConvergenceWarning,
+    NumericalError,
     check_finite,
     check_positive,
     check_tolerance,
@@ -90,8 +91,8 @@ def solve(
     Guaranteed: every residual is that of a fresh product, and `converged` says whether it reached the tolerance. If
     rounding has led the recursion astray, as it does in float32, it restarts from the fresh residual as long as that
     halves it. If n ≤ 500 and n products were not enough, the matrix itself is formed and solved, with n more. A
-    singular system is solved if it has a solution; if it has none, x leaves the least residual, and a
-    ConvergenceWarning says so.
+    singular system is solved if it has a solution; if it has none, x leaves the least residual that rounding
+    allows, ‖b‖ at most, and a ConvergenceWarning says so.
 
     All right-hand sides go in step, so that one pass over the data serves them: six vectors each, eleven with MINRES,
     and as many at a time as the operator's `room` allows. Hestenes and Stiefel (1952), Paige and Saunders (1975).
@@ -172,6 +173,7 @@ class _Search:
             del R
             self._steps(X, B, rows, aims[rows].tolist(), -(-X.shape[1] // len(rows)) if small else left)
             R = self._fresh(_some(X, rows), _some(B, rows))
+            self._drop_rounding(X, B, R, rows)
             before, lengths[rows] = lengths[rows], norms(R)
             check_finite(float(lengths.sum()))
             if small and bool((lengths > goals).any()):
@@ -206,6 +208,13 @@ class _Search:
         for piece in (slice(first, first + most) for first in range(0, len(rows), most)):
             minres(self.system, X, R[piece].clone(), rows[piece], goals[piece], max(1, steps))
 
+    def _drop_rounding(self, X: Tensor, B: Tensor, R: Float[Tensor, "q n"], rows: list[int]) -> None:
+        """Go back to zero where MINRES, which can only make residuals smaller, ends above ‖b‖: its x is rounding."""
+        if self.definite:
+            return
+        for i in torch.nonzero(norms(R) > norms(_some(B, rows)))[:, 0].tolist():
+            X[rows[i]], R[i] = 0.0, B[rows[i]]
+
     def _exact(self, B: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
         """A⁺b for every row, from the whole matrix; eigenvalues of rounding size count as zero."""
         self.system.num_products += self.system.A.size
@@ -221,6 +230,12 @@ class _Search:
         return left
 
     def _fresh(self, X: Float[Tensor, "p n"], B: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
+        if not bool(X.isfinite().all()):
+            raise NumericalError(
+                f"x has entries beyond {torch.finfo(X.dtype).max:.2g}.",
+                f"{X.dtype} has no such numbers: the matrix is tiny beside the right-hand side.",
+                "Divide the right-hand side by a power of ten, and multiply x by it in float64.",
+            )
         return B - self.system.product(X)
 
 

@@ -9,10 +9,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from .conjugate_gradients import System, add_rows, kept
-from .vectors import dots, norms
+from .vectors import dots, norms, rounding
 
 STALL = 4  # steps in which a residual falls by √eps, unless it is already the least
 SETTLED = 3  # √eps times ‖A‖‖r‖, below which ‖A r‖ may be zero: in both cases a longer x would gain nothing
+SURELY = 0.75  # the power of eps, times ‖A‖‖r‖, below which one step that gains nothing shows that it is zero
 
 
 def minres(
@@ -43,8 +44,10 @@ class _Recursion:
         self.older, self.newer = torch.zeros_like(R), torch.zeros_like(R)  # search directions
         self.Z, rho = system.preconditioned(self.current)
         self.beta = self.phi = rho.sqrt()
-        self.before, self.dbar, self.epsilon, self.sine, self.scale = (torch.zeros_like(rho) for _ in range(5))
+        self.before, self.dbar, self.epsilon, self.sine = (torch.zeros_like(rho) for _ in range(4))
+        self.scale = torch.full_like(rho, system.scale)  # earlier rounds have seen more of A than a last residual shows
         self.cosine, self.past = -torch.ones_like(rho), rho.new_full((len(rho), STALL), math.inf)
+        self.nothing = torch.full_like(rho, rounding(system.A))
 
     def keep(self, rows: Bool[Tensor, " p"]) -> None:
         """Go on with some of the right-hand sides alone."""
@@ -68,10 +71,11 @@ class _Recursion:
         gbar = self.sine * self.dbar - self.cosine * alpha
         self.epsilon, self.dbar, gamma = self.sine * beta, -self.cosine * beta, torch.hypot(gbar, beta)
         self.scale = torch.maximum(self.scale, torch.maximum(gamma, alpha.abs()))
-        eps = torch.finfo(V.dtype).eps
-        stalled, exhausted = self.phi >= (1 - math.sqrt(eps)) * self.past[:, 0], beta <= eps * self.scale
-        settled = (torch.hypot(gbar, self.dbar) <= SETTLED * math.sqrt(eps) * self.scale) & stalled
-        settled |= gamma <= eps * self.scale
+        eps, gain = torch.finfo(V.dtype).eps, torch.hypot(gbar, self.dbar)  # ‖A r‖/‖r‖
+        stalls, exhausted = self.phi[:, None] >= (1 - math.sqrt(eps)) * self.past, beta <= self.nothing * self.scale
+        settled = (gain <= SETTLED * math.sqrt(eps) * self.scale) & stalls[:, 0]
+        settled |= (gain <= eps**SURELY * self.scale) & stalls[:, -1]
+        settled |= torch.minimum(gain, gamma) <= self.nothing * self.scale
         self.past = torch.cat([self.past[:, 1:], self.phi[:, None]], dim=1)
         safe = torch.where(settled, 1.0, gamma)
         self.cosine, self.sine = gbar / safe, beta / safe

@@ -47,25 +47,33 @@ class Overlooked:
     """How likely each value is an eigenvalue that m steps from a random vector q₀ of size n have not shown.
 
     For an eigenvector u to λ, qₗᵀu = φₗ(λ) q₀ᵀu with the polynomials φₗ of the recursion, so Σₗ φₗ(λ)² (q₀ᵀu)² ≤ 1:
-    what was overlooked is nearly orthogonal to q₀. A random q₀ is so at most with the chance √(2n / πΣφₗ(λ)²).
+    what was overlooked is nearly orthogonal to q₀. A random q₀ is so at most with the chance √(2n / πΣφₗ(λ)²). A β that
+    is below `rounding` may be anything up to that; another random vector begins a recursion of its own then.
     """
 
-    def __init__(self, values: Float[Tensor, " k"], size: int) -> None:
-        self._values, self._factor = values.double(), 2 * size / math.pi
+    def __init__(self, values: Float[Tensor, " k"], size: int, rounding: float = 0.0) -> None:
+        self._values, self._factor, self._least = values.double(), 2 * size / math.pi, max(rounding, 1e-300)
+        self._before = torch.ones_like(self._values)  # the chances of earlier recursions, together
+        self._begin()
+
+    def _begin(self) -> None:
         self._last, self._beta = torch.zeros_like(self._values), 0.0
         self._phi = torch.ones_like(self._values)
         self._sum = self._phi.square()
 
     def add(self, alpha: float, beta: float) -> None:
         """A step: A qₗ = β qₗ₊₁ + α qₗ + β' qₗ₋₁."""
-        following = ((self._values - alpha) * self._phi - self._beta * self._last) / max(beta, 1e-300)
+        following = ((self._values - alpha) * self._phi - self._beta * self._last) / max(beta, self._least)
         self._last, self._phi, self._beta = self._phi, following, beta
         self._sum = (self._sum + following.square()).nan_to_num(math.inf, math.inf)
+        if beta < self._least:
+            self._before = self.chances
+            self._begin()
 
     @property
     def chances(self) -> Float[Tensor, " k"]:
         """The chance that each value has been overlooked as an eigenvalue: a bound, at most 1."""
-        return (self._factor / self._sum).sqrt().clamp(max=1.0)
+        return self._before * (self._factor / self._sum).sqrt().clamp(max=1.0)
 
     def is_worth_more(self, which: Bool[Tensor, " k"], steps: int, ritz_values: Float[Tensor, " j"]) -> bool:
         """Whether this many more steps may rule out some of these values.
@@ -78,5 +86,5 @@ class Overlooked:
             return bool(doubtful.any())
         low, high = float(ritz_values[1]), float(ritz_values[-2])
         pace = 2 * (2 * (self._values - (low + high) / 2).abs() / max(high - low, 1e-300)).clamp(min=1).acosh()
-        missing = (self._factor / DOUBT**2 / self._sum).log()
+        missing = (self._before.square() * self._factor / DOUBT**2 / self._sum).log()
         return bool((doubtful & (missing <= steps * pace)).any())

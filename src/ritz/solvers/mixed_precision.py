@@ -68,7 +68,7 @@ def _corrected_pairs(
     values, _ = search.condense(coarse, keep=search.explored)
     search.basis.cut(len(values))
     X, rest = search.basis.first(), search.basis.release(goal.room - 4 * goal.k - 4)
-    around = Surroundings(values[goal.k :], rest, centre, rough)
+    around = Surroundings(values[goal.k :], rest, centre, search.scale, rough)
     return NearSpace(A, X, goal, around).pairs(A, num_own + 1 + search.num_products)
 
 

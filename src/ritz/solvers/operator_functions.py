@@ -139,6 +139,7 @@ class _Run:
                 break
         products = state.count * len(rows)
         scaled, errors = (y * lengths[:, None].cpu()).to(rows), (truncation + rounding).to(lengths) * lengths
+        _check_size(scaled)
         if T.basis is not None:
             return torch.bmm(T.basis, scaled[:, :, None])[:, :, 0], errors, products
         del state
@@ -203,9 +204,22 @@ def _first_column(
         )
     y[:, :num_steps] = torch.einsum("pjk,pk,pk->pj", S, values.double(), S[:, 0])
     largest, jitter = values.double().abs().amax(1, keepdim=True), eps * theta.abs().amax(1, keepdim=True)
-    change = lambda by: (f(theta + by) - f(theta - by)).double().abs().nan_to_num(0.0, 0.0, 0.0)
+    sides = lambda by: ((f(end) - values).double().abs().nan_to_num(0.0, 0.0, 0.0) for end in (theta + by, theta - by))
+    change = lambda by: sum(sides(by))  # on either side: an even function has the same value on both
     jumps = torch.where(change(JUMP * jitter) > largest / 10, change(JUMP * jitter), change(4 * jitter))
     return y, eps * largest[:, 0] + (jumps * S[:, 0]).norm(dim=1)
+
+
+def _check_size(coefficients: Float[Tensor, "p m"]) -> None:
+    """Refuse a result that is too large for its precision."""
+    if not bool(coefficients.isfinite().all()):
+        dtype = coefficients.dtype
+        raise NumericalError(
+            f"f(A) v has entries beyond {torch.finfo(dtype).max:.2g}.",
+            f"{dtype} has no such numbers.",
+            "Divide f by a constant, and multiply x by it in float64: lambda t: torch.exp(t - 100).",
+            "Compute in float64.",
+        )
 
 
 def _warn_of_errors(errors: Tensor, lengths: Tensor, tolerance: float, spent: int) -> None:

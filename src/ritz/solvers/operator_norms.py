@@ -8,10 +8,10 @@ import torch
 
 from ..errors import ArgumentError, check_positive, check_whole
 from ..operators import Operator
-from ..spectrum import Estimate
+from ..spectrum import Estimate, Spectrum
+from .assembly import spectrum_from
 from .determinants import DENSE, monte_carlo_error
 from .eigen import SMALL, eigenpairs
-from .lanczos_recursion import Tridiagonal
 from .probe_runs import random_recursions
 from .probes import gaussian, mean_of, quadratic_forms, source, traces_of_columns
 from .sketches import Sketch, has_room
@@ -88,19 +88,16 @@ def _nuclear(A: Operator, num_products: int, generator: torch.Generator) -> Esti
         return Estimate(float(eigenvalues(A).abs().sum()), 0.0, A.size)
     steps = max(1, min(num_products // PROBES, A.size))
     T = random_recursions(A, PROBES, steps, generator)
-    doubt = A.size * _doubt_at_zero(T) if steps < A.size else 0.0
+    doubt = A.size * _doubt_at_zero(spectrum_from(T, None, A)) if steps < A.size else 0.0
     error = math.hypot(monte_carlo_error(T, torch.abs, A.size), doubt)
     return Estimate(A.size * float(T.integral(torch.abs).mean()), error, T.diagonal.numel())
 
 
-def _doubt_at_zero(T: Tridiagonal) -> float:
+def _doubt_at_zero(spectrum: Spectrum) -> float:
     """The uncertainty of ∫ |λ|, which comes from the kink at zero: a Gauss rule is exact for linear functions.
 
-    The mass of a node reaches half-way to its neighbours. Spread as far as that, it has a larger mean of |λ| if zero
-    lies within: anything up to that is taken as equally likely.
+    The mass of a node is spread half as far as it may reach: half-way to its neighbours, or less where it is known to
+    be nearer. It then has a larger mean of |λ| if zero lies within: anything up to that is taken as equally likely.
     """
-    nodes, weights = T.quadrature()
-    gaps = nodes.diff(dim=1) if nodes.shape[1] > 1 else T.residual[:, None]
-    apart = torch.cat([gaps[:, :1], gaps, gaps[:, -1:]], dim=1)[:, -nodes.shape[1] - 1 :]
-    reach = (apart[:, 1:] + apart[:, :-1]) / 4
-    return float((weights * (reach - nodes.abs()).clamp(min=0)).sum(1).mean()) / math.sqrt(3)
+    half = (spectrum.ends[1] - spectrum.ends[0]) / 4
+    return float((spectrum.weights * (half - spectrum.nodes.abs()).clamp(min=0)).sum(1).mean()) / math.sqrt(3)

@@ -34,11 +34,12 @@ class RequestedPairs:
         k: int,
         locked: int,
         seen: Float[Tensor, " k"] | None,
+        scale: float,
         aim: float,
         rounding: float,
     ) -> RequestedPairs:
-        """The k requested ones of all Ritz pairs, the first of which are locked; aim and rounding relative to |λ|."""
-        order, scale = ranking(values, which), float(values.abs().max())
+        """The k requested of all Ritz pairs, the first of which are locked; aim and rounding relative to max|λ|."""
+        order, scale = ranking(values, which), max(scale, float(values.abs().max()))
         requested, limit = values[order[:k]], aim * scale
         outside = order[order >= locked][: 2 if which == "both" else 1] if locked else order[:0]
         repeated = seen is not None and torch.allclose(requested, seen, rtol=0.0, atol=limit)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import check_finite
 from ..spectrum import Eigenpairs
 from .vectors import inner, norms
 
@@ -45,6 +46,6 @@ def as_eigenpairs(
     values: Tensor, vectors: Tensor, residuals: Tensor, limit: float, num_products: int, basis_size: int
 ) -> Eigenpairs:
     """Pairs whose vectors lie in rows, with those below the limit marked as converged."""
-    return Eigenpairs(
-        values.to(vectors), vectors.T, residuals.to(vectors), residuals <= limit, num_products, basis_size
-    )
+    own = values.to(vectors)
+    check_finite(float(own.abs().max()))  # an eigenvalue may be larger than all entries
+    return Eigenpairs(own, vectors.T, residuals.to(vectors), residuals <= limit, num_products, basis_size)

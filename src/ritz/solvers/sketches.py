@@ -17,6 +17,7 @@ from .vectors import check_range, inner, norms, product, room
 
 KEPT = 8  # vectors that a sketch takes for each of its probes where it keeps its products
 ROUNDS = 4  # attempts to make new directions orthogonal to old ones
+SKEW = 64  # roundings by which new directions may lie along old ones
 PARALLEL = 1e-10  # of 1 - cos², below which two directions are one
 
 
@@ -147,7 +148,7 @@ def _beside(
             Y, above = Y - C.T @ Q, above + C.double().cpu() @ below
         new, factor = torch.linalg.qr(Y.T)
         Y, below = new.T.contiguous(), factor.double().cpu() @ below
-        if not len(Q) or float((Q @ Y.T).abs().max()) <= torch.finfo(Y.dtype).eps ** 0.5:
+        if not len(Q) or float((Q @ Y.T).abs().max()) <= SKEW * torch.finfo(Y.dtype).eps:
             break
     return Y, above, below
 

@@ -75,7 +75,8 @@ def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]
 def decomposition(D: Float[Tensor, "n n"]) -> Decomposition:
     """The eigenvalues of a matrix, ascending, and its eigenvectors in columns, in float64."""
     check_range(D)
-    values, vectors = torch.linalg.eigh((D + D.T).double() / 2)
+    symmetric = D.to(torch.float64, copy=True).add_(D.T).div_(2)  # a sum of large entries may overflow in float32
+    values, vectors = torch.linalg.eigh(symmetric)
     return values, vectors
 
 

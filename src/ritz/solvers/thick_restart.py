@@ -84,7 +84,7 @@ class Search:
     locked: int = 0  # leading rows that span an invariant space
     seen: Tensor | None = None  # the requested values when rows were last locked
     suspect: bool = False  # whether requested values have shown signs of more copies
-    scale: float = 0.0  # largest ‖A q‖
+    scale: float = 0.0  # the largest |λ| seen: of a Ritz value, or ‖A q‖, which is no larger
     num_products: int = 0
     certificates: int = 0
     stride: int = 1  # one step in this many is made orthogonal to all rows, while the recursion is local
@@ -192,6 +192,7 @@ class Search:
     def restart(self, goal: Goal) -> None:
         """Keep the better half of the Ritz vectors: A Q = Q Θ + P B' still holds, and so does all that follows."""
         values, S, _ = self.ritz()
+        self._remember(values)
         count = min(goal.k + (goal.capacity - goal.k) // 2, goal.capacity - 2 * self.block_size)
         best = ranking(values, goal.which)[:count].sort().values  # locked ones stay in front
         self.basis.rotate(S[:, best])
@@ -204,6 +205,7 @@ class Search:
         Returns the Ritz values kept, and B' of the requested ones: A X = XΘ + P B'.
         """
         values, S = torch.linalg.eigh(self.H)  # including the coupling of locked rows to others, however small
+        self._remember(values)
         order = torch.cat([selection(values, goal.which, goal.k), ranking(values, goal.which)[goal.k :]])
         order = order[: keep or 2 * goal.k + SPARE]
         coupling = self.B @ S[len(S) - self.B.shape[1] :, order[: goal.k]]
@@ -227,6 +229,7 @@ class Search:
     def set_aside(self, A: Operator, goal: Goal) -> None:
         """Lock the requested Ritz vectors, known to the tolerance, and start another space orthogonal to them."""
         values, S, _ = self.ritz()
+        self._remember(values)
         order = ranking(values, goal.which)[: goal.k]
         self.basis.rotate(S[:, order])
         self._leave(A, values[order])
@@ -238,8 +241,9 @@ class Search:
         The pairs come first in the basis. What follows them there is replaced by a few steps from a random vector
         orthogonal to them.
         """
-        values, limit = pairs.values.double().cpu(), goal.tolerance * float(pairs.values.abs().max())
-        doubtful, overlooked = endangered(values, goal.which, limit), Overlooked(values, A.size)
+        values, limit = pairs.values.double().cpu(), goal.tolerance * self.scale
+        doubtful = endangered(values, goal.which, limit)
+        overlooked = Overlooked(values, A.size, rounding(A) * self.scale)
         missed, steps = False, self._steps_outside(goal)
         if not goal.copies or not bool(doubtful.any()):
             return missed, pairs
@@ -263,6 +267,10 @@ class Search:
         """How many steps may be made to look for missed eigenvalues: few compared with those that found the pairs."""
         few = max(MOST_STEPS, self.num_products // MOST_STEPS)
         return max(0, min(few, goal.capacity - goal.k - 1, goal.max_products - self.num_products))
+
+    def _remember(self, values: Float[Tensor, " j"]) -> None:
+        """Note the size of Ritz values before some of them are dropped: the tolerance is relative to the largest."""
+        self.scale = max(self.scale, float(values.abs().max()))
 
     def _leave(self, A: Operator, values: Float[Tensor, " k"]) -> None:
         """Keep the first rows, which are eigenvectors, and begin a random space orthogonal to them."""
@@ -324,7 +332,15 @@ def _assessment(A: Operator, search: Search, goal: Goal) -> _Assessment:
         return _Assessment()
     values, _, residuals = search.ritz()
     pairs = RequestedPairs.of(
-        values, residuals, goal.which, k=goal.k, locked=search.locked, seen=search.seen, aim=aim, rounding=rounding(A)
+        values,
+        residuals,
+        goal.which,
+        k=goal.k,
+        locked=search.locked,
+        seen=search.seen,
+        scale=search.scale,
+        aim=aim,
+        rounding=rounding(A),
     )
     found = _Assessment(pairs.relative_residual, pairs.values)
     if closed and search.explored < A.size:  # copies of multiple eigenvalues may lie outside: look until none appears
@@ -344,7 +360,7 @@ def _can_wait(search: Search, goal: Goal) -> bool:
 def _certificate(A: Operator, search: Search, goal: Goal) -> Eigenpairs:
     """The requested pairs, with residuals that fresh products vouch for; they stand first in the basis from now on."""
     values, coupling = search.condense(goal)
-    limit, X = goal.tolerance * float(values.abs().max()), search.basis.first()
+    limit, X = goal.tolerance * search.scale, search.basis.first()
     if goal.fresh_products < goal.k:
         values = values[: goal.k]
         residuals = coupling.norm(dim=0) + _recursion_error(A, search, goal, values, coupling)

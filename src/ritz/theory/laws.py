@@ -216,16 +216,18 @@ def _line(x: Tensor, y: Tensor) -> tuple[float, float, float]:
 
 
 def _spiked(law: Law, spikes: Sequence[Spike], size: int) -> Law:
+    """The law with its spikes, whose mass is taken from the bulk: zeros of a matrix without full rank stay zeros."""
     seen = [spike.place for spike in spikes if spike.place is not None]
-    if size <= len(seen):
+    bulk = 1 - sum(mass for _, mass in law.atoms)
+    share = 1 - len(seen) / (size * bulk)
+    if share <= 0:
         raise ArgumentError(
-            f"{len(seen)} spikes were planted in a matrix of size {size}.",
+            f"{len(seen)} spikes were planted in a matrix with {size * bulk:.4g} of {size} eigenvalues in its bulk.",
             "Each has mass 1/n, and the bulk needs what is left.",
             "Give the size of the matrix, in rows.",
         )
-    share = 1 - len(seen) / size
-    atoms = [*((place, mass * share) for place, mass in law.atoms), *((place, 1 / size) for place in seen)]
-    return Law(f"spiked {law.name}", lambda x: share * law.density(x), law.support, tuple(atoms))
+    atoms = (*law.atoms, *((place, 1 / size) for place in seen))
+    return Law(f"spiked {law.name}", lambda x: share * law.density(x), law.support, atoms)
 
 
 guard(__name__)

@@ -223,7 +223,8 @@ def _closed_form(folds: list[Fold], H: Tensor, W1: Tensor, W2: Tensor, num_rest:
 
     def lift(Z: Tensor) -> Tensor:
         A, B, phi = Z.split([r * d, k * r, num_rest])
-        return torch.cat([_unfolded(folds, A.view(r, d, -1), m), _unfolded(folds, B.view(k, r, -1), m, 1), phi])
+        A, B = A.unflatten(0, (r, d)), B.unflatten(0, (k, r))  # which may be empty: all weights are zero
+        return torch.cat([_unfolded(folds, A, m), _unfolded(folds, B, m, 1), phi])
 
     outliers = _with_one_zero(eigenlines(H, "outlier", lift))
     prefixes = [f"pattern {g + 1}, " if len(folds) > 1 else "" for g in range(len(folds))]
