@@ -15,7 +15,8 @@ from ..frame.statements import Rule, Statement, at_least, at_most, each, within
 from .gradients import eigenvalues
 from .kronecker import middle
 from .layer_numbers import CROSS, bulk_change, drawn, known, relative_fall
-from .layer_results import COMPUTATION, PRESETS, C, Measure, at_layer, loans, run, titled
+from .layer_results import C, Measure, at_layer, titled
+from .layers import COMPUTATION, PRESETS, loans, run
 from .paper import says
 
 COLUMNS = ("C outliers", "C² outliers (mini-bulk)", "bulk")

@@ -17,9 +17,20 @@ from ..frame.pictures import write_title
 from ..frame.statements import at_least, at_most, each, near
 from ..frame.statistics import spearman
 from . import layer_blocks
-from . import layer_results as results
 from .layer_blocks import LINES
-from .layer_results import COMPUTATION, PRESETS, C, data_sets, depth, loans, of_panels, run, titled
+from .layer_results import (
+    C,
+    Measure,
+    at_layer,
+    by_layer,
+    data_sets,
+    depth,
+    first_seed,
+    of_panels,
+    seeds,
+    titled,
+)
+from .layers import COMPUTATION, PRESETS, loans, run
 from .paper import BEYOND, says
 from .pictures import of_seeds, resolved_from
 from .setting import TITLES
@@ -30,7 +41,7 @@ SHALLOW = [1, 2, 3]  # layers
 PAIRS = {"KFAC": plot.COLOURS[1], "CFAC": plot.COLOURS[3]}
 
 
-def distance(kind: str, first: int = 0, last: int = LINES) -> results.Measure:
+def distance(kind: str, first: int = 0, last: int = LINES) -> Measure:
     """The mean |ln| of the ratio of eigenvalues of KFAC or CFAC and of G^l, paired by rank."""
     return lambda record, data, seed, layer: layer_blocks.distance(
         record, f"{data}/{seed}/blocks/{layer}", kind, first, last
@@ -45,7 +56,7 @@ def shift(record: Record, data: str, seed: int, layer: int) -> np.ndarray:
     return np.log(np.maximum(a, 1e-30) / np.maximum(b, 1e-30))
 
 
-def product_error(name: str) -> results.Measure:
+def product_error(name: str) -> Measure:
     """√(Σ w ‖g - δφᵀ‖² / Σ w ‖g‖²) of class or cross-class means."""
     return lambda record, data, seed, layer: float(record.scalars[f"{data}/{seed}/blocks/{layer}/products/{name}"])
 
@@ -55,7 +66,7 @@ def widest_gap(record: Record) -> dict[str, float]:
 
     def rank(data: str) -> float:
         places = []
-        for seed in results.seeds(record):
+        for seed in seeds(record):
             values = np.asarray(record.arrays[f"{data}/{seed}/blocks/{depth(record)}/G/top"], dtype=float)[: 3 * C]
             places.append(np.argmax(-np.diff(np.log(np.maximum(values, 1e-30)))) + 1)
         return float(np.median(places)) / C
@@ -65,18 +76,13 @@ def widest_gap(record: Record) -> dict[str, float]:
 
 def last_layer(kind: str) -> Callable[[Record], dict[str, float]]:
     """The distance of the outliers in the last layer, on every data set: the caption's is MNIST, where it is there."""
-    return results.at_layer(distance(kind, 0, C))
+    return at_layer(distance(kind, 0, C))
 
 
 def better(record: Record) -> dict[str, float]:
     """The share of layers in which CFAC is nearer to G^l than KFAC is, outliers and mini-bulk."""
-    layers_of = results.by_layer
-    return titled(
-        record,
-        lambda data: float(
-            (layers_of(record, data, distance("CFAC")) < layers_of(record, data, distance("KFAC"))).mean()
-        ),
-    )
+    nearer = lambda data: by_layer(record, data, distance("CFAC")) < by_layer(record, data, distance("KFAC"))
+    return titled(record, lambda data: float(nearer(data).mean()))
 
 
 def deeper(record: Record) -> dict[str, float]:
@@ -84,7 +90,7 @@ def deeper(record: Record) -> dict[str, float]:
     which = np.arange(1, depth(record) + 1)
 
     def rho(data: str) -> float:
-        far, near_g = (results.by_layer(record, data, distance(kind)) for kind in ("KFAC", "CFAC"))
+        far, near_g = (by_layer(record, data, distance(kind)) for kind in ("KFAC", "CFAC"))
         return spearman(which, np.log(np.maximum(far, 1e-12) / np.maximum(near_g, 1e-12)))
 
     return titled(record, rho)
@@ -95,7 +101,7 @@ def gain_of_the_deeper_half(record: Record) -> dict[str, float]:
     which = range(depth(record) // 2 + 1, depth(record) + 1)
 
     def least(data: str) -> float:
-        far, near_g = (results.by_layer(record, data, distance(kind), which) for kind in ("KFAC", "CFAC"))
+        far, near_g = (by_layer(record, data, distance(kind), which) for kind in ("KFAC", "CFAC"))
         return float((far / np.maximum(near_g, 1e-12)).min())
 
     return titled(record, least)
@@ -127,7 +133,7 @@ def as_bad(record: Record, data: str, seed: int, layer: int) -> float:
 
 def middle(name: str) -> Callable[[Record], dict[str, float]]:
     """The median over layers of the error of g as a product of means."""
-    return lambda record: titled(record, lambda d: float(np.median(results.by_layer(record, d, product_error(name)))))
+    return lambda record: titled(record, lambda d: float(np.median(by_layer(record, d, product_error(name)))))
 
 
 def draw_last(record: Record) -> Picture:
@@ -158,7 +164,7 @@ def draw_all(record: Record) -> Picture:
 
 def _panel(ax: Axes, record: Record, data: str, layer: int, kind: str) -> None:
     """Draw G and one of its approximations on a common axis."""
-    prefix = f"{data}/{results.first(record)}/blocks/{layer}"
+    prefix = f"{data}/{first_seed(record)}/blocks/{layer}"
     floor, end = _axis(record, prefix)
     for name, colour in (("G", plot.COLOURS[0]), (kind, PAIRS[kind])):
         spectrum = layer_blocks.spectrum_of(record, f"{prefix}/{name}")
@@ -188,13 +194,13 @@ def _certified(record: Record, prefix: str) -> np.ndarray:
 
 def _name_groups(ax: Axes, record: Record, data: str) -> None:
     """The groups of eigenvalues of G that the caption names, over the place where they are."""
-    values = _certified(record, f"{data}/{results.first(record)}/blocks/{depth(record)}/G")
+    values = _certified(record, f"{data}/{first_seed(record)}/blocks/{depth(record)}/G")
     low, high = ax.get_ylim()
     ax.set_ylim(low, 8 * high)
     for name, group in (("C", values[:C]), ("C²", values[C:])):
         ax.plot([group.min(), group.max()], [1.5 * high] * 2, color="black", lw=1.0, marker="|", ms=5)
         ax.annotate(name, (np.sqrt(group.min() * group.max()), 2.2 * high), ha="center", fontsize=8)
-    left, largest = ax.get_xlim()[0], main_bulk(record, data, results.first(record), depth(record))
+    left, largest = ax.get_xlim()[0], main_bulk(record, data, first_seed(record), depth(record))
     if largest < left:
         ax.annotate("← main bulk", (1.2 * left, 1.4 * high), fontsize=8)
 
@@ -229,7 +235,7 @@ def bulk_reach(record: Record, data: str, seed: int, layer: int) -> float:
 
 def misaligned(record: Record) -> dict[str, float]:
     """The distance of KFAC from G^l, outliers and mini-bulk, of the median layer."""
-    return titled(record, lambda data: float(np.median(results.by_layer(record, data, distance("KFAC")))))
+    return titled(record, lambda data: float(np.median(by_layer(record, data, distance("KFAC")))))
 
 
 def shallow_spread(record: Record) -> float | None:
@@ -237,8 +243,8 @@ def shallow_spread(record: Record) -> float | None:
     if len(data_sets(record)) < 2:
         return None
     gain = lambda data: (
-        np.log(results.by_layer(record, data, distance("KFAC"), SHALLOW))
-        - np.log(results.by_layer(record, data, distance("CFAC"), SHALLOW))
+        np.log(by_layer(record, data, distance("KFAC"), SHALLOW))
+        - np.log(by_layer(record, data, distance("CFAC"), SHALLOW))
     )
     return float(np.ptp([gain(data).mean() for data in data_sets(record)]))
 
@@ -251,12 +257,12 @@ FIGURE_11 = (
     ),
     says(
         "… and a mini-bulk of C(C - 1) with them (λ_{C(C-1)}/λ_{C(C-1)+1}).",
-        where="Fig. 11", measured=results.at_layer(mini_bulk_gap), rule=each(at_least(1.5, partly=1.1)),
+        where="Fig. 11", measured=at_layer(mini_bulk_gap), rule=each(at_least(1.5, partly=1.1)),
         expected="above 1", why="It passes into the main bulk.",
     ),
     says(
         "The main bulk is a narrow bump around the origin (its largest eigenvalue over that of all).",
-        where="Fig. 11", measured=results.at_layer(bulk_reach), rule=each(at_most(0.05, partly=0.2)), expected=0.0,
+        where="Fig. 11", measured=at_layer(bulk_reach), rule=each(at_most(0.05, partly=0.2)), expected=0.0,
         why="It reaches far towards the outliers.",
     ),
     says(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..frame.statements import Statement, at_least, at_most, each, near
-from . import layer_results as results
 from .layer_numbers import (
     CROSS,
     LAST,
@@ -23,7 +22,7 @@ from .layer_numbers import (
     together,
     whisker,
 )
-from .layer_results import C, at_layer, with_depth
+from .layer_results import C, at_layer, by_layer, titled, with_depth
 from .paper import BEYOND, says
 
 
@@ -158,7 +157,7 @@ WEIGHTS = (
     says(
         "Setting the gradient to zero is a good account of the weights (largest ‖W + ∇R/η‖/‖W‖ of a layer).",
         where="Sec. 7.13", paper=BEYOND,
-        measured=lambda record: results.titled(record, lambda d: float(results.by_layer(record, d, residual).max())),
+        measured=lambda record: titled(record, lambda d: float(by_layer(record, d, residual).max())),
         rule=each(at_most(0.1, partly=0.5)), expected=0.0,
         why="At a small rate, or where batch normalisation lets weights grow freely, training has not come to rest.",
     ),

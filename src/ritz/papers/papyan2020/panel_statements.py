@@ -8,9 +8,21 @@ import numpy as np
 
 from ...record import Record
 from ..frame.statements import at_least, at_most, each, near, within
-from . import layer_results as results
 from .layer_numbers import CROSS, LAST, linear_error, mini_bulk, outliers, separation, together
-from .layer_results import C, at_layer, curve, data_sets, depth, of_panels, with_depth
+from .layer_results import (
+    C,
+    Measure,
+    at_layer,
+    by_layer,
+    curve,
+    data_sets,
+    depth,
+    has_panels,
+    measured_seeds,
+    of_panels,
+    title_of,
+    with_depth,
+)
 from .paper import BEYOND, says
 
 CLOSE = 0.2  # |ln| of the ratio of two eigenvalues that lie on each other in a scree plot
@@ -18,7 +30,7 @@ APART = at_least(1.5, partly=1.1)  # the ratio of two neighbours with a gap betw
 ALL = near(C, relative=0.11, partly=0.3)  # C outliers
 
 
-def panels(data: str, columns: list[int], measure: results.Measure) -> Callable[[Record], dict[str, float] | None]:
+def panels(data: str, columns: list[int], measure: Measure) -> Callable[[Record], dict[str, float] | None]:
     """A number of some columns of one data set's row: of its layers, the first being what enters the network."""
     return lambda record: of_panels(record, data, columns, measure, name="column {}")
 
@@ -27,15 +39,15 @@ def first_apart(kind: str, data: str) -> Callable[[Record], float | None]:
     """The first layer of which C eigenvalues lie above all that is left without the class part."""
 
     def measured(record: Record) -> float | None:
-        if data not in data_sets(record) or depth(record) != results.MLP.depth:
+        if not has_panels(record, data):
             return None
-        counts = results.by_layer(record, data, outliers(kind, above="off_class"))
+        counts = by_layer(record, data, outliers(kind, above="off_class"))
         return float(np.argmax(counts >= C) + 1) if (counts >= C).any() else depth(record) + 1.0
 
     return measured
 
 
-def misfit(kind: str) -> results.Measure:
+def misfit(kind: str) -> Measure:
     """The mean |ln| of the ratios of the C largest eigenvalues of the whole and of its class part."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
@@ -45,7 +57,7 @@ def misfit(kind: str) -> results.Measure:
     return measure
 
 
-def gap(kind: str, rank: int) -> results.Measure:
+def gap(kind: str, rank: int) -> Measure:
     """λ_k/λ_{k+1} of the whole."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
@@ -55,7 +67,7 @@ def gap(kind: str, rank: int) -> results.Measure:
     return measure
 
 
-def magnitude(kind: str) -> results.Measure:
+def magnitude(kind: str) -> Measure:
     """ln of the trace of the class part: of the mean square length of the class means."""
     return lambda record, data, seed, layer: float(
         np.log(max(curve(record, data, seed, kind, layer, "class").sum(), 1e-30))
@@ -102,11 +114,9 @@ def hidden_errors(record: Record) -> dict[str, float] | None:
     """The test error of a linear classifier in layers whose class means are too short for C outliers."""
     result: dict[str, float] = {}
     for data in data_sets(record):
-        if of := results.measured_seeds(record, data, linear_error):
-            apart, error = (
-                results.by_layer(record, data, one, of=of) for one in (separation("features"), linear_error)
-            )
-            name = results.title_of(record, data, of)
+        if of := measured_seeds(record, data, linear_error):
+            apart, error = (by_layer(record, data, one, of=of) for one in (separation("features"), linear_error))
+            name = title_of(record, data, of)
             result |= {f"{name}, l = {layer}": float(error[layer]) for layer in np.flatnonzero(apart < 0)}
     return result or None
 
