@@ -47,7 +47,7 @@ def test_blocks_are_judged_by_several_seeds(shelf, tmp_path):
 
 def test_blocks_of_which_all_eigenvalues_are_known_are_drawn(computed, monkeypatch):
     exact = Spectrum.of_eigenvalues(torch.logspace(-4, 0, 30))
-    monkeypatch.setattr(layer_blocks, "spectrum_of", lambda record, prefix: exact)
+    monkeypatch.setattr(kronecker, "spectrum_of", lambda record, prefix: exact)
     figure = kronecker.FIGURES["papyan2020.fig12"]
     assert figure.draw(computed(figure)).axes[0].lines
 

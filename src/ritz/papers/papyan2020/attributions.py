@@ -13,6 +13,7 @@ from ...record import Picture, Record
 from ..frame.figure import Figure
 from ..frame.statements import Rule, Statement, at_least, at_most, each, within
 from .gradients import eigenvalues
+from .knockout_numbers import count_among
 from .kronecker import middle
 from .layer_numbers import CROSS, bulk_change, drawn, known, relative_fall
 from .layer_results import C, Measure, at_layer, titled
@@ -47,13 +48,9 @@ def gradient_cross(record: Record) -> dict[str, float]:
     """The share of eigenvalues of G that a knockout of G_cross removes, in the range of nine tenths of its own."""
 
     def share(data: str) -> float:
-        own = eigenvalues(record, f"{data}/gram/only_cross")[:CROSS]
-        low, high = np.quantile(own[own > 0], (0.05, 0.95))
-        counts = [
-            ((values >= low) & (values <= high)).sum()
-            for values in (eigenvalues(record, f"{data}/gram/{name}") for name in ("G", "cross"))
-        ]
-        return float(1 - counts[1] / counts[0]) if counts[0] else float("nan")
+        G, rest, own = (eigenvalues(record, f"{data}/gram/{name}") for name in ("G", "cross", "only_cross"))
+        before, after = (count_among(own[:CROSS][own[:CROSS] > 0], values) for values in (G, rest))
+        return 1 - after / before if before else float("nan")
 
     return titled(record, share)
 

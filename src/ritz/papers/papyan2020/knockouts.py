@@ -30,7 +30,7 @@ from .knockout_numbers import (
     least_layer,
     left_of_outliers,
     lost_mass,
-    lost_share,
+    lost_mini_bulk,
     missed_decades,
     modes,
     outliers,
@@ -147,7 +147,7 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
         *(_of_the_main_bulk(paper, section) if first else ()),
         Statement(
             "C eigenvalues of G are outliers (how many lie above the largest of the within part).",
-            paper, section, measured=outliers("G"), rule=each(near(C, relative=0.11, partly=0.3)), expected=C,
+            paper, section, measured=per_seed(outliers), rule=each(near(C, relative=0.11, partly=0.3)), expected=C,
             why=outliers_in_words,
         ),
         Statement(
@@ -159,7 +159,7 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
         Statement(
             f"Once {names[1]} is knocked out, the left {'mini-bulk' if first else 'bulk'} disappears (of the "
             "eigenvalues of G where its own lie, the share that goes).",
-            paper, where, measured=lost_share("cross"), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
+            paper, where, measured=per_seed(lost_mini_bulk), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
             why="Where the cross-class means have their eigenvalues, G_within has many more of its own.",
         ),
         Statement(

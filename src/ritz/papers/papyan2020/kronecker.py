@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 
 from ... import plot
@@ -16,8 +17,8 @@ from ..frame.figure import Figure
 from ..frame.pictures import write_title
 from ..frame.statements import at_least, at_most, each, near
 from ..frame.statistics import spearman
-from . import layer_blocks
-from .layer_blocks import LINES
+from .layer_blocks import KINDS, LINES
+from .layer_numbers import log_ratios
 from .layer_results import (
     C,
     Measure,
@@ -41,11 +42,24 @@ SHALLOW = [1, 2, 3]  # layers
 PAIRS = {"KFAC": plot.COLOURS[1], "CFAC": plot.COLOURS[3]}
 
 
+def spectrum_of(record: Record, prefix: str) -> Spectrum:
+    """The spectrum of a matrix of a layer, from the arrays under a prefix."""
+    nodes, counts = (torch.as_tensor(np.asarray(record.arrays[f"{prefix}/{part}"])) for part in ("nodes", "counts"))
+    size, resolution = (record.scalars[f"{prefix}/{part}"] for part in ("size", "resolution"))
+    return Spectrum(nodes[None], (counts / counts.sum())[None], int(size), resolution)
+
+
 def distance(kind: str, first: int = 0, last: int = LINES) -> Measure:
-    """The mean |ln| of the ratio of eigenvalues of KFAC or CFAC and of G^l, paired by rank."""
-    return lambda record, data, seed, layer: layer_blocks.distance(
-        record, f"{data}/{seed}/blocks/{layer}", kind, first, last
-    )
+    """The mean |ln| of the ratio of eigenvalues of KFAC or CFAC and of G^l, paired by rank, between two ranks."""
+
+    def measure(record: Record, data: str, seed: int, layer: int) -> float:
+        prefix = f"{data}/{seed}/blocks/{layer}"
+        a, b = (np.asarray(record.arrays[f"{prefix}/{name}/top"])[first:last] for name in (kind, "G"))
+        count = min(len(a), len(b))
+        floor = 1e-12 * max(a.max(initial=0.0), b.max(initial=0.0), 1e-300)
+        return float(np.abs(np.log(np.maximum(a[:count], floor) / np.maximum(b[:count], floor))).mean())
+
+    return measure
 
 
 def shift(record: Record, data: str, seed: int, layer: int) -> np.ndarray:
@@ -53,7 +67,7 @@ def shift(record: Record, data: str, seed: int, layer: int) -> np.ndarray:
     a, b = (
         np.asarray(record.arrays[f"{data}/{seed}/blocks/{layer}/{kind}/top"], dtype=float)[:C] for kind in ("CFAC", "G")
     )
-    return np.log(np.maximum(a, 1e-30) / np.maximum(b, 1e-30))
+    return log_ratios(a, b)
 
 
 def product_error(name: str) -> Measure:
@@ -167,14 +181,14 @@ def _panel(ax: Axes, record: Record, data: str, layer: int, kind: str) -> None:
     prefix = f"{data}/{first_seed(record)}/blocks/{layer}"
     floor, end = _axis(record, prefix)
     for name, colour in (("G", plot.COLOURS[0]), (kind, PAIRS[kind])):
-        spectrum = layer_blocks.spectrum_of(record, f"{prefix}/{name}")
+        spectrum = spectrum_of(record, f"{prefix}/{name}")
         plot.counts(ax, spectrum, floor=floor, width=WIDTH, color=colour, linewidth=0.9, label=name)
     ax.set_xlim(floor, end)
 
 
 def _axis(record: Record, prefix: str) -> tuple[float, float]:
     """The ends of a layer's axis, which reaches as far down as all three spectra are resolved."""
-    spectra = {kind: layer_blocks.spectrum_of(record, f"{prefix}/{kind}") for kind in layer_blocks.KINDS}
+    spectra = {kind: spectrum_of(record, f"{prefix}/{kind}") for kind in KINDS}
     top = max(spectrum.range[1] for spectrum in spectra.values())
     rests = (_rest(record, f"{prefix}/{kind}", own) for kind, own in spectra.items() if own.resolution is not None)
     return max([LOWEST * top, *(resolved_from(rest, WIDTH) for rest in rests)]), top * np.exp(4 * WIDTH)
@@ -206,12 +220,7 @@ def _name_groups(ax: Axes, record: Record, data: str) -> None:
 
 
 def _legend(figure: Any, axes: Sequence[Axes]) -> None:
-    lines = {
-        line.get_label(): line
-        for ax in axes[: len(PAIRS)]
-        for line in ax.lines
-        if line.get_label() in layer_blocks.KINDS
-    }
+    lines = {line.get_label(): line for ax in axes[: len(PAIRS)] for line in ax.lines if line.get_label() in KINDS}
     figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=3, frameon=False, fontsize=8)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,11 +15,9 @@ from ...factored import cfac, kfac
 from ...factored.kronecker import Layer
 from ...layers.linear import columns
 from ...operators import Operator
-from ...record import Record
 from ...risk import Risk
 from ...risk.class_terms import as_outputs
 from ...solvers import eigenpairs, spectral_density
-from ...spectrum import Spectrum
 from . import gradients
 from .layer_structure import Layers, weights_risk
 from .networks import Place
@@ -168,18 +165,3 @@ def _by_class(own: Rows) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
 
 def _add(total: Tensor, weight: Tensor, g: Tensor, guess: Tensor) -> None:
     total += torch.stack([weight * (g - guess).square().sum(), weight * g.square().sum()]).cpu()
-
-
-def spectrum_of(record: Record, prefix: str) -> Spectrum:
-    """The spectrum of a matrix of a layer, from the arrays under a prefix."""
-    nodes, counts = (torch.as_tensor(np.asarray(record.arrays[f"{prefix}/{part}"])) for part in ("nodes", "counts"))
-    size, resolution = (record.scalars[f"{prefix}/{part}"] for part in ("size", "resolution"))
-    return Spectrum(nodes[None], (counts / counts.sum())[None], int(size), resolution)
-
-
-def distance(record: Record, prefix: str, kind: str, first: int, last: int) -> float:
-    """The mean |ln| of the ratio of eigenvalues of KFAC or CFAC and of G^l, from one rank to another."""
-    a, b = (np.asarray(record.arrays[f"{prefix}/{name}/top"])[first:last] for name in (kind, "G"))
-    count = min(len(a), len(b))
-    floor = 1e-12 * max(a.max(initial=0.0), b.max(initial=0.0), 1e-300)
-    return float(np.abs(np.log(np.maximum(a[:count], floor) / np.maximum(b[:count], floor))).mean())

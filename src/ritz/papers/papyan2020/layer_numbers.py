@@ -89,6 +89,12 @@ def bulk_change(
     return measure
 
 
+def log_ratios(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """ln of the ratios of eigenvalues of one rank, as far as both lists reach."""
+    count = min(len(first), len(second))
+    return np.asarray(np.log(np.maximum(first[:count], 1e-30) / np.maximum(second[:count], 1e-30)))
+
+
 def rounding(kind: str) -> float:
     """The size of rounding, relative to the largest."""
     return ROUNDING.get(kind, EXACT)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...record import Record
 from ..frame.statements import at_least, at_most, each, near, within
-from .layer_numbers import CROSS, LAST, linear_error, mini_bulk, outliers, separation, together
+from .layer_numbers import CROSS, LAST, linear_error, log_ratios, mini_bulk, outliers, separation, together
 from .layer_results import (
     C,
     Measure,
@@ -52,7 +52,7 @@ def misfit(kind: str) -> Measure:
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
         whole, means = (curve(record, data, seed, kind, layer, name)[:C] for name in ("whole", "class"))
-        return float(np.abs(np.log(np.maximum(whole, 1e-30) / np.maximum(means, 1e-30))).mean())
+        return float(np.abs(log_ratios(whole, means)).mean())
 
     return measure
 
@@ -79,8 +79,7 @@ def _cross_ratios(record: Record, data: str, seed: int, layer: int) -> np.ndarra
     whole, means = (
         curve(record, data, seed, "errors", layer, name)[C : C + CROSS] for name in ("whole", "class_and_cross")
     )
-    count = min(len(whole), len(means))
-    return np.log(np.maximum(whole[:count], 1e-30) / np.maximum(means[:count], 1e-30))
+    return log_ratios(whole, means)
 
 
 def cross_excess(record: Record, data: str, seed: int, layer: int) -> float:
