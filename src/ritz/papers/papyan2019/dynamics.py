@@ -27,7 +27,7 @@ from ..frame.statistics import spearman
 from ..papyan2020 import spectra
 from ..papyan2020.components import COLOUR, MATRICES
 from ..papyan2020.hessians import SMOKE_METHOD
-from ..papyan2020.networks import Place, on_shelf, training
+from ..papyan2020.networks import sweep_on_shelf, training
 from ..papyan2020.pictures import draw_spectrum, of_seeds
 from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes, seeds_at
 from ..papyan2020.spectra import Measurement, Method, bulk, certified, measured
@@ -61,7 +61,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for size in config.sizes:
         pieces = config.pieces(size)
-        records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
+        records = sweep_on_shelf(training, pieces, context)
         result |= {f"{size}/{name}": np.stack([r.arrays[name] for r in records]) for name in CURVES}
         result["error_epochs"] = records[0].arrays["epochs"]
         for piece in pieces:

@@ -20,11 +20,11 @@ from ..frame.loans import Loan
 from ..frame.pictures import write_title
 from ..frame.statements import Statement, at_least, at_most, each, near
 from . import spectra
-from .networks import Place, on_shelf, training
+from .networks import sweep_on_shelf, training
 from .paper import BEYOND, PAPER
 from .pictures import draw_spectrum, mark_outliers
 from .setting import NUM_CLASSES, SMALL, TINY, TITLES, WHOLE, Data, Part, Piece
-from .spectra import LANCZOS, Measurement, Method, bulk, certified, measured, of, spacing
+from .spectra import LANCZOS, Measurement, Method, bulk, certified, mean_size, measured, of, spacing
 
 PARTS: tuple[Part, ...] = ("train", "test")
 SAME, LEAST_DRAWN = 0.02, 0.1  # relative distance of a node, and mass in eigenvalues: where axes begin
@@ -102,7 +102,7 @@ def _measurements(config: Config, kinds: Mapping[str, bool]) -> dict[str, Measur
 def _hessians(config: Config, context: Context, kinds: Mapping[str, bool]) -> dict[str, Any]:
     result: dict[str, Any] = {"errors": {}, "rates": {}}
     for name in config.data:
-        (record,) = on_shelf(context).sweep(partial(training, place=Place.of(context)), [config.piece(name)])
+        (record,) = sweep_on_shelf(training, [config.piece(name)], context)
         facts = {key: record.scalars[key] for key in ("last_train_error", "last_test_error", "identity")}
         result["errors"][name] = facts
         result["rates"][name] = {"taken": record.scalars["rate"], "tried": record.scalars["tried"]}
@@ -185,8 +185,7 @@ def num_outliers(record: Record, prefix: str) -> float:
 def off_centre(record: Record, prefix: str) -> float:
     """|∫λ|/∫|λ| of the bulk: 0 if it is centred, 1 if all of it lies on one side, however much of it is zero."""
     spectrum = bulk(record, prefix)
-    size = float((spectrum.weights * spectrum.nodes.abs()).sum(1).mean())
-    return abs(spectrum.moment(1)) / max(size, np.finfo(float).tiny)
+    return abs(spectrum.moment(1)) / max(mean_size(spectrum), np.finfo(float).tiny)
 
 
 def mass_at_zero(record: Record, prefix: str) -> float:
@@ -232,13 +231,14 @@ def excess_error(record: Record) -> dict[str, float]:
     return {TITLES[name]: facts["last_test_error"] / USUAL[name] for name, facts in record.scalars["errors"].items()}
 
 
-def largest_residual(record: Record) -> float:
+def largest_residual(record: Record, prefix: str) -> float:
     """The largest residual of a certified eigenvalue, relative to the largest of its matrix."""
-    prefixes = [f"{name}/{part}/deflated" for name, part in panels(record)]
-    return max(
-        float(record.arrays[f"{prefix}/residuals"].max() / np.abs(certified(record, prefix)).max())
-        for prefix in prefixes
-    )
+    return float(record.arrays[f"{prefix}/residuals"].max() / np.abs(certified(record, prefix)).max())
+
+
+def worst_residual(record: Record) -> float:
+    """The largest relative residual of a certified eigenvalue in any panel."""
+    return max(each_panel(largest_residual)(record).values())
 
 
 def difference(record: Record, first: str, second: str) -> dict[str, float]:
@@ -337,7 +337,7 @@ OURS = (
     ),
     Statement(
         "Every outlier is an eigenvalue (largest residual ‖Hv - λv‖, relative to the largest).",
-        BEYOND, "Fig. 3", measured=largest_residual, rule=at_most(2e-3, partly=2e-2), expected=0.0,
+        BEYOND, "Fig. 3", measured=worst_residual, rule=at_most(2e-3, partly=2e-2), expected=0.0,
         why="A search ended before it had converged.",
     ),
     Statement(

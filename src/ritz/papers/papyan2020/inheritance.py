@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,10 @@ from ...solvers import eigenpairs
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
 from ..frame.statements import at_least, at_most, each
-from .networks import Place, on_shelf
+from .networks import Place, sweep_on_shelf
 from .paper import says
-from .setting import NETWORKS, NUM_CLASSES, SMALL, TINY, TITLES, Piece, check_ten_classes
+from .pictures import network_in_words
+from .setting import NUM_CLASSES, SMALL, TINY, Piece, check_ten_classes
 from .spectra import risk_of
 
 C = NUM_CLASSES
@@ -46,7 +46,7 @@ class Config:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """One record: alignments of the means by layer, and of the eigenvectors of G and H."""
-    (record,) = on_shelf(context).sweep(partial(alignments, place=Place.of(context)), [config])
+    (record,) = sweep_on_shelf(alignments, [config], context)
     return {**record.arrays, **record.scalars}
 
 
@@ -139,14 +139,10 @@ def draw(record: Record) -> Picture:
     figure.colorbar(overlap, ax=axes[-1], shrink=0.7, pad=0.02, ticks=(0, 1))
     axes[-1].set(xlabel="the C largest of G", ylabel="the C largest of H")
     axes[0].set(xlabel="classes", ylabel="classes")
-    figure.suptitle(f"{_network(record)}: cosines between the class means, last layer but one", fontsize=9)
+    figure.suptitle(
+        f"{network_in_words(record.config['network'])}: cosines between the class means, last layer but one", fontsize=9
+    )
     return figure
-
-
-def _network(record: Record) -> str:
-    """The network in words."""
-    piece = record.config["network"]
-    return f"{NETWORKS[piece['network']]} on {TITLES[piece['data']]}"
 
 
 def _table(ax: Axes, table: np.ndarray, title: str, low: float) -> AxesImage:

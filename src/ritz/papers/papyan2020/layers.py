@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from . import gradients, layer_blocks, layer_structure
 from .gradients import Exact, Network
 from .layer_blocks import Blocks
 from .layer_structure import Layers
-from .networks import Place, on_shelf
+from .networks import sweep_on_shelf
 from .setting import Data, Piece, Training
 
 KEPT = 110  # values of a curve that are kept of seeds after the first: the outliers, the mini-bulk, some of the bulk
@@ -111,7 +110,7 @@ def _gathered(
 ) -> dict[str, Any]:
     """The results of a task for every network, whole curves of the first seed alone."""
     result: dict[str, Any] = {}
-    records = on_shelf(context).sweep(partial(task, place=Place.of(context)), measurements.values())
+    records = sweep_on_shelf(task, measurements.values(), context)
     for piece, record in zip(measurements, records, strict=True):
         _add(result, f"{piece.data}/{piece.seed}/{kind}", record, None if piece.seed == first else KEPT)
     return result
@@ -119,10 +118,9 @@ def _gathered(
 
 def _origins(config: Config, context: Context) -> dict[str, Any]:
     """The parts of G, and what the largest eigenvectors of G and H are made of, of the first seed's networks."""
-    place, context, result = Place.of(context), on_shelf(context), dict[str, Any]()
-    ends = _ends(config)
-    grams = context.sweep(partial(gradients.exact, place=place), [Exact(end, SPECTRA) for end in ends.values()])
-    origins = context.sweep(partial(gradients.origins, place=place), ends.values())
+    ends, result = _ends(config), dict[str, Any]()
+    grams = sweep_on_shelf(gradients.exact, [Exact(end, SPECTRA) for end in ends.values()], context)
+    origins = sweep_on_shelf(gradients.origins, ends.values(), context)
     for name, gram, origin in zip(ends, grams, origins, strict=True):
         _add(result, f"{name}/gram", gram, None)
         _add(result, f"{name}/origins", origin, None)

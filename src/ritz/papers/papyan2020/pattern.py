@@ -22,8 +22,8 @@ from .knockout_numbers import (
     values_of,
 )
 from .paper import PAPER
-from .pictures import of_seeds
-from .setting import NETWORKS, NUM_CLASSES, TITLES
+from .pictures import network_in_words, of_seeds
+from .setting import NUM_CLASSES
 
 C = NUM_CLASSES
 LABELS = {
@@ -45,14 +45,10 @@ def draw(record: Record) -> Picture:
     ax.set(ylim=(low, 20 * high), xlabel="eigenvalue λ of G")
     _name_groups(ax, record, seed, 3 * high)
     ax.legend(frameon=False, fontsize=7, loc="upper left", ncols=4)
-    write_title(ax, f"G of {_network(record)}{of_seeds(record)}: its eigenvalues, and whose they are")
-    return figure
-
-
-def _network(record: Record) -> str:
-    """The network in words, without its seed."""
     piece = record.config["piece"]
-    return f"{NETWORKS[piece['network']]} on {TITLES[piece['data']]}, {piece['per_class']} examples a class"
+    network = f"{network_in_words(piece)}, {piece['per_class']} examples a class"
+    write_title(ax, f"G of {network}{of_seeds(record)}: its eigenvalues, and whose they are")
+    return figure
 
 
 def _name_groups(ax: Axes, record: Record, seed: int, height: float) -> None:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Eigenpairs, Spectrum
 from ..frame.figure import Context
 from ..frame.loans import Loan, below
-from .networks import Place, identity, on_shelf, trained_network
+from .networks import Place, identity, sweep_on_shelf, trained_network
 from .setting import NUM_CLASSES, Part, Piece, examples
 
 Matrix = Literal["H", "G", "E"]  # 2020: Hess, G, E; 2019: Hess, G, H
@@ -169,6 +168,11 @@ def bulk(record: Record, prefix: str) -> Spectrum:
     )
 
 
+def mean_size(spectrum: Spectrum) -> float:
+    """∫|λ|."""
+    return float((spectrum.weights * spectrum.nodes.abs()).sum(1).mean())
+
+
 def spacing(record: Record, prefix: str) -> float:
     """What M steps resolve of the bulk under a prefix: (λ_max - λ_min)/(M - 1). Alg. 3, de-normalised."""
     rest, facts = bulk(record, prefix), record.scalars[f"{prefix}/facts"]
@@ -183,8 +187,7 @@ def printed_width(record: Record, prefix: str) -> float:
 
 def measured(measurements: Mapping[str, Measurement], context: Context) -> dict[str, Any]:
     """All of these spectra, each under its prefix, from the shelf where they are there."""
-    task = partial(spectrum, place=Place.of(context))
-    records = on_shelf(context).sweep(task, list(measurements.values()), name="spectrum")
+    records = sweep_on_shelf(spectrum, measurements.values(), context)
     result: dict[str, Any] = {}
     for prefix, record in zip(measurements, records, strict=True):
         result |= named(prefix, record)

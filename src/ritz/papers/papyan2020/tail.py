@@ -24,7 +24,7 @@ from ..frame.pictures import write_title
 from ..frame.readings import ByReading
 from ..frame.statements import Statement, at_least, at_most, each, near, within
 from . import spectra
-from .networks import Place, on_shelf, training
+from .networks import sweep_on_shelf, training
 from .paper import PAPER
 from .pictures import resolved_from
 from .setting import SMALL, TINY, Piece
@@ -51,15 +51,15 @@ class Config:
     linear_part: tuple[float, float] = (0.05, 0.5)  # "on part of the spectrum": in max |λ|; 128 steps resolve no less
     log_part: tuple[float, float] = (1e-3, 0.3)  # "Fitting a power law trend": in max |λ|
 
-    def piece(self, seed: int) -> Piece:
-        """The network from a seed."""
-        return self.network.with_seed(seed)
+    @property
+    def pieces(self) -> list[Piece]:
+        """The network from each seed."""
+        return [self.network.with_seed(seed) for seed in self.seeds]
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Train a network from each seed; its E by as many steps as printed, and for the first the long recursion."""
-    pieces = [config.piece(seed) for seed in config.seeds]
-    records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
+    records = sweep_on_shelf(training, config.pieces, context)
     errors = np.array([record.scalars["last_test_error"] for record in records])
     return {"test_errors": errors, **measured(_measurements(config), context)}
 
@@ -67,8 +67,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 def loans(config: Config) -> list[Loan]:
     """The results of sweeps in a record of this config."""
     trainings = [
-        Loan(training, config.piece(seed), partial(_last_error, at=at), "last test error")
-        for at, seed in enumerate(config.seeds)
+        Loan(training, piece, partial(_last_error, at=at), "last test error") for at, piece in enumerate(config.pieces)
     ]
     return trainings + spectra.loans(_measurements(config))
 
@@ -80,8 +79,8 @@ def _last_error(record: Record, *, at: int) -> dict[str, Any]:
 
 def _measurements(config: Config) -> dict[str, Measurement]:
     own = {
-        f"seed {seed}": Measurement(piece, piece.num_epochs, "test", "E", 0, config.method)
-        for seed, piece in ((seed, config.piece(seed)) for seed in config.seeds)
+        f"seed {piece.seed}": Measurement(piece, piece.num_epochs, "test", "E", 0, config.method)
+        for piece in config.pieces
     }
     long = replace(config.method, num_steps=config.log_steps, num_probes=1, num_examples=config.log_examples)
     return {**own, "long": replace(own[f"seed {config.seeds[0]}"], method=long)}
