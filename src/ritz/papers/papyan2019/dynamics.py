@@ -278,10 +278,10 @@ SPECTRA = (
     says(
         "With epochs G rises in magnitude to a peak and falls again (λ_max at its peak over the larger of both ends).",
         where="Fig. 6", measured=by_reading(peak), rule=each(at_least(1.5, partly=1.1)), expected="above 1",
-        why="G is largest at the first or at the last of the epochs at which it was measured.",
+        why="G is largest at the first or the last epoch at which it was measured, or hardly larger in between.",
     ),
     says(
-        "It falls to where it is negligible against E (λ_max(G) over the largest |λ(E)| at the last epoch).",
+        "G falls to where it is negligible against E (λ_max(G) over the largest |λ(E)| at the last epoch).",
         where="Fig. 6", measured=by_size(fall), rule=each(at_most(0.3, partly=1.0)), expected=0.0,
         why="At the end G is not negligible: its largest eigenvalue is that many times the edge of E.",
     ),
@@ -305,7 +305,8 @@ SPECTRA = (
 )  # fmt: skip
 ERRORS = (
     says(
-        "The train error falls rapidly in the first few epochs, then slowly (share of its fall in these).",
+        "The train error falls rapidly in the first few epochs, then slowly (share of its whole fall in the first "
+        "few).",
         where="Fig. 10", measured=early_fall, rule=each(at_least(0.7, partly=0.4)), expected="most of it",
         why="Few examples make few steps an epoch: their error falls later.",
     ),

@@ -81,7 +81,7 @@ ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule, str], ...] = (
     ),
     (
         "Hessian", 2, "E", "share of E in the next C, the bulk's upper end", hessian_bulk, at_least(0.5, partly=0.2),
-        "Its upper end is G_within's; of all of the bulk, for VGG11, Fig. 4 has the shares.",
+        "Where E has less of its upper end, G_within has most of the rest; for the whole bulk of VGG11 see Fig. 4.",
     ),
     (
         "Gradients", 0, "G_class", "its share of the C largest", gradient_outliers, at_least(0.9, partly=0.5),
@@ -92,7 +92,7 @@ ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule, str], ...] = (
         "Examples that carry the error of a class are not its average ones: Fig. 12.",
     ),
     (
-        "Gradients", 1, "G_cross", "what goes with it", gradient_cross, at_least(0.5, partly=0.1),
+        "Gradients", 1, "G_cross", "share in its range that goes with it", gradient_cross, at_least(0.5, partly=0.1),
         "Where cross-class means have their eigenvalues, G_within has many more: Fig. 5.",
     ),
     (

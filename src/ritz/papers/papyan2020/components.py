@@ -236,12 +236,14 @@ def _of_2019(paper: str, figure: str) -> tuple[Statement, ...]:
             why="G has more of it, or the two cancel.",
         ),
         says(
-            "The upper tail of the train Hessian is due to E (its distance from E's, of those from E's and G's).",
+            "The upper tail of the train Hessian is due to E (distance of its bulk's end in ln λ from the end of E, "
+            "over the distances from E and G together).",
             where=f"{figure}b", measured=tail_from("E", "train"), rule=at_most(0.35, partly=0.5), expected=0.0,
             why=tails_in_words("train"),
         ),
         says(
-            "The upper tail of the test Hessian is due to G (its distance from G's, of those from E's and G's).",
+            "The upper tail of the test Hessian is due to G (distance of its bulk's end in ln λ from the end of G, "
+            "over the distances from E and G together).",
             where=f"{figure}b", measured=tail_from("G", "test"), rule=at_most(0.35, partly=0.5), expected=0.0,
             why=tails_in_words("test"),
         ),

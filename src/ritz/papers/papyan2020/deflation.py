@@ -103,7 +103,8 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
     says = partial(Statement, paper=paper, where=where)
     return (
         says(
-            "The top eigenvalues align with the outliers of Lanczos alone (largest distance to a node, relative).",
+            "The top eigenvalues align with the outliers of Lanczos alone (largest distance of one to a node, "
+            "relative).",
             measured=every_seed(misaligned), rule=each(at_most(0.02, partly=0.2)), expected=0.0,
             why="One Lanczos run from one vector does not resolve each of C outliers.",
         ),
@@ -114,7 +115,7 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
         ),
         replace(
             says(
-                "It detects the outliers precisely (largest residual ‖Hv - λv‖, relative to the largest).",
+                "Deflation detects the outliers precisely (largest residual ‖Hv - λv‖, relative to the largest).",
                 measured=every_seed(largest_residual), rule=each(at_most(2e-3, partly=2e-2)), expected=0.0,
                 why="A search ended before it had converged.",
             ),
@@ -122,7 +123,7 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
         ),
         replace(HIDDEN, where=where, measured=every_seed(shown)),
         Statement(
-            "There are C of them (the place of the largest gap among the eigenvalues behind the first).",
+            "There are C outliers (the place of the largest gap among the eigenvalues behind the first).",
             paper, "Sec. C.8" if paper == PAPER else "Sec. 5.7", measured=every_seed(num_outliers),
             rule=each(near(NUM_CLASSES, relative=0.1, partly=0.3)), expected=NUM_CLASSES,
             why="The widest gap lies elsewhere: fewer lines, or more, stand apart.",

@@ -305,7 +305,8 @@ def deflated_statements(paper: str, where: str) -> tuple[Statement, ...]:
 
 
 HIDDEN = Statement(
-    "Without deflation, one probe shows each of them (the share with a tenth of an eigenvalue's mass, as is drawn).",
+    "Without deflation, one probe shows each outlier (the share of those with a hump that is drawn: a tenth of an "
+    "eigenvalue's mass).",
     BEYOND, "", measured=each_panel(shown), rule=each(at_least(1.0, partly=0.5)), expected=1.0,
     why="A random vector has next to nothing of some eigenvectors: their humps are too low to be drawn.",
 )  # fmt: skip
@@ -316,7 +317,8 @@ def plain_statements(paper: str, where: str) -> tuple[Statement, ...]:
     says = partial(Statement, paper=paper, where=where)
     return (
         says(
-            "Without deflation, the outliers are where it had them (largest distance to a node, relative).",
+            "Without deflation, the outliers are where deflation has them (largest distance of one to a node, "
+            "relative).",
             measured=each_panel(misaligned), rule=each(at_most(0.02, partly=0.2)), expected=0.0,
             why="One Lanczos run from one vector does not resolve each of C outliers.",
         ),

@@ -186,7 +186,7 @@ STATEMENTS = (
         expected=1.0, why="Features and errors of single examples vary together around their means.",
     ),
     says(
-        "So does their Khatri-Rao product over all layers (median cosine).",
+        "The Khatri-Rao product of h_c and δ_c approximates g_c over all layers at once (median cosine).",
         where="Sec. 1.12, Fig. 2", measured=lambda record: float(np.median(record.arrays["whole_cosines"])),
         rule=at_least(0.9, partly=0.5), expected=1.0, why="The layers where it does not hold have long gradients.",
     ),
@@ -201,7 +201,7 @@ STATEMENTS = (
         rule=at_least(0.9, partly=0.5), expected=1.0, why="The spread within classes turns them.",
     ),
     says(
-        "They induce those of the Hessian (mean share of its C largest eigenvectors in the span of G's).",
+        "Outliers of G induce those of the Hessian (mean share of its C largest eigenvectors in the span of G's).",
         where="Sec. 1.12, Fig. 2", measured=lambda record: float(record.arrays["overlap"].sum(1).mean()),
         rule=at_least(0.9, partly=0.5), expected=1.0, why="E turns them.",
     ),

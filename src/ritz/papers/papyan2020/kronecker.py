@@ -265,7 +265,7 @@ FIGURE_11 = (
         why="One eigenvalue stands further apart than the C together, or none does.",
     ),
     says(
-        "… and a mini-bulk of C(C - 1) with them (λ_{C(C-1)}/λ_{C(C-1)+1}).",
+        "With a mini-bulk these are C(C - 1) that stand apart (λ_{C(C-1)}/λ_{C(C-1)+1}).",
         where="Fig. 11", measured=at_layer(mini_bulk_gap), rule=each(at_least(1.5, partly=1.1)),
         expected="above 1", why="It passes into the main bulk.",
     ),
@@ -280,7 +280,7 @@ FIGURE_11 = (
         why="They align after all.",
     ),
     says(
-        "Those of CFAC do (the same).",
+        "Outliers of CFAC align with those of G (the same).",
         where="Fig. 11", measured=last_layer("CFAC"), rule=each(at_most(0.1, partly=0.3)), expected=0.0,
         why="Within a class, examples of large features have other errors than the rest.",
     ),
@@ -303,7 +303,7 @@ FIGURE_12 = (
         why="In some layers the classes share their features.",
     ),
     says(
-        "… especially at deeper layers (Spearman's ρ of ln of the ratio of the two distances with the layer).",
+        "… especially at deeper layers (Spearman's ρ of ln of KFAC's distance over CFAC's with the layer).",
         where="Fig. 12", measured=deeper, rule=each(at_least(0.5, partly=0.0)), expected=1.0,
         why="The gain does not grow with depth.",
     ),
@@ -313,23 +313,23 @@ FIGURE_12 = (
         why="In one of these layers at least the gain is small, or there is none.",
     ),
     says(
-        "In the seventh and eighth layer on CIFAR-10 they align almost perfectly (mean |ln| of C(C - 1) ratios).",
+        "In the seventh and eighth layer on CIFAR-10 G and CFAC align almost perfectly (mean |ln| of C(C - 1) ratios).",
         where="Fig. 12", measured=lambda record: of_panels(record, "cifar10", [7, 8], distance("CFAC")),
         rule=each(at_most(0.1, partly=0.3)), expected=0.0, why="A shift or a spread is left.",
     ),
     says(
-        "In the sixth and seventh on Fashion-MNIST outliers align up to a small shift (|mean| of ln of the C ratios, "
-        "and their standard deviation).",
+        "In the sixth and seventh layer on Fashion-MNIST outliers of CFAC align up to a small shift (|mean| of ln of "
+        "the C ratios, and their standard deviation).",
         where="Fig. 12", measured=small_shift, rule=each(at_most(0.15, partly=0.4)), expected=0.0,
         why="The shift is not small, or they differ by more than one shift.",
     ),
     says(
-        "In the third on MNIST they align (mean |ln| of the C ratios).",
+        "In the third layer on MNIST outliers of CFAC align with those of G (mean |ln| of the C ratios).",
         where="Fig. 12", measured=lambda record: of_panels(record, "mnist", [3], distance("CFAC", 0, C)),
         rule=each(at_most(0.1, partly=0.3)), expected=0.0, why="Shallow layers depend on the data set.",
     ),
     says(
-        "In the second on CIFAR-10 the misalignment is as bad as that of KFAC (ratio of the two distances).",
+        "In the second layer on CIFAR-10 outliers of CFAC misalign as badly as those of KFAC (ratio of the distances).",
         where="Fig. 12", measured=lambda record: of_panels(record, "cifar10", [2], as_bad),
         rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="CFAC is nearer there, too.",
     ),

@@ -124,7 +124,7 @@ def _layer(record: Record, data: str, seed: int, layer: int) -> float:
     return float(layer)
 
 
-LATER = "They separate in another layer: the one with C of them apart is this."
+LATER = "C of them stand apart in another layer first: the one that is measured."
 FEATURE_PANELS = (
     says(
         "The sixth column of the first row shows C outliers (how many lie above all without H_class; MNIST).",
@@ -146,12 +146,13 @@ SCREE_PANELS = (
         expected="below 0", why="The class means of the pixels are longer than the spread.",
     ),
     says(
-        "In the last column of the first row they are close to the C largest of H (mean |ln| of the ratios; MNIST).",
+        "In the last column of the first row the eigenvalues of H_class are close to the C largest of H (mean |ln| of "
+        "the ratios; MNIST).",
         where="Sec. 7.6", measured=panels("mnist", [8], misfit("features")), rule=each(at_most(0.1, partly=0.3)),
         expected=0.0, why="The spread within classes raises them.",
     ),
     says(
-        "These are dramatically larger than later eigenvalues (λ_C/λ_{C+1}; MNIST).",
+        "There the C largest of H are dramatically larger than later eigenvalues (λ_C/λ_{C+1}; MNIST).",
         where="Sec. 7.6", measured=panels("mnist", [8], gap("features", C)), rule=each(at_least(10.0, partly=2.0)),
         expected="far above 1", why="The bulk begins not far below them.",
     ),
@@ -159,7 +160,8 @@ SCREE_PANELS = (
         "Underlying this, the class means have larger magnitude with depth (Spearman's ρ of tr H_class with the layer, "
         "of hidden ones).",
         where="Sec. 7.6", measured=with_depth(magnitude("features"), first=2), rule=each(at_least(0.8, partly=0.3)),
-        expected=1.0, why="They separate because the spread shrinks, not because they grow.",
+        expected=1.0,
+        why="Up to the middle of the network they hardly grow: there they separate because the spread shrinks.",
     ),
     says(
         "The features at later layers are more discriminative (Spearman's ρ of the test error of a linear classifier "
@@ -200,10 +202,10 @@ ERROR_PANELS = (
         why="The cross-class means are shorter there than the spread within.",
     ),
     says(
-        "In its seventh column of the second row a gap divides them into two groups (the ratio of its two sides; "
-        "Fashion-MNIST).",
+        "In Fig. 9b, the seventh column of the second row shows a gap that divides the C² outliers into two groups "
+        "(the ratio of its two sides; Fashion-MNIST).",
         where="Sec. 7.8", measured=panels("fashion_mnist", [7], widest_gap), rule=each(APART), expected="above 1",
-        why="They pass into each other.",
+        why="The two groups pass into each other.",
     ),
     says(
         "That gap comes after one for each pair of classes (its rank over C(C - 1)/2; last layer but one of eight).",
@@ -221,18 +223,20 @@ ERROR_SCREE_PANELS = (
         rule=each(at_most(0.0, partly=0.5)), expected="below 0", why="They are longer than the spread already.",
     ),
     says(
-        "There and in the fifth those of Δ_cross are too small for C² outliers (median ln of the eigenvalues of Δ over "
-        "theirs; Fashion-MNIST).",
+        "In the first and fifth columns of the second row the eigenvalues of Δ_cross are too small for C² outliers "
+        "(median ln of the eigenvalues of Δ over theirs; Fashion-MNIST).",
         where="Sec. 7.9", measured=panels("fashion_mnist", [1, 5], cross_excess), rule=each(at_least(0.5, partly=0.1)),
         expected="above 0", why="They reach those of Δ already.",
     ),
     says(
-        "In the fifth the C largest of Δ and of Δ_class are close (mean |ln| of the ratios; Fashion-MNIST).",
+        "In the fifth column of the second row the C largest of Δ and of Δ_class are close (mean |ln| of the ratios; "
+        "Fashion-MNIST).",
         where="Sec. 7.9", measured=panels("fashion_mnist", [5], misfit("errors")), rule=each(at_most(0.1, partly=0.3)),
         expected=0.0, why="Cross-class means and spread raise them.",
     ),
     says(
-        "In the seventh some of the C² of Δ and of Δ_cross are close (the share within a fifth; Fashion-MNIST).",
+        "In the seventh column of the second row some of the C² of Δ and of Δ_cross are close (the share within a "
+        "fifth; Fashion-MNIST).",
         where="Sec. 7.9", measured=panels("fashion_mnist", [7], cross_close), rule=each(at_least(0.1, partly=0.01)),
         expected="some", why="The spread raises all of them.",
     ),
@@ -249,12 +253,12 @@ WEIGHT_PANELS = (
         expected=C, why="More directions than those of the class means stand apart, or fewer.",
     ),
     says(
-        "The fourth column of the first row shows C outliers (the same; MNIST).",
+        "The fourth column of the first row shows C outliers of W (how many lie above all without W_class; MNIST).",
         where="Fig. 13", measured=panels("mnist", [4], outliers("weights", above="off_class")), rule=each(ALL),
         expected=C, why="More directions than those of the class means stand apart, or fewer.",
     ),
     says(
-        "The second column of the third row shows the biggest outlier (σ₁/σ₂; CIFAR-10).",
+        "The second column of the third row shows the biggest outlier of W (σ₁/σ₂; CIFAR-10).",
         where="Fig. 13", measured=panels("cifar10", [2], gap("weights", 1)), rule=each(APART), expected="above 1",
         why="The largest is not far from the second.",
     ),

@@ -104,9 +104,10 @@ STATEMENTS = (
         expected="above 1", why="The C-th of them passes into what follows.",
     ),
     Statement(
-        "With C(C - 1) of a mini-bulk they lie outside the main bulk (eigenvalues above the largest of G_within).",
+        "C outliers and a mini-bulk of C(C - 1) lie outside the main bulk (how many eigenvalues of G lie above the "
+        "largest of G_within).",
         PAPER, "Sec. 1.6, Fig. 1", measured=per_seed(outliers), rule=each(near(C**2, relative=0.2, partly=0.6)),
-        expected=C**2, why="The mini-bulk lies inside the main bulk, or below it: so many are outside.",
+        expected=C**2, why="The mini-bulk lies inside the main bulk, or below it.",
     ),
     Statement(
         "All others form a bulk, without a gap (the widest, λ_k/λ_{k+1} behind the first C², as far as drawn).",

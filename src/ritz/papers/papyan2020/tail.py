@@ -312,19 +312,19 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
             why=skewness_in_words,
         ),
         says(
-            "Its density falls as |λ|^-2.7 (exponent by the density of λ).",
+            "The density of E falls as |λ|^-2.7 (exponent by the density of λ).",
             where=f"{where}a", measured=_by_part("linear_part", lambda *at: linear_exponent(*at)[0]),
             rule=near(-2.7, relative=0.15, partly=0.5), expected=-2.7,
             why=exponent_in_words,
         ),
         says(
-            "It falls as |λ|^-2.2 (exponent by the density of log |λ|).",
+            "The density of E falls as |λ|^-2.2 (exponent by the density of log |λ|).",
             where=f"{where}b", measured=_by_part("log_part", lambda *at: log_law(*at).exponent),
             rule=near(-2.2, relative=0.15, partly=0.5), expected=-2.2,
             why=log_exponent_in_words,
         ),
         says(
-            "These are power laws (R² of each line; 0.99 in print).",
+            "Both tails are power laws (R² of the line through each; 0.99 in print).",
             where=where, measured=explained, rule=each(at_least(0.98, partly=0.9)), expected=0.99,
             why="The curve bends away from the line.",
         ),
@@ -334,17 +334,18 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
             why="Its line fits no better.",
         ),
         says(
-            "Their prefactors are 1.2e-4 and 2.6e-4 (log₁₀ of ours over these).",
+            "The prefactors of these power laws are 1.2e-4 and 2.6e-4 (log₁₀ of ours over these).",
             where=where, measured=prefactors, rule=each(within(-0.5, 0.5, partly=(-1.5, 1.5))), expected=0.0,
-            why="It depends on the scale of the loss, which is that of how well this network fits.",
+            why="It is the law's density at |λ| = 1: it goes with the exponent, and with how small the loss is.",
         ),
         says(
-            "It is no semicircle (least ∫λ⁴/(∫λ²)²; 2 for a semicircle).",
+            "The spectrum of E is no semicircle (least ∫λ⁴/(∫λ²)²; 2 for a semicircle).",
             where=where, measured=flatness, rule=at_least(5 * SEMICIRCLE, partly=1.5 * SEMICIRCLE),
             expected=f"above {SEMICIRCLE:g}", why="The tails are no heavier than those of a semicircle, or hardly.",
         ),
         says(
-            "Nor is it a Marchenko-Pastur law, which has one sign (share of ∫λ² on the lesser side of zero).",
+            "The spectrum of E is no Marchenko-Pastur law, which has one sign (share of ∫λ² on the lesser side of "
+            "zero).",
             where=where if paper == PAPER else "Sec. 4", measured=lesser_side, rule=each(at_least(0.1, partly=0.01)),
             expected=0.5, why="Almost all eigenvalues have one sign.",
         ),
