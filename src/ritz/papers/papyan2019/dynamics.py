@@ -33,7 +33,7 @@ from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piec
 from ..papyan2020.spectra import Measurement, Method, bulk, certified, measured
 from .paper import says
 
-BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # 225 spectra; 128 steps in print
+BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # for its 150 spectra; 128 steps in print
 CURVES = ("train_error", "test_error")
 FALL = 0.9  # of its whole fall: where the error has made this, its curve has bent
 
