@@ -24,6 +24,7 @@ What these are made of:
     pictures          how such spectra are drawn
     gradients         the spectrum of G of one trained network by class: Fig. 1, 5, 6, Table 1
     knockout_numbers  measures of G and its knockouts: Fig. 1, 5
+    tail_numbers      measures of the tails of E: Fig. 16
     dynamics_numbers  measures by epochs and sample sizes: Fig. 6
     layer_structure   features, errors and weights of the layers of one MLP: Fig. 7-10, 13
     layer_blocks      the blocks of G of the layers of one MLP, KFAC and CFAC: Fig. 11, 12
