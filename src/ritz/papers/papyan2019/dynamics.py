@@ -155,7 +155,7 @@ def fall(record: Record, size: int) -> float:
 
 Squares = Callable[[Record, str], float]  # ∫λ² of what lies under a prefix
 SPECTRA_OF_BOTH: dict[str, Squares] = {
-    "whole spectra": lambda record, name: spectra.of(record, name).moment(2),
+    "whole spectra": lambda record, name: spectra.spectrum_of(record, name).moment(2),
     "bulks, without the C outliers of G": lambda record, name: bulk(record, name).moment(2),
 }
 
@@ -192,7 +192,7 @@ def separation(record: Record, size: int) -> float:
 
 
 def generalisation(record: Record) -> float | None:
-    """Spearman's ρ over the sample sizes of this separation with the last test error; None for fewer than three."""
+    """Spearman's ρ over the sample sizes of H's separation with the last test error; None for fewer than three."""
     sizes = record.config["sizes"]
     if len(sizes) < 3:
         return None
@@ -226,7 +226,7 @@ def _fallen(record: Record, size: int, until: float) -> float:
 
 
 def early_fall(record: Record) -> ByReading:
-    """That share after "the first few epochs", for each sample size: ten of them, or a tenth of all."""
+    """The share of the train error's fall after "the first few epochs": ten of them, or a tenth of all."""
     ends = {"the first ten epochs": 10.0, "the first tenth of them": float(record.arrays["error_epochs"][-1]) / 10}
     fallen = lambda end: by_size(lambda record, size: _fallen(record, size, end))
     return ByReading((words, fallen(end)(record)) for words, end in ends.items())

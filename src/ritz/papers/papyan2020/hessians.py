@@ -24,7 +24,7 @@ from .networks import sweep_on_shelf, training
 from .paper import BEYOND, PAPER
 from .pictures import draw_spectrum, mark_outliers
 from .setting import NUM_CLASSES, SMALL, TINY, TITLES, WHOLE, Data, Part, Piece
-from .spectra import LANCZOS, Measurement, Method, bulk, certified, mean_size, measured, of, spacing
+from .spectra import LANCZOS, Measurement, Method, bulk, certified, mean_size, measured, spacing, spectrum_of
 
 PARTS: tuple[Part, ...] = ("train", "test")
 SAME, LEAST_DRAWN = 0.02, 0.1  # relative distance of a node, and mass in eigenvalues: where axes begin
@@ -195,7 +195,7 @@ def mass_at_zero(record: Record, prefix: str) -> float:
 
 def negative_end(record: Record, prefix: str) -> float:
     """-λ_min/λ_max, λ_min being the smallest node: a Rayleigh quotient, so that H has an eigenvalue below it."""
-    spectrum = of(record, prefix)
+    spectrum = spectrum_of(record, prefix)
     return -spectrum.range[0] / spectrum.range[1]
 
 
@@ -208,13 +208,13 @@ def test_over_train(record: Record) -> dict[str, float]:
 def misaligned(record: Record, prefix: str) -> float:
     """The largest distance of one of C outliers from the nearest node of the spectrum that was not deflated, over λ."""
     values = certified(record, prefix)[: num_classes(record, prefix)]
-    nodes = of(record, prefix.replace("/deflated", "/plain")).nodes.numpy().ravel()
+    nodes = spectrum_of(record, prefix.replace("/deflated", "/plain")).nodes.numpy().ravel()
     return float((np.abs(nodes[:, None] - values).min(0) / np.abs(values)).max())
 
 
 def shown(record: Record, prefix: str) -> float:
     """The share of C outliers in which one probe has at least a tenth of an eigenvalue's mass, enough to be drawn."""
-    plain = of(record, prefix.replace("/deflated", "/plain"))
+    plain = spectrum_of(record, prefix.replace("/deflated", "/plain"))
     values = certified(record, prefix)[: num_classes(record, prefix)]
     nodes, weights = plain.nodes.numpy().ravel(), plain.weights.numpy().ravel() / plain.num_probes
     near_by = np.abs(nodes[:, None] - values) <= SAME * np.abs(values)
@@ -227,7 +227,7 @@ def finer(record: Record, prefix: str) -> float:
 
 
 def excess_error(record: Record) -> dict[str, float]:
-    """The test error in excess of what is usual."""
+    """The test error over the usual one, for each data set."""
     return {TITLES[name]: facts["last_test_error"] / USUAL[name] for name, facts in record.scalars["errors"].items()}
 
 
@@ -243,7 +243,7 @@ def worst_residual(record: Record) -> float:
 
 def difference(record: Record, first: str, second: str) -> dict[str, float]:
     """How far two measurements of a Hessian are apart: W₁ over the range, and the outliers, relative."""
-    a, b = of(record, first), of(record, second)
+    a, b = spectrum_of(record, first), spectrum_of(record, second)
     low, high = b.range
     count = num_classes(record, first)
     values, others = (np.sort(certified(record, name))[::-1][:count] for name in (first, second))
@@ -274,7 +274,7 @@ def deflated_statements(paper: str, where: str) -> tuple[Statement, ...]:
     return (
         says(
             "VGG11 has 28 million parameters (in millions).",
-            measured=lambda record: of(record, f"{record.config['data'][0]}/train/deflated").size / 1e6,
+            measured=lambda record: spectrum_of(record, f"{record.config['data'][0]}/train/deflated").size / 1e6,
             rule=near(28.0, relative=0.02, partly=0.1), expected=28.0, why="It is a narrower one, or has other layers.",
         ),
         says(

@@ -117,8 +117,10 @@ def position(record: Record) -> ByReading:
         "medians of both": lambda record, seed: _median(record, seed, "only_within"),
         "the average of G_within, as in Fig. 6 (2019: 7)": average_of_within,
     }
-    above = lambda of: per_seed(lambda record, seed: np.log10(_median(record, seed, "only_cross") / of(record, seed)))
-    return ByReading((words, above(of)(record)) for words, of in ways.items())
+    above = lambda spread: per_seed(
+        lambda record, seed: np.log10(_median(record, seed, "only_cross") / spread(record, seed))
+    )
+    return ByReading((words, above(spread)(record)) for words, spread in ways.items())
 
 
 def _median(record: Record, seed: int, name: str) -> float:
@@ -193,13 +195,13 @@ def log_distance(record: Record, seed: int, name: str) -> float:
 
 
 def lanczos_error(record: Record, seed: int) -> float:
-    """The distance of both curves of log λ, smoothed alike, above LOWEST."""
+    """The distance of the log spectrum of G by Lanczos from the exact one, smoothed alike, above LOWEST."""
     (u, exact), (_, ours) = (_curve(s) for s in (exact_spectrum(record, seed, "G"), lanczos_spectrum(record, seed)))
     return curve_distance(u, exact, ours)
 
 
 def right_from(record: Record, seed: int) -> float:
-    """log₁₀ of the least λ/λ_max above which that distance is a tenth at most; 0 where it never is."""
+    """log₁₀ of the least λ/λ_max above which Lanczos is a tenth at most from the exact log spectrum; 0 for none."""
     (u, exact), (_, ours) = (_curve(s) for s in (exact_spectrum(record, seed, "G"), lanczos_spectrum(record, seed)))
     decades = (u - float(np.log(values_of(record, seed, "G")[0]))) / np.log(10)
     below = np.arange(0, int((decades < 0).sum()), 10)
@@ -251,7 +253,7 @@ def explained(record: Record, seed: int) -> float:
 
 
 def explained_by_means(record: Record, seed: int) -> float:
-    """The share of G_class, G_cross and G_own together in them."""
+    """The share of G_class, G_cross and G_own together in the C largest eigenvalues of H."""
     return float(sum(record.arrays[f"{seed}/origins/H/shares/{part}"][:C].mean() for part in gradients.OTHERS))
 
 

@@ -122,12 +122,12 @@ def gain_of_the_deeper_half(record: Record) -> dict[str, float]:
 
 
 def one_shift(record: Record, data: str, seed: int, layer: int) -> float:
-    """The mean logarithm of the ratios: the common shift."""
+    """|mean| of ln of the ratios of CFAC's C largest eigenvalues to those of G^l: their common shift."""
     return abs(float(shift(record, data, seed, layer).mean()))
 
 
 def shape_error(record: Record, data: str, seed: int, layer: int) -> float:
-    """The standard deviation of the logarithms: what remains after a common shift."""
+    """The standard deviation of ln of these C ratios of CFAC to G^l: what a common shift leaves."""
     return float(shift(record, data, seed, layer).std())
 
 

@@ -121,7 +121,7 @@ def bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading |
 
 
 def drawn(measure: Measure) -> Measure:
-    """A number of the first seed, of which whole curves are kept, in place of each."""
+    """A number of the first seed, of which whole curves are kept, in place of every seed."""
     return lambda record, data, _, layer: measure(record, data, first_seed(record), layer)
 
 

@@ -172,7 +172,7 @@ def groups(record: Record, name: str) -> np.ndarray:
 
 
 def gaps(record: Record, name: str) -> dict[str, np.ndarray]:
-    """The three ratios between these, of each draw: (seeds, signals)."""
+    """The three ratios between the mean eigenvalues of groups, of each draw: (seeds, signals)."""
     outliers, mini, bulk = np.moveaxis(groups(record, name), -1, 0)
     return dict(zip(GAPS, (outliers / mini, outliers / bulk, mini / bulk), strict=True))
 

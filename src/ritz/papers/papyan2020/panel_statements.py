@@ -83,12 +83,12 @@ def _cross_ratios(record: Record, data: str, seed: int, layer: int) -> np.ndarra
 
 
 def cross_excess(record: Record, data: str, seed: int, layer: int) -> float:
-    """The median of these logarithms."""
+    """The median of ln of the eigenvalues of Δ over those of its class and cross-class parts, behind the first C."""
     return float(np.median(_cross_ratios(record, data, seed, layer)))
 
 
 def cross_close(record: Record, data: str, seed: int, layer: int) -> float:
-    """The share of these logarithms that are close to zero."""
+    """The share of the eigenvalues of Δ behind the first C that lie on those of its class and cross-class parts."""
     return float((np.abs(_cross_ratios(record, data, seed, layer)) < CLOSE).mean())
 
 
@@ -100,12 +100,12 @@ def _widest(record: Record, data: str, seed: int, layer: int) -> tuple[int, floa
 
 
 def widest_gap(record: Record, data: str, seed: int, layer: int) -> float:
-    """The ratio at the widest gap."""
+    """The ratio at the widest gap among the first C² eigenvalues of Δ without its class means."""
     return _widest(record, data, seed, layer)[1]
 
 
 def gap_by_pairs(record: Record, data: str, seed: int, layer: int) -> float:
-    """The rank of the widest gap, relative to C(C - 1)/2, the number of pairs of classes."""
+    """The rank of the widest gap in Δ without its class means, over C(C - 1)/2, the number of pairs of classes."""
     return _widest(record, data, seed, layer)[0] / (C * (C - 1) / 2)
 
 

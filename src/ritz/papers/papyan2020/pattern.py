@@ -64,13 +64,13 @@ def _name_groups(ax: Axes, record: Record, seed: int, height: float) -> None:
 
 
 def isolation(record: Record, seed: int) -> float:
-    """λ₁/λ₂."""
+    """λ₁/λ₂ of G."""
     G = values_of(record, seed, "G")
     return float(G[0] / G[1])
 
 
 def separation(record: Record, seed: int) -> float:
-    """λ_C/λ_{C+1}."""
+    """λ_C/λ_{C+1} of G."""
     G = values_of(record, seed, "G")
     return float(G[C - 1] / G[C])
 

@@ -146,7 +146,7 @@ def loans(measurements: Mapping[str, Measurement]) -> list[Loan]:
     return [Loan(spectrum, measurement, below(prefix)) for prefix, measurement in measurements.items()]
 
 
-def of(record: Record, prefix: str) -> Spectrum:
+def spectrum_of(record: Record, prefix: str) -> Spectrum:
     """The spectrum under a prefix of a figure's record."""
     facts: Mapping[str, Any] = record.scalars[f"{prefix}/facts"]
     nodes, weights = (torch.from_numpy(np.asarray(record.arrays[f"{prefix}/{name}"])) for name in ("nodes", "weights"))
@@ -161,7 +161,7 @@ def certified(record: Record, prefix: str) -> np.ndarray:
 
 def bulk(record: Record, prefix: str) -> Spectrum:
     """The spectrum under a prefix without the outliers that were taken out of it."""
-    whole, count = of(record, prefix), record.scalars[f"{prefix}/facts"]["outliers"]
+    whole, count = spectrum_of(record, prefix), record.scalars[f"{prefix}/facts"]["outliers"]
     weights = whole.weights[:, count:]  # before them stand the outliers
     return Spectrum(
         whole.nodes[:, count:], weights / weights.sum(1, keepdim=True), whole.size - count, whole.resolution
@@ -169,7 +169,7 @@ def bulk(record: Record, prefix: str) -> Spectrum:
 
 
 def mean_size(spectrum: Spectrum) -> float:
-    """∫|λ|."""
+    """∫|λ|, the mean size of eigenvalues."""
     return float((spectrum.weights * spectrum.nodes.abs()).sum(1).mean())
 
 

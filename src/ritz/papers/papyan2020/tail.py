@@ -25,7 +25,7 @@ from .networks import sweep_on_shelf, training
 from .paper import PAPER
 from .pictures import resolved_from
 from .setting import SMALL, TINY, Piece
-from .spectra import LANCZOS, Measurement, Method, measured, of, printed_width
+from .spectra import LANCZOS, Measurement, Method, measured, printed_width, spectrum_of
 from .tail_numbers import (
     EXPONENTS,
     POINTS,
@@ -125,11 +125,11 @@ def _draw_linear(ax: Axes, record: Record) -> None:
     for name in (*others, first):
         _draw_tails(ax, record, name, pale=name != first)
     law = linear_laws(record, first)["positive"]
-    _draw_line(ax, law, part_of_axis(of(record, first), record.config["linear_part"]), "λ > 0")
+    _draw_line(ax, law, part_of_axis(spectrum_of(record, first), record.config["linear_part"]), "λ > 0")
 
 
 def _draw_tails(ax: Axes, record: Record, name: str, *, pale: bool) -> None:
-    spectrum, width = of(record, name), printed_width(record, name)
+    spectrum, width = spectrum_of(record, name), printed_width(record, name)
     x = part_of_axis(spectrum, (record.config["linear_part"][0] / 10, 1.0))
     one = 1 / (spectrum.size * width * np.sqrt(2 * np.pi))  # the height of one eigenvalue
     look: dict[str, Any] = {"lw": 0.8, "alpha": 0.35} if pale else {"lw": 1.2}
@@ -140,7 +140,7 @@ def _draw_tails(ax: Axes, record: Record, name: str, *, pale: bool) -> None:
 
 
 def _draw_log(ax: Axes, record: Record) -> None:
-    spectrum = of(record, "long")
+    spectrum = spectrum_of(record, "long")
     x = np.geomspace(resolved_from(spectrum, WIDTH), max(map(abs, spectrum.range)), POINTS)
     ax.plot(x, log_density(spectrum, x), color=plot.COLOURS[2], lw=1.2, label="|λ|")
     _draw_line(ax, log_law(record), fitted_part(spectrum, record.config["log_part"]), "|λ|")

@@ -13,7 +13,7 @@ from ...record import Record, Verdict
 from ...spectrum import Spectrum
 from ..frame.readings import ByReading
 from .pictures import resolved_from
-from .spectra import of, printed_width
+from .spectra import printed_width, spectrum_of
 
 LINEAR, LOGARITHM = "density of λ", "density of log |λ|"
 EXPONENTS = {LINEAR: -2.7, LOGARITHM: -2.2}  # as printed, of φ in |λ|
@@ -68,7 +68,7 @@ def linear_laws(
     record: Record, name: str, row: Spectrum | None = None, part: Sequence[float] | None = None
 ) -> dict[str, PowerLaw]:
     """The laws of the density of λ on both sides of zero, of some part: of a network, or of one of its probes."""
-    spectrum = of(record, name) if row is None else row
+    spectrum = spectrum_of(record, name) if row is None else row
     x, width = part_of_axis(spectrum, part or record.config["linear_part"]), printed_width(record, name)
     side = lambda sign: PowerLaw.through(x, spectrum.density(torch.from_numpy(sign * x), width).numpy())
     return {"positive": side(1.0), "negative": side(-1.0)}
@@ -76,7 +76,7 @@ def linear_laws(
 
 def log_law(record: Record, part: Sequence[float] | None = None) -> PowerLaw:
     """The law of the density of |λ| from that of its logarithm, q(log |λ|)/|λ|, of the long recursion."""
-    spectrum = of(record, "long")
+    spectrum = spectrum_of(record, "long")
     x = fitted_part(spectrum, part or record.config["log_part"])
     return PowerLaw.through(x, log_density(spectrum, x))
 
@@ -95,7 +95,7 @@ def log_density(spectrum: Spectrum, x: np.ndarray) -> np.ndarray:
 
 def _scatter(record: Record, number: Callable[[str, Spectrum], float]) -> tuple[float, float]:
     """The mean of a number over all networks and probes, and its standard error over the networks."""
-    means = [np.mean([number(name, row) for row in rows(of(record, name))]) for name in seeds(record)]
+    means = [np.mean([number(name, row) for row in rows(spectrum_of(record, name))]) for name in seeds(record)]
     error = np.std(means, ddof=1) / len(means) ** 0.5 if len(means) > 1 else np.nan
     return float(np.mean(means)), float(error)
 
@@ -134,7 +134,7 @@ def prefactors(record: Record) -> dict[str, float]:
 
 def asymmetries(record: Record) -> dict[str, float]:
     """|∫λ³|/∫|λ|³ of every network: 0 where it is symmetric, 1 where all of the tail is on one side."""
-    return {name: abs(_asymmetry(of(record, name))) for name in seeds(record)}
+    return {name: abs(_asymmetry(spectrum_of(record, name))) for name in seeds(record)}
 
 
 def _asymmetry(spectrum: Spectrum) -> float:
@@ -152,7 +152,7 @@ def skewness_in_words(record: Record) -> str:
 
 def flatness(record: Record) -> float:
     """The fourth moment over the squared second, the least of all networks: 2 for a semicircle."""
-    whole = [of(record, name) for name in seeds(record)]
+    whole = [spectrum_of(record, name) for name in seeds(record)]
     return min(spectrum.moment(4) / spectrum.moment(2) ** 2 for spectrum in whole)
 
 
@@ -165,7 +165,7 @@ def exponent_in_words(record: Record) -> str:
 
 def log_exponent_in_words(record: Record) -> dict[str, str]:
     """The exponents of both halves of what is fitted: one network has no standard error, but a line that bends."""
-    spectrum = of(record, "long")
+    spectrum = spectrum_of(record, "long")
     x = fitted_part(spectrum, record.config["log_part"])
     halves = [PowerLaw.through(half, log_density(spectrum, half)).exponent for half in np.split(x, 2)]
     words = f"Of the lower half of the part that is fitted it is {halves[0]:.3g}, of the upper {halves[1]:.3g}"
@@ -185,5 +185,5 @@ def lesser_side(record: Record) -> dict[str, float]:
         squares = spectrum.weights * spectrum.nodes.square()
         return float(squares[spectrum.nodes < 0].sum() / squares.sum())
 
-    shares = {name: share(of(record, name)) for name in seeds(record)}
+    shares = {name: share(spectrum_of(record, name)) for name in seeds(record)}
     return {name: min(one, 1 - one) for name, one in shares.items()}
