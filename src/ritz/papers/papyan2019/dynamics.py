@@ -26,11 +26,10 @@ from ..frame.statements import at_least, at_most, each
 from ..frame.statistics import spearman
 from ..papyan2020 import spectra
 from ..papyan2020.components import COLOUR, MATRICES
-from ..papyan2020.hessians import SMOKE_METHOD
 from ..papyan2020.networks import sweep_on_shelf, training
 from ..papyan2020.pictures import draw_spectrum, of_seeds
 from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes, seeds_at
-from ..papyan2020.spectra import Measurement, Method, bulk, certified, measured
+from ..papyan2020.spectra import SMOKE_METHOD, Measurement, Method, bulk, certified, measured
 from .paper import says
 
 BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # for its 150 spectra; 128 steps in print

@@ -23,6 +23,7 @@ What these are made of:
     spectra           one spectrum of one curvature matrix of one trained network: Fig. 3, 4, 14, 16, 17
     pictures          how such spectra are drawn
     gradients         the spectrum of G of one trained network by class: Fig. 1, 5, 6, Table 1
+    hessian_numbers   measures of train and test Hessians: Fig. 3, 14, 17
     knockout_numbers  measures of G and its knockouts: Fig. 1, 5
     tail_numbers      measures of the tails of E: Fig. 16
     dynamics_numbers  measures by epochs and sample sizes: Fig. 6

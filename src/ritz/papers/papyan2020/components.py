@@ -19,12 +19,24 @@ from ...spectrum import Spectrum
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, write_title
 from ..frame.statements import Statement, at_least, at_most, each, within
-from .hessians import PARTS, SMOKE_METHOD, STEMS
+from .hessian_numbers import PARTS
+from .hessians import STEMS
 from .networks import sweep_on_shelf, training
 from .paper import PAPER
 from .pictures import draw_spectrum
 from .setting import NUM_CLASSES, SMALL, TINY, WHOLE, Part, Piece, check_ten_classes
-from .spectra import LANCZOS, Matrix, Measurement, Method, bulk, certified, mean_size, measured, printed_width
+from .spectra import (
+    LANCZOS,
+    SMOKE_METHOD,
+    Matrix,
+    Measurement,
+    Method,
+    bulk,
+    certified,
+    mean_size,
+    measured,
+    printed_width,
+)
 
 MATRICES: tuple[Matrix, ...] = get_args(Matrix)
 COLOUR = {"H": plot.COLOURS[1], "G": plot.COLOURS[2], "E": plot.COLOURS[0]}  # as the papers have them

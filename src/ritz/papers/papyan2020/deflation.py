@@ -18,12 +18,13 @@ from ..frame.loans import Loan
 from ..frame.pictures import write_title
 from ..frame.statements import Statement, at_most, each, near
 from . import spectra
-from .hessians import HIDDEN, SMOKE_METHOD, finer, largest_residual, misaligned, num_outliers, shown
+from .hessian_numbers import finer, largest_residual, misaligned, num_outliers, shown
+from .hessians import HIDDEN
 from .networks import sweep_on_shelf, training
 from .paper import BEYOND, PAPER
 from .pictures import draw_spectrum, mark_outliers, network_in_words, of_seeds
 from .setting import NUM_CLASSES, SMALL, TINY, Piece, check_ten_classes
-from .spectra import LANCZOS, Measurement, Method, certified, measured
+from .spectra import LANCZOS, SMOKE_METHOD, Measurement, Method, certified, measured
 
 RESNET = Piece("resnet18", per_class=136)
 KINDS = {"deflated": NUM_CLASSES, "plain": 0}

@@ -42,6 +42,7 @@ class Method:
 
 
 LANCZOS = Method()
+SMOKE_METHOD = Method(num_steps=4, num_pairs=11, tolerance=0.3, num_examples=20)  # for tests
 
 
 @dataclass(frozen=True)
