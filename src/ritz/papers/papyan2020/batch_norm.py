@@ -233,8 +233,8 @@ STATEMENTS = (
         expected=1.0, why="The class means h_c are not all about h_G.",
     ),
     says(
-        "The top C outliers are caused by the products of h_c and δ_c: class means in place of the global mean (the "
-        "same).",
+        "The top C outliers are caused by the products of h_c and δ_c: class means in place of the global mean (mean "
+        "‖Pv‖² of the C largest eigenvectors of H, without it).",
         where="Sec. 9.3", paper=BEYOND, measured=by_seed(inside("in_class", KINDS[False])),
         rule=each(at_least(0.9, partly=0.5)), expected=1.0, why="Features and errors of single examples vary together.",
     ),

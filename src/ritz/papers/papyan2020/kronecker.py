@@ -280,7 +280,7 @@ FIGURE_11 = (
         why="They align after all.",
     ),
     says(
-        "Outliers of CFAC align with those of G (the same).",
+        "Outliers of CFAC align with those of G (mean |ln| of the ratio of the C largest eigenvalues).",
         where="Fig. 11", measured=last_layer("CFAC"), rule=each(at_most(0.1, partly=0.3)), expected=0.0,
         why="Within a class, examples of large features have other errors than the rest.",
     ),
@@ -339,12 +339,13 @@ FIGURE_12 = (
         why="Examples that carry the error of a class are not its average ones.",
     ),
     says(
-        "g_cc' ≈ h_c ⊗ δ_cc' (the same).",
+        "g_cc' ≈ h_c ⊗ δ_cc' (√(Σ w ‖difference‖² / Σ w ‖g_cc'‖²), the median layer).",
         where="Sec. 7.12", measured=middle("cross"), rule=each(at_most(0.3, partly=0.7)), expected=0.0,
         why="Examples of c that look like c' have features of their own.",
     ),
     says(
-        "With the features of a class weighted as its gradients are, g_c ≈ h_c ⊗ δ_c (the same).",
+        "With the features of a class weighted as its gradients are, g_c ≈ h_c ⊗ δ_c (√(Σ w ‖difference‖² / Σ w "
+        "‖g_c‖²), the median layer).",
         where="Sec. 7.12", paper=BEYOND, measured=middle("class, weighted"), rule=each(at_most(0.3, partly=0.7)),
         expected=0.0, why="Features and errors of a class vary together.",
     ),

@@ -39,13 +39,13 @@ def structure_statements(kind: str, figure: str, section: str) -> tuple[Statemen
         ),
         says(
             f"The outliers are attributable to {symbol}_class (how far the largest falls when that is projected out, "
-            "over how far it stands above the rest; the same layer).",
+            "over how far it stands above the rest; the last layer with more than C dimensions).",
             where=figure, measured=at_layer(relative_fall(kind), LAST[kind]),
             rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="Something else stands apart, too.",
         ),
         says(
             "The bulk is unaffected by the knockout (median |ln| of the ratio of its k-th eigenvalue behind the "
-            "outliers and of the k-th that is left; the same layer).",
+            "outliers and of the k-th that is left; the last layer with more than C dimensions).",
             where=figure, measured=bulks(kind, LAST[kind]),
             rule=each(at_most(0.1, partly=0.3)), expected=0.0,
             why="The class means reach into the bulk, and part of it goes with them.",
