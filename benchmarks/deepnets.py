@@ -23,10 +23,10 @@ from curvlinops import HessianLinearOperator
 from curvlinops.papyan2020traces.spectrum import lanczos_approximate_spectrum
 from torch import nn
 
-from ritz.papers.papyan2020 import gradients, layer_blocks, layers
+from ritz.papers.papyan2020 import gradients, layer_blocks, layer_structure
 from ritz.papers.papyan2020.gradients import Exact, Network
 from ritz.papers.papyan2020.layer_blocks import Blocks
-from ritz.papers.papyan2020.layers import Layers
+from ritz.papers.papyan2020.layer_structure import Layers
 from ritz.papers.papyan2020.networks import Place, epochs, trained_network, training, untrained
 from ritz.papers.papyan2020.setting import NUM_CLASSES, Piece, Training, examples
 from ritz.papers.papyan2020.spectra import Measurement, Method, spectrum
@@ -86,7 +86,7 @@ def works(small: bool, place: Place, results: dict[str, Any]) -> dict[str, Calla
         f"exact spectrum of G and all knockouts, {count} examples": row(
             gradients.exact, Exact(Network(measured, measured.num_epochs, count))
         ),
-        "features, errors and weights of the MLP": row(layers.structure, Layers(mlp)),
+        "features, errors and weights of the MLP": row(layer_structure.structure, Layers(mlp)),
         "G, KFAC and CFAC of its layers": row(layer_blocks.blocks, Blocks(mlp, sampled)),
         f"{SHARED_STEPS} Lanczos steps of H, float32": row(spectrum, few),
         f"{SHARED_STEPS} Lanczos steps of H, float32, by curvlinops": row(partial(_peer, method=few.method), measured),

@@ -3,7 +3,16 @@
 import numpy as np
 
 from ritz.papers.frame.registry import figures
-from ritz.papers.papyan2020 import batch_norm, components, deflation, hessians, inheritance, knockouts, tail
+from ritz.papers.papyan2020 import (
+    batch_norm,
+    components,
+    deflation,
+    hessian_numbers,
+    hessians,
+    inheritance,
+    knockouts,
+    tail,
+)
 from tests.papers.singh2026.records import record_with
 
 FIGURES = figures(["papyan2020.*", "papyan2019.*"])
@@ -54,7 +63,7 @@ def hessian_entries(prefix, agree, *, scale=1.0):
 
 def hessian_record(agree):
     result = {"errors": {"mnist": {"last_train_error": 0.0, "last_test_error": 0.005 if agree else 0.5}}}
-    for part in hessians.PARTS:
+    for part in hessian_numbers.PARTS:
         larger = 10.0 if agree and part == "test" else 1.0
         result |= hessian_entries(f"mnist/{part}", agree, scale=larger)
     nodes, weights, values = [-1.0, 0.0, 1.0], [0.02, 0.96, 0.02], certified(10)
@@ -70,7 +79,7 @@ def component_record(agree):
     result = {"network": {}}
     G = certified(10)
     unit = np.array([-1.0, 0.0, 1.0])
-    for part in components.PARTS:
+    for part in hessian_numbers.PARTS:
         train = part == "train"
         if agree:
             H, ends = 1.01 * G, {"H": 1.0, "G": 0.1 if train else 1.0, "E": 1.0 if train else 0.8}

@@ -9,7 +9,7 @@ import torch
 from ritz.errors import ArgumentError, FileError
 from ritz.lab.data import sources
 from ritz.papers.frame.figure import Context
-from ritz.papers.papyan2020 import components, gradients, hessians
+from ritz.papers.papyan2020 import components, gradients, hessian_numbers, hessians
 from ritz.papers.papyan2020.networks import Place
 from ritz.papers.papyan2020.setting import TINY, Piece, network, split
 from tests.papers.singh2026.records import record_of
@@ -35,7 +35,8 @@ def folder(tmp_path_factory):
 
 
 def test_its_hessians_have_a_hundred_outliers_apart(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(hessians, "PARTS", ("train",))
+    for module in (hessians, hessian_numbers):
+        monkeypatch.setattr(module, "PARTS", ("train",))
     method = hessians.Method(num_steps=4, num_pairs=11, max_products=23, tolerance=0.9, num_examples=200)
     tiny = replace(TINY, per_class=2, width=4, depth=2, training=replace(TINY.training, num_epochs=1, batch_size=100))
     config = hessians.Config(("cifar100",), tiny, method, checked=None, whole=False)
@@ -44,8 +45,8 @@ def test_its_hessians_have_a_hundred_outliers_apart(folder, tmp_path, monkeypatc
     facts = result["cifar100/train/deflated/facts"]
     assert facts["outliers"] == 100 and len(result["cifar100/train/deflated/values"]) == 110
     record = replace(record_of(figure, result), config={"data": ["cifar100"], "checked": None, "whole": False})
-    assert "CIFAR-100, train" in hessians.each_panel(hessians.misaligned)(record)
-    assert hessians.num_classes(record, "cifar100/train/deflated") == 100 and figure.draw(record).axes
+    assert "CIFAR-100, train" in hessian_numbers.each_panel(hessian_numbers.misaligned)(record)
+    assert hessian_numbers.num_classes(record, "cifar100/train/deflated") == 100 and figure.draw(record).axes
 
 
 def test_the_whole_of_cifar100_is_five_hundred_examples_of_each_of_a_hundred_classes(folder):

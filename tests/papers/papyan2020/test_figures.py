@@ -8,7 +8,7 @@ import pytest
 from ritz.papers.frame.figure import Context
 from ritz.papers.frame.loans import lent
 from ritz.papers.papyan2019 import dynamics
-from ritz.papers.papyan2020 import components, inheritance, spectra, synthetic, tail
+from ritz.papers.papyan2020 import components, inheritance, spectra, synthetic, tail, tail_numbers
 from ritz.papers.papyan2020.setting import Piece
 from ritz.papers.papyan2020.spectra import Measurement
 from tests.papers.singh2026.records import record_of, record_with, verdicts
@@ -289,10 +289,10 @@ def test_a_bulk_in_bins_says_how_narrow_a_gap_they_show():
 
 def test_a_fit_finds_the_exponent_and_says_how_well_it_fits():
     x = np.geomspace(0.1, 1, 50)
-    law = tail.PowerLaw.through(x, 3 * x**-2.5)
+    law = tail_numbers.PowerLaw.through(x, 3 * x**-2.5)
     assert (law.exponent, law.prefactor, law.explained) == pytest.approx((-2.5, 3.0, 1.0))
-    assert tail.PowerLaw.through(x, np.exp(-20 * x)).explained < 0.95
-    assert np.isnan(tail.PowerLaw.through(x, 0 * x).exponent)
+    assert tail_numbers.PowerLaw.through(x, np.exp(-20 * x)).explained < 0.95
+    assert np.isnan(tail_numbers.PowerLaw.through(x, 0 * x).exponent)
 
 
 def test_an_exponent_stands_beside_that_of_the_part_which_both_lines_have():
@@ -319,10 +319,11 @@ def test_each_network_is_smoothed_by_the_width_of_its_own_spectrum():
     for seed, scale in enumerate((1.0, 20.0)):  # the same tail on another scale has the same exponent
         result |= entry(f"seed {seed}", scale * nodes, weights)
     record = record_with(tail.Config(seeds=(0, 1)), {**result, **entry("long", nodes, weights)})
-    first, second = (tail.linear_laws(record, name)["positive"] for name in tail.seeds(record))
+    first, second = (tail_numbers.linear_laws(record, name)["positive"] for name in tail_numbers.seeds(record))
     assert np.isclose(first.exponent, second.exponent) and np.isclose(first.explained, second.explained)
     assert np.isclose(second.prefactor, first.prefactor * 20.0 ** -(first.exponent + 1))
-    assert len(tail.explained(record)) == len(tail.prefactors(record)) == 3  # one of each network, and of the logarithm
+    both = tail_numbers.explained(record), tail_numbers.prefactors(record)
+    assert [len(numbers) for numbers in both] == [3, 3]  # one of each network, and of the logarithm
 
 
 def test_a_figure_of_another_paper_borrows_what_was_computed_for_the_first(tmp_path, capsys):

@@ -9,8 +9,8 @@ from torch import nn
 
 from ritz import Operator, gauss_newton, kfac
 from ritz.papers.frame.figure import Context
-from ritz.papers.papyan2020 import attributions, class_structure, kronecker, layer_blocks, layer_numbers, layers
-from ritz.papers.papyan2020.layer_results import PRESETS
+from ritz.papers.papyan2020 import attributions, kronecker, layer_blocks, layer_figures, layer_numbers, layer_structure
+from ritz.papers.papyan2020.layers import PRESETS
 from ritz.papers.papyan2020.networks import Place
 from ritz.papers.papyan2020.setting import NUM_CLASSES as C
 from ritz.papers.papyan2020.setting import examples
@@ -19,7 +19,7 @@ from ritz.risk import Risk
 from ritz.spectrum import Spectrum
 from tests.papers.singh2026.records import record_with
 
-FIGURES = {**class_structure.FIGURES, **kronecker.FIGURES, **attributions.FIGURES}
+FIGURES = {**layer_figures.FIGURES, **kronecker.FIGURES, **attributions.FIGURES}
 
 
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
@@ -47,7 +47,7 @@ def test_blocks_are_judged_by_several_seeds(shelf, tmp_path):
 
 def test_blocks_of_which_all_eigenvalues_are_known_are_drawn(computed, monkeypatch):
     exact = Spectrum.of_eigenvalues(torch.logspace(-4, 0, 30))
-    monkeypatch.setattr(layer_blocks, "spectrum_of", lambda record, prefix: exact)
+    monkeypatch.setattr(kronecker, "spectrum_of", lambda record, prefix: exact)
     figure = kronecker.FIGURES["papyan2020.fig12"]
     assert figure.draw(computed(figure)).axes[0].lines
 
@@ -74,15 +74,15 @@ def risk():
 
 @pytest.mark.parametrize("layer", ["0", "3"])
 def test_a_block_is_that_of_the_gauss_newton_matrix(risk, layer):
-    block = layers.rows(risk, layer).block.dense()
+    block = layer_blocks.rows(risk, layer).block.dense()
     torch.testing.assert_close(block, gauss_newton(risk.restricted_to(f"{layer}.weight")).dense())
 
 
 def test_gradients_of_classes_with_one_example_are_products_of_means(risk):
-    whole = layers.rows(risk, "0")
-    one = layers.Rows("0", whole.features[:C], whole.errors[:, :C], whole.weights[:C], whole.labels[:C])
-    errors = layers.mean_products(one)
-    assert max(errors.values()) < 1e-12 and layers.mean_products(whole)["class"] > 0.1
+    whole = layer_blocks.rows(risk, "0")
+    one = layer_blocks.Rows("0", whole.features[:C], whole.errors[:, :C], whole.weights[:C], whole.labels[:C])
+    errors = layer_blocks.mean_products(one)
+    assert max(errors.values()) < 1e-12 and layer_blocks.mean_products(whole)["class"] > 0.1
 
 
 APART = {"features": 4, "errors": 5, "weights": 3}  # the first layer in which the paper has C outliers
@@ -257,8 +257,8 @@ def test_a_mini_bulk_far_below_the_largest_line_is_found_as_exactly():
 
 def test_the_error_of_a_linear_classifier_is_that_of_least_squares(computed, shelf):
     piece, place = PRESETS["smoke"].piece, Place(torch.device("cpu"), None, shelf)
-    risk, _ = layers.weights_risk(layers.Layers(piece), place)
-    errors = layers.linear_errors(layers.Layers(piece), risk.model, place)
+    risk, _ = layer_structure.weights_risk(layer_structure.Layers(piece), place)
+    errors = layer_structure.linear_errors(layer_structure.Layers(piece), risk.model, place)
     train, test = (examples(piece, part, None, place.device) for part in ("train", "test"))
     X, Z = (torch.cat([x.double(), torch.ones(len(x), 1)], 1) for x in (train.x, test.x))
     W = torch.linalg.lstsq(X, torch.eye(C, dtype=torch.float64)[train.y], driver="gelsd", rcond=1e-9).solution

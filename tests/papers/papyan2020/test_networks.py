@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ritz.errors import ArgumentError
-from ritz.papers.papyan2020 import gradients, hessians, inheritance, layer_blocks, layers, networks
+from ritz.papers.papyan2020 import gradients, hessians, inheritance, layer_blocks, layer_structure, networks
 from ritz.papers.papyan2020.networks import Place, identity, trained_network, training
 from ritz.papers.papyan2020.setting import Piece, Training, dynamics_piece, examples, network, split
 from ritz.record import key, plain
@@ -116,7 +116,7 @@ ON_SHELF = {  # hours of a GPU lie under these names
     "7957eb231f8ced4d7f7280faad3b7ac0": gradients.Exact(END),
     "f8e853d2da2bc61ecf0f7b7a17ee9257": gradients.Quadrature(END, 2048, 0),
     "dc72d2da158db0c51bb80d4f8426affd": END,
-    "52df914ed9af3536a3b6e8a8b143e7d4": layers.Layers(Piece("mlp")),
+    "52df914ed9af3536a3b6e8a8b143e7d4": layer_structure.Layers(Piece("mlp")),
     "bcf10b8c752c1aa5d789f3139a12b9ca": layer_blocks.Blocks(Piece("mlp")),
     "efafba6350fce3da79215db5e13b418e": inheritance.Config(),
 }

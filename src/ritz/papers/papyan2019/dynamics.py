@@ -26,14 +26,13 @@ from ..frame.statements import at_least, at_most, each
 from ..frame.statistics import spearman
 from ..papyan2020 import spectra
 from ..papyan2020.components import COLOUR, MATRICES
-from ..papyan2020.hessians import SMOKE_METHOD
-from ..papyan2020.networks import Place, on_shelf, training
+from ..papyan2020.networks import sweep_on_shelf, training
 from ..papyan2020.pictures import draw_spectrum, of_seeds
 from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes, seeds_at
-from ..papyan2020.spectra import Measurement, Method, bulk, certified, measured
+from ..papyan2020.spectra import SMOKE_METHOD, Measurement, Method, bulk, certified, measured
 from .paper import says
 
-BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # 225 spectra; 128 steps in print
+BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # for its 150 spectra; 128 steps in print
 CURVES = ("train_error", "test_error")
 FALL = 0.9  # of its whole fall: where the error has made this, its curve has bent
 
@@ -61,7 +60,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for size in config.sizes:
         pieces = config.pieces(size)
-        records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
+        records = sweep_on_shelf(training, pieces, context)
         result |= {f"{size}/{name}": np.stack([r.arrays[name] for r in records]) for name in CURVES}
         result["error_epochs"] = records[0].arrays["epochs"]
         for piece in pieces:
@@ -155,7 +154,7 @@ def fall(record: Record, size: int) -> float:
 
 Squares = Callable[[Record, str], float]  # ∫λ² of what lies under a prefix
 SPECTRA_OF_BOTH: dict[str, Squares] = {
-    "whole spectra": lambda record, name: spectra.of(record, name).moment(2),
+    "whole spectra": lambda record, name: spectra.spectrum_of(record, name).moment(2),
     "bulks, without the C outliers of G": lambda record, name: bulk(record, name).moment(2),
 }
 
@@ -192,7 +191,7 @@ def separation(record: Record, size: int) -> float:
 
 
 def generalisation(record: Record) -> float | None:
-    """Spearman's ρ over the sample sizes of this separation with the last test error; None for fewer than three."""
+    """Spearman's ρ over the sample sizes of H's separation with the last test error; None for fewer than three."""
     sizes = record.config["sizes"]
     if len(sizes) < 3:
         return None
@@ -226,7 +225,7 @@ def _fallen(record: Record, size: int, until: float) -> float:
 
 
 def early_fall(record: Record) -> ByReading:
-    """That share after "the first few epochs", for each sample size: ten of them, or a tenth of all."""
+    """The share of the train error's fall after "the first few epochs": ten of them, or a tenth of all."""
     ends = {"the first ten epochs": 10.0, "the first tenth of them": float(record.arrays["error_epochs"][-1]) / 10}
     fallen = lambda end: by_size(lambda record, size: _fallen(record, size, end))
     return ByReading((words, fallen(end)(record)) for words, end in ends.items())
@@ -278,10 +277,10 @@ SPECTRA = (
     says(
         "With epochs G rises in magnitude to a peak and falls again (λ_max at its peak over the larger of both ends).",
         where="Fig. 6", measured=by_reading(peak), rule=each(at_least(1.5, partly=1.1)), expected="above 1",
-        why="G is largest at the first or at the last of the epochs at which it was measured.",
+        why="G is largest at the first or the last epoch at which it was measured, or hardly larger in between.",
     ),
     says(
-        "It falls to where it is negligible against E (λ_max(G) over the largest |λ(E)| at the last epoch).",
+        "G falls to where it is negligible against E (λ_max(G) over the largest |λ(E)| at the last epoch).",
         where="Fig. 6", measured=by_size(fall), rule=each(at_most(0.3, partly=1.0)), expected=0.0,
         why="At the end G is not negligible: its largest eigenvalue is that many times the edge of E.",
     ),
@@ -305,7 +304,8 @@ SPECTRA = (
 )  # fmt: skip
 ERRORS = (
     says(
-        "The train error falls rapidly in the first few epochs, then slowly (share of its fall in these).",
+        "The train error falls rapidly in the first few epochs, then slowly (share of its whole fall in the first "
+        "few).",
         where="Fig. 10", measured=early_fall, rule=each(at_least(0.7, partly=0.4)), expected="most of it",
         why="Few examples make few steps an epoch: their error falls later.",
     ),

@@ -13,9 +13,11 @@ from ...record import Picture, Record
 from ..frame.figure import Figure
 from ..frame.statements import Rule, Statement, at_least, at_most, each, within
 from .gradients import eigenvalues
+from .knockout_numbers import count_among
 from .kronecker import middle
 from .layer_numbers import CROSS, bulk_change, drawn, known, relative_fall
-from .layer_results import COMPUTATION, PRESETS, C, Measure, at_layer, loans, run, titled
+from .layer_results import C, Measure, at_layer, titled
+from .layers import COMPUTATION, PRESETS, loans, run
 from .paper import says
 
 COLUMNS = ("C outliers", "C² outliers (mini-bulk)", "bulk")
@@ -46,13 +48,9 @@ def gradient_cross(record: Record) -> dict[str, float]:
     """The share of eigenvalues of G that a knockout of G_cross removes, in the range of nine tenths of its own."""
 
     def share(data: str) -> float:
-        own = eigenvalues(record, f"{data}/gram/only_cross")[:CROSS]
-        low, high = np.quantile(own[own > 0], (0.05, 0.95))
-        counts = [
-            ((values >= low) & (values <= high)).sum()
-            for values in (eigenvalues(record, f"{data}/gram/{name}") for name in ("G", "cross"))
-        ]
-        return float(1 - counts[1] / counts[0]) if counts[0] else float("nan")
+        G, rest, own = (eigenvalues(record, f"{data}/gram/{name}") for name in ("G", "cross", "only_cross"))
+        before, after = (count_among(own[:CROSS][own[:CROSS] > 0], values) for values in (G, rest))
+        return 1 - after / before if before else float("nan")
 
     return titled(record, share)
 
@@ -83,7 +81,7 @@ ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule, str], ...] = (
     ),
     (
         "Hessian", 2, "E", "share of E in the next C, the bulk's upper end", hessian_bulk, at_least(0.5, partly=0.2),
-        "Its upper end is G_within's; of all of the bulk, for VGG11, Fig. 4 has the shares.",
+        "Where E has less of its upper end, G_within has most of the rest; for the whole bulk of VGG11 see Fig. 4.",
     ),
     (
         "Gradients", 0, "G_class", "its share of the C largest", gradient_outliers, at_least(0.9, partly=0.5),
@@ -94,7 +92,7 @@ ENTRIES: tuple[tuple[str, int, str, str, Measured, Rule, str], ...] = (
         "Examples that carry the error of a class are not its average ones: Fig. 12.",
     ),
     (
-        "Gradients", 1, "G_cross", "what goes with it", gradient_cross, at_least(0.5, partly=0.1),
+        "Gradients", 1, "G_cross", "share in its range that goes with it", gradient_cross, at_least(0.5, partly=0.1),
         "Where cross-class means have their eigenvalues, G_within has many more: Fig. 5.",
     ),
     (

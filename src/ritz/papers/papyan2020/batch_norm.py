@@ -199,28 +199,29 @@ def draw(record: Record) -> Picture:
 
 STATEMENTS = (
     says(
-        "Batch normalisation pushes outliers back into the bulk (mean ln λ_k/λ_{C+1}, k ≤ C: without it less with).",
+        "Batch normalisation pushes outliers back into the bulk (mean ln λ_k/λ_{C+1}, k ≤ C: without it, minus with "
+        "it).",
         where="Sec. 9.3", measured=by_seed(pushed_back), rule=each(at_least(0.2, partly=0.0)), expected="above 0",
-        why="The outliers stand no nearer to the rest with it.",
+        why="The outliers stand hardly nearer to the rest with it, or no nearer.",
     ),
     says(
-        "It suppresses outlier eigenvalues (ln of λ₁ without it over λ₁ with it).",
+        "Batch normalisation suppresses outlier eigenvalues (ln of λ₁ without it over λ₁ with it).",
         where="Sec. 9.3", measured=by_seed(suppressed), rule=each(at_least(0.2, partly=0.0)), expected="above 0",
         why="The largest eigenvalue is no smaller with it.",
     ),
     says(
-        "That does not mean that they are completely removed (the mean of λ_k/λ_{C+1}, k ≤ C, with it).",
+        "The outliers are not completely removed by batch normalisation (the mean of λ_k/λ_{C+1}, k ≤ C, with it).",
         where="Sec. 9.3", measured=by_seed(left), rule=each(at_least(1.5, partly=1.1)), expected="above 1",
         why="With it no eigenvalue stands apart.",
     ),
     says(
-        "It takes the global mean out of the features (‖h_G‖² over the mean ‖h_c‖² of hidden layers, the median, with "
-        "it over without).",
+        "Batch normalisation takes the global mean out of the features (‖h_G‖² over the mean ‖h_c‖² of hidden layers, "
+        "the median, with it over without).",
         where="Sec. 9.3", measured=by_seed(shorter_means), rule=each(at_most(0.5, partly=1.0)), expected=0.0,
         why="It stands before the ReLU, behind which every feature has a mean above zero again.",
     ),
     says(
-        "This significantly decreases the magnitude of their class means (the mean ‖h_c‖² of hidden layers, the "
+        "It significantly decreases the magnitude of the features' class means (the mean ‖h_c‖² of hidden layers, the "
         "median, with it over without).",
         where="Sec. 9.3", measured=by_seed(smaller_means), rule=each(at_most(0.5, partly=1.0)), expected="below 1",
         why="The class means are as long with it.",
@@ -232,7 +233,8 @@ STATEMENTS = (
         expected=1.0, why="The class means h_c are not all about h_G.",
     ),
     says(
-        "With the class means h_c in place of h_G they are (the same).",
+        "The top C outliers are caused by the products of h_c and δ_c: class means in place of the global mean (mean "
+        "‖Pv‖² of the C largest eigenvectors of H, without it).",
         where="Sec. 9.3", paper=BEYOND, measured=by_seed(inside("in_class", KINDS[False])),
         rule=each(at_least(0.9, partly=0.5)), expected=1.0, why="Features and errors of single examples vary together.",
     ),

@@ -19,12 +19,24 @@ from ...spectrum import Spectrum
 from ..frame.figure import Context, Figure
 from ..frame.pictures import legend_above, write_title
 from ..frame.statements import Statement, at_least, at_most, each, within
-from .hessians import PARTS, SMOKE_METHOD, STEMS
-from .networks import Place, on_shelf, training
+from .hessian_numbers import PARTS
+from .hessians import STEMS
+from .networks import sweep_on_shelf, training
 from .paper import PAPER
 from .pictures import draw_spectrum
 from .setting import NUM_CLASSES, SMALL, TINY, WHOLE, Part, Piece, check_ten_classes
-from .spectra import LANCZOS, Matrix, Measurement, Method, bulk, certified, measured, printed_width
+from .spectra import (
+    LANCZOS,
+    SMOKE_METHOD,
+    Matrix,
+    Measurement,
+    Method,
+    bulk,
+    certified,
+    mean_size,
+    measured,
+    printed_width,
+)
 
 MATRICES: tuple[Matrix, ...] = get_args(Matrix)
 COLOUR = {"H": plot.COLOURS[1], "G": plot.COLOURS[2], "E": plot.COLOURS[0]}  # as the papers have them
@@ -41,7 +53,7 @@ class Config:
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Train the network; the spectra of H, G and E on both parts, C outliers taken out of H and G."""
     check_ten_classes(config.network)
-    (record,) = on_shelf(context).sweep(partial(training, place=Place.of(context)), [config.network])
+    (record,) = sweep_on_shelf(training, [config.network], context)
     spectra = {f"{part}/{matrix}": _measurement(config, part, matrix) for part in PARTS for matrix in MATRICES}
     names = ("last_train_error", "last_test_error", "rate", "tried", "identity")
     return {"network": {name: record.scalars[name] for name in names}} | measured(spectra, context)
@@ -99,8 +111,7 @@ def bulk_ratio(record: Record, part: str) -> float:
 def unlike(record: Record, part: str) -> float:
     """W₁ between the bulk of H and the spectrum of E, relative to the mean |λ| of that bulk: 0 if E makes all of it."""
     H, E = bulk(record, f"{part}/H"), bulk(record, f"{part}/E")
-    mean = float((H.weights * H.nodes.abs()).sum(1).mean())
-    return H.wasserstein(E) / mean
+    return H.wasserstein(E) / mean_size(H)
 
 
 def upper_end(record: Record, part: str) -> tuple[float, float]:
@@ -137,7 +148,7 @@ def bulk_in_words(record: Record) -> str:
     words = []
     for part, own in left.items():
         H, E, G = (bulk(record, f"{part}/{matrix}") for matrix in "HEG")
-        mean = float((H.weights * H.nodes.abs()).sum(1).mean())
+        mean = mean_size(H)
         share = _near_zero(H, E) / mean / own if own else 0.0
         words.append(f"{part}: {own:.2f}, of which {100 * share:.0f} % near zero; from G {H.wasserstein(G) / mean:.2f}")
     steps = record.config["method"]["num_steps"]
@@ -237,12 +248,14 @@ def _of_2019(paper: str, figure: str) -> tuple[Statement, ...]:
             why="G has more of it, or the two cancel.",
         ),
         says(
-            "The upper tail of the train Hessian is due to E (its distance from E's, of those from E's and G's).",
+            "The upper tail of the train Hessian is due to E (distance of its bulk's end in ln λ from the end of E, "
+            "over the distances from E and G together).",
             where=f"{figure}b", measured=tail_from("E", "train"), rule=at_most(0.35, partly=0.5), expected=0.0,
             why=tails_in_words("train"),
         ),
         says(
-            "The upper tail of the test Hessian is due to G (its distance from G's, of those from E's and G's).",
+            "The upper tail of the test Hessian is due to G (distance of its bulk's end in ln λ from the end of G, "
+            "over the distances from E and G together).",
             where=f"{figure}b", measured=tail_from("G", "test"), rule=at_most(0.35, partly=0.5), expected=0.0,
             why=tails_in_words("test"),
         ),

@@ -18,12 +18,13 @@ from ..frame.loans import Loan
 from ..frame.pictures import write_title
 from ..frame.statements import Statement, at_most, each, near
 from . import spectra
-from .hessians import HIDDEN, SMOKE_METHOD, finer, misaligned, num_outliers, shown
-from .networks import Place, on_shelf, training
+from .hessian_numbers import finer, largest_residual, misaligned, num_outliers, shown
+from .hessians import HIDDEN
+from .networks import sweep_on_shelf, training
 from .paper import BEYOND, PAPER
-from .pictures import draw_spectrum, mark_outliers, of_seeds
-from .setting import NETWORKS, NUM_CLASSES, SMALL, TINY, TITLES, Piece, check_ten_classes
-from .spectra import LANCZOS, Measurement, Method, certified, measured
+from .pictures import draw_spectrum, mark_outliers, network_in_words, of_seeds
+from .setting import NUM_CLASSES, SMALL, TINY, Piece, check_ten_classes
+from .spectra import LANCZOS, SMOKE_METHOD, Measurement, Method, certified, measured
 
 RESNET = Piece("resnet18", per_class=136)
 KINDS = {"deflated": NUM_CLASSES, "plain": 0}
@@ -38,16 +39,16 @@ class Config:
     seeds: tuple[int, ...] = (0,)  # open: print shows one network; more of them say how much it differs from the next
     method: Method = LANCZOS
 
-    def piece(self, seed: int) -> Piece:
-        """The network from a seed."""
-        return self.network.with_seed(seed)
+    @property
+    def pieces(self) -> list[Piece]:
+        """The network from each seed."""
+        return [self.network.with_seed(seed) for seed in self.seeds]
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Train a network from each seed; its train Hessian with C outliers taken out, and as it is."""
     check_ten_classes(config.network)
-    pieces = [config.piece(seed) for seed in config.seeds]
-    records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
+    records = sweep_on_shelf(training, config.pieces, context)
     errors = np.array([[record.scalars[name] for name in ERRORS] for record in records])
     return {"last_errors": errors, **measured(_measurements(config), context)}
 
@@ -55,8 +56,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 def loans(config: Config) -> list[Loan]:
     """The results of sweeps in a record of this config."""
     trainings = [
-        Loan(training, config.piece(seed), partial(_last_errors, at=at), "last errors")
-        for at, seed in enumerate(config.seeds)
+        Loan(training, piece, partial(_last_errors, at=at), "last errors") for at, piece in enumerate(config.pieces)
     ]
     return trainings + spectra.loans(_measurements(config))
 
@@ -69,7 +69,7 @@ def _last_errors(record: Record, *, at: int) -> dict[str, Any]:
 def _measurements(config: Config) -> dict[str, Measurement]:
     return {
         f"seed {piece.seed}/{kind}": Measurement(piece, piece.num_epochs, "train", "H", count, config.method)
-        for piece in (config.piece(seed) for seed in config.seeds)
+        for piece in config.pieces
         for kind, count in KINDS.items()
     }
 
@@ -77,22 +77,17 @@ def _measurements(config: Config) -> dict[str, Measurement]:
 def draw(record: Record) -> Picture:
     """Above with the outliers taken out, below without, on one axis; the first network."""
     figure, axes = plot.panels(1, len(KINDS), width=6.0, height=2.2)
-    first = _deflated(record)[0].removesuffix("/deflated")
+    first, piece = _deflated(record)[0].removesuffix("/deflated"), record.config["network"]
+    network = f"{network_in_words(piece)}, {piece['per_class']} a class"
     for ax, kind in zip(axes, KINDS, strict=True):
         draw_spectrum(ax, record, f"{first}/{kind}", color=plot.COLOURS[0])
         words = "C outliers by a search of their own" if kind == "deflated" else "Lanczos alone (ticks: the C outliers)"
-        write_title(ax, f"{_network(record)}{of_seeds(record)}: {words}", size=8)
+        write_title(ax, f"{network}{of_seeds(record)}: {words}", size=8)
     mark_outliers(axes[-1], certified(record, f"{first}/deflated")[:NUM_CLASSES], "")
     ends = [end for ax in axes for end in ax.get_xlim()]
     for ax in axes:
         ax.set_xlim(min(ends), max(ends))
     return figure
-
-
-def _network(record: Record) -> str:
-    """The network in words."""
-    piece = record.config["network"]
-    return f"{NETWORKS[piece['network']]} on {TITLES[piece['data']]}, {piece['per_class']} a class"
 
 
 def _deflated(record: Record) -> list[str]:
@@ -104,17 +99,13 @@ def every_seed(number: Any) -> Any:
     return lambda record: {name.removesuffix("/deflated"): number(record, name) for name in _deflated(record)}
 
 
-def residual(record: Record, prefix: str) -> float:
-    """The largest residual of the outliers, relative to the largest."""
-    return float(record.arrays[f"{prefix}/residuals"].max() / np.abs(certified(record, prefix)).max())
-
-
 def statements(paper: str, where: str) -> tuple[Statement, ...]:
     """The statements of both papers, and those of ours on which they rest."""
     says = partial(Statement, paper=paper, where=where)
     return (
         says(
-            "The top eigenvalues align with the outliers of Lanczos alone (largest distance to a node, relative).",
+            "The top eigenvalues align with the outliers of Lanczos alone (largest distance of one to a node, "
+            "relative).",
             measured=every_seed(misaligned), rule=each(at_most(0.02, partly=0.2)), expected=0.0,
             why="One Lanczos run from one vector does not resolve each of C outliers.",
         ),
@@ -125,15 +116,15 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
         ),
         replace(
             says(
-                "It detects the outliers precisely (largest residual ‖Hv - λv‖, relative to the largest).",
-                measured=every_seed(residual), rule=each(at_most(2e-3, partly=2e-2)), expected=0.0,
+                "Deflation detects the outliers precisely (largest residual ‖Hv - λv‖, relative to the largest).",
+                measured=every_seed(largest_residual), rule=each(at_most(2e-3, partly=2e-2)), expected=0.0,
                 why="A search ended before it had converged.",
             ),
             paper=BEYOND,
         ),
         replace(HIDDEN, where=where, measured=every_seed(shown)),
         Statement(
-            "There are C of them (the place of the largest gap among the eigenvalues behind the first).",
+            "There are C outliers (the place of the largest gap among the eigenvalues behind the first).",
             paper, "Sec. C.8" if paper == PAPER else "Sec. 5.7", measured=every_seed(num_outliers),
             rule=each(near(NUM_CLASSES, relative=0.1, partly=0.3)), expected=NUM_CLASSES,
             why="The widest gap lies elsewhere: fewer lines, or more, stand apart.",

@@ -224,12 +224,12 @@ def statements(paper: str) -> tuple[Statement, ...]:
             f"Increasing the number of epochs separates the bulks of {cross} and {spread} (Spearman's ρ of their "
             "distance in log λ with the epoch).",
             paper, section, measured=separation("epoch"), rule=each(at_least(0.8, partly=0.0)), expected=1.0,
-            why="The distance does not grow all along, or its sign changes.",
+            why="The distance does not grow with every epoch, or the two change places.",
         ),
         Statement(
-            "Increasing the sample size draws them closer (the same with the sample size).",
+            "Increasing the sample size draws these bulks closer (Spearman's ρ of that distance with the sample size).",
             paper, section, measured=separation("size"), rule=each(at_most(-0.8, partly=0.0)), expected=-1.0,
-            why="The distance does not fall with every size, or its sign changes.",
+            why="The distance does not fall with every size, or the two change places.",
         ),
         Statement(
             "The C outliers of G align with the eigenvalues of its class means (mean |log₁₀| of their ratios).",
@@ -271,7 +271,8 @@ def _of_2020(paper: str, where: str, section: str) -> tuple[Statement, ...]:
             why="G has no such bulk there: G_within has as large eigenvalues, and more of them.",
         ),
         Statement(
-            "The main bulk of G aligns with the average of G_within (|log₁₀| of where it is highest over that).",
+            "The main bulk of G aligns with the average of G_within (|log₁₀| of where it is highest over that "
+            "average).",
             paper, section, measured=exactly(spread_alignment), rule=each(at_most(0.3, partly=1.0)), expected=0.0,
             why="It spreads over decades: its average lies at its upper end.",
         ),

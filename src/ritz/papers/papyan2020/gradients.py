@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Eigenpairs, Spectrum
 from ..frame.figure import Context
 from ..frame.loans import FACTS, Loan, below
-from .networks import Place, on_shelf
+from .networks import Place, sweep_on_shelf
 from .setting import NUM_CLASSES, Piece, check_ten_classes
 from .spectra import risk_of
 
@@ -76,10 +75,10 @@ class Quadrature:
 
 def measured(measurements: Mapping[str, Measurement], context: Context) -> dict[str, Any]:
     """The results of these tasks, each under its prefix, taken from the shelf if they are there."""
-    place, shelf, result = Place.of(context), on_shelf(context), dict[str, Any]()
+    result = dict[str, Any]()
     for task in dict.fromkeys(task for task, _ in measurements.values()):
         own = {prefix: config for prefix, (its, config) in measurements.items() if its is task}
-        for prefix, record in zip(own, shelf.sweep(partial(task, place=place), own.values()), strict=True):
+        for prefix, record in zip(own, sweep_on_shelf(task, own.values(), context), strict=True):
             result |= {f"{prefix}/{name}": value for name, value in record.arrays.items()}
             result[f"{prefix}/{FACTS}"] = dict(record.scalars)
     return result

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,10 @@ from ...solvers import eigenpairs
 from ..frame.figure import Context, Figure
 from ..frame.pictures import write_title
 from ..frame.statements import at_least, at_most, each
-from .networks import Place, on_shelf
+from .networks import Place, sweep_on_shelf
 from .paper import says
-from .setting import NETWORKS, NUM_CLASSES, SMALL, TINY, TITLES, Piece, check_ten_classes
+from .pictures import network_in_words
+from .setting import NUM_CLASSES, SMALL, TINY, Piece, check_ten_classes
 from .spectra import risk_of
 
 C = NUM_CLASSES
@@ -46,7 +46,7 @@ class Config:
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """One record: alignments of the means by layer, and of the eigenvectors of G and H."""
-    (record,) = on_shelf(context).sweep(partial(alignments, place=Place.of(context)), [config])
+    (record,) = sweep_on_shelf(alignments, [config], context)
     return {**record.arrays, **record.scalars}
 
 
@@ -139,14 +139,10 @@ def draw(record: Record) -> Picture:
     figure.colorbar(overlap, ax=axes[-1], shrink=0.7, pad=0.02, ticks=(0, 1))
     axes[-1].set(xlabel="the C largest of G", ylabel="the C largest of H")
     axes[0].set(xlabel="classes", ylabel="classes")
-    figure.suptitle(f"{_network(record)}: cosines between the class means, last layer but one", fontsize=9)
+    figure.suptitle(
+        f"{network_in_words(record.config['network'])}: cosines between the class means, last layer but one", fontsize=9
+    )
     return figure
-
-
-def _network(record: Record) -> str:
-    """The network in words."""
-    piece = record.config["network"]
-    return f"{NETWORKS[piece['network']]} on {TITLES[piece['data']]}"
 
 
 def _table(ax: Axes, table: np.ndarray, title: str, low: float) -> AxesImage:
@@ -190,7 +186,7 @@ STATEMENTS = (
         expected=1.0, why="Features and errors of single examples vary together around their means.",
     ),
     says(
-        "So does their Khatri-Rao product over all layers (median cosine).",
+        "The Khatri-Rao product of h_c and δ_c approximates g_c over all layers at once (median cosine).",
         where="Sec. 1.12, Fig. 2", measured=lambda record: float(np.median(record.arrays["whole_cosines"])),
         rule=at_least(0.9, partly=0.5), expected=1.0, why="The layers where it does not hold have long gradients.",
     ),
@@ -205,7 +201,7 @@ STATEMENTS = (
         rule=at_least(0.9, partly=0.5), expected=1.0, why="The spread within classes turns them.",
     ),
     says(
-        "They induce those of the Hessian (mean share of its C largest eigenvectors in the span of G's).",
+        "Outliers of G induce those of the Hessian (mean share of its C largest eigenvectors in the span of G's).",
         where="Sec. 1.12, Fig. 2", measured=lambda record: float(record.arrays["overlap"].sum(1).mean()),
         rule=at_least(0.9, partly=0.5), expected=1.0, why="E turns them.",
     ),

@@ -52,16 +52,24 @@ def per_seed(measure: Callable[[Record, int], float]) -> Callable[[Record], dict
     return lambda record: {f"seed {seed}": float(measure(record, seed)) for seed in seeds(record)}
 
 
-def outliers(name: str) -> Callable[[Record], dict[str, float]]:
-    """How many eigenvalues of G, or of a knockout, lie above the largest of G_within."""
-    return per_seed(
-        lambda record, seed: float((values_of(record, seed, name) > values_of(record, seed, "only_within")[0]).sum())
-    )
+def nonzero(values: np.ndarray) -> np.ndarray:
+    """The eigenvalues that are not zero, of a list with the largest first."""
+    return values[values > LOWEST * values[0]]
+
+
+def mini_bulk(record: Record, seed: int) -> np.ndarray:
+    """The eigenvalues of G_cross that are not zero, largest first."""
+    return nonzero(values_of(record, seed, "only_cross"))[: C * (C - 2)]
+
+
+def outliers(record: Record, seed: int) -> float:
+    """How many eigenvalues of G lie above the largest of G_within."""
+    return float((values_of(record, seed, "G") > values_of(record, seed, "only_within")[0]).sum())
 
 
 def outliers_in_words(record: Record) -> str:
     """Why there are other numbers of them than C."""
-    counts = outliers("G")(record).values()
+    counts = per_seed(outliers)(record).values()
     fewer = "Some class means are no longer than the spread around them." if min(counts) < C else ""
     more = "Cross-class means raise the first of the bulk above the largest of G_within." if max(counts) > C else ""
     return f"{fewer} {more}".strip()
@@ -75,20 +83,17 @@ def left_of_outliers(record: Record, seed: int) -> float:
     return float((values_of(record, seed, "class") >= values_of(record, seed, "G")[C - 1]).sum())
 
 
-def lost_share(part: str) -> Callable[[Record], dict[str, float]]:
-    """The share of eigenvalues of G that a part's knockout removes, in the range of its own middle nine tenths."""
+def lost_mini_bulk(record: Record, seed: int) -> float:
+    """The share of the eigenvalues of G among those of G_cross that its knockout removes."""
+    own = mini_bulk(record, seed)
+    before, after = (count_among(own, values_of(record, seed, name)) for name in ("G", "cross"))
+    return (before - after) / before if before else float("nan")
 
-    def measure(record: Record, seed: int) -> float:
-        own, rank = values_of(record, seed, f"only_{part}"), {"class": C, "cross": C * (C - 2)}.get(part)
-        own = own[own > LOWEST * own[0]][:rank]
-        low, high = np.quantile(own, (0.05, 0.95))
-        before, after = (
-            ((values >= low) & (values <= high)).sum()
-            for values in (values_of(record, seed, name) for name in ("G", part))
-        )
-        return float((before - after) / before) if before else float("nan")
 
-    return per_seed(measure)
+def count_among(own: np.ndarray, values: np.ndarray) -> int:
+    """How many eigenvalues lie where a part has the middle nine tenths of its own."""
+    low, high = np.quantile(own, (0.05, 0.95))
+    return int(((values >= low) & (values <= high)).sum())
 
 
 def lost_mass(record: Record, seed: int) -> float:
@@ -112,14 +117,15 @@ def position(record: Record) -> ByReading:
         "medians of both": lambda record, seed: _median(record, seed, "only_within"),
         "the average of G_within, as in Fig. 6 (2019: 7)": average_of_within,
     }
-    above = lambda of: per_seed(lambda record, seed: np.log10(_median(record, seed, "only_cross") / of(record, seed)))
-    return ByReading((words, above(of)(record)) for words, of in ways.items())
+    above = lambda spread: per_seed(
+        lambda record, seed: np.log10(_median(record, seed, "only_cross") / spread(record, seed))
+    )
+    return ByReading((words, above(spread)(record)) for words, spread in ways.items())
 
 
 def _median(record: Record, seed: int, name: str) -> float:
     """The median of the eigenvalues that are not zero."""
-    values = values_of(record, seed, name)
-    return float(np.median(values[values > LOWEST * values[0]]))
+    return float(np.median(nonzero(values_of(record, seed, name))))
 
 
 def average_of_within(record: Record, seed: int) -> float:
@@ -165,9 +171,7 @@ def height_of_main(record: Record, seed: int) -> float:
 
 def unresolved(record: Record, seed: int) -> float:
     """The share of the eigenvalues of G_cross that 128 Lanczos steps do not tell from zero: below λ_max(G)/127."""
-    own, G = values_of(record, seed, "only_cross"), values_of(record, seed, "G")
-    own = own[own > LOWEST * own[0]][: C * (C - 2)]
-    return float((own < G[0] / (STEPS - 1)).mean())
+    return float((mini_bulk(record, seed) < values_of(record, seed, "G")[0] / (STEPS - 1)).mean())
 
 
 def own_trace(record: Record, seed: int) -> float:
@@ -191,13 +195,13 @@ def log_distance(record: Record, seed: int, name: str) -> float:
 
 
 def lanczos_error(record: Record, seed: int) -> float:
-    """The distance of both curves of log λ, smoothed alike, above LOWEST."""
+    """The distance of the log spectrum of G by Lanczos from the exact one, smoothed alike, above LOWEST."""
     (u, exact), (_, ours) = (_curve(s) for s in (exact_spectrum(record, seed, "G"), lanczos_spectrum(record, seed)))
     return curve_distance(u, exact, ours)
 
 
 def right_from(record: Record, seed: int) -> float:
-    """log₁₀ of the least λ/λ_max above which that distance is a tenth at most; 0 where it never is."""
+    """log₁₀ of the least λ/λ_max above which Lanczos is a tenth at most from the exact log spectrum; 0 for none."""
     (u, exact), (_, ours) = (_curve(s) for s in (exact_spectrum(record, seed, "G"), lanczos_spectrum(record, seed)))
     decades = (u - float(np.log(values_of(record, seed, "G")[0]))) / np.log(10)
     below = np.arange(0, int((decades < 0).sum()), 10)
@@ -249,7 +253,7 @@ def explained(record: Record, seed: int) -> float:
 
 
 def explained_by_means(record: Record, seed: int) -> float:
-    """The share of G_class, G_cross and G_own together in them."""
+    """The share of G_class, G_cross and G_own together in the C largest eigenvalues of H."""
     return float(sum(record.arrays[f"{seed}/origins/H/shares/{part}"][:C].mean() for part in gradients.OTHERS))
 
 

@@ -30,7 +30,7 @@ from .knockout_numbers import (
     least_layer,
     left_of_outliers,
     lost_mass,
-    lost_share,
+    lost_mini_bulk,
     missed_decades,
     modes,
     outliers,
@@ -147,7 +147,7 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
         *(_of_the_main_bulk(paper, section) if first else ()),
         Statement(
             "C eigenvalues of G are outliers (how many lie above the largest of the within part).",
-            paper, section, measured=outliers("G"), rule=each(near(C, relative=0.11, partly=0.3)), expected=C,
+            paper, section, measured=per_seed(outliers), rule=each(near(C, relative=0.11, partly=0.3)), expected=C,
             why=outliers_in_words,
         ),
         Statement(
@@ -159,7 +159,7 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
         Statement(
             f"Once {names[1]} is knocked out, the left {'mini-bulk' if first else 'bulk'} disappears (of the "
             "eigenvalues of G where its own lie, the share that goes).",
-            paper, where, measured=lost_share("cross"), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
+            paper, where, measured=per_seed(lost_mini_bulk), rule=each(at_least(0.5, partly=0.1)), expected=1.0,
             why="Where the cross-class means have their eigenvalues, G_within has many more of its own.",
         ),
         Statement(
@@ -197,12 +197,12 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
 def _of_the_main_bulk(paper: str, section: str) -> tuple[Statement, ...]:
     return (
         Statement(
-            "The one in the middle is the main bulk (which of the maxima, from the left, is the highest).",
+            "The bulk in the middle is the main one (which of the maxima, from the left, is the highest).",
             paper, section, measured=per_seed(place_of_main), rule=each(within(2, 2)), expected=2,
-            why="The main bulk is the lowest: nothing stands apart on its left.",
+            why="The main bulk is another, counted from the left: with 1, nothing stands apart on its left.",
         ),
         Statement(
-            "The others have a very low density beside it (its height over that of the next).",
+            "The other bulks have a very low density beside the main one (its height over that of the next).",
             paper, section, measured=per_seed(height_of_main), rule=each(at_least(10.0, partly=2.0)),
             expected="far above 1", why="There is one bulk alone, or another as high.",
         ),
@@ -210,7 +210,7 @@ def _of_the_main_bulk(paper: str, section: str) -> tuple[Statement, ...]:
             "The spectrum of log G exposes what that of G does not (the share of the eigenvalues of G_cross that 128 "
             "Lanczos steps do not tell from zero).",
             paper, section, measured=per_seed(unresolved), rule=each(at_least(0.9, partly=0.4)), expected=1.0,
-            why="So many of them only lie in the peak at zero: the others are seen on a linear axis, too.",
+            why="Only so large a share lies in the peak at zero: the others are seen on a linear axis, too.",
         ),
     )  # fmt: skip
 
@@ -221,15 +221,16 @@ def _about_lanczos(where: str) -> tuple[Statement, ...]:
             "Lanczos, in 2,048 steps at preset paper, gives the log spectrum down to 1e-8 of λ_max (∫ |q - q̂| d log λ "
             "over half of ∫ q + q̂: 0 to 2).",
             BEYOND, where, measured=per_seed(lanczos_error), rule=each(at_most(CLOSE, partly=0.5)), expected=0.0,
-            why="Among small ones float32 and few nodes gather in one bulk what spreads over decades.",
+            why="Small eigenvalues spread over decades; in float32 and with few nodes they gather in one bulk.",
         ),
         Statement(
-            "From where on it does (log₁₀ of the least λ/λ_max above which that distance is a tenth at most).",
+            "It does down to 1e-5 of λ_max (log₁₀ of the least λ/λ_max above which that distance is a tenth at most).",
             BEYOND, where, measured=per_seed(right_from), rule=each(at_most(-5.0, partly=-3.0)), expected=-8.0,
             why="The nodes of a quadrature are dense at the top of the range, and few below.",
         ),
         Statement(
-            "And it misses none of its decades (share of decades where it counts less than half or more than twice).",
+            "Lanczos misses no decade of λ (share of decades where it counts less than half of the eigenvalues, or "
+            "more than twice as many).",
             BEYOND, where, measured=per_seed(missed_decades), rule=each(at_most(0.0, partly=0.5)), expected=0.0,
             why="The nodes of a quadrature are dense at the top of the range, and few below.",
         ),
@@ -244,12 +245,13 @@ def _about_eigenvectors(section: str) -> tuple[Statement, ...]:
             why="The spread within classes turns them.",
         ),
         Statement(
-            "… in every layer by itself (the same of a layer's part of them, where it is least).",
+            "Each layer's part of these eigenvectors lies in the span of its own part of the means (mean ‖Pv‖² over "
+            "‖v‖², the least of all layers).",
             BEYOND, section, measured=least_layer, rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="Where a layer has little part in them, its part is not made of class means.",
         ),
         Statement(
-            "So do those of H.",
+            "The C largest eigenvectors of H lie in the span of the class means, too (mean ‖Pv‖²).",
             BEYOND, section, measured=in_means("H"), rule=each(at_least(0.9, partly=0.5)), expected=1.0,
             why="E turns them further.",
         ),
@@ -259,7 +261,7 @@ def _about_eigenvectors(section: str) -> tuple[Statement, ...]:
             why="E has a part in them.",
         ),
         Statement(
-            "And its means alone do (mean share of the three parts made of means).",
+            "The means alone explain them (mean share of the three parts of G that are made of means).",
             BEYOND, section, measured=per_seed(explained_by_means), rule=each(at_least(0.9, partly=0.5)),
             expected=1.0, why="The spread within classes, or E, has a part in them.",
         ),

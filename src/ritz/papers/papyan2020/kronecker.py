@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 
 from ... import plot
@@ -16,10 +17,21 @@ from ..frame.figure import Figure
 from ..frame.pictures import write_title
 from ..frame.statements import at_least, at_most, each, near
 from ..frame.statistics import spearman
-from . import layer_blocks
-from . import layer_results as results
-from .layer_blocks import LINES
-from .layer_results import COMPUTATION, PRESETS, C, data_sets, depth, loans, of_panels, run, titled
+from .layer_blocks import KINDS, LINES
+from .layer_numbers import log_ratios
+from .layer_results import (
+    C,
+    Measure,
+    at_layer,
+    by_layer,
+    data_sets,
+    depth,
+    first_seed,
+    of_panels,
+    seeds,
+    titled,
+)
+from .layers import COMPUTATION, PRESETS, loans, run
 from .paper import BEYOND, says
 from .pictures import of_seeds, resolved_from
 from .setting import TITLES
@@ -30,11 +42,24 @@ SHALLOW = [1, 2, 3]  # layers
 PAIRS = {"KFAC": plot.COLOURS[1], "CFAC": plot.COLOURS[3]}
 
 
-def distance(kind: str, first: int = 0, last: int = LINES) -> results.Measure:
-    """The mean |ln| of the ratio of eigenvalues of KFAC or CFAC and of G^l, paired by rank."""
-    return lambda record, data, seed, layer: layer_blocks.distance(
-        record, f"{data}/{seed}/blocks/{layer}", kind, first, last
-    )
+def spectrum_of(record: Record, prefix: str) -> Spectrum:
+    """The spectrum of a matrix of a layer, from the arrays under a prefix."""
+    nodes, counts = (torch.as_tensor(np.asarray(record.arrays[f"{prefix}/{part}"])) for part in ("nodes", "counts"))
+    size, resolution = (record.scalars[f"{prefix}/{part}"] for part in ("size", "resolution"))
+    return Spectrum(nodes[None], (counts / counts.sum())[None], int(size), resolution)
+
+
+def distance(kind: str, first: int = 0, last: int = LINES) -> Measure:
+    """The mean |ln| of the ratio of eigenvalues of KFAC or CFAC and of G^l, paired by rank, between two ranks."""
+
+    def measure(record: Record, data: str, seed: int, layer: int) -> float:
+        prefix = f"{data}/{seed}/blocks/{layer}"
+        a, b = (np.asarray(record.arrays[f"{prefix}/{name}/top"])[first:last] for name in (kind, "G"))
+        count = min(len(a), len(b))
+        floor = 1e-12 * max(a.max(initial=0.0), b.max(initial=0.0), 1e-300)
+        return float(np.abs(np.log(np.maximum(a[:count], floor) / np.maximum(b[:count], floor))).mean())
+
+    return measure
 
 
 def shift(record: Record, data: str, seed: int, layer: int) -> np.ndarray:
@@ -42,10 +67,10 @@ def shift(record: Record, data: str, seed: int, layer: int) -> np.ndarray:
     a, b = (
         np.asarray(record.arrays[f"{data}/{seed}/blocks/{layer}/{kind}/top"], dtype=float)[:C] for kind in ("CFAC", "G")
     )
-    return np.log(np.maximum(a, 1e-30) / np.maximum(b, 1e-30))
+    return log_ratios(a, b)
 
 
-def product_error(name: str) -> results.Measure:
+def product_error(name: str) -> Measure:
     """√(Σ w ‖g - δφᵀ‖² / Σ w ‖g‖²) of class or cross-class means."""
     return lambda record, data, seed, layer: float(record.scalars[f"{data}/{seed}/blocks/{layer}/products/{name}"])
 
@@ -55,7 +80,7 @@ def widest_gap(record: Record) -> dict[str, float]:
 
     def rank(data: str) -> float:
         places = []
-        for seed in results.seeds(record):
+        for seed in seeds(record):
             values = np.asarray(record.arrays[f"{data}/{seed}/blocks/{depth(record)}/G/top"], dtype=float)[: 3 * C]
             places.append(np.argmax(-np.diff(np.log(np.maximum(values, 1e-30)))) + 1)
         return float(np.median(places)) / C
@@ -65,18 +90,13 @@ def widest_gap(record: Record) -> dict[str, float]:
 
 def last_layer(kind: str) -> Callable[[Record], dict[str, float]]:
     """The distance of the outliers in the last layer, on every data set: the caption's is MNIST, where it is there."""
-    return results.at_layer(distance(kind, 0, C))
+    return at_layer(distance(kind, 0, C))
 
 
 def better(record: Record) -> dict[str, float]:
     """The share of layers in which CFAC is nearer to G^l than KFAC is, outliers and mini-bulk."""
-    layers_of = results.by_layer
-    return titled(
-        record,
-        lambda data: float(
-            (layers_of(record, data, distance("CFAC")) < layers_of(record, data, distance("KFAC"))).mean()
-        ),
-    )
+    nearer = lambda data: by_layer(record, data, distance("CFAC")) < by_layer(record, data, distance("KFAC"))
+    return titled(record, lambda data: float(nearer(data).mean()))
 
 
 def deeper(record: Record) -> dict[str, float]:
@@ -84,7 +104,7 @@ def deeper(record: Record) -> dict[str, float]:
     which = np.arange(1, depth(record) + 1)
 
     def rho(data: str) -> float:
-        far, near_g = (results.by_layer(record, data, distance(kind)) for kind in ("KFAC", "CFAC"))
+        far, near_g = (by_layer(record, data, distance(kind)) for kind in ("KFAC", "CFAC"))
         return spearman(which, np.log(np.maximum(far, 1e-12) / np.maximum(near_g, 1e-12)))
 
     return titled(record, rho)
@@ -95,19 +115,19 @@ def gain_of_the_deeper_half(record: Record) -> dict[str, float]:
     which = range(depth(record) // 2 + 1, depth(record) + 1)
 
     def least(data: str) -> float:
-        far, near_g = (results.by_layer(record, data, distance(kind), which) for kind in ("KFAC", "CFAC"))
+        far, near_g = (by_layer(record, data, distance(kind), which) for kind in ("KFAC", "CFAC"))
         return float((far / np.maximum(near_g, 1e-12)).min())
 
     return titled(record, least)
 
 
 def one_shift(record: Record, data: str, seed: int, layer: int) -> float:
-    """The mean logarithm of the ratios: the common shift."""
+    """|mean| of ln of the ratios of CFAC's C largest eigenvalues to those of G^l: their common shift."""
     return abs(float(shift(record, data, seed, layer).mean()))
 
 
 def shape_error(record: Record, data: str, seed: int, layer: int) -> float:
-    """The standard deviation of the logarithms: what remains after a common shift."""
+    """The standard deviation of ln of these C ratios of CFAC to G^l: what a common shift leaves."""
     return float(shift(record, data, seed, layer).std())
 
 
@@ -127,7 +147,7 @@ def as_bad(record: Record, data: str, seed: int, layer: int) -> float:
 
 def middle(name: str) -> Callable[[Record], dict[str, float]]:
     """The median over layers of the error of g as a product of means."""
-    return lambda record: titled(record, lambda d: float(np.median(results.by_layer(record, d, product_error(name)))))
+    return lambda record: titled(record, lambda d: float(np.median(by_layer(record, d, product_error(name)))))
 
 
 def draw_last(record: Record) -> Picture:
@@ -158,17 +178,17 @@ def draw_all(record: Record) -> Picture:
 
 def _panel(ax: Axes, record: Record, data: str, layer: int, kind: str) -> None:
     """Draw G and one of its approximations on a common axis."""
-    prefix = f"{data}/{results.first(record)}/blocks/{layer}"
+    prefix = f"{data}/{first_seed(record)}/blocks/{layer}"
     floor, end = _axis(record, prefix)
     for name, colour in (("G", plot.COLOURS[0]), (kind, PAIRS[kind])):
-        spectrum = layer_blocks.spectrum_of(record, f"{prefix}/{name}")
+        spectrum = spectrum_of(record, f"{prefix}/{name}")
         plot.counts(ax, spectrum, floor=floor, width=WIDTH, color=colour, linewidth=0.9, label=name)
     ax.set_xlim(floor, end)
 
 
 def _axis(record: Record, prefix: str) -> tuple[float, float]:
     """The ends of a layer's axis, which reaches as far down as all three spectra are resolved."""
-    spectra = {kind: layer_blocks.spectrum_of(record, f"{prefix}/{kind}") for kind in layer_blocks.KINDS}
+    spectra = {kind: spectrum_of(record, f"{prefix}/{kind}") for kind in KINDS}
     top = max(spectrum.range[1] for spectrum in spectra.values())
     rests = (_rest(record, f"{prefix}/{kind}", own) for kind, own in spectra.items() if own.resolution is not None)
     return max([LOWEST * top, *(resolved_from(rest, WIDTH) for rest in rests)]), top * np.exp(4 * WIDTH)
@@ -188,24 +208,19 @@ def _certified(record: Record, prefix: str) -> np.ndarray:
 
 def _name_groups(ax: Axes, record: Record, data: str) -> None:
     """The groups of eigenvalues of G that the caption names, over the place where they are."""
-    values = _certified(record, f"{data}/{results.first(record)}/blocks/{depth(record)}/G")
+    values = _certified(record, f"{data}/{first_seed(record)}/blocks/{depth(record)}/G")
     low, high = ax.get_ylim()
     ax.set_ylim(low, 8 * high)
     for name, group in (("C", values[:C]), ("C²", values[C:])):
         ax.plot([group.min(), group.max()], [1.5 * high] * 2, color="black", lw=1.0, marker="|", ms=5)
         ax.annotate(name, (np.sqrt(group.min() * group.max()), 2.2 * high), ha="center", fontsize=8)
-    left, largest = ax.get_xlim()[0], main_bulk(record, data, results.first(record), depth(record))
+    left, largest = ax.get_xlim()[0], main_bulk(record, data, first_seed(record), depth(record))
     if largest < left:
         ax.annotate("← main bulk", (1.2 * left, 1.4 * high), fontsize=8)
 
 
 def _legend(figure: Any, axes: Sequence[Axes]) -> None:
-    lines = {
-        line.get_label(): line
-        for ax in axes[: len(PAIRS)]
-        for line in ax.lines
-        if line.get_label() in layer_blocks.KINDS
-    }
+    lines = {line.get_label(): line for ax in axes[: len(PAIRS)] for line in ax.lines if line.get_label() in KINDS}
     figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=3, frameon=False, fontsize=8)
 
 
@@ -229,7 +244,7 @@ def bulk_reach(record: Record, data: str, seed: int, layer: int) -> float:
 
 def misaligned(record: Record) -> dict[str, float]:
     """The distance of KFAC from G^l, outliers and mini-bulk, of the median layer."""
-    return titled(record, lambda data: float(np.median(results.by_layer(record, data, distance("KFAC")))))
+    return titled(record, lambda data: float(np.median(by_layer(record, data, distance("KFAC")))))
 
 
 def shallow_spread(record: Record) -> float | None:
@@ -237,8 +252,8 @@ def shallow_spread(record: Record) -> float | None:
     if len(data_sets(record)) < 2:
         return None
     gain = lambda data: (
-        np.log(results.by_layer(record, data, distance("KFAC"), SHALLOW))
-        - np.log(results.by_layer(record, data, distance("CFAC"), SHALLOW))
+        np.log(by_layer(record, data, distance("KFAC"), SHALLOW))
+        - np.log(by_layer(record, data, distance("CFAC"), SHALLOW))
     )
     return float(np.ptp([gain(data).mean() for data in data_sets(record)]))
 
@@ -250,13 +265,13 @@ FIGURE_11 = (
         why="One eigenvalue stands further apart than the C together, or none does.",
     ),
     says(
-        "… and a mini-bulk of C(C - 1) with them (λ_{C(C-1)}/λ_{C(C-1)+1}).",
-        where="Fig. 11", measured=results.at_layer(mini_bulk_gap), rule=each(at_least(1.5, partly=1.1)),
+        "With a mini-bulk these are C(C - 1) that stand apart (λ_{C(C-1)}/λ_{C(C-1)+1}).",
+        where="Fig. 11", measured=at_layer(mini_bulk_gap), rule=each(at_least(1.5, partly=1.1)),
         expected="above 1", why="It passes into the main bulk.",
     ),
     says(
         "The main bulk is a narrow bump around the origin (its largest eigenvalue over that of all).",
-        where="Fig. 11", measured=results.at_layer(bulk_reach), rule=each(at_most(0.05, partly=0.2)), expected=0.0,
+        where="Fig. 11", measured=at_layer(bulk_reach), rule=each(at_most(0.05, partly=0.2)), expected=0.0,
         why="It reaches far towards the outliers.",
     ),
     says(
@@ -265,7 +280,7 @@ FIGURE_11 = (
         why="They align after all.",
     ),
     says(
-        "Those of CFAC do (the same).",
+        "Outliers of CFAC align with those of G (mean |ln| of the ratio of the C largest eigenvalues).",
         where="Fig. 11", measured=last_layer("CFAC"), rule=each(at_most(0.1, partly=0.3)), expected=0.0,
         why="Within a class, examples of large features have other errors than the rest.",
     ),
@@ -288,7 +303,7 @@ FIGURE_12 = (
         why="In some layers the classes share their features.",
     ),
     says(
-        "… especially at deeper layers (Spearman's ρ of ln of the ratio of the two distances with the layer).",
+        "… especially at deeper layers (Spearman's ρ of ln of KFAC's distance over CFAC's with the layer).",
         where="Fig. 12", measured=deeper, rule=each(at_least(0.5, partly=0.0)), expected=1.0,
         why="The gain does not grow with depth.",
     ),
@@ -298,23 +313,23 @@ FIGURE_12 = (
         why="In one of these layers at least the gain is small, or there is none.",
     ),
     says(
-        "In the seventh and eighth layer on CIFAR-10 they align almost perfectly (mean |ln| of C(C - 1) ratios).",
+        "In the seventh and eighth layer on CIFAR-10 G and CFAC align almost perfectly (mean |ln| of C(C - 1) ratios).",
         where="Fig. 12", measured=lambda record: of_panels(record, "cifar10", [7, 8], distance("CFAC")),
         rule=each(at_most(0.1, partly=0.3)), expected=0.0, why="A shift or a spread is left.",
     ),
     says(
-        "In the sixth and seventh on Fashion-MNIST outliers align up to a small shift (|mean| of ln of the C ratios, "
-        "and their standard deviation).",
+        "In the sixth and seventh layer on Fashion-MNIST outliers of CFAC align up to a small shift (|mean| of ln of "
+        "the C ratios, and their standard deviation).",
         where="Fig. 12", measured=small_shift, rule=each(at_most(0.15, partly=0.4)), expected=0.0,
         why="The shift is not small, or they differ by more than one shift.",
     ),
     says(
-        "In the third on MNIST they align (mean |ln| of the C ratios).",
+        "In the third layer on MNIST outliers of CFAC align with those of G (mean |ln| of the C ratios).",
         where="Fig. 12", measured=lambda record: of_panels(record, "mnist", [3], distance("CFAC", 0, C)),
         rule=each(at_most(0.1, partly=0.3)), expected=0.0, why="Shallow layers depend on the data set.",
     ),
     says(
-        "In the second on CIFAR-10 the misalignment is as bad as that of KFAC (ratio of the two distances).",
+        "In the second layer on CIFAR-10 outliers of CFAC misalign as badly as those of KFAC (ratio of the distances).",
         where="Fig. 12", measured=lambda record: of_panels(record, "cifar10", [2], as_bad),
         rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="CFAC is nearer there, too.",
     ),
@@ -324,12 +339,13 @@ FIGURE_12 = (
         why="Examples that carry the error of a class are not its average ones.",
     ),
     says(
-        "g_cc' ≈ h_c ⊗ δ_cc' (the same).",
+        "g_cc' ≈ h_c ⊗ δ_cc' (√(Σ w ‖difference‖² / Σ w ‖g_cc'‖²), the median layer).",
         where="Sec. 7.12", measured=middle("cross"), rule=each(at_most(0.3, partly=0.7)), expected=0.0,
         why="Examples of c that look like c' have features of their own.",
     ),
     says(
-        "With the features of a class weighted as its gradients are, g_c ≈ h_c ⊗ δ_c (the same).",
+        "With the features of a class weighted as its gradients are, g_c ≈ h_c ⊗ δ_c (√(Σ w ‖difference‖² / Σ w "
+        "‖g_c‖²), the median layer).",
         where="Sec. 7.12", paper=BEYOND, measured=middle("class, weighted"), rule=each(at_most(0.3, partly=0.7)),
         expected=0.0, why="Features and errors of a class vary together.",
     ),

@@ -1,22 +1,25 @@
-"""The spectra of G^l, KFAC and CFAC of every layer of one trained MLP, with how well their outliers align."""
+"""The blocks G^l of every layer of one trained MLP: spectra beside KFAC and CFAC, and means as products of means."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ...classes.layers.passes import class_layers, class_passes
 from ...factored import cfac, kfac
 from ...factored.kronecker import Layer
+from ...layers.linear import columns
 from ...operators import Operator
-from ...record import Record
+from ...risk import Risk
+from ...risk.class_terms import as_outputs
 from ...solvers import eigenpairs, spectral_density
-from ...spectrum import Spectrum
-from . import gradients, layers
+from . import gradients
+from .layer_structure import Layers, weights_risk
 from .networks import Place
 from .setting import NUM_CLASSES, Piece
 
@@ -40,12 +43,12 @@ class Blocks:
 def blocks(measurement: Blocks, *, place: Place) -> dict[str, Any]:
     """The largest C(C - 1) eigenvalues of each matrix, the density of the rest, and g_c against h_c ⊗ δ_c."""
     start = time.perf_counter()
-    risk, identity = layers.weights_risk(layers.Layers(measurement.piece, measurement.num_examples), place)
+    risk, identity = weights_risk(Layers(measurement.piece, measurement.num_examples), place)
     factors = {"KFAC": kfac(risk).layers, "CFAC": cfac(risk).layers}
     result: dict[str, Any] = {}
-    for index, name in enumerate(layers.layer_names(risk), 1):
-        own = layers.rows(risk, name)
-        result |= {f"{index}/products/{key}": value for key, value in layers.mean_products(own).items()}
+    for index, name in enumerate(layer_names(risk), 1):
+        own = rows(risk, name)
+        result |= {f"{index}/products/{key}": value for key, value in mean_products(own).items()}
         matrices: dict[str, Operator] = {"G": own.block, "CFAC": factors["CFAC"][name].operator}
         for kind, A in matrices.items():
             result |= {f"{index}/{kind}/{key}": value for key, value in _spectrum(A, measurement).items()}
@@ -86,16 +89,79 @@ def _product_spectrum(layer: Layer) -> dict[str, Any]:
     return {"top": top, "nodes": nodes, "counts": counts, "size": len(values), "resolution": None}
 
 
-def spectrum_of(record: Record, prefix: str) -> Spectrum:
-    """The spectrum of a matrix of a layer, from the arrays under a prefix."""
-    nodes, counts = (torch.as_tensor(np.asarray(record.arrays[f"{prefix}/{part}"])) for part in ("nodes", "counts"))
-    size, resolution = (record.scalars[f"{prefix}/{part}"] for part in ("size", "resolution"))
-    return Spectrum(nodes[None], (counts / counts.sum())[None], int(size), resolution)
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What one layer sees of every example: the features that enter it, and its errors for each would-be label."""
+
+    name: str
+    features: Tensor  # (N, d)
+    errors: Tensor  # (C, N, o)
+    weights: Tensor  # w_{i,c'}, (N, C)
+    labels: Tensor
+
+    @property
+    def block(self) -> Operator:
+        """G^l = Σ w (δδᵀ) ⊗ (φφᵀ) as an operator, without another pass through the network. Eq. (7.4)."""
+        phi, delta, w = self.features, self.errors, self.weights.T
+        (_, o), d = delta.shape[1:], phi.shape[1]
+
+        def matmat(V: Tensor) -> Tensor:
+            total = torch.empty_like(V)
+            for k in range(V.shape[1]):
+                inner = phi @ V[:, k].view(o, d).T  # (N, o)
+                along = torch.einsum("cno,no->cn", delta, inner) * w
+                total[:, k] = (torch.einsum("cn,cno->no", along, delta).T @ phi).flatten()
+            return total
+
+        return Operator(matmat, o * d, phi.dtype, phi.device)
 
 
-def distance(record: Record, prefix: str, kind: str, first: int, last: int) -> float:
-    """The mean |ln| of the ratio of eigenvalues of KFAC or CFAC and of G^l, from one rank to another."""
-    a, b = (np.asarray(record.arrays[f"{prefix}/{name}/top"])[first:last] for name in (kind, "G"))
-    count = min(len(a), len(b))
-    floor = 1e-12 * max(a.max(initial=0.0), b.max(initial=0.0), 1e-300)
-    return float(np.abs(np.log(np.maximum(a[:count], floor) / np.maximum(b[:count], floor))).mean())
+def rows(risk: Risk, layer: str) -> Rows:
+    """The rows of one layer, in the precision of the risk."""
+    layers, linear, count = class_layers(risk.restricted_to(f"{layer}.weight"), "Rows of a layer")
+    features, errors, weights, labels = [], [], [], []
+    for _, forward, own in class_passes(layers, linear, "Rows"):
+        cotangents = as_outputs(risk, torch.stack([own.errors(column) for column in range(count)]), forward.z)
+        own_errors = [linear[0].errors(forward, e)[:, :, 0] for _, e in columns(risk, forward, cotangents)]
+        features.append(linear[0].features(forward)[:, 0].to(risk.dtype))
+        errors.append(torch.cat(own_errors).to(risk.dtype))
+        weights.append(own.weights.to(risk.dtype))
+        labels.append(own.labels)
+    return Rows(layer, torch.cat(features), torch.cat(errors, 1), torch.cat(weights), torch.cat(labels))
+
+
+def layer_names(risk: Risk) -> list[str]:
+    """The linear layers of the risk, first to last."""
+    return [name.removesuffix(".weight") for name in risk.shapes]
+
+
+def mean_products(own: Rows) -> dict[str, float]:
+    """How far g_c is from δ_c φ_cᵀ and g_cc' from δ_cc' φ_cᵀ: √(Σ w ‖difference‖² / Σ w ‖g‖²). Sec. 7.12.
+
+    φ_c is the plain mean, as printed; with the weights of g_c it is the "weighted" one.
+    """
+    sums = {name: torch.zeros(2, dtype=torch.float64) for name in ("class", "class, weighted", "cross")}
+    for members, weights, phi, delta in _by_class(own):
+        w = weights.sum(0)
+        others = [k for k in range(C) if k != members and float(w[k]) > 0]
+        if not others:
+            continue
+        mixed = torch.einsum("nk,kno->no", weights[:, others], delta[others]) / w[others].sum()
+        plain, g = phi.mean(0), mixed.T @ phi
+        weighted = (weights[:, others].sum(1) / w[others].sum()) @ phi
+        _add(sums["class"], w[others].sum(), g, torch.outer(mixed.sum(0), plain))
+        _add(sums["class, weighted"], w[others].sum(), g, torch.outer(mixed.sum(0), weighted))
+        for k in others:
+            one = weights[:, k, None] * delta[k] / w[k]
+            _add(sums["cross"], w[k], one.T @ phi, torch.outer(one.sum(0), plain))
+    return {name: float((off / whole).sqrt()) for name, (off, whole) in sums.items()}
+
+
+def _by_class(own: Rows) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    for label in own.labels.unique().tolist():
+        members = own.labels == label
+        yield label, own.weights[members].double(), own.features[members].double(), own.errors[:, members].double()
+
+
+def _add(total: Tensor, weight: Tensor, g: Tensor, guess: Tensor) -> None:
+    total += torch.stack([weight * (g - guess).square().sum(), weight * g.square().sum()]).cpu()

@@ -10,8 +10,20 @@ import numpy as np
 from ...record import Record
 from ..frame.readings import ByReading
 from ..frame.statistics import spearman
-from . import layer_results as results
-from .layer_results import C, at_layer, curve, data_sets, depth, number
+from .layer_results import (
+    C,
+    Measure,
+    at_layer,
+    by_layer,
+    curve,
+    data_sets,
+    depth,
+    first_seed,
+    measured_seeds,
+    number,
+    title_of,
+)
+from .layers import KEPT
 
 CROSS = C * (C - 2)  # cross-class means beside the class means
 LAST = {"features": -1, "errors": -2, "weights": -2}  # that has more than C outputs, as far as these matter
@@ -20,7 +32,7 @@ EXACT = 1e-12  # the same of eigenvalues
 SYMBOLS = {"features": "H", "errors": "Δ", "weights": "W"}  # as the paper writes them
 
 
-def outliers(kind: str, name: str = "whole", above: str = "within") -> results.Measure:
+def outliers(kind: str, name: str = "whole", above: str = "within") -> Measure:
     """How many eigenvalues, before or after a knockout, lie above the largest of what is left or of a part."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
@@ -30,7 +42,7 @@ def outliers(kind: str, name: str = "whole", above: str = "within") -> results.M
     return measure
 
 
-def separation(kind: str) -> results.Measure:
+def separation(kind: str) -> Measure:
     """ln of the C-th eigenvalue of the class part over the largest of the within part."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
@@ -41,7 +53,7 @@ def separation(kind: str) -> results.Measure:
     return measure
 
 
-def whisker(kind: str) -> results.Measure:
+def whisker(kind: str) -> Measure:
     """λ₂/λ_C of the class part: the whiskers of Figs 8 and 10; of errors λ₂/λ_{C-1} where C - 1 are free."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
@@ -60,7 +72,7 @@ def bulk_change(
     *,
     same_rank: bool = False,
     last: int | None = None,
-) -> results.Measure:
+) -> Measure:
     """The median |ln λ/λ'| of the bulk before and after a knockout that takes so many outliers out of the spectrum.
 
     The k-th of what lies behind the outliers is compared with the k-th of what is left. With `same_rank`, as in a
@@ -77,6 +89,12 @@ def bulk_change(
     return measure
 
 
+def log_ratios(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """ln of the ratios of eigenvalues of one rank, as far as both lists reach."""
+    count = min(len(first), len(second))
+    return np.asarray(np.log(np.maximum(first[:count], 1e-30) / np.maximum(second[:count], 1e-30)))
+
+
 def rounding(kind: str) -> float:
     """The size of rounding, relative to the largest."""
     return ROUNDING.get(kind, EXACT)
@@ -91,7 +109,7 @@ def bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading |
     """The change of the bulk at a layer: of all that is kept of the first seed, or of every seed, and rank by rank."""
     ways = {
         "largest with largest": drawn(bulk_change(kind, **names)),
-        "the same for all seeds, as far as kept": bulk_change(kind, **names, last=results.KEPT),
+        "the same for all seeds, as far as kept": bulk_change(kind, **names, last=KEPT),
         "rank with rank, as it is drawn": drawn(bulk_change(kind, **names, same_rank=True)),
     }
 
@@ -102,12 +120,12 @@ def bulks(kind: str, layer: int, **names: Any) -> Callable[[Record], ByReading |
     return measured
 
 
-def drawn(measure: results.Measure) -> results.Measure:
-    """A number of the first seed, of which whole curves are kept, in place of each."""
-    return lambda record, data, _, layer: measure(record, data, results.first(record), layer)
+def drawn(measure: Measure) -> Measure:
+    """A number of the first seed, of which whole curves are kept, in place of every seed."""
+    return lambda record, data, _, layer: measure(record, data, first_seed(record), layer)
 
 
-def relative_fall(kind: str, count: int = C, before: str = "whole", after: str = "off_class") -> results.Measure:
+def relative_fall(kind: str, count: int = C, before: str = "whole", after: str = "off_class") -> Measure:
     """How far the first eigenvalues fall by a knockout, over how far they stand above the rest."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
@@ -120,7 +138,7 @@ def relative_fall(kind: str, count: int = C, before: str = "whole", after: str =
     return measure
 
 
-def global_alignment(kind: str) -> results.Measure:
+def global_alignment(kind: str) -> Measure:
     """cos² of the largest eigenvector and the global mean."""
     return lambda record, data, seed, layer: number(record, data, seed, kind, layer, "global_alignment")
 
@@ -158,7 +176,7 @@ def spread_of_outliers(record: Record, data: str, seed: int, layer: int) -> floa
     return float(np.log(np.maximum(means, 1e-30)).std())
 
 
-def together(first: results.Measure, second: results.Measure) -> Callable[[Record], dict[str, float] | None]:
+def together(first: Measure, second: Measure) -> Callable[[Record], dict[str, float] | None]:
     """Spearman's ρ over the layers of two numbers, for every data set of which a seed has both; None where none has.
 
     It is a network's own, the median over the seeds: the medians of both numbers may be those of no network.
@@ -167,15 +185,15 @@ def together(first: results.Measure, second: results.Measure) -> Callable[[Recor
     def measured(record: Record) -> dict[str, float] | None:
         result = {}
         for data in data_sets(record):
-            if of := results.measured_seeds(record, data, first, second):
-                rho = [spearman(*(results.by_layer(record, data, one, of=[s]) for one in (first, second))) for s in of]
-                result[results.title_of(record, data, of)] = float(np.median(rho))
+            if of := measured_seeds(record, data, first, second):
+                rho = [spearman(*(by_layer(record, data, one, of=[s]) for one in (first, second))) for s in of]
+                result[title_of(record, data, of)] = float(np.median(rho))
         return result or None
 
     return measured
 
 
-def inner(measure: results.Measure) -> results.Measure:
+def inner(measure: Measure) -> Measure:
     """The number in all layers but the last, whose matrix has only C rows."""
     return lambda record, data, seed, layer: (
         measure(record, data, seed, layer) if layer < depth(record) else float("nan")

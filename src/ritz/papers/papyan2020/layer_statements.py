@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..frame.statements import Statement, at_least, at_most, each, near
-from . import layer_results as results
 from .layer_numbers import (
     CROSS,
     LAST,
@@ -23,7 +22,7 @@ from .layer_numbers import (
     together,
     whisker,
 )
-from .layer_results import C, at_layer, with_depth
+from .layer_results import C, at_layer, by_layer, titled, with_depth
 from .paper import BEYOND, says
 
 
@@ -33,20 +32,20 @@ def structure_statements(kind: str, figure: str, section: str) -> tuple[Statemen
     return (
         says(
             f"The top C eigenvalues of {symbol} are outliers (how many lie above all that is left without "
-            f"{symbol}_class; the last layer of more than C).",
+            f"{symbol}_class; the last layer with more than C dimensions).",
             where=figure, measured=at_layer(outliers(kind, above="off_class"), LAST[kind]), expected=C,
             rule=each(near(C, relative=0.11, partly=0.3)),
             why="Not all class means are longer than the spread around them, or than cross-class means.",
         ),
         says(
-            f"They are attributable to {symbol}_class (how far the largest falls when that is projected out, over how "
-            "far it stands above the rest; the same layer).",
+            f"The outliers are attributable to {symbol}_class (how far the largest falls when that is projected out, "
+            "over how far it stands above the rest; the last layer with more than C dimensions).",
             where=figure, measured=at_layer(relative_fall(kind), LAST[kind]),
             rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="Something else stands apart, too.",
         ),
         says(
             "The bulk is unaffected by the knockout (median |ln| of the ratio of its k-th eigenvalue behind the "
-            "outliers and of the k-th that is left; the same layer).",
+            "outliers and of the k-th that is left; the last layer with more than C dimensions).",
             where=figure, measured=bulks(kind, LAST[kind]),
             rule=each(at_most(0.1, partly=0.3)), expected=0.0,
             why="The class means reach into the bulk, and part of it goes with them.",
@@ -55,7 +54,7 @@ def structure_statements(kind: str, figure: str, section: str) -> tuple[Statemen
             "The outliers emerge from the bulk with increasing depth (Spearman's ρ of ln λ_C of the class part over "
             "the largest of the within part, with the layer).",
             where=section, measured=with_depth(separation(kind)), rule=each(at_least(0.8, partly=0.3)), expected=1.0,
-            why="The separation does not grow from layer to layer.",
+            why="The separation does not grow with every layer.",
         ),
         says(
             "The largest outlier is attributable to the global mean (cos² of its eigenvector and the mean, in the "
@@ -73,17 +72,17 @@ def whitening(kind: str, figure: str, section: str) -> tuple[Statement, ...]:
         says(
             f"The ratio λ₂/λ_C of {symbol}_class decreases with depth (Spearman's ρ with the layer).",
             where=section, measured=with_depth(whisker(kind)), rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0,
-            why="The class means do not become more alike in every layer.",
+            why="The class means do not become more alike with every layer.",
         ),
         says(
-            "… until all are of similar magnitude (λ₂/λ_C in the last layer).",
+            f"… until all eigenvalues of {symbol}_class are of similar magnitude (λ₂/λ_C in the last layer).",
             where=figure, measured=at_layer(whisker(kind)), rule=each(at_most(3.0, partly=10.0)), expected=1.0,
             why="Some class means stay shorter than others.",
         ),
         says(
             f"The C eigenvalues of {symbol}_class separate from the bulk with increasing depth (Spearman's ρ).",
             where=section, measured=with_depth(separation(kind)), rule=each(at_least(0.8, partly=0.3)), expected=1.0,
-            why="The separation does not grow from layer to layer.",
+            why="The separation does not grow with every layer.",
         ),
     )  # fmt: skip
 
@@ -99,7 +98,7 @@ GENERALISATION = (
     says(
         "Class means gradually become orthogonal with depth (Spearman's ρ of their mean |cos| with the layer).",
         where="Sec. 1.13", measured=together(mean_cosine, lambda record, data, seed, layer: float(layer)),
-        rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0, why="Their angles do not grow from layer to layer.",
+        rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0, why="Their angles do not grow with every layer.",
     ),
     says(
         "The standard deviation of the outliers represents the orthogonality of the classes (Spearman's ρ over the "
@@ -120,14 +119,15 @@ ERROR_CROSS = (
         why="Few cross-class means, or none, are longer than the spread: in the paper's figure, too, some are not.",
     ),
     says(
-        "They are attributable to Δ_cross (how far the largest falls when that is projected out, too).",
+        "The outliers that are left are attributable to Δ_cross (how far the largest falls when that is projected out, "
+        "too, over how far it stands above the rest).",
         where="Fig. 9b",
         measured=at_layer(relative_fall("errors", CROSS, "off_class", "off_class_and_cross"), -2),
         rule=each(at_least(0.8, partly=0.5)), expected=1.0, why="Something else stands apart, too.",
     ),
     says(
-        "And the bulk is unaffected (median |ln| of the ratio of its k-th eigenvalue behind C(C - 2) outliers and of "
-        "the k-th that is left; last layer but one).",
+        "The bulk is unaffected when Δ_cross is projected out, too (median |ln| of the ratio of its k-th eigenvalue "
+        "behind C(C - 2) outliers and of the k-th that is left; last layer but one).",
         where="Fig. 9b",
         measured=bulks("errors", -2, before="off_class", after="off_class_and_cross", taken=CROSS),
         rule=each(at_most(0.1, partly=0.5)), expected=0.0,
@@ -153,12 +153,12 @@ WEIGHTS = (
         "The outliers emerge from the bulk with increasing depth (Spearman's ρ of ln σ_{C-1}/σ_{C+1} with the layer).",
         where="Sec. 7.13",
         measured=with_depth(inner(singular_gap)),
-        rule=each(at_least(0.8, partly=0.3)), expected=1.0, why="The gap does not grow from layer to layer.",
+        rule=each(at_least(0.8, partly=0.3)), expected=1.0, why="The gap does not grow with every layer.",
     ),
     says(
         "Setting the gradient to zero is a good account of the weights (largest ‖W + ∇R/η‖/‖W‖ of a layer).",
         where="Sec. 7.13", paper=BEYOND,
-        measured=lambda record: results.titled(record, lambda d: float(results.by_layer(record, d, residual).max())),
+        measured=lambda record: titled(record, lambda d: float(by_layer(record, d, residual).max())),
         rule=each(at_most(0.1, partly=0.5)), expected=0.0,
         why="At a small rate, or where batch normalisation lets weights grow freely, training has not come to rest.",
     ),

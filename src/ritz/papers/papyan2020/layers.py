@@ -1,242 +1,148 @@
-"""Features, errors and weights of every layer of one trained MLP by class, and its gradients as products of means."""
+"""The computations of Figures 7 to 13 and Table 1: all layers of MLPs, on three data sets and from several seeds."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+import numpy as np
 
-from ... import classes
-from ...classes import project
-from ...classes.layers.error_structure import ErrorStructure
-from ...classes.layers.feature_structure import FeatureStructure
-from ...classes.layers.passes import class_layers, class_passes
-from ...classes.layers.weight_structure import WeightStructure
-from ...layers.linear import columns
-from ...operators import Operator, low_rank
-from ...risk import Risk
-from ...risk.class_terms import as_outputs
-from .networks import Place
-from .setting import NUM_CLASSES, Piece, check_ten_classes, examples
-from .spectra import risk_of
+from ...record import Record
+from ..frame.figure import Context
+from ..frame.loans import Loan, below
+from . import gradients, layer_blocks, layer_structure
+from .gradients import Exact, Network
+from .layer_blocks import Blocks
+from .layer_structure import Layers
+from .networks import sweep_on_shelf
+from .setting import Data, Piece, Training
 
-C = NUM_CLASSES
-TOP, TOP_WEIGHTS = 750, 150  # captions of Figs 7, 9 and 13
-_BATCH, _RIDGE = 5000, 1e-6  # examples at a time, and what is added to the second moment, of its mean eigenvalue
+KEPT = 110  # values of a curve that are kept of seeds after the first: the outliers, the mini-bulk, some of the bulk
+COMPUTATION, STRUCTURE = "papyan2020.layers", "papyan2020.structure"
+SPECTRA = ("G", "class", "cross", "only_within", "only_cross")  # for Table 1
+MLP = Piece("mlp")  # App. D.1
+SETS: tuple[Data, ...] = ("mnist", "fashion_mnist", "cifar10")
 
 
 @dataclass(frozen=True)
-class Layers:
-    """All layers of a trained network, over its training examples or some of them."""
+class Structure:
+    """The eight-layer MLP of width 2048 on three data sets."""
 
-    piece: Piece
-    num_examples: int | None = None
-
-
-def weights_risk(measurement: Layers, place: Place) -> tuple[Risk, str]:
-    """The risk with the weight matrices of all linear layers for θ: the paper's layers have no other parameters."""
-    check_ten_classes(piece := measurement.piece)
-    risk, identity = risk_of(piece, piece.num_epochs, "train", place, num_examples=measurement.num_examples)
-    modules = dict(risk.model.named_modules())
-    names = [f"{name}.weight" for name, module in modules.items() if isinstance(module, nn.Linear)]
-    return risk.restricted_to(names), identity
-
-
-def structure(measurement: Layers, *, place: Place) -> dict[str, Any]:
-    """The eigenvalues of all layers' features, errors and weights, before and after their class means are taken out."""
-    start = time.perf_counter()
-    risk, identity = weights_risk(measurement, place)
-    result: dict[str, Any] = {}
-    for layer, Phi in enumerate(classes.features(risk).values(), 1):
-        result |= {f"features/{layer}/{name}": values for name, values in _features(Phi).items()}
-    for layer, D in enumerate(classes.backpropagated_errors(risk).values(), 1):
-        result |= {f"errors/{layer}/{name}": values for name, values in _errors(D).items()}
-    for layer, error in enumerate(linear_errors(measurement, risk.model, place), 1):
-        result[f"features/{layer}/linear_error"] = error
-    decay = measurement.piece.training.weight_decay
-    for layer, W in enumerate(classes.weights(risk, decay).values(), 1):
-        result |= {f"weights/{layer}/{name}": values for name, values in _weights(W).items()}
-    return result | {"identity": identity, "seconds_of_structure": time.perf_counter() - start}
-
-
-def _features(Phi: FeatureStructure) -> dict[str, Any]:
-    values, vectors = torch.linalg.eigh(Phi.second_moment.dense())
-    mean = Phi.global_mean / Phi.global_mean.norm().clamp(min=1e-300)
-    return {
-        "whole": _top(values),
-        "class": _squares(Phi.between_class),
-        "within": _eigenvalues(Phi.within)[:C],
-        "off_class": _eigenvalues(project(Phi.second_moment, Phi.between_class)),
-        "global_alignment": float((vectors[:, -1] @ mean).square()),
-        "global_size": float(Phi.global_mean.square().sum()),
-        "mean_cosine": _mean_cosine(Phi.class_means),
-    }
-
-
-def _mean_cosine(means: Tensor) -> float:
-    """The mean |cos| of the angles between the means of two classes: 0 where they are orthogonal."""
-    unit = means / means.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    others = ~torch.eye(len(means), dtype=torch.bool, device=means.device)
-    return float((unit @ unit.T).abs()[others].mean())
-
-
-def linear_errors(measurement: Layers, model: nn.Module, place: Place) -> list[float]:
-    """The test error of a linear least-squares classifier on the inputs of each layer: how separable they are."""
-    piece, folder, device = measurement.piece, place.data_dir, place.device
-    train = examples(piece, "train", folder, device, num_examples=measurement.num_examples)
-    test = examples(piece, "test", folder, device)
-    moments: list[tuple[Tensor, Tensor]] = []
-    for x, y in zip(train.x.split(_BATCH), train.y.split(_BATCH), strict=True):
-        hot = torch.eye(C, dtype=torch.float64, device=y.device)[y]
-        own = [(phi.T @ phi, phi.T @ hot) for phi in _entering(model, x)]
-        moments = own if not moments else [(A + a, B + b) for (A, B), (a, b) in zip(moments, own, strict=True)]
-    maps = [torch.linalg.solve(A + _RIDGE * A.trace() / len(A) * torch.eye(len(A)).to(A), B) for A, B in moments]
-    wrong = torch.zeros(len(maps))
-    for x, y in zip(test.x.split(_BATCH), test.y.split(_BATCH), strict=True):
-        guesses = [(phi @ W).argmax(1) for phi, W in zip(_entering(model, x), maps, strict=True)]
-        wrong += torch.stack([(guess != y).sum() for guess in guesses]).cpu()
-    return (wrong / len(test.y)).tolist()
-
-
-def _entering(model: nn.Module, x: Tensor) -> list[Tensor]:
-    """The inputs of every linear layer, with a one for the bias, in float64."""
-    seen: list[Tensor] = []
-    keep = lambda module, inputs: seen.append(F.pad(inputs[0].double(), (0, 1), value=1.0))
-    hooks = [m.register_forward_pre_hook(keep) for m in model.modules() if isinstance(m, nn.Linear)]
-    try:
-        with torch.no_grad():
-            model(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return seen
-
-
-def _errors(D: ErrorStructure) -> dict[str, Any]:
-    means = low_rank(torch.cat([_factor(D.between_class), _factor(D.cross_class)], 1))
-    values, vectors = torch.linalg.eigh(D.second_moment.dense())
-    mean = D.global_mean / D.global_mean.norm().clamp(min=1e-300)
-    return {
-        "whole": _top(values),
-        "class": _squares(D.between_class),
-        "class_and_cross": _squares(means),
-        "within": _eigenvalues(D.within)[:C],
-        "off_class": _eigenvalues(project(D.second_moment, D.between_class)),
-        "off_class_and_cross": _eigenvalues(project(D.second_moment, means)),
-        "global_alignment": float((vectors[:, -1] @ mean).square()),
-    }
-
-
-def _weights(W: WeightStructure) -> dict[str, Any]:
-    return {
-        "whole": _singular_values(W.weight)[:TOP_WEIGHTS],
-        "off_class": _singular_values(project(W.weight, W.between_class))[:TOP_WEIGHTS],
-        "class": _singular_values(W.between_class)[:C],
-        "residual": W.residual,
-    }
-
-
-def _singular_values(A: Tensor) -> Tensor:
-    """Singular values from the smaller Gram matrix: small ones may be inaccurate, but CUDA's SVD may take minutes."""
-    A = (A if A.shape[0] <= A.shape[1] else A.T).double()
-    return torch.linalg.eigvalsh(A @ A.T).flip(0).clamp(min=0).sqrt().cpu()
-
-
-def _top(values: Tensor) -> Tensor:
-    return values.flip(0)[:TOP].clamp(min=0).cpu()
-
-
-def _eigenvalues(A: Operator) -> Tensor:
-    return _top(torch.linalg.eigvalsh(A.dense()))
-
-
-def _squares(A: Operator) -> Tensor:
-    return torch.linalg.svdvals(_factor(A)).square()[:TOP].cpu()
-
-
-def _factor(A: Operator) -> Tensor:
-    assert A.factor is not None  # class means are held
-    return A.factor
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """What one layer sees of every example: the features that enter it, and its errors for each would-be label."""
-
-    name: str
-    features: Tensor  # (N, d)
-    errors: Tensor  # (C, N, o)
-    weights: Tensor  # w_{i,c'}, (N, C)
-    labels: Tensor
+    piece: Piece = MLP
+    sets: tuple[Data, ...] = SETS  # "Each row of panels corresponds to a different dataset"
+    seeds: tuple[int, ...] = (0,)  # open: print shows one network; more of them say how much it differs from the next
 
     @property
-    def block(self) -> Operator:
-        """G^l = Σ w (δδᵀ) ⊗ (φφᵀ) as an operator, without another pass through the network. Eq. (7.4)."""
-        phi, delta, w = self.features, self.errors, self.weights.T
-        (_, o), d = delta.shape[1:], phi.shape[1]
-
-        def matmat(V: Tensor) -> Tensor:
-            total = torch.empty_like(V)
-            for k in range(V.shape[1]):
-                inner = phi @ V[:, k].view(o, d).T  # (N, o)
-                along = torch.einsum("cno,no->cn", delta, inner) * w
-                total[:, k] = (torch.einsum("cn,cno->no", along, delta).T @ phi).flatten()
-            return total
-
-        return Operator(matmat, o * d, phi.dtype, phi.device)
+    def pieces(self) -> list[Piece]:
+        """All networks."""
+        return [replace(self.piece, data=name, seed=seed) for seed in self.seeds for name in self.sets]
 
 
-def rows(risk: Risk, layer: str) -> Rows:
-    """The rows of one layer, in the precision of the risk."""
-    layers, linear, count = class_layers(risk.restricted_to(f"{layer}.weight"), "Rows of a layer")
-    features, errors, weights, labels = [], [], [], []
-    for _, forward, own in class_passes(layers, linear, "Rows"):
-        cotangents = as_outputs(risk, torch.stack([own.errors(column) for column in range(count)]), forward.z)
-        own_errors = [linear[0].errors(forward, e)[:, :, 0] for _, e in columns(risk, forward, cotangents)]
-        features.append(linear[0].features(forward)[:, 0].to(risk.dtype))
-        errors.append(torch.cat(own_errors).to(risk.dtype))
-        weights.append(own.weights.to(risk.dtype))
-        labels.append(own.labels)
-    return Rows(layer, torch.cat(features), torch.cat(errors, 1), torch.cat(weights), torch.cat(labels))
+@dataclass(frozen=True)
+class Config:
+    """The networks of `Structure`, with the blocks of G and their approximations."""
+
+    piece: Piece = MLP
+    sets: tuple[Data, ...] = SETS  # "Each subfigure corresponds to one specific dataset"
+    seeds: tuple[int, ...] = (0,)  # open: print shows one network; more of them say how much it differs from the next
+    num_examples: int | None = 10_000  # open: of 50,000, for the blocks of G and their factors
+    num_steps: int = 128  # "M ∈ {128, 256}"
+    gram_examples: int = 1360  # open: for Table 1's parts of G and eigenvectors of H; 136 a class, as in Fig. 5
+
+    @property
+    def structure(self) -> Structure:
+        """The config for Figs 7 to 10 and 13, which show these networks."""
+        return Structure(self.piece, self.sets, self.seeds)
 
 
-def layer_names(risk: Risk) -> list[str]:
-    """The linear layers of the risk, first to last."""
-    return [name.removesuffix(".weight") for name in risk.shapes]
+def run(config: Config, context: Context) -> dict[str, Any]:
+    """Features, errors, weights and blocks of all networks; parts of G, and of H, of those from the first seed."""
+    return run_structure(config.structure, context) | _blocks(config, context) | _origins(config, context)
 
 
-def mean_products(own: Rows) -> dict[str, float]:
-    """How far g_c is from δ_c φ_cᵀ and g_cc' from δ_cc' φ_cᵀ: √(Σ w ‖difference‖² / Σ w ‖g‖²). Sec. 7.12.
+def run_structure(config: Structure, context: Context) -> dict[str, Any]:
+    """Features, errors and weights of all networks."""
+    return _gathered("structure", layer_structure.structure, _layers(config), config.seeds[0], context)
 
-    φ_c is the plain mean, as printed; with the weights of g_c it is the "weighted" one.
-    """
-    sums = {name: torch.zeros(2, dtype=torch.float64) for name in ("class", "class, weighted", "cross")}
-    for members, weights, phi, delta in _by_class(own):
-        w = weights.sum(0)
-        others = [k for k in range(C) if k != members and float(w[k]) > 0]
-        if not others:
+
+def loans(config: Config) -> list[Loan]:
+    """The results of sweeps in a record of this config."""
+    ends = _ends(config)
+    blocks = _lent("blocks", layer_blocks.blocks, _sampled(config), config.seeds[0])
+    grams = [Loan(gradients.exact, Exact(end, SPECTRA), below(f"{name}/gram")) for name, end in ends.items()]
+    origins = [Loan(gradients.origins, end, below(f"{name}/origins")) for name, end in ends.items()]
+    return structure_loans(config.structure) + blocks + grams + origins
+
+
+def structure_loans(config: Structure) -> list[Loan]:
+    """The results of sweeps in a record of features, errors and weights."""
+    return _lent("structure", layer_structure.structure, _layers(config), config.seeds[0])
+
+
+def _lent(kind: str, task: Callable[..., Any], measurements: Mapping[Piece, Any], first: int) -> list[Loan]:
+    return [
+        Loan(task, measurement, below(f"{piece.data}/{piece.seed}/{kind}"), "" if piece.seed == first else "cut")
+        for piece, measurement in measurements.items()
+    ]
+
+
+def _layers(config: Structure) -> dict[Piece, Layers]:
+    return {piece: Layers(piece) for piece in config.pieces}
+
+
+def _sampled(config: Config) -> dict[Piece, Blocks]:
+    return {piece: Blocks(piece, config.num_examples, config.num_steps) for piece in config.structure.pieces}
+
+
+def _ends(config: Config) -> dict[str, Network]:
+    """The networks of the first seed at the end of their training, by data set."""
+    pieces = [piece for piece in config.structure.pieces if piece.seed == config.seeds[0]]
+    return {piece.data: Network(piece, piece.num_epochs, config.gram_examples) for piece in pieces}
+
+
+def _blocks(config: Config, context: Context) -> dict[str, Any]:
+    return _gathered("blocks", layer_blocks.blocks, _sampled(config), config.seeds[0], context)
+
+
+def _gathered(
+    kind: str, task: Callable[..., Any], measurements: Mapping[Piece, Any], first: int, context: Context
+) -> dict[str, Any]:
+    """The results of a task for every network, whole curves of the first seed alone."""
+    result: dict[str, Any] = {}
+    records = sweep_on_shelf(task, measurements.values(), context)
+    for piece, record in zip(measurements, records, strict=True):
+        _add(result, f"{piece.data}/{piece.seed}/{kind}", record, None if piece.seed == first else KEPT)
+    return result
+
+
+def _origins(config: Config, context: Context) -> dict[str, Any]:
+    """The parts of G, and what the largest eigenvectors of G and H are made of, of the first seed's networks."""
+    ends, result = _ends(config), dict[str, Any]()
+    grams = sweep_on_shelf(gradients.exact, [Exact(end, SPECTRA) for end in ends.values()], context)
+    origins = sweep_on_shelf(gradients.origins, ends.values(), context)
+    for name, gram, origin in zip(ends, grams, origins, strict=True):
+        _add(result, f"{name}/gram", gram, None)
+        _add(result, f"{name}/origins", origin, None)
+    return result
+
+
+def _add(result: dict[str, Any], prefix: str, record: Record, kept: int | None) -> None:
+    """The results of a task under a prefix, long curves cut; densities of the first seed alone, and G's upper nodes."""
+    for name, value in record.arrays.items():
+        if kept is not None and name.endswith("/G/nodes"):
+            value = np.sort(value)[::-1]  # where the main bulk ends is asked of every seed
+        elif kept is not None and name.endswith(("/nodes", "/counts")):
             continue
-        mixed = torch.einsum("nk,kno->no", weights[:, others], delta[others]) / w[others].sum()
-        plain, g = phi.mean(0), mixed.T @ phi
-        weighted = (weights[:, others].sum(1) / w[others].sum()) @ phi
-        _add(sums["class"], w[others].sum(), g, torch.outer(mixed.sum(0), plain))
-        _add(sums["class, weighted"], w[others].sum(), g, torch.outer(mixed.sum(0), weighted))
-        for k in others:
-            one = weights[:, k, None] * delta[k] / w[k]
-            _add(sums["cross"], w[k], one.T @ phi, torch.outer(one.sum(0), plain))
-    return {name: float((off / whole).sqrt()) for name, (off, whole) in sums.items()}
+        result[f"{prefix}/{name}"] = value[:kept].astype(np.float32 if value.dtype == np.float64 else value.dtype)
+    result |= {f"{prefix}/{name}": value for name, value in record.scalars.items()}
 
 
-def _by_class(own: Rows) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-    for label in own.labels.unique().tolist():
-        members = own.labels == label
-        yield label, own.weights[members].double(), own.features[members].double(), own.errors[:, members].double()
-
-
-def _add(total: Tensor, weight: Tensor, g: Tensor, guess: Tensor) -> None:
-    total += torch.stack([weight * (g - guess).square().sum(), weight * g.square().sum()]).cpu()
+BRIEF = Training(num_epochs=4, batch_size=32, rates=(0.05,), num_errors=3)
+LAPTOP = Training(num_epochs=10, rates=(0.03,))
+PRESETS = {
+    "paper": Config(seeds=(0, 1, 2)),
+    "laptop": Config(Piece("mlp", "mnist", 300, training=LAPTOP, width=128, depth=5), SETS, (0,), 500, 64, 200),
+    "smoke": Config(Piece("mlp", "digits", 12, training=BRIEF, width=24, depth=3), ("digits",), (0,), None, 20, 60),
+}
+STRUCTURES = {name: preset.structure for name, preset in PRESETS.items()}

@@ -172,7 +172,7 @@ def groups(record: Record, name: str) -> np.ndarray:
 
 
 def gaps(record: Record, name: str) -> dict[str, np.ndarray]:
-    """The three ratios between these, of each draw: (seeds, signals)."""
+    """The three ratios between the mean eigenvalues of groups, of each draw: (seeds, signals)."""
     outliers, mini, bulk = np.moveaxis(groups(record, name), -1, 0)
     return dict(zip(GAPS, (outliers / mini, outliers / bulk, mini / bulk), strict=True))
 
@@ -304,7 +304,8 @@ STATEMENTS = (
         why="A ratio that does not grow with s along with the others does not follow the error.",
     ),
     says(
-        "The theorem holds for a trained classifier, whose probabilities are not symmetric (the same, at its mean α).",
+        "The theorem holds for a trained classifier, whose probabilities are not symmetric (distance of a group's mean "
+        "from its line at the mean α, relative).",
         where="Sec. 8", paper=BEYOND, measured=theorem_error("trained"), rule=each(at_most(0.1, partly=0.3)),
         expected=0.0, why="Probabilities depend on z: examples near the boundary carry most of G.",
     ),

@@ -1,7 +1,6 @@
 """Trained networks by piece: found on the shelf, or trained as printed and put there.
 
-    place = Place.of(context)
-    records = on_shelf(context).sweep(partial(training, place=place), pieces)  # errors along training, of each piece
+    records = sweep_on_shelf(training, pieces, context)  # errors along training, of each piece
     model = trained_network(piece, epoch, place)  # in a task: it trains what is not on the shelf
 
 An interrupted piece goes on from its last pause. In the shelf's folder "networks" each piece has a folder with a record
@@ -12,9 +11,10 @@ them lie the small records of what was measured: where these exist, the network 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,9 +50,10 @@ class Place:
         return cls(context.device, context.data_dir, context.shelf)
 
 
-def on_shelf(context: Context) -> Context:
-    """A context in which several computations share measurements: beside the networks, not in the run's own folder."""
-    return context if context.shelf is None else replace(context, folder=context.shelf)
+def sweep_on_shelf(task: Callable[..., Any], configs: Iterable[Any], context: Context) -> list[Record]:
+    """What a task returns for each config and the place, kept beside the networks for other computations."""
+    shared = context if context.shelf is None else replace(context, folder=context.shelf)
+    return shared.sweep(partial(task, place=Place.of(context)), configs)
 
 
 def training(piece: Piece, *, place: Place) -> dict[str, Any]:

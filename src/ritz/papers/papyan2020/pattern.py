@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -13,10 +11,19 @@ from ..frame.figure import Figure
 from ..frame.pictures import write_title
 from ..frame.statements import Statement, at_least, at_most, each, near
 from . import knockouts
-from .gradients import eigenvalues
+from .knockout_numbers import (
+    LOWEST,
+    WIDTH,
+    exact_spectrum,
+    mini_bulk,
+    outliers,
+    per_seed,
+    seeds,
+    values_of,
+)
 from .paper import PAPER
-from .pictures import of_seeds
-from .setting import NETWORKS, NUM_CLASSES, TITLES
+from .pictures import network_in_words, of_seeds
+from .setting import NUM_CLASSES
 
 C = NUM_CLASSES
 LABELS = {
@@ -24,45 +31,31 @@ LABELS = {
     "only_cross": r"$G_\mathrm{cross}$",
     "only_within": r"$G_\mathrm{within}$",
 }
-LOWEST = 1e-8  # of the largest: where the axis begins
-
-
-def values(record: Record, seed: int, name: str = "G") -> np.ndarray:
-    """The eigenvalues of G, or of one of its parts, largest first."""
-    return eigenvalues(record, f"{seed}/exact/{name}")
 
 
 def draw(record: Record) -> Picture:
     """How many eigenvalues of G there are per decade, with those of its parts as curves, and the pattern's names."""
     figure, (ax,) = plot.panels(width=7.0, height=3.2)
-    seed = knockouts.seeds(record)[0]
-    G = values(record, seed)
-    floor = LOWEST * G[0]
-    plot.counts(
-        ax, knockouts.exact_spectrum(record, seed, "G"), floor=floor, width=knockouts.WIDTH, color="0.45", label="G"
-    )
+    seed = seeds(record)[0]
+    floor = LOWEST * values_of(record, seed, "G")[0]
+    plot.counts(ax, exact_spectrum(record, seed, "G"), floor=floor, width=WIDTH, color="0.45", label="G")
     for colour, (name, label) in zip(plot.COLOURS, LABELS.items(), strict=False):
-        part = knockouts.exact_spectrum(record, seed, name)
-        plot.counts(ax, part, floor=floor, width=knockouts.WIDTH, color=colour, label=label)
+        plot.counts(ax, exact_spectrum(record, seed, name), floor=floor, width=WIDTH, color=colour, label=label)
     low, high = ax.get_ylim()
     ax.set(ylim=(low, 20 * high), xlabel="eigenvalue λ of G")
     _name_groups(ax, record, seed, 3 * high)
     ax.legend(frameon=False, fontsize=7, loc="upper left", ncols=4)
-    write_title(ax, f"G of {_network(record)}{of_seeds(record)}: its eigenvalues, and whose they are")
-    return figure
-
-
-def _network(record: Record) -> str:
-    """The network in words, without its seed."""
     piece = record.config["piece"]
-    return f"{NETWORKS[piece['network']]} on {TITLES[piece['data']]}, {piece['per_class']} examples a class"
+    network = f"{network_in_words(piece)}, {piece['per_class']} examples a class"
+    write_title(ax, f"G of {network}{of_seeds(record)}: its eigenvalues, and whose they are")
+    return figure
 
 
 def _name_groups(ax: Axes, record: Record, seed: int, height: float) -> None:
     """The groups of the schematic: the first eigenvalue, the next C - 1, those of the cross-class means, the rest."""
-    G, mini, bulk = values(record, seed), _mini_bulk(record, seed), values(record, seed, "only_within")
+    G, bulk = (values_of(record, seed, name) for name in ("G", "only_within"))
     bulk = bulk[bulk > LOWEST * G[0]]
-    groups = ((G[:1], "1"), (G[1:C], "C - 1"), (mini, "C²"), (bulk, "main bulk"))
+    groups = ((G[:1], "1"), (G[1:C], "C - 1"), (mini_bulk(record, seed), "C²"), (bulk, "main bulk"))
     for row, (group, name) in enumerate(groups):
         ends = np.quantile(group, (0.05, 0.95)) if len(group) > C else (group.min(), group.max())
         y = height * (0.6 if row % 2 else 2.0)
@@ -70,44 +63,28 @@ def _name_groups(ax: Axes, record: Record, seed: int, height: float) -> None:
         ax.annotate(name, (np.sqrt(ends[0] * ends[1]), 1.3 * y), ha="center", fontsize=8)
 
 
-def _mini_bulk(record: Record, seed: int) -> np.ndarray:
-    """The eigenvalues of G_cross that are not zero."""
-    own = values(record, seed, "only_cross")
-    return own[own > LOWEST * own[0]][: C * (C - 2)]
-
-
-def every_seed(number: Callable[[Record, int], float]) -> Callable[[Record], dict[str, float]]:
-    """A number of every network."""
-    return lambda record: {f"seed {seed}": number(record, seed) for seed in knockouts.seeds(record)}
-
-
 def isolation(record: Record, seed: int) -> float:
-    """λ₁/λ₂."""
-    G = values(record, seed)
+    """λ₁/λ₂ of G."""
+    G = values_of(record, seed, "G")
     return float(G[0] / G[1])
 
 
 def separation(record: Record, seed: int) -> float:
-    """λ_C/λ_{C+1}."""
-    G = values(record, seed)
+    """λ_C/λ_{C+1} of G."""
+    G = values_of(record, seed, "G")
     return float(G[C - 1] / G[C])
-
-
-def above_bulk(record: Record, seed: int) -> float:
-    """How many eigenvalues of G lie above the largest of G_within."""
-    return float((values(record, seed) > values(record, seed, "only_within")[0]).sum())
 
 
 def widest_in_bulk(record: Record, seed: int) -> float:
     """The largest λ_k/λ_{k+1} behind the first C², of those that are not zero: a bulk has no gap (Def. 1.1)."""
-    G = np.unique(values(record, seed))[::-1]
+    G = np.unique(values_of(record, seed, "G"))[::-1]
     G = G[C**2 :][LOWEST * G[0] < G[C**2 :]]
     return float((G[:-1] / G[1:]).max(initial=0.0)) if len(G) > 1 else float("nan")
 
 
 def gap_in_words(record: Record) -> dict[str, str]:
     """How narrow a gap can be seen: where a record has bins of log λ, no neighbours are nearer than these."""
-    prefix = f"{knockouts.seeds(record)[0]}/exact/G"
+    prefix = f"{seeds(record)[0]}/exact/G"
     nodes, counts = (np.asarray(record.arrays[f"{prefix}/{part}"]) for part in ("nodes", "counts"))
     bins = np.sort(nodes[(counts > 1) & (nodes > LOWEST * nodes.max())])[::-1]
     seen = f"Below {bins[0]:.2g} these are bins, {np.median(bins[:-1] / bins[1:]):.3g} apart." if len(bins) > 1 else ""
@@ -118,22 +95,23 @@ def gap_in_words(record: Record) -> dict[str, str]:
 STATEMENTS = (
     Statement(
         "A single outlier is isolated, larger than all others (λ₁/λ₂).",
-        PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(isolation), rule=each(at_least(2.0, partly=1.2)),
+        PAPER, "Sec. 1.6, Fig. 1", measured=per_seed(isolation), rule=each(at_least(2.0, partly=1.2)),
         expected="well above 1", why="The largest is not far from the second.",
     ),
     Statement(
         "C - 1 more are separated from what follows (λ_C/λ_{C+1}).",
-        PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(separation), rule=each(at_least(1.5, partly=1.1)),
+        PAPER, "Sec. 1.6, Fig. 1", measured=per_seed(separation), rule=each(at_least(1.5, partly=1.1)),
         expected="above 1", why="The C-th of them passes into what follows.",
     ),
     Statement(
-        "With C(C - 1) of a mini-bulk they lie outside the main bulk (eigenvalues above the largest of G_within).",
-        PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(above_bulk), rule=each(near(C**2, relative=0.2, partly=0.6)),
-        expected=C**2, why="The mini-bulk lies inside the main bulk, or below it: so many are outside.",
+        "C outliers and a mini-bulk of C(C - 1) lie outside the main bulk (how many eigenvalues of G lie above the "
+        "largest of G_within).",
+        PAPER, "Sec. 1.6, Fig. 1", measured=per_seed(outliers), rule=each(near(C**2, relative=0.2, partly=0.6)),
+        expected=C**2, why="The mini-bulk lies inside the main bulk, or below it.",
     ),
     Statement(
         "All others form a bulk, without a gap (the widest, λ_k/λ_{k+1} behind the first C², as far as drawn).",
-        PAPER, "Sec. 1.6, Fig. 1", measured=every_seed(widest_in_bulk), rule=each(at_most(1.5, partly=3.0)),
+        PAPER, "Sec. 1.6, Fig. 1", measured=per_seed(widest_in_bulk), rule=each(at_most(1.5, partly=3.0)),
         expected=1.0, why=gap_in_words,
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 from ... import plot
 from ...record import Record
 from ...spectrum import Spectrum
+from .setting import NETWORKS, TITLES
 from .spectra import bulk, certified, printed_width
 
 _FINENESS = 300  # widths in the range of a density: finer ones would be narrower than a printed line
@@ -20,6 +22,11 @@ def of_seeds(record: Record) -> str:
     """Which network of several a picture shows, in words that follow others; nothing where there is one."""
     first, *others = record.config["seeds"]
     return f"; seed {first} of {1 + len(others)}" if others else ""
+
+
+def network_in_words(piece: Mapping[str, Any]) -> str:
+    """The network of a record's piece and its data, without their size and seed."""
+    return f"{NETWORKS[piece['network']]} on {TITLES[piece['data']]}"
 
 
 def mark_outliers(ax: Axes, values: np.ndarray, name: str) -> None:

@@ -85,18 +85,18 @@ class Piece:
 
     @property
     def num_epochs(self) -> int:
-        """How long it is trained."""
+        """How many epochs the network is trained."""
         usual = _MLP_EPOCHS if self.network == "mlp" else _EPOCHS[self.data]
         return usual if self.training.num_epochs is None else self.training.num_epochs
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """C, the number of classes of the data set."""
         return _MANY[self.data][0] if self.data in _MANY else NUM_CLASSES
 
     @property
     def epochs(self) -> list[int]:
-        """The epochs at which it is kept."""
+        """The epochs at which the network is kept, the last among them."""
         return sorted({*self.pauses, self.num_epochs})
 
     @property
@@ -145,7 +145,7 @@ def check_ten_classes(piece: Piece) -> None:
 
 
 def split(piece: Piece, data_dir: Path | None) -> Split:
-    """The examples that it is trained on, drawn by its seed, and all test examples, standardised by channel.
+    """The examples that a piece is trained on, drawn by its seed, and all test examples, standardised by channel.
 
     The scale of the pixels is that of the whole training set: open, as the papers print none.
     """
@@ -162,7 +162,7 @@ def split(piece: Piece, data_dir: Path | None) -> Split:
 def examples(
     piece: Piece, part: Part, data_dir: Path | None, device: torch.device, *, num_examples: int | None = None
 ) -> Examples:
-    """Its training or test examples on a device: all, or the first ones of each class in equal numbers."""
+    """The training or test examples of a piece on a device: all, or the first ones of each class in equal numbers."""
     both = split(piece, data_dir)
     chosen = both.train if part == "train" else both.test
     if num_examples is not None and num_examples < len(chosen.x):
@@ -171,7 +171,7 @@ def examples(
 
 
 def network(piece: Piece, device: torch.device | str) -> nn.Sequential:
-    """The network with its first weights."""
+    """The network of a piece with its first weights."""
     generator = torch.Generator().manual_seed(piece.seed)
     channels, pixels = _SHAPES[piece.data]
     if piece.network == "mlp":

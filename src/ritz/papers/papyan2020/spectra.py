@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from ...solvers import eigenpairs, spectral_density
 from ...spectrum import Eigenpairs, Spectrum
 from ..frame.figure import Context
 from ..frame.loans import Loan, below
-from .networks import Place, identity, on_shelf, trained_network
+from .networks import Place, identity, sweep_on_shelf, trained_network
 from .setting import NUM_CLASSES, Part, Piece, examples
 
 Matrix = Literal["H", "G", "E"]  # 2020: Hess, G, E; 2019: Hess, G, H
@@ -43,6 +42,7 @@ class Method:
 
 
 LANCZOS = Method()
+SMOKE_METHOD = Method(num_steps=4, num_pairs=11, tolerance=0.3, num_examples=20)  # for tests
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def loans(measurements: Mapping[str, Measurement]) -> list[Loan]:
     return [Loan(spectrum, measurement, below(prefix)) for prefix, measurement in measurements.items()]
 
 
-def of(record: Record, prefix: str) -> Spectrum:
+def spectrum_of(record: Record, prefix: str) -> Spectrum:
     """The spectrum under a prefix of a figure's record."""
     facts: Mapping[str, Any] = record.scalars[f"{prefix}/facts"]
     nodes, weights = (torch.from_numpy(np.asarray(record.arrays[f"{prefix}/{name}"])) for name in ("nodes", "weights"))
@@ -162,11 +162,16 @@ def certified(record: Record, prefix: str) -> np.ndarray:
 
 def bulk(record: Record, prefix: str) -> Spectrum:
     """The spectrum under a prefix without the outliers that were taken out of it."""
-    whole, count = of(record, prefix), record.scalars[f"{prefix}/facts"]["outliers"]
+    whole, count = spectrum_of(record, prefix), record.scalars[f"{prefix}/facts"]["outliers"]
     weights = whole.weights[:, count:]  # before them stand the outliers
     return Spectrum(
         whole.nodes[:, count:], weights / weights.sum(1, keepdim=True), whole.size - count, whole.resolution
     )
+
+
+def mean_size(spectrum: Spectrum) -> float:
+    """∫|λ|, the mean size of eigenvalues."""
+    return float((spectrum.weights * spectrum.nodes.abs()).sum(1).mean())
 
 
 def spacing(record: Record, prefix: str) -> float:
@@ -183,8 +188,7 @@ def printed_width(record: Record, prefix: str) -> float:
 
 def measured(measurements: Mapping[str, Measurement], context: Context) -> dict[str, Any]:
     """All of these spectra, each under its prefix, from the shelf where they are there."""
-    task = partial(spectrum, place=Place.of(context))
-    records = on_shelf(context).sweep(task, list(measurements.values()), name="spectrum")
+    records = sweep_on_shelf(spectrum, measurements.values(), context)
     result: dict[str, Any] = {}
     for prefix, record in zip(measurements, records, strict=True):
         result |= named(prefix, record)

@@ -162,12 +162,13 @@ def statements(paper: str, figure: str, equation: str) -> tuple[Statement, ...]:
             why="The density by Lanczos is off by more than a line's width in places.",
         ),
         Statement(
-            "Its spikes are where the outliers are (largest distance of a spike from its node, relative).",
+            "The spikes of that density are where the outliers are (largest distance of an outlier from its node, "
+            "relative).",
             paper, f"{figure}a", measured=spike_error, rule=at_most(1e-3, partly=1e-2), expected=0.0,
             why="Some probe has no node at one of the spikes.",
         ),
         Statement(
-            "So does the density of the logarithms (∫ |φ - ψ| d log λ of the two).",
+            "The density of the logarithms by FastLanczos lies on their histogram, too (∫ |φ - ψ| d log λ of the two).",
             paper, f"{figure}b", measured=to_exact("pareto"), rule=at_most(0.05, partly=0.2), expected=0.0,
             why="Few eigenvalues carry the tail, and ten probes give each of them a random weight.",
         ),
@@ -177,8 +178,8 @@ def statements(paper: str, figure: str, equation: str) -> tuple[Statement, ...]:
             expected=0.0, why="Copies of eigenvalues, or their weights, move the density.",
         ),
         Statement(
-            "It lets ghosts appear: copies of eigenvalues, whatever their multiplicity (the most nodes of a probe at "
-            "one of the ten largest).",
+            "Without reorthogonalisation ghosts appear: copies of eigenvalues, whatever their multiplicity (the most "
+            "nodes of a probe at one of the ten largest).",
             paper, "Sec. C.5" if paper == PAPER else "Sec. 5.5", measured=copies, rule=at_least(2), expected="above 1",
             why="Every eigenvalue has one node at most.",
         ),
@@ -188,7 +189,7 @@ def statements(paper: str, figure: str, equation: str) -> tuple[Statement, ...]:
             why="The tail of this draw is too short, or falls otherwise.",
         ),
         Statement(
-            "With the factor 1/θ it is a density of log λ (its integral).",
+            "The printed sum, with its factor 1/θ, is a density of log λ (its integral).",
             paper, equation, measured=published_mass, rule=near(1.0, relative=0.01, partly=0.1), expected=1.0,
             why="The factor belongs to the density of λ on a logarithmic axis; that of log λ has none, and is drawn.",
         ),

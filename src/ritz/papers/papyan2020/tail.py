@@ -5,10 +5,9 @@ ritz run papyan2020.fig16 --preset paper --device cuda
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,27 +15,44 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from ... import plot
-from ...record import Picture, Record, Verdict
-from ...spectrum import Spectrum
+from ...record import Picture, Record
 from ..frame.figure import Context, Figure
 from ..frame.loans import Loan
 from ..frame.pictures import write_title
-from ..frame.readings import ByReading
 from ..frame.statements import Statement, at_least, at_most, each, near, within
 from . import spectra
-from .networks import Place, on_shelf, training
+from .networks import sweep_on_shelf, training
 from .paper import PAPER
 from .pictures import resolved_from
 from .setting import SMALL, TINY, Piece
-from .spectra import LANCZOS, Measurement, Method, measured, of, printed_width
+from .spectra import LANCZOS, Measurement, Method, measured, printed_width, spectrum_of
+from .tail_numbers import (
+    EXPONENTS,
+    POINTS,
+    PREFACTORS,
+    WIDTH,
+    PowerLaw,
+    asymmetries,
+    by_part,
+    explained,
+    exponent_in_words,
+    fitted_part,
+    flatness,
+    imprecision,
+    lesser_side,
+    linear_exponent,
+    linear_laws,
+    log_density,
+    log_exponent_in_words,
+    log_law,
+    part_of_axis,
+    prefactors,
+    seeds,
+    skewness_in_words,
+)
 
-LINEAR, LOGARITHM = "density of λ", "density of log |λ|"
-EXPONENTS = {LINEAR: -2.7, LOGARITHM: -2.2}  # as printed, of φ in |λ|
-PREFACTORS = {LINEAR: 1.2e-4, LOGARITHM: 2.6e-4}
 PART = Piece(per_class=1351)
 SEMICIRCLE = 2.0  # its fourth moment over the square of its second
-WIDTH = 0.15  # of a Gaussian in log |λ|, as in Fig. 5
-_POINTS = 200  # of a fit, even in log |λ|
 
 
 @dataclass(frozen=True)
@@ -51,15 +67,15 @@ class Config:
     linear_part: tuple[float, float] = (0.05, 0.5)  # "on part of the spectrum": in max |λ|; 128 steps resolve no less
     log_part: tuple[float, float] = (1e-3, 0.3)  # "Fitting a power law trend": in max |λ|
 
-    def piece(self, seed: int) -> Piece:
-        """The network from a seed."""
-        return self.network.with_seed(seed)
+    @property
+    def pieces(self) -> list[Piece]:
+        """The network from each seed."""
+        return [self.network.with_seed(seed) for seed in self.seeds]
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
     """Train a network from each seed; its E by as many steps as printed, and for the first the long recursion."""
-    pieces = [config.piece(seed) for seed in config.seeds]
-    records = on_shelf(context).sweep(partial(training, place=Place.of(context)), pieces)
+    records = sweep_on_shelf(training, config.pieces, context)
     errors = np.array([record.scalars["last_test_error"] for record in records])
     return {"test_errors": errors, **measured(_measurements(config), context)}
 
@@ -67,8 +83,7 @@ def run(config: Config, context: Context) -> dict[str, Any]:
 def loans(config: Config) -> list[Loan]:
     """The results of sweeps in a record of this config."""
     trainings = [
-        Loan(training, config.piece(seed), partial(_last_error, at=at), "last test error")
-        for at, seed in enumerate(config.seeds)
+        Loan(training, piece, partial(_last_error, at=at), "last test error") for at, piece in enumerate(config.pieces)
     ]
     return trainings + spectra.loans(_measurements(config))
 
@@ -80,160 +95,11 @@ def _last_error(record: Record, *, at: int) -> dict[str, Any]:
 
 def _measurements(config: Config) -> dict[str, Measurement]:
     own = {
-        f"seed {seed}": Measurement(piece, piece.num_epochs, "test", "E", 0, config.method)
-        for seed, piece in ((seed, config.piece(seed)) for seed in config.seeds)
+        f"seed {piece.seed}": Measurement(piece, piece.num_epochs, "test", "E", 0, config.method)
+        for piece in config.pieces
     }
     long = replace(config.method, num_steps=config.log_steps, num_probes=1, num_examples=config.log_examples)
     return {**own, "long": replace(own[f"seed {config.seeds[0]}"], method=long)}
-
-
-@dataclass(frozen=True)
-class PowerLaw:
-    """φ = prefactor · |λ|^exponent, by least squares in logarithms, with the share of the variance that it explains."""
-
-    exponent: float
-    prefactor: float
-    explained: float
-
-    @classmethod
-    def through(cls, x: np.ndarray, y: np.ndarray) -> PowerLaw:
-        """The line through log y over log x, where there is a density."""
-        seen = y > 0
-        if seen.sum() < 3:
-            return cls(np.nan, np.nan, np.nan)
-        u, v = np.log(x[seen]), np.log(y[seen])
-        slope, start = np.polyfit(u, v, 1)
-        rest = np.var(v - start - slope * u)
-        return cls(float(slope), float(np.exp(start)), float(1 - rest / np.var(v)))
-
-    def __str__(self) -> str:
-        digits, power = f"{self.prefactor:.1e}".split("e")
-        law = rf"${digits} \cdot 10^{{{int(power)}}}\,|λ|^{{{self.exponent:.2f}}}$"
-        return f"{law}, $R^2$ = {self.explained:.2f}"
-
-
-def rows(spectrum: Spectrum) -> list[Spectrum]:
-    """Each probe's measure by itself."""
-    pairs = zip(spectrum.nodes, spectrum.weights, strict=True)
-    return [Spectrum(nodes[None], weights[None], spectrum.size, spectrum.resolution) for nodes, weights in pairs]
-
-
-def seeds(record: Record) -> list[str]:
-    """The prefixes of the networks."""
-    return [f"seed {seed}" for seed in record.config["seeds"]]
-
-
-def _ends(spectrum: Spectrum, part: Sequence[float]) -> np.ndarray:
-    top = max(map(abs, spectrum.range))
-    return np.geomspace(part[0] * top, part[1] * top, _POINTS)
-
-
-def linear_laws(
-    record: Record, name: str, row: Spectrum | None = None, part: Sequence[float] | None = None
-) -> dict[str, PowerLaw]:
-    """The laws of the density of λ on both sides of zero, of some part: of a network, or of one of its probes."""
-    spectrum = of(record, name) if row is None else row
-    x, width = _ends(spectrum, part or record.config["linear_part"]), printed_width(record, name)
-    side = lambda sign: PowerLaw.through(x, spectrum.density(torch.from_numpy(sign * x), width).numpy())
-    return {"positive": side(1.0), "negative": side(-1.0)}
-
-
-def log_law(record: Record, part: Sequence[float] | None = None) -> PowerLaw:
-    """The law of the density of |λ| from that of its logarithm, q(log |λ|)/|λ|, of the long recursion."""
-    spectrum = of(record, "long")
-    x = _fitted(spectrum, part or record.config["log_part"])
-    return PowerLaw.through(x, log_density(spectrum, x))
-
-
-def _fitted(spectrum: Spectrum, part: Sequence[float]) -> np.ndarray:
-    """The range in which the law of logarithms is fitted, open in the paper: as far down as nodes are close enough."""
-    whole = _ends(spectrum, part)
-    return np.geomspace(min(max(whole[0], resolved_from(spectrum, WIDTH)), 0.9 * whole[-1]), whole[-1], _POINTS)
-
-
-def log_density(spectrum: Spectrum, x: np.ndarray) -> np.ndarray:
-    """ρ(|λ|) = q(log |λ|)/|λ|, the logarithm's floor far below what is drawn."""
-    floor = 1e-8 * max(map(abs, spectrum.range))
-    return spectrum.log_density(torch.from_numpy(np.log(x + floor)), width=WIDTH, floor=floor).numpy() / x
-
-
-def _scatter(record: Record, number: Callable[[str, Spectrum], float]) -> tuple[float, float]:
-    """The mean of a number over all networks and probes, and its standard error over the networks."""
-    means = [np.mean([number(name, row) for row in rows(of(record, name))]) for name in seeds(record)]
-    error = np.std(means, ddof=1) / len(means) ** 0.5 if len(means) > 1 else np.nan
-    return float(np.mean(means)), float(error)
-
-
-def _by_part(name: str, number: Callable[[Record, Sequence[float]], float]) -> Callable[[Record], ByReading]:
-    """A number of a line through the part that is its own here, and through the part that both lines have."""
-
-    def measured(record: Record) -> ByReading:
-        own, *others = (record.config[key] for key in (name, "linear_part", "log_part"))
-        both = max(part[0] for part in others), min(part[1] for part in others)
-        words = {f"from {part[0]:g} to {part[1]:g} of the largest": part for part in (own, both)}
-        return ByReading((key, number(record, part)) for key, part in words.items())
-
-    return measured
-
-
-def linear_exponent(record: Record, part: Sequence[float]) -> tuple[float, float]:
-    """The exponent of the density of λ, the mean over both sides, all networks and probes, with its error."""
-    both = lambda name, row: float(np.mean([law.exponent for law in linear_laws(record, name, row, part).values()]))
-    return _scatter(record, both)
-
-
-def explained(record: Record) -> dict[str, float]:
-    """R² of the line through the density of λ of every network, the worse side, and through that of log |λ|."""
-    worse = {name: min(law.explained for law in linear_laws(record, name).values()) for name in seeds(record)}
-    return {f"density of λ, {name}": one for name, one in worse.items()} | {LOGARITHM: log_law(record).explained}
-
-
-def prefactors(record: Record) -> dict[str, float]:
-    """log₁₀ of the fitted prefactor over the printed one: of every network, the mean of both sides."""
-    log = lambda law, name: float(np.log10(law.prefactor / PREFACTORS[name]))
-    sides = {seed: linear_laws(record, seed).values() for seed in seeds(record)}
-    own = {f"density of λ, {seed}": float(np.mean([log(law, LINEAR) for law in both])) for seed, both in sides.items()}
-    return own | {LOGARITHM: log(log_law(record), LOGARITHM)}
-
-
-def asymmetries(record: Record) -> dict[str, float]:
-    """|∫λ³|/∫|λ|³ of every network: 0 where it is symmetric, 1 where all of the tail is on one side."""
-    return {name: abs(_asymmetry(of(record, name))) for name in seeds(record)}
-
-
-def _asymmetry(spectrum: Spectrum) -> float:
-    third = float((spectrum.weights * spectrum.nodes.abs() ** 3).sum(1).mean())
-    return spectrum.moment(3) / third if third else float("nan")
-
-
-def skewness_in_words(record: Record) -> str:
-    """The skewness with its error, over the networks."""
-    skewness = lambda _, row: row.moment(3) / row.moment(2) ** 1.5 if row.moment(2) else float("nan")
-    mean, error = _scatter(record, skewness)
-    scatter = "" if np.isnan(error) else f" ± {error:.2g} over the networks"
-    return f"One tail is the heavier one: the skewness is {mean:.3g}{scatter}."
-
-
-def flatness(record: Record) -> float:
-    """The fourth moment over the squared second, the least of all networks: 2 for a semicircle."""
-    whole = [of(record, name) for name in seeds(record)]
-    return min(spectrum.moment(4) / spectrum.moment(2) ** 2 for spectrum in whole)
-
-
-def exponent_in_words(record: Record) -> str:
-    """The exponent with its error."""
-    mean, error = linear_exponent(record, record.config["linear_part"])
-    scatter = "" if np.isnan(error) else f" ± {error:.2g}"
-    return f"Over networks and sides it is {mean:.3g}{scatter}; print does not say which part was fitted."
-
-
-def log_exponent_in_words(record: Record) -> dict[str, str]:
-    """The exponents of both halves of what is fitted: one network has no standard error, but a line that bends."""
-    spectrum = of(record, "long")
-    x = _fitted(spectrum, record.config["log_part"])
-    halves = [PowerLaw.through(half, log_density(spectrum, half)).exponent for half in np.split(x, 2)]
-    words = f"Of the lower half of the part that is fitted it is {halves[0]:.3g}, of the upper {halves[1]:.3g}"
-    return dict.fromkeys(get_args(Verdict), f"{words}; print does not say which part was fitted.")
 
 
 def draw(record: Record) -> Picture:
@@ -259,12 +125,12 @@ def _draw_linear(ax: Axes, record: Record) -> None:
     for name in (*others, first):
         _draw_tails(ax, record, name, pale=name != first)
     law = linear_laws(record, first)["positive"]
-    _draw_line(ax, law, _ends(of(record, first), record.config["linear_part"]), "λ > 0")
+    _draw_line(ax, law, part_of_axis(spectrum_of(record, first), record.config["linear_part"]), "λ > 0")
 
 
 def _draw_tails(ax: Axes, record: Record, name: str, *, pale: bool) -> None:
-    spectrum, width = of(record, name), printed_width(record, name)
-    x = _ends(spectrum, (record.config["linear_part"][0] / 10, 1.0))
+    spectrum, width = spectrum_of(record, name), printed_width(record, name)
+    x = part_of_axis(spectrum, (record.config["linear_part"][0] / 10, 1.0))
     one = 1 / (spectrum.size * width * np.sqrt(2 * np.pi))  # the height of one eigenvalue
     look: dict[str, Any] = {"lw": 0.8, "alpha": 0.35} if pale else {"lw": 1.2}
     for sign, colour, side in ((1.0, plot.COLOURS[1], "λ > 0"), (-1.0, plot.COLOURS[0], "λ < 0")):
@@ -274,32 +140,15 @@ def _draw_tails(ax: Axes, record: Record, name: str, *, pale: bool) -> None:
 
 
 def _draw_log(ax: Axes, record: Record) -> None:
-    spectrum = of(record, "long")
-    x = np.geomspace(resolved_from(spectrum, WIDTH), max(map(abs, spectrum.range)), _POINTS)
+    spectrum = spectrum_of(record, "long")
+    x = np.geomspace(resolved_from(spectrum, WIDTH), max(map(abs, spectrum.range)), POINTS)
     ax.plot(x, log_density(spectrum, x), color=plot.COLOURS[2], lw=1.2, label="|λ|")
-    _draw_line(ax, log_law(record), _fitted(spectrum, record.config["log_part"]), "|λ|")
+    _draw_line(ax, log_law(record), fitted_part(spectrum, record.config["log_part"]), "|λ|")
 
 
 def _draw_line(ax: Axes, law: PowerLaw, x: np.ndarray, name: str) -> None:
     label = f"through {name}: {law}"
     ax.plot(x, law.prefactor * x**law.exponent, "--", color="black", lw=1.0, label=label)
-
-
-def imprecision(record: Record) -> float:
-    """1 - R² of the line through the density of log |λ|, over that of the density of λ, the worse side; one network."""
-    worse = min(law.explained for law in linear_laws(record, seeds(record)[0]).values())
-    return float((1 - log_law(record).explained) / max(1 - worse, 1e-12))
-
-
-def lesser_side(record: Record) -> dict[str, float]:
-    """The share of ∫λ² on the side of zero that has less of it: a Marchenko-Pastur law has none there."""
-
-    def share(spectrum: Spectrum) -> float:
-        squares = spectrum.weights * spectrum.nodes.square()
-        return float(squares[spectrum.nodes < 0].sum() / squares.sum())
-
-    shares = {name: share(of(record, name)) for name in seeds(record)}
-    return {name: min(one, 1 - one) for name, one in shares.items()}
 
 
 def statements(paper: str, where: str) -> tuple[Statement, ...]:
@@ -313,19 +162,19 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
             why=skewness_in_words,
         ),
         says(
-            "Its density falls as |λ|^-2.7 (exponent by the density of λ).",
-            where=f"{where}a", measured=_by_part("linear_part", lambda *at: linear_exponent(*at)[0]),
+            "The density of E falls as |λ|^-2.7 (exponent by the density of λ).",
+            where=f"{where}a", measured=by_part("linear_part", lambda *at: linear_exponent(*at)[0]),
             rule=near(-2.7, relative=0.15, partly=0.5), expected=-2.7,
             why=exponent_in_words,
         ),
         says(
-            "It falls as |λ|^-2.2 (exponent by the density of log |λ|).",
-            where=f"{where}b", measured=_by_part("log_part", lambda *at: log_law(*at).exponent),
+            "The density of E falls as |λ|^-2.2 (exponent by the density of log |λ|).",
+            where=f"{where}b", measured=by_part("log_part", lambda *at: log_law(*at).exponent),
             rule=near(-2.2, relative=0.15, partly=0.5), expected=-2.2,
             why=log_exponent_in_words,
         ),
         says(
-            "These are power laws (R² of each line; 0.99 in print).",
+            "Both tails are power laws (R² of the line through each; 0.99 in print).",
             where=where, measured=explained, rule=each(at_least(0.98, partly=0.9)), expected=0.99,
             why="The curve bends away from the line.",
         ),
@@ -335,17 +184,18 @@ def statements(paper: str, where: str) -> tuple[Statement, ...]:
             why="Its line fits no better.",
         ),
         says(
-            "Their prefactors are 1.2e-4 and 2.6e-4 (log₁₀ of ours over these).",
+            "The prefactors of these power laws are 1.2e-4 and 2.6e-4 (log₁₀ of ours over these).",
             where=where, measured=prefactors, rule=each(within(-0.5, 0.5, partly=(-1.5, 1.5))), expected=0.0,
-            why="It depends on the scale of the loss, which is that of how well this network fits.",
+            why="It is the law's density at |λ| = 1: it goes with the exponent, and with how small the loss is.",
         ),
         says(
-            "It is no semicircle (least ∫λ⁴/(∫λ²)²; 2 for a semicircle).",
+            "The spectrum of E is no semicircle (least ∫λ⁴/(∫λ²)²; 2 for a semicircle).",
             where=where, measured=flatness, rule=at_least(5 * SEMICIRCLE, partly=1.5 * SEMICIRCLE),
             expected=f"above {SEMICIRCLE:g}", why="The tails are no heavier than those of a semicircle, or hardly.",
         ),
         says(
-            "Nor is it a Marchenko-Pastur law, which has one sign (share of ∫λ² on the lesser side of zero).",
+            "The spectrum of E is no Marchenko-Pastur law, which has one sign (share of ∫λ² on the lesser side of "
+            "zero).",
             where=where if paper == PAPER else "Sec. 4", measured=lesser_side, rule=each(at_least(0.1, partly=0.01)),
             expected=0.5, why="Almost all eigenvalues have one sign.",
         ),

@@ -8,9 +8,21 @@ import numpy as np
 
 from ...record import Record
 from ..frame.statements import at_least, at_most, each, near, within
-from . import layer_results as results
-from .layer_numbers import CROSS, LAST, linear_error, mini_bulk, outliers, separation, together
-from .layer_results import C, at_layer, curve, data_sets, depth, of_panels, with_depth
+from .layer_numbers import CROSS, LAST, linear_error, log_ratios, mini_bulk, outliers, separation, together
+from .layer_results import (
+    C,
+    Measure,
+    at_layer,
+    by_layer,
+    curve,
+    data_sets,
+    depth,
+    has_panels,
+    measured_seeds,
+    of_panels,
+    title_of,
+    with_depth,
+)
 from .paper import BEYOND, says
 
 CLOSE = 0.2  # |ln| of the ratio of two eigenvalues that lie on each other in a scree plot
@@ -18,7 +30,7 @@ APART = at_least(1.5, partly=1.1)  # the ratio of two neighbours with a gap betw
 ALL = near(C, relative=0.11, partly=0.3)  # C outliers
 
 
-def panels(data: str, columns: list[int], measure: results.Measure) -> Callable[[Record], dict[str, float] | None]:
+def panels(data: str, columns: list[int], measure: Measure) -> Callable[[Record], dict[str, float] | None]:
     """A number of some columns of one data set's row: of its layers, the first being what enters the network."""
     return lambda record: of_panels(record, data, columns, measure, name="column {}")
 
@@ -27,25 +39,25 @@ def first_apart(kind: str, data: str) -> Callable[[Record], float | None]:
     """The first layer of which C eigenvalues lie above all that is left without the class part."""
 
     def measured(record: Record) -> float | None:
-        if data not in data_sets(record) or depth(record) != results.MLP.depth:
+        if not has_panels(record, data):
             return None
-        counts = results.by_layer(record, data, outliers(kind, above="off_class"))
+        counts = by_layer(record, data, outliers(kind, above="off_class"))
         return float(np.argmax(counts >= C) + 1) if (counts >= C).any() else depth(record) + 1.0
 
     return measured
 
 
-def misfit(kind: str) -> results.Measure:
+def misfit(kind: str) -> Measure:
     """The mean |ln| of the ratios of the C largest eigenvalues of the whole and of its class part."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
         whole, means = (curve(record, data, seed, kind, layer, name)[:C] for name in ("whole", "class"))
-        return float(np.abs(np.log(np.maximum(whole, 1e-30) / np.maximum(means, 1e-30))).mean())
+        return float(np.abs(log_ratios(whole, means)).mean())
 
     return measure
 
 
-def gap(kind: str, rank: int) -> results.Measure:
+def gap(kind: str, rank: int) -> Measure:
     """λ_k/λ_{k+1} of the whole."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
@@ -55,7 +67,7 @@ def gap(kind: str, rank: int) -> results.Measure:
     return measure
 
 
-def magnitude(kind: str) -> results.Measure:
+def magnitude(kind: str) -> Measure:
     """ln of the trace of the class part: of the mean square length of the class means."""
     return lambda record, data, seed, layer: float(
         np.log(max(curve(record, data, seed, kind, layer, "class").sum(), 1e-30))
@@ -67,17 +79,16 @@ def _cross_ratios(record: Record, data: str, seed: int, layer: int) -> np.ndarra
     whole, means = (
         curve(record, data, seed, "errors", layer, name)[C : C + CROSS] for name in ("whole", "class_and_cross")
     )
-    count = min(len(whole), len(means))
-    return np.log(np.maximum(whole[:count], 1e-30) / np.maximum(means[:count], 1e-30))
+    return log_ratios(whole, means)
 
 
 def cross_excess(record: Record, data: str, seed: int, layer: int) -> float:
-    """The median of these logarithms."""
+    """The median of ln of the eigenvalues of Δ over those of its class and cross-class parts, behind the first C."""
     return float(np.median(_cross_ratios(record, data, seed, layer)))
 
 
 def cross_close(record: Record, data: str, seed: int, layer: int) -> float:
-    """The share of these logarithms that are close to zero."""
+    """The share of the eigenvalues of Δ behind the first C that lie on those of its class and cross-class parts."""
     return float((np.abs(_cross_ratios(record, data, seed, layer)) < CLOSE).mean())
 
 
@@ -89,12 +100,12 @@ def _widest(record: Record, data: str, seed: int, layer: int) -> tuple[int, floa
 
 
 def widest_gap(record: Record, data: str, seed: int, layer: int) -> float:
-    """The ratio at the widest gap."""
+    """The ratio at the widest gap among the first C² eigenvalues of Δ without its class means."""
     return _widest(record, data, seed, layer)[1]
 
 
 def gap_by_pairs(record: Record, data: str, seed: int, layer: int) -> float:
-    """The rank of the widest gap, relative to C(C - 1)/2, the number of pairs of classes."""
+    """The rank of the widest gap in Δ without its class means, over C(C - 1)/2, the number of pairs of classes."""
     return _widest(record, data, seed, layer)[0] / (C * (C - 1) / 2)
 
 
@@ -102,11 +113,9 @@ def hidden_errors(record: Record) -> dict[str, float] | None:
     """The test error of a linear classifier in layers whose class means are too short for C outliers."""
     result: dict[str, float] = {}
     for data in data_sets(record):
-        if of := results.measured_seeds(record, data, linear_error):
-            apart, error = (
-                results.by_layer(record, data, one, of=of) for one in (separation("features"), linear_error)
-            )
-            name = results.title_of(record, data, of)
+        if of := measured_seeds(record, data, linear_error):
+            apart, error = (by_layer(record, data, one, of=of) for one in (separation("features"), linear_error))
+            name = title_of(record, data, of)
             result |= {f"{name}, l = {layer}": float(error[layer]) for layer in np.flatnonzero(apart < 0)}
     return result or None
 
@@ -115,7 +124,7 @@ def _layer(record: Record, data: str, seed: int, layer: int) -> float:
     return float(layer)
 
 
-LATER = "They separate in another layer: the one with C of them apart is this."
+LATER = "C of them stand apart in another layer first: the one that is measured."
 FEATURE_PANELS = (
     says(
         "The sixth column of the first row shows C outliers (how many lie above all without H_class; MNIST).",
@@ -137,12 +146,13 @@ SCREE_PANELS = (
         expected="below 0", why="The class means of the pixels are longer than the spread.",
     ),
     says(
-        "In the last column of the first row they are close to the C largest of H (mean |ln| of the ratios; MNIST).",
+        "In the last column of the first row the eigenvalues of H_class are close to the C largest of H (mean |ln| of "
+        "the ratios; MNIST).",
         where="Sec. 7.6", measured=panels("mnist", [8], misfit("features")), rule=each(at_most(0.1, partly=0.3)),
         expected=0.0, why="The spread within classes raises them.",
     ),
     says(
-        "These are dramatically larger than later eigenvalues (λ_C/λ_{C+1}; MNIST).",
+        "There the C largest of H are dramatically larger than later eigenvalues (λ_C/λ_{C+1}; MNIST).",
         where="Sec. 7.6", measured=panels("mnist", [8], gap("features", C)), rule=each(at_least(10.0, partly=2.0)),
         expected="far above 1", why="The bulk begins not far below them.",
     ),
@@ -150,7 +160,8 @@ SCREE_PANELS = (
         "Underlying this, the class means have larger magnitude with depth (Spearman's ρ of tr H_class with the layer, "
         "of hidden ones).",
         where="Sec. 7.6", measured=with_depth(magnitude("features"), first=2), rule=each(at_least(0.8, partly=0.3)),
-        expected=1.0, why="They separate because the spread shrinks, not because they grow.",
+        expected=1.0,
+        why="Up to the middle of the network they hardly grow: there they separate because the spread shrinks.",
     ),
     says(
         "The features at later layers are more discriminative (Spearman's ρ of the test error of a linear classifier "
@@ -191,10 +202,10 @@ ERROR_PANELS = (
         why="The cross-class means are shorter there than the spread within.",
     ),
     says(
-        "In its seventh column of the second row a gap divides them into two groups (the ratio of its two sides; "
-        "Fashion-MNIST).",
+        "In Fig. 9b, the seventh column of the second row shows a gap that divides the C² outliers into two groups "
+        "(the ratio of its two sides; Fashion-MNIST).",
         where="Sec. 7.8", measured=panels("fashion_mnist", [7], widest_gap), rule=each(APART), expected="above 1",
-        why="They pass into each other.",
+        why="The two groups pass into each other.",
     ),
     says(
         "That gap comes after one for each pair of classes (its rank over C(C - 1)/2; last layer but one of eight).",
@@ -212,18 +223,20 @@ ERROR_SCREE_PANELS = (
         rule=each(at_most(0.0, partly=0.5)), expected="below 0", why="They are longer than the spread already.",
     ),
     says(
-        "There and in the fifth those of Δ_cross are too small for C² outliers (median ln of the eigenvalues of Δ over "
-        "theirs; Fashion-MNIST).",
+        "In the first and fifth columns of the second row the eigenvalues of Δ_cross are too small for C² outliers "
+        "(median ln of the eigenvalues of Δ over theirs; Fashion-MNIST).",
         where="Sec. 7.9", measured=panels("fashion_mnist", [1, 5], cross_excess), rule=each(at_least(0.5, partly=0.1)),
         expected="above 0", why="They reach those of Δ already.",
     ),
     says(
-        "In the fifth the C largest of Δ and of Δ_class are close (mean |ln| of the ratios; Fashion-MNIST).",
+        "In the fifth column of the second row the C largest of Δ and of Δ_class are close (mean |ln| of the ratios; "
+        "Fashion-MNIST).",
         where="Sec. 7.9", measured=panels("fashion_mnist", [5], misfit("errors")), rule=each(at_most(0.1, partly=0.3)),
         expected=0.0, why="Cross-class means and spread raise them.",
     ),
     says(
-        "In the seventh some of the C² of Δ and of Δ_cross are close (the share within a fifth; Fashion-MNIST).",
+        "In the seventh column of the second row some of the C² of Δ and of Δ_cross are close (the share within a "
+        "fifth; Fashion-MNIST).",
         where="Sec. 7.9", measured=panels("fashion_mnist", [7], cross_close), rule=each(at_least(0.1, partly=0.01)),
         expected="some", why="The spread raises all of them.",
     ),
@@ -240,12 +253,12 @@ WEIGHT_PANELS = (
         expected=C, why="More directions than those of the class means stand apart, or fewer.",
     ),
     says(
-        "The fourth column of the first row shows C outliers (the same; MNIST).",
+        "The fourth column of the first row shows C outliers of W (how many lie above all without W_class; MNIST).",
         where="Fig. 13", measured=panels("mnist", [4], outliers("weights", above="off_class")), rule=each(ALL),
         expected=C, why="More directions than those of the class means stand apart, or fewer.",
     ),
     says(
-        "The second column of the third row shows the biggest outlier (σ₁/σ₂; CIFAR-10).",
+        "The second column of the third row shows the biggest outlier of W (σ₁/σ₂; CIFAR-10).",
         where="Fig. 13", measured=panels("cifar10", [2], gap("weights", 1)), rule=each(APART), expected="above 1",
         why="The largest is not far from the second.",
     ),

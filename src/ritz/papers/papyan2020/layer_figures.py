@@ -12,11 +12,11 @@ from ... import plot
 from ...record import Picture, Record
 from ..frame.figure import Figure
 from ..frame.pictures import legend_above
-from . import layer_results as results
 from .layer_numbers import SYMBOLS, rounding
-from .layer_panels import ERROR_PANELS, ERROR_SCREE_PANELS, FEATURE_PANELS, SCREE_PANELS, WEIGHT_PANELS
-from .layer_results import STRUCTURE, STRUCTURES, C, curve, data_sets, depth, run_structure, structure_loans
+from .layer_results import C, curve, data_sets, depth, first_seed
 from .layer_statements import ERROR_CROSS, GENERALISATION, WEIGHTS, structure_statements, whitening
+from .layers import STRUCTURE, STRUCTURES, run_structure, structure_loans
+from .panel_statements import ERROR_PANELS, ERROR_SCREE_PANELS, FEATURE_PANELS, SCREE_PANELS, WEIGHT_PANELS
 from .pictures import of_seeds
 from .setting import TITLES
 
@@ -49,8 +49,8 @@ def draw_knockouts(kind: str, *rows: tuple[str, str, int]) -> Callable[[Record],
 
 def _knockout_panel(ax: Axes, record: Record, kind: str, data: str, layer: int, row: tuple[str, str, int]) -> None:
     before, after, top = row
-    x, y = (torch.as_tensor(curve(record, data, results.first(record), kind, layer, name)) for name in (before, after))
-    largest = curve(record, data, results.first(record), kind, layer, "whole").max(initial=0.0)
+    x, y = (torch.as_tensor(curve(record, data, first_seed(record), kind, layer, name)) for name in (before, after))
+    largest = curve(record, data, first_seed(record), kind, layer, "whole").max(initial=0.0)
     plot.knockout(ax, x, y, top=top, zero=rounding(kind) * float(largest), markersize=2)
     index = layer - 1 if kind == "features" else layer
     ax.set_title(f"{NAMES.get(data, TITLES[data])}, l = {index}", fontsize=6, loc="left", pad=2)
@@ -79,7 +79,7 @@ def _scree_panel(ax: Axes, record: Record, kind: str, data: str, layer: int) -> 
     means_of, cross = rf"${symbol}_\mathrm{{class}}$", rf"${symbol}_\mathrm{{class}} + {symbol}_\mathrm{{cross}}$"
     parts = {"whole": f"${symbol}$", "class": means_of} | ({"class_and_cross": cross} if kind == "errors" else {})
     curves = {
-        label: torch.as_tensor(curve(record, data, results.first(record), kind, layer, name))
+        label: torch.as_tensor(curve(record, data, first_seed(record), kind, layer, name))
         for name, label in parts.items()
     }
     means = curves[means_of]

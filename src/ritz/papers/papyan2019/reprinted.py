@@ -1,12 +1,16 @@
-"""Figures 2, 3, 4, 5, 8 and 9, which papyan2020 prints again: they have its computations, under their own numbers."""
+"""Figures 1 to 5 and 7 to 9, which papyan2020 prints again: its computations, under the numbers and words of 2019."""
 
 from __future__ import annotations
 
 from ..frame.figure import Figure
-from ..papyan2020 import components, deflation, hessians, synthetic, tail
+from ..papyan2020 import components, deflation, gradient_dynamics, hessians, knockouts, synthetic, tail
 from .paper import PAPER
 
 _FIGURES = [
+    Figure(
+        "papyan2019.fig1", knockouts.TITLE, knockouts.PRESETS, knockouts.run, knockouts.draw,
+        knockouts.statements(PAPER), knockouts.COMPUTATION, loans=knockouts.loans,
+    ),
     Figure(
         "papyan2019.fig2", hessians.TITLE, hessians.PRESETS, hessians.run, hessians.draw_deflated,
         hessians.deflated_statements(PAPER, "Fig. 2"), hessians.COMPUTATION, loans=hessians.loans,
@@ -22,6 +26,11 @@ _FIGURES = [
     Figure(
         "papyan2019.fig5", deflation.TITLE, deflation.PRESETS, deflation.run, deflation.draw,
         deflation.statements(PAPER, "Fig. 5"), deflation.COMPUTATION, loans=deflation.loans, printed=deflation.PRINTED,
+    ),
+    Figure(
+        "papyan2019.fig7", gradient_dynamics.TITLE, gradient_dynamics.PRESETS, gradient_dynamics.run,
+        gradient_dynamics.draw, gradient_dynamics.statements(PAPER), gradient_dynamics.COMPUTATION,
+        loans=gradient_dynamics.loans,
     ),
     Figure(
         "papyan2019.fig8", synthetic.TITLE, synthetic.PRESETS, synthetic.run, synthetic.draw,
