@@ -14,6 +14,7 @@ from torch.testing import assert_close
 import ritz
 from ritz import Risk
 from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
+from ritz.risk.batches import Batch
 from tests.risk.problem import (
     CE,
     CLASS_WEIGHTS,
@@ -99,6 +100,14 @@ def test_the_risk_on_the_first_examples_is_that_of_a_shorter_data_set(x, y):
     assert risk.first(100).num_examples == risk.num_examples == N
     with pytest.raises(ArgumentError, match="0 examples"):
         risk.first(0)
+
+
+def test_terms_are_those_of_the_first_evaluation_or_not(x, y):
+    risk = Risk(network(), CE, unequal_batches(x, y))
+    for batch in risk.batches:
+        z = risk.outputs(risk.leaves(), batch).detach()
+        assert risk.has_terms(z, batch) and not risk.has_terms(z + torch.eye(C)[0].to(z), batch)
+        assert not risk.has_terms(z, Batch(batch.inputs, batch.targets))  # it does not say which examples these are
 
 
 def test_labels_and_the_number_of_classes_are_those_of_data_and_outputs(x, y):
