@@ -148,11 +148,12 @@ def _wrong(public, arguments, made, result):
 
 
 def _must_be_numbers(public, made):
-    """A class holds what it was given, and of a stack of networks those that have diverged are NaN."""
+    """A class holds what it was given; networks of a stack that have diverged, and functions at NaN, are NaN."""
     if inspect.isclass(public.function) or public.name.startswith("ritz.lab.ensemble."):
         return False
-    stacks = [made[name] for name, hint in public.hints.items() if name in made and "B" in getattr(hint, "dim_str", "")]
-    return all(bool(x.isfinite().all()) for x in stacks if isinstance(x, torch.Tensor) and x.is_floating_point())
+    axes = {name: getattr(hint, "dim_str", "") for name, hint in public.hints.items()}
+    own = [made[name] for name, dims in axes.items() if name in made and ("B" in dims or dims.strip() == "g")]
+    return all(bool(x.isfinite().all()) for x in own if isinstance(x, torch.Tensor) and x.is_floating_point())
 
 
 def main():

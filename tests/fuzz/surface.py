@@ -33,7 +33,9 @@ PROTOCOLS = (  # what training and the engine call, with tensors of their own
     *("Loss", "Classification", "CrossEntropy", "SquaredError", "BinaryCrossEntropy"),
     *("Schedule", "Constant", "Plateau", "Annealing", "Cosine"),
 )
-OF_THE_ENGINE = {"Risk": ("outputs", "leaves", "unflatten", "flatten", "sum_over_ranks", "numerics")}
+OF_THE_ENGINE = {
+    "Risk": ("outputs", "leaves", "unflatten", "flatten", "sum_over_ranks", "numerics", "has_terms", "in_double")
+}
 
 
 @dataclass(frozen=True)

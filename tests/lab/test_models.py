@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from ritz import Risk, gauss_newton, hessian, theory
-from ritz.errors import ArgumentError, ModelError
+from ritz.errors import ArgumentError, FileError, ModelError
 from ritz.lab import init, models
 from ritz.lab.models import pretrained
 from ritz.risk.losses import SquaredError
@@ -480,6 +480,21 @@ def test_a_file_without_its_reader_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(pretrained, "import_module", missing)
     with pytest.raises(ArgumentError, match="pip install safetensors"):
         models.gpt2(tmp_path / "model.safetensors")
+
+
+def test_a_file_of_something_else_is_refused(monkeypatch, tmp_path):
+    class Reader:  # as of safetensors, which need not be installed
+        class SafetensorError(Exception):
+            pass
+
+        @classmethod
+        def load(cls, content):
+            raise cls.SafetensorError("header too large")
+
+    monkeypatch.setattr(pretrained, "import_module", lambda name: Reader)
+    (tmp_path / "a").write_bytes(b"no weights")
+    with pytest.raises(FileError, match="is no file of weights: header too large"):
+        models.gpt2(tmp_path / "a")
 
 
 @pytest.mark.parametrize("make", [models.vgg11, models.resnet18])

@@ -432,6 +432,7 @@ BAD_DATA = {
     "all labels ignored": (lambda x, y: (x, y.fill_(-100)), DataError, "weight zero"),
     "no iterable": (lambda x, y: 3, DataError, "The data are of type int"),
     "nothing": (lambda x, y: None, DataError, "The data are of type NoneType"),
+    "a number in a tensor": (lambda x, y: y[0], DataError, "The data are of type Tensor"),
     "a generator": (lambda x, y: (b for b in [(x, y)]), DataError, "only once"),
     "a loader's iterator": (lambda x, y: iter(DataLoader(TensorDataset(x, y))), DataError, "only once"),
     "a zip": (lambda x, y: zip([x], [y], strict=True), DataError, "only once"),

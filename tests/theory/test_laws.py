@@ -177,6 +177,7 @@ REFUSED = {
     "zero variance": lambda: laws.semicircle(0.0),
     "infinite strength": lambda: laws.covariance_spike(math.inf, 0.5),
     "more spikes than rows": lambda: laws.spiked_wigner([3.0, 4.0], 2),
+    "spikes in a matrix without rows": lambda: laws.spiked_covariance(1.0, [4.0], 0),
     "an empty interval": lambda: laws.power_law_tail(laws.semicircle().spectrum(), 2.0, 1.0),
     "an interval outside": lambda: laws.power_law_tail(laws.semicircle().spectrum(), 1e3, 1e4, width=0.01),
 }

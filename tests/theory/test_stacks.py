@@ -145,3 +145,9 @@ def test_data_are_held_in_no_more_rows_than_inputs(examples):
     assert_close(R.mT @ R, X.mT @ X / examples)
     if examples <= 5:
         assert torch.equal(R, X / examples**0.5)  # as they are
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_as_many_data_sets_are_asked_for_as_there_are_networks(number):
+    with pytest.raises(ArgumentError, match="count networks"):
+        number(stacks((2, 1, 2), count=2), normal(3, 4, 2))

@@ -109,4 +109,17 @@ def stacked_on(
         return Ws, X * torch.eye(d).to(Ws[0])
     rows = (matrix("X", X) if X.ndim == 2 else X.detach()).to(Ws[0]) / X.shape[-2] ** 0.5
     check_sizes(f"W1 {tuple(Ws[0].shape)} is applied to X {tuple(X.shape)}", X.shape[-1], d)
+    _check_stacks([*Ws, X])
     return Ws, rows if rows.shape[-2] <= d else torch.linalg.qr(rows, mode="r").R
+
+
+def _check_stacks(matrices: Sequence[Tensor]) -> None:
+    """Refuse stacks of different numbers of networks."""
+    try:
+        torch.broadcast_shapes(*(matrix.shape[:-2] for matrix in matrices))
+    except RuntimeError as error:
+        raise ArgumentError(
+            f"Weights and X have the shapes {', '.join(str(tuple(matrix.shape)) for matrix in matrices)}.",
+            "The leading dimensions count networks, each with its own data, and they differ.",
+            "Give as many data sets as there are networks, or one for all of them.",
+        ) from error

@@ -219,14 +219,13 @@ def _spiked(law: Law, spikes: Sequence[Spike], size: int) -> Law:
     """The law with its spikes, whose mass is taken from the bulk: zeros of a matrix without full rank stay zeros."""
     seen = [spike.place for spike in spikes if spike.place is not None]
     bulk = 1 - sum(mass for _, mass in law.atoms)
-    share = 1 - len(seen) / (size * bulk)
-    if share <= 0:
+    if size * bulk <= len(seen):
         raise ArgumentError(
             f"{len(seen)} spikes were planted in a matrix with {size * bulk:.4g} of {size} eigenvalues in its bulk.",
             "Each has mass 1/n, and the bulk needs what is left.",
             "Give the size of the matrix, in rows.",
         )
-    atoms = (*law.atoms, *((place, 1 / size) for place in seen))
+    atoms, share = (*law.atoms, *((place, 1 / size) for place in seen)), 1 - len(seen) / (size * bulk)
     return Law(f"spiked {law.name}", lambda x: share * law.density(x), law.support, atoms)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ... import record
-from ...errors import ArgumentError, ModelError
+from ...errors import ArgumentError, FileError, ModelError, first_line
 from .transformers import GPT, GPTConfig
 
 # transformers' names to ours; its "Conv1D" layers keep their weights in × out, so that ours are the transposes
@@ -94,11 +94,18 @@ def _config(state: Mapping[str, Tensor], num_heads: int | None) -> GPTConfig:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        load = import_module("safetensors.torch").load
+        damaged, load = import_module("safetensors").SafetensorError, import_module("safetensors.torch").load
     except ImportError:
         raise ArgumentError(
             f"{path} was to be read, but the package safetensors is not installed.",
             "Files of this format are read with it.",
             "Install it: pip install safetensors",
         ) from None
-    return load(record.read_bytes(path))
+    try:
+        return load(record.read_bytes(path))
+    except damaged as error:
+        raise FileError(
+            f"{path} is no file of weights: {first_line(error)}",
+            "It is damaged, or of another format.",
+            "Give a .safetensors file, or the state dict of a model: gpt2(model.state_dict()).",
+        ) from error
