@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from ritz import theory
 from ritz.checks import singh2026_attention
 from ritz.checks.draws import normal, scale, whole
+from ritz.errors import NumericalError
 from tests.draws import patient
 from tests.seeds import seeded
 
@@ -92,3 +93,12 @@ def test_any_smooth_function_of_the_product_has_its_hessian(d):
     of = lambda t: loss(t[0], t[1 : d + 1] @ t[d + 1 :] / d**0.5)
     found = theory.compare(theory.attention_product(w_v[0], w_q, w_k, loss), torch.func.hessian(of)(theta))
     assert found.value <= 1e-12 and found.residual <= 1e-12
+
+
+def test_weights_and_inputs_whose_powers_leave_float64_are_refused():
+    w, x = torch.ones(2).double(), torch.tensor([1.0, -1.0], dtype=torch.float64)
+    for number in (theory.attention_scalars, theory.attention_bounds, theory.self_attention):
+        with pytest.raises(NumericalError, match="Entries of the Hessian are beyond"):
+            number(1e200, w, w, x, x)
+    with pytest.raises(NumericalError, match="Moments of the attention are beyond"):
+        theory.attention_moments(torch.full((2, 2), 0.5), 1e200 * x)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, NumericalError
 from .layer_products import Weights
 
 
@@ -69,6 +69,16 @@ def check_sizes(seen: str, size: int, other: int) -> None:
             f"{seen}: {size} is not {other}.",
             "Weights are out × in (y = W x), data are rows: X is N × D, Y is N × K.",
             "Transpose the one that is the other way round.",
+        )
+
+
+def check_in_range(numbers: Tensor, of: str) -> None:
+    """Refuse numbers beyond float64."""
+    if not bool(numbers.isfinite().all()):
+        raise NumericalError(
+            f"{of} are beyond {torch.finfo(torch.float64).max:.2g}, the largest number of float64.",
+            "They are powers of the weights and inputs given.",
+            "Scale these down.",
         )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import grad
 
 from ..errors import ArgumentError
-from .arguments import check_lengths, check_sizes, vector
+from .arguments import check_in_range, check_lengths, check_sizes, vector
 from .closed_form import ClosedForm, Group, eigenlines
 from .inner_products import Pair, embedded
 
@@ -181,7 +181,10 @@ def attention_moments(
     A = A.detach().to(x)
     m1 = (A @ x[..., None])[..., 0]
     apart = x[..., None, :] - m1[..., :, None]
-    return m1, (A * apart.square()).sum(-1), (A * apart**3).sum(-1)
+    m2, m3 = (A * apart.square()).sum(-1), (A * apart**3).sum(-1)
+    if x.ndim == 1:
+        check_in_range(torch.stack([m2, m3]), "Moments of the attention")
+    return m1, m2, m3
 
 
 def attention_scalars(
@@ -212,6 +215,7 @@ def attention_scalars(
     biases, masks = _per_sequence(scores_bias, x, len(xs)), _per_sequence(mask, x, len(xs))
     s = (w_q @ w_k) / d**0.5
     sums = sum(_sums(value, s, *each, gauss_newton) for each in zip(xs, ys, biases, masks, strict=True))
+    check_in_range(torch.as_tensor(sums), "Entries of the Hessian")
     alpha, beta, gamma, zeta = (torch.as_tensor(sums) / sum(map(len, xs))).tolist()
     return AttentionScalars(alpha, beta / d**0.5, gamma / d**0.5, zeta / d)
 
