@@ -154,3 +154,9 @@ def test_the_band_ends_where_the_curve_does(ax):
 def test_names_of_outliers_do_not_cover_each_other(ax):
     plot.stems(ax, torch.tensor([10.0, 9.99, 5.0]), 1.0, 0.1)
     assert [text.get_text() for text in ax.texts] == [r"$\lambda_{1}$", r"$\lambda_{3}$"]
+
+
+@pytest.mark.parametrize("width", [1e6, 5e-324])
+def test_an_axis_of_counts_that_no_float_reaches_is_refused(ax, width):
+    with pytest.raises(ArgumentError, match="beyond the largest float"):
+        plot.counts(ax, Spectrum.of_eigenvalues(torch.ones(3)), floor=1e-3, width=width)

@@ -151,3 +151,9 @@ def test_data_are_held_in_no_more_rows_than_inputs(examples):
 def test_as_many_data_sets_are_asked_for_as_there_are_networks(number):
     with pytest.raises(ArgumentError, match="count networks"):
         number(stacks((2, 1, 2), count=2), normal(3, 4, 2))
+
+
+@pytest.mark.parametrize("products", [theory.products_before, theory.products_after])
+def test_products_of_no_layers_are_refused(products):
+    with pytest.raises(ArgumentError, match="No weights"):
+        products(())

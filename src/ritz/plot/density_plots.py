@@ -149,10 +149,10 @@ def counts(ax: Axes, spectrum: Spectrum, *, floor: float, width: float, **style:
     """
     check_positive(floor=floor, width=width)
     end = math.log(max(*map(abs, spectrum.range), floor)) + 4 * width
-    if end > _LARGEST:
+    if end > _LARGEST or not math.isfinite(spectrum.size / width):
         raise ArgumentError(
             f"width={width:.3g} and floor={floor:.3g} were given.",
-            "The axis would end beyond the largest float.",
+            "An axis would end beyond the largest float.",
             "Pass a width of a fraction of a decade, such as 0.1.",
         )
     u = torch.linspace(math.log(floor), end, 2000, dtype=torch.float64)

@@ -30,6 +30,7 @@ def products_before(weights: Weights) -> list[Float[Tensor, "*B _ d"]]:
     >>> [float(P) for P in products_before([W1, W2, W3])]
     [1.0, 2.0, 6.0]
     """
+    check_any(weights)
     return [_identity(weights[0], -1), *accumulate(weights[:-1], lambda before, W: W @ before)]
 
 
@@ -40,8 +41,19 @@ def products_after(weights: Weights) -> list[Float[Tensor, "*B k _"]]:
     >>> [float(S) for S in products_after([W1, W2, W3])]
     [15.0, 5.0, 1.0]
     """
+    check_any(weights)
     products = accumulate(reversed(weights[1:]), lambda after, W: after @ W)
     return [_identity(weights[-1], -2), *products][::-1]
+
+
+def check_any(weights: Weights | Sequence[Tensor]) -> None:
+    """Refuse a network without layers."""
+    if not len(weights):
+        raise ArgumentError(
+            "No weights were given.",
+            "A network has at least one layer.",
+            "Pass a sequence W1, …, WL of out × in matrices.",
+        )
 
 
 def product_without(weights: Weights, left_out: int) -> Float[Tensor, "*B p q"]:
