@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from ritz import theory
-from ritz.errors import ArgumentError
+from ritz.errors import ArgumentError, NumericalError
 from ritz.lab import data, ensemble, models
 from ritz.risk.losses import SquaredError
 from ritz.theory.arguments import stacked_on
@@ -157,3 +157,15 @@ def test_as_many_data_sets_are_asked_for_as_there_are_networks(number):
 def test_products_of_no_layers_are_refused(products):
     with pytest.raises(ArgumentError, match="No weights"):
         products(())
+
+
+@pytest.mark.parametrize("bound", [theory.spectral_norm_bound, theory.sharpness_bound])
+def test_a_bound_beyond_float64_is_refused(bound):
+    with pytest.raises(NumericalError, match="norms of the blocks of G are beyond"):
+        bound([normal(3, 2), normal(1, 3)], 1e308)
+
+
+def test_the_whiteness_of_data_does_not_depend_on_their_scale():
+    X = normal(7, 3)
+    for scale in (1e-200, 1e200):
+        assert theory.whiteness(scale * X) == pytest.approx(theory.whiteness(X), rel=1e-12)

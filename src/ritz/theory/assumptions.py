@@ -27,6 +27,7 @@ def whiteness(X: Float[Tensor, "N d"]) -> float:
     (0.0, 0.6)
     """
     X = matrix("X", X)
+    X = X / (float(X.abs().max()) or 1.0)  # its scale changes nothing, but the square of it may be beyond float64
     values = torch.linalg.eigvalsh(X.T @ X / len(X))
     return float((values - values.mean()).abs().max() / values.mean()) if float(values.mean()) else 0.0
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .arguments import layers, stacked_on, weights_and_inputs
+from .arguments import check_in_range, layers, stacked_on, weights_and_inputs
 from .assumptions import check_balance, spectral_norm, white_scale
 from .bases import EPS, above_rounding, complement
 from .closed_form import ClosedForm, Group
@@ -170,8 +170,11 @@ def _factors(
 
 
 def _block_norms(weights: Weights, X: Tensor | float, multipliers: Sequence[float] | None) -> Float[Tensor, "..."]:
-    """λ_max of each layer's block of G."""
-    return torch.stack([(spectral_norm(A) * spectral_norm(S)) ** 2 for A, S in _factors(weights, X, multipliers)])
+    """λ_max of each layer's block of G; NaN for a network of a stack that has diverged."""
+    norms = torch.stack([(spectral_norm(A) * spectral_norm(S)) ** 2 for A, S in _factors(weights, X, multipliers)])
+    if norms.ndim == 1:
+        check_in_range(norms, "The norms of the blocks of G")
+    return norms
 
 
 def _kron(A: Tensor, B: Tensor) -> Tensor:
