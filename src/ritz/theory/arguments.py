@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import ArgumentError, NumericalError
-from .layer_products import Weights, check_any
+from .layer_products import Weights, check_has_layers
 
 
 def matrix(name: str, A: Tensor) -> Float[Tensor, "a b"]:
@@ -50,7 +50,7 @@ def check_lengths(**vectors: Tensor) -> None:
 
 def layers(weights: Sequence[Tensor]) -> list[Tensor]:
     """W₁ … W_L in float64; refused unless each takes the outputs of the one before."""
-    check_any(weights)
+    check_has_layers(weights)
     Ws = [matrix(f"W{i}", W) for i, W in enumerate(weights, 1)]
     for i, (W, after) in enumerate(pairwise(Ws), 1):
         check_sizes(f"W{i + 1} {tuple(after.shape)} follows W{i} {tuple(W.shape)}", after.shape[1], len(W))

@@ -30,7 +30,7 @@ def products_before(weights: Weights) -> list[Float[Tensor, "*B _ d"]]:
     >>> [float(P) for P in products_before([W1, W2, W3])]
     [1.0, 2.0, 6.0]
     """
-    check_any(weights)
+    check_has_layers(weights)
     return [_identity(weights[0], -1), *accumulate(weights[:-1], lambda before, W: W @ before)]
 
 
@@ -41,12 +41,12 @@ def products_after(weights: Weights) -> list[Float[Tensor, "*B k _"]]:
     >>> [float(S) for S in products_after([W1, W2, W3])]
     [15.0, 5.0, 1.0]
     """
-    check_any(weights)
+    check_has_layers(weights)
     products = accumulate(reversed(weights[1:]), lambda after, W: after @ W)
     return [_identity(weights[-1], -2), *products][::-1]
 
 
-def check_any(weights: Weights | Sequence[Tensor]) -> None:
+def check_has_layers(weights: Weights | Sequence[Tensor]) -> None:
     """Refuse a network without layers."""
     if not len(weights):
         raise ArgumentError(
