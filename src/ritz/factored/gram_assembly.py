@@ -15,7 +15,7 @@ from .. import progress
 from ..engine.linearized import ReverseMode, pushforward
 from ..engine.pieces import quiet
 from ..layers.capture import Layers
-from ..layers.jacobian_rows import Rows, cotangents, row_bytes, rows_of
+from ..layers.jacobian_rows import Rows, computed_bytes, cotangents, held_bytes, rows_of
 from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.class_terms import ClassTerms, terms
@@ -24,15 +24,16 @@ from ..solvers.resumption import Resumption
 from .gram_blocks import Assembly, Extent, FinishedBlocks, read_assembly, written_assembly
 
 MOST = 100  # times the error that a matrix had when it was written: the most it may have when read
-PIECES = 8  # the least number of blocks of rows of a matrix that is kept in a file
+PIECES = 8  # the least number of blocks of rows: 36 of 64 squares are computed
+LEAST_ROWS = 512  # of a block, below which its products are too small to be fast, unless they are kept in a file
 
 
 def assembly(layers: Layers, file: Resumption | None = None) -> Assembly:
-    """K, block by block of examples, of a size such that two blocks of rows and their products fit into memory.
+    """K, block by block of examples, of which the upper half is the lower one's mirror image.
 
-    With a file, blocks are at most an eighth of the data, and those that are done are kept there.
+    With a file, those blocks that are done are kept there.
     """
-    risk, groups = layers.risk, [[block] for block in _blocks(layers)] if file is None else _kept_blocks(layers)
+    risk, groups = layers.risk, _groups(layers, least=1 if file is not None else LEAST_ROWS)
     blocks = [block for group in groups for block in group]
     extents = [] if file is None or file.arrays is None else [_extent(risk, block) for block in blocks]
     if file is not None and file.is_over:
@@ -128,15 +129,13 @@ def _has_labels(risk: Risk) -> bool:
     return isinstance(risk.loss, Classification) and not next(iter(risk.batches)).targets.is_floating_point()
 
 
-def _blocks(layers: Layers) -> list[Batch]:
-    """The data in blocks of as many examples as a third of the memory holds."""
-    return _cut(layers.risk, _held_examples(layers))
-
-
-def _kept_blocks(layers: Layers) -> list[list[Batch]]:
-    """The data in blocks that do not depend on how much memory is free, in groups that a third of it holds."""
-    held, groups, count = _held_examples(layers), list[list[Batch]](), 0
-    for block in _cut(layers.risk, min(held, math.ceil(layers.risk.num_examples / PIECES))):
+def _groups(layers: Layers, least: int) -> list[list[Batch]]:
+    """The data in blocks of an eighth, unless they have few rows or many bytes, and in groups whose rows are held."""
+    risk, directions = layers.risk, _num_directions(layers)
+    held, groups, count = _that_fit(risk.memory / 3, held_bytes(layers, directions)), list[list[Batch]](), 0
+    size = max(math.ceil(risk.num_examples / PIECES), math.ceil(least / directions))
+    size = min(size, held, _that_fit(risk.memory / 8, computed_bytes(layers, directions)))
+    for block in _cut(risk, size):
         if not groups or count + len(block) > held:
             groups.append([])
             count = 0
@@ -145,12 +144,17 @@ def _kept_blocks(layers: Layers) -> list[list[Batch]]:
     return groups
 
 
-def _held_examples(layers: Layers) -> int:
-    """How many examples' rows fit into a third of the memory."""
+def _num_directions(layers: Layers) -> int:
+    """The rows of K that belong to one example."""
     risk, first = layers.risk, next(iter(layers.risk.batches)).first(1)
     with torch.no_grad():
         z = risk.outputs(risk.leaves(), first)
-    return max(1, int(risk.memory / 3 / row_bytes(layers, len(_directions_of_outputs(risk, z, first.targets)))))
+    return len(_directions_of_outputs(risk, z, first.targets))
+
+
+def _that_fit(memory: float, each: float) -> int:
+    """How many examples fit into memory, one at least."""
+    return max(1, int(memory / each))
 
 
 def _cut(risk: Risk, size: int) -> list[Batch]:

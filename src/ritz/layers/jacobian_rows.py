@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 
 import torch
@@ -20,7 +21,7 @@ from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.losses import Loss
 from .capture import Layers
-from .uses import Use
+from .uses import Kind, Use
 
 PASSES = 30  # multiplications that cost as much as moving one number through memory: the pairs' products are summed up
 NEAR = {torch.float64: 1e-6, torch.float32: 2e-2}  # between two ways to the same gradient, in TF32 too
@@ -30,19 +31,27 @@ NEAR = {torch.float64: 1e-6, torch.float32: 2e-2}  # between two ways to the sam
 class Factor:
     """The rows of one weight in one use: Σₜ δₜ φₜᵀ, or δₜ added to row φₜ for an embedding."""
 
-    use: Use
+    kind: Kind
+    unfolded: Callable[[], Tensor]  # not the use itself, which holds the graph of the whole model
     errors: Float[Tensor, "N r T o"]
+    groups: int = 1
     group: int = 0
+
+    @classmethod
+    def of(cls, use: Use, errors: Float[Tensor, "N r T o"]) -> list[Factor]:
+        """One for each group of a use."""
+        unfolded, groups = partial(use.unfolded, use.inputs), enumerate(errors.chunk(use.groups, -1))
+        return [cls(use.kind, unfolded, part, use.groups, group) for group, part in groups]
 
     @property
     def features(self) -> Shaped[Tensor, "N T ..."]:
         """φ; patches are unfolded anew, which is cheaper than keeping them."""
-        features = self.use.features()
-        return features if self.use.kind == "embedding" else features.chunk(self.use.groups, -1)[self.group]
+        features = self.unfolded()
+        return features if self.kind == "embedding" else features.chunk(self.groups, -1)[self.group]
 
     def piece(self, features: Tensor, rows: slice) -> Float[Tensor, "m q"]:
         """Some rows of the weight's gradients, flattened."""
-        if self.use.kind == "embedding":
+        if self.kind == "embedding":
             indices = torch.arange(rows.start, rows.stop, device=features.device)
             hot = (features[..., None] == indices).to(self.errors)
             gradients = torch.einsum("ntv,nrtd->nrvd", hot, self.errors)
@@ -182,12 +191,24 @@ def rows_of(layers: Layers, batch: Batch, directions: Callable[[Tensor], Float[T
     return Rows(forward.z.detach(), joined, columns, weights)
 
 
-def row_bytes(layers: Layers, num_directions: int) -> float:
+def computed_bytes(layers: Layers, num_directions: int) -> float:
     """About how many bytes the rows of one example take while they are computed: errors twice, and the graph."""
-    uses, entries = layers.uses, layers.num_watched
-    per_example = sum(use.shape.numel() for use in uses) / entries
+    entries = sum(use.shape.numel() for use in layers.uses) / layers.num_watched
     others = sum(layers.risk.shapes[name].numel() for name in layers.others)
-    numbers = per_example * (2 * num_directions + 4) + 2 * others * num_directions
+    numbers = entries * (2 * num_directions + 4) + 2 * others * num_directions
+    return max(1.0, numbers * layers.risk.theta.element_size())
+
+
+def held_bytes(layers: Layers, num_directions: int) -> float:
+    """About how many bytes the rows of one example take from then on: gradients, or errors and features."""
+    shapes, numbers = (
+        layers.risk.shapes,
+        float(num_directions * sum(layers.risk.shapes[n].numel() for n in layers.others)),
+    )
+    for use in layers.uses:
+        entries, inputs = (count / layers.num_watched for count in (use.shape.numel(), use.inputs.numel()))
+        gradients = sum(shapes[name].numel() for name in use.names)
+        numbers += min(num_directions * entries + inputs, num_directions * gradients)
     return max(1.0, numbers * layers.risk.theta.element_size())
 
 
@@ -201,17 +222,17 @@ def _sorted(risk: Risk, uses: Iterable[Use], errors: list[Tensor]) -> tuple[dict
         if use.weight is not None and use.kind == "scale":
             formed[use.weight, 0] = formed.get((use.weight, 0), 0.0) + (error * use.features()[:, None]).sum(2)
         elif use.weight is not None:
-            for group, part in enumerate(error.chunk(use.groups, -1)):
-                factors[use.weight, group].append(Factor(use, part, group))
-    weights = {key: Weight(tuple(own), _matrix(risk, key[0], own[0].use)) for key, own in factors.items()}
+            for factor in Factor.of(use, error):
+                factors[use.weight, factor.group].append(factor)
+    weights = {key: Weight(tuple(own), _matrix(risk, key[0], own[0].groups)) for key, own in factors.items()}
     small = [key for key, weight in weights.items() if weight.is_small]
     return {**formed, **{key: weights.pop(key).gradients() for key in small}}, weights
 
 
-def _matrix(risk: Risk, name: str, use: Use) -> tuple[int, int]:
+def _matrix(risk: Risk, name: str, groups: int) -> tuple[int, int]:
     """The shape of the weight as a matrix, of one of its groups."""
     shape = risk.shapes[name]
-    return shape[0] // use.groups, shape[1:].numel()
+    return shape[0] // groups, shape[1:].numel()
 
 
 def _one_by_one(risk: Risk, names: list[str], batch: Batch, directions: Tensor) -> Float[Tensor, "N r q"]:

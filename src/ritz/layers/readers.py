@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..engine.rules import TRANSPARENT
-from .uses import Kind, Use
+from .uses import Kind, Layout, Use
 
 ORDERS = 3  # the layouts that the rows of examples can have
 
@@ -62,20 +63,32 @@ class Watch(TorchFunctionMode):
     def order(self, *parameters: Any) -> int:
         return max(self.orders.get(self.name(parameter) or "", 0) for parameter in parameters)
 
-    def rows(self, values: Tensor, channels: int, order: int = 0) -> Tensor:
-        """(..., channels) as (N, T, channels): examples lie first (order 0), last (1), or second (2: time-major)."""
-        if order == 0:
-            return values.reshape(self.count, -1, channels)
-        if order == 1:
-            return values.reshape(-1, self.count, channels).transpose(0, 1)
-        return values.reshape(len(values), self.count, -1, channels).transpose(0, 1).flatten(1, 2)
+    def rows(self, channels: int, order: int = 0) -> Layout:
+        """The layout of (..., channels). It must not hold the watch, which holds the graph of the whole model."""
+        return partial(_rows, count=self.count, channels=channels, order=order)
 
-    def maps(self, values: Tensor) -> Tensor:
-        """(N, channels, ...) as (N, T, channels)."""
-        return self.rows(values.reshape(*values.shape[:2], -1).transpose(1, 2), values.shape[1])
+    @property
+    def maps(self) -> Layout:
+        """The layout of (N, channels, ...)."""
+        return partial(_maps, count=self.count)
 
     def ignores(self, *parameters: Any) -> bool:
         return all(self.name(parameter) is None for parameter in parameters)
+
+
+def _rows(values: Tensor, *, count: int, channels: int, order: int) -> Tensor:
+    """(..., channels) as (N, T, channels): examples lie first (order 0), last (1), or second (2: time-major)."""
+    if order == 0:
+        return values.reshape(count, -1, channels)
+    if order == 1:
+        return values.reshape(-1, count, channels).transpose(0, 1)
+    return values.reshape(len(values), count, -1, channels).transpose(0, 1).flatten(1, 2)
+
+
+def _maps(values: Tensor, *, count: int) -> Tensor:
+    """(N, channels, ...) as (N, T, channels)."""
+    positions = values.reshape(*values.shape[:2], -1).transpose(1, 2)
+    return _rows(positions, count=count, channels=values.shape[1], order=0)
 
 
 def _leaves_a_graph() -> bool:
@@ -90,7 +103,7 @@ def _linear(watch: Watch, input: Tensor, weight: Tensor, bias: Tensor | None = N
     order = watch.order(weight, bias)
     return watch.note(
         "linear", weight, bias, input, output,
-        layout=lambda t: watch.rows(t, len(weight), order), unfolded=lambda t: watch.rows(t, weight.shape[1], order),
+        layout=watch.rows(len(weight), order), unfolded=watch.rows(weight.shape[1], order),
     )  # fmt: skip
 
 
@@ -115,11 +128,11 @@ def _convolution(
     dims = weight.ndim - 2
     function = (torch.conv1d, torch.conv2d, torch.conv3d)[dims - 1]
     output = function(input, watch.copy(weight), watch.copy(bias), groups=groups, **settings)  # type: ignore
+    maps = watch.maps
     patches = _Patches(tuple(weight.shape[2:]), **{k: _per_dimension(v, dims) for k, v in settings.items()})
     return watch.note(
-        "linear", weight, bias, input, output,
-        layout=watch.maps, unfolded=lambda t: watch.maps(patches(t)), groups=groups,
-    )  # fmt: skip
+        "linear", weight, bias, input, output, layout=maps, unfolded=lambda t: maps(patches(t)), groups=groups
+    )
 
 
 @dataclass(frozen=True)
@@ -168,9 +181,10 @@ def _batch_norm(
         return NotImplemented
     settings = (False, momentum, eps)
     output = F.batch_norm(input, running_mean, running_var, watch.copy(weight), watch.copy(bias), *settings)
+    maps = watch.maps
     return watch.note(
-        "scale", weight, bias, input, output, layout=watch.maps,
-        unfolded=lambda t: watch.maps(F.batch_norm(t, running_mean, running_var, None, None, *settings)),
+        "scale", weight, bias, input, output, layout=maps,
+        unfolded=lambda t: maps(F.batch_norm(t, running_mean, running_var, None, None, *settings)),
     )  # fmt: skip
 
 
@@ -185,11 +199,11 @@ def _layer_norm(
     if watch.ignores(weight, bias):
         return NotImplemented
     shape = list(normalized_shape)
-    channels, order = torch.Size(shape).numel(), watch.order(weight, bias)
+    rows = watch.rows(torch.Size(shape).numel(), watch.order(weight, bias))
     output = F.layer_norm(input, shape, watch.copy(weight), watch.copy(bias), eps)
     return watch.note(
-        "scale", weight, bias, input, output, layout=lambda t: watch.rows(t, channels, order),
-        unfolded=lambda t: watch.rows(F.layer_norm(t, shape, None, None, eps), channels, order),
+        "scale", weight, bias, input, output, layout=rows,
+        unfolded=lambda t: rows(F.layer_norm(t, shape, None, None, eps)),
     )  # fmt: skip
 
 
@@ -204,9 +218,10 @@ def _group_norm(
     if watch.ignores(weight, bias):
         return NotImplemented
     output = F.group_norm(input, num_groups, watch.copy(weight), watch.copy(bias), eps)
+    maps = watch.maps
     return watch.note(
-        "scale", weight, bias, input, output, layout=watch.maps,
-        unfolded=lambda t: watch.maps(F.group_norm(t, num_groups, None, None, eps)),
+        "scale", weight, bias, input, output, layout=maps,
+        unfolded=lambda t: maps(F.group_norm(t, num_groups, None, None, eps)),
     )  # fmt: skip
 
 
@@ -218,12 +233,11 @@ def _embedding(
         return NotImplemented  # max_norm changes the weight; scaling by frequency depends on the batch
     output = F.embedding(input, watch.copy(weight), padding_idx)  # type: ignore[arg-type]
     padding = None if padding_idx is None else (input == padding_idx % len(weight))[..., None]
-    order = watch.order(weight)
+    rows, indices = (watch.rows(channels, watch.order(weight)) for channels in (weight.shape[1], 1))
     counted = lambda t: t if padding is None else t.masked_fill(padding, 0.0)  # padding has no gradient
     return watch.note(
         "embedding", weight, None, input, output,
-        layout=lambda t: watch.rows(counted(t), weight.shape[1], order),
-        unfolded=lambda t: watch.rows(t[..., None], 1, order)[..., 0],
+        layout=lambda t: rows(counted(t)), unfolded=lambda t: indices(t[..., None])[..., 0],
     )  # fmt: skip
 
 
