@@ -44,13 +44,12 @@ class Config:
     network: Piece = FOLLOWED
     sizes: tuple[int, ...] = SIZES  # "20 training sample sizes logarithmically spaced": five of them, a class
     seeds: tuple[int, ...] = (0, 1, 2)  # open: print shows one network; more of them say how much it differs
-    twice: tuple[int, ...] = (136,)  # open: sizes with the first two of them, for their cost
-    once: tuple[int, ...] = (365, 1351)  # open: sizes with the first alone
+    once: tuple[int, ...] = (1351,)  # open: sizes with the first of them alone, for their cost
     method: Method = BRIEF
 
     def pieces(self, size: int) -> list[Piece]:
         """The networks on this many examples a class, from all their seeds."""
-        seeds = seeds_at(size, self.seeds, once=self.once, twice=self.twice)
+        seeds = seeds_at(size, self.seeds, once=self.once)
         return [replace(self.network, per_class=size, seed=seed) for seed in seeds]
 
 
@@ -97,8 +96,7 @@ def prefix(size: int, seed: int, epoch: int, matrix: str) -> str:
 
 
 def _seeds(record: Record, size: int) -> Sequence[int]:
-    config = record.config
-    return seeds_at(size, config["seeds"], once=config["once"], twice=config["twice"])
+    return seeds_at(size, record.config["seeds"], once=record.config["once"])
 
 
 def edge(record: Record, size: int, seed: int, epoch: int) -> float:
@@ -325,10 +323,9 @@ PRESETS = {
         (13, 51),
         (0,),
         (),
-        (),
         replace(BRIEF, num_steps=32, num_examples=200),
     ),
-    "smoke": Config(replace(TINY, pauses=(1,)), (4,), (0,), (), (), SMOKE_METHOD),
+    "smoke": Config(replace(TINY, pauses=(1,)), (4,), (0,), (), SMOKE_METHOD),
 }
 FIGURES = {
     "papyan2019.fig6": Figure(

@@ -64,10 +64,9 @@ class Config:
     piece: Piece = PIECE  # of the first size and seed
     sizes: tuple[int, ...] = SIZES  # "20 training sample sizes logarithmically spaced": five of them, a class
     seeds: tuple[int, ...] = (0, 1, 2)  # open: print shows one network; more of them say how much it differs
-    twice: tuple[int, ...] = (136,)  # open: sizes with the first two of them, for their cost
-    once: tuple[int, ...] = (365, 1351)  # open: sizes with the first alone
+    once: tuple[int, ...] = (1351,)  # open: sizes with the first of them alone, for their cost
     exact: int = 365  # open: examples a class up to which there is a Gram matrix; beyond, Lanczos
-    compared: int = 365  # open: examples a class at which both stand side by side, at the last epoch
+    compared: int = 365  # open: examples a class at which both stand side by side, at the last epoch, from one seed
     followed: int = 136  # open: examples a class at which the largest eigenvectors are taken apart, from one seed
     num_steps: int = 256  # "we compute the log-spectrum, in which case we use M=2048 iterations": fewer for its cost
     digits: gradients.Digits = "float64"  # open: of the Gram matrix
@@ -101,7 +100,7 @@ class Cells:
     def all(self) -> list[Cell]:
         """Every network at every epoch at which it was kept."""
         config = self.config
-        seeds = {size: seeds_at(size, config.seeds, once=config.once, twice=config.twice) for size in config.sizes}
+        seeds = {size: seeds_at(size, config.seeds, once=config.once) for size in config.sizes}
         pieces = [replace(config.piece, per_class=size, seed=seed) for size in seeds for seed in seeds[size]]
         return [Cell(piece, epoch) for piece in pieces for epoch in piece.epochs]
 
@@ -126,8 +125,9 @@ class Cells:
         return cell.piece.per_class <= self.config.exact or self._is_compared(cell)
 
     def _is_compared(self, cell: Cell) -> bool:
-        """Whether the panel is measured both ways: at the last epoch, at one size."""
-        return cell.piece.per_class == self.config.compared and cell.epoch == cell.piece.num_epochs
+        """Whether the panel is measured both ways: at the last epoch, at one size, from one seed."""
+        piece, one = cell.piece, (self.config.compared, self.config.seeds[0])
+        return (piece.per_class, piece.seed) == one and cell.epoch == piece.num_epochs
 
 
 def measurements(config: Config) -> dict[str, Measurement]:
@@ -314,13 +314,12 @@ PRESETS = {
         (13, 26),
         (0,),
         (),
-        (),
         13,
         13,
         13,
         64,
     ),
-    "smoke": Config(Piece("mlp", "digits", 4, 0, (1,), BRIEF, width=16, depth=3), (4, 6), (0,), (), (), 4, 4, 4, 30),
+    "smoke": Config(Piece("mlp", "digits", 4, 0, (1,), BRIEF, width=16, depth=3), (4, 6), (0,), (), 4, 4, 4, 30),
 }
 FIGURES = {
     "papyan2020.fig6": Figure("papyan2020.fig6", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION, loans=loans)
