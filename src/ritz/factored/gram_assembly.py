@@ -134,7 +134,7 @@ def _groups(layers: Layers, least: int) -> list[list[Batch]]:
     risk, directions = layers.risk, _num_directions(layers)
     held, groups, count = _that_fit(risk.memory / 3, held_bytes(layers, directions)), list[list[Batch]](), 0
     size = max(math.ceil(risk.num_examples / PIECES), math.ceil(least / directions))
-    size = min(size, held, _that_fit(risk.memory / 8, computed_bytes(layers, directions)))
+    size = min(size, held, _that_fit(risk.memory / 4, computed_bytes(layers, directions)))
     for block in _cut(risk, size):
         if not groups or count + len(block) > held:
             groups.append([])

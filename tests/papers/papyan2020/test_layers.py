@@ -163,11 +163,11 @@ def _gram(arrays, data, good):
     lists |= {"only_within": [spread if good else 10 * spread], "only_cross": [cross]}
     for name, values in lists.items():
         values = np.concatenate(values)
-        arrays |= {f"{data}/gram/{name}/nodes": values, f"{data}/gram/{name}/counts": np.ones(len(values))}
+        arrays |= {f"{data}/0/gram/{name}/nodes": values, f"{data}/0/gram/{name}/counts": np.ones(len(values))}
     share = 0.95 if good else 0.05
-    arrays[f"{data}/origins/H/shares/functional"] = np.concatenate([np.full(C, 1 - share), np.full(C, share)])
+    arrays[f"{data}/0/origins/H/shares/functional"] = np.concatenate([np.full(C, 1 - share), np.full(C, share)])
     for part in ("between_class", "own_class"):
-        arrays[f"{data}/origins/G/shares/{part}"] = np.full(2 * C, share / 2)
+        arrays[f"{data}/0/origins/G/shares/{part}"] = np.full(2 * C, share / 2)
 
 
 EVERY = [pytest.param(s, id=f"{name} {i}") for name, f in FIGURES.items() for i, s in enumerate(f.statements)]

@@ -16,7 +16,7 @@ from .gradients import eigenvalues
 from .knockout_numbers import count_among
 from .kronecker import middle
 from .layer_numbers import CROSS, bulk_change, drawn, known, relative_fall
-from .layer_results import C, Measure, at_layer, titled
+from .layer_results import C, Measure, at_layer, data_sets, seeds, title_of, titled
 from .layers import COMPUTATION, PRESETS, loans, run
 from .paper import says
 
@@ -24,45 +24,54 @@ COLUMNS = ("C outliers", "C² outliers (mini-bulk)", "bulk")
 Measured = Callable[[Record], dict[str, float]]
 
 
-def hessian_outliers(record: Record) -> dict[str, float]:
+Number = Callable[[Record, str], float]  # of a network, by the prefix of its results
+
+
+def of_networks(number: Number) -> Measured:
+    """A number of the networks whose G and H are taken apart: the median over their seeds, for each data set."""
+
+    def measured(record: Record) -> dict[str, float]:
+        result: dict[str, float] = {}
+        for data in data_sets(record):
+            own = [seed for seed in seeds(record) if f"{data}/{seed}/gram/G/nodes" in record.arrays]
+            result[title_of(record, data, own)] = float(np.median([number(record, f"{data}/{seed}") for seed in own]))
+        return result
+
+    return measured
+
+
+@of_networks
+def hessian_outliers(record: Record, network: str) -> float:
     """The mean share of G in the C largest eigenvalues of H."""
-    return titled(record, lambda d: 1 - float(np.mean(record.arrays[f"{d}/origins/H/shares/functional"][:C])))
+    return 1 - float(np.mean(record.arrays[f"{network}/origins/H/shares/functional"][:C]))
 
 
-def hessian_bulk(record: Record) -> dict[str, float]:
+@of_networks
+def hessian_bulk(record: Record, network: str) -> float:
     """The mean share of E in the next C eigenvalues of H."""
-    return titled(record, lambda d: float(np.mean(record.arrays[f"{d}/origins/H/shares/functional"][C : 2 * C])))
+    return float(np.mean(record.arrays[f"{network}/origins/H/shares/functional"][C : 2 * C]))
 
 
-def gradient_outliers(record: Record) -> dict[str, float]:
+@of_networks
+def gradient_outliers(record: Record, network: str) -> float:
     """The mean share of G_class in the C largest eigenvalues of G, with G_c=c', which has the same span."""
-
-    def share(data: str) -> float:
-        parts = (record.arrays[f"{data}/origins/G/shares/{part}"][:C] for part in ("between_class", "own_class"))
-        return float(np.sum(list(parts), axis=0).mean())
-
-    return titled(record, share)
+    parts = (record.arrays[f"{network}/origins/G/shares/{part}"][:C] for part in ("between_class", "own_class"))
+    return float(np.sum(list(parts), axis=0).mean())
 
 
-def gradient_cross(record: Record) -> dict[str, float]:
+@of_networks
+def gradient_cross(record: Record, network: str) -> float:
     """The share of eigenvalues of G that a knockout of G_cross removes, in the range of nine tenths of its own."""
-
-    def share(data: str) -> float:
-        G, rest, own = (eigenvalues(record, f"{data}/gram/{name}") for name in ("G", "cross", "only_cross"))
-        before, after = (count_among(own[:CROSS][own[:CROSS] > 0], values) for values in (G, rest))
-        return 1 - after / before if before else float("nan")
-
-    return titled(record, share)
+    G, rest, own = (eigenvalues(record, f"{network}/gram/{name}") for name in ("G", "cross", "only_cross"))
+    before, after = (count_among(own[:CROSS][own[:CROSS] > 0], values) for values in (G, rest))
+    return 1 - after / before if before else float("nan")
 
 
-def gradient_bulk(record: Record) -> dict[str, float]:
+@of_networks
+def gradient_bulk(record: Record, network: str) -> float:
     """tr G_within over the trace of G without its C largest eigenvalues."""
-
-    def share(data: str) -> float:
-        G, W = (eigenvalues(record, f"{data}/gram/{name}") for name in ("G", "only_within"))
-        return float(W.sum() / G[C:].sum())
-
-    return titled(record, share)
+    G, W = (eigenvalues(record, f"{network}/gram/{name}") for name in ("G", "only_within"))
+    return float(W.sum() / G[C:].sum())
 
 
 def bulk(kind: str, **names: Any) -> Measure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class Config:
     num_examples: int | None = 10_000  # open: of 50,000, for the blocks of G and their factors
     num_steps: int = 128  # "M ∈ {128, 256}"
     gram_examples: int = 1360  # open: for Table 1's parts of G and eigenvectors of H; 136 a class, as in Fig. 5
+    gram_seeds: tuple[int, ...] = (1,)  # open: how many networks of each data set have these, the last number for more
 
     @property
     def structure(self) -> Structure:
@@ -57,7 +59,7 @@ class Config:
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """Features, errors, weights and blocks of all networks; parts of G, and of H, of those from the first seed."""
+    """Features, errors, weights and blocks of all networks; parts of G, and of H, of those that the config says."""
     return run_structure(config.structure, context) | _blocks(config, context) | _origins(config, context)
 
 
@@ -96,9 +98,14 @@ def _sampled(config: Config) -> dict[Piece, Blocks]:
 
 
 def _ends(config: Config) -> dict[str, Network]:
-    """The networks of the first seed at the end of their training, by data set."""
-    pieces = [piece for piece in config.structure.pieces if piece.seed == config.seeds[0]]
-    return {piece.data: Network(piece, piece.num_epochs, config.gram_examples) for piece in pieces}
+    """The networks whose G and H are taken apart, at the end of their training, by data set and seed."""
+    counts = [*config.gram_seeds, *repeat(config.gram_seeds[-1], len(config.sets))]
+    chosen = {(name, seed) for name, count in zip(config.sets, counts, strict=False) for seed in config.seeds[:count]}
+    return {
+        f"{piece.data}/{piece.seed}": Network(piece, piece.num_epochs, config.gram_examples)
+        for piece in config.structure.pieces
+        if (piece.data, piece.seed) in chosen
+    }
 
 
 def _blocks(config: Config, context: Context) -> dict[str, Any]:
@@ -117,7 +124,7 @@ def _gathered(
 
 
 def _origins(config: Config, context: Context) -> dict[str, Any]:
-    """The parts of G, and what the largest eigenvectors of G and H are made of, of the first seed's networks."""
+    """The parts of G, and what the largest eigenvectors of G and H are made of."""
     ends, result = _ends(config), dict[str, Any]()
     grams = sweep_on_shelf(gradients.exact, [Exact(end, SPECTRA) for end in ends.values()], context)
     origins = sweep_on_shelf(gradients.origins, ends.values(), context)
@@ -141,7 +148,7 @@ def _add(result: dict[str, Any], prefix: str, record: Record, kept: int | None) 
 BRIEF = Training(num_epochs=4, batch_size=32, rates=(0.05,), num_errors=3)
 LAPTOP = Training(num_epochs=10, rates=(0.03,))
 PRESETS = {
-    "paper": Config(seeds=(0, 1, 2)),
+    "paper": Config(seeds=(0, 1, 2), gram_seeds=(3, 3, 2)),
     "laptop": Config(Piece("mlp", "mnist", 300, training=LAPTOP, width=128, depth=5), SETS, (0,), 500, 64, 200),
     "smoke": Config(Piece("mlp", "digits", 12, training=BRIEF, width=24, depth=3), ("digits",), (0,), None, 20, 60),
 }
