@@ -40,6 +40,14 @@ class Overwrites(nn.Module):
         return x.mul_(0.5)
 
 
+class Asks(nn.Linear):
+    def __init__(self):
+        super().__init__(D, C)
+
+    def forward(self, x):
+        return x @ self.get_parameter("weight").T
+
+
 BAD_MODELS = {
     "a function": (lambda: torch.tanh, ModelError, "The model is a builtin_function_or_method"),
     "a tuple": (lambda: Returns(lambda z: (z, z)), ModelError, r"return self.model\(\*args, \*\*kwargs\)\[0\]"),
@@ -70,6 +78,8 @@ BAD_MODELS = {
     "is a state dict": (lambda: network().state_dict(), ModelError, "load_state_dict"),
     "is the loss": (lambda: nn.MSELoss(), ModelError, r"Risk\(model, loss, data\)"),
     "takes two inputs": (lambda: TakesTwo(), ModelError, r"\(\(a, b\), y\) for model\(a, b\)"),
+    "asks for a parameter": (lambda: Asks(), ModelError, r"not by self\.get_parameter\('weight'\)"),
+    "reads an attribute that is not there": (lambda: Returns(lambda z: z.logits), ModelError, "no attribute 'logits'"),
     "returns a scalar": (lambda: Returns(lambda z: z.mean()), ModelError, "returned a scalar"),
     "returns nothing": (lambda: Returns(lambda z: None), ModelError, "returned a NoneType"),
     "returns integers": (lambda: Returns(lambda z: z.argmax(1)), ModelError, "returns torch.int64"),
