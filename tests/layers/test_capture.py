@@ -183,6 +183,13 @@ def test_a_layer_that_sees_sorted_examples_is_not_captured_though_the_first_are_
     assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
 
 
+def test_a_layer_that_sorts_its_examples_is_not_captured_though_all_that_are_watched_come_sorted():
+    x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
+    x[:8] = x[:8][x[:8, 0].argsort()]
+    risk = Risk(Sorted().double(), nn.CrossEntropyLoss(), [(x[:8], y[:8]), (x[8:], y[8:])])
+    assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
+
+
 class Reordered(nn.Module):
     """A layer that sees its examples in another order than they come in."""
 

@@ -197,13 +197,18 @@ def _is_divisible(use: Use, count: int) -> bool:
 
 
 def _first(risk: Risk) -> Batch:
-    """The first examples, from several batches if these are small: a single one does not show how rows are laid out."""
+    """The first examples, from several batches if these are small: a single one does not show how rows are laid out.
+
+    They are shuffled: sorted ones would not show a layer that sorts them.
+    """
     batches: list[Batch] = []
     for batch in risk.batches:
         batches.append(batch.first(WATCHED_EXAMPLES))
         if sum(map(len, batches)) >= WATCHED_EXAMPLES:
             break
-    return max(replace(risk.batches, held=batches).joined(len(batches)), key=len)
+    few = max(replace(risk.batches, held=batches).joined(len(batches)), key=len)
+    order = torch.randperm(len(few), generator=torch.Generator().manual_seed(0))
+    return few.rows(order.to(few.targets.device))
 
 
 def _check_outputs(z: Tensor, count: int) -> None:
