@@ -522,6 +522,25 @@ def test_a_path_that_is_pinned_is_taken(path, x, y):
     assert_close(A.dense(), ritz.hessian(Risk(network(), ritz.CrossEntropy(), (x, y))).dense())
 
 
+class ByDifferential(nn.Module):
+    """A network with a derivative along its inputs, by forward differentiation, where our rules do not go."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x):
+        return torch.func.jvp(self.inner, (x,), (torch.ones_like(x),))[1]
+
+
+def test_a_pinned_path_that_does_not_go_is_to_be_left_out(x, y):
+    model = ByDifferential()
+    with pytest.raises(ModelError) as caught:
+        ritz.hessian(Risk(model, ritz.CrossEntropy(), (x, y), path="rules")).dense()
+    assert "path='rules'" in caught.value.why and caught.value.ways_out[0].startswith("Leave it out")
+    assert ritz.hessian(Risk(model, ritz.CrossEntropy(), (x, y))).info.path != "rules"
+
+
 def test_a_path_of_another_name_is_refused(x, y):
     with pytest.raises(ArgumentError, match="path='fast'"):
         Risk(network(), ritz.CrossEntropy(), (x, y), path="fast")

@@ -214,7 +214,7 @@ def test_a_capture_that_misses_something_is_found_out_and_replaced(monkeypatch, 
 @pytest.mark.usefixtures("unchecked")
 def test_bad_requests_are_refused_with_a_way_out():
     _, risk = risk_of("mlp", "squared error")
-    with pytest.raises(DataError, match="not class indices"):
+    with pytest.raises(DataError, match="not indices of the same classes"):
         gram_spectrum(risk, subtract=("within",))
     _, risk = risk_of("mlp")
     with pytest.raises(ArgumentError, match="'between_class', 'cross_class'"):
@@ -404,3 +404,29 @@ def test_sentences_of_any_length_have_the_spectrum_of_g(lengths):
         words = [torch.randint(5, (count, length)) for count, length in zip((4, 2, 3), lengths, strict=True)]
     risk = Risk(model, CrossEntropy(), [(x, x.roll(-1, 1)) for x in words])
     assert_same_spectrum(gram_spectrum(risk), ritz.gauss_newton(risk).dense())
+
+
+class Choosing(nn.Module):
+    """Scores of candidates, of which there are more or fewer in a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.key, self.score = nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def forward(self, candidates):
+        return self.score(torch.tanh(self.key(candidates)))[..., 0]
+
+
+@pytest.mark.parametrize("counts", [(4, 6), (6, 4)])
+def test_a_choice_among_any_number_of_candidates_has_the_spectrum_of_g_and_no_parts_by_class(counts, tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Choosing().double()
+        batches = [(torch.randn(n, C, 3).double(), torch.randint(C, (n,))) for n, C in zip((5, 3), counts, strict=True)]
+    risk = Risk(model, nn.CrossEntropyLoss(), batches)
+    assert_same_spectrum(gram_spectrum(risk, checkpoint=tmp_path), ritz.gauss_newton(risk).dense())
+    with pytest.raises(DataError, match="not indices of the same classes"):
+        gram_spectrum(risk, subtract=("between_class",))
+    for by_class in (ritz.class_decomposition, ritz.cfac, ritz.classes.features, ritz.attribution):
+        with pytest.raises(DataError, match=f"first batch are of {counts[0]} classes, those of .* of {counts[1]}"):
+            by_class(risk)

@@ -112,3 +112,24 @@ def test_rows_of_outputs_without_their_examples_are_refused_and_the_way_out_work
     seeds = lambda: torch.Generator().manual_seed(1)
     sampled = [ritz.monte_carlo_fisher(own, 3, generator=seeds()).dense() for own in (flat, risk)]
     assert_close(*sampled)
+
+
+def of_sentences(z, y):
+    return (z - y[:, None, None]).square().sum((1, 2)).exp()
+
+
+def test_terms_that_join_the_rows_of_an_example_are_refused_and_the_way_out_works():
+    torch.manual_seed(0)
+    model, x = OfTokens(flat=False), torch.randn(9, 3, 3).double()
+    y = torch.linspace(-1, 1, 9).double()
+    batches = [(x[:5], y[:5]), (x[5:], y[5:])]
+    risk = Risk(model, of_sentences, batches)
+    for refused in (ritz.gram_spectrum, ritz.kfac):
+        with pytest.raises(ModelError) as caught:
+            refused(risk)
+        assert any("z.flatten(1)" in way for way in caught.value.ways_out)
+    joined = nn.Sequential(model, nn.Flatten(1))
+    risk, G = Risk(joined, lambda z, y: of_sentences(z.unflatten(1, (3, 2)), y), batches), ritz.gauss_newton(risk)
+    assert_close(ritz.gauss_newton(risk).dense(), G.dense())
+    assert_close(ritz.gram_spectrum(risk).nodes[0].sort().values[-6:], torch.linalg.eigvalsh(G.dense())[-6:])
+    assert ritz.kfac(risk).layers

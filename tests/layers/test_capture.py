@@ -183,6 +183,41 @@ def test_a_layer_that_sees_sorted_examples_is_not_captured_though_the_first_are_
     assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
 
 
+def test_a_layer_that_sorts_its_examples_is_not_captured_though_all_that_are_watched_come_sorted():
+    x, y = torch.randn(11, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(11) % 3
+    x[:8] = x[:8][x[:8, 0].argsort()]
+    risk = Risk(Sorted().double(), nn.CrossEntropyLoss(), [(x[:8], y[:8]), (x[8:], y[8:])])
+    assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
+
+
+class Reordered(nn.Module):
+    """A layer that sees its examples in another order than they come in."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.order, self.layer = order, nn.Linear(4, 3)
+
+    def forward(self, x):
+        order = self.order(torch.arange(len(x)))
+        return self.layer(x[order])[order.argsort()]
+
+
+ORDERS = {
+    "from the last to the first": lambda numbers: numbers.flip(0),
+    "each a place further": lambda numbers: numbers.roll(1),
+    "the odd ones first": lambda numbers: torch.cat([numbers[1::2], numbers[::2]]),
+    "two exchanged": lambda numbers: torch.cat([numbers[1:2], numbers[:1], numbers[2:]]),
+}
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 13])
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_layer_that_sees_examples_in_another_order_is_not_captured(order, count):
+    x, y = torch.randn(count, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(count) % 3
+    risk = Risk(Reordered(ORDERS[order]).double(), nn.CrossEntropyLoss(), [(x, y)])
+    assert Layers.of(risk).others == {"layer.weight", "layer.bias"}
+
+
 def test_a_layer_that_later_sees_a_part_of_the_examples_is_refused_by_name():
     x, y = torch.randn(15, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(15) % 3
     x[:9, 0], x[9:11, 0], x[11:, 0] = 1.0, -1.0, 1.0

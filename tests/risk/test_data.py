@@ -3,12 +3,14 @@
 import itertools
 from collections import UserDict
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -505,6 +507,18 @@ class OfPair(OfTwo):
         return super().forward(*pair)
 
 
+class Pair(NamedTuple):
+    """Two inputs with names, as a loader makes a batch of several."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+
+
+class OfFields(OfTwo):
+    def forward(self, pair):
+        return super().forward(pair.a, pair.b)
+
+
 class OfAny(OfTwo):
     def forward(self, *inputs, **options):
         return super().forward(*inputs, **options)
@@ -516,6 +530,49 @@ PAIRS = {
     "batches": lambda a, b, y: [((a[:7], b[:7]), y[:7]), ([a[7:], b[7:]], y[7:])],
     "a loader of pairs": lambda a, b, y: [([u, v], w) for u, v, w in DataLoader(TensorDataset(a, b, y), 4)],
 }
+
+
+NAMED = {
+    "tensors": lambda a, b, y: (Pair(a, b), y),
+    "a loader": lambda a, b, y: DataLoader([(Pair(u, v), w) for u, v, w in zip(a, b, y, strict=True)], 4),
+}
+
+
+@pytest.mark.parametrize("kind", [OfTwo, OfPair, OfFields])
+@pytest.mark.parametrize("form", NAMED)
+def test_inputs_in_a_named_tuple_keep_their_names(kind, form, x, y):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, plain = kind().double(), OfTwo().double()
+    plain.load_state_dict(model.state_dict())
+    a, b = x, x.flip(0)
+    risk, expected = Risk(model, CE, NAMED[form](a, b, y)), Risk(plain, CE, ((a, b), y))
+    check_against_pytorch(risk, plain, CE(plain(a, b), y))
+    assert_close(ritz.hessian(risk).dense(), ritz.hessian(expected).dense())
+    assert_close(ritz.gram_spectrum(risk).nodes, ritz.gram_spectrum(expected).nodes)
+
+
+class Packed(nn.Module):
+    """A recurrent network of sequences that come packed."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrent, self.head = nn.GRU(D, 3, batch_first=True), nn.Linear(3, C)
+
+    def forward(self, sequences):
+        return self.head(self.recurrent(sequences)[1][-1])
+
+
+def test_packed_sequences_stay_packed(generator, y):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Packed().double()
+    x, lengths = torch.randn(N, 5, D, generator=generator, dtype=torch.float64), torch.arange(N) % 5 + 1
+    pack = lambda rows: pack_padded_sequence(x[rows], lengths[rows], batch_first=True, enforce_sorted=False)
+    whole, cuts = pack(slice(None)), (slice(7), slice(7, None))
+    risk = Risk(model, CE, [(pack(rows), y[rows]) for rows in cuts])
+    check_against_pytorch(risk, model, CE(model(whole), y))
+    assert_close(ritz.hessian(risk).dense(), ritz.hessian(Risk(model, CE, [(whole, y)])).dense())
 
 
 @pytest.mark.parametrize("kind", [OfTwo, OfPair, OfAny])

@@ -19,6 +19,7 @@ from tests.risk.problem import (
     NAN,
     C,
     D,
+    N,
     Returns,
     changed_network,
     check_against_pytorch,
@@ -37,6 +38,14 @@ class Noisy(nn.Module):
 class Overwrites(nn.Module):
     def forward(self, x):
         return x.mul_(0.5)
+
+
+class Asks(nn.Linear):
+    def __init__(self):
+        super().__init__(D, C)
+
+    def forward(self, x):
+        return x @ self.get_parameter("weight").T
 
 
 BAD_MODELS = {
@@ -69,6 +78,8 @@ BAD_MODELS = {
     "is a state dict": (lambda: network().state_dict(), ModelError, "load_state_dict"),
     "is the loss": (lambda: nn.MSELoss(), ModelError, r"Risk\(model, loss, data\)"),
     "takes two inputs": (lambda: TakesTwo(), ModelError, r"\(\(a, b\), y\) for model\(a, b\)"),
+    "asks for a parameter": (lambda: Asks(), ModelError, r"not by self\.get_parameter\('weight'\)"),
+    "reads an attribute that is not there": (lambda: Returns(lambda z: z.logits), ModelError, "no attribute 'logits'"),
     "returns a scalar": (lambda: Returns(lambda z: z.mean()), ModelError, "returned a scalar"),
     "returns nothing": (lambda: Returns(lambda z: None), ModelError, "returned a NoneType"),
     "returns integers": (lambda: Returns(lambda z: z.argmax(1)), ModelError, "returns torch.int64"),
@@ -240,6 +251,25 @@ def test_images_are_stored_channels_last_where_that_is_faster(device, precision,
         normed = nn.Sequential(model, norm)
         assert prefers_channels_last(normed, torch.device(device), precision) == (moved and device == "cuda")
     assert not prefers_channels_last(nn.Linear(2, 2), torch.device(device), precision)
+
+
+class ReadsMemory(nn.Module):
+    """A network that counts on PyTorch's usual order of memory, as a kernel of its own may do."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Conv2d(2, 2, 1), nn.Linear(8, C)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.first(x).as_strided((len(x), 8), (8, 1))))
+
+
+def test_a_network_that_reads_memory_as_it_lies_keeps_the_layout_of_its_images(generator, y):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = ReadsMemory().double()
+    x = torch.randn(N, 2, 2, 2, generator=generator, dtype=torch.float64)
+    check_against_pytorch(Risk(model, CE, (x, y)), model, CE(model(x), y))
 
 
 class Normed(nn.Module):

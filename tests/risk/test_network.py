@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import ritz
 from ritz import Risk
 from tests.processes import run_alone
-from tests.risk.problem import CE, C, D, network
+from tests.risk.problem import CE, C, D, N, network
 from tests.risk.unchanged import everything, nothing_changes
 from tests.shapes import unchecked
 from tests.zoo import unequal_batches
@@ -479,3 +479,31 @@ assert bool((ritz.hessian(risk) @ torch.ones(15)).any())
 
 def test_control_flow_may_be_the_first_to_import_the_compiler():
     run_alone(BEFORE_THE_COMPILER)
+
+
+class Counted(nn.Module):
+    """Words, or bags of them, whose gradient an option divides by how often a word occurs in the batch."""
+
+    def __init__(self, bags):
+        super().__init__()
+        kind = nn.EmbeddingBag if bags else nn.Embedding
+        self.table, self.head = kind(5, 4, scale_grad_by_freq=True), nn.Linear(4, C)
+
+    def forward(self, words):
+        rows = self.table(words)
+        return self.head(torch.tanh(rows if rows.ndim == 2 else rows.sum(1)))
+
+
+@pytest.mark.parametrize("bags", [False, True])
+def test_gradients_by_the_frequency_of_words_are_not_part_of_the_function(bags, generator, y):
+    words = torch.randint(5, (N, 3), generator=generator)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Counted(bags).double()
+    plain = copy.deepcopy(model)
+    plain.table.scale_grad_by_freq = False
+    own, expected = (Risk(each, CE, unequal_batches(words, y)) for each in (model, plain))
+    assert_close(own.gradient(), expected.gradient())
+    assert_close(ritz.hessian(own).dense(), ritz.hessian(expected).dense())
+    assert_close(ritz.gram_spectrum(own).nodes, ritz.gram_spectrum(expected).nodes)
+    assert model.table.scale_grad_by_freq

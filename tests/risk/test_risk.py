@@ -149,6 +149,36 @@ def test_a_risk_stays_where_it_is_while_training_goes_on(x, y):
     assert risk.first(5).loss_value() != risk.loss_value()
 
 
+class Weighted(nn.Module):
+    """A loss with weights of its own."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, z, y):
+        return self.weight[y] * F.cross_entropy(z, y, reduction="none")
+
+
+WITH_WEIGHTS = {
+    "of ritz": lambda weight: ritz.CrossEntropy(weight),
+    "of PyTorch": lambda weight: nn.CrossEntropyLoss(weight),
+    "by autograd": lambda weight: nn.NLLLoss(weight),
+    "a module": Weighted,
+    "a module in a partial": lambda weight: functools.partial(Weighted(weight)),
+}
+
+
+@pytest.mark.parametrize("name", WITH_WEIGHTS)
+def test_a_risk_keeps_its_loss_while_that_of_the_user_changes(name, x, y):
+    weight = CLASS_WEIGHTS.clone()
+    loss, model = WITH_WEIGHTS[name](weight), nn.Sequential(network(), nn.LogSoftmax(1))
+    risk = Risk(model, loss, (x, y))
+    before = ritz.hessian(risk).dense(), risk.gradient()
+    weight.copy_(weight.flip(0))
+    assert_close((ritz.hessian(risk).dense(), risk.gradient()), before, rtol=1e-10, atol=1e-13)
+
+
 @pytest.mark.parametrize("options", [{"tangent_precision": "low"}, {"memory": -1}, {"memory": NAN}])
 def test_options_that_mean_nothing_are_refused(options, x, y, unchecked):
     with pytest.raises(ArgumentError) as caught:

@@ -84,8 +84,19 @@ def _try_paths(risk: Risk, curvature: Curvature, batch: Batch, paths: Sequence[P
                 return result
     if curvature.of_loss:
         _check_loss(risk, batch)
-    raise ModelError(
-        "The network cannot be differentiated as asked. " + "; ".join(attempts.failures),
+    raise _no_path(risk, attempts.failures)
+
+
+def _no_path(risk: Risk, failures: Sequence[str]) -> ModelError:
+    seen = "The network cannot be differentiated as asked. " + "; ".join(failures)
+    if risk.path is not None:
+        return ModelError(
+            seen,
+            f"path={risk.path!r} was given, so that no other way was tried.",
+            "Leave it out: of all paths, the first that is right is taken.",
+        )
+    return ModelError(
+        seen,
         "Some operation in it has no second derivative in PyTorch.",
         "Replace the operation; a custom autograd Function needs a differentiable backward.",
         "Leave out the parameters that come before it: Risk(..., parameters=...).",

@@ -91,12 +91,11 @@ class FinishedBlocks:
             self.labelled[number] = own
 
     def terms(self) -> ClassTerms | None:
-        """The terms of all rows; None if there are no labels."""
-        if not self.labelled:
+        """The terms of all rows; None if there are no labels, or not of the same classes in all blocks."""
+        own = [self.labelled[i] for i in range(len(self.sizes))] if self.labelled else []
+        if len({part.probabilities.shape[1] for part in own}) != 1:
             return None
-        return ClassTerms(
-            *(torch.cat([getattr(self.labelled[i], name) for i in range(len(self.sizes))]) for name in NAMES)
-        )
+        return ClassTerms(*(torch.cat([getattr(part, name) for part in own]) for name in NAMES))
 
     def symmetric(self) -> Float[Tensor, "m m"]:
         """The whole matrix from its lower blocks, which are freed one by one, being as large as the matrix."""

@@ -86,7 +86,7 @@ def check_parts(parts: Sequence[Part], classes: ClassTerms | None) -> ClassTerms
         )
     if classes is None:
         raise DataError(
-            "The targets are not class indices.",
+            "The targets are not indices of the same classes in all batches.",
             "Only the Gauss-Newton matrix of a classifier has parts that belong to classes.",
             "Use a cross-entropy risk with integer targets, or ask for the spectrum without knockouts.",
         )

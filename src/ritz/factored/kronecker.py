@@ -198,6 +198,8 @@ def kfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     Examples count in Φ with the weight that they have in the loss. Papyan (2020), eq. (7.4) and Def. 7.1, without the
     prefactor of Δ. `inverse(damping)` is exact, by the eigenvectors of Δ and Φ.
 
+    It takes a backward pass over the data for each output of an example: for every class of every token or pixel.
+
     Args:
         joint: Take weight and bias as one matrix [W b], with a feature that is always one. False sets the blocks
             between weight and bias to zero.

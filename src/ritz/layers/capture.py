@@ -173,15 +173,19 @@ def _unexplained_names(forward: Forward) -> set[str]:
 
 
 def _misplaced_names(forward: Forward, count: int) -> set[str]:
-    """Parameters of layers in which errors of one half of the examples reach rows of the other half."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(forward.z.device)
-    halves = order[: (count + 1) // 2], order[(count + 1) // 2 :]
+    """Parameters of layers in which errors of some examples reach rows of others.
+
+    Some digit of their numbers, in binary, tells any two examples apart: those that have it, and those that do not, are
+    sent back each without the others, so that no order of rows is missed.
+    """
+    numbers = torch.arange(count, device=forward.z.device)
+    digits = [numbers >> place & 1 == 1 for place in range((count - 1).bit_length())]
     names = {name for use in forward.uses if not _is_divisible(use, count) for name in use.names}
-    for half, others in (halves, halves[::-1]):
+    for chosen in (own for digit in digits for own in (digit, ~digit)):
         cotangent = torch.zeros_like(forward.z)
-        cotangent[half] = torch.linspace(0.5, 1.5, cotangent[0].numel()).to(cotangent).view_as(cotangent[0])
+        cotangent[chosen] = torch.linspace(0.5, 1.5, cotangent[0].numel()).to(cotangent).view_as(cotangent[0])
         for use, error in zip(forward.uses, forward.gradients(cotangent), strict=True):
-            if not use.names <= names and bool(use.by_position(error[None])[0, others].any()):
+            if not use.names <= names and bool(use.by_position(error[None])[0, ~chosen].any()):
                 names |= use.names
     return names
 
@@ -193,13 +197,18 @@ def _is_divisible(use: Use, count: int) -> bool:
 
 
 def _first(risk: Risk) -> Batch:
-    """The first examples, from several batches if these are small: a single one does not show how rows are laid out."""
+    """The first examples, from several batches if these are small: a single one does not show how rows are laid out.
+
+    They are shuffled: sorted ones would not show a layer that sorts them.
+    """
     batches: list[Batch] = []
     for batch in risk.batches:
         batches.append(batch.first(WATCHED_EXAMPLES))
         if sum(map(len, batches)) >= WATCHED_EXAMPLES:
             break
-    return max(replace(risk.batches, held=batches).joined(len(batches)), key=len)
+    few = max(replace(risk.batches, held=batches).joined(len(batches)), key=len)
+    order = torch.randperm(len(few), generator=torch.Generator().manual_seed(0))
+    return few.rows(order.to(few.targets.device))
 
 
 def _check_outputs(z: Tensor, count: int) -> None:

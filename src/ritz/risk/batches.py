@@ -214,6 +214,8 @@ def mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
     """The inputs with a function applied to every tensor."""
     if isinstance(inputs, dict):
         return {name: change(x) for name, x in inputs.items()}
+    if hasattr(inputs, "_fields"):  # a named tuple, as packed sequences are
+        return type(inputs)(*map(change, inputs))
     return tuple(map(change, inputs)) if isinstance(inputs, tuple) else change(inputs)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .. import progress
 from ..errors import DataError
+from .batches import Batch
 from .losses import Classification, not_convex
 from .risk import Risk
 
@@ -81,12 +82,24 @@ def cross_weights_and_count(risk: Risk) -> tuple[Float[Tensor, "C C"], int]:
         for batch in risk.batches:
             with risk.numerics(), torch.no_grad():
                 batch_terms = terms(risk, risk.outputs(leaves, batch), batch.targets)
+            _check_width(batch_terms, len(total), batch)
             total.index_add_(0, batch_terms.labels, batch_terms.weights)
             count += (batch_terms.masses > 0).sum()
             bar.advance()
     total, count = risk.sum_over_ranks(total), risk.sum_over_ranks(count)
     _check_several(total)
     return total.masked_fill(total < torch.finfo(total.dtype).tiny, 0.0), int(count)
+
+
+def _check_width(own: ClassTerms, count: int, batch: Batch) -> None:
+    if own.probabilities.shape[1] != count:
+        raise DataError(
+            f"The outputs of the first batch are of {count} classes, those of {batch.name} of "
+            f"{own.probabilities.shape[1]}.",
+            "Structure by class needs the same classes in all batches.",
+            "Use hessian(risk), gauss_newton(risk) and gram_spectrum(risk), which need no classes.",
+            "Pass batches of one number of classes alone.",
+        )
 
 
 def _check_several(weights: Float[Tensor, "C C"]) -> None:

@@ -187,10 +187,10 @@ def _check_lengths(x: Any, y: Tensor) -> None:
 
 
 def _inputs(x: Any) -> Any:
-    """Inputs in the form used here: a dict, a tuple, or (supposedly) a tensor."""
+    """Inputs in the form used here: a dict, a tuple, with its names if it has some, or (supposedly) a tensor."""
     if isinstance(x, Mapping):
         return dict(x)
-    return tuple(x) if isinstance(x, (tuple, list)) else x
+    return tuple(x) if isinstance(x, (tuple, list)) and not hasattr(x, "_fields") else x
 
 
 def _without_rows(tensor: Tensor) -> DataError:

@@ -120,15 +120,20 @@ def forget_tables(original: Original, batches: Batches, one_pass: Callable[[], A
 
 
 def channels_last(network: FixedNetwork, batches: Batches, device: torch.device) -> Batches:
-    """The batches with images stored channels-last, if the model accepts that."""
-    moved = batches.channels_last()
-    first = next(iter(moved))
+    """The batches with images stored channels-last, if the model gives the same outputs for them.
+
+    It need not: a view of memory as it lies, by strides that are written out or in a kernel of its own, is another one.
+    """
+    first = next(iter(batches))
+    # a GPU chooses its kernels for every size of a batch anew: no other than the evaluation's
+    few = first.first(1) if device.type == "cpu" else first
     try:
-        # a GPU chooses its kernels for every size of a batch anew: no other than the evaluation's
-        network(first.first(1) if device.type == "cpu" else first)
+        moved = network(few.channels_last())
     except RuntimeError:  # a view() that requires contiguous images
         return batches
-    return moved
+    own = network(few)
+    near = float((moved - own).norm()) <= torch.finfo(own.dtype).eps ** 0.5 * float(own.norm())
+    return batches.channels_last() if near else batches
 
 
 def _no_room(size: int, message: str, why: str) -> OutOfMemoryError:
@@ -190,13 +195,14 @@ def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:
 def _checked_outputs(network: FixedNetwork, loss: Loss, batch: Batch, number: int) -> Tensor:
     try:
         z = network(batch)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         if is_out_of_memory(error):
             raise
         raise ModelError(
             f"The model failed on batch {number}: {first_line(error)}",
             "The inputs do not fit the model in shape or type, or parts of it are on different devices.",
             *_ways_to_call(error, batch),
+            *_ways_to_parameters(error),
             "Call model(inputs) on one batch by hand and compare the shapes.",
             "Integers are passed on as they are, for embeddings; convert images: x.float().",
         ) from error
@@ -216,6 +222,16 @@ def _ways_to_call(error: Exception, batch: Batch) -> list[str]:
     return [
         "For several inputs, give ((a, b), y) for model(a, b), or ({'a': a, 'b': b}, y) for model(a=a, b=b).",
         "For inputs as one dict, a Module around it: def forward(self, **batch): return self.model(batch).",
+    ]
+
+
+def _ways_to_parameters(error: Exception) -> list[str]:
+    """A way to a parameter for a model that asks whether it is one, or assigns it, as PyTorch's messages show."""
+    if "nn.Parameter" not in str(error):
+        return []
+    return [
+        "Read parameters as self.weight, not by self.get_parameter('weight'), and assign none: in ritz they are plain "
+        "tensors while a model runs."
     ]
 
 

@@ -223,7 +223,8 @@ class Redirected(TorchFunctionMode):
     Images channels last enter a group norm in PyTorch's usual order: on a CPU its backward pass for the weights alone
     would write a gradient of the images to where there is no memory, and end the process. `torch.cond` and its kin run
     as the Python that they stand for: compiled, they cannot be differentiated twice. A weight norm runs in plain
-    operations: the second derivative of PyTorch's fused one is wrong.
+    operations: the second derivative of PyTorch's fused one is wrong. Embeddings do not scale their gradient by the
+    frequency of words, which makes it that of no function.
     """
 
     def __init__(self, given: Mapping[int, Tensor], dtype: torch.dtype, settled: bool) -> None:
@@ -236,6 +237,9 @@ class Redirected(TorchFunctionMode):
         args, kwargs = self._replaced(args), self._replaced(kwargs or {})
         if func in GROUP_NORMS:
             args, kwargs = tuple(map(self._upright, args)), {name: self._upright(v) for name, v in kwargs.items()}
+        if kwargs.get("scale_grad_by_freq"):
+            self.changed = True
+            kwargs = {**kwargs, "scale_grad_by_freq": False}
         self.hooked |= func is Tensor.register_hook
         if isinstance(func, HigherOrderOperator) and func.name() in CONTROL_FLOW:
             self.changed = True

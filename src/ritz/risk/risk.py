@@ -28,7 +28,7 @@ from .first_evaluation import (
     forget_tables,
     over_ranks,
 )
-from .losses import Classification, Loss, loss_from, on_device
+from .losses import Classification, Loss, loss_from, on_device, own_copy
 from .memory import Budget, memory_budget
 from .model import check_model, further_names, output_tensor, prefers_channels_last
 from .network import Network, check_importable
@@ -53,8 +53,9 @@ class Risk:
     """R(θ) = Σᵢ tᵢ / Σᵢ wᵢ: the risk of a model on a fixed data set, as a function of some of its parameters.
 
     Everything is checked when a risk is built, before the first product: that data, model and loss fit together,
-    that two passes give the same data and two evaluations the same outputs. The parameters and buffers are
-    copied, so that the risk stays at this θ while training goes on; nothing in the model changes.
+    that two passes give the same data and two evaluations the same outputs. The parameters and buffers, and tensors
+    and modules of the loss, are copied, so that the risk stays as it is while training goes on; nothing in the model
+    changes.
 
     Args:
         model: The network; in evaluation mode if it has dropout or batch norm.
@@ -122,6 +123,7 @@ class Risk:
         self._evaluation = self._first_evaluation()
         with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
             check_own_gradient(original, self.loss, self._network, self._all_tensors(), names, self.batches)
+        self.loss = own_copy(self.loss)  # only now: a loss that takes parameters of the model was refused by theirs
         self._settle()  # last: until here every pass may show something that has to be watched from now on
 
     def __repr__(self) -> str:

@@ -259,6 +259,7 @@ def _joins_rows(terms: int, rows: int) -> ModelError:
         "A term that joins several rows has a Hessian that does not split into blocks of one row.",
         "Use products with gauss_newton(risk), which need no square root.",
         "Return one value for each row of outputs.",
+        "Let the model return the rows of an example as one, z.flatten(1), and the loss undo it: z.unflatten(1, ...).",
     )
 
 

@@ -6,6 +6,7 @@ risk alone adds up and divides, once. A term is one index of all output dimensio
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -125,10 +126,19 @@ def _shown(name: str, value: Any) -> str:
 
 def on_device(loss: Loss, device: torch.device, dtype: torch.dtype | None = None) -> Loss:
     """The loss with its class weights on the given device; functions and modules in it are in a precision, too."""
+    moved = lambda value: value.to(device) if isinstance(value, Tensor) else _converted(value, device, dtype)
+    return _with_parts(loss, moved)
+
+
+def own_copy(loss: Loss) -> Loss:
+    """The loss with copies of its tensors and modules: what a user does to theirs afterwards does not reach it."""
+    return _with_parts(loss, partial(_with_arguments, _copied))
+
+
+def _with_parts(loss: Loss, change: Callable[[Any], Any]) -> Loss:
     result = copy.copy(loss)
     for name, value in vars(loss).items():
-        moved = value.to(device) if isinstance(value, Tensor) else _converted(value, device, dtype)
-        object.__setattr__(result, name, moved)  # a frozen dataclass forbids it to others
+        object.__setattr__(result, name, change(value))  # a frozen dataclass forbids it to others
     return result
 
 
@@ -136,14 +146,30 @@ def _converted(value: Any, device: torch.device, dtype: torch.dtype | None) -> A
     """A tensor, a module, or a function with some of its arguments, in another precision; anything else as it is."""
     if dtype is None:
         return value
+
+    def convert(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            return part.to(device, in_precision(part, dtype))
+        return copy.deepcopy(part).to(device, dtype) if isinstance(part, nn.Module) else part
+
+    return _with_arguments(convert, value)
+
+
+def _copied(value: Any) -> Any:
+    """A copy of a tensor or a module; a module that cannot be copied, and anything else, as it is."""
     if isinstance(value, Tensor):
-        return value.to(device, in_precision(value, dtype))
-    if isinstance(value, nn.Module):
-        return copy.deepcopy(value).to(device, dtype)
-    if isinstance(value, partial):
-        options = {name: _converted(option, device, dtype) for name, option in value.keywords.items()}
-        return partial(value.func, *(_converted(argument, device, dtype) for argument in value.args), **options)
+        return value.detach().clone()
+    with contextlib.suppress(Exception):  # whatever a user's module raises
+        return copy.deepcopy(value) if isinstance(value, nn.Module) else value
     return value
+
+
+def _with_arguments(change: Callable[[Any], Any], value: Any) -> Any:
+    """A value after a change, or a function with some of its arguments, each after it."""
+    if not isinstance(value, partial):
+        return change(value)
+    own = partial(_with_arguments, change)
+    return partial(own(value.func), *map(own, value.args), **{name: own(v) for name, v in value.keywords.items()})
 
 
 def term_rows(values: Tensor) -> Tensor:
