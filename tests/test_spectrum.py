@@ -445,3 +445,8 @@ def test_an_eigenvalue_is_shown_as_finely_as_its_residual_says(value, error):
     shown = digits_within(value, error * abs(value))
     assert abs(float(shown) - value) <= error * abs(value)
     assert len(shown.partition("e")[0].lstrip("-0.").replace(".", "")) <= 9
+
+
+def test_the_mass_of_an_interval_that_ends_before_it_begins_is_refused():
+    with pytest.raises(ArgumentError, match="lower end first"):
+        Spectrum.of_eigenvalues(torch.tensor([0.0, 2.0])).mass(1.0, -1.0)

@@ -132,6 +132,12 @@ class Spectrum(Measure):
         equally likely, to the extent that the density differs from one node to the next: where it does not differ,
         spreading mass evenly is right.
         """
+        if not low <= high:
+            raise ArgumentError(
+                f"The mass from {low:g} to {high:g} was requested.",
+                "An interval begins at its lower end, and a share of no interval would be zero.",
+                "Pass the lower end first; -math.inf and math.inf are ends, too.",
+            )
         x, (lower, upper), ends = self.nodes, self.ends, self.range
         below, above = torch.minimum(lower.clamp(min=ends[0]), x), torch.maximum(upper.clamp(max=ends[1]), x)
         inside = (_overlap(below, x, low, high) + _overlap(x, above, low, high)) / 2
