@@ -60,7 +60,7 @@ def structure_statements(kind: str, figure: str, section: str) -> tuple[Statemen
         ),
         says(
             "The largest outlier is attributable to the global mean (cos² of its eigenvector and the mean, in the "
-            "third layer, which the caption names).",
+            "third column; the caption names that of Fashion-MNIST).",
             where=figure, measured=at_layer(global_alignment(kind), 2), rule=each(at_least(0.9, partly=0.5)),
             expected=1.0, why="The mean is not much longer than the differences of the class means.",
         ),
