@@ -26,7 +26,7 @@ from .loss import (
     unit_weights,
 )
 
-MANY = 20  # logits of which some lie outside (0, 1), unless they are probabilities
+NEAR = 0.05  # 0 and 1: logits that come so near to both, and never pass them, are probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +93,11 @@ class BinaryCrossEntropy(Loss):
                 "Binary cross-entropy takes probabilities between 0 and 1.",
                 "Map the labels to 0 and 1, or use SquaredError for regression.",
             )
-        if z.numel() >= MANY and bool(((z > 0) & (z < 1)).all()):
+        if z.numel() and 0 <= float(z.min()) < NEAR and 1 - NEAR < float(z.max()) <= 1:
             warn_user(
-                "All outputs are between 0 and 1, as probabilities are. This loss takes the logits before them and "
-                "applies the sigmoid itself: on probabilities it would be applied twice. If that is not meant, leave "
-                "the sigmoid out of the model, or pass torch.nn.BCELoss().",
+                "The outputs reach from 0 to 1 and not beyond, as probabilities do. This loss takes the logits before "
+                "them and applies the sigmoid itself: on probabilities it would be applied twice. If that is not "
+                "meant, leave the sigmoid out of the model, or pass torch.nn.BCELoss().",
                 OutputsWarning,
             )
 
