@@ -2,7 +2,8 @@
 
     python examples/sweep.py
 
-Stop it at any moment and start it again: only what is missing is computed. Its records stay in out/widths.
+Stop it at any moment and start it again: only what is missing is computed. Its records stay in out/widths: remove
+that folder when the function changes.
 """
 
 from dataclasses import dataclass

@@ -128,6 +128,16 @@ def test_what_has_an_operator_is_refused_with_the_way_to_it():
         ritz.plot.density(ritz.plot.panels()[1][0], ritz.kfac(risk).operator)
 
 
+def test_what_has_values_or_a_name_is_refused_with_the_way_to_them():
+    pairs = ritz.eigenpairs(ritz.Operator.from_matrix(torch.eye(3)), 1)
+    with pytest.raises(ArgumentError, match=r"Pass its \.values"):
+        ritz.plot.scree(ritz.plot.panels()[1][0], pairs)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+    risk = ritz.Risk(model, torch.nn.MSELoss(), (torch.ones(4, 2), torch.ones(4, 1)))
+    with pytest.raises(ArgumentError, match="Pass its name in the model"):
+        risk.restricted_to(model[0])
+
+
 def test_of_several_annotations_the_refusal_names_what_was_nearest():
     with pytest.raises(ArgumentError, match=r"must have the shape \(n, k\)"):
         taken(Float[Tensor, "n k"] | ritz.Eigenpairs | None, torch.ones(2))

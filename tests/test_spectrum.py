@@ -445,3 +445,28 @@ def test_an_eigenvalue_is_shown_as_finely_as_its_residual_says(value, error):
     shown = digits_within(value, error * abs(value))
     assert abs(float(shown) - value) <= error * abs(value)
     assert len(shown.partition("e")[0].lstrip("-0.").replace(".", "")) <= 9
+
+
+def test_the_mass_of_an_interval_that_ends_before_it_begins_is_refused():
+    with pytest.raises(ArgumentError, match="lower end first"):
+        Spectrum.of_eigenvalues(torch.tensor([0.0, 2.0])).mass(1.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (lambda t: 3.0, "f returned a float"),
+        (lambda t: t.sum(), "f returned a tensor of shape"),
+        (lambda t: t.numpy(), "f returned an ndarray"),
+        (lambda t: t.log(), "f is NaN or infinite at -"),
+    ],
+)
+def test_a_mean_of_what_is_no_function_of_eigenvalues_is_refused(f, words):
+    with pytest.raises(RitzError, match=words):
+        spectral_density(Operator.from_matrix(torch.linspace(-1, 1, 600).diag()), num_steps=16).interval(f)
+
+
+def test_a_share_of_eigenvalues_has_an_interval():
+    spectrum = spectral_density(Operator.from_matrix(torch.linspace(-1, 1, 600).diag()), num_steps=32)
+    low, high = spectrum.interval(lambda t: t > 0)
+    assert low < 0.5 < high

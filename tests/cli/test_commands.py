@@ -139,6 +139,25 @@ def test_a_module_is_found_from_the_working_folder(folder):
     assert Record.load("elsewhere").id == "mine-triple"
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["classes", "mine.py:risk"], "mine-risk, classes"),
+        (["spectrum", "mine.py:triple"], "mine-triple, hessian"),
+        (["spectrum", "mine.py:risk", "--operator", "gauss-newton"], "mine-risk, gauss-newton"),
+        (["spectrum", "mine.py:risk", "--layer", "2.*"], "mine-risk, hessian, 2.*"),
+    ],
+)
+def test_the_record_of_another_analysis_is_not_lost_to_a_folder_named_twice(folder, command, words):
+    spectrum("mine.py:risk", "--out", "kept")
+    before = (folder / "kept/record.json").read_bytes()
+    result = ritz(*command, "--out", "kept")
+    assert result.exit_code == 2 and (folder / "kept/record.json").read_bytes() == before
+    assert "kept holds another analysis: mine-risk, hessian." in " ".join(result.stderr.split())
+    assert words in " ".join(result.stderr.split())
+    spectrum("mine.py:risk", "--probes", "2", "--out", "kept")  # the same, measured less finely, replaces it
+
+
 def test_files_of_one_name_in_two_folders_have_results_of_their_own(folder):
     for name in ("before", "after"):
         (folder / name).mkdir()

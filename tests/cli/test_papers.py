@@ -26,6 +26,7 @@ def test_workers_are_made_from_their_words():
     [
         (["us2000.fig22"], ["no figure us2000.fig22", "Similar ids: us2000.fig2", "ritz list"]),
         (["nobody.*"], ["no figure nobody.*", "ritz list"]),
+        (["us2000"], ["no figure us2000", "all figures of this paper: 'us2000.*'"]),
         (["us2000.fig2", "--preset", "desktop"], ["no preset desktop", "paper, laptop, smoke"]),
         (["us2000.fig3", "--preset", "laptop"], ["us2000.fig3 has no preset laptop"]),
         (["us2000.fig2", "--set", "scal=3"], ["no field scal", "Did you mean scale?", "sides=1,2,3,4"]),

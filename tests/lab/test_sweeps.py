@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,6 +97,21 @@ def test_results_of_another_function_are_not_taken_for_its_own(tmp_path):
     sweep(tasks.measured, configs(), tmp_path)
     with pytest.raises(ArgumentError, match="holds results of 'measured'"):
         sweep(tasks.traced, configs(), tmp_path)
+
+
+def test_results_of_an_earlier_version_of_the_function_are_taken_with_a_warning(tmp_path, monkeypatch):
+    source = "def task(config):\n    return {'y': config['x']}\n"
+    versions = [source, source.replace("return", "# the same\n    return"), source.replace("config['x']", "2")]
+    for number, (text, warned) in enumerate(zip(versions, (False, False, True), strict=True)):
+        (tmp_path / f"version{number}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        task = import_module(f"version{number}").task
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            (record,) = sweep(partial(task), [{"x": 1}], tmp_path / "out")
+        assert record.scalars["y"] == 1
+        said = "code of task has changed since it gave 1 of the 1"
+        assert [said in str(w.message) for w in caught] == [True] * warned
 
 
 def test_two_sweeps_do_not_write_to_one_folder(tmp_path):

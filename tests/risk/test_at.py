@@ -135,3 +135,16 @@ def test_a_theta_that_does_not_fit_is_refused(name, x, y):
     with pytest.raises(ritz.RitzError, match=message) as caught:
         Risk(network(), CE, (x, y)).at(theta)
     check_refusal(caught, kind)
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module."])
+def test_names_with_the_prefix_of_a_wrapper_are_refused_with_the_way_to_take_it_off(prefix, x, y):
+    state = {prefix + name: tensor for name, tensor in network().state_dict().items()}
+    with pytest.raises(ArgumentError, match=rf"Take '{prefix}' off"):
+        Risk(network(), CE, (x, y)).at(state)
+
+
+def test_a_vector_of_another_length_is_not_split(x, y):
+    risk = Risk(network(), CE, (x, y))
+    with pytest.raises(ArgumentError, match="was to be split"):
+        risk.unflatten(risk.theta[:-1])

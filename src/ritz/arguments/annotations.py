@@ -172,7 +172,8 @@ def _tensor(hint: Any, value: Any) -> Any:
     import torch
 
     if not isinstance(value, torch.Tensor):
-        raise Misfit("It must be a tensor.", "Pass torch.as_tensor(...) of it.")
+        own = isinstance(getattr(value, "values", None), torch.Tensor)  # as of Eigenpairs
+        raise Misfit("It must be a tensor.", "Pass its .values." if own else "Pass torch.as_tensor(...) of it.")
     if not isinstance(value, hint):
         _refuse_dtype(value, hint)
         raise Misfit(f"It must have the shape ({', '.join(hint.dim_str.split())}).", "Reshape or transpose it.")
@@ -277,7 +278,9 @@ def _instance(kind: type, value: Any) -> Any:
 
 
 def _ways_to(kind: type, value: Any) -> list[str]:
-    """How to get an object of this class; a Kronecker, which can be multiplied, has an operator."""
+    """How to get an object of this class; a module has a name, and what can be multiplied an operator."""
+    if kind is str and not isinstance(value, type) and hasattr(value, "named_modules"):
+        return ["Pass its name in the model: 'head.*' are the parameters of model.head."]
     has_one = kind.__name__ == "Operator" and not isinstance(value, type) and hasattr(value, "operator")
     return ["Pass its operator: kfac(risk).operator.", _way_to(kind)] if has_one else [_way_to(kind)]
 

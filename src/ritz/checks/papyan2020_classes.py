@@ -18,6 +18,7 @@ from .check import Check, lines
 from .papyan2020 import PAPER
 from .papyan2020_oracles import POOL, Classifier, any_labels, factors, one_of_each, parts, unusual
 
+RANK = 1e-12  # of the largest singular value: what is less is rounding
 DECAY = 0.01  # of the weights: any positive number, which scales both sides
 
 
@@ -143,14 +144,40 @@ def weight_parts(one: Classifier) -> ClosedForm:
 
 def weight_parts_oracle(one: Classifier) -> Tensor:
     """-(1/η) Σ_c (n_c/N) δ_c φ_cᵀ from the class means, and -∇R/η by autograd."""
-    N, blocks = len(one.labels), []
-    for delta, phi, gradient in zip(one.errors, one.features, one.layer_gradients(), strict=True):
+    pairs = zip(_weights_of_means(one), one.layer_gradients(), strict=True)
+    return torch.block_diag(*(dilation(W) for means, gradient in pairs for W in (means, -gradient / DECAY)))
+
+
+def _weights_of_means(one: Classifier) -> list[Float[Tensor, "_ _"]]:
+    """-(1/η) Σ_c (n_c/N) δ_c φ_cᵀ of every layer."""
+    N, result = len(one.labels), []
+    for delta, phi in zip(one.errors, one.features, strict=True):
         true = delta[torch.arange(N), one.labels]
-        means = torch.zeros_like(gradient)
+        means = delta.new_zeros(delta.shape[2], phi.shape[1])
         for c in one.labels.unique():
             own = one.labels == c
             means += float(own.sum()) / N * torch.outer(true[own].mean(0), phi[own].mean(0))
-        blocks += [dilation(-means / DECAY), dilation(-gradient / DECAY)]
+        result.append(-means / DECAY)
+    return result
+
+
+def projected_weights(one: Classifier) -> ClosedForm:
+    """W of every layer, whole and with its class part projected out, as matrices with the eigenvalues ±σ.
+
+    Where as many classes as rows leave nothing, the whole is what rounding is compared with.
+    """
+    own = classes.weights(one.risk, decay=DECAY)
+    pairs = zip(one.weights, (own[name].between_class for name in one.names()), strict=True)
+    return lines(dilation(A) for W, B in pairs for A in (W, classes.project(W, B, tolerance=RANK)))
+
+
+def projected_weights_oracle(one: Classifier) -> Tensor:
+    """W, and (I - BB⁺) W (I - B⁺B) by the pseudoinverse of the class part of each layer."""
+    blocks = []
+    for W, means in zip(one.weights, _weights_of_means(one), strict=True):
+        inverse = torch.linalg.pinv(means, rtol=RANK)
+        left, right = (torch.eye(len(P), dtype=W.dtype) - P for P in (means @ inverse, inverse @ means))
+        blocks += [dilation(W), dilation(left @ W @ right)]
     return torch.block_diag(*blocks)
 
 
@@ -226,7 +253,7 @@ def _joined(*matrices: Operator) -> Operator:
 def _off(A: Float[Tensor, "n n"], columns: Float[Tensor, "n k"]) -> Float[Tensor, "n n"]:
     """(I - UUᵀ) A (I - UUᵀ) with U the left singular vectors whose singular value is not rounding."""
     U, values, _ = torch.linalg.svd(columns, full_matrices=False)
-    U = U[:, values > 1e-12 * values.max()]
+    U = U[:, values > RANK * values.max()]
     rest = torch.eye(len(A), dtype=A.dtype) - U @ U.T
     return rest @ A @ rest
 
@@ -247,6 +274,7 @@ CHECKS = (
     _of("features by class", equation="Sec. 7.4", closed_form=feature_parts, oracle=feature_parts_oracle),
     _of("errors by class", equation="Sec. 7.7", closed_form=error_parts, oracle=error_parts_oracle),
     _of("weights by class", equation="Sec. 7.13", closed_form=weight_parts, oracle=weight_parts_oracle),
+    _generic("knockouts, weights", equation="Def. 3.2", closed_form=projected_weights, oracle=projected_weights_oracle),
     _of("KFAC", equation="Def. 7.1", closed_form=kfac, oracle=kfac_oracle),
     _of("CFAC", equation="Def. 7.2", closed_form=cfac, oracle=cfac_oracle),
     _of_one_each("CFAC, one example each", equation="Def. 7.2, new", closed_form=cfac, oracle=gauss_newton_blocks),

@@ -175,7 +175,8 @@ def analyse_spectrum(
         )
         inside = "" if operator is MatrixName.HESSIAN else operator.value
         request = Request.of(device, dtype, seed)
-        model = subject(target, out, request, examples=examples, layers=layer, inside=inside)
+        kind = settings.operator_name
+        model = subject(target, out, request, examples=examples, layers=layer, kind=kind, inside=inside)
         if dry_run:
             spectrum.forecast(model.risk, settings)
         else:
@@ -229,7 +230,7 @@ def analyse_classes(
         settings = ClassSettings(num_lines=lines, exact_rows=exact_rows, decay=decay, seed=seed or 0)
         settings.check()
         request = Request.of(device, dtype, seed)
-        model = subject(target, out, request, examples=examples, layers=layer, suffix="classes")
+        model = subject(target, out, request, examples=examples, layers=layer, kind="classes", suffix="classes")
         if dry_run:
             classes.forecast(model.risk, settings)
         else:

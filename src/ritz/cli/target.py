@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError, first_line
-from ..record import check_writable
+from ..record import Record, check_writable
 from ..risk import Risk
 from ..risk.model import check_model
 from .folders import analysis_folder
@@ -136,19 +136,46 @@ def subject(
     *,
     examples: int | None = None,
     layers: list[str] | None = None,
+    kind: str,
     suffix: str = "",
     inside: str = "",
 ) -> Subject:
-    """What the text names, restricted to the examples and layers; its folders are known to be writable first."""
+    """What the text names, restricted to the examples and layers; its folders are known to be writable first.
+
+    `kind` is what is analysed: the name of a matrix, or "classes".
+    """
     target = Target.of(text)
     asked: dict[str, Any] = {"layers": layers, "examples": examples, "dtype": request.precision, "seed": request.seed}
     page = out or analysis_folder(target.name, **asked, suffix=suffix)
     results = check_writable(page if out else page / inside)
+    if out:
+        _check_same(results, target.name, kind, layers)
     risk = risk_of(target, request)
     risk = _first(risk, examples) if examples is not None else risk
     risk = risk.restricted_to(layers) if layers else risk
     source = {"factory": target.label, "examples": examples, "layers": layers}
     return Subject(target.name, risk, page, results, source)
+
+
+def _check_same(folder: Path, name: str, kind: str, layers: list[str] | None) -> None:
+    """Refuse a folder with the record of another analysis; what cannot be read as a record is no loss."""
+    try:
+        record = Record.load(folder)
+    except RitzError:
+        return
+    found = "classes" if record.preset == "classes" else record.config.get("operator")
+    if (record.id, found, record.config.get("layers")) != (name, kind, layers):
+        raise ArgumentError(
+            f"{folder} holds another analysis: {_in_words(record.id, found, record.config.get('layers'))}.",
+            f"Its record would be lost to this one, and its pictures left beside it: {_in_words(name, kind, layers)}.",
+            "Name another folder with --out, or leave --out away: every analysis has a folder of its own then.",
+            "If that record is no longer needed, remove the folder first.",
+        )
+
+
+def _in_words(name: str, kind: str | None, layers: list[str] | None) -> str:
+    """An analysis in a few words."""
+    return ", ".join([name, (kind or "of another kind").replace("_", "-"), *(layers or ())])
 
 
 def _first(risk: Risk, count: int) -> Risk:

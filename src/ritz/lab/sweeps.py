@@ -3,11 +3,14 @@
     records = sweep(measurement, [Config(width=w) for w in (10, 100, 1000)], "out/widths", workers="processes")
 
 A sweep can be stopped or killed at any moment and started again: what is in the folder is not computed again. Delete
-the folder when the function has changed, since results are filed by their config alone.
+the folder when the function has changed, since results are filed by their config alone: a warning says where it has.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +21,8 @@ from .. import progress
 from ..arguments import guard
 from ..errors import ArgumentError, FileError, RitzError
 from ..record import Record, canonical, key, lock, plain
-from .workers import WORKERS, Failure, InProcess, Processes, Ray, SweepWarning, Task, Workers, name_of, warn
+from ..record.identities import text_digest
+from .workers import WORKERS, Failure, InProcess, Processes, Ray, SweepWarning, Task, Workers, name_of, unbound, warn
 
 __all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "sweep"]
 
@@ -56,9 +60,10 @@ def sweep(
     the sweep, `name` (the function's own, unless given) and the config. Arguments that do not belong to the identity of
     a result, such as the device, are best bound with `functools.partial`.
 
-    A task that raises is reported with its config at the end (SweepError), when all others have their result. Workers:
-    "in-process", "processes" (one per core), "ray" (`pip install ritz[ray]`; starts or joins a cluster), or an instance
-    of InProcess, Processes, Ray. Only the process that sweeps writes.
+    A result that is there is taken though the function has changed since, with a warning; what it calls is not looked
+    at. A task that raises is reported with its config at the end (SweepError), when all others have their result.
+    Workers: "in-process", "processes" (one per core), "ray" (`pip install ritz[ray]`; starts or joins a cluster), or an
+    instance of InProcess, Processes, Ray. Only the process that sweeps writes.
 
     >>> from tempfile import TemporaryDirectory
     >>> def square(config):
@@ -74,7 +79,7 @@ def sweep(
         key(_mapping(config))  # refuses what has no name before anything is written
     with lock(folder) as folder:
         place = folder.absolute()  # a task may change the current folder
-        return unlocked_sweep(task, configs, place, workers=workers, name=name)
+        return unlocked_sweep(task, configs, place, workers=workers, name=name, code=_code_of(task))
 
 
 def unlocked_sweep(
@@ -84,12 +89,17 @@ def unlocked_sweep(
     *,
     workers: Workers | str = "in-process",
     name: str | None = None,
+    code: str | None = None,
 ) -> list[Record]:
-    """A sweep in a folder that only the caller writes to, such as one inside a folder that it has locked."""
+    """A sweep in a folder that only the caller writes to, such as one inside a folder that it has locked.
+
+    With a fingerprint of the function's code, results of another version are warned of.
+    """
     configs = list(configs)
     name, runner = name or name_of(task), _workers(workers)
     by_file = {key(_mapping(config)): config for config in configs}
     records = {file: _stored(folder / file, config, name) for file, config in by_file.items()}
+    _warn_of_changes([record for record in records.values() if record], code, name, folder)
     missing = {file: by_file[file] for file, record in records.items() if record is None}
     failures = dict[str, Failure]()
     with progress.bar(name, total=len(missing)) as bar, closing(runner.outcomes(task, missing)) as outcomes:
@@ -98,7 +108,8 @@ def unlocked_sweep(
                 failures[file] = replace(outcome, config=by_file[file])
                 warn(f"{by_file[file]} failed: {outcome.error}")
             else:
-                result = replace(outcome, id=name, config=_mapping(by_file[file]))
+                origin = outcome.provenance if code is None else {**outcome.provenance, "code": code}
+                result = replace(outcome, id=name, config=_mapping(by_file[file]), provenance=origin)
                 records[file] = Record.load(result.place(folder / file))
             bar.advance(failed=len(failures))
     in_order = [records[key(config)] for config in configs]
@@ -126,6 +137,28 @@ def _stored(folder: Path, config: Any, name: str) -> Record | None:
         warn(f"{folder} holds the result of another config. It is computed again.")
         return None
     return record
+
+
+def _warn_of_changes(found: list[Record], code: str | None, name: str, folder: Path) -> None:
+    """Warn of results that another version of the function left."""
+    earlier = [record for record in found if code is not None and record.provenance.get("code", code) != code]
+    if earlier:
+        warn(
+            f"The code of {name} has changed since it gave {len(earlier)} of the {len(found)} results in {folder}. "
+            "They are taken as they are: results are filed by their config alone. Remove the folder, or name another "
+            "one, to compute them anew."
+        )
+
+
+def _code_of(task: Task) -> str | None:
+    """A fingerprint of the function's own code, but for comments and layout; None where its source is not known."""
+    function = unbound(task)
+    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+        return None
+    try:
+        return text_digest(ast.dump(ast.parse(textwrap.dedent(inspect.getsource(function)))))
+    except (OSError, TypeError, SyntaxError):
+        return None
 
 
 def _listed(configs: Any) -> list[Any]:
@@ -175,7 +208,7 @@ def _failure(failures: tuple[Failure, ...], records: tuple[Record | None, ...], 
     rest = f"\n  and {len(failures) - _NAMED} more" if len(failures) > _NAMED else ""
     error = SweepError(
         f"{len(failures)} of {len(records)} tasks failed:{first}{rest}",
-        f"The results of the others are kept in {folder}.",
+        f"The results of the others are kept in {folder}." if any(records) else f"{folder} holds no result yet.",
         "Mend the cause and run the same sweep again: only what is missing is computed.",
         "For the traceback of each, see `failures` of this exception.",
     )

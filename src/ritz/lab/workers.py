@@ -316,9 +316,15 @@ def _ready(_: Task) -> bool:
 
 def name_of(task: Task) -> str:
     """The name of a function, whatever is bound to it."""
+    task = unbound(task)
+    return getattr(task, "__qualname__", type(task).__qualname__)
+
+
+def unbound(task: Task) -> Task:
+    """The function without what is bound to it."""
     while isinstance(task, partial):
         task = task.func
-    return getattr(task, "__qualname__", type(task).__qualname__)
+    return task
 
 
 def _cores() -> int:

@@ -164,8 +164,18 @@ def _check_known(first: Mapping[str, str], now: Collection[str], theta: Collecti
             if unknown
             else f"None of the {len(first)} names given belongs to θ.",
             f"The names of θ begin with {', '.join(list(theta)[:3])}.",
+            *_without_prefix(unknown, now),
             "Pass a module of the same architecture, or its state_dict().",
         )
+
+
+def _without_prefix(unknown: Sequence[str], now: Collection[str]) -> list[str]:
+    """The way out where all names begin with that of a wrapper, as of torch.compile or DistributedDataParallel."""
+    prefixes = {name.partition(".")[0] + "." for name in unknown}
+    prefix = prefixes.pop() if len(prefixes) == 1 else ""
+    if not prefix or not all(name.removeprefix(prefix) in now for name in unknown):
+        return []
+    return [f"Take {prefix!r} off: {{name.removeprefix({prefix!r}): w for name, w in state.items()}}."]
 
 
 def _check_like(name: str, tensor: Tensor, now: Tensor) -> None:

@@ -364,6 +364,12 @@ class Risk:
 
     def unflatten(self, vector: Float[Tensor, " n"]) -> list[Tensor]:
         """Split a vector of parameter space into parameter-shaped views."""
+        if vector.shape != (self.size,):
+            raise ArgumentError(
+                f"A tensor of shape {tuple(vector.shape)} was to be split.",
+                f"The parameters of the risk are {self.size:,} numbers.",
+                "Pass a vector like risk.theta, such as a column of eigenvectors: pairs.vectors[:, 0].",
+            )
         pieces = vector.split([shape.numel() for shape in self.shapes.values()])
         return [piece.view(shape) for piece, shape in zip(pieces, self.shapes.values(), strict=True)]
 

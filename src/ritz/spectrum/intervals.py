@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,29 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import ArgumentError, NumericalError, kind_of
+
 FEWEST = 0.5  # of 1/ν: two samples' worth of a variance, at least
 DRAWS = 400  # of the Monte Carlo error of a whole distribution function
+
+
+def values_of(f: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
+    """f at each of the points, in float64; refused where f is no function of single numbers, or has no value there."""
+    values = f(points)
+    if not isinstance(values, Tensor) or values.shape != points.shape:
+        what = f"a tensor of shape {tuple(values.shape)}" if isinstance(values, Tensor) else kind_of(values)
+        raise ArgumentError(
+            f"f returned {what} for a tensor of shape {tuple(points.shape)}.",
+            "It stands for a function of single eigenvalues, and has a value for each.",
+            "Pass a function that takes tensors element by element, such as lambda t: t.clamp(min=0).sqrt().",
+        )
+    if not bool(values.isfinite().all()):
+        raise NumericalError(
+            f"f is NaN or infinite at {float(points[~values.isfinite()][0]):.3g}.",
+            "It is evaluated between the ends of the spectrum, and a mean of such values says nothing.",
+            "Pass a function that is finite there, such as lambda t: t.clamp(min=0).sqrt().",
+        )
+    return values.double()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from .. import record
 from ..errors import ArgumentError, check_instance, check_positive
 from .estimate import Estimate
 from .file_checks import check_count, check_kind, check_numbers, reading
-from .intervals import Sample, gaussian_extremes, peaks
+from .intervals import Sample, gaussian_extremes, peaks, values_of
 from .lines_shown import density_card
 from .matrices import check_symmetric
 from .measure import CHUNK, EPS, TENSOR, Measure, check_degree
@@ -110,7 +111,7 @@ class Spectrum(Measure):
         degree = f if isinstance(f, int) else None
         if degree is not None:
             check_degree(degree)
-        function = f if callable(f) else lambda x: x**degree
+        function = partial(values_of, f) if callable(f) else lambda x: x**degree
         values, (first, last) = function(self.nodes), (function(end) for end in self.ends)
         known = torch.arange(values.shape[1]) < self._num_known  # as precisely as their places are
         least, most = (
@@ -132,6 +133,12 @@ class Spectrum(Measure):
         equally likely, to the extent that the density differs from one node to the next: where it does not differ,
         spreading mass evenly is right.
         """
+        if not low <= high:
+            raise ArgumentError(
+                f"The mass from {low:g} to {high:g} was requested.",
+                "An interval begins at its lower end, and a share of no interval would be zero.",
+                "Pass the lower end first; -math.inf and math.inf are ends, too.",
+            )
         x, (lower, upper), ends = self.nodes, self.ends, self.range
         below, above = torch.minimum(lower.clamp(min=ends[0]), x), torch.maximum(upper.clamp(max=ends[1]), x)
         inside = (_overlap(below, x, low, high) + _overlap(x, above, low, high)) / 2

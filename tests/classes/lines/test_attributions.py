@@ -125,6 +125,14 @@ def test_outliers_are_counted_where_fewer_lines_are_requested(exact_rows):
     assert len(few.gauss_newton) == 1 and few.counts == whole.counts and few.findings[0] == whole.findings[0]
 
 
+def test_classes_without_examples_are_named_as_the_first_of_sorted_data_leave_them_out():
+    risk = separated(2.0)  # six of each class, sorted
+    said = "2 of the 4 classes have no example that counts: they are 2, 3. There are as many fewer class means."
+    assert attribution(risk.first(12)).findings[-1] == said
+    assert "1 of the 4 classes has no example that counts: it is 3." in attribution(risk.first(18)).findings[-1]
+    assert not any("no example" in sentence for sentence in attribution(risk).findings)
+
+
 def test_classes_that_are_nowhere_in_particular_are_not_said_to_make_outliers():
     found = attribution(separated(0.0, noise=1.0))
     assert found.class_overlap < 0.8

@@ -7,10 +7,12 @@ import pytest
 
 from ritz.papers.frame.figure import Context
 from ritz.papers.frame.loans import lent
+from ritz.papers.frame.sources import sources
 from ritz.papers.papyan2019 import dynamics
 from ritz.papers.papyan2020 import components, inheritance, spectra, synthetic, tail, tail_numbers
 from ritz.papers.papyan2020.setting import Piece
 from ritz.papers.papyan2020.spectra import Measurement
+from ritz.record import plain
 from tests.papers.singh2026.records import record_of, record_with, verdicts
 
 from .records import (
@@ -342,3 +344,11 @@ def test_a_hessian_need_not_be_measured_in_two_precisions():
     without = replace(record, config={**record.config, "checked": None})
     texts = {claim.statement for claim in figure.claims(without)}
     assert len(texts) == len(figure.claims(record)) - 1 and not any("TF32" in text for text in texts)
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name.startswith("papyan2019")])
+def test_what_2019_prints_is_quoted_from_2019(name):
+    rows = {row.field: row for row in sources(FIGURES[name], plain(FIGURES[name].presets["paper"]))}
+    assert set(FIGURES[name].printed) - {"method.num_steps"} <= set(rows)
+    of_2020 = ("M ∈ {128, 256}", "Each row of panels", "D.2", "25 for MLPs", "multilayer")
+    assert not [row for row in rows.values() if any(words in row.printed + row.why for words in of_2020)]

@@ -135,6 +135,14 @@ def test_outliers_that_are_class_means_disappear_with_them_and_others_do_not(cro
     assert said.claim(matrix_record(cross_size)).verdict == verdict
 
 
+def test_what_hangs_on_the_place_of_one_outlier_is_told_beside(monkeypatch):
+    G = np.append(np.linspace(20.0, 18.0, C - 1), [2.0, 1.0])  # the C-th lies far below the others
+    lists = {"G": G, "class": np.append(np.linspace(9.0, 3.0, 6), np.full(5, 1.5))}
+    monkeypatch.setattr(knockout_numbers, "values_of", lambda record, seed, name: lists[name])
+    left = knockout_numbers.left_of_outliers(matrix_record(1.0))
+    assert [list(seeds.values()) for seeds in left.values()] == [[6.0], [0.0], [11.0]]
+
+
 def test_the_count_of_outliers_is_explained_by_what_raises_or_hides_them():
     said = next(s for s in knockouts.statements("papyan2020") if s.statement.startswith("C eigenvalues of G"))
     assert said.claim(matrix_record(0.01)).verdict == "yes"

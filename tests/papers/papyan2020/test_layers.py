@@ -52,6 +52,34 @@ def test_blocks_of_which_all_eigenvalues_are_known_are_drawn(computed, monkeypat
     assert figure.draw(computed(figure)).axes[0].lines
 
 
+def test_a_seed_whose_nodes_end_above_the_main_bulk_says_nothing_of_it():
+    lines = np.linspace(2.0, 1.0, 90)
+    kept = {"mnist": (0.01, None), "cifar10": (1e-20, 1e-20)}  # the largest of the main bulk, by seed
+    arrays = {}
+    for data, bulks in kept.items():
+        for seed, bulk in enumerate(bulks):
+            prefix = f"{data}/{seed}/blocks/1/G"
+            nodes = lines if bulk is None else np.append(lines, bulk)
+            arrays |= {f"{prefix}/top": lines, f"{prefix}/nodes": nodes}
+    config = {"sets": list(kept), "seeds": [0, 1], "piece": {"depth": 1}}
+    record = Record("a figure", "smoke", config, {}, arrays)
+    gaps = kronecker.at_layer(kronecker.mini_bulk_gap)(record)
+    assert gaps == {"MNIST (1 of 2 seeds)": pytest.approx(100.0), "CIFAR-10": pytest.approx(2.0**22)}
+    assert kronecker.at_layer(kronecker.bulk_reach)(record)["CIFAR-10"] == pytest.approx(2.0**-23)
+
+
+def test_whiskers_of_errors_are_also_measured_to_one_end_in_all_layers():
+    falling = np.geomspace(1.0, 0.5, C)
+    rows = {1: falling * np.append(np.ones(C - 1), 0.01), 2: np.append(falling[:-1], 0.0)}
+    config = {"sets": ["mnist"], "seeds": [0], "piece": {"depth": 2}}
+    arrays = {f"mnist/0/structure/errors/{layer}/class": values for layer, values in rows.items()}
+    record = Record("a figure", "smoke", config, {}, arrays)
+    whisker = [layer_numbers.whisker("errors", last)(record, "mnist", 0, 1) for last in (C, C - 1)]
+    assert whisker[0] > 50 * whisker[1]
+    assert layer_numbers.whisker("errors")(record, "mnist", 0, 2) == pytest.approx(whisker[1])
+    assert len(layer_numbers.whiskers("errors")(record)) == 2
+
+
 def test_a_number_of_one_data_set_is_judged_without_the_others():
     known = lambda record, data, seed, layer: float(layer) if data == "mnist" else float("nan")
     depths = lambda record, data, seed, layer: float(layer)

@@ -238,6 +238,16 @@ def test_probabilities_in_place_of_logits_are_warned_of(normal, labels, recwarn)
     assert not recwarn.list
 
 
+def test_probabilities_in_place_of_logits_of_two_classes_are_warned_of(normal, recwarn):
+    z, y = 5 * normal(40, 1), torch.ones(40, 1)
+    with pytest.warns(OutputsWarning, match="applied twice"):
+        BinaryCrossEntropy().check(z.sigmoid(), y)
+    recwarn.clear()
+    for outputs in (z, torch.zeros(40, 1), 0.3 + 0.01 * normal(40, 1), z.abs()):  # the third are of no training
+        BinaryCrossEntropy().check(outputs, y)
+    assert not recwarn.list
+
+
 def test_logits_in_place_of_log_probabilities_are_warned_of(normal, labels, recwarn):
     z, y, loss = normal(7, C), labels(7), loss_from(nn.NLLLoss())
     for outputs in (z, z.softmax(1)):

@@ -23,7 +23,7 @@ from ...solvers.eigen import SMALL, kept_basis, usual_basis
 from ...solvers.stages import Stages, stages_of_risk
 from ...spectrum import Eigenpairs, Spectrum
 from ..gradients.decomposition import ClassDecomposition, class_decomposition
-from .findings import about_knockouts, about_outliers, about_the_hessian, about_the_mini_bulk
+from .findings import about_absent_classes, about_knockouts, about_outliers, about_the_hessian, about_the_mini_bulk
 from .knockout_spectra import spectra_of_gram, spectra_of_products
 from .shares import Lines, kept_lines, part_eigenvalues
 
@@ -117,6 +117,7 @@ class Attribution:
             *about_knockouts(self.spectra),
             *about_the_mini_bulk(C, cross, self.within_edge, self.floor),
             *about_the_hessian(self._count, self.hessian_overlap, share),
+            *about_absent_classes(self.classes.cross_weights.sum(1)),
         )
 
     @property

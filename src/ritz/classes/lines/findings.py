@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor
 
+from ...errors import listed
 from ...solvers.vectors import SMALLEST
 from ...spectrum import Spectrum
 
+NAMED = 8  # classes that a sentence names
 ONE, NEAR_ONE, NEAR_ZERO = 0.95, 0.8, 0.2  # overlaps that are called "lie in", "lie mostly in" and "do not lie in"
 
 
@@ -31,6 +33,18 @@ def about_outliers(
             f"The top {top} eigenvectors of G {where} the span of the class means: overlap {class_overlap:.3f}."
         )
     return sentences
+
+
+def about_absent_classes(weights: Float[Tensor, " C"]) -> list[str]:
+    """Which classes no example belongs to, as among the first ones of sorted data; no sentence if there are none."""
+    absent = [str(c) for c in (weights <= 0).nonzero()[:, 0].tolist()]
+    if not absent:
+        return []
+    have, are = ("has", "it is") if len(absent) == 1 else ("have", "they are")
+    return [
+        f"{len(absent):,} of the {len(weights):,} classes {have} no example that counts: {are} "
+        f"{listed(absent, NAMED)}. There are as many fewer class means."
+    ]
 
 
 def about_knockouts(spectra: Mapping[str, Spectrum]) -> list[str]:

@@ -46,11 +46,14 @@ def selection(patterns: Sequence[str]) -> list[Figure]:
     candidates = figures(patterns)
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in candidates):
-            near_names = get_close_matches(pattern, figures(), n=3, cutoff=0.5)
+            every = figures()
+            is_paper = any(name.startswith(f"{pattern}.") for name in every)
+            near_names = [] if is_paper else get_close_matches(pattern, every, n=3, cutoff=0.5)
             raise ArgumentError(
                 f"There is no figure {pattern}.",
                 "An id is a paper and the number of a figure in it, such as linear2026.fig1a; globs such as "
                 "'linear2026.*' name several.",
+                *([f"For all figures of this paper: '{pattern}.*'"] if is_paper else []),
                 *([f"Similar ids: {', '.join(near_names)}"] if near_names else []),
                 "See them all: ritz list",
             )

@@ -30,7 +30,7 @@ from ..papyan2020.networks import sweep_on_shelf, training
 from ..papyan2020.pictures import draw_spectrum, of_seeds
 from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes, seeds_at
 from ..papyan2020.spectra import SMOKE_METHOD, Measurement, Method, bulk, certified, measured
-from .paper import says
+from .paper import printed, says
 
 BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # for its 150 spectra; 128 steps in print
 CURVES = ("train_error", "test_error")
@@ -316,6 +316,8 @@ ERRORS = (
 
 
 COMPUTATION = "papyan2019.dynamics"
+ON_CIFAR = "VGG11 trained on CIFAR10"
+PRINTED = printed(network=ON_CIFAR, data=ON_CIFAR, steps="fewer, for its 150 spectra")
 PRESETS = {
     "paper": Config(),
     "laptop": Config(
@@ -337,6 +339,7 @@ FIGURES = {
         SPECTRA,
         COMPUTATION,
         loans=loans,
+        printed=PRINTED,
     ),
     "papyan2019.fig10": Figure(
         "papyan2019.fig10",
@@ -347,5 +350,6 @@ FIGURES = {
         ERRORS,
         COMPUTATION,
         loans=loans,
+        printed=PRINTED,
     ),
 }

@@ -75,12 +75,16 @@ def outliers_in_words(record: Record) -> str:
     return f"{fewer} {more}".strip()
 
 
-def left_of_outliers(record: Record, seed: int) -> float:
-    """How many eigenvalues of G without its class part are as large as the C-th of G, or larger.
+def left_of_outliers(record: Record) -> ByReading:
+    """How many eigenvalues of G without its class part are as large as the least outlier of G, or larger.
 
-    Above the largest of G_within there is always one: G_cross and G_c=c' add to it what is not negative.
+    The C-th may lie far below the others: the one before it and the one behind it say how much hangs on its place.
     """
-    return float((values_of(record, seed, "class") >= values_of(record, seed, "G")[C - 1]).sum())
+    ways = {"from the C-th of G on": C, "from the one before it on": C - 1, "from the one behind it on": C + 1}
+    left = lambda rank: per_seed(
+        lambda record, seed: float((values_of(record, seed, "class") >= values_of(record, seed, "G")[rank - 1]).sum())
+    )
+    return ByReading((words, left(rank)(record)) for words, rank in ways.items())
 
 
 def lost_mini_bulk(record: Record, seed: int) -> float:

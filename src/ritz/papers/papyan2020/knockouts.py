@@ -152,9 +152,9 @@ def _printed(paper: str, where: str, section: str, first: bool) -> tuple[Stateme
         ),
         Statement(
             f"Once {names[0]} is knocked out, the C outliers disappear (how many eigenvalues are left where they "
-            "were, from the C-th of G on).",
-            paper, where, measured=per_seed(left_of_outliers), rule=each(at_most(0, partly=C / 2)), expected=0,
-            why="Cross-class means reach as high.",
+            "were).",
+            paper, where, measured=left_of_outliers, rule=each(at_most(0, partly=C / 2)), expected=0,
+            why="Cross-class means reach as high as the least of the outliers.",
         ),
         Statement(
             f"Once {names[1]} is knocked out, the left {'mini-bulk' if first else 'bulk'} disappears (of the "

@@ -38,6 +38,7 @@ from .setting import TITLES
 
 LOWEST = 1e-6  # of the largest eigenvalue: where axes begin
 WIDTH = 0.2  # of a Gaussian in log λ
+ROUNDING = float(np.finfo(np.float32).eps)  # of the largest eigenvalue: products are in float32
 SHALLOW = [1, 2, 3]  # layers
 PAIRS = {"KFAC": plot.COLOURS[1], "CFAC": plot.COLOURS[3]}
 
@@ -225,16 +226,20 @@ def _legend(figure: Any, axes: Sequence[Axes]) -> None:
 
 
 def main_bulk(record: Record, data: str, seed: int, layer: int) -> float:
-    """The largest eigenvalue of G^l below the C(C - 1) largest, as far as its quadrature knows."""
+    """The largest eigenvalue of G^l below the C(C - 1) largest, as its quadrature has it, but no less than rounding.
+
+    NaN where the nodes that are kept of a seed end above it.
+    """
     prefix = f"{data}/{seed}/blocks/{layer}/G"
-    nodes, last = np.asarray(record.arrays[f"{prefix}/nodes"], dtype=float), _certified(record, prefix)[-1]
-    return float(np.max(nodes[nodes < (1 - 1e-4) * last], initial=0.0))
+    nodes, lines = np.asarray(record.arrays[f"{prefix}/nodes"], dtype=float), _certified(record, prefix)
+    below = nodes[nodes < (1 - 1e-4) * lines[-1]]
+    return float(max(below.max(), min(ROUNDING * lines[0], lines[-1]))) if len(below) else float("nan")
 
 
 def mini_bulk_gap(record: Record, data: str, seed: int, layer: int) -> float:
     """λ_{C(C-1)}/λ_{C(C-1)+1} of G^l."""
     last = _certified(record, f"{data}/{seed}/blocks/{layer}/G")[-1]
-    return float(last / max(main_bulk(record, data, seed, layer), 1e-12 * last))
+    return float(last / main_bulk(record, data, seed, layer))
 
 
 def bulk_reach(record: Record, data: str, seed: int, layer: int) -> float:

@@ -22,6 +22,7 @@ from .layer_results import (
     measured_seeds,
     number,
     title_of,
+    with_depth,
 )
 from .layers import KEPT
 
@@ -30,6 +31,7 @@ LAST = {"features": -1, "errors": -2, "weights": -2}  # that has more than C out
 ROUNDING = {"weights": 1e-6}  # of the largest: singular values are roots of the eigenvalues of a Gram matrix
 EXACT = 1e-12  # the same of eigenvalues
 SYMBOLS = {"features": "H", "errors": "Δ", "weights": "W"}  # as the paper writes them
+LEAST = {"features": "λ_C", "errors": "λ_{C-1}"}  # of the class part in the last layer, where errors sum to zero
 
 
 def outliers(kind: str, name: str = "whole", above: str = "within") -> Measure:
@@ -53,15 +55,23 @@ def separation(kind: str) -> Measure:
     return measure
 
 
-def whisker(kind: str) -> Measure:
+def whisker(kind: str, last: int = C) -> Measure:
     """λ₂/λ_C of the class part: the whiskers of Figs 8 and 10; of errors λ₂/λ_{C-1} where C - 1 are free."""
 
     def measure(record: Record, data: str, seed: int, layer: int) -> float:
         means = curve(record, data, seed, kind, layer, "class")
         means = means[means > 1e-10 * means[0]]
-        return float(means[1] / means[min(C, len(means)) - 1]) if len(means) > 1 else float("nan")
+        return float(means[1] / means[min(last, len(means)) - 1]) if len(means) > 1 else float("nan")
 
     return measure
+
+
+def whiskers(kind: str) -> Callable[[Record], dict[str, float]]:
+    """How the whiskers change with depth: for errors, too, with the end that the last layer has in all of them."""
+    if kind != "errors":
+        return with_depth(whisker(kind))
+    ways = {"λ_{C-1} for λ_C in the last layer": whisker(kind), "λ_{C-1} for λ_C in all": whisker(kind, C - 1)}
+    return lambda record: ByReading((words, with_depth(one)(record)) for words, one in ways.items())
 
 
 def bulk_change(

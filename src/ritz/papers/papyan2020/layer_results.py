@@ -70,8 +70,17 @@ def title_of(record: Record, data: str, of: Sequence[int]) -> str:
 
 
 def at_layer(measure: Measure, layer: int = -1) -> Callable[[Record], dict[str, float]]:
-    """A number of one layer, the last unless given, for each data set: the median over seeds."""
-    return lambda record: {TITLES[data]: float(by_layer(record, data, measure)[layer]) for data in data_sets(record)}
+    """A number of one layer, the last unless given, for each data set: the median over the seeds that have it."""
+
+    def measured(record: Record) -> dict[str, float]:
+        which, result = range(1, depth(record) + 1)[layer], {}
+        for data in data_sets(record):
+            numbers = {seed: measure(record, data, seed, which) for seed in seeds(record)}
+            of = [seed for seed, value in numbers.items() if not np.isnan(value)] or seeds(record)
+            result[title_of(record, data, of)] = float(np.median([numbers[seed] for seed in of]))
+        return result
+
+    return measured
 
 
 def has_panels(record: Record, data: str) -> bool:

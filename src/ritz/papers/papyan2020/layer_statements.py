@@ -6,6 +6,7 @@ from ..frame.statements import Statement, at_least, at_most, each, near
 from .layer_numbers import (
     CROSS,
     LAST,
+    LEAST,
     SYMBOLS,
     bulks,
     global_alignment,
@@ -21,6 +22,7 @@ from .layer_numbers import (
     spread_of_outliers,
     together,
     whisker,
+    whiskers,
 )
 from .layer_results import C, at_layer, by_layer, titled, with_depth
 from .paper import BEYOND, says
@@ -51,14 +53,14 @@ def structure_statements(kind: str, figure: str, section: str) -> tuple[Statemen
             why="The class means reach into the bulk, and part of it goes with them.",
         ),
         says(
-            "The outliers emerge from the bulk with increasing depth (Spearman's ρ of ln λ_C of the class part over "
-            "the largest of the within part, with the layer).",
+            f"The outliers emerge from the bulk with increasing depth (Spearman's ρ of ln {LEAST[kind]} of the class "
+            "part over the largest of the within part, with the layer).",
             where=section, measured=with_depth(separation(kind)), rule=each(at_least(0.8, partly=0.3)), expected=1.0,
             why="The separation does not grow with every layer.",
         ),
         says(
             "The largest outlier is attributable to the global mean (cos² of its eigenvector and the mean, in the "
-            "third layer, which the caption names).",
+            "third column; the caption names that of Fashion-MNIST).",
             where=figure, measured=at_layer(global_alignment(kind), 2), rule=each(at_least(0.9, partly=0.5)),
             expected=1.0, why="The mean is not much longer than the differences of the class means.",
         ),
@@ -71,11 +73,11 @@ def whitening(kind: str, figure: str, section: str) -> tuple[Statement, ...]:
     return (
         says(
             f"The ratio λ₂/λ_C of {symbol}_class decreases with depth (Spearman's ρ with the layer).",
-            where=section, measured=with_depth(whisker(kind)), rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0,
+            where=section, measured=whiskers(kind), rule=each(at_most(-0.8, partly=-0.3)), expected=-1.0,
             why="The class means do not become more alike with every layer.",
         ),
         says(
-            f"… until all eigenvalues of {symbol}_class are of similar magnitude (λ₂/λ_C in the last layer).",
+            f"… until all eigenvalues of {symbol}_class are of similar magnitude (λ₂/{LEAST[kind]} in the last layer).",
             where=figure, measured=at_layer(whisker(kind)), rule=each(at_most(3.0, partly=10.0)), expected=1.0,
             why="Some class means stay shorter than others.",
         ),

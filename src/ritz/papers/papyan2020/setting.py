@@ -47,11 +47,11 @@ _SHAPES = {
 class Training:
     """SGD as in both papers (2020: App. D.1; 2019: C.1), except for the choice of the initial rate."""
 
-    num_epochs: int | None = None  # "200 epochs in the case of MNIST and FashionMNIST and 350": none is these; MLPs 350
+    num_epochs: int | None = None  # "200 epochs in the case of MNIST and FashionMNIST and 350": as printed; MLPs 350
     batch_size: int = 128  # "128 batch size"
     momentum: float = 0.9  # "0.9 momentum"
     weight_decay: float = 5e-4  # "5 × 10⁻⁴ weight decay"
-    rates: tuple[float, ...] = (0.1, 0.03, 0.01)  # "100 logarithmically spaced initial learning rates"; 25 for the MLP
+    rates: tuple[float, ...] = (0.1, 0.03, 0.01)  # "100 logarithmically spaced initial learning rates": 25 for MLPs
     sweep_fraction: float = 0.05  # open: of the epochs, to try a rate; the paper trains to the end at each
     sweep_steps: int = 2000  # open: at least so many steps to try a rate
     precision: Arithmetic | None = "bfloat16"  # open: on a GPU alone
@@ -67,7 +67,7 @@ class Piece:
 
     network: Network = "vgg11"  # "VGG11 and ResNet18", "an eight-layer multilayer perceptrons (MLP)"
     data: Data = "mnist"  # "MNIST, FashionMNIST, CIFAR10 and CIFAR100"
-    per_class: int = 5000  # "logarithmically spaced in the range [10, 5000]": of each class, for Sec. 2 is balanced
+    per_class: int = 5000  # "logarithmically spaced in the range [10, 5000]": of each class, all classes having as many
     seed: int = 0  # open: of the examples, the weights and the batches
     pauses: tuple[int, ...] = ()  # open: epochs at which the network is kept beside the last
     training: Training = AS_PRINTED

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...errors import DataError
+from ...errors import DataError, OutputsWarning, warn_user
 from .loss import (
     LinearMap,
     Loss,
@@ -25,6 +25,8 @@ from .loss import (
     term_rows,
     unit_weights,
 )
+
+NEAR = 0.05  # 0 and 1: logits that come so near to both, and never pass them, are probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,13 @@ class BinaryCrossEntropy(Loss):
                 f"Targets run from {float(y.min()):.3g} to {float(y.max()):.3g}.",
                 "Binary cross-entropy takes probabilities between 0 and 1.",
                 "Map the labels to 0 and 1, or use SquaredError for regression.",
+            )
+        if z.numel() and 0 <= float(z.min()) < NEAR and 1 - NEAR < float(z.max()) <= 1:
+            warn_user(
+                "The outputs reach from 0 to 1 and not beyond, as probabilities do. This loss takes the logits before "
+                "them and applies the sigmoid itself: on probabilities it would be applied twice. If that is not "
+                "meant, leave the sigmoid out of the model, or pass torch.nn.BCELoss().",
+                OutputsWarning,
             )
 
     def _coefficients(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
