@@ -188,9 +188,13 @@ def joined(runs: list[Tridiagonal]) -> Tridiagonal:
     """The decompositions of several runs as those of one run, as long as the longest."""
     longest = max(run.diagonal.shape[1] for run in runs)
     runs = [run.padded(longest) for run in runs]
-    names, marks = ("diagonal", "off_diagonal", "residual"), [run.marks for run in runs if run.marks is not None]
-    parts = (torch.cat([getattr(run, name) for run in runs]) for name in names)
-    return Tridiagonal(*parts, marks=torch.cat(marks) if len(marks) == len(runs) else None)
+    marks = [run.marks for run in runs if run.marks is not None]
+    return Tridiagonal(
+        torch.cat([run.diagonal for run in runs]),
+        torch.cat([run.off_diagonal for run in runs]),
+        torch.cat([run.residual for run in runs]),
+        marks=torch.cat(marks) if len(marks) == len(runs) else None,
+    )
 
 
 @dataclass(eq=False)
