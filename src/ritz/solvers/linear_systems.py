@@ -102,8 +102,9 @@ def solve(
         b: Right-hand sides, in the operator's precision and place.
         damping: μ.
         preconditioner: An approximation of A with an `inverse`: kfac(risk), ekfac(risk), an Operator. It is inverted
-            with the same damping, and must be positive definite with it. Or a function that maps residuals (n, r) to
-            M⁻¹ times these.
+            with the same damping, and must be positive definite with it. A rough one takes fewer products with more:
+            ekfac(risk).operator + √(μ λ₁), where ekfac(risk) itself often takes more than none. Or a function that maps
+            residuals (n, r) to M⁻¹ times these.
         tolerance: Relative to ‖b‖.
         start: A first guess of the shape of b; zero unless given.
         max_products: When to give up on a right-hand side; 1000 unless given.
