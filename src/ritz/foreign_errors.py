@@ -15,6 +15,7 @@ NO_MEMORY = (
     "out of memory",  # on a GPU
     "_ALLOC_FAILED",  # cuBLAS and cuDNN
     "Storage size calculation overflowed",
+    "multiplication overflow",  # of the number of entries
 )
 NO_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'")
 PIECE = re.compile(r"allocate (\d+) bytes|allocate ([\d.]+ [KMGT]iB)")  # in main memory, on a GPU
