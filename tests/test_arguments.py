@@ -148,7 +148,11 @@ def test_of_several_annotations_the_refusal_names_what_was_nearest():
     [
         (torch.linalg.LinAlgError("not converged"), NumericalError),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OutOfMemoryError),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), OutOfMemoryError),
+        (RuntimeError("unable to mmap 8 bytes from file </x>: Cannot allocate memory (12)"), OutOfMemoryError),
+        (RuntimeError("numel: integer multiplication overflow"), OutOfMemoryError),
         (MemoryError(), OutOfMemoryError),
+        (ValueError("the word out of memory"), ValueError),  # of a user's own
         (NotImplementedError("Cannot copy out of meta tensor; no data!"), ArgumentError),
         (NotImplementedError("\"svd\" not implemented for 'Half'"), NotImplementedError),  # by what a user gave
         (NotImplementedError("mine"), NotImplementedError),

@@ -9,7 +9,14 @@ from typing import Any
 
 from .errors import ArgumentError, NumericalError, OutOfMemoryError, RitzError, first_line
 
-NO_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+NO_MEMORY = (
+    "can't allocate memory",  # PyTorch in main memory
+    "annot allocate memory",  # the system, where PyTorch maps a file
+    "out of memory",  # on a GPU
+    "_ALLOC_FAILED",  # cuBLAS and cuDNN
+    "Storage size calculation overflowed",
+    "multiplication overflow",  # of the number of entries
+)
 NO_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'")
 PIECE = re.compile(r"allocate (\d+) bytes|allocate ([\d.]+ [KMGT]iB)")  # in main memory, on a GPU
 
@@ -28,9 +35,16 @@ def refusal(name: str, given: Mapping[str, Any], error: BaseException) -> RitzEr
         )
     if isinstance(error, NotImplementedError):
         return _without_kernel(name, error)
-    if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+    if is_out_of_memory(error):
         return None if isinstance(error, RitzError) else _out_of_memory(name, given, error)
     return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is that of an allocator, on a GPU or in main memory: of Python, or a RuntimeError of PyTorch."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    )
 
 
 def _is_ours(error: BaseException) -> bool:

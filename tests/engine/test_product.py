@@ -143,7 +143,13 @@ def test_products_go_on_in_smaller_pieces_where_memory_is_short(limit, generator
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("can't allocate memory"), MemoryError()]
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
+        RuntimeError("can't allocate memory"),
+        MemoryError(),
+    ],
 )
 def test_memory_that_runs_out_between_products_costs_only_what_is_kept(error, generator, monkeypatch):
     A = ritz.hessian(eight_batches("1G"))

@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import io
 import lzma
+import math
 import os
 import tarfile
 import threading
@@ -474,6 +475,21 @@ def test_decorrelated_data_have_no_mean_and_no_correlation(num_inputs, more, see
     columns = torch.cat([torch.ones(num_examples, 1, dtype=torch.float64), x, y], 1)
     assert y.shape == (num_examples, 1)
     assert_close(columns.T @ columns / num_examples, torch.eye(num_inputs + 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf])
+def test_data_of_no_finite_size_are_refused(number):
+    options = {"generator": seeded(0)}
+    for draw in (
+        lambda: data.gaussian_regression(3, 2, sigma_x=number, **options),
+        lambda: data.gaussian_regression(3, 2, noise=number, **options),
+        lambda: data.teacher(torch.relu, 3, 2, noise=number, **options),
+        lambda: data.gaussian_mixture(2, 3, separation=number, per_class=2, **options),
+        lambda: data.canonical_classification(3, 2, snr=number, per_class=2, **options),
+        lambda: data.spiked_matrix(4, spikes=(1.0, number), **options),
+    ):
+        with pytest.raises(ArgumentError, match="finite number"):
+            draw()
 
 
 def test_more_decorrelated_inputs_than_directions_are_refused():

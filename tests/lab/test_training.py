@@ -586,6 +586,14 @@ def test_a_stack_goes_on_when_one_network_diverges():
     assert_close([W[0] for W in last.parameters], alone.parameters)
 
 
+@pytest.mark.parametrize("count", [2, 9])
+def test_stacked_inputs_with_shared_targets_are_compressed(count):
+    X, Y = normal(4, count, 3, seed=1), normal(count, 2, seed=2)
+    small, W = lab.compressed(X, Y), normal(2, 3, seed=3)
+    loss = lambda x, y: (x @ W.T - y).square().sum((-2, -1)) / x.shape[-2]
+    assert_close(loss(small.x, small.y), loss(X, Y))
+
+
 def test_compressed_data_have_the_loss_and_hessian_of_all_data():
     weights, X, Y = problem(5, 4, 3, examples=60)
     small = lab.compressed(X, Y)

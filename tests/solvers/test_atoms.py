@@ -10,7 +10,7 @@ from ritz.solvers.atoms import common_atoms, multiplicities, rows_of
 from ritz.spectrum import Spectrum
 from tests.seeds import seeded
 
-from .spectra import linspace
+from .spectra import linspace, rotated
 
 
 def diagonal(values, dtype=torch.float64):
@@ -75,6 +75,42 @@ def test_simple_eigenvalues_are_taken_for_simple_and_doubled_ones_are_not():
     simple, double = (torch.cat([multiplicities(draws([r] * 20, 8, 3000, s), 3000) for s in range(10)]) for r in (1, 2))
     assert (simple == 1).double().mean() > 0.97 and (simple > 1).sum() == 0
     assert (double == 1).double().mean() < 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("gap", [0.0, 1e-8])
+@pytest.mark.parametrize("num_steps", [40, 64])
+def test_a_multiple_eigenvalue_among_simple_ones_is_counted_as_often_as_it_is_there(dtype, gap, num_steps):
+    outliers = torch.cat([linspace(9, 9 + gap, 2), linspace(7, 7, 3), linspace(-5, -5, 1), linspace(4, 4, 6)])
+    A = rotated(torch.cat([outliers, linspace(-1, 1, 588)]), dtype=dtype)
+    for seed in range(6):  # a product of Beta likelihoods, of the masses alone, took all four for simple ones
+        spectrum = spectral_density(A, num_steps=num_steps, generator=seeded(seed))
+        known = slice(spectrum.num_atoms)
+        nodes, masses = spectrum.nodes[0, known], spectrum.weights[0, known]
+        assert [round(600 * float(masses[(nodes - v).abs() < 1e-3].sum())) for v in (9, 7, -5, 4)] == [2, 3, 1, 6]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_means_are_covered_where_a_double_eigenvalue_stands_among_simple_ones():
+    values = torch.cat([linspace(9, 9, 2), linspace(5, 8, 4), linspace(0, 1, 594)])
+    for num_probes in (2, 8):
+        runs = [spectral_density(rotated(values), num_steps=40, num_probes=num_probes, generator=seeded(s)).interval(2)
+                for s in range(40)]  # fmt: skip
+        assert sum(low <= values.square().mean() <= high for low, high in runs) >= 35  # of 40; none, counted once
+
+
+def test_directions_that_no_mark_shows_leave_the_count_to_the_masses():
+    """Of an eigenvector (1, -1) on coordinates that are summed alike, all marks are zero."""
+    n, step = 700, 17 * 19
+    values, u = torch.cat([linspace(9, 9, 1), linspace(-1, 1, n - 1)]), torch.zeros(n, dtype=torch.float64)
+    u[0], u[step] = 1.0, -1.0
+    axis = (u / 2**0.5 - torch.eye(n, dtype=torch.float64)[0])[:, None]
+    axis = axis / axis.norm()
+    turned = lambda V: V - 2 * axis * (axis.T @ V)  # takes the first coordinate to u
+    A = Operator(lambda V: turned(values[:, None] * turned(V)), n, torch.float64, torch.device("cpu"))
+    spectrum = spectral_density(A, num_steps=40, generator=seeded(0))
+    assert_close(spectrum.nodes[0, 0], torch.tensor(9.0).double()) and spectrum.num_atoms == 1
+    assert float(spectrum.weights[0, 0]) == pytest.approx(1 / n)
 
 
 def test_a_space_of_many_dimensions_keeps_its_mass():

@@ -251,3 +251,11 @@ def test_the_resolution_is_where_the_error_of_the_quadrature_is_half_of_that_of_
     c = spectrum.resolution * (m - 1)
     eigenvalues = 2 * math.sqrt(math.pi) * n / m  # under a Gaussian as wide as a spacing
     assert 2 * math.exp(-8 * c**2) == pytest.approx(math.sqrt(2 / (eigenvalues * num_probes)) / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("eigenvalue", [0.0, 1.0])
+def test_outliers_that_are_exactly_equal_leave_finite_intervals(eigenvalue):
+    A = Operator(lambda V: eigenvalue * V, 60, torch.float64, torch.device("cpu"))
+    spectrum = spectral_density(A, num_steps=10, outliers=3)
+    assert spectrum.interval(1) == pytest.approx((eigenvalue, eigenvalue), abs=1e-12)
+    assert spectrum.wasserstein_bound() < 1e-12 and bool(spectrum.density(spectrum.grid(5)).isfinite().all())

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz.errors import ArgumentError, ConvergenceWarning, NumericalError
+from ritz.lab.data import digits
 from ritz.operators import Operator
 from ritz.solvers import solve
 
@@ -150,6 +151,26 @@ def test_kfac_and_ekfac_save_products(badly_scaled, generator):
         assert bool(solution.converged.all())
         assert_close(solution.x, exact, atol=1e-2 * float(exact.abs().max()), rtol=0)
     assert counts["kfac"] < 0.75 * counts["none"] and counts["ekfac"] < counts["kfac"]
+
+
+def test_a_damping_of_its_own_makes_a_rough_preconditioner_save_products():
+    generator = torch.Generator().manual_seed(0)
+    x, y = digits(generator=generator, dtype=torch.float64).train
+    x, y = x.flatten(1)[:250], y[:250]
+    model = nn.Sequential(nn.Linear(64, 12), nn.Tanh(), nn.Linear(12, 10)).double()
+    for parameter in model.parameters():
+        parameter.data.copy_(0.2 * random(*parameter.shape, generator=generator))
+    for _ in range(150):
+        loss = nn.functional.cross_entropy(model(x), y)
+        for parameter, slope in zip(model.parameters(), torch.autograd.grad(loss, model.parameters()), strict=True):
+            parameter.data -= 0.5 * slope
+    risk = ritz.Risk(model.eval(), nn.CrossEntropyLoss(), (x, y))
+    G, K, b = ritz.gauss_newton(risk), ritz.ekfac(risk).operator, risk.gradient()
+    top = ritz.eigenpairs(G, 1).values.item()
+    for share in (1e-2, 1e-3):
+        own = share**0.5 * top  # √(μ λ₁)
+        none, same, more = (solve(G, b, damping=share * top, preconditioner=M).num_products for M in (None, K, K + own))
+        assert more < none and more < same
 
 
 def test_an_exact_preconditioner_needs_a_step_or_two(generator):

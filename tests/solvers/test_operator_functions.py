@@ -52,6 +52,17 @@ def test_a_function_of_an_operator_is_exact_where_the_krylov_space_is_exhausted(
     assert float(result.errors) <= 1e-4 * float(exact.norm()) and result.num_products <= 40
 
 
+@pytest.mark.parametrize("name, f", [("exp(-t)", lambda t: torch.exp(-t)), ("step", lambda t: (t < 100).double())])
+@pytest.mark.parametrize("max_steps", [60, None])
+def test_a_function_of_small_eigenvalues_alone_is_not_taken_for_zero(name, f, max_steps, generator):
+    """All Ritz values of the first ten steps are so large that f is zero there."""
+    eigenvalues = 10 ** linspace(-3, 6, 2000)
+    v = random(2000, generator=generator)
+    with pytest.warns(ConvergenceWarning):
+        result = function(diagonal(eigenvalues, torch.float64), f, v, max_steps=max_steps)
+    assert float((result.x - f(eigenvalues) * v).norm()) <= 1.5 * float(result.errors)
+
+
 def test_an_even_function_that_is_steep_at_a_zero_eigenvalue_is_as_uncertain_as_it_is_steep(generator):
     """The zeros of a float32 matrix are Ritz values of 1e-9, where log |λ| is far from what it is at zero."""
     f, eigenvalues = lambda t: (t.abs() + 1e-12).log(), torch.cat([linspace(1, 1, 1), linspace(0, 0, 999)])

@@ -83,6 +83,16 @@ def test_the_error_of_a_nuclear_norm_knows_its_kink():
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("num_steps", [3, 4, 5, 8, 9, 12])
+@pytest.mark.parametrize("eigenvalues", [linspace(-1, 1, 600), linspace(-1, 1, 600) ** 3])
+def test_a_nuclear_norm_is_covered_wherever_zero_lies_between_its_few_nodes(eigenvalues, num_steps):
+    A = rotated(eigenvalues)
+    values, errors = runs(lambda generator: norm(A, "nuc", num_products=8 * num_steps, generator=generator), 40)
+    misses = values - TRUTH["nuc"](eigenvalues)
+    assert float((misses.abs() <= 2 * errors).double().mean()) >= 0.85  # 0.02 with an even number of steps
+
+
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("kind", ["1/k²", "many zeros"])
 def test_eigenvalues_that_end_at_zero_have_no_kink_there(kind):
     eigenvalues = kinds(1000)[kind]

@@ -19,9 +19,9 @@ from torch.autograd import Function
 from torch.autograd.graph import get_gradient_edge
 
 from ..errors import ModelError, first_line
+from ..foreign_errors import is_out_of_memory
 from ..risk import Risk
 from ..risk.batches import Batch, of_one
-from ..risk.memory import is_out_of_memory
 from .graph_bytes import graph_bytes
 from .pieces import pieces_of, tangents_of
 from .rules import EfficientRules

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..errors import OutOfMemoryError, first_line
+from ..foreign_errors import is_out_of_memory
 from ..risk import Risk
 from ..risk.batches import Batch, Batches, naming_batch
 from ..risk.distributed import in_step, smallest_over_ranks
-from ..risk.memory import forget_unused, free_memory, is_out_of_memory
+from ..risk.memory import forget_unused, free_memory
 from ..risk.precision import Precision
 from .agreement import tolerance
 from .columns import BUSY_BYTES, Columns, columns_for

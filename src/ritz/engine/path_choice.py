@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError, first_line
+from ..foreign_errors import is_out_of_memory
 from ..risk import Risk
 from ..risk.batches import Batch
 from ..risk.losses import no_second_derivative
-from ..risk.memory import is_out_of_memory
 from ..risk.precision import Precision
 from .agreement import tolerance
 from .curvatures import Contribution, Curvature, Map

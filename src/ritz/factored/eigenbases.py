@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..operators import Operator, reciprocal
-from .kronecker_products import Block, MatrixMap, block_diagonal
+from .kronecker_products import Block, MatrixMap, block_diagonal, sandwich
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,8 @@ class DenseBasis:
 
 
 def _rotated_product(left: Tensor, right: Tensor, values: Tensor, M: Float[Tensor, "o d k"]) -> Float[Tensor, "o d k"]:
-    rotated = torch.einsum("po,pek,ed->odk", left, M, right) * values[..., None]
-    return torch.einsum("op,pek,de->odk", left, rotated, right)
+    rotated = sandwich(left.T, M.movedim(2, 0).contiguous(), right).mul_(values)
+    return sandwich(left, rotated, right.T).movedim(0, 2)
 
 
 def _dense_product(Q: Tensor, s: Tensor, M: Float[Tensor, "o d k"]) -> Float[Tensor, "o d k"]:

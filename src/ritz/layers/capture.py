@@ -16,9 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import ModelError, listed
+from ..foreign_errors import is_out_of_memory
 from ..risk import Risk
 from ..risk.batches import Batch
-from ..risk.memory import is_out_of_memory
 from .readers import ORDERS, Watch
 from .uses import Use
 

@@ -12,7 +12,8 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from ..errors import DataError, RitzError
-from .memory import forget_unused, is_out_of_memory
+from ..foreign_errors import is_out_of_memory
+from .memory import forget_unused
 from .precision import in_precision
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]

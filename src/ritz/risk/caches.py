@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .memory import is_out_of_memory
+from ..foreign_errors import is_out_of_memory
 from .original import CONTAINERS, Original
 
 INTERNAL = frozenset(vars(nn.Module()))

@@ -21,11 +21,12 @@ from ..errors import (
     first_line,
     warn_user,
 )
+from ..foreign_errors import is_out_of_memory
 from .batches import Batch, Batches, Inputs, in_pieces, input_tensors, naming_batch
 from .caches import forget_caches, may_have_caches
 from .distributed import sum_over_ranks
 from .losses import Loss
-from .memory import forget_unused, is_out_of_memory
+from .memory import forget_unused
 from .model import output_tensor
 from .network import Redirected, called
 from .original import Original

@@ -162,11 +162,6 @@ def _page_cache(group: _Group) -> float:
         return 0.0
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is that of an allocator, on a GPU or in main memory."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
-
-
 def forget_unused(device: torch.device) -> None:
     """Return the GPU memory that PyTorch has reserved and does not use."""
     if device.type == "cuda":

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelError, first_line, listed
+from ..foreign_errors import is_out_of_memory
 from .batches import Batch, Batches, in_pieces
 from .first_evaluation import COMPARED_EXAMPLES
 from .losses import Loss
-from .memory import is_out_of_memory
 from .model import output_tensor
 from .network import Network, called
 from .original import Original

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..foreign_errors import is_out_of_memory
 from .batches import Batch, Batches, joined
 from .losses import Loss
-from .memory import forget_unused, is_out_of_memory
+from .memory import forget_unused
 
 NetworkFunction = Callable[[Sequence[Tensor], Batch], Tensor]  # f(θ, x) for parameters as a list
 SLACK = 100.0  # kernels of another batch size may round this many times differently

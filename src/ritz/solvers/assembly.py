@@ -50,7 +50,7 @@ def _radii(
     distances = (values[:, None] - torch.cat([values, *seen])).abs()
     distances.diagonal().fill_(math.inf)
     nearest = distances.amin(1)
-    return torch.where(nearest >= GAP * residuals, residuals * (residuals / nearest), residuals)
+    return torch.where(nearest > GAP * residuals, residuals * (residuals / nearest), residuals)  # both may be zero
 
 
 def _remainders(rows: list[Row], atoms: Atoms, edge: float) -> Float[Tensor, "4 p k"]:

@@ -23,6 +23,9 @@ SIMPLE = 0.99  # of eigenvalues, before any mass was seen
 STRENGTH = 5.0  # eigenvalues' worth of that belief
 LEARNT = 6.0  # log-likelihood by which other shares must explain the masses better
 ROUNDS = 200  # of expectation and maximisation
+BLUR = 0.01  # of a Ritz vector's marks that may be rounding
+SHOWN = 10.0  # times as much as is blurred: less of an eigenvector in its marks says nothing of it
+NEVER = -1e300  # log-likelihood of what cannot be: not -∞, whose differences are NaN
 RARE = 0.01  # the probability that a spectrum reaches further than is said
 
 
@@ -41,15 +44,27 @@ class Row:
     converged: Bool[Tensor, " k"]
     isolated: Bool[Tensor, " k"]  # in a group that stands apart, of one eigenvalue or of many
     rounding: float  # copies of one eigenvalue are no further apart
+    marks: Float[Tensor, "k d"]  # of the unit vector along what the probe has in each eigenspace
+    blurs: Float[Tensor, " k"]  # how far that vector may be off
 
     @classmethod
-    def of(cls, nodes: np.ndarray, weights: np.ndarray, residuals: np.ndarray, size: int, rounding: float) -> Row:
-        """The row for these nodes, ascending, with their weights and residuals.
+    def of(
+        cls,
+        nodes: np.ndarray,
+        weights: np.ndarray,
+        residuals: np.ndarray,
+        size: int,
+        rounding: float,
+        marks: np.ndarray | None = None,
+    ) -> Row:
+        """The row for these nodes, ascending, with their weights and residuals, and marks if any were taken.
 
-        A residual r that is small beside the distance d to all others says that one eigenvalue is within r²/d.
+        A residual r that is small beside the distance d to all others says that one eigenvalue is within r²/d, and that
+        its eigenvector is within r/d.
         """
         kept = weights > NOTHING
-        nodes, weights, residuals = nodes[kept], weights[kept], residuals[kept]
+        marks = np.zeros((len(nodes), 0)) if marks is None else marks
+        nodes, weights, residuals, marks = nodes[kept], weights[kept], residuals[kept], marks[kept]
         heavy = weights > NEGLIGIBLE / size
         apart = np.diff(nodes) > np.minimum(residuals[1:], residuals[:-1]) + rounding
         starts = np.flatnonzero(np.concatenate([[True], apart]))
@@ -65,13 +80,15 @@ class Row:
         converged = isolated & (few | alike)
         close = np.where(few, largest * (largest / gaps), largest)
         radii = np.where(converged.repeat(counts), close.repeat(counts), residuals) + rounding / 8
+        blurs = (np.maximum(largest, rounding) / gaps).repeat(counts)
         starts = np.flatnonzero(np.concatenate([[True], apart]) | ~converged.repeat(counts))
         ends = np.append(starts[1:], len(nodes))
         heaviest = [first + int(weights[first:end].argmax()) for first, end in zip(starts, ends, strict=True)]
         masses, both = torch.from_numpy(np.add.reduceat(weights, starts)), np.stack([converged, isolated])
         places, r, radius = (torch.from_numpy(x[heaviest]) for x in (nodes, residuals, radii))
         sure, alone = torch.from_numpy(both.repeat(counts, axis=1)[:, heaviest])
-        return cls(places, masses, r, radius, sure, alone, rounding)
+        units = torch.from_numpy(np.add.reduceat(marks, starts)) / masses.sqrt()[:, None]
+        return cls(places, masses, r, radius, sure, alone, rounding, units, torch.from_numpy(blurs[heaviest]))
 
     def reach(self, edge: float) -> Float[Tensor, "2 k"]:
         """The lower and upper ends between which each node's mass lies, by the Chebyshev-Markov-Stieltjes inequalities.
@@ -110,7 +127,8 @@ def rows_of(T: Tridiagonal, size: int, eps: float, scale: float = 0.0) -> list[R
     residuals = T.residual[:, None] * T.ends[2].abs()
     rounding = GHOSTS * eps * max(scale, float(nodes.abs().max()))
     rules = zip(nodes.numpy(), weights.numpy(), residuals.numpy(), strict=True)
-    return [Row.of(*rule, size, rounding) for rule in rules]
+    marks = [None] * len(nodes) if T.ritz_marks is None else [*T.ritz_marks.numpy()]
+    return [Row.of(*rule, size, rounding, own) for rule, own in zip(rules, marks, strict=True)]
 
 
 def common_atoms(rows: list[Row], size: int) -> Atoms:
@@ -120,7 +138,9 @@ def common_atoms(rows: list[Row], size: int) -> Atoms:
     masses = torch.stack([torch.where(place < 0, 0.0, row.weights[place]) for row, place in pairs])
     everything = all(len(row.nodes) == int((place >= 0).sum()) for row, place in pairs)
     several = everything and len(values) < size and bool(_is_light(masses, size).all())  # are multiple: all are known
-    counts = torch.ones_like(places[0]) if len(values) == size else multiplicities(masses, size, simple=not several)
+    least, most = _dimensions(rows, places)
+    counts = multiplicities(masses, size, simple=not several, least=least, most=most)
+    counts = torch.ones_like(counts) if len(values) == size else counts
     left = size - int(counts.sum())
     if everything and not several and int((counts == 0).sum()) == 1 and left > 0:
         counts[counts == 0] = left
@@ -132,22 +152,51 @@ def common_atoms(rows: list[Row], size: int) -> Atoms:
     return Atoms(values[sure], radii[sure], counts[sure], places[:, sure])
 
 
-def multiplicities(masses: Float[Tensor, "p a"], size: int, *, simple: bool = True) -> Int[Tensor, " a"]:
+def _dimensions(rows: list[Row], places: Int[Tensor, "p a"]) -> tuple[Int[Tensor, " a"], Int[Tensor, " a"]]:
+    """How many dimensions the eigenspace of each value has at least and at most, by the probes' parts in it.
+
+    In one dimension all of these lie along one line, in several no two do: the rank of their marks is that dimension,
+    or less than it where there are no more probes than that.
+    """
+    least, most = torch.ones(places.shape[1], dtype=torch.long), torch.full((places.shape[1],), MOST)
+    for a, column in enumerate(places.T.tolist()):
+        seen = [(row, place) for row, place in zip(rows, column, strict=True) if place >= 0 and row.converged[place]]
+        if len(seen) < 2 or not seen[0][0].marks.shape[1]:
+            continue
+        marks = torch.stack([row.marks[place] for row, place in seen])
+        blur = max(BLUR, *(GAP / SHOWN * float(row.blurs[place]) for row, place in seen)) * math.sqrt(len(seen))
+        sizes = torch.linalg.svdvals(marks)
+        rank = int((sizes > blur).sum())
+        if float(sizes[0]) > SHOWN * blur and rank <= MOST:
+            least[a], most[a] = rank, rank if rank < len(seen) else MOST
+    return least, most
+
+
+def multiplicities(
+    masses: Float[Tensor, "p a"],
+    size: int,
+    *,
+    simple: bool = True,
+    least: Int[Tensor, " a"] | None = None,
+    most: Int[Tensor, " a"] | None = None,
+) -> Int[Tensor, " a"]:
     """How many eigenvalues the mass in each column belongs to; 0 where that is not certain.
 
     The mass that a random direction has in an eigenspace of dimension r follows Beta(r/2, (n - r)/2). How often each r
     occurs is learnt from all columns together, starting from the belief that eigenvalues are simple, unless they are
-    known not to be: a symmetry makes many of them double at once.
+    known not to be: a symmetry makes many of them double at once. Where `least` and `most` are given, r lies between.
     """
-    most = min(MOST, size - 1)
-    if not masses.numel() or most < 1:
+    top = min(MOST, size - 1)
+    if not masses.numel() or top < 1:
         return torch.zeros(masses.shape[1], dtype=torch.long)
-    r = torch.arange(1, most + 1, dtype=torch.float64)[:, None, None] / 2
+    r = torch.arange(1, top + 1, dtype=torch.float64)[:, None, None] / 2
     w = masses.clamp(min=1e-2 / size, max=1 - 1e-16)
     log_norm = torch.lgamma(r) + torch.lgamma(size / 2 - r) - math.lgamma(size / 2)
     evidence = ((r - 1) * w.log() + (size / 2 - r - 1) * torch.log1p(-w) - log_norm).sum(1)
-    belief = SIMPLE if simple and most > 1 else 1 / most
-    prior = torch.full((most, 1), (1 - belief) / max(most - 1, 1), dtype=torch.float64)
+    if least is not None and most is not None:
+        evidence = evidence.where((2 * r[:, 0] >= least.clamp(max=top)) & (2 * r[:, 0] <= most), NEVER)
+    belief = SIMPLE if simple and top > 1 else 1 / top
+    prior = torch.full((top, 1), (1 - belief) / max(top - 1, 1), dtype=torch.float64)
     prior[0] = belief
     share = prior
     for _ in range(ROUNDS):

@@ -40,10 +40,10 @@ def spectral_density(
     """The spectrum Σᵢ δ(λ - λᵢ)/n by stochastic Lanczos quadrature: E Σᵢ (vᵀuᵢ)² δ(λ - λᵢ) for v on the sphere.
 
     Ritz values to which most probes have converged are atoms: each counts as one eigenvalue, whatever its mass in a
-    probe, unless the masses show that it is several. (To a few probes, a double eigenvalue among many simple ones looks
-    simple.) A probe takes at most four vectors, including those of its product, and as many probes run in step as the
-    operator's `room` allows; a basis is kept only where all n steps are made. Papyan (2020), Alg. 3 and Sec. C.8;
-    Papyan (2019), Alg. 3.
+    probe, or as several where the parts that the probes have of it lie along several directions. (To one probe, a
+    double eigenvalue among many simple ones looks simple.) A probe takes at most four vectors, including those of its
+    product, and as many probes run in step as the operator's `room` allows; a basis is kept only where all n steps are
+    made. Papyan (2020), Alg. 3 and Sec. C.8; Papyan (2019), Alg. 3.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.arange(1.0, 301.0)))
     >>> spectrum = ritz.spectral_density(A, num_steps=20, outliers=2)

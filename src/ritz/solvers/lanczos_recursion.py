@@ -19,6 +19,8 @@ from .vectors import as_rows, check_range, check_starts, norms, rounding
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 VECTORS = 4  # for each probe, its product's argument and result among them
+STRIDES = 17, 19  # of the coordinates that are summed to marks: primes, unlike the widths of layers
+MARKS = sum(STRIDES)  # sums of each vector, by which the Ritz vectors of several probes are compared
 PATIENCE = 16  # steps between checks whether all probes have stopped: each makes a GPU wait
 
 
@@ -85,6 +87,7 @@ class Tridiagonal:
     off_diagonal: Float[Tensor, "p m-1"]
     residual: Float[Tensor, " p"]  # β
     basis: Float[Tensor, "p n m"] | None = None  # on the operator's device; zero columns after an invariant space
+    marks: Float[Tensor, "p m d"] | None = None  # S Q for a few linear forms S: what was seen of each vector
 
     @property
     def num_probes(self) -> int:
@@ -108,8 +111,18 @@ class Tridiagonal:
     @cached_property
     def ends(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m"], Float[Tensor, "p m"]]:
         """Ritz values, and the first and last entries of the eigenvectors: all that most results need, found once."""
+        return self._seen[:3]
+
+    @property
+    def ritz_marks(self) -> Float[Tensor, "p m d"] | None:
+        """The marks of the Ritz vectors, each times the first entry of its eigenvector: of what it has of the start."""
+        return self._seen[3]
+
+    @cached_property
+    def _seen(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         values, S = self.eigh()
-        return values, S[:, 0].clone(), S[:, -1].clone()
+        marks = None if self.marks is None else S[:, 0, :, None] * (S.mT @ self.marks)
+        return values, S[:, 0].clone(), S[:, -1].clone(), marks
 
     def integral(self, f: Callable[[Tensor], Tensor]) -> Float[Tensor, " p"]:
         """∫ f by each probe's Gauss rule."""
@@ -135,8 +148,8 @@ class Tridiagonal:
         """The decompositions after fewer steps, without a basis."""
         if num_steps >= self.diagonal.shape[1]:
             return self
-        off = self.off_diagonal
-        return Tridiagonal(self.diagonal[:, :num_steps], off[:, : num_steps - 1], off[:, num_steps - 1])
+        off, marks = self.off_diagonal, None if self.marks is None else self.marks[:, :num_steps]
+        return Tridiagonal(self.diagonal[:, :num_steps], off[:, : num_steps - 1], off[:, num_steps - 1], marks=marks)
 
     def quadrature(self) -> tuple[Float[Tensor, "p m"], Float[Tensor, "p m"]]:
         """Nodes θ and weights y[1]² of the Gauss rule for Σᵢ (vᵀuᵢ)² δ(λ - λᵢ); exact for degrees below 2m."""
@@ -167,15 +180,21 @@ class Tridiagonal:
         off = torch.cat([self.off_diagonal, self.residual[:, None]], dim=1)
         zeros = torch.zeros(len(off), more, dtype=torch.float64)
         diagonal = torch.cat([self.diagonal, self.diagonal[:, :1] + zeros], dim=1)
-        return Tridiagonal(diagonal, torch.cat([off, zeros[:, 1:]], dim=1), zeros[:, 0])
+        marks = None if self.marks is None else torch.nn.functional.pad(self.marks, (0, 0, 0, more))
+        return Tridiagonal(diagonal, torch.cat([off, zeros[:, 1:]], dim=1), zeros[:, 0], marks=marks)
 
 
 def joined(runs: list[Tridiagonal]) -> Tridiagonal:
     """The decompositions of several runs as those of one run, as long as the longest."""
     longest = max(run.diagonal.shape[1] for run in runs)
     runs = [run.padded(longest) for run in runs]
-    names = ("diagonal", "off_diagonal", "residual")
-    return Tridiagonal(*(torch.cat([getattr(run, name) for run in runs]) for name in names))
+    marks = [run.marks for run in runs if run.marks is not None]
+    return Tridiagonal(
+        torch.cat([run.diagonal for run in runs]),
+        torch.cat([run.off_diagonal for run in runs]),
+        torch.cat([run.residual for run in runs]),
+        marks=torch.cat(marks) if len(marks) == len(runs) else None,
+    )
 
 
 @dataclass(eq=False)
@@ -189,6 +208,7 @@ class Recursion:
     scale: Float[Tensor, " p"]  # largest ‖A q‖
     basis: Float[Tensor, "p m n"] | None
     outside: Float[Tensor, "k n"] | None  # orthonormal; the recursion stays orthogonal to it
+    marks: Float[Tensor, "m p d"] | None = None  # of its vectors; None for starts that are nobody's probes
     count: int = 0
 
     @classmethod
@@ -218,7 +238,9 @@ class Recursion:
         """
         exhausted = num_steps >= A.size - (0 if outside is None else len(outside))
         keep_basis = exhausted and count * (num_steps + VECTORS) <= spare
-        return cls.from_starts(gaussian(A, count, generator), keep_basis=keep_basis, outside=outside)
+        run = cls.from_starts(gaussian(A, count, generator), keep_basis=keep_basis, outside=outside)
+        run.marks = run.alpha.new_zeros(0, count, MARKS)
+        return run
 
     def extend(self, A: Operator, num_steps: int, keep: Callable[[], None] | None = None) -> None:
         """Go on until this many steps are made or every space is invariant; `keep` is called before each step."""
@@ -238,6 +260,8 @@ class Recursion:
             return
         zeros = self.alpha.new_zeros(more, len(self.current))
         self.alpha, self.beta = torch.cat([self.alpha, zeros]), torch.cat([self.beta, zeros])
+        if self.marks is not None:
+            self.marks = torch.nn.functional.pad(self.marks, (0, 0, 0, 0, 0, more))
         if self.basis is not None:
             p, _, n = self.basis.shape
             longer = self.basis.new_zeros(p, num_steps, n)
@@ -249,6 +273,8 @@ class Recursion:
         j, q, w = self.count, self.current, self.previous  # w is computed in the memory of the vector it replaces
         if self.basis is not None:
             self.basis[:, j] = q
+        if self.marks is not None:
+            self.marks[j] = _marks(q)
         Aq = (A @ q.T).T  # not in place: a product may be its own argument
         if not j and self.outside is None:  # beside known eigenvalues, all others may be next to nothing
             check_range(Aq)
@@ -292,6 +318,7 @@ class Recursion:
                 alpha=self.alpha[:, span],
                 beta=self.beta[:, span],
                 scale=self.scale[span],
+                marks=None if self.marks is None else self.marks[:, span],
                 basis=None if self.basis is None else self.basis[span],
             )
             for span in (slice(first, first + most) for first in range(0, self.num_probes, most))
@@ -319,7 +346,20 @@ class Recursion:
         check_finite(float(alpha.sum() + beta.sum()))
         live = torch.cat([torch.ones_like(beta[:, :1]), beta[:, :-1]], dim=1) > 0
         basis = None if self.basis is None else self.basis[:, : self.count].transpose(1, 2)
-        return Tridiagonal(torch.where(live, alpha, alpha[:, :1]), beta[:, :-1], beta[:, -1], basis)
+        marks = None if self.marks is None else self.marks[: self.count].transpose(0, 1).cpu()
+        return Tridiagonal(torch.where(live, alpha, alpha[:, :1]), beta[:, :-1], beta[:, -1], basis, marks)
+
+
+def _marks(rows: Float[Tensor, "p n"]) -> Float[Tensor, "p d"]:
+    """The sums of every 17th coordinate, and of every 19th: few vectors have the same direction in both."""
+    return torch.cat([_sums(rows, stride) for stride in STRIDES], dim=1)
+
+
+def _sums(rows: Float[Tensor, "p n"], stride: int) -> Float[Tensor, "p d"]:
+    whole = rows.shape[1] // stride * stride
+    sums = rows[:, :whole].unflatten(1, (-1, stride)).sum(1).double()
+    sums[:, : rows.shape[1] - whole] += rows[:, whole:]
+    return sums
 
 
 def _leave(rows: Float[Tensor, "p n"], outside: Float[Tensor, "k n"] | None) -> None:

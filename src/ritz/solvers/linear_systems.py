@@ -102,8 +102,9 @@ def solve(
         b: Right-hand sides, in the operator's precision and place.
         damping: μ.
         preconditioner: An approximation of A with an `inverse`: kfac(risk), ekfac(risk), an Operator. It is inverted
-            with the same damping, and must be positive definite with it. Or a function that maps residuals (n, r) to
-            M⁻¹ times these.
+            with the same damping, and must be positive definite with it. A rough one takes fewer products with more:
+            ekfac(risk).operator + √(μ λ₁), where ekfac(risk) itself often takes more than none. Or a function that maps
+            residuals (n, r) to M⁻¹ times these.
         tolerance: Relative to ‖b‖.
         start: A first guess of the shape of b; zero unless given.
         max_products: When to give up on a right-hand side; 1000 unless given.
@@ -139,6 +140,47 @@ def solve(
 
 
 @dataclass
+class _Sides:
+    """Right-hand sides that are solved in step: how far each is, and which of them are open."""
+
+    X: Float[Tensor, "p n"]  # improved in place
+    B: Float[Tensor, "p n"]
+    goals: Float[Tensor, " p"]  # of the residuals
+    lengths: Float[Tensor, " p"]  # of the residuals
+    open: list[int]  # which rows are improved
+    residuals: Float[Tensor, "q n"]  # of these, until they are taken
+
+    @classmethod
+    def of(cls, X: Tensor, B: Tensor, R: Tensor, tolerance: float) -> _Sides:
+        """All that are not solved by the X given, with the residuals R."""
+        goals, lengths = tolerance * norms(B), norms(R)
+        check_finite(float(lengths.sum()))
+        return cls(X, B, goals, lengths, kept([*range(len(B))], lengths > goals), R[lengths > goals])
+
+    @property
+    def aims(self) -> list[float]:
+        """The residuals at which recursions stop: below the goals, but not below rounding."""
+        least = torch.finfo(self.B.dtype).eps / 4 * norms(self.B)
+        return torch.maximum(SAFETY * self.goals, least)[self.open].tolist()
+
+    def take_residuals(self) -> Float[Tensor, "q n"]:
+        """The residuals of the open ones, to be overwritten: nothing here holds them any more."""
+        taken, self.residuals = self.residuals, self.residuals[:0, :0].clone()
+        return taken
+
+    def measured(self, R: Float[Tensor, "q n"]) -> Float[Tensor, " q"]:
+        """Take these residuals of the open ones for theirs; what share they are of those before."""
+        before, after = self.lengths[self.open], norms(R)
+        check_finite(float(after.sum()))
+        self.residuals, self.lengths[self.open] = R, after
+        return after / before
+
+    def close(self, closed: Bool[Tensor, " q"]) -> None:
+        """Leave some of the open ones as they are."""
+        self.open, self.residuals = kept(self.open, ~closed), self.residuals[~closed]
+
+
+@dataclass
 class _Search:
     """The state that all right-hand sides share: the system, and whether it is still taken for positive definite."""
 
@@ -149,7 +191,6 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.residuals: list[Tensor] = []
-        self._left = torch.empty(0, 0)  # residuals on their way to `_steps`: as an argument, the caller would hold them
 
     @property
     def method(self) -> str:
@@ -157,63 +198,75 @@ class _Search:
 
     def improve(self, X: Float[Tensor, "p n"], B: Float[Tensor, "p n"], *, started: bool) -> None:
         """Improve the rows X in place until fresh residuals are small, no longer halve, or the steps are spent."""
-        goals, num_before = self.tolerance * norms(B), self.system.num_products
-        aims = torch.maximum(SAFETY * goals, torch.finfo(B.dtype).eps / 4 * norms(B))  # less is rounding
         X[norms(B) == 0] = 0.0
-        R = self._fresh(X, B) if started else B.clone(memory_format=torch.contiguous_format)
-        lengths = norms(R)
-        check_finite(float(lengths.sum()))
-        rows, R = [*range(len(B))], R[lengths > goals]
-        rows = kept(rows, lengths > goals)
+        first = self.system.num_products
+        sides = _Sides.of(X, B, self._first(X, B, started), self.tolerance)
         for _ in range(ROUNDS):
-            left = self.max_steps - -(-(self.system.num_products - num_before) // len(B)) - 1
-            if not rows or left < 1:
+            spent = -(-(self.system.num_products - first) // len(B))
+            steps = self.max_steps - spent - 1  # and one for the fresh residuals
+            if not sides.open or steps < 1:
                 break
-            small, self._left = self._is_small(len(rows) * left), R
-            del R
-            self._steps(X, B, rows, aims[rows].tolist(), -(-X.shape[1] // len(rows)) if small else left)
-            R = self._fresh(_some(X, rows), _some(B, rows))
-            self._drop_rounding(X, B, R, rows)
-            before, lengths[rows] = lengths[rows], norms(R)
-            check_finite(float(lengths.sum()))
-            if small and bool((lengths > goals).any()):
-                X[rows] = self._exact(B[rows])  # not from the current x, which may be far away if there is no solution
-                lengths[rows] = norms(self._fresh(_some(X, rows), _some(B, rows)))
+            if self._is_small(len(sides.open) * steps):
+                self._round(sides, -(-X.shape[1] // len(sides.open)))
+                self._decompose(sides)
                 break
-            going = (lengths[rows] > goals[rows]) & (lengths[rows] <= 0.5 * before)
-            rows, R = kept(rows, going), R[going]
-        self.residuals.append(lengths)
+            shares = self._round(sides, steps)
+            sides.close((sides.lengths <= sides.goals)[sides.open] | ~(shares <= 0.5))
+        self.residuals.append(sides.lengths)
+
+    def _first(self, X: Float[Tensor, "p n"], B: Float[Tensor, "p n"], started: bool) -> Float[Tensor, "p n"]:
+        """The residuals to start from, in memory of their own."""
+        return self._fresh(X, B) if started else B.clone(memory_format=torch.contiguous_format)
 
     def _is_small(self, num_products: int) -> bool:
         """Whether this many products cover n steps and then the n columns of a matrix that fits into memory."""
         A = self.system.A
         return A.size <= SMALL and num_products >= 2 * A.size and 3 * A.size <= room(A)
 
-    def _steps(self, X: Tensor, B: Tensor, rows: list[int], goals: list[float], steps: int) -> None:
+    def _round(self, sides: _Sides, steps: int) -> Float[Tensor, " q"]:
+        """Steps of a recursion, and the fresh residuals after it; what share these are of those before."""
+        self._steps(sides, steps)
+        R = self._open_residuals(sides)
+        if not self.definite:
+            self._drop_rounding(sides, R)
+        return sides.measured(R)
+
+    def _steps(self, sides: _Sides, steps: int) -> None:
         """Conjugate gradients, or MINRES from where these have shown that A + μ is not positive definite."""
         if self.definite:
-            num_before = self.system.num_products
-            self.definite = conjugate_gradients(self.system, X, self._first_residuals(), rows, goals, steps)
+            first = self.system.num_products
+            self.definite = conjugate_gradients(
+                self.system, sides.X, sides.take_residuals(), sides.open, sides.aims, steps
+            )
             if self.definite:
                 return
-            steps -= -(-(self.system.num_products - num_before) // len(rows))
-            R = self._fresh(_some(X, rows), _some(B, rows))
-            for row, length, first in zip(rows, norms(R).tolist(), norms(B[rows]).tolist(), strict=True):
-                if length > 0.5 * first:  # no gain, or divergence, as where there is no solution
-                    X[row], R[rows.index(row)] = 0.0, B[row]
-            self._left = R
-            del R
-        R = self._first_residuals()
-        most = int(min(len(rows), max(1, room(self.system.A) / MINRES_VECTORS)))
-        for piece in (slice(first, first + most) for first in range(0, len(rows), most)):
-            minres(self.system, X, R[piece].clone(), rows[piece], goals[piece], max(1, steps))
+            steps -= -(-(self.system.num_products - first) // len(sides.open))
+            sides.residuals = self._open_residuals(sides)
+            self._begin_anew(sides)
+        R, aims = sides.take_residuals(), sides.aims
+        most = int(min(len(R), max(1, room(self.system.A) / MINRES_VECTORS)))
+        for piece in (slice(first, first + most) for first in range(0, len(R), most)):
+            minres(self.system, sides.X, R[piece].clone(), sides.open[piece], aims[piece], max(1, steps))
 
-    def _drop_rounding(self, X: Tensor, B: Tensor, R: Float[Tensor, "q n"], rows: list[int]) -> None:
+    def _begin_anew(self, sides: _Sides) -> None:
+        """Go back to zero where conjugate gradients gained nothing or diverged, as where there is no solution."""
+        far = norms(sides.residuals) > 0.5 * norms(_some(sides.B, sides.open))
+        for i in torch.nonzero(far)[:, 0].tolist():
+            sides.X[sides.open[i]], sides.residuals[i] = 0.0, sides.B[sides.open[i]]
+
+    def _drop_rounding(self, sides: _Sides, R: Float[Tensor, "q n"]) -> None:
         """Go back to zero where MINRES, which can only make residuals smaller, ends above ‖b‖: its x is rounding."""
-        if self.definite:
-            return
-        for i in torch.nonzero(norms(R) > norms(_some(B, rows)))[:, 0].tolist():
-            X[rows[i]], R[i] = 0.0, B[rows[i]]
+        for i in torch.nonzero(norms(R) > norms(_some(sides.B, sides.open)))[:, 0].tolist():
+            sides.X[sides.open[i]], R[i] = 0.0, sides.B[sides.open[i]]
+
+    def _decompose(self, sides: _Sides) -> None:
+        """Solve with the matrix itself what a recursion has not; not from its x, which may be far from any solution."""
+        if bool((sides.lengths > sides.goals).any()):
+            sides.X[sides.open] = self._exact(sides.B[sides.open])
+            sides.measured(self._open_residuals(sides))
+
+    def _open_residuals(self, sides: _Sides) -> Float[Tensor, "q n"]:
+        return self._fresh(_some(sides.X, sides.open), _some(sides.B, sides.open))
 
     def _exact(self, B: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
         """A⁺b for every row, from the whole matrix; eigenvalues of rounding size count as zero."""
@@ -223,11 +276,6 @@ class _Search:
         nonzero = values.abs() > len(values) * torch.finfo(B.dtype).eps * float(values.abs().max())
         inverse = torch.where(nonzero, 1 / values, 0.0)
         return ((B.double() @ vectors) * inverse @ vectors.T).to(B)
-
-    def _first_residuals(self) -> Float[Tensor, "q n"]:
-        """The residuals to start from, which the caller may overwrite."""
-        left, self._left = self._left, torch.empty(0, 0)
-        return left
 
     def _fresh(self, X: Float[Tensor, "p n"], B: Float[Tensor, "p n"]) -> Float[Tensor, "p n"]:
         if not bool(X.isfinite().all()):

@@ -28,6 +28,9 @@ VECTORS = 5  # for each v beside a basis: x, two of the recursion, and the produ
 SLOWEST, LEAST = 0.95, 0.1  # ratio of two changes beyond which their sum is not extrapolated; the share always left
 WIDTH = 4  # steps that two changes are apart at least: Ritz values come in turns to the groups of a spectrum
 JUMP = 64  # roundings of the largest eigenvalue within which a jump of f counts as at an eigenvalue
+REACH = (1 / 16, 1 / 4, 1)  # of a residual, beyond an outermost Ritz value
+SEEN = 0.5  # of the largest |f| of all Ritz values
+HUGE = 1e150  # for an f that is infinite there
 SAFETY = 4  # what the changes of one vector may mislead by
 
 
@@ -70,10 +73,10 @@ def function(
 
     Steps are made until the error is at most tolerance · ‖x‖, or up to max_steps with a ConvergenceWarning. The error
     is an estimate: the change over the last fifth of the steps (at least four), extrapolated by its ratio to the change
-    over the fifth before. Up to eight steps there is no earlier change, and the stated error is far too large. If the
-    Krylov space is exhausted, the error is rounding. A function with a kink or a jump between eigenvalues converges
-    slowly. A jump at an eigenvalue is not seen until a Ritz value gets there, nor is f beyond the outermost Ritz
-    values. f must be finite between eigenvalues too.
+    over the fifth before; up to eight steps there is no earlier change, and it is assumed to be large. What f does
+    within a residual beyond the outermost Ritz values is added: exp(-λ) may be nothing at all others. If the Krylov
+    space is exhausted, the error is rounding. A function with a kink or a jump between eigenvalues converges slowly. A
+    jump at an eigenvalue is not seen until a Ritz value gets there. f must be finite between eigenvalues too.
 
     All v go in step, as many as the operator's `room` allows. The basis is kept where there is room for twice
     max_steps vectors, 500 unless given and n at most, and orthogonal; else five vectors are, and the recursion runs a
@@ -164,11 +167,32 @@ class _Run:
 def _coefficients(
     T: Tridiagonal, f: Callable[[Tensor], Tensor], eps: float
 ) -> tuple[Float[Tensor, "p m"], Float[Tensor, " p"], Float[Tensor, " p"]]:
-    """y = f(T) e₁, and the two parts of ‖x - f(A) v‖ / ‖v‖: a geometric sum from two changes of y, and rounding."""
+    """y = f(T) e₁, and the two parts of ‖x - f(A) v‖ / ‖v‖: what further steps may change, and rounding.
+
+    The first is a geometric sum from two changes of y, and what f does beyond the outermost Ritz values.
+    """
     m = T.num_steps
     y, rounding = _first_column(T, m, f, eps)
     truncation = torch.stack([_truncation(T, f, y, width) for width in {max(1, m // 5), max(WIDTH, m // 5)}]).amax(0)
-    return y, torch.where(T.residual > 0, truncation, 0.0), m**0.5 * rounding
+    return y, torch.where(T.residual > 0, truncation + _beyond(T, f), 0.0), m**0.5 * rounding
+
+
+def _beyond(T: Tridiagonal, f: Callable[[Tensor], Tensor]) -> Float[Tensor, " p"]:
+    """How much x would change if v's part in the outermost Ritz vectors lay within a residual beyond their values.
+
+    What exp(-λ) makes of eigenvalues far below the largest is not seen until a Ritz value gets there: until then, x is
+    zero and stays so. What is linear is exact, so the second difference counts; where it is less than a share of the
+    largest |f|, the changes of y tell of it.
+    """
+    theta, first, last = T.ends
+    residuals, largest = T.residual[:, None] * last.abs(), f(theta).double().abs().amax(1)
+    total = torch.zeros_like(largest)
+    for end in (0, -1):
+        x, r = theta[:, end], residuals[:, end]
+        bends = [(f(x + by * r) - f(x) + f(x - by * r) - f(x)).double().abs() for by in REACH]
+        bend = torch.stack(bends).nan_to_num(0.0, HUGE, HUGE).clamp(max=HUGE).amax(0)  # where f is undefined: none
+        total += torch.where(bend > SEEN * largest, bend * first[:, end].abs(), 0.0)
+    return total
 
 
 def _truncation(

@@ -97,7 +97,12 @@ def _doubt_at_zero(spectrum: Spectrum) -> float:
     """The uncertainty of ∫ |λ|, which comes from the kink at zero: a Gauss rule is exact for linear functions.
 
     The mass of a node is spread half as far as it may reach: half-way to its neighbours, or less where it is known to
-    be nearer. It then has a larger mean of |λ| if zero lies within: anything up to that is taken as equally likely.
+    be nearer. It then has a larger mean of |λ| if zero lies within: anything up to that is taken as equally likely. A
+    rule with zero between two nodes is too large instead: by w h/12 for a smooth density, by Euler and Maclaurin's
+    formula, with the distance h and the mass w of each.
     """
-    half = (spectrum.ends[1] - spectrum.ends[0]) / 4
-    return float((spectrum.weights * (half - spectrum.nodes.abs()).clamp(min=0)).sum(1).mean()) / math.sqrt(3)
+    low, high = spectrum.ends
+    half = (high - low) / 4
+    spread = (half - spectrum.nodes.abs()).clamp(min=0) / math.sqrt(3)
+    between = torch.where((low < 0) & (high > 0), half / 12, 0.0)
+    return float((spectrum.weights * torch.maximum(spread, between)).sum(1).mean())

@@ -13,13 +13,13 @@ from torch import Tensor
 from ..operators import Operator
 from ..record.checkpoints import State
 from ..record.layouts import check_arrays, check_facts, like
-from .lanczos_recursion import Recursion, Tridiagonal, in_step, joined
+from .lanczos_recursion import MARKS, Recursion, Tridiagonal, in_step, joined
 from .resumption import Resumption
 from .vectors import SKEW, norms, room
 
 WRITTEN = 12  # vectors of a run that writes them to a file now and then, two a probe
-COEFFICIENTS = ("diagonal", "off_diagonal", "residual")  # of a run that is over
-RUNNING = ("previous", "current", "alpha", "beta", "scale")  # of one that is not
+COEFFICIENTS = ("diagonal", "off_diagonal", "residual", "marks")  # of a run that is over
+RUNNING = ("previous", "current", "alpha", "beta", "scale", "marks")  # of one that is not
 
 
 def random_recursions(
@@ -67,7 +67,8 @@ def _runs_so_far(
 
     def runs_of_state(arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> tuple[list[Tridiagonal], Recursion]:
         check_arrays(arrays, _layout(A, num_probes, num_steps, header) | {"generator": generator.get_state()})
-        runs = [Tridiagonal(*(arrays[f"{i}/{name}"] for name in COEFFICIENTS)) for i in range(len(header["runs"]))]
+        parts_of = lambda i: {name: arrays[f"{i}/{name}"] for name in COEFFICIENTS}
+        runs = [Tridiagonal(**parts_of(i)) for i in range(len(header["runs"]))]
         parts = {name: arrays[name].to(A.device) for name in RUNNING}
         run = Recursion(**parts, basis=None, outside=outside, count=header["count"])
         _check_recursion(run)
@@ -85,12 +86,13 @@ def _layout(A: Operator, num_probes: int, num_steps: int, header: Mapping[str, A
     layout, left = dict[str, Tensor](), num_probes - header["probes"]
     for i, (probes, steps) in enumerate(header["runs"]):
         check_facts({"probes": probes, "steps": steps}, probes=range(1, left + 1), steps=range(1, num_steps + 1))
-        shapes = ((probes, steps), (probes, steps - 1), (probes,))
+        shapes = ((probes, steps), (probes, steps - 1), (probes,), (probes, steps, MARKS))
         layout |= {f"{i}/{name}": like(torch.float64, *shape) for name, shape in zip(COEFFICIENTS, shapes, strict=True)}
         left -= probes
     p = header["probes"]
     layout |= {name: like(A.dtype, p, A.size) for name in ("previous", "current")} | {"scale": like(torch.float64, p)}
-    return layout | {name: like(torch.float64, num_steps, p) for name in ("alpha", "beta")}
+    layout |= {name: like(torch.float64, num_steps, p) for name in ("alpha", "beta")}
+    return layout | {"marks": like(torch.float64, num_steps, p, MARKS)}
 
 
 def _check_recursion(run: Recursion) -> None:

@@ -21,8 +21,8 @@ def effective_rank(A: Operator, *, num_products: int = 100, generator: torch.Gen
 
     With n products it is exact. With fewer, both traces are estimated on one sketch as in `trace`, at two products a
     probe; if there is no room for eight vectors a probe, by zᵀAz and ‖Az‖² of random signs z, which keeps nothing. The
-    error is the Monte Carlo error of the ratio, two of which cover 95 %: by the delta method, with the second-order
-    term of the square, which dominates near tr A = 0. A zero operator has effective rank zero.
+    error is the Monte Carlo error of the ratio, two of which cover 95 %: by the delta method, and the square of two
+    standard errors of the trace, which dominates near tr A = 0. A zero operator has effective rank zero.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([3.0] * 50 + [0.0] * 250)))
     >>> round(ritz.effective_rank(A, num_products=120).value, 3)
@@ -56,7 +56,7 @@ def _ratio(first: LeaveOneOut, second: LeaveOneOut, num_products: int) -> Estima
         return Estimate(a**2 / b, None, num_products)
     variance = first.variance
     slope = first.combined(2 * a / b, second, -((a / b) ** 2))  # d(a²/b)
-    error = student_factor(count) * math.sqrt(slope.variance + 2 * (variance / b) ** 2)
+    error = student_factor(count) * (math.sqrt(slope.variance) + 2 * variance / b)  # (|a| + 2σ)² ends so far above a²
     return Estimate(max(a**2 - variance, 0.0) / b, error, num_products)
 
 

@@ -12,6 +12,7 @@ from ... import progress
 from ...engine.agreement import distance, tolerance
 from ...engine.linearized import example_vjps
 from ...engine.pieces import quiet
+from ...foreign_errors import is_out_of_memory
 from ...risk import Risk
 from ...risk.batches import Batch
 from ...risk.class_terms import ClassTerms, as_outputs
@@ -64,10 +65,10 @@ class TermGradients:
     def _agrees(self, batch: Batch, label: int, columns: list[int]) -> bool:
         try:
             together = torch.cat(self._at_once(batch, label, columns)[1], -1)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:  # an operation that cannot be batched
-            return False
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            return False  # an operation cannot be batched
         expected = torch.cat([torch.cat(pieces, -1) for _, pieces in self._one_by_one(batch, label, columns)])
         return together.shape == expected.shape and distance(together, expected) <= tolerance(self.risk.dtype)
 

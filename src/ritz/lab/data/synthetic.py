@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...errors import ArgumentError, check_positive, check_whole
+from ...errors import ArgumentError, check_number, check_positive, check_whole
 from .examples import Examples
 
 
@@ -37,6 +37,7 @@ def gaussian_regression(
     True
     """
     check_counts(num_examples=num_examples, num_inputs=num_inputs, num_outputs=num_outputs)
+    check_number(sigma_x=sigma_x, noise=noise)
     if W is None:
         W = _normal(generator, num_outputs, num_inputs) / num_inputs**0.5
     elif W.shape != (num_outputs, num_inputs):
@@ -69,6 +70,7 @@ def teacher(
     True
     """
     check_counts(num_examples=num_examples, num_inputs=num_inputs)
+    check_number(noise=noise)
     x = _normal(generator, num_examples, num_inputs).to(dtype)
     with torch.no_grad():
         y = network(x)
@@ -172,6 +174,7 @@ def gaussian_mixture(
     (torch.Size([4, 3]), [0, 0, 1, 1])
     """
     check_counts(num_inputs=num_inputs, num_classes=num_classes)
+    check_number(separation=separation)
     means = separation * _normal(generator, num_classes, num_inputs) / num_inputs**0.5
     return _mixture(means, per_class, generator, dtype)
 
@@ -194,6 +197,7 @@ def canonical_classification(
     (torch.Size([3, 3]), [0, 1, 1])
     """
     check_counts(num_inputs=num_inputs, num_classes=num_classes)
+    check_number(snr=snr)
     if num_inputs < num_classes:
         raise ArgumentError(
             f"{num_classes} canonical class means were requested in {num_inputs} dimensions.",
@@ -218,6 +222,8 @@ def spiked_matrix(
     [4, 51]
     """
     check_counts(size=size)
+    for spike in spikes:
+        check_number(spikes=spike)
     if len(spikes) > size:
         raise ArgumentError(
             f"{len(spikes)} spikes were requested in a matrix of {size} rows.",

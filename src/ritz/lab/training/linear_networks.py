@@ -88,10 +88,12 @@ def compressed(X: Float[Tensor, "*b N D"], Y: Float[Tensor, "*c N K"]) -> Equiva
     precision = torch.promote_types(X.dtype, Y.dtype)
     rows = _rows(X.to(precision), Y.to(precision))
     count = rows.R.shape[-2] + 1
-    zero, last = rows.R.new_zeros(*rows.R.shape[:-2], 1, rows.R.shape[-1]), torch.zeros_like(rows.T[..., :1, :])
+    stack = torch.broadcast_shapes(rows.T.shape[:-2], rows.rest.shape)  # inputs may be stacked, targets shared
+    T, zero = rows.T.expand(*stack, -1, -1), rows.R.new_zeros(*rows.R.shape[:-2], 1, rows.R.shape[-1])
+    last = torch.zeros_like(T[..., :1, :])
     last[..., 0, 0] = (2 * rows.rest).sqrt()
     scale = math.sqrt(count)
-    return EquivalentExamples(scale * torch.cat([rows.R, zero], -2), scale * torch.cat([rows.T, last], -2))
+    return EquivalentExamples(scale * torch.cat([rows.R, zero], -2), scale * torch.cat([T, last], -2))
 
 
 def linear_descent(

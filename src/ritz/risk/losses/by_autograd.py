@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...errors import ModelError, OutputsWarning, PaddingWarning, first_line, warn_user
+from ...foreign_errors import is_out_of_memory
 from ..hidden_derivatives import has_custom_function, is_derivative
-from ..memory import is_out_of_memory
 from ..precision import in_precision
 from .loss import LinearMap, Loss, Outputs, Reduction, Targets, class_rows, misfit, not_convex, on_device
 
