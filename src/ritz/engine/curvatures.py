@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ModelError
+from ..errors import ArgumentError, ModelError, check_whole
 from ..risk import Risk
+from ..risk.batches import Batch
+from ..risk.losses import Loss
 from ..risk.noise import noise
 from .linearized import Linearized, Rows
 
@@ -93,20 +95,48 @@ def _tangent_maps(batch: Linearized) -> Product:
 TANGENT_MAPS = Curvature("tangent_maps", 1, _tangent_maps)
 
 
-def monte_carlo(num_samples: int, seed: int) -> Curvature:
+@dataclass(frozen=True)
+class Samples:
+    """Random uᵢ for every term, whose second moment is the curvature of the loss.
+
+    They belong to the examples, so that every product uses the same ones, on any number of ranks.
+    """
+
+    count: int
+    seed: int
+
+    @classmethod
+    def drawn(cls, count: int, generator: torch.Generator | None) -> Samples:
+        """Samples with a seed from a generator, from a new one with seed 0 unless given."""
+        check_whole(num_samples=count)
+        if count < 1:
+            raise ArgumentError(
+                f"num_samples={count} was given.", "A mean needs at least one sample.", "Ask for 1 or more."
+            )
+        source = torch.Generator().manual_seed(0) if generator is None else generator
+        return cls(count, int(torch.randint(2**62, (), generator=source, device=source.device)))
+
+    def of(self, loss: Loss, z: Tensor, batch: Batch) -> list[Tensor]:
+        """The samples of one batch, each in the shape of its outputs z."""
+        numbers = (loss.num_uniforms(z) // len(batch),)
+        uniforms = (noise(batch.keys, self.seed + k, numbers) for k in range(self.count))
+        return [loss.sampled_gradient(z, batch.targets, uniform) for uniform in uniforms]
+
+    def others(self) -> Samples:
+        """As many others, independent of these."""
+        return Samples(self.count, self.seed + self.count)
+
+
+def monte_carlo(samples: Samples) -> Curvature:
     """Σᵢ Jᵢᵀ uᵢuᵢᵀ Jᵢ with random uᵢ whose second moment is the curvature of the loss: the same in every product."""
-    return Curvature("monte_carlo", 1, partial(_sampled, num_samples, seed))
+    return Curvature("monte_carlo", 1, partial(_sampled, samples))
 
 
-def _sampled(num_samples: int, seed: int, batch: Linearized) -> Product:
-    loss, z, y = batch.risk.loss, batch.z, batch.batch.targets
+def _sampled(samples: Samples, batch: Linearized) -> Product:
+    loss, z = batch.risk.loss, batch.z
     rows = z.numel() // (z.shape[loss.class_dim] if z.ndim > 1 else 1)
-    samples = [
-        loss.sampled_gradient(z, y, noise(batch.batch.keys, seed + k, (loss.num_uniforms(z) // len(batch.batch),)))
-        for k in range(num_samples)
-    ]
-    mean = z.new_full((rows,), 1 / num_samples)
-    moments = [_second_moment(batch.risk, u, mean) for u in samples]
+    mean = z.new_full((rows,), 1 / samples.count)
+    moments = [_second_moment(batch.risk, u, mean) for u in samples.of(loss, z, batch.batch)]
     return through_outputs(batch, lambda v: sum((moment(v) for moment in moments), torch.zeros_like(v)))
 
 

@@ -14,7 +14,7 @@ from ..risk import Risk
 from ..risk.memory import check_memory
 from ..spectrum import Spectrum
 from .eigenbases import KroneckerBasis
-from .kronecker import Kronecker, KroneckerLayer, Layer, kronecker_layers, places
+from .kronecker import Kronecker, KroneckerLayer, Layer, drawn, kronecker_layers, places
 from .kronecker_products import MatrixMap
 from .second_moments import errors_of, factored_layers, features_of, passes, width
 
@@ -43,14 +43,16 @@ class EigenLayer(Layer):
         return Spectrum.of_eigenvalues(self.basis.values.flatten())
 
 
-def ekfac(risk: Risk, *, joint: bool = True) -> Kronecker:
+def ekfac(
+    risk: Risk, *, joint: bool = True, num_samples: int | None = None, generator: torch.Generator | None = None
+) -> Kronecker:
     """G^l ≈ (U_Δ ⊗ U_Φ) diag(s) (U_Δ ⊗ U_Φ)ᵀ for every layer l, with s = Σ w (U_Δᵀ M U_Φ)²: George et al. (2018).
 
     U are the eigenvectors of KFAC's factors, and M = Σₜ δₜ φₜᵀ is the gradient of a whole example, all its positions
     together, for each column of a square root of the loss's Hessian. So s is the diagonal of G^l in that basis: the
-    trace is that of G^l, and no other choice of s, such as KFAC's, comes nearer to G^l in the Frobenius norm. `joint`
-    as in `kfac`. A second pass over the data costs as much as forming the gradient of every example for every column.
-    `inverse(damping)` is exact.
+    trace is that of G^l, and no other choice of s, such as KFAC's, comes nearer to G^l in the Frobenius norm. `joint`,
+    `num_samples` and `generator` as in `kfac`; other samples are drawn for s than for U. A second pass over the data
+    costs as much as forming the gradient of every example for every column, or sample. `inverse(damping)` is exact.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
@@ -62,9 +64,11 @@ def ekfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     """
     layers, linear = factored_layers(risk)
     _check_size(risk, linear)
-    own = {name: _eigen_layer(layer) for name, layer in kronecker_layers(layers, linear, 1, joint=joint).items()}
+    samples = drawn(num_samples, generator)
+    factors = kronecker_layers(layers, linear, 1, joint, samples)
+    own = {name: _eigen_layer(layer) for name, layer in factors.items()}
     for batch, forward, _, _ in passes(layers, linear, 1):
-        for errors in errors_of(risk, batch, forward):
+        for errors in errors_of(risk, batch, forward, samples and samples.others()):
             for layer in linear:
                 _add_squares(own[layer.name], features_of(layer, forward), layer.errors(forward, errors))
     for block in own.values():

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..engine.curvatures import Samples
 from ..layers.capture import Layers
 from ..layers.linear import LinearLayer
 from ..operators import Operator
@@ -188,7 +189,9 @@ class Kronecker(WithOperator):
         return _union([layer.spectrum(**options) for layer in self.layers.values()], self.risk.size)
 
 
-def kfac(risk: Risk, *, joint: bool = True) -> Kronecker:
+def kfac(
+    risk: Risk, *, joint: bool = True, num_samples: int | None = None, generator: torch.Generator | None = None
+) -> Kronecker:
     """G^l ≈ Δ^l ⊗ Φ^l for every layer l, with Φ = Σᵢ ωᵢ φᵢφᵢᵀ and Δ = Σ w δδᵀ: Martens and Grosse (2015).
 
     δ are the errors of a square root of the loss's Hessian, so that Δ is exact for any convex loss and no labels are
@@ -198,11 +201,16 @@ def kfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     Examples count in Φ with the weight that they have in the loss. Papyan (2020), eq. (7.4) and Def. 7.1, without the
     prefactor of Δ. `inverse(damping)` is exact, by the eigenvectors of Δ and Φ.
 
-    It takes a backward pass over the data for each output of an example: for every class of every token or pixel.
+    It takes a backward pass over the data for each output of an example: for every class of every token or pixel. With
+    many of them, take samples: one pass each, for all tokens or pixels at once.
 
     Args:
         joint: Take weight and bias as one matrix [W b], with a feature that is always one. False sets the blocks
             between weight and bias to zero.
+        num_samples: Estimate Δ from as many random errors of every term, for cross-entropy those of labels drawn from
+            the network's own probabilities, as `monte_carlo_fisher` does. Δ is right on average, and its error falls
+            with the root of examples times samples. None: exact.
+        generator: Source of their seed; without it, a new generator with seed 0.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
@@ -211,17 +219,19 @@ def kfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     >>> K, (K @ v).round(decimals=9).tolist(), (K.inverse(0.25) @ v).round(decimals=9).tolist()
     (Kronecker(n = 4: 0), [0.125, 0.25, -0.125, -0.25], [3.0, 6.0, 1.0, 2.0])
     """
-    return _layerwise(risk, 1, joint=joint)
+    return _layerwise(risk, 1, joint, drawn(num_samples, generator))
 
 
-def cfac(risk: Risk, *, joint: bool = True) -> Kronecker:
+def cfac(
+    risk: Risk, *, joint: bool = True, num_samples: int | None = None, generator: torch.Generator | None = None
+) -> Kronecker:
     """G^l ≈ Σ_c π_c Δ_c^l ⊗ Φ_c^l, factors for each class c apart, with π_c = n_c/N: class-distinct KFAC.
 
     Φ_c is the mean of φφᵀ over the examples of class c, Δ_c that of Σ_{c'} p_{c'} δδᵀ, so that Σ_c π_c Δ_c = Δ. With
     one example per class, and one position, it is G^l itself (for weight and bias jointly). Class weights of the loss
-    are part of π_c. Positions and `joint` as in `kfac`. Papyan (2020), Def. 7.2, with n_c/N and without 1/(NC).
-    `inverse(damping)` is exact where every layer has at most 2,048 parameters; beyond, a sum of Kronecker products has
-    no inverse that is cheap, and `inverse` is None.
+    are part of π_c. Positions, `joint`, `num_samples` and `generator` as in `kfac`. Papyan (2020), Def. 7.2, with n_c/N
+    and without 1/(NC). `inverse(damping)` is exact where every layer has at most 2,048 parameters; beyond, a sum of
+    Kronecker products has no inverse that is cheap, and `inverse` is None.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
@@ -230,12 +240,17 @@ def cfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     >>> K.layers["0"], (K @ v).round(decimals=9).tolist()
     (KroneckerLayer(0: 2 × (2² ⊗ 2²)), [0.125, 0.25, -0.125, -0.25])
     """
-    return _layerwise(risk, class_count(risk), joint=joint)
+    return _layerwise(risk, class_count(risk), joint, drawn(num_samples, generator))
 
 
-def _layerwise(risk: Risk, groups: int, *, joint: bool) -> Kronecker:
+def _layerwise(risk: Risk, groups: int, joint: bool, samples: Samples | None) -> Kronecker:
     layers, linear = factored_layers(risk)
-    return Kronecker(kronecker_layers(layers, linear, groups, joint=joint), risk, places(risk, linear))
+    return Kronecker(kronecker_layers(layers, linear, groups, joint, samples), risk, places(risk, linear))
+
+
+def drawn(num_samples: int | None, generator: torch.Generator | None) -> Samples | None:
+    """The samples to take; None where all of the loss's Hessian is."""
+    return None if num_samples is None else Samples.drawn(num_samples, generator)
 
 
 def places(risk: Risk, linear: list[LinearLayer]) -> dict[str, Block]:
@@ -244,7 +259,7 @@ def places(risk: Risk, linear: list[LinearLayer]) -> dict[str, Block]:
 
 
 def kronecker_layers(
-    layers: Layers, linear: list[LinearLayer], groups: int, *, joint: bool
+    layers: Layers, linear: list[LinearLayer], groups: int, joint: bool, samples: Samples | None
 ) -> dict[str, KroneckerLayer]:
     """The factors of every layer, for each group of examples."""
     risk = layers.risk
@@ -253,7 +268,7 @@ def kronecker_layers(
     for batch, forward, masses, labels in passes(layers, linear, groups):
         for layer in linear:
             sums[layer.name].add_features(features_of(layer, forward), masses, labels)
-        for errors in errors_of(risk, batch, forward):
+        for errors in errors_of(risk, batch, forward, samples):
             for layer in linear:
                 sums[layer.name].add_errors(layer.errors(forward, errors), labels)
     return {layer.name: _kronecker_layer(risk, layer, sums[layer.name], joint) for layer in linear}

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..engine.curvatures import Samples
 from ..errors import ModelError
 from ..layers.capture import Forward, Layers
 from ..layers.jacobian_rows import cotangents
@@ -90,12 +91,18 @@ def _masses(loss: Loss, z: Tensor, batch: Batch) -> Float[Tensor, " N"]:
     return masses.double().reshape(len(batch), -1).sum(1)
 
 
-def errors_of(risk: Risk, batch: Batch, forward: Forward) -> Iterator[list[Tensor]]:
-    """The errors of every use, for all columns of the loss's square root, a few at a time."""
-    z = forward.z.detach()
-    for U in cotangents(risk.loss, z, risk.loss.square_root(z, batch.targets)):
+def errors_of(risk: Risk, batch: Batch, forward: Forward, samples: Samples | None = None) -> Iterator[list[Tensor]]:
+    """The errors of every use, for all columns of the loss's square root or for samples of it, a few at a time."""
+    for U in _cotangents(risk.loss, forward.z.detach(), batch, samples):
         for _, errors in columns(risk, forward, U):
             yield errors
+
+
+def _cotangents(loss: Loss, z: Tensor, batch: Batch, samples: Samples | None) -> Iterable[Float[Tensor, "r N ..."]]:
+    """Cotangents whose second moments are the loss's Hessian: each of one term of every example, or samples of all."""
+    if samples is None:
+        return cotangents(loss, z, loss.square_root(z, batch.targets))
+    return [torch.stack(samples.of(loss, z, batch)) / samples.count**0.5]
 
 
 def features_of(layer: LinearLayer, forward: Forward) -> Float[Tensor, "N T d"]:

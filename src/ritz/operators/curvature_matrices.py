@@ -12,9 +12,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..engine import Curvature, CurvatureProduct, Linearized, LinearizedRisk
-from ..engine.curvatures import FISHER, FUNCTIONAL, GAUSS_NEWTON, HESSIAN, TANGENT_MAPS, Contribution, monte_carlo
+from ..engine.curvatures import (
+    FISHER,
+    FUNCTIONAL,
+    GAUSS_NEWTON,
+    HESSIAN,
+    TANGENT_MAPS,
+    Contribution,
+    Samples,
+    monte_carlo,
+)
 from ..engine.linearized_risk import BACK
-from ..errors import ArgumentError, check_whole
+from ..errors import ArgumentError
 from ..risk import Risk
 from ..risk.batches import Batch
 from .algebra import low_rank
@@ -122,14 +131,7 @@ def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Gen
     >>> abs(float((A @ torch.ones(1)) / (gauss_newton(risk) @ torch.ones(1))) - 1) < 0.2
     True
     """
-    check_whole(num_samples=num_samples)
-    if num_samples < 1:
-        raise ArgumentError(
-            f"num_samples={num_samples} was given.", "A mean needs at least one sample.", "Ask for 1 or more."
-        )
-    source = torch.Generator().manual_seed(0) if generator is None else generator
-    seed = int(torch.randint(2**62, (), generator=source, device=source.device))
-    return curvature(risk, monte_carlo(num_samples, seed), "monte_carlo_fisher")
+    return curvature(risk, monte_carlo(Samples.drawn(num_samples, generator)), "monte_carlo_fisher")
 
 
 def gradient_covariance(risk: Risk) -> Operator:
