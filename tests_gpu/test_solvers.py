@@ -69,7 +69,7 @@ def test_eigenpairs_agree_with_the_dense_matrix(operators, which):
     assert bool(pairs.converged.all()) and pairs.vectors.device.type == DEVICE.type
     assert_same(pairs.values, exact[order[:4]], rtol=1e-6)
     residuals = (there @ pairs.vectors - pairs.vectors * pairs.values.to(pairs.vectors)).norm(dim=0)
-    torch.testing.assert_close(residuals.cpu(), pairs.residuals.cpu(), rtol=0.1, atol=1e-12)
+    torch.testing.assert_close(residuals.cpu(), pairs.residuals.cpu(), rtol=0.1, atol=1e-11)
 
 
 def test_subspace_iteration_agrees(operators):
