@@ -32,7 +32,7 @@ from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piec
 from ..papyan2020.spectra import SMOKE_METHOD, Measurement, Method, bulk, certified, measured
 from .paper import printed, says
 
-BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # for its 150 spectra; 128 steps in print
+BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # for its 195 spectra; 128 steps in print
 CURVES = ("train_error", "test_error")
 FALL = 0.9  # of its whole fall: where the error has made this, its curve has bent
 
@@ -317,7 +317,7 @@ ERRORS = (
 
 COMPUTATION = "papyan2019.dynamics"
 ON_CIFAR = "VGG11 trained on CIFAR10"
-PRINTED = printed(network=ON_CIFAR, data=ON_CIFAR, steps="fewer, for its 150 spectra")
+PRINTED = printed(network=ON_CIFAR, data=ON_CIFAR, steps="fewer, for its 195 spectra")
 PRESETS = {
     "paper": Config(),
     "laptop": Config(
