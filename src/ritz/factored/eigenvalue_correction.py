@@ -63,10 +63,13 @@ def ekfac(risk: Risk, *, joint: bool = True) -> Kronecker:
     layers, linear = factored_layers(risk)
     _check_size(risk, linear)
     own = {name: _eigen_layer(layer) for name, layer in kronecker_layers(layers, linear, 1, joint=joint).items()}
-    for batch, forward, _, _ in passes(layers, linear, 1):
+    for batch, forward, _, _ in passes(
+        layers, linear, 1, 8.0 * sum(layer.positions * width(layer) for layer in linear)
+    ):
+        turned = {layer.name: features_of(layer, forward) @ own[layer.name].basis.features for layer in linear}
         for errors in errors_of(risk, batch, forward):
             for layer in linear:
-                _add_squares(own[layer.name], features_of(layer, forward), layer.errors(forward, errors))
+                _add_squares(own[layer.name], turned[layer.name], layer.errors(forward, errors))
     for block in own.values():
         risk.sum_over_ranks(block.basis.values).div_(risk.total_weight)
     return Kronecker(own, risk, places(risk, linear))
@@ -79,8 +82,8 @@ def _eigen_layer(layer: KroneckerLayer) -> EigenLayer:
 
 
 def _add_squares(layer: EigenLayer, phi: Float[Tensor, "N T d"], delta: Float[Tensor, "r N T o"]) -> None:
-    """Add (U_Δᵀ Σₜ δₜ φₜᵀ U_Φ)² over all examples and columns, as many examples at a time as fit."""
-    values, phi, delta = layer.basis.values, phi @ layer.basis.features, delta @ layer.basis.errors
+    """Add (U_Δᵀ Σₜ δₜ φₜᵀ)² over all examples and columns, as many examples at a time as fit, given U_Φᵀ φ as φ."""
+    values, delta = layer.basis.values, delta @ layer.basis.errors
     if phi.shape[1] == 1:  # the square of a product is that of its factors
         values.addmm_(delta[:, :, 0].square_().sum(0).T, phi[:, 0].square())
         return

@@ -64,6 +64,12 @@ class Classification(Loss):
         p, mass = self.probabilities(z), self._convex_masses(z, y)
         return mass.sqrt()[:, None, None] * p.sqrt()[:, :, None] * complement_of_root(p)
 
+    def total_hessian(self, z: Outputs, y: Targets) -> Float[Tensor, "C C"]:
+        """Σ a (diag(p) - p pᵀ), in float64; rows sum to zero, so that nothing cancels where a network is sure."""
+        p, mass = self.probabilities(z).double(), self._convex_masses(z, y).double()
+        pairs = (p.T @ (mass[:, None] * p)).fill_diagonal_(0.0)
+        return torch.diag(pairs.sum(1)) - pairs
+
     def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
         """√a (p - e_c), with c drawn from p: the gradient for a sampled label; one random number for each term."""
         mass, p = self._convex_masses(z, y), self.probabilities(z)
