@@ -47,12 +47,12 @@ class Classification(Loss):
     def curvature(self, z: Outputs, y: Targets) -> LinearMap:
         """a (diag(p) - p pᵀ)."""
         dim, shape = self.class_dim, z.movedim(self.class_dim, -1).shape
-        p = restored(self.probabilities(z), z, dim)
-        mass, top = self.masses(z, y).reshape(shape[:-1]).unsqueeze(dim) * p, p.argmax(dim, keepdim=True)
+        p, a = restored(self.probabilities(z), z, dim), self.masses(z, y).reshape(shape[:-1]).unsqueeze(dim)
+        mass, top, a = a * p, p.argmax(dim, keepdim=True), a.masked_fill(a == 0, 1.0)  # p, as large as z, is not kept
 
         def product(u: Tensor) -> Tensor:
             u = u - u.gather(dim, top)  # constants are mapped to zero; where p is nearly 1, u - Σ p u would be rounding
-            return mass * (u - (p * u).sum(dim, keepdim=True))
+            return u.sub_((mass * u).sum(dim, keepdim=True) / a).mul_(mass)
 
         return product
 
