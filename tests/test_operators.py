@@ -196,6 +196,18 @@ def test_operators_of_tensors_that_gradients_follow_are_those_of_their_values(ki
 # Low rank, deflated, preconditioned -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [1, 2, 8, 9])
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_any_number_of_columns_has_the_products_of_the_matrix(count, by_rows, generator):
+    U, V = (torch.randn(30, k, generator=generator).double() for k in (5, count))
+    Q = torch.linalg.qr(U).Q
+    U, Q = (t.contiguous() if by_rows else t.T.contiguous().T for t in (U, Q))
+    A = ritz.low_rank(U)
+    assert_close(A @ V, U @ (U.T @ V))
+    rest = torch.eye(30).double() - Q[:, :2] @ Q[:, :2].T
+    assert_close(ritz.deflated(A, Q[:, :2]) @ V, rest @ (A.dense() @ (rest @ V)))
+
+
 def test_a_low_rank_operator_has_a_factor_of_its_matrix(generator):
     U = torch.randn(N, 3, generator=generator, dtype=torch.float64)
     values = torch.tensor([3.0, 0.0, 0.5], dtype=torch.float64)

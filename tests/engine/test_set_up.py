@@ -42,4 +42,13 @@ def test_other_samples_of_the_curvature_need_no_other_trial():
     Counted.examples = 0
     for A in (sampled(seed=1), sampled(3, seed=1)):
         A @ torch.ones(risk.size)
-    assert Counted.examples <= 2 * (N + 1)  # one pass each, and one example to see what a pass takes
+    assert Counted.examples == 2 * N  # one pass each
+
+
+def test_other_parameters_take_one_evaluation_and_one_graph():
+    x, y = torch.randn(N, 3), torch.arange(N) % 4
+    risk = ritz.Risk(Counted(), ritz.CrossEntropy(), [(x, y)])
+    ritz.hessian(risk) @ torch.ones(risk.size)
+    Counted.examples = 0
+    ritz.hessian(risk.at(2 * risk.theta)) @ torch.ones(risk.size)
+    assert Counted.examples == 2 * N

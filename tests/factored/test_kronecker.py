@@ -8,6 +8,9 @@ from torch.nn import functional as F
 
 from ritz.errors import ArgumentError, DataError, ModelError
 from ritz.factored import cfac, kfac, khatri_rao_cfac, khatri_rao_kfac, kronecker, kronecker_products
+from ritz.factored.second_moments import factored_layers, passes
+from ritz.layers.capture import Layers
+from ritz.layers.linear import LinearLayer, linear_layers
 from ritz.operators import gauss_newton
 from ritz.risk import Risk
 from ritz.risk.losses import CrossEntropy
@@ -139,6 +142,44 @@ def test_several_terms_of_an_example_do_not_mix(class_dim):
     loss = CrossEntropy(class_dim=class_dim, ignore_index=0)
     risk = Risk(model, loss, (torch.randn(1, 4).double(), torch.tensor([[2, 0, 1, 1, 2]])))
     close(kfac(risk).operator.dense(), gauss_newton(risk).dense())
+
+
+@pytest.mark.parametrize(("build", "name"), [(kfac, "mlp"), (cfac, "mlp"), (kfac, "pixels")])
+def test_the_last_layer_needs_no_pass_back(build, name, monkeypatch):
+    risk = risk_of("mlp")[0].restricted_to("4.*") if name == "mlp" else _pixels().restricted_to("2.*")
+    with monkeypatch.context() as patched:
+        patched.setattr(LinearLayer, "returns_terms", lambda *_: False)
+        expected = build(risk).operator.dense()
+    monkeypatch.setattr(kronecker, "errors_of", None)
+    close(build(risk).operator.dense(), expected)
+
+
+def _pixels():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Conv2d(3, 4, 1)).double()
+    x, y = torch.randn(5, 2, 6, 6).double(), torch.randint(4, (5, 4, 4))
+    return Risk(model, nn.CrossEntropyLoss(ignore_index=2), unequal(x, y))
+
+
+def test_a_term_across_the_channels_of_a_layer_goes_back():
+    torch.manual_seed(0)
+    risk = Risk(
+        nn.Linear(3, 4).double(), CrossEntropy(class_dim=1), (torch.randn(1, 4, 3).double(), torch.ones(1, 4).long())
+    )
+    layer, forward = Layers.of(risk), Layers.of(risk).forward(next(iter(risk.batches)))
+    assert not linear_layers(layer, "A test")[""].returns_terms(forward, 1)
+    assert linear_layers(layer, "A test")[""].returns_terms(forward, -1)
+
+
+def test_memory_counts_the_square_root_of_the_loss():
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 2).double(), torch.arange(40) % 50
+    model, seen = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 50)).double(), []
+    risk = Risk(model, nn.CrossEntropyLoss(), (x, y), memory=4 * 10 * 3 * 8 * 50**2)
+    layers, linear = factored_layers(risk)
+    for batch, *_ in passes(layers, linear, 1):
+        seen.append(len(batch))
+    assert sum(seen) == 40 and 5 <= max(seen) < 10
 
 
 # Across layers -------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -28,9 +29,15 @@ def _saved(node: Any) -> Iterator[Tensor]:
     if hasattr(node, "saved_tensors"):
         values = list(node.saved_tensors)
     else:
-        values = [getattr(node, name, None) for name in dir(type(node)) if name.startswith("_saved_")]
+        values = [getattr(node, name, None) for name in _names(node.__class__)]
     for value in values:
         yield from (v for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, Tensor))
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """What nodes of a kind call their tensors: a long sequence has a hundred thousand nodes of a few kinds."""
+    return tuple(name for name in dir(kind) if name.startswith("_saved_"))
 
 
 def _storages(tensor: Tensor) -> dict[int, int]:

@@ -169,12 +169,12 @@ class LinearizedRisk:
         return self._trial
 
     def _choose(self) -> None:
-        first = next(iter(self._batches))
-        batch = first.first(self._examples_on_trial(len(first))) if self.risk.separable else first
-        batch = batch.first(self._examples_that_fit(batch))
+        batch = first = next(iter(self._batches))
         known: Trial | None = self.risk.choices.get(self.curvature.name)
         contribution: Contribution | None = None
         if known is None or known.path not in self.paths:
+            batch = first.first(self._examples_on_trial(len(first))) if self.risk.separable else first
+            batch = batch.first(self._examples_that_fit(batch))
             known, contribution = try_paths(self.risk, self.curvature, batch, self.paths)
             self.risk.choices[self.curvature.name] = known
         self._trial = known

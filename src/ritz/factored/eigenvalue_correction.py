@@ -67,10 +67,12 @@ def ekfac(
     samples = drawn(num_samples, generator)
     factors = kronecker_layers(layers, linear, 1, joint, samples)
     own = {name: _eigen_layer(layer) for name, layer in factors.items()}
-    for batch, forward, _, _ in passes(layers, linear, 1):
-        for errors in errors_of(risk, batch, forward, samples and samples.others()):
+    samples, held = samples and samples.others(), 8.0 * sum(layer.positions * width(layer) for layer in linear)
+    for batch, forward, _, _ in passes(layers, linear, 1, samples, held):
+        turned = {layer.name: features_of(layer, forward) @ own[layer.name].basis.features for layer in linear}
+        for errors in errors_of(risk, batch, forward, samples):
             for layer in linear:
-                _add_squares(own[layer.name], features_of(layer, forward), layer.errors(forward, errors))
+                _add_squares(own[layer.name], turned[layer.name], layer.errors(forward, errors))
     for block in own.values():
         risk.sum_over_ranks(block.basis.values).div_(risk.total_weight)
     return Kronecker(own, risk, places(risk, linear))
@@ -83,8 +85,8 @@ def _eigen_layer(layer: KroneckerLayer) -> EigenLayer:
 
 
 def _add_squares(layer: EigenLayer, phi: Float[Tensor, "N T d"], delta: Float[Tensor, "r N T o"]) -> None:
-    """Add (U_Δᵀ Σₜ δₜ φₜᵀ U_Φ)² over all examples and columns, as many examples at a time as fit."""
-    values, phi, delta = layer.basis.values, phi @ layer.basis.features, delta @ layer.basis.errors
+    """Add (U_Δᵀ Σₜ δₜ φₜᵀ)² over all examples and columns, as many examples at a time as fit, given U_Φᵀ φ as φ."""
+    values, delta = layer.basis.values, delta @ layer.basis.errors
     if phi.shape[1] == 1:  # the square of a product is that of its factors
         values.addmm_(delta[:, :, 0].square_().sum(0).T, phi[:, 0].square())
         return

@@ -202,7 +202,8 @@ def kfac(
     prefactor of Δ. `inverse(damping)` is exact, by the eigenvectors of Δ and Φ.
 
     It takes a backward pass over the data for each output of an example: for every class of every token or pixel. With
-    many of them, take samples: one pass each, for all tokens or pixels at once.
+    many of them, take samples: one pass each, for all tokens or pixels at once. A last linear layer takes none: its Δ
+    is the mean Hessian of the loss.
 
     Args:
         joint: Take weight and bias as one matrix [W b], with a feature that is always one. False sets the blocks
@@ -265,11 +266,15 @@ def kronecker_layers(
     risk = layers.risk
     sums = {layer.name: SecondMoments(risk, groups, layer.outputs, width(layer)) for layer in linear}
     check_size(risk, sums.values())
-    for batch, forward, masses, labels in passes(layers, linear, groups):
+    for batch, forward, masses, labels in passes(layers, linear, groups, samples):
         for layer in linear:
             sums[layer.name].add_features(features_of(layer, forward), masses, labels)
-        for errors in errors_of(risk, batch, forward, samples):
-            for layer in linear:
+        last = [layer for layer in linear if layer.returns_terms(forward, risk.loss.class_dim)]
+        for layer in last:
+            sums[layer.name].add_hessians(risk.loss, forward.z.detach(), batch.targets, labels)
+        others = [layer for layer in linear if layer not in last]
+        for errors in errors_of(risk, batch, forward, samples) if others else ():
+            for layer in others:
                 sums[layer.name].add_errors(layer.errors(forward, errors), labels)
     return {layer.name: _kronecker_layer(risk, layer, sums[layer.name], joint) for layer in linear}
 

@@ -18,6 +18,8 @@ from ..risk.batches import Batch
 from ..risk.losses import Loss
 from ..risk.memory import check_memory
 
+ROOTS = 3  # copies of the loss's square root while it is computed
+
 
 class SecondMoments:
     """Second moments of features and errors, for each group of examples, added up piece by piece."""
@@ -50,6 +52,11 @@ class SecondMoments:
             X = delta[:, groups == g].flatten(0, 2)
             self.sums[2][g].addmm_(X.T, X)
 
+    def add_hessians(self, loss: Loss, z: Tensor, y: Tensor, groups: Int[Tensor, " N"]) -> None:
+        """Add the errors of a layer whose outputs are the model's: Σ δδᵀ is the Hessian of the loss, term by term."""
+        for g in groups.unique().tolist():
+            self.sums[2][g] += loss.total_hessian(z[groups == g], y[groups == g])
+
     def means(self, risk: Risk) -> tuple[Tensor, Tensor, Tensor]:
         """π_c, Δ_c and Φ_c; zero for a class without examples. The sums are overwritten: a copy may not fit."""
         examples, positions, errors, features = (risk.sum_over_ranks(total) for total in self.sums)
@@ -75,14 +82,23 @@ def factored_layers(risk: Risk) -> tuple[Layers, list[LinearLayer]]:
     return layers, linear
 
 
-def passes(layers: Layers, linear: list[LinearLayer], groups: int) -> Iterator[tuple[Batch, Forward, Tensor, Tensor]]:
-    """All data in pieces, with the weight and the group of every example."""
-    for batch, forward in pieces(layers, linear, "Kronecker factors"):
+def passes(
+    layers: Layers, linear: list[LinearLayer], groups: int, samples: Samples | None = None, further: float = 0.0
+) -> Iterator[tuple[Batch, Forward, Tensor, Tensor]]:
+    """All data in pieces, with the weight and the group of every example, which takes further bytes."""
+    root = _root_bytes(layers.risk) if samples is None else 0.0
+    for batch, forward in pieces(layers, linear, "Kronecker factors", root + further):
         masses = _masses(layers.risk.loss, forward.z.detach(), batch)
         labels = torch.zeros(len(batch), dtype=torch.long, device=masses.device)
         if groups > 1:
             labels = batch.targets.long().masked_fill(masses == 0, 0)
         yield batch, forward, masses, labels
+
+
+def _root_bytes(risk: Risk) -> float:
+    """The bytes of the loss's square root for one example, and of what it is made of."""
+    terms = risk.num_targets / risk.num_examples
+    return ROOTS * terms * risk.num_classes**2 * risk.theta.element_size()
 
 
 def _masses(loss: Loss, z: Tensor, batch: Batch) -> Float[Tensor, " N"]:

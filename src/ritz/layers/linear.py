@@ -9,15 +9,17 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 
 from .. import progress
 from ..errors import ModelError
 from ..risk import Risk
 from ..risk.batches import Batch
+from ..risk.losses.loss import class_rows
 from .capture import Forward, Layers
 from .uses import Use
 
-COLUMNS = 8  # cotangents that are sent back together: enough to fill a GPU
+COLUMNS = {"cuda": 8}  # cotangents that are sent back together, to fill a GPU; one elsewhere, for less memory
 USUAL = ("weight", "bias", "in_proj_weight", "in_proj_bias")  # names of parameters that their module stands for
 COPIES = 3  # of the rows of a piece: in the risk's precision, in float64, and weighted
 
@@ -47,6 +49,14 @@ class LinearLayer:
         """δ at all positions, in float64: where a network is sure, squares of errors underflow in float32."""
         own = [e.double() for use, e in zip(forward.uses, errors, strict=True) if self._key == _key(use)]
         return torch.cat(own, 2)
+
+    def returns_terms(self, forward: Forward, class_dim: int) -> bool:
+        """Whether what it returns is what the model returns, the channels of a position being the outputs of a term."""
+        uses, z = self._uses(forward), forward.z
+        if len(uses) != 1 or z.ndim < 2 or uses[0].edge != get_gradient_edge(z):
+            return False
+        places = torch.arange(z.numel(), device=z.device).view(z.shape)
+        return torch.equal(uses[0].layout(places).flatten(0, 1), class_rows(places, class_dim))
 
     def _uses(self, forward: Forward) -> list[Use]:
         return [use for use in forward.uses if self._key == _key(use)]
@@ -102,10 +112,12 @@ def _key(use: Use) -> tuple[str | None, str | None]:
     return (use.weight, use.bias) if use.kind == "linear" else ("", "")
 
 
-def pieces(layers: Layers, linear: Iterable[LinearLayer], label: str) -> Iterator[tuple[Batch, Forward]]:
-    """All data, as many examples at a time as fit into memory with the rows of every layer."""
+def pieces(
+    layers: Layers, linear: Iterable[LinearLayer], label: str, further: float = 0.0
+) -> Iterator[tuple[Batch, Forward]]:
+    """All data, as many examples at a time as fit into memory with the rows of every layer, and further bytes each."""
     risk = layers.risk
-    count = max(1, int(risk.memory / 4 / max(1.0, _bytes(linear))))
+    count = max(1, int(risk.memory / 4 / max(1.0, _bytes(linear, _num_columns(risk)) + further)))
     with progress.bar(label, total=risk.num_examples) as bar:
         for batch in risk.batches:
             for first in range(0, len(batch), count):
@@ -114,17 +126,23 @@ def pieces(layers: Layers, linear: Iterable[LinearLayer], label: str) -> Iterato
                 bar.advance(len(piece))
 
 
-def _bytes(linear: Iterable[LinearLayer]) -> float:
+def _num_columns(risk: Risk) -> int:
+    """How many cotangents are sent back together."""
+    return COLUMNS.get(risk.device.type, 1)
+
+
+def _bytes(linear: Iterable[LinearLayer], columns: int) -> float:
     """The bytes of one example's rows: the features of the widest layer, and the errors of all layers."""
     features = max((layer.positions * layer.inputs for layer in linear), default=0)
     errors = sum(layer.positions * layer.outputs for layer in linear)
-    return 8.0 * COPIES * (features + COLUMNS * errors)
+    return 8.0 * COPIES * (features + columns * errors)
 
 
 def columns(risk: Risk, forward: Forward, cotangents: Float[Tensor, "r ..."]) -> Iterator[tuple[slice, list[Tensor]]]:
     """The errors of all uses, a few of the cotangents at a time, with the slice of these cotangents."""
-    for first in range(0, len(cotangents), COLUMNS):
-        part = slice(first, min(first + COLUMNS, len(cotangents)))
+    step = _num_columns(risk)
+    for first in range(0, len(cotangents), step):
+        part = slice(first, min(first + step, len(cotangents)))
         with risk.numerics():
             errors = forward.errors(cotangents[part])
         yield part, errors

@@ -6,7 +6,7 @@ from torch import nn
 
 import ritz
 from ritz.classes import attribution
-from ritz.classes.lines import attributions
+from ritz.classes.lines import attributions, shares
 from ritz.classes.lines.findings import about_knockouts, about_outliers, about_the_hessian, about_the_mini_bulk
 from ritz.classes.lines.knockout_spectra import PROJECTED, SUBTRACTED
 from ritz.errors import ArgumentError
@@ -175,6 +175,14 @@ def test_part_eigenvalues_are_those_of_the_dense_parts(small):
         torch.testing.assert_close(values[: len(expected)], expected.clamp(min=0), rtol=0, atol=1e-12)
     edge = float(torch.linalg.eigvalsh(parts["within"])[-1])
     assert found.within_edge == pytest.approx(edge, rel=1e-4)
+
+
+def test_the_span_of_all_means_is_decomposed_only_when_it_is_requested(monkeypatch):
+    widths, inside = [], shares._inside
+    monkeypatch.setattr(shares, "_inside", lambda V, *factors: widths.append(len(factors)) or inside(V, *factors))
+    found = attribution(separated(1.0))
+    assert widths == [1, 1]
+    assert bool((found.hessian.in_cross_means <= 1).all()) and widths == [1, 1, 2]
 
 
 def test_more_means_than_parameters_give_what_their_dense_parts_give():

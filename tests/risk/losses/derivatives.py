@@ -26,13 +26,14 @@ def check_derivatives(loss, z, y, total):
 
 
 def check_square_root(loss, z, y, *, class_dim=-1):
-    """S Sᵀ of every term is its block of the Hessian, which has no other blocks."""
+    """S Sᵀ of every term is its block of the Hessian, which has no other blocks; they add up to the total."""
     S = loss.square_root(z, y)
     where = torch.arange(z.numel()).view_as(z)
     rows = where[:, None] if z.ndim == 1 else where.movedim(class_dim, -1).reshape(-1, z.shape[class_dim])
     H = dense_hessian(lambda t: loss.terms(t, y).sum(), z)
     blocks = H[rows[:, :, None], rows[:, None, :]]
     assert_close(S @ S.mT, blocks)
+    assert_close(loss.total_hessian(z, y), blocks.sum(0))
     H[rows[:, :, None], rows[:, None, :]] = 0.0
     assert not H.any()
 

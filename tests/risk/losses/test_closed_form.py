@@ -268,3 +268,13 @@ def test_targets_of_another_shape_are_refused_with_what_makes_them_fit(normal, l
     ):
         with pytest.raises(DataError, match=way):
             loss.check(z, y)
+
+
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.2}])
+def test_labels_need_no_number_for_each_class(normal, options, monkeypatch):
+    z, y = normal(6, C), torch.tensor([0, 2, 1, -100, 2, 0])
+    loss = CrossEntropy(weight=CLASS_WEIGHTS, **options)
+    total = lambda z: torch.nn.functional.cross_entropy(z, y, CLASS_WEIGHTS, reduction="sum", **options)
+    monkeypatch.setattr(CrossEntropy, "_coefficients", None)
+    check_derivatives(loss, z, y, total)
+    assert not bool(loss.masses(z, y)[3]) and not bool(loss.curvature(z, y)(z)[3].any())

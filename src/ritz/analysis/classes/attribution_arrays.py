@@ -41,6 +41,6 @@ def _lines(name: str, lines: Lines) -> dict[str, Tensor]:
     pairs = lines.pairs
     arrays = {"values": pairs.values, "residuals": pairs.residuals, "converged": pairs.converged}
     arrays["shares"] = torch.stack(list(lines.shares.values()))
-    inside = {"in_class_means": lines.in_class_means, "in_cross_means": lines.in_cross_means}
-    arrays |= {key: values for key, values in inside.items() if values is not None}
+    if lines.in_class_means is not None:
+        arrays["in_class_means"] = lines.in_class_means
     return {f"{name}/{key}": values for key, values in arrays.items()}

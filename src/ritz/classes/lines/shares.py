@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from ...solvers.stages import Stages
 from ...spectrum import Eigenpairs
 from ..gradients.decomposition import ClassDecomposition
 
-INSIDE = ("in_class_means", "in_cross_means")  # overlaps, where the means are held
+INSIDE = ("in_class_means", "in_cross_means")  # overlaps in files, where the means are held; the latter in old ones
 CHUNK = 2**20  # rows of a factor that are converted to float64 at a time
 
 
@@ -34,10 +35,15 @@ class Lines:
     pairs: Eigenpairs
     shares: Mapping[str, Float[Tensor, " k"]]  # vᵀ part v / λ, which sum to one
     in_class_means: Float[Tensor, " k"] | None  # ‖P v‖², P the projection on the span of the class means
-    in_cross_means: Float[Tensor, " k"] | None  # the same for the span of all means
+    _means: tuple[Float[Tensor, "n _"] | None, ...]  # the factors of G_class and G_cross
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    @cached_property
+    def in_cross_means(self) -> Float[Tensor, " k"] | None:
+        """‖P v‖² for the span of all means; C² columns are decomposed for it, when it is first requested."""
+        return _inside(self.pairs.vectors, *self._means)
 
 
 def lines_of(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -> Lines:
@@ -51,8 +57,11 @@ def lines_of(pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition)
         parts["functional"], whole = total - whole, total
     positive = whole.abs() > torch.finfo(V.dtype).eps ** 0.75 * whole.abs().max()  # an eigenvalue of zero has no parts
     shares = {name: torch.where(positive, value / whole, 0.0) for name, value in parts.items()}
-    means, cross = classes.between_class.factor, classes.cross_class.factor
-    return Lines(pairs, shares, _inside(V, means), _inside(V, means, cross))
+    return Lines(pairs, shares, _inside(V, classes.between_class.factor), _means(classes))
+
+
+def _means(classes: ClassDecomposition) -> tuple[Float[Tensor, "n _"] | None, ...]:
+    return classes.between_class.factor, classes.cross_class.factor
 
 
 def kept_lines(stages: Stages, name: str, pairs: Eigenpairs, H: Operator | None, classes: ClassDecomposition) -> Lines:
@@ -60,13 +69,13 @@ def kept_lines(stages: Stages, name: str, pairs: Eigenpairs, H: Operator | None,
 
     def written(lines: Lines) -> State:
         arrays = {f"share/{part}": values for part, values in lines.shares.items()}
-        inside = {name: values for name in INSIDE if (values := getattr(lines, name)) is not None}
+        inside = {} if lines.in_class_means is None else {INSIDE[0]: lines.in_class_means}
         return arrays | inside, {"inside": list(inside)}
 
     def read(arrays: dict[str, Tensor], facts: Mapping[str, Any]) -> Lines:
         _check_shares(arrays, len(pairs), [*PARTS, *(() if H is None else ("functional",))], facts["inside"])
         arrays = {name: array.to(pairs.vectors.device) for name, array in arrays.items()}
-        return Lines(pairs, under("share/", arrays), arrays.get("in_class_means"), arrays.get("in_cross_means"))
+        return Lines(pairs, under("share/", arrays), arrays.get(INSIDE[0]), _means(classes))
 
     return stages.result(f"lines-of-{name}", lambda: lines_of(pairs, H, classes), written, read)
 

@@ -151,8 +151,8 @@ def origins(measurement: Network, *, place: Place) -> dict[str, Any]:
         lines = lines_of(_largest(A, 2 * NUM_CLASSES), whole, classes)
         result |= {f"{name}/values": lines.pairs.values.double().cpu()}
         result |= {f"{name}/shares/{part}": share.cpu() for part, share in lines.shares.items()}
-        if lines.in_class_means is not None and lines.in_cross_means is not None:
-            result |= {f"{name}/in_class": lines.in_class_means.cpu(), f"{name}/in_means": lines.in_cross_means.cpu()}
+        if lines.in_class_means is not None:
+            result[f"{name}/in_class"] = lines.in_class_means.cpu()
         if name == "G":
             result |= _by_layer(risk, lines, classes)
     return result

@@ -47,12 +47,12 @@ class Classification(Loss):
     def curvature(self, z: Outputs, y: Targets) -> LinearMap:
         """a (diag(p) - p pᵀ)."""
         dim, shape = self.class_dim, z.movedim(self.class_dim, -1).shape
-        p = restored(self.probabilities(z), z, dim)
-        mass, top = self.masses(z, y).reshape(shape[:-1]).unsqueeze(dim) * p, p.argmax(dim, keepdim=True)
+        p, a = restored(self.probabilities(z), z, dim), self.masses(z, y).reshape(shape[:-1]).unsqueeze(dim)
+        mass, top, a = a * p, p.argmax(dim, keepdim=True), a.masked_fill(a == 0, 1.0)  # p, as large as z, is not kept
 
         def product(u: Tensor) -> Tensor:
             u = u - u.gather(dim, top)  # constants are mapped to zero; where p is nearly 1, u - Σ p u would be rounding
-            return mass * (u - (p * u).sum(dim, keepdim=True))
+            return u.sub_((mass * u).sum(dim, keepdim=True) / a).mul_(mass)
 
         return product
 
@@ -63,6 +63,12 @@ class Classification(Loss):
         """
         p, mass = self.probabilities(z), self._convex_masses(z, y)
         return mass.sqrt()[:, None, None] * p.sqrt()[:, :, None] * complement_of_root(p)
+
+    def total_hessian(self, z: Outputs, y: Targets) -> Float[Tensor, "C C"]:
+        """Σ a (diag(p) - p pᵀ), in float64; rows sum to zero, so that nothing cancels where a network is sure."""
+        p, mass = self.probabilities(z).double(), self._convex_masses(z, y).double()
+        pairs = (p.T @ (mass[:, None] * p)).fill_diagonal_(0.0)
+        return torch.diag(pairs.sum(1)) - pairs
 
     def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
         """√a (p - e_c), with c drawn from p: the gradient for a sampled label; one random number for each term."""

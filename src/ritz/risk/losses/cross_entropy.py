@@ -55,13 +55,17 @@ class CrossEntropy(Classification):
         return self.weight is None or bool((self.weight >= 0).all())
 
     def terms(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
-        return -(self._coefficients(z, y) * self._rows(z).log_softmax(-1)).sum(-1)
+        log_p = self._rows(z).log_softmax(-1)
+        if y.is_floating_point():
+            return -(self._coefficients(z, y) * log_p).sum(-1)
+        terms = self._of_labels(log_p, y) * log_p.gather(1, self.labels(y)[:, None])[:, 0]
+        return -(terms + self._kept(log_p, y) * (log_p @ self._of_all(log_p)) if self.label_smoothing else terms)
 
     def weights(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         rows = self._rows(z)
         if y.is_floating_point():
             return rows.new_ones(len(rows))
-        kept = (~self.ignored(y)).to(rows.dtype)
+        kept = self._kept(rows, y)
         return kept if self.weight is None else kept * self._class_weights(rows)[self.labels(y)]
 
     def gradient(self, z: Outputs, y: Targets) -> Outputs:
@@ -70,17 +74,27 @@ class CrossEntropy(Classification):
         The entry of the likeliest class is computed as minus the others: p - 1 would be mere rounding where a network
         is sure.
         """
-        a, p = self._coefficients(z, y), self.probabilities(z)
-        top = p.argmax(-1, keepdim=True)
-        others = (p * a.sum(-1, keepdim=True) - a).scatter(-1, top, 0.0)
-        return restored(others.scatter(-1, top, -others.sum(-1, keepdim=True)), z, self.class_dim)
+        p = self.probabilities(z)
+        top, slope = p.argmax(-1, keepdim=True), p * self.masses(z, y)[:, None]
+        if y.is_floating_point():
+            slope -= self._coefficients(z, y)
+        else:
+            slope.scatter_add_(1, self.labels(y)[:, None], -self._of_labels(p, y)[:, None])
+            if self.label_smoothing:
+                slope -= self._kept(p, y)[:, None] * self._of_all(p)
+        slope.scatter_(-1, top, 0.0)
+        return restored(slope.scatter_(-1, top, -slope.sum(-1, keepdim=True)), z, self.class_dim)
 
     def probabilities(self, z: Outputs) -> Float[Tensor, "terms C"]:
         return self._rows(z).softmax(-1)
 
     def masses(self, z: Outputs, y: Targets) -> Float[Tensor, " terms"]:
         """Σ_c a_c of every term: one, except for class weights and ignored labels."""
-        return self._coefficients(z, y).sum(-1)
+        if y.is_floating_point():
+            return self._coefficients(z, y).sum(-1)
+        rows = self._rows(z)
+        masses = self._of_labels(rows, y)
+        return masses + self._kept(rows, y) * self._of_all(rows).sum() if self.label_smoothing else masses
 
     def check(self, z: Outputs, y: Targets) -> None:
         if y.is_floating_point():
@@ -123,12 +137,18 @@ class CrossEntropy(Classification):
         return rows.new_ones(rows.shape[-1]) if self.weight is None else self.weight.to(rows)
 
     def _coefficients(self, z: Tensor, y: Tensor) -> Tensor:
-        """a with t = -Σ_c a_c log p_c: the smoothed target, weighted."""
-        rows, smoothing = self._rows(z), self.label_smoothing
-        weight, count = self._class_weights(rows), rows.shape[-1]
-        if y.is_floating_point():
-            return ((1 - smoothing) * self._rows(y).to(rows) + smoothing / count) * weight
-        a = (smoothing / count * weight).repeat(len(rows), 1)
-        labels = self.labels(y)[:, None]
-        a.scatter_add_(1, labels, (1 - smoothing) * weight[labels])
-        return a.masked_fill_(self.ignored(y)[:, None], 0.0)
+        """a with t = -Σ_c a_c log p_c for targets that are probabilities: smoothed, and weighted."""
+        rows = self._rows(z)
+        return (1 - self.label_smoothing) * self._rows(y).to(rows) * self._class_weights(rows) + self._of_all(rows)
+
+    def _of_labels(self, rows: Tensor, y: Tensor) -> Tensor:
+        """The part of a that belongs to the label of each term; no array has an entry for each class here."""
+        return self._kept(rows, y) * (1 - self.label_smoothing) * self._class_weights(rows)[self.labels(y)]
+
+    def _of_all(self, rows: Tensor) -> Tensor:
+        """The part of a that smoothing gives to every class, whatever the label."""
+        return self.label_smoothing / rows.shape[-1] * self._class_weights(rows)
+
+    def _kept(self, rows: Tensor, y: Tensor) -> Tensor:
+        """One for every label that counts, zero for one to ignore."""
+        return (~self.ignored(y)).to(rows.dtype)

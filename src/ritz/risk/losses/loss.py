@@ -94,6 +94,11 @@ class Loss(ABC):
     def square_root(self, z: Outputs, y: Targets) -> Float[Tensor, "terms K r"]:
         """S with S Sᵀ = ∂²tᵢ/∂zᵢ², a K × r block for each term."""
 
+    def total_hessian(self, z: Outputs, y: Targets) -> Float[Tensor, "K K"]:
+        """Σᵢ ∂²tᵢ/∂zᵢ², the blocks of all terms added up, in float64."""
+        rows = self.square_root(z, y).double().transpose(0, 1).flatten(1)
+        return rows @ rows.T
+
     def sampled_gradient(self, z: Outputs, y: Targets, uniform: Float[Tensor, "..."]) -> Outputs:
         """A random u for each term with E[u uᵀ] = ∂²tᵢ/∂zᵢ²: its square root times random signs.
 
