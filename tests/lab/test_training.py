@@ -270,6 +270,22 @@ def test_a_schedule_multiplies_the_rate_of_every_group():
     assert_close(last.learning_rate, 0.001)
 
 
+def test_a_rate_that_a_scheduler_of_pytorch_has_set_is_refused_and_not_undone(tmp_path):
+    def run(scheduled):
+        model = network(3, 5, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        options = {"num_epochs": 4, "schedule": lab.Annealing(), "checkpoint": tmp_path / "run", "save_seconds": 0.0}
+        for pause in lab.train(model, nn.CrossEntropyLoss(), classes(), optimizer, **options):
+            if scheduled and pause.epoch == 2:
+                scheduler.step()
+        return pause.epoch
+
+    with pytest.raises(ArgumentError, match=r"changed from \[0.1\] to \[0.05\]"):
+        run(scheduled=True)
+    assert run(scheduled=False) == 4
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

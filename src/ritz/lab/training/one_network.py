@@ -146,7 +146,7 @@ class _Network:
     ) -> None:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.generator, self.steps = generator, steps
-        self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.base_rates = self.last_rates = _rates(optimizer)
         self.settings = copy.deepcopy([_settings(group) for group in optimizer.param_groups])  # before the first step
         self.device = optimizer.param_groups[0]["params"][0].device
         self.steps_per_epoch = (
@@ -166,7 +166,8 @@ class _Network:
         return mean.to("cpu", torch.float64), seen
 
     def _set_rates(self, factor: float) -> None:
-        rates = [base * factor for base in self.base_rates]
+        _check_rates(_rates(self.optimizer), self.last_rates)
+        self.last_rates = rates = [base * factor for base in self.base_rates]
         if self.captured is not None and rates != [group["lr"] for group in self.optimizer.param_groups]:
             self.captured.forget()
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
@@ -249,6 +250,7 @@ class _Network:
                 states.setdefault(int(index), {})[entry] = value
         self.optimizer.load_state_dict({"state": states, "param_groups": groups})
         self._restore_numbers(states)
+        self.last_rates = _rates(self.optimizer)
         self.model.eval()
 
     def _restore_numbers(self, states: Mapping[int, Mapping[str, Any]]) -> None:
@@ -282,6 +284,22 @@ class _Network:
         """The names of the parameters in each group of the optimiser."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         return [[names.get(id(one), "") for one in group["params"]] for group in self.optimizer.param_groups]
+
+
+def _rates(optimizer: torch.optim.Optimizer) -> list[float]:
+    """The learning rate of each group of parameters."""
+    return [float(group["lr"]) for group in optimizer.param_groups]
+
+
+def _check_rates(now: list[float], before: list[float]) -> None:
+    """Refuse learning rates that somebody else has set, such as a scheduler of PyTorch: they would not be used."""
+    if now != before:
+        raise ArgumentError(
+            f"The optimiser's learning rates were changed from {before} to {now} during training.",
+            "Every epoch sets them to those that training started with, times a factor: the change would be undone.",
+            "Pass a schedule instead: train(..., schedule=Cosine()), or an object of your own with its method `after`.",
+            "For other groups of parameters, begin another training.",
+        )
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
