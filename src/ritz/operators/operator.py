@@ -202,7 +202,7 @@ class Operator:
         dtype = torch.float32 if wrapped.dtype == np.float32 else torch.float64
 
         operator = Operator(partial(_scipy_product, wrapped), wrapped.shape[0], dtype, torch.device("cpu"))
-        _check_symmetry(operator)
+        check_symmetry(operator)
         return operator
 
     def _with_products(
@@ -332,8 +332,9 @@ def _solved(matrix: Float[Tensor, "n n"], damping: float) -> Operator:
     return Operator.from_matrix((inverse + inverse.T) / 2)
 
 
-def _check_symmetry(A: Operator) -> None:
-    V = torch.randn(A.size, 2, generator=torch.Generator().manual_seed(0), dtype=A.dtype)
+def check_symmetry(A: Operator) -> None:
+    """Refuse an operator by uᵀAv and vᵀAu of two random vectors."""
+    V = torch.randn(A.size, 2, generator=torch.Generator().manual_seed(0), dtype=A.dtype).to(A.device)
     AV = A @ V
     asymmetry, scale = float((V[:, 0] @ AV[:, 1] - V[:, 1] @ AV[:, 0]).abs()), float(V.norm() * AV.norm())
     if not asymmetry <= ASYMMETRY * scale:
