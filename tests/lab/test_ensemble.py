@@ -112,6 +112,23 @@ def test_linear_networks_are_made_from_their_stacked_weights():
         lab.linear(weights, [1.0])
 
 
+class Scaled(nn.Linear):
+    """A layer with a factor and a function that are no part of its state."""
+
+    def __init__(self, factor=1.0, act=torch.tanh):
+        super().__init__(2, 2)
+        self.factor, self.act = factor, act
+
+    def forward(self, x):
+        return self.factor * self.act(super().forward(x))
+
+
+def test_networks_may_be_in_different_modes():
+    networks = [network(0).train(), network(1).eval()]
+    x = normal(5, 4, seed=2)
+    assert_close(lab.Ensemble.of(networks).outputs(x), torch.stack([one(x) for one in networks]))
+
+
 @pytest.mark.parametrize(
     "wrong, message",
     [
@@ -121,6 +138,10 @@ def test_linear_networks_are_made_from_their_stacked_weights():
         ([nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))], "eval mode"),
         ([nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))], "eval mode"),
         ([nn.Linear(2, 2).requires_grad_(False)], "frozen"),
+        ([Scaled(1.0), Scaled(2.0)], "more than their parameters"),
+        ([Scaled(torch.tensor(1.0)), Scaled(torch.tensor(2.0))], "more than their parameters"),
+        ([Scaled(act=lambda x: x), Scaled(act=lambda x: 2 * x)], "more than their parameters"),
+        ([nn.Linear(2, 2), nn.Linear(2, 2, dtype=F64)], "more than their parameters"),
     ],
 )
 def test_networks_that_cannot_be_one_are_refused(wrong, message):
