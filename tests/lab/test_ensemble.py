@@ -123,6 +123,23 @@ class Scaled(nn.Linear):
         return self.factor * self.act(super().forward(x))
 
 
+class Dropping(nn.Linear):
+    """A layer with dropout that is no layer."""
+
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+
+def test_networks_that_are_others_while_they_train_are_not_trained():
+    x, y = normal(9, 3, seed=0).float(), normal(9, 3, seed=1).float()
+    normed = nn.Sequential(nn.Unflatten(1, (1, 3)), nn.InstanceNorm1d(1, track_running_stats=True), nn.Flatten())
+    for one in (Dropping(3, 3), nn.Sequential(nn.Linear(3, 3), normed)):
+        before = torch.get_rng_state()
+        with pytest.raises(ritz.RitzError, match="training mode"):
+            lab.train(lab.Ensemble.of([one]), nn.MSELoss(), (x, y), learning_rate=0.1, num_epochs=1)
+        assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_networks_may_be_in_different_modes():
     networks = [network(0).train(), network(1).eval()]
     x = normal(5, 4, seed=2)
