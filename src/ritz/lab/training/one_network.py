@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...errors import ArgumentError, DataError, check_instance, check_positive
+from ...errors import ArgumentError, DataError, ResumptionWarning, check_instance, check_positive, warn_user
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
 from ...record.arrays import under
 from ...record.checkpoints import Arrays
@@ -152,6 +152,7 @@ class _Network:
         self.steps_per_epoch = (
             1 if callable(data) else steps_per_epoch(len(data[0]), steps.batch_size, steps.least_batch)
         )
+        self.outside: dict[str, str] | None = None  # what the model is beside its state_dict, when it was last saved
         self.captured = CapturedStep(self._step_of_rows) if capture and self._can_capture() else None
 
     def epoch(self, pace: Pace) -> tuple[Tensor, float | None]:
@@ -220,6 +221,7 @@ class _Network:
         return value.detach().double(), hits(outputs.detach(), y) if classes else None
 
     def state(self) -> tuple[Arrays, Mapping[str, Any]]:
+        self._warn_of_what_is_not_saved()
         optimizer = self.optimizer.state_dict()
         arrays = {f"model/{name}": value for name, value in self.model.state_dict().items()}
         numbers = dict[str, Any]()
@@ -228,6 +230,18 @@ class _Network:
                 (arrays if isinstance(value, Tensor) else numbers)[f"optimizer/{index}/{name}"] = value
         memory = sorted(name for name in (*arrays, *numbers) if name.startswith("optimizer/"))
         return arrays, {"plain": numbers, "memory": memory, "moved": self._changed_settings()}
+
+    def _warn_of_what_is_not_saved(self) -> None:
+        """Warn of what changes from one saving to the next outside the state_dict; a cache settles before the first."""
+        before, self.outside = self.outside, model_identity("model", self.model)
+        if before not in (None, self.outside):
+            warn_user(
+                "The model keeps something outside its state_dict that changes while it is trained: an attribute, or a "
+                "buffer with persistent=False. The file does not hold it, so a run that goes on from the file may end "
+                "in other bits.\n"
+                "  - Keep it as a buffer: self.register_buffer('steps', torch.zeros(())), and self.steps += 1.",
+                ResumptionWarning,
+            )
 
     def _changed_settings(self) -> list[dict[str, Any]]:
         """The settings of every group of the optimiser that are not what they were before the first step."""
@@ -250,7 +264,7 @@ class _Network:
                 states.setdefault(int(index), {})[entry] = value
         self.optimizer.load_state_dict({"state": states, "param_groups": groups})
         self._restore_numbers(states)
-        self.last_rates = _rates(self.optimizer)
+        self.last_rates, self.outside = _rates(self.optimizer), None
         self.model.eval()
 
     def _restore_numbers(self, states: Mapping[int, Mapping[str, Any]]) -> None:
