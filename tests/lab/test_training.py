@@ -65,6 +65,26 @@ def test_an_accuracy_counts_the_predictions_made_before_the_step():
     assert pause.accuracy == expected
 
 
+@pytest.mark.parametrize("loss, moved", [(ritz.CrossEntropy(), False), (nn.CrossEntropyLoss(), True)])
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_an_accuracy_takes_classes_where_the_loss_has_them_and_no_padding(loss, moved, batch_size):
+    class Tokens(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).mT if moved else super().forward(x)
+
+    model = Tokens(3, 3, bias=False)
+    model.weight.data = torch.eye(3)
+    labels = torch.tensor([[0, 1, 2], [2, 0, -100], [1, -100, -100]])  # as many tokens as classes
+    x = torch.eye(3)[labels.clamp(min=0)]
+    labels[0, 0] = 1  # the only one that is not predicted, of six
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    options = {"batch_size": batch_size, "generator": seeded()}
+    (pause,) = lab.train(model, loss, (x, labels), optimizer, num_epochs=1, **options)
+    assert pause.accuracy == 5 / 6
+    if not moved:
+        assert lab.accuracy(model, (x, labels)) == 5 / 6
+
+
 def test_regression_has_no_accuracy_and_ritz_losses_are_taken_as_they_are():
     model, x, y = network(3, 4, 2), normal(20, 3), normal(20, 2, seed=1)
     expected = float(SQUARED.terms(model(x), y).mean().detach())

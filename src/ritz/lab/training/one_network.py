@@ -161,10 +161,12 @@ class _Network:
         with multiply_in(self.steps.precision, self.device):
             results = list(self._steps())
         self.model.eval()
-        losses, right, counts, labels = zip(*results, strict=True)
+        losses, scores, counts = zip(*results, strict=True)
         mean = sum(loss * count for loss, count in zip(losses, counts, strict=True)) / sum(counts)
-        seen = None if right[0] is None else float(sum(right)) / sum(labels)
-        return mean.to("cpu", torch.float64), seen
+        if scores[0] is None:
+            return mean.to("cpu", torch.float64), None
+        right, labels = sum(scores).tolist()
+        return mean.to("cpu", torch.float64), right / max(labels, 1)
 
     def _set_rates(self, factor: float) -> None:
         _check_rates(_rates(self.optimizer), self.last_rates)
@@ -184,29 +186,28 @@ class _Network:
     def parameters(self) -> dict[str, Tensor]:
         return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
 
-    def _steps(self) -> Iterator[tuple[Tensor, Tensor | None, int, int]]:
-        """The steps of an epoch: for each, the loss before it and the numbers of right answers, examples and labels."""
+    def _steps(self) -> Iterator[tuple[Tensor, Tensor | None, int]]:
+        """The steps of an epoch: for each, the loss before it, right answers and labels, and the number of examples."""
         if callable(self.data):
             assert self.generator is not None
             x, y = self.data(self.generator)
-            yield *self._step(x, y), len(x), max(y.numel(), 1)
+            yield *self._step(x, y), len(x)
             return
         x, y = self.data
-        labels = max(y.numel(), 1)
         if self.steps.batch_size is None:
-            yield *self._step(x, y), len(x), labels
+            yield *self._step(x, y), len(x)
             return
         for rows in shuffled(len(x), self.steps.batch_size, self.generator, x.device, self.steps.least_batch):
-            loss, *right = self._step_of_rows(rows) if self.captured is None else self.captured(rows)
-            yield loss, right[0] if right else None, len(rows), max(y[:1].numel(), 1) * len(rows)
+            loss, *score = self._step_of_rows(rows) if self.captured is None else self.captured(rows)
+            yield loss, score[0] if score else None, len(rows)
 
     def _step_of_rows(self, rows: Tensor) -> tuple[Tensor, ...]:
         x, y = self.data  # type: ignore[misc]  # tensors: only these have rows
-        loss, right = self._step(x[rows], y[rows])
-        return (loss,) if right is None else (loss, right)
+        loss, score = self._step(x[rows], y[rows])
+        return (loss,) if score is None else (loss, score)
 
     def _step(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Make one optimiser step; returns the loss before it and the right answers, without waiting for the device."""
+        """Make one optimiser step; returns the loss before it, right answers and labels; no device is waited for."""
         self.optimizer.zero_grad()
         x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)  # data may lie elsewhere
         with autocast(self.steps.precision, self.device):
@@ -217,8 +218,7 @@ class _Network:
         if self.steps.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.steps.clip)
         self.optimizer.step()
-        classes = not y.is_floating_point() and outputs.shape[:-1] == y.shape
-        return value.detach().double(), hits(outputs.detach(), y) if classes else None
+        return value.detach().double(), hits(self.loss, outputs.detach(), y)
 
     def state(self) -> tuple[Arrays, Mapping[str, Any]]:
         self._warn_of_what_is_not_saved()
