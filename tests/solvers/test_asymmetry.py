@@ -55,3 +55,12 @@ def test_noise_in_the_products_of_a_small_operator_is_in_the_error_of_its_eigenv
     result = SOLVERS[solver](Operator(noisy, 40, torch.float64, torch.device("cpu")))
     truth = float(exact.log().sum() if solver == "log_determinant" else exact.sum())
     assert 1e-5 < abs(result.value - truth) < 2 * result.standard_error < 0.1
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("size", [40, N])
+def test_products_that_are_nothing_but_rounding_are_not_called_asymmetric(solver, size):
+    A, B = rotated(linspace(1, 3, size)), rotated(linspace(1, 3, size)).dense()
+    left = Operator(lambda V: (A @ V - B @ V) + 1e-20 * V, size, torch.float64, torch.device("cpu"))
+    damped = left if solver != "log_determinant" else left + 1.0
+    SOLVERS[solver](damped)

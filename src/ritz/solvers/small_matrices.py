@@ -44,6 +44,7 @@ def eigenvalues(A: Operator) -> tuple[Float[Tensor, " n"], float]:
     """All eigenvalues of A, ascending, in float64, and by how much noise in the products may have moved them."""
     matrix = A.dense().double()
     check_finite(float(matrix.abs().max()))
+    _check_symmetric(A, matrix.T)
     part = _symmetric_part(matrix)
     return torch.linalg.eigvalsh(part), float((matrix - part).norm())  # noise has as much skew as symmetric part
 
@@ -68,6 +69,7 @@ def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]
             bar.advance(len(rows))
             if file is not None:
                 file.keep(partial(_state, D[: first + len(rows)]))
+    _check_symmetric(A, D)
     if file is not None:
         file.keep(partial(_state, D), over=True)
     return D
@@ -81,10 +83,16 @@ def decomposition(D: Float[Tensor, "n n"]) -> Decomposition:
 
 
 def _symmetric_part(D: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """(D + Dᵀ)/2 in float64, where a sum of large entries cannot overflow; refused if D is far from it."""
-    part = D.to(torch.float64, copy=True).add_(D.T).div_(2)
-    check_symmetry(2 * float((part - D).norm()), float(torch.linalg.vector_norm(D, dtype=torch.float64)))
-    return part
+    """(D + Dᵀ)/2 in float64, where a sum of large entries cannot overflow."""
+    return D.to(torch.float64, copy=True).add_(D.T).div_(2)
+
+
+def _check_symmetric(A: Operator, D: Float[Tensor, "n n"]) -> None:
+    """Refuse an operator whose columns, the rows of D, are far from its rows."""
+    v = torch.randn(1, A.size, generator=torch.Generator().manual_seed(0), dtype=A.dtype).to(A.device)
+    v /= A.size**0.5
+    skew, scale = (float(torch.linalg.vector_norm(one, dtype=torch.float64)) / A.size**0.5 for one in (D - D.T, D))
+    check_symmetry(skew, scale, lambda: float((product(A, v).double() - v.double() @ D.double()).norm()))
 
 
 def pairs_of(D: Float[Tensor, "n n"], whole: Decomposition, k: int, which: str, tolerance: float) -> Eigenpairs:
