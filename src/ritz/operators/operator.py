@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import progress
 from ..engine import Info
-from ..errors import ArgumentError, NumericalError, check_instance, kind_of
+from ..errors import ArgumentError, NumericalError, OperatorError, check_instance, kind_of
 from ..record.cards import card
 from ..spectrum.matrices import check_square, check_symmetric
 
@@ -80,7 +80,10 @@ class Operator:
 
     def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         self._check(V)
-        AV = self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
+        columns = V if V.ndim == 2 else V[:, None]
+        product = self.matmat(columns)
+        _check_product(columns, product)
+        AV = product if V.ndim == 2 else product[:, 0]
         return AV.detach()  # solvers write into it, which autograd could not follow
 
     def __add__(self, other: Operator | Scalar) -> Operator:
@@ -267,6 +270,23 @@ class Operator:
                 "Both must act on the same space, with the same dtype and device.",
                 "Build both from the same Risk, or from matrices of the same shape, dtype and device.",
             )
+
+
+def _check_product(V: Tensor, AV: Any) -> None:
+    """Refuse what a function of a user's returned for columns, unless it is like them."""
+    if not isinstance(AV, Tensor):
+        seen = f"a product with shape {tuple(V.shape)} is {kind_of(AV)}"
+    elif AV.shape != V.shape:
+        seen = f"a product with shape {tuple(V.shape)} has shape {tuple(AV.shape)}"
+    elif (AV.dtype, AV.device) != (V.dtype, V.device):
+        seen = f"an operator in {V.dtype} on {V.device} returned {AV.dtype} on {AV.device}"
+    else:
+        return
+    raise OperatorError(
+        seen,
+        "A product has the shape, the dtype and the device of the columns that it was given.",
+        "Correct the function that computes the operator's product: Operator(lambda V: product(V).to(V), ...).",
+    )
 
 
 def _shifted(A: Operator, shift: float, V: Tensor) -> Tensor:
