@@ -539,3 +539,18 @@ def test_semidefinite_operators_are_known_to_be_semidefinite(loss):
 def test_a_gauss_newton_matrix_of_a_loss_of_ones_own_may_be_indefinite():
     risk = ritz.Risk(torch.nn.Linear(4, 3), lambda z, y: z.cos().sum(1), (torch.randn(8, 4), torch.arange(8)))
     assert not ritz.gauss_newton(risk).semidefinite
+
+
+@pytest.mark.parametrize(
+    "product, message",
+    [
+        (lambda V: None, "is a NoneType"),
+        (lambda V: V[:-1], "has shape"),
+        (lambda V: V.sum(1, keepdim=True), "has shape"),
+        (lambda V: V.bfloat16(), "returned torch.bfloat16"),
+    ],
+)
+def test_a_product_unlike_its_columns_is_refused(product, message):
+    A = Operator(product, 6, torch.float32, torch.device("cpu"))
+    with pytest.raises(ritz.errors.OperatorError, match=message):
+        A @ torch.ones(6, 2)

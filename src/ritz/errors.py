@@ -13,7 +13,8 @@ from typing import Any
 __all__ = [  # what users may meet; the rest is for the parts of ritz
     "RitzError", "DataError", "ModelError", "ArgumentError", "NumericalError", "OperatorError", "OutOfMemoryError",
     "FileError", "MissingFactError",
-    "PrecisionWarning", "PaddingWarning", "OutputsWarning", "VersionWarning", "ConvergenceWarning",
+    "PrecisionWarning", "PaddingWarning", "OutputsWarning", "VersionWarning", "ResumptionWarning",
+    "ConvergenceWarning",
 ]  # fmt: skip
 
 BETWEEN = ("ritz", "torch", "contextlib", "functools")  # whose frames may lie between a warning and its user
@@ -108,6 +109,10 @@ class OutputsWarning(UserWarning):
 
 class VersionWarning(UserWarning):
     """A computation resumes from a file written by other versions of the software."""
+
+
+class ResumptionWarning(UserWarning):
+    """A computation keeps something that its file does not hold, so that going on from it may give other bits."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -36,7 +36,8 @@ def check_operator(A: Operator, dense: Float[Tensor, "n n"] | None = None, *, to
     U, V = (torch.randn(A.size, 5, generator=generator, dtype=torch.float64).to(A.device, A.dtype) for _ in range(2))
     given = V.clone()
     AU, AV = A @ U, A @ V
-    _check_kind(A, V, AV)
+    if not bool(torch.isfinite(AV).all()):
+        raise _refusal("a product holds NaN or infinity")
     if not torch.equal(V, given):
         raise _refusal("a product changes the vectors it is given")
     _assert_near(A @ (2.0 * U - 3.0 * V), 2.0 * AU - 3.0 * AV, allowed, "A(2U - 3V) ≠ 2AU - 3AV: not linear")
@@ -48,15 +49,6 @@ def check_operator(A: Operator, dense: Float[Tensor, "n n"] | None = None, *, to
     if dense is not None:
         _assert_near(AV, dense.to(AV) @ V, allowed, "products disagree with the dense matrix")
         _assert_near(A.dense(), dense.to(AV), allowed, "columns disagree with the dense matrix")
-
-
-def _check_kind(A: Operator, V: Tensor, AV: Tensor) -> None:
-    if AV.shape != V.shape:
-        raise _refusal(f"a product with shape {tuple(V.shape)} has shape {tuple(AV.shape)}")
-    if (AV.dtype, AV.device) != (A.dtype, A.device):
-        raise _refusal(f"an operator in {A.dtype} on {A.device} returned {AV.dtype} on {AV.device}")
-    if not bool(torch.isfinite(AV).all()):
-        raise _refusal("a product holds NaN or infinity")
 
 
 def _assert_near(actual: Tensor, expected: Tensor, tolerance: float, message: str) -> None:

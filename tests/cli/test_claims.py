@@ -71,6 +71,15 @@ def test_a_page_of_a_paper_is_made_of_configs_and_records_and_keeps_what_was_wri
     assert again.count("## us2000.fig2") == 1
 
 
+def test_pages_of_a_folder_without_records_are_refused_and_stay_as_they_were(folder):
+    ritz("run", "us2000.fig2", "--preset", "smoke")
+    ritz("pages")
+    before = (folder / "docs/papers/us2000.md").read_text()
+    result = CliRunner().invoke(app, ["pages", "--out", "resluts"])
+    assert result.exit_code == 2 and "resluts holds no record of us2000" in result.output
+    assert (folder / "docs/papers/us2000.md").read_text() == before
+
+
 def test_a_page_names_what_differs_from_the_preset(folder):
     ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "sides=2,4", "--set", "scale=3")
     record = Record.load(next(folder.glob("results/us2000.fig2/smoke+*")))

@@ -40,6 +40,17 @@ def test_records_are_named_by_their_folder_or_file(folders, tmp_path, monkeypatc
     assert (tmp_path / "report.html").read_text().count("<article") == 1
 
 
+def test_links_to_folders_of_records_are_followed_and_lead_nowhere_twice(folders, tmp_path):
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for name in ("H", "G"):
+        (linked / name).symlink_to(folders / name, target_is_directory=True)
+    (linked / "again").symlink_to(linked, target_is_directory=True)
+    result = ritz("report", linked, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "page.html").read_text().count("<article") == 1
+
+
 def test_a_place_without_records_is_refused(tmp_path):
     result = ritz("report", tmp_path / "nothing")
     assert result.exit_code == 2 and "holds no record" in result.output and "ritz demo" in result.output

@@ -36,6 +36,15 @@ def test_operators_of_curvlinops_come_in_and_agree_with_ours(ours, name, problem
     check_operator(A, ours(ritz.Risk(*problem)).dense())
 
 
+def test_a_square_operator_that_is_not_symmetric_is_refused(generator):
+    model, x = nn.Linear(4, 5, bias=False).double(), torch.randn(4, 4, generator=generator, dtype=torch.float64)
+    J = curvlinops.JacobianLinearOperator(model, list(model.parameters()), [(x, torch.zeros(4, 5))])
+    with pytest.raises(ArgumentError, match="not symmetric"):
+        operator(J)
+    square = operator(J.adjoint() @ J)
+    assert_close(square.dense(), square.dense().T)
+
+
 def test_an_operator_that_came_in_has_eigenpairs(problem):
     A = operator(theirs(curvlinops.HessianLinearOperator, *problem))
     pairs = ritz.eigenpairs(A, 3)

@@ -202,7 +202,7 @@ def test_windows_that_do_not_fit_the_text_are_refused(context, stride):
         data.windows(torch.arange(9), context, stride=stride)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 500])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 500, b"to be" * 100 + bytes(500)])
 def test_a_file_that_is_not_text_is_refused(tmp_path, content):
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare" / "input.txt").write_bytes(content)
@@ -264,6 +264,8 @@ BROKEN_CIFAR = {
     "CIFAR-100 in its place": {name: cifar_records(3, 2).tobytes() for name in CIFAR10},
     "labels beyond the classes": {"data_batch_2.bin": cifar_records(3, high=256, seed=5).tobytes()},
     "empty": {"test_batch.bin": b""},
+    "one batch empty": {"data_batch_3.bin": b""},
+    "one batch cut between two records": {"data_batch_5.bin": cifar_records(2).tobytes()},
     "packed and cut short": {"test_batch.bin": lzma.compress(cifar_records(3).tobytes())[:-30]},
 }
 

@@ -112,6 +112,40 @@ def test_linear_networks_are_made_from_their_stacked_weights():
         lab.linear(weights, [1.0])
 
 
+class Scaled(nn.Linear):
+    """A layer with a factor and a function that are no part of its state."""
+
+    def __init__(self, factor=1.0, act=torch.tanh):
+        super().__init__(2, 2)
+        self.factor, self.act = factor, act
+
+    def forward(self, x):
+        return self.factor * self.act(super().forward(x))
+
+
+class Dropping(nn.Linear):
+    """A layer with dropout that is no layer."""
+
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+
+def test_networks_that_are_others_while_they_train_are_not_trained():
+    x, y = normal(9, 3, seed=0).float(), normal(9, 3, seed=1).float()
+    normed = nn.Sequential(nn.Unflatten(1, (1, 3)), nn.InstanceNorm1d(1, track_running_stats=True), nn.Flatten())
+    for one in (Dropping(3, 3), nn.Sequential(nn.Linear(3, 3), normed)):
+        before = torch.get_rng_state()
+        with pytest.raises(ritz.RitzError, match="training mode"):
+            lab.train(lab.Ensemble.of([one]), nn.MSELoss(), (x, y), learning_rate=0.1, num_epochs=1)
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_networks_may_be_in_different_modes():
+    networks = [network(0).train(), network(1).eval()]
+    x = normal(5, 4, seed=2)
+    assert_close(lab.Ensemble.of(networks).outputs(x), torch.stack([one(x) for one in networks]))
+
+
 @pytest.mark.parametrize(
     "wrong, message",
     [
@@ -121,6 +155,10 @@ def test_linear_networks_are_made_from_their_stacked_weights():
         ([nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))], "eval mode"),
         ([nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))], "eval mode"),
         ([nn.Linear(2, 2).requires_grad_(False)], "frozen"),
+        ([Scaled(1.0), Scaled(2.0)], "more than their parameters"),
+        ([Scaled(torch.tensor(1.0)), Scaled(torch.tensor(2.0))], "more than their parameters"),
+        ([Scaled(act=lambda x: x), Scaled(act=lambda x: 2 * x)], "more than their parameters"),
+        ([nn.Linear(2, 2), nn.Linear(2, 2, dtype=F64)], "more than their parameters"),
     ],
 )
 def test_networks_that_cannot_be_one_are_refused(wrong, message):

@@ -9,7 +9,7 @@ from torch import nn
 
 import ritz
 from ritz import record
-from ritz.errors import FileError, VersionWarning
+from ritz.errors import FileError, ResumptionWarning, VersionWarning
 from ritz.lab import training as lab
 from ritz.record.layouts import layout_of
 from tests.lab.runs import classes, run_with_file, sgd
@@ -254,6 +254,37 @@ def test_randomness_of_python_and_numpy_goes_on_too(tmp_path):
 
     run(tmp_path / "half.npz", until=3)
     assert torch.equal(run(tmp_path / "half.npz"), run(tmp_path / "whole.npz"))
+
+
+class Warming(nn.Linear):
+    """A layer that counts its steps where no state_dict has them, and keeps its last output."""
+
+    steps, last = 0, None
+
+    def forward(self, x):
+        self.steps += self.training
+        self.last = super().forward(x) * (1 - 0.5 ** (1 + self.steps))
+        return self.last
+
+
+class Caching(nn.Linear):
+    """A layer that computes something once."""
+
+    ones = None
+
+    def forward(self, x):
+        self.ones = torch.ones_like(x) if self.ones is None else self.ones
+        return super().forward(x * self.ones)
+
+
+@pytest.mark.parametrize("kind, told", [(Warming, 1), (Caching, 0), (nn.Linear, 0)])
+def test_what_changes_and_is_not_saved_is_warned_of(tmp_path, kind, told, recwarn):
+    model = kind(3, 2, dtype=torch.float64)
+    options = {"num_epochs": 4, "checkpoint": tmp_path / "run.npz", "save_seconds": 0.0}
+    for _ in lab.train(model, nn.CrossEntropyLoss(), classes(), sgd(model), **options):
+        pass
+    found = [one for one in recwarn if one.category is ResumptionWarning]
+    assert len(found) == told and all("outside its state_dict" in str(one.message) for one in found)
 
 
 def test_a_file_stays_where_it_was_named_wherever_the_loop_goes(tmp_path, monkeypatch):

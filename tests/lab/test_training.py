@@ -65,6 +65,26 @@ def test_an_accuracy_counts_the_predictions_made_before_the_step():
     assert pause.accuracy == expected
 
 
+@pytest.mark.parametrize("loss, moved", [(ritz.CrossEntropy(), False), (nn.CrossEntropyLoss(), True)])
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_an_accuracy_takes_classes_where_the_loss_has_them_and_no_padding(loss, moved, batch_size):
+    class Tokens(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).mT if moved else super().forward(x)
+
+    model = Tokens(3, 3, bias=False)
+    model.weight.data = torch.eye(3)
+    labels = torch.tensor([[0, 1, 2], [2, 0, -100], [1, -100, -100]])  # as many tokens as classes
+    x = torch.eye(3)[labels.clamp(min=0)]
+    labels[0, 0] = 1  # the only one that is not predicted, of six
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    options = {"batch_size": batch_size, "generator": seeded()}
+    (pause,) = lab.train(model, loss, (x, labels), optimizer, num_epochs=1, **options)
+    assert pause.accuracy == 5 / 6
+    if not moved:
+        assert lab.accuracy(model, (x, labels)) == 5 / 6
+
+
 def test_regression_has_no_accuracy_and_ritz_losses_are_taken_as_they_are():
     model, x, y = network(3, 4, 2), normal(20, 3), normal(20, 2, seed=1)
     expected = float(SQUARED.terms(model(x), y).mean().detach())
@@ -268,6 +288,22 @@ def test_a_schedule_multiplies_the_rate_of_every_group():
     *_, last = lab.train(model, nn.CrossEntropyLoss(), classes(), optimizer, num_epochs=6, schedule=lab.Annealing())
     assert_close([group["lr"] for group in optimizer.param_groups], [0.001, 0.003])
     assert_close(last.learning_rate, 0.001)
+
+
+def test_a_rate_that_a_scheduler_of_pytorch_has_set_is_refused_and_not_undone(tmp_path):
+    def run(scheduled):
+        model = network(3, 5, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        options = {"num_epochs": 4, "schedule": lab.Annealing(), "checkpoint": tmp_path / "run", "save_seconds": 0.0}
+        for pause in lab.train(model, nn.CrossEntropyLoss(), classes(), optimizer, **options):
+            if scheduled and pause.epoch == 2:
+                scheduler.step()
+        return pause.epoch
+
+    with pytest.raises(ArgumentError, match=r"changed from \[0.1\] to \[0.05\]"):
+        run(scheduled=True)
+    assert run(scheduled=False) == 4
 
 
 @pytest.mark.parametrize(

@@ -193,3 +193,8 @@ def test_a_module_that_knows_its_parent_is_described_once():
 
 def test_the_order_of_entries_is_part_of_a_mapping():
     assert identity_of("x", [OrderedDict(a=1, b=2)]) != identity_of("x", [OrderedDict(b=2, a=1)])
+
+
+def test_lambdas_of_one_line_are_told_apart():
+    once, twice = (lambda x: x), (lambda x: 2 * x)
+    assert identity_of("loss", once) != identity_of("loss", twice)

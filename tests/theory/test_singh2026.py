@@ -65,6 +65,12 @@ def test_the_small_outlier_keeps_its_digits():
     assert theory.linear_network(v, w, x, y)["outlier 2"].value == found["outlier 2"].value
 
 
+def test_the_small_outlier_of_tiny_weights_is_not_zero():
+    v, w = 1e-100 * real(1.0, 2.0), -1e-100 * real(1.0, 2.0)
+    found = theory.product_network(v, w, torch.square)  # F' = 2c and F'' = 2: lines ±2c, -2c + 2‖v‖² and 2c + 0
+    assert_close(found.eigenvalues(), 1e-200 * real(-10.0, -10.0, 10.0, 30.0), rtol=1e-12, atol=0.0)
+
+
 @patient
 @given(seeds)
 def test_sharpness_terms_add_up_to_the_outliers(seed):

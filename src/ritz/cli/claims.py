@@ -13,6 +13,7 @@ from rich.text import Text
 from ..errors import FileError
 from ..papers.frame.pages import counts, value_in_words, write_pages
 from ..papers.frame.registry import counting_order, selection
+from ..papers.frame.results import folders
 from ..papers.frame.statements import Statement
 from ..record import Claim
 from .messages import say
@@ -57,7 +58,15 @@ def show_claims(ids: Sequence[str], out: Path, *, full: bool = False) -> None:
 
 def make_pages(ids: Sequence[str], out: Path, to: Path) -> None:
     """Write the pages of the papers that the ids name."""
-    papers = dict.fromkeys(figure.id.partition(".")[0] for figure in selection(ids))
+    chosen = selection(ids)
+    papers = dict.fromkeys(figure.id.partition(".")[0] for figure in chosen)
+    if not any(folders(out, f"{paper}.*") for paper in papers):
+        raise FileError(
+            f"{out} holds no record of {', '.join(papers)}.",
+            "A page is made of the records of its figures; without any, it would replace what it said before.",
+            f"Compute one: ritz run {chosen[0].id}",
+            "Name the folder of the records with --out.",
+        )
     for path in write_pages(list(papers), out, to):
         say(f"{path}")
 

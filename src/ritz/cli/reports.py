@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import report
@@ -31,7 +32,7 @@ def records(places: Sequence[Path]) -> list[Record]:
 def _folders(place: Path) -> list[Path]:
     if place.name == "record.json":
         return [place.parent]
-    inside = sorted(path.parent for path in place.rglob("record.json"))
+    inside = sorted(folder for folder in _all_folders(place) if (folder / "record.json").exists())
     if not inside:
         raise FileError(
             f"{place} holds no record.",
@@ -40,3 +41,14 @@ def _folders(place: Path) -> list[Path]:
             "Make one: ritz demo",
         )
     return inside
+
+
+def _all_folders(place: Path) -> Iterator[Path]:
+    """A folder and all folders in it, each once: links are followed, and may lead around in a circle."""
+    seen = set[str]()
+    for folder, inner, _ in os.walk(place, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            inner.clear()
+        else:
+            seen.add(real)
+            yield Path(folder)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError
 from ..operators import Operator
+from ..operators.operator import check_symmetry
 
 try:
     from curvlinops._torch_base import PyTorchLinearOperator
@@ -18,6 +19,8 @@ except ImportError as error:
 
 def operator(linear_operator: PyTorchLinearOperator) -> Operator:
     """A symmetric curvlinops operator, whose parameter lists become flat vectors, as a ritz Operator.
+
+    One that does not say of itself that it is symmetric is asked by two products: uᵀAv = vᵀAu.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0])))
     >>> operator(linear_operator(A)) @ torch.ones(2)
@@ -31,7 +34,10 @@ def operator(linear_operator: PyTorchLinearOperator) -> Operator:
             "For a Jacobian J, take J.adjoint() @ J.",
         )
     dtype, device = linear_operator.dtype, linear_operator.device
-    return Operator(lambda V: linear_operator @ V.contiguous(), rows, dtype, device)
+    wrapped = Operator(lambda V: linear_operator @ V.contiguous(), rows, dtype, device)
+    if not linear_operator.SELF_ADJOINT:
+        check_symmetry(wrapped)
+    return wrapped
 
 
 def linear_operator(A: Operator) -> PyTorchLinearOperator:

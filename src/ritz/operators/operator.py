@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import progress
 from ..engine import Info
-from ..errors import ArgumentError, NumericalError, check_instance, kind_of
+from ..errors import ArgumentError, NumericalError, OperatorError, check_instance, kind_of
 from ..record.cards import card
 from ..spectrum.matrices import check_square, check_symmetric
 
@@ -80,7 +80,10 @@ class Operator:
 
     def __matmul__(self, V: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         self._check(V)
-        AV = self.matmat(V) if V.ndim == 2 else self.matmat(V[:, None])[:, 0]
+        columns = V if V.ndim == 2 else V[:, None]
+        product = self.matmat(columns)
+        _check_product(columns, product)
+        AV = product if V.ndim == 2 else product[:, 0]
         return AV.detach()  # solvers write into it, which autograd could not follow
 
     def __add__(self, other: Operator | Scalar) -> Operator:
@@ -202,7 +205,7 @@ class Operator:
         dtype = torch.float32 if wrapped.dtype == np.float32 else torch.float64
 
         operator = Operator(partial(_scipy_product, wrapped), wrapped.shape[0], dtype, torch.device("cpu"))
-        _check_symmetry(operator)
+        check_symmetry(operator)
         return operator
 
     def _with_products(
@@ -269,6 +272,23 @@ class Operator:
             )
 
 
+def _check_product(V: Tensor, AV: Any) -> None:
+    """Refuse what a function of a user's returned for columns, unless it is like them."""
+    if not isinstance(AV, Tensor):
+        seen = f"a product with shape {tuple(V.shape)} is {kind_of(AV)}"
+    elif AV.shape != V.shape:
+        seen = f"a product with shape {tuple(V.shape)} has shape {tuple(AV.shape)}"
+    elif (AV.dtype, AV.device) != (V.dtype, V.device):
+        seen = f"an operator in {V.dtype} on {V.device} returned {AV.dtype} on {AV.device}"
+    else:
+        return
+    raise OperatorError(
+        seen,
+        "A product has the shape, the dtype and the device of the columns that it was given.",
+        "Correct the function that computes the operator's product: Operator(lambda V: product(V).to(V), ...).",
+    )
+
+
 def _shifted(A: Operator, shift: float, V: Tensor) -> Tensor:
     """(A + μ) V. Operators are made of named functions, not lambdas, so that they can be sent to another process."""
     return A @ V + shift * V
@@ -332,8 +352,9 @@ def _solved(matrix: Float[Tensor, "n n"], damping: float) -> Operator:
     return Operator.from_matrix((inverse + inverse.T) / 2)
 
 
-def _check_symmetry(A: Operator) -> None:
-    V = torch.randn(A.size, 2, generator=torch.Generator().manual_seed(0), dtype=A.dtype)
+def check_symmetry(A: Operator) -> None:
+    """Refuse an operator by uᵀAv and vᵀAu of two random vectors."""
+    V = torch.randn(A.size, 2, generator=torch.Generator().manual_seed(0), dtype=A.dtype).to(A.device)
     AV = A @ V
     asymmetry, scale = float((V[:, 0] @ AV[:, 1] - V[:, 1] @ AV[:, 0]).abs()), float(V.norm() * AV.norm())
     if not asymmetry <= ASYMMETRY * scale:

@@ -251,7 +251,9 @@ def _code(what: Any) -> str:
     if (what.__module__ or "").partition(".")[0] in OTHERS:
         return name
     try:
-        return f"{name} {text_digest(inspect.getsource(what))}"
+        source = inspect.getsource(what)
+        also = _compiled(what) if name.endswith("<lambda>") else ""  # several may stand in the lines of its source
+        return f"{name} {text_digest(source + also)}"
     except (OSError, TypeError, IndentationError):  # typed in by hand
         return f"{name} {text_digest(_compiled(what))}"
 

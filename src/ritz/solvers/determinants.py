@@ -117,9 +117,10 @@ def monte_carlo_error(T: Tridiagonal, f: Callable[[Tensor], Tensor], size: int) 
 
 
 def _exact(A: Operator, damping: float) -> Estimate:
-    """The log-determinant from all eigenvalues, with the error by which rounding may have moved them."""
-    values = eigenvalues(A) + damping
+    """The log-determinant from all eigenvalues, with the error by which rounding or noise may have moved them."""
+    values, noise = eigenvalues(A)
+    values = values + damping
     least = zero(A, max(abs(damping), float((values - damping).abs().max()), float(values.abs().max())))
     if float(values[0]) <= least:
         raise not_positive(float(values[0]), least, damping, "num_steps")
-    return Estimate(float(values.log().sum()), float((least / values).norm()), A.size)
+    return Estimate(float(values.log().sum()), float((max(least, noise) / values).norm()), A.size)

@@ -15,7 +15,7 @@ from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
 from .probes import gaussian
-from .vectors import as_rows, check_range, check_starts, norms, rounding
+from .vectors import as_rows, check_range, check_starts, check_symmetry, dots, norms, product, rounding
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 VECTORS = 4  # for each probe, its product's argument and result among them
@@ -279,6 +279,8 @@ class Recursion:
         if not j and self.outside is None:  # beside known eigenvalues, all others may be next to nothing
             check_range(Aq)
         self.scale = torch.maximum(self.scale, norms(Aq))
+        if j == 1:
+            self._check_symmetry(A, Aq)
         w.mul_(-self.beta[j - 1, :, None].to(w)).add_(Aq)
         del Aq
         self.alpha[j] = torch.linalg.vecdot(q, w).double()  # its sum is pairwise: a plain one lets noise in
@@ -290,6 +292,12 @@ class Recursion:
         self.beta[j] = torch.where(length > rounding(A) * self.scale, length, 0.0)
         w.mul_(torch.where(self.beta[j] > 0, 1 / length, 0.0)[:, None].to(w))
         self.previous, self.current, self.count = q, w, j + 1
+
+    def _check_symmetry(self, A: Operator, Aq: Float[Tensor, "p n"]) -> None:
+        """Refuse an operator with q₁ᵀAq₂ far from q₂ᵀAq₁ = β₁, which would lead to values far from any eigenvalue."""
+        differences = (dots(self.previous, Aq) - self.beta[0]).abs()
+        apart = lambda: product(A, self.previous + self.current) - product(A, self.previous) - Aq
+        check_symmetry(float(differences.max()), float(self.scale.max()), lambda: float(norms(apart()).max()))
 
     @property
     def num_probes(self) -> int:

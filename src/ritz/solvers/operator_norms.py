@@ -85,7 +85,8 @@ def _frobenius(A: Operator, num_products: int, generator: torch.Generator) -> Es
 def _nuclear(A: Operator, num_products: int, generator: torch.Generator) -> Estimate:
     """n ∫ |λ| dρ."""
     if A.size <= min(max(num_products, SMALL), DENSE) and 3 * A.size <= room(A):
-        return Estimate(float(eigenvalues(A).abs().sum()), 0.0, A.size)
+        values, noise = eigenvalues(A)
+        return Estimate(float(values.abs().sum()), noise, A.size)
     steps = max(1, min(num_products // PROBES, A.size))
     T = random_recursions(A, PROBES, steps, generator)
     doubt = A.size * _doubt_at_zero(spectrum_from(T, None, A)) if steps < A.size else 0.0

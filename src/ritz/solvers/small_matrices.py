@@ -19,7 +19,7 @@ from ..record.layouts import check_arrays, like
 from ..spectrum import Eigenpairs, Spectrum
 from .resumption import Likeness, Resumption
 from .ritz_pairs import as_eigenpairs, ranking, rayleigh_ritz, selection
-from .vectors import check_range, product
+from .vectors import check_range, check_symmetry, product
 
 COPIES = 10  # of the matrix while it is decomposed, in its own precision; some are in float64
 Decomposition = tuple[Float[Tensor, " n"], Float[Tensor, "n n"]]
@@ -40,11 +40,13 @@ def whole_spectrum(
     return replace(spectrum, num_products=A.size), pairs
 
 
-def eigenvalues(A: Operator) -> Float[Tensor, " n"]:
-    """All eigenvalues of A, ascending, in float64."""
+def eigenvalues(A: Operator) -> tuple[Float[Tensor, " n"], float]:
+    """All eigenvalues of A, ascending, in float64, and by how much noise in the products may have moved them."""
     matrix = A.dense().double()
     check_finite(float(matrix.abs().max()))
-    return torch.linalg.eigvalsh((matrix + matrix.T) / 2)
+    _check_symmetric(A, matrix.T)
+    part = _symmetric_part(matrix)
+    return torch.linalg.eigvalsh(part), float((matrix - part).norm())  # noise has as much skew as symmetric part
 
 
 def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]:
@@ -67,6 +69,7 @@ def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]
             bar.advance(len(rows))
             if file is not None:
                 file.keep(partial(_state, D[: first + len(rows)]))
+    _check_symmetric(A, D)
     if file is not None:
         file.keep(partial(_state, D), over=True)
     return D
@@ -75,9 +78,21 @@ def columns(A: Operator, checkpoint: Path | None = None) -> Float[Tensor, "n n"]
 def decomposition(D: Float[Tensor, "n n"]) -> Decomposition:
     """The eigenvalues of a matrix, ascending, and its eigenvectors in columns, in float64."""
     check_range(D)
-    symmetric = D.to(torch.float64, copy=True).add_(D.T).div_(2)  # a sum of large entries may overflow in float32
-    values, vectors = torch.linalg.eigh(symmetric)
+    values, vectors = torch.linalg.eigh(_symmetric_part(D))
     return values, vectors
+
+
+def _symmetric_part(D: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+    """(D + Dᵀ)/2 in float64, where a sum of large entries cannot overflow."""
+    return D.to(torch.float64, copy=True).add_(D.T).div_(2)
+
+
+def _check_symmetric(A: Operator, D: Float[Tensor, "n n"]) -> None:
+    """Refuse an operator whose columns, the rows of D, are far from its rows."""
+    v = torch.randn(1, A.size, generator=torch.Generator().manual_seed(0), dtype=A.dtype).to(A.device)
+    v /= A.size**0.5
+    skew, scale = (float(torch.linalg.vector_norm(one, dtype=torch.float64)) / A.size**0.5 for one in (D - D.T, D))
+    check_symmetry(skew, scale, lambda: float((product(A, v).double() - v.double() @ D.double()).norm()))
 
 
 def pairs_of(D: Float[Tensor, "n n"], whole: Decomposition, k: int, which: str, tolerance: float) -> Eigenpairs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -18,6 +18,8 @@ INDEXED = 2**31  # numbers of one matrix that every kernel can count
 LENGTH = 2**14  # numbers whose products are summed in their own precision
 SKEW = 0.01  # how far vectors of a file may be from orthonormal: far above rounding, far below what damage does
 SMALLEST, LARGEST = 1e-60, 1e60  # between which float64 holds the fourth powers that errors are made of
+NOISE = 0.1  # of an asymmetry, from which on products that are not linear explain it
+ASYMMETRY = 0.01  # of products, by which uᵀAv and vᵀAu may differ: products in bfloat16 are symmetric to a third of it
 NARROW = 2**10  # coordinates below which a piece is not worth its calls
 
 
@@ -74,6 +76,21 @@ def check_range(numbers: Float[Tensor, "..."], what: str = "Products with the op
             f"Errors come from their fourth powers, which float64 resolves only for entries from {SMALLEST:g} to "
             f"{LARGEST:g}.",
             f"Multiply by {1 / largest:.0e}, and divide the resulting eigenvalues by the same factor.",
+        )
+
+
+def check_symmetry(difference: float, scale: float, noise: Callable[[], float]) -> None:
+    """Refuse an operator by |uᵀAv - vᵀAu| beside ‖Av‖ for unit vectors, or by ‖A - Aᵀ‖ beside ‖A‖.
+
+    Not where products are not linear by as much, ‖A(u + v) - Au - Av‖: they are mere rounding, as of what is left of a
+    matrix off all its parts. That takes products, and is only asked of an operator that looks asymmetric.
+    """
+    if difference > ASYMMETRY * scale and noise() <= NOISE * difference:
+        raise ArgumentError(
+            f"The operator is not symmetric: uᵀAv and vᵀAu differ by {difference / scale:.2g} of its products.",
+            "Every algorithm here relies on real eigenvalues and orthogonal eigenvectors.",
+            "Wrap its symmetric part, Operator(lambda V: (product(V) + transposed_product(V)) / 2, ...).",
+            "If it should be symmetric, ritz.testing.check_operator(A) says what its products lack.",
         )
 
 

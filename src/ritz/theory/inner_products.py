@@ -89,8 +89,8 @@ def _two_outliers(pair: Pair, d: float, c: float) -> list[Group]:
     M = torch.tensor([[d + c * p * p, c * p * q], [c * p * q, c * q * q - d]], dtype=torch.float64)
     lines = eigenlines(M, f"{pair.name}outlier", lambda Z: pair.frame() @ Z)
     large = max((line.value for line in lines), key=abs)
-    if large:  # Vieta: the small one loses no digits to the large one
-        small = -d * (d + 2 * c * float(pair.w @ pair.v)) / large
+    if large:  # Vieta: the small one loses no digits to the large one; a ratio first, for squares leave the range
+        small = -d * ((d + 2 * c * float(pair.w @ pair.v)) / large)
         values = sorted((large, small), reverse=True)
         return [replace(line, value=value) for line, value in zip(lines, values, strict=True)]
     return lines

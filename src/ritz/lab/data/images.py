@@ -132,9 +132,11 @@ def _cifar_split(
     files = archive_contents(source, [*train, test], folder)
 
     def part(names: Sequence[str]) -> Examples:
+        lengths = [len(files[name]) for name in names]
+        if not lengths[0] or lengths[0] % (labels + _PIXELS) or len({*lengths}) > 1:  # one may end between two records
+            seen = f"{', '.join(names)}: {', '.join(f'{length:,}' for length in lengths)} bytes"
+            raise content_error(source, f"{seen}, not equally many records of {labels + _PIXELS}")
         joined = bytearray().join(files[name] for name in names)
-        if not joined or len(joined) % (labels + _PIXELS):
-            raise content_error(source, f"{', '.join(names)}: {len(joined):,} bytes, no records of {labels + _PIXELS}")
         rows = torch.frombuffer(joined, dtype=torch.uint8).view(-1, labels + _PIXELS)
         if int(rows[:, label].max()) >= classes:
             raise content_error(

@@ -82,4 +82,6 @@ def _text(source: Source, raw: bytes) -> str:
         raise content_error(source, f"{error.reason} at byte {error.start:,}") from error
     if not text:
         raise content_error(source, "the text is empty")
+    if "\0" in text:  # what a file system may leave of a file that was not written to the end
+        raise content_error(source, f"the text has a zero at character {text.index(chr(0)):,}")
     return text

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call, vmap
 
 from ...errors import ArgumentError, DataError, ModelError
+from ...record import model_identity
 from ..training.batches import Data
 from ..training.scores import AnyLoss, mean_loss
 
@@ -37,11 +38,11 @@ class Ensemble:
         """Stack networks that differ in their parameters and buffers alone; they stay as they are."""
         networks = list(networks)
         _check_alike(networks)
-        parameters, buffers = stack_module_state(networks)
-        detached = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        parameters = _stacked([dict(network.named_parameters()) for network in networks])
+        buffers = _stacked([dict(network.named_buffers()) for network in networks])
         own = (*networks[0].named_parameters(), *networks[0].named_buffers())
         empty = {name: torch.empty_like(value, device="meta") for name, value in own}
-        stacked = cls(_with(networks[0], empty).eval(), detached, buffers)
+        stacked = cls(_with(networks[0], empty).eval(), parameters, buffers)
         return stacked if device is None else stacked.to(device)
 
     def __len__(self) -> int:
@@ -199,6 +200,11 @@ def on_device(ensemble: Ensemble, data: Data, each: bool) -> Data:
     return x.to(ensemble.device), y.to(ensemble.device)
 
 
+def _stacked(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of the same name as one, whatever mode their networks are in; a copy."""
+    return {name: torch.stack([state[name].detach() for state in states]) for name in states[0]}
+
+
 def _with(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
     """A copy of the module with these parameters and buffers; a tensor shared under two names stays shared."""
     replaced: dict[int, Any] = {id(old): nn.Parameter(tensors[name]) for name, old in module.named_parameters()}
@@ -234,6 +240,14 @@ def _check_same_architecture(networks: Sequence[nn.Module]) -> None:
             f"The networks have different layers: {networks[0]} and {other}.",
             "All would be computed as the first one is.",
             "Make one ensemble for each architecture.",
+        )
+    identity = model_identity("networks", networks[0])
+    if any(model_identity("networks", network) != identity for network in networks[1:]):
+        raise ModelError(
+            "The networks differ in more than their parameters and buffers, such as in an attribute or a function.",
+            "All would be computed as the first one is.",
+            "Keep a tensor that differs as a buffer: self.register_buffer('scale', torch.tensor(2.0)).",
+            "Give all networks the same precision and the same settings, or make an ensemble for each.",
         )
 
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ...errors import ModelError
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
 from ...record.checkpoints import Arrays
 from ..training.batches import Data, check_tensors, shuffled, steps_per_epoch
@@ -20,6 +21,9 @@ from ..training.rates import factors, learning_rates
 from ..training.schedules import Constant, Pace, Schedule
 from ..training.scores import AnyLoss, check_loss
 from .networks import Ensemble, losses_at, on_device
+
+EXAMPLES = 64  # on which outputs in training mode and in eval mode are compared
+ALIKE = 1e-3  # of the largest output: above what another kernel rounds, below what dropout does
 
 
 def train(
@@ -67,6 +71,7 @@ def train(
     rates = factors("layer_rates", layer_rates, len(names), of=f"parameter tensors: {', '.join(names)}")
     rate = learning_rates(learning_rate, torch.Size([len(ensemble)]), ensemble.device)
     data = on_device(ensemble, data, each)
+    _check_mode(ensemble, data[0][0] if each else data[0])
     trainee = _Stack(ensemble, loss, data, each, rate, rates, batch_size, generator, capture=capture)
     return pauses(
         trainee,
@@ -78,6 +83,20 @@ def train(
         save_seconds=save_seconds,
         settings={"loss": loss, "batch_size": batch_size, "layer_rates": rates},
     )
+
+
+def _check_mode(ensemble: Ensemble, x: Tensor) -> None:
+    """Refuse networks that compute differently while they train, whatever in them does: layers alone do not tell."""
+    network, some = ensemble.network(0), x[:EXAMPLES]
+    with torch.no_grad(), torch.random.fork_rng([x.device.index] if x.is_cuda else []):
+        found, expected = network.train()(some), network.eval()(some)
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    if not torch.allclose(found, expected, rtol=0.0, atol=ALIKE * scale, equal_nan=True):
+        raise ModelError(
+            "The networks give other outputs in training mode than in eval mode.",
+            "An ensemble computes in eval mode, even in training, so it would train a different network.",
+            "Leave out what differs, such as F.dropout, or train one network at a time with `train`.",
+        )
 
 
 class _Stack:

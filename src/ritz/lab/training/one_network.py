@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...errors import ArgumentError, DataError, check_instance, check_positive
+from ...errors import ArgumentError, DataError, ResumptionWarning, check_instance, check_positive, warn_user
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
 from ...record.arrays import under
 from ...record.checkpoints import Arrays
@@ -146,12 +146,13 @@ class _Network:
     ) -> None:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.generator, self.steps = generator, steps
-        self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.base_rates = self.last_rates = _rates(optimizer)
         self.settings = copy.deepcopy([_settings(group) for group in optimizer.param_groups])  # before the first step
         self.device = optimizer.param_groups[0]["params"][0].device
         self.steps_per_epoch = (
             1 if callable(data) else steps_per_epoch(len(data[0]), steps.batch_size, steps.least_batch)
         )
+        self.outside: dict[str, str] | None = None  # what the model is beside its state_dict, when it was last saved
         self.captured = CapturedStep(self._step_of_rows) if capture and self._can_capture() else None
 
     def epoch(self, pace: Pace) -> tuple[Tensor, float | None]:
@@ -160,13 +161,16 @@ class _Network:
         with multiply_in(self.steps.precision, self.device):
             results = list(self._steps())
         self.model.eval()
-        losses, right, counts, labels = zip(*results, strict=True)
+        losses, scores, counts = zip(*results, strict=True)
         mean = sum(loss * count for loss, count in zip(losses, counts, strict=True)) / sum(counts)
-        seen = None if right[0] is None else float(sum(right)) / sum(labels)
-        return mean.to("cpu", torch.float64), seen
+        if scores[0] is None:
+            return mean.to("cpu", torch.float64), None
+        right, labels = sum(scores).tolist()
+        return mean.to("cpu", torch.float64), right / max(labels, 1)
 
     def _set_rates(self, factor: float) -> None:
-        rates = [base * factor for base in self.base_rates]
+        _check_rates(_rates(self.optimizer), self.last_rates)
+        self.last_rates = rates = [base * factor for base in self.base_rates]
         if self.captured is not None and rates != [group["lr"] for group in self.optimizer.param_groups]:
             self.captured.forget()
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
@@ -182,29 +186,28 @@ class _Network:
     def parameters(self) -> dict[str, Tensor]:
         return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
 
-    def _steps(self) -> Iterator[tuple[Tensor, Tensor | None, int, int]]:
-        """The steps of an epoch: for each, the loss before it and the numbers of right answers, examples and labels."""
+    def _steps(self) -> Iterator[tuple[Tensor, Tensor | None, int]]:
+        """The steps of an epoch: for each, the loss before it, right answers and labels, and the number of examples."""
         if callable(self.data):
             assert self.generator is not None
             x, y = self.data(self.generator)
-            yield *self._step(x, y), len(x), max(y.numel(), 1)
+            yield *self._step(x, y), len(x)
             return
         x, y = self.data
-        labels = max(y.numel(), 1)
         if self.steps.batch_size is None:
-            yield *self._step(x, y), len(x), labels
+            yield *self._step(x, y), len(x)
             return
         for rows in shuffled(len(x), self.steps.batch_size, self.generator, x.device, self.steps.least_batch):
-            loss, *right = self._step_of_rows(rows) if self.captured is None else self.captured(rows)
-            yield loss, right[0] if right else None, len(rows), max(y[:1].numel(), 1) * len(rows)
+            loss, *score = self._step_of_rows(rows) if self.captured is None else self.captured(rows)
+            yield loss, score[0] if score else None, len(rows)
 
     def _step_of_rows(self, rows: Tensor) -> tuple[Tensor, ...]:
         x, y = self.data  # type: ignore[misc]  # tensors: only these have rows
-        loss, right = self._step(x[rows], y[rows])
-        return (loss,) if right is None else (loss, right)
+        loss, score = self._step(x[rows], y[rows])
+        return (loss,) if score is None else (loss, score)
 
     def _step(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Make one optimiser step; returns the loss before it and the right answers, without waiting for the device."""
+        """Make one optimiser step; returns the loss before it, right answers and labels; no device is waited for."""
         self.optimizer.zero_grad()
         x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)  # data may lie elsewhere
         with autocast(self.steps.precision, self.device):
@@ -215,10 +218,10 @@ class _Network:
         if self.steps.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.steps.clip)
         self.optimizer.step()
-        classes = not y.is_floating_point() and outputs.shape[:-1] == y.shape
-        return value.detach().double(), hits(outputs.detach(), y) if classes else None
+        return value.detach().double(), hits(self.loss, outputs.detach(), y)
 
     def state(self) -> tuple[Arrays, Mapping[str, Any]]:
+        self._warn_of_what_is_not_saved()
         optimizer = self.optimizer.state_dict()
         arrays = {f"model/{name}": value for name, value in self.model.state_dict().items()}
         numbers = dict[str, Any]()
@@ -227,6 +230,18 @@ class _Network:
                 (arrays if isinstance(value, Tensor) else numbers)[f"optimizer/{index}/{name}"] = value
         memory = sorted(name for name in (*arrays, *numbers) if name.startswith("optimizer/"))
         return arrays, {"plain": numbers, "memory": memory, "moved": self._changed_settings()}
+
+    def _warn_of_what_is_not_saved(self) -> None:
+        """Warn of what changes from one saving to the next outside the state_dict; a cache settles before the first."""
+        before, self.outside = self.outside, model_identity("model", self.model)
+        if before not in (None, self.outside):
+            warn_user(
+                "The model keeps something outside its state_dict that changes while it is trained: an attribute, or a "
+                "buffer with persistent=False. The file does not hold it, so a run that goes on from the file may end "
+                "in other bits.\n"
+                "  - Keep it as a buffer: self.register_buffer('steps', torch.zeros(())), and self.steps += 1.",
+                ResumptionWarning,
+            )
 
     def _changed_settings(self) -> list[dict[str, Any]]:
         """The settings of every group of the optimiser that are not what they were before the first step."""
@@ -249,6 +264,7 @@ class _Network:
                 states.setdefault(int(index), {})[entry] = value
         self.optimizer.load_state_dict({"state": states, "param_groups": groups})
         self._restore_numbers(states)
+        self.last_rates, self.outside = _rates(self.optimizer), None
         self.model.eval()
 
     def _restore_numbers(self, states: Mapping[int, Mapping[str, Any]]) -> None:
@@ -282,6 +298,22 @@ class _Network:
         """The names of the parameters in each group of the optimiser."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         return [[names.get(id(one), "") for one in group["params"]] for group in self.optimizer.param_groups]
+
+
+def _rates(optimizer: torch.optim.Optimizer) -> list[float]:
+    """The learning rate of each group of parameters."""
+    return [float(group["lr"]) for group in optimizer.param_groups]
+
+
+def _check_rates(now: list[float], before: list[float]) -> None:
+    """Refuse learning rates that somebody else has set, such as a scheduler of PyTorch: they would not be used."""
+    if now != before:
+        raise ArgumentError(
+            f"The optimiser's learning rates were changed from {before} to {now} during training.",
+            "Every epoch sets them to those that training started with, times a factor: the change would be undone.",
+            "Pass a schedule instead: train(..., schedule=Cosine()), or an object of your own with its method `after`.",
+            "For other groups of parameters, begin another training.",
+        )
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:

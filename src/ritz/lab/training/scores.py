@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from ...errors import ArgumentError, DataError, kind_of
@@ -39,28 +40,43 @@ def mean_loss(loss: AnyLoss, z: Tensor, y: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, data: Data) -> float:
-    """The fraction of examples whose largest output is that of their class, the model being in eval mode.
+def accuracy(model: nn.Module, data: Data, *, ignore_index: int = -100) -> float:
+    """The fraction of labels whose class has the largest output, the model being in eval mode.
+
+    Classes are the last dimension of the outputs. Labels equal to `ignore_index`, those of padding, do not count.
 
     >>> accuracy(nn.Identity(), (torch.eye(4), torch.tensor([0, 1, 2, 0])))
     0.75
     """
-    if not data[1].numel():
+    if not bool((data[1] != ignore_index).any()):
         raise DataError(
             "An accuracy on no examples was requested.",
             "A fraction of nothing is not defined.",
-            "Pass at least one example.",
+            "Pass at least one example, with a label that is not ignore_index.",
         )
     modes = {part: part.training for part in model.modules()}
     pieces = zip(*(part.split(_ROWS) for part in data), strict=True)
     try:
         model.eval()
-        return sum(float(hits(model(x), y)) for x, y in pieces) / data[1].numel()
+        right, counted = sum(_hits(model(x), y, ignore_index) for x, y in pieces).tolist()  # type: ignore[union-attr]
+        return float(right / counted)
     finally:
         for part, training in modes.items():
             part.training = training
 
 
-def hits(outputs: Tensor, y: Tensor) -> Tensor:
-    """How many labels are the class with the largest output."""
-    return (outputs.argmax(-1) == y).sum()
+def hits(loss: AnyLoss, outputs: Tensor, y: Tensor) -> Int[Tensor, " two"] | None:
+    """How many labels are the class with the largest output, and how many there are; None without classes.
+
+    Where classes stand, and which label is none, is as the loss has it: those of PyTorch have classes in dimension 1.
+    """
+    dim = getattr(loss, "class_dim", 1 if isinstance(loss, nn.modules.loss._Loss) else -1)
+    if y.is_floating_point() or not -outputs.ndim <= dim < outputs.ndim:
+        return None
+    outputs = outputs.movedim(dim, -1)
+    return _hits(outputs, y, getattr(loss, "ignore_index", -100)) if outputs.shape[:-1] == y.shape else None
+
+
+def _hits(outputs: Tensor, y: Tensor, ignore_index: int) -> Int[Tensor, " two"]:
+    counted = y != ignore_index
+    return torch.stack([((outputs.argmax(-1) == y) & counted).sum(), counted.sum()])

@@ -1,0 +1,66 @@
+"""An operator that is not symmetric is refused, not answered with numbers that are far from any eigenvalue."""
+
+import pytest
+import torch
+
+from ritz import solvers
+from ritz.errors import ArgumentError
+from ritz.operators import Operator
+
+from .spectra import linspace, random, rotated
+
+N = 600  # beyond what is decomposed whole
+SOLVERS = {
+    "spectral_density": solvers.spectral_density,
+    "log_determinant": solvers.log_determinant,
+    "negative_mass": solvers.negative_mass,
+    "function": lambda A: solvers.function(A, torch.exp, torch.ones(A.size, dtype=A.dtype)),
+    "nuclear norm": lambda A: solvers.norm(A, "nuc"),
+}
+
+
+def skewed(size, share):
+    """A positive matrix, and a skew-symmetric one with about this share of its norm."""
+    B = random(size, size, generator=torch.Generator().manual_seed(0))
+    skew = share * (B - B.T) / size**0.5
+    A = rotated(linspace(1, 3, size))
+    return Operator(lambda V: A @ V + skew @ V, size, torch.float64, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("size", [40, N])
+def test_an_operator_that_is_not_symmetric_is_refused(solver, size):
+    with pytest.raises(ArgumentError, match="not symmetric"):
+        SOLVERS[solver](skewed(size, 0.3))
+
+
+def test_eigenpairs_of_a_small_operator_that_is_not_symmetric_are_refused():
+    with pytest.raises(ArgumentError, match="not symmetric"):
+        solvers.eigenpairs(skewed(40, 0.1), 2)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("size", [1, 2, 40, N])
+def test_products_in_bfloat16_are_symmetric_enough(solver, size):
+    A = rotated(linspace(1, 3, size), dtype=torch.float32)
+    rounded = lambda V: (A @ V.bfloat16().float()).bfloat16().float()
+    SOLVERS[solver](Operator(rounded, size, torch.float32, torch.device("cpu")))
+
+
+@pytest.mark.parametrize("solver", ["log_determinant", "nuclear norm"])
+def test_noise_in_the_products_of_a_small_operator_is_in_the_error_of_its_eigenvalues(solver):
+    generator, exact = torch.Generator().manual_seed(0), linspace(1, 3, 40)
+    A = rotated(exact)
+    noisy = lambda V: A @ V + 1e-4 * random(*V.shape, generator=generator)
+    result = SOLVERS[solver](Operator(noisy, 40, torch.float64, torch.device("cpu")))
+    truth = float(exact.log().sum() if solver == "log_determinant" else exact.sum())
+    assert 1e-5 < abs(result.value - truth) < 2 * result.standard_error < 0.1
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("size", [40, N])
+def test_products_that_are_nothing_but_rounding_are_not_called_asymmetric(solver, size):
+    A, B = rotated(linspace(1, 3, size)), rotated(linspace(1, 3, size)).dense()
+    left = Operator(lambda V: (A @ V - B @ V) + 1e-20 * V, size, torch.float64, torch.device("cpu"))
+    damped = left if solver != "log_determinant" else left + 1.0
+    SOLVERS[solver](damped)
