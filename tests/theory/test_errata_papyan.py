@@ -260,6 +260,19 @@ def test_the_rest_of_the_hessian_is_no_wishart_matrix():
     # a Wishart matrix has no negative eigenvalue; a Wigner matrix has
 
 
+def test_eigenvalues_of_a_sum_interlace_for_a_summand_of_rank_one():
+    one = trained()
+    H, G = (matrix(one.risk).dense() for matrix in (ritz.hessian, ritz.gauss_newton))
+    upper = lambda A: torch.linalg.eigvalsh(A).flip(0)[:30]
+    interlaced = lambda h, g: float(((h[1:] <= g[:-1]) & (g[:-1] <= h[:-1])).double().mean())
+    assert interlaced(upper(H), upper(G)) == approx(5 / 29) and interlaced(upper(G), upper(H)) == 0.0
+
+    e = normal(seeded(4), len(G))  # Cauchy's theorem: one summand has rank one
+    assert interlaced(upper(G + 1e-3 * torch.outer(e, e)), upper(G)) == 1.0
+    moved = float((upper(H) - upper(G)).abs().max())  # and Weyl's, for any
+    assert moved == approx(0.0085, abs=1e-4) and moved <= torch.linalg.matrix_norm(H - G, 2)
+
+
 # Algorithms
 
 
