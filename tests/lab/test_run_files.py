@@ -277,14 +277,14 @@ class Caching(nn.Linear):
         return super().forward(x * self.ones)
 
 
-@pytest.mark.parametrize("kind, told", [(Warming, 1), (Caching, 0), (nn.Linear, 0)])
-def test_what_changes_and_is_not_saved_is_warned_of(tmp_path, kind, told, recwarn):
+@pytest.mark.parametrize("kind, count", [(Warming, 1), (Caching, 0), (nn.Linear, 0)])
+def test_what_changes_and_is_not_saved_is_warned_of(tmp_path, kind, count, recwarn):
     model = kind(3, 2, dtype=torch.float64)
     options = {"num_epochs": 4, "checkpoint": tmp_path / "run.npz", "save_seconds": 0.0}
     for _ in lab.train(model, nn.CrossEntropyLoss(), classes(), sgd(model), **options):
         pass
     found = [one for one in recwarn if one.category is ResumptionWarning]
-    assert len(found) == told and all("outside its state_dict" in str(one.message) for one in found)
+    assert len(found) == count and all("outside its state_dict" in str(one.message) for one in found)
 
 
 def test_a_file_stays_where_it_was_named_wherever_the_loop_goes(tmp_path, monkeypatch):

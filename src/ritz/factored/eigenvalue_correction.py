@@ -14,7 +14,7 @@ from ..risk import Risk
 from ..risk.memory import check_memory
 from ..spectrum import Spectrum
 from .eigenbases import KroneckerBasis
-from .kronecker import Kronecker, KroneckerLayer, Layer, drawn, kronecker_layers, places
+from .kronecker import Kronecker, KroneckerLayer, Layer, kronecker_layers, places, requested_samples
 from .kronecker_products import MatrixMap
 from .second_moments import errors_of, factored_layers, features_of, passes, width
 
@@ -64,7 +64,7 @@ def ekfac(
     """
     layers, linear = factored_layers(risk)
     _check_size(risk, linear)
-    samples = drawn(num_samples, generator)
+    samples = requested_samples(num_samples, generator)
     factors = kronecker_layers(layers, linear, 1, joint, samples)
     own = {name: _eigen_layer(layer) for name, layer in factors.items()}
     samples, held = samples and samples.others(), 8.0 * sum(layer.positions * width(layer) for layer in linear)

@@ -24,7 +24,7 @@ from ..solvers.resumption import Resumption
 from .gram_blocks import Assembly, Extent, FinishedBlocks, read_assembly, written_assembly
 
 MOST = 100  # times the error that a matrix had when it was written: the most it may have when read
-PIECES = 8  # the least number of blocks of rows: 36 of 64 squares are computed
+PIECES = 8  # blocks of rows, or more where memory is short: 36 of 64 squares are computed
 LEAST_ROWS = 512  # of a block, below which its products are too small to be fast, unless they are kept in a file
 
 

@@ -220,7 +220,7 @@ def kfac(
     >>> K, (K @ v).round(decimals=9).tolist(), (K.inverse(0.25) @ v).round(decimals=9).tolist()
     (Kronecker(n = 4: 0), [0.125, 0.25, -0.125, -0.25], [3.0, 6.0, 1.0, 2.0])
     """
-    return _layerwise(risk, 1, joint, drawn(num_samples, generator))
+    return _layerwise(risk, 1, joint, requested_samples(num_samples, generator))
 
 
 def cfac(
@@ -241,7 +241,7 @@ def cfac(
     >>> K.layers["0"], (K @ v).round(decimals=9).tolist()
     (KroneckerLayer(0: 2 × (2² ⊗ 2²)), [0.125, 0.25, -0.125, -0.25])
     """
-    return _layerwise(risk, class_count(risk), joint, drawn(num_samples, generator))
+    return _layerwise(risk, class_count(risk), joint, requested_samples(num_samples, generator))
 
 
 def _layerwise(risk: Risk, groups: int, joint: bool, samples: Samples | None) -> Kronecker:
@@ -249,7 +249,7 @@ def _layerwise(risk: Risk, groups: int, joint: bool, samples: Samples | None) ->
     return Kronecker(kronecker_layers(layers, linear, groups, joint, samples), risk, places(risk, linear))
 
 
-def drawn(num_samples: int | None, generator: torch.Generator | None) -> Samples | None:
+def requested_samples(num_samples: int | None, generator: torch.Generator | None) -> Samples | None:
     """The samples to take; None where all of the loss's Hessian is."""
     return None if num_samples is None else Samples.drawn(num_samples, generator)
 

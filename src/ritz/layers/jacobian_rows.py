@@ -194,21 +194,25 @@ def rows_of(layers: Layers, batch: Batch, directions: Callable[[Tensor], Float[T
 def computed_bytes(layers: Layers, num_directions: int) -> float:
     """About how many bytes the rows of one example take while they are computed: errors twice, and the graph."""
     entries = sum(use.shape.numel() for use in layers.uses) / layers.num_watched
-    others = sum(layers.risk.shapes[name].numel() for name in layers.others)
-    numbers = entries * (2 * num_directions + 4) + 2 * others * num_directions
-    return max(1.0, numbers * layers.risk.theta.element_size())
+    return _bytes(layers, entries * (2 * num_directions + 4) + 2 * num_directions * _num_others(layers))
 
 
 def held_bytes(layers: Layers, num_directions: int) -> float:
     """About how many bytes the rows of one example take from then on: gradients, or errors and features."""
-    shapes, numbers = (
-        layers.risk.shapes,
-        float(num_directions * sum(layers.risk.shapes[n].numel() for n in layers.others)),
-    )
+    numbers = float(num_directions * _num_others(layers))
     for use in layers.uses:
         entries, inputs = (count / layers.num_watched for count in (use.shape.numel(), use.inputs.numel()))
-        gradients = sum(shapes[name].numel() for name in use.names)
+        gradients = sum(layers.risk.shapes[name].numel() for name in use.names)
         numbers += min(num_directions * entries + inputs, num_directions * gradients)
+    return _bytes(layers, numbers)
+
+
+def _num_others(layers: Layers) -> int:
+    """How many parameters have gradients that are formed one by one."""
+    return sum(layers.risk.shapes[name].numel() for name in layers.others)
+
+
+def _bytes(layers: Layers, numbers: float) -> float:
     return max(1.0, numbers * layers.risk.theta.element_size())
 
 

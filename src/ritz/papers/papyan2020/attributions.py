@@ -34,7 +34,8 @@ def of_networks(number: Number) -> Measured:
         result: dict[str, float] = {}
         for data in data_sets(record):
             own = [seed for seed in seeds(record) if f"{data}/{seed}/gram/G/nodes" in record.arrays]
-            result[title_of(record, data, own)] = float(np.median([number(record, f"{data}/{seed}") for seed in own]))
+            values = [number(record, f"{data}/{seed}") for seed in own]
+            result[title_of(record, data, own)] = float(np.median(values)) if values else float("nan")
         return result
 
     return measured

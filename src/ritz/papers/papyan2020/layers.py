@@ -99,7 +99,8 @@ def _sampled(config: Config) -> dict[Piece, Blocks]:
 
 def _ends(config: Config) -> dict[str, Network]:
     """The networks whose G and H are taken apart, at the end of their training, by data set and seed."""
-    counts = [*config.gram_seeds, *repeat(config.gram_seeds[-1], len(config.sets))]
+    last = (config.gram_seeds or (0,))[-1]
+    counts = [*config.gram_seeds, *repeat(last, len(config.sets))]
     chosen = {(name, seed) for name, count in zip(config.sets, counts, strict=False) for seed in config.seeds[:count]}
     return {
         f"{piece.data}/{piece.seed}": Network(piece, piece.num_epochs, config.gram_examples)
