@@ -347,6 +347,16 @@ class Risk:
             risk.budget = Budget(memory_budget(None, device) - risk.batches.held_bytes())
         return risk
 
+    def rounded_otherwise(self, times: float) -> Risk:
+        """The same risk at a θ whose numbers all differ by this many times their rounding; nothing is evaluated."""
+        generator = torch.Generator(self.device).manual_seed(0)
+        up = torch.rand(self.theta.shape, generator=generator, device=self.device) < 0.5
+        change = times * torch.finfo(self.dtype).eps
+        risk = copy.copy(self)
+        risk.theta = self.theta * torch.where(up, 1 + change, 1 - change).to(self.dtype)
+        risk._network = self._network.holding(risk._all_tensors(), self.shapes)
+        return risk
+
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
         """f(θ, x) on one batch, for parameters in the order and shapes of `shapes`."""
         if not torch.is_grad_enabled():
