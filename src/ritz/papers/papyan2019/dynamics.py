@@ -7,7 +7,7 @@ The paper writes H for E here, and Hess for H.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -28,7 +28,7 @@ from ..papyan2020 import spectra
 from ..papyan2020.components import COLOUR, MATRICES
 from ..papyan2020.networks import sweep_on_shelf, training
 from ..papyan2020.pictures import draw_spectrum, of_seeds
-from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes, seeds_at
+from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piece, check_ten_classes
 from ..papyan2020.spectra import SMOKE_METHOD, Measurement, Method, bulk, certified, measured
 from .paper import printed, says
 
@@ -44,13 +44,11 @@ class Config:
     network: Piece = FOLLOWED
     sizes: tuple[int, ...] = SIZES  # "20 training sample sizes logarithmically spaced": five of them, a class
     seeds: tuple[int, ...] = (0, 1, 2)  # open: print shows one network; more of them say how much it differs
-    once: tuple[int, ...] = (1351,)  # open: sizes with the first of them alone, for their cost
     method: Method = BRIEF
 
     def pieces(self, size: int) -> list[Piece]:
         """The networks on this many examples a class, from all their seeds."""
-        seeds = seeds_at(size, self.seeds, once=self.once)
-        return [replace(self.network, per_class=size, seed=seed) for seed in seeds]
+        return [replace(self.network, per_class=size, seed=seed) for seed in self.seeds]
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
@@ -95,10 +93,6 @@ def prefix(size: int, seed: int, epoch: int, matrix: str) -> str:
     return f"{size}/seed {seed}/{epoch}/{matrix}"
 
 
-def _seeds(record: Record, size: int) -> Sequence[int]:
-    return seeds_at(size, record.config["seeds"], once=record.config["once"])
-
-
 def edge(record: Record, size: int, seed: int, epoch: int) -> float:
     """The bulk edge of E, by which the paper divides: its largest |λ|."""
     return max(map(abs, bulk(record, prefix(size, seed, epoch, "E")).range))
@@ -106,14 +100,14 @@ def edge(record: Record, size: int, seed: int, epoch: int) -> float:
 
 def heights(record: Record, size: int) -> np.ndarray:
     """λ_max(G) at each epoch over the edge of E there, the mean over the seeds in logarithms."""
-    at, seeds = record.arrays["epochs"].tolist(), _seeds(record, size)
+    at, seeds = record.arrays["epochs"].tolist(), record.config["seeds"]
     top = lambda seed, epoch: certified(record, prefix(size, seed, epoch, "G"))[0] / edge(record, size, seed, epoch)
     return np.exp(np.mean([[np.log(top(seed, epoch)) for epoch in at] for seed in seeds], axis=0))
 
 
 def magnitudes(record: Record, size: int) -> np.ndarray:
     """λ_max(G) at each epoch by itself, the mean over the seeds in logarithms."""
-    at, seeds = record.arrays["epochs"].tolist(), _seeds(record, size)
+    at, seeds = record.arrays["epochs"].tolist(), record.config["seeds"]
     rows = [[np.log(certified(record, prefix(size, seed, epoch, "G"))[0]) for epoch in at] for seed in seeds]
     return np.exp(np.mean(rows, axis=0))
 
@@ -160,7 +154,7 @@ SPECTRA_OF_BOTH: dict[str, Squares] = {
 def _shares_of_E(record: Record, size: int, squares: Squares) -> list[float]:
     """∫λ² of E over that of E and G together, at every epoch of every seed."""
     shares = []
-    for seed, epoch in product(_seeds(record, size), record.arrays["epochs"].tolist()):
+    for seed, epoch in product(record.config["seeds"], record.arrays["epochs"].tolist()):
         E, G = (squares(record, prefix(size, seed, epoch, matrix)) for matrix in "EG")
         shares.append(E / (E + G))
     return shares
@@ -182,7 +176,7 @@ def most_of_E(record: Record) -> ByReading:
 
 def separation(record: Record, size: int) -> float:
     """ln of the C-th eigenvalue of H over the upper end of its bulk at the last epoch, the mean over the seeds."""
-    last, seeds = int(record.arrays["epochs"][-1]), _seeds(record, size)
+    last, seeds = int(record.arrays["epochs"][-1]), record.config["seeds"]
     names = [prefix(size, seed, last, "H") for seed in seeds]
     ends = [(certified(record, name)[NUM_CLASSES - 1], bulk(record, name).range[1]) for name in names]
     return float(np.mean([np.log(max(abs(least), 1e-30) / max(end, 1e-30)) for least, end in ends]))
@@ -259,13 +253,13 @@ def draw_errors(record: Record) -> Picture:
     at = record.arrays["error_epochs"]
     for ax, part in zip(axes, ("train", "test"), strict=True):
         for size, colour in zip(record.config["sizes"], plot.COLOURS, strict=False):
-            error, count = record.arrays[f"{size}/{part}_error"].mean(0), len(_seeds(record, size))
-            label = f"{size} a class" + (f", {count} seeds" if count > 1 else "")
-            ax.plot(at[1:], error[1:], color=colour, lw=1.2, label=label)
+            error = record.arrays[f"{size}/{part}_error"].mean(0)
+            ax.plot(at[1:], error[1:], color=colour, lw=1.2, label=f"{size} a class")
             when = peak_epoch(record, heights(record, size))
             ax.plot(when, error[np.searchsorted(at, when)], "o", color=colour, ms=7)
         ax.set(xscale="log", xlabel="epoch", ylabel="misclassified")
-        means = ", means over seeds" if len(record.config["seeds"]) > 1 else ""
+        count = len(record.config["seeds"])
+        means = f", means over {count} seeds" if count > 1 else ""
         write_title(ax, f"{part}{means} (● the peak of G)")
     legend_above(figure, axes[0], columns=len(record.config["sizes"]))
     return figure
@@ -324,10 +318,9 @@ PRESETS = {
         replace(SMALL, data="cifar10", pauses=(1, 4)),
         (13, 51),
         (0,),
-        (),
         replace(BRIEF, num_steps=32, num_examples=200),
     ),
-    "smoke": Config(replace(TINY, pauses=(1,)), (4,), (0,), (), SMOKE_METHOD),
+    "smoke": Config(replace(TINY, pauses=(1,)), (4,), (0,), SMOKE_METHOD),
 }
 FIGURES = {
     "papyan2019.fig6": Figure(

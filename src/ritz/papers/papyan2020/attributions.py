@@ -16,9 +16,10 @@ from .gradients import eigenvalues
 from .knockout_numbers import count_among
 from .kronecker import middle
 from .layer_numbers import CROSS, bulk_change, drawn, known, relative_fall
-from .layer_results import C, Measure, at_layer, data_sets, seeds, title_of, titled
+from .layer_results import C, Measure, at_layer, data_sets, seeds, titled
 from .layers import COMPUTATION, PRESETS, loans, run
 from .paper import says
+from .setting import TITLES
 
 COLUMNS = ("C outliers", "C² outliers (mini-bulk)", "bulk")
 Measured = Callable[[Record], dict[str, float]]
@@ -28,14 +29,13 @@ Number = Callable[[Record, str], float]  # of a network, by the prefix of its re
 
 
 def of_networks(number: Number) -> Measured:
-    """A number of the networks whose G and H are taken apart: the median over their seeds, for each data set."""
+    """A number of the networks: the median over their seeds, for each data set."""
 
     def measured(record: Record) -> dict[str, float]:
         result: dict[str, float] = {}
         for data in data_sets(record):
-            own = [seed for seed in seeds(record) if f"{data}/{seed}/gram/G/nodes" in record.arrays]
-            values = [number(record, f"{data}/{seed}") for seed in own]
-            result[title_of(record, data, own)] = float(np.median(values)) if values else float("nan")
+            values = [number(record, f"{data}/{seed}") for seed in seeds(record)]
+            result[TITLES[data]] = float(np.median(values))
         return result
 
     return measured

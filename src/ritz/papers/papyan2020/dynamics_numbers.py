@@ -70,7 +70,7 @@ def alignment(one: Panel) -> float:
 
 
 def over_seeds(record: Record, measure: Callable[[Panel], float]) -> dict[tuple[int, int], float]:
-    """The mean of a panel's number over its seeds, which large sizes have fewer of, by examples a class and epoch."""
+    """The mean of a panel's number over the seeds, by examples a class and epoch; panels where G is zero have none."""
     numbers: dict[tuple[int, int], list[float]] = {}
     for seed, size, epoch in seen_cells(record):
         numbers.setdefault((size, epoch), []).append(measure(panel(record, seed, size, epoch)))

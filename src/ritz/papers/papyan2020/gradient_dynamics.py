@@ -42,7 +42,7 @@ from .dynamics_numbers import (
 from .gradients import Exact, Measurement, Network, Quadrature, spectrum_of, with_zeros
 from .paper import BEYOND, PAPER
 from .pictures import of_seeds
-from .setting import NUM_CLASSES, SIZES, Piece, Training, dynamics_piece, seeds_at
+from .setting import NUM_CLASSES, SIZES, Piece, Training, dynamics_piece
 
 C = NUM_CLASSES
 PIECE = dynamics_piece(SIZES[0], 0)
@@ -64,7 +64,6 @@ class Config:
     piece: Piece = PIECE  # of the first size and seed
     sizes: tuple[int, ...] = SIZES  # "20 training sample sizes logarithmically spaced": five of them, a class
     seeds: tuple[int, ...] = (0, 1, 2)  # open: print shows one network; more of them say how much it differs
-    once: tuple[int, ...] = (1351,)  # open: sizes with the first of them alone, for their cost
     exact: int = 365  # open: examples a class up to which there is a Gram matrix; beyond, Lanczos
     compared: int = 365  # open: examples a class at which both stand side by side, at the last epoch, from one seed
     followed: int = 136  # open: examples a class at which the largest eigenvectors are taken apart, from one seed
@@ -100,8 +99,8 @@ class Cells:
     def all(self) -> list[Cell]:
         """Every network at every epoch at which it was kept."""
         config = self.config
-        seeds = {size: seeds_at(size, config.seeds, once=config.once) for size in config.sizes}
-        pieces = [replace(config.piece, per_class=size, seed=seed) for size in seeds for seed in seeds[size]]
+        networks = product(config.sizes, config.seeds)
+        pieces = [replace(config.piece, per_class=size, seed=seed) for size, seed in networks]
         return [Cell(piece, epoch) for piece in pieces for epoch in piece.epochs]
 
     def exact(self) -> list[Cell]:
@@ -313,13 +312,12 @@ PRESETS = {
         Piece("vgg11", "cifar10", 13, 0, (1, 5, 20), Training(num_epochs=60, rates=(0.03,), num_errors=4), 8),
         (13, 26),
         (0,),
-        (),
         13,
         13,
         13,
         64,
     ),
-    "smoke": Config(Piece("mlp", "digits", 4, 0, (1,), BRIEF, width=16, depth=3), (4, 6), (0,), (), 4, 4, 4, 30),
+    "smoke": Config(Piece("mlp", "digits", 4, 0, (1,), BRIEF, width=16, depth=3), (4, 6), (0,), 4, 4, 4, 30),
 }
 FIGURES = {
     "papyan2020.fig6": Figure("papyan2020.fig6", TITLE, PRESETS, run, draw, statements(PAPER), COMPUTATION, loans=loans)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,6 @@ class Config:
     num_examples: int | None = 10_000  # open: of 50,000, for the blocks of G and their factors
     num_steps: int = 128  # "M ∈ {128, 256}"
     gram_examples: int = 1360  # open: for Table 1's parts of G and eigenvectors of H; 136 a class, as in Fig. 5
-    gram_seeds: tuple[int, ...] = (1,)  # open: how many networks of each data set have these, the last number for more
 
     @property
     def structure(self) -> Structure:
@@ -59,7 +57,7 @@ class Config:
 
 
 def run(config: Config, context: Context) -> dict[str, Any]:
-    """Features, errors, weights and blocks of all networks; parts of G, and of H, of those that the config says."""
+    """Features, errors, weights and blocks of all networks, and the parts of their G and H."""
     return run_structure(config.structure, context) | _blocks(config, context) | _origins(config, context)
 
 
@@ -98,14 +96,10 @@ def _sampled(config: Config) -> dict[Piece, Blocks]:
 
 
 def _ends(config: Config) -> dict[str, Network]:
-    """The networks whose G and H are taken apart, at the end of their training, by data set and seed."""
-    last = (config.gram_seeds or (0,))[-1]
-    counts = [*config.gram_seeds, *repeat(last, len(config.sets))]
-    chosen = {(name, seed) for name, count in zip(config.sets, counts, strict=False) for seed in config.seeds[:count]}
+    """The networks at the end of their training, by data set and seed: their G and H are taken apart."""
     return {
         f"{piece.data}/{piece.seed}": Network(piece, piece.num_epochs, config.gram_examples)
         for piece in config.structure.pieces
-        if (piece.data, piece.seed) in chosen
     }
 
 
@@ -149,7 +143,7 @@ def _add(result: dict[str, Any], prefix: str, record: Record, kept: int | None) 
 BRIEF = Training(num_epochs=4, batch_size=32, rates=(0.05,), num_errors=3)
 LAPTOP = Training(num_epochs=10, rates=(0.03,))
 PRESETS = {
-    "paper": Config(seeds=(0, 1, 2), gram_seeds=(3, 3, 2)),
+    "paper": Config(seeds=(0, 1, 2)),
     "laptop": Config(Piece("mlp", "mnist", 300, training=LAPTOP, width=128, depth=5), SETS, (0,), 500, 64, 200),
     "smoke": Config(Piece("mlp", "digits", 12, training=BRIEF, width=24, depth=3), ("digits",), (0,), None, 20, 60),
 }

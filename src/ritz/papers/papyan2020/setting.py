@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -126,11 +125,6 @@ TINY = Piece("mlp", "digits", 4, training=Training(2, 40, rates=(0.05,), num_err
 def dynamics_piece(per_class: int, seed: int) -> Piece:
     """VGG11 on some of CIFAR-10, as it is followed along training."""
     return replace(FOLLOWED, per_class=per_class, seed=seed)
-
-
-def seeds_at(size: int, seeds: Sequence[int], *, once: Collection[int]) -> Sequence[int]:
-    """The seeds at a sample size: all of them, or the first alone where each network takes long."""
-    return seeds[:1] if size in once else seeds
 
 
 def check_ten_classes(piece: Piece) -> None:
