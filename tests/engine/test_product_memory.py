@@ -8,6 +8,7 @@ from torch import nn
 
 import ritz
 from ritz.engine import linearized_risk
+from ritz.engine.curvatures import HESSIAN
 from ritz.engine.graph_bytes import graph_bytes
 from ritz.errors import OutOfMemoryError
 from tests.solvers.memory import peak_vectors
@@ -169,3 +170,16 @@ def test_a_hundred_kronecker_factorisations_leave_memory_flat():
             gc.collect()
             held.append(sum(issubclass(type(entry), torch.Tensor) for entry in gc.get_objects()))
     assert held[1] <= held[0]
+
+
+def test_what_a_graph_keeps_beside_the_examples_is_not_taken_for_theirs(generator):
+    """A batch norm scales the weights in front of it: of 16 examples they would be nearly all that is kept."""
+    layers = [torch.nn.Conv2d(2, 64, 3), torch.nn.BatchNorm2d(64), torch.nn.Tanh(), torch.nn.Conv2d(64, 64, 3)]
+    model = torch.nn.Sequential(*layers, torch.nn.BatchNorm2d(64), torch.nn.Flatten(), torch.nn.Linear(64, 3)).eval()
+    x, y = torch.randn(600, 2, 5, 5, generator=generator), torch.randint(3, (600,), generator=generator)
+    risk = ritz.Risk(model, ritz.CrossEntropy(), (x, y))
+    whole = linearized_risk.LinearizedRisk(risk, HESSIAN)
+    whole.for_each(lambda batch, contribution: contribution(risk.theta[None], 0 * risk.theta[None]))
+    trial, graphs = whole.prepare(), [contribution.linearized for contribution in whole._maps.values()]
+    assert graphs and trial.fixed_bytes > 0.9 * risk.theta.nbytes
+    assert risk.budget.taken(whole) == pytest.approx(sum(graph.kept_bytes() for graph in graphs), rel=0.02)

@@ -95,7 +95,7 @@ class LinearizedRisk:
     def _own_room(self) -> float:
         assert self._trial is not None
         largest = max(len(batch) for batch in self._batches)
-        return max(0.0, self.risk.budget.total - self._trial.example_bytes * largest)
+        return max(0.0, self.risk.budget.total - self._trial.graph_bytes(largest))
 
     def for_each(self, use: Callable[[Batch, Contribution], None]) -> None:
         """Call `use` with the contribution of every batch; one that is not kept is freed before the next is built."""
@@ -184,7 +184,7 @@ class LinearizedRisk:
         self._trial = known
         self._batches = self._regrouped(self._examples_in_a_pass(len(first)), len(first))
         if contribution is not None and self._batches is self.risk.batches and len(batch) == len(first):
-            self._keep(0, contribution, known.example_bytes * len(first))
+            self._keep(0, contribution, known.graph_bytes(len(first)))
 
     def _examples_on_trial(self, given: int) -> int:
         """How many examples the trial takes: few, and at most half a batch if θ is large, as vectors take room too."""
@@ -195,7 +195,7 @@ class LinearizedRisk:
         return self.risk.numerics(precision or self.risk.tangent_precision, search=self._num_products > SEARCH_AFTER)
 
     def _most_columns(self, trial: Trial) -> int:
-        graph_bytes = trial.example_bytes * len(next(iter(self._batches)))
+        graph_bytes = trial.graph_bytes(len(next(iter(self._batches))))
         return columns_for(self.risk.device, graph_bytes, self.risk.theta.nbytes)
 
     def _examples_that_fit(self, batch: Batch) -> int:
@@ -214,7 +214,7 @@ class LinearizedRisk:
         each, device = max(self._trial.example_bytes, 1.0), self.risk.device.type
         busy = int(JOINED[device] * BUSY_BYTES[device] / each)
         joined = max(1, int(min(busy, self.risk.budget.total / 8 / each) // given)) * given
-        fitting = int(free_memory(self.risk.device) / HEADROOM / each)
+        fitting = int((free_memory(self.risk.device) / HEADROOM - self._trial.fixed_bytes) / each)
         return max(1, min(joined, fitting, self._most or joined))
 
     def _regrouped(self, size: int, given: int) -> Batches:
@@ -284,7 +284,7 @@ class LinearizedRisk:
     def _map(self, number: int, batch: Batch, trial: Trial) -> Contribution:
         contribution = self._build(batch, self.risk)
         self._compare(number, batch, contribution.linearized.z)
-        contribution.kept = trial.path.keeps and self._keep(number, contribution, trial.example_bytes * len(batch))
+        contribution.kept = trial.path.keeps and self._keep(number, contribution, trial.graph_bytes(len(batch)))
         return contribution
 
     def _build(self, batch: Batch, risk: Risk, *, kept: bool = True) -> Contribution:

@@ -25,6 +25,7 @@ from .paths import Path
 from .pieces import inner, norm, random_row
 
 ROUNDINGS = 1000  # times the rounding seen in a product, which does not show the rounding of what went before
+MANY_THETAS = 20  # times the bytes of θ: a graph that keeps more has hardly anything but examples in it
 ASYMMETRY = 30  # times √ε: how far vᵀAw and wᵀAv may lie apart
 
 
@@ -37,6 +38,11 @@ class Trial:
     tangent_error: float | None  # relative, of tangent_precision="high" against "highest"
     seconds: float  # of one product with the trial's part of the first batch
     example_bytes: float  # kept by a linearisation for each example
+    fixed_bytes: float  # kept whatever the number of examples, such as weights that a batch norm has scaled
+
+    def graph_bytes(self, count: int) -> float:
+        """What a linearisation of so many examples keeps."""
+        return self.fixed_bytes + self.example_bytes * count
 
 
 def try_paths(
@@ -159,8 +165,25 @@ class _Attempts:
             return None
         self._expected = None  # it is no longer needed
         tangent_error = None if self.risk.tangent_precision == "highest" else self._tangent_error(product)
-        example_bytes = product.linearized.kept_bytes() / len(self.batch)
-        return Trial(path, disagreement, tangent_error, self._seconds, example_bytes), product
+        seconds = self._seconds
+        return Trial(path, disagreement, tangent_error, seconds, *self._bytes_kept(path, product)), product
+
+    def _bytes_kept(self, path: Path, product: Contribution) -> tuple[float, float]:
+        """What a linearisation keeps for each example, and beside these: half of the examples tell, where it matters.
+
+        A few examples keep little beside a large θ, and would seem to take many times what they do.
+        """
+        count, kept = len(self.batch), product.linearized.kept_bytes()
+        if not self.risk.separable or count < 2 or kept > MANY_THETAS * self.risk.theta.nbytes:
+            return kept / count, 0.0
+        few = self.batch.first(count // 2)
+        try:
+            half = self._contribution(path, few)
+            self._add(half, 1, torch.zeros_like(self.risk.theta)[None])  # which shows what it keeps
+        except (RuntimeError, MemoryError):  # two graphs are too many: what one keeps is a bound
+            return kept / count, 0.0
+        each = max(0.0, (kept - half.linearized.kept_bytes()) / (count - len(few)))
+        return each, max(0.0, kept - each * count)
 
     def _put_back(self, product: Map) -> None:
         """The reference's product again, from which this one was subtracted; anew where NaN has taken its place."""
@@ -170,9 +193,9 @@ class _Attempts:
         else:
             self.run_reference(self._reference)
 
-    def _contribution(self, path: Path, *, kept: bool = True) -> Contribution:
+    def _contribution(self, path: Path, batch: Batch | None = None, *, kept: bool = True) -> Contribution:
         with self.risk.numerics():
-            linearized = path.linearize(self.risk, self.batch, self.curvature.order)
+            linearized = path.linearize(self.risk, batch or self.batch, self.curvature.order)
             return Contribution(linearized, self.curvature.contribution(linearized), kept)
 
     def _disagreement(self, path: Path, product: Contribution) -> float | None:
