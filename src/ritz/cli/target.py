@@ -19,6 +19,7 @@ from torch import nn
 from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError, first_line
 from ..record import Record, check_writable
 from ..risk import Risk
+from ..risk.devices import usable_device
 from ..risk.model import check_model
 from .folders import analysis_folder
 from .weights import misfit
@@ -191,17 +192,7 @@ def _first(risk: Risk, count: int) -> Risk:
 
 def device_of(name: str | None) -> torch.device | None:
     """The device of this name, checked to work; None if none was named."""
-    if name is None:
-        return None
-    try:
-        # Sums are kept in float64, which mps does not have. The answer has its index: cuda is cuda:0.
-        return torch.empty(0, device=name, dtype=torch.float64).device
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        raise ArgumentError(
-            f"--device {name} cannot be used: {first_line(error)}",
-            "The model would have to be moved there.",
-            "Use cpu, or cuda where torch.cuda.is_available().",
-        ) from error
+    return None if name is None else usable_device(name, f"--device {name}")
 
 
 def dtype_of(precision: str | None) -> torch.dtype | None:

@@ -1,12 +1,12 @@
 """What is differentiated: the risk of a model on its data, as a function of its parameters."""
 
 # Where to begin reading: `risk`, whose constructor uses the others in this order.
-# - The model: `model` refuses unsuitable ones, `original` is a snapshot of the user's, `parameters` says what θ is, and
-#   `network` is the model as a function of θ.
+# - The model: `model` refuses unsuitable ones, `original` is a snapshot of the user's, `parameters` says what θ is,
+#   `network` is the model as a function of named tensors, and `point` holds θ with the network as a function of it.
 # - The data: `data` makes `batches` of every form of data, and `fingerprints` compare one pass with the next.
 # - Before the first product: `first_evaluation` with `separability` and `caches`, then `own_gradient`.
-# - Besides: `losses`, with `class_terms` and `data_by_class` for those with classes; `memory`, `precision` and
-#   `distributed` ranks; `randomness` and `undo`, which leave the process as it was.
+# - Besides: `losses`, with `class_terms` and `data_by_class` for those with classes; `memory`, `precision`,
+#   `devices` and `distributed` ranks; `randomness` and `undo`, which leave the process as it was.
 
 from ..arguments import guard
 from .losses import BinaryCrossEntropy, Classification, CrossEntropy, Loss, SquaredError
