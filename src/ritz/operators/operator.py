@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ class Operator:
     size: int
     dtype: torch.dtype
     device: torch.device
+    _: KW_ONLY
     factor: Float[Tensor, "n r"] | None = None  # A = U Uᵀ, where that is known
     inverse: Callable[[float], Operator] | None = None  # damping λ ↦ (A + λ)⁻¹, where that is known
     inform: Callable[[], Info] | None = None  # returns `info`, where it is known how products are computed
