@@ -2,7 +2,8 @@
 
 # Where to begin reading, from what users call down to what it is made of.
 # - Eigenpairs: `eigen` decomposes `small_matrices` and searches in others by `thick_restart`. The search has `goals`, a
-#   `basis`, `requested_pairs` and possibly `missed_pairs`; with cheaper products, `mixed_precision` has `corrections`.
+#   `basis` and `requested_pairs`, ends with `certificates` and possibly finds `missed_pairs`; with cheaper products,
+#   `mixed_precision` has `corrections`.
 # - Densities: `densities`, and `quadratures` that can grow. Both run a `lanczos_recursion` from random probes
 #   (`probe_runs`), find the `atoms` among its nodes, and leave the rest to the `assembly` of a spectrum. The same
 #   recursions serve `masses`, `determinants`, `operator_norms` and `operator_functions`.

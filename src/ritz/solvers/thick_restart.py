@@ -21,13 +21,14 @@ from ..operators import Operator
 from ..record.checkpoints import State
 from ..spectrum import Eigenpairs
 from .basis import Basis
+from .certificates import fresh_residuals, recursion_error
 from .goals import ATTEMPTS, NUMBERS, Goal, check_state
 from .missed_pairs import MOST_STEPS, Overlooked, endangered, is_beyond
 from .probes import start_rows
 from .requested_pairs import RequestedPairs
 from .resumption import Resumption
 from .ritz_pairs import as_eigenpairs, ranking, selection
-from .vectors import check_range, inner, mix, norms, orthonormalize, product, rounding, subtract
+from .vectors import check_range, norms, product, rounding
 
 NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start, without which a new eigenvector could never be found
 SAFETY = 0.9  # of the tolerance: the search stops below it, to leave room for rounding in the fresh residual
@@ -362,43 +363,15 @@ def _certificate(A: Operator, search: Search, goal: Goal) -> Eigenpairs:
     values, coupling = search.condense(goal)
     limit, X = goal.tolerance * search.scale, search.basis.first()
     if goal.fresh_products < goal.k:
-        values = values[: goal.k]
-        residuals = coupling.norm(dim=0) + _recursion_error(A, search, goal, values, coupling)
+        values, P = values[: goal.k], search.basis.last(len(coupling))
+        error = recursion_error(A, X, P, values, coupling, goal.fresh_products, search.generator)
+        residuals = coupling.norm(dim=0) + error
     else:
-        orthonormalize(X)
-        parts = [_residuals(A, columns) for columns in X.split(goal.columns)]
-        values, residuals = (torch.cat(numbers) for numbers in zip(*parts, strict=True))
-        order = selection(values, goal.which, goal.k)
-        if not torch.equal(order, torch.arange(goal.k)):  # fresh products may reorder near ties
-            mix(X, torch.eye(goal.k, dtype=torch.float64)[:, order])
-            values, residuals = values[order], residuals[order]
+        values, residuals = fresh_residuals(A, goal, X)
     search.num_products += goal.fresh_products
     search.certificates += 1
     pairs = values.to(X.device), X, residuals.to(X.device)
     return as_eigenpairs(*pairs, limit, search.num_products, search.basis.allocated)
-
-
-def _residuals(A: Operator, X: Float[Tensor, "c n"]) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"]]:
-    """λ = xᵀAx of each unit row x and ‖A x - λ x‖, from fresh products."""
-    R = product(A, X)
-    values = inner(X, R).diagonal()
-    return values, norms(R.addcmul_(X, values[:, None].to(X), value=-1)).cpu()
-
-
-def _recursion_error(
-    A: Operator, search: Search, goal: Goal, values: Float[Tensor, " k"], coupling: Float[Tensor, "b k"]
-) -> float:
-    """‖D‖ for D = A X - XΘ - P B, the error of the recursion's residuals, as the root of E‖Dω‖² over normal ω."""
-    X, P, generator = search.basis.first(), search.basis.last(len(coupling)), search.generator
-    shape, squares = (goal.fresh_products, goal.k), []
-    for omega in torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu():
-        combination = torch.zeros_like(X[:1])
-        subtract(combination, -omega.to(X)[None], X)
-        d = product(A, combination)
-        subtract(d, (omega * values).to(X)[None], X)
-        subtract(d, (coupling @ omega).to(X)[None], P)
-        squares.append(float(norms(d)) ** 2)
-    return math.sqrt(sum(squares) / len(squares))
 
 
 def warn_of_missing_copies(pairs: Eigenpairs) -> None:
