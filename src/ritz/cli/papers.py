@@ -43,7 +43,7 @@ def run(
     force: bool = False,
     debug: bool = False,
 ) -> bool:
-    """Run figures one after the other; one that fails does not stop the others. Whether all have their record."""
+    """Run figures one after the other; one that fails does not stop the others. Returns whether all succeeded."""
     orders = [order(figure, preset, settings, out) for figure in _lenders_first(selection(ids))]
     if len(orders) == 1:
         _run(orders[0], context, force=force)
@@ -69,7 +69,7 @@ def _lenders_first(chosen: Sequence[Figure]) -> list[Figure]:
 
 
 def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
-    """Draw and judge again what is there; whether all could be read."""
+    """Draw and judge again what is there; returns whether all could be read."""
     chosen = selection(ids)
     if preset is not None:
         order(chosen[0], preset, [], out)  # refuses a preset that nobody has

@@ -70,7 +70,7 @@ class Operator:
         return f"Operator({name}n = {self.size:,}, {str(self.dtype).removeprefix('torch.')}, {self.device})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: its size, and how products are computed where that is known."""
+        """HTML for a notebook: its size, and how products are computed where that is known."""
         facts: dict[str, object] = {
             "size": f"{self.size:,} × {self.size:,}",
             "dtype": self.dtype,

@@ -60,7 +60,7 @@ class Record:
         return f"Record({self.id}, {self.preset}: {held})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: its numbers, and what they say."""
+        """HTML for a notebook: its numbers, and what they say."""
         numbers = {
             name: f"{value:.6g}" if isinstance(value, float) else value
             for name, value in self.scalars.items()

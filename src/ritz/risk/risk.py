@@ -122,7 +122,7 @@ class Risk:
         return f"Risk({type(self.model).__name__}, {self.loss.name}: {counts}, R = {self.loss_value():.6g})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: what is differentiated, and where it is."""
+        """HTML for a notebook: what is differentiated, and where it is."""
         facts = {"parameters": f"{self.size:,}", "terms": f"{self.num_terms:,}", "loss": f"{self.loss_value():.6g}"}
         return card(f"Risk: {type(self.model).__name__}, {self.loss.name}", facts)
 

@@ -43,7 +43,7 @@ def spectrum_from(T: Tridiagonal, pairs: Eigenpairs | None, A: Operator) -> Spec
 def _radii(
     values: Float[Tensor, " k"], residuals: Float[Tensor, " k"], rows: list[Row], size: int
 ) -> Float[Tensor, " k"]:
-    """Within which an eigenvalue lies of each certified one: r, or r²/d where that is small beside the distance d."""
+    """How near an eigenvalue is to each certified value: r, or r²/d where the distance d to the next is far above r."""
     if not len(values):
         return residuals
     seen = [row.nodes[row.weights > NEGLIGIBLE / size] for row in rows]

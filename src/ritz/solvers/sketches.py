@@ -39,7 +39,7 @@ class Sketch:
 
     @classmethod
     def empty(cls, A: Operator, *, keep_products: bool = False) -> Sketch:
-        """No probes yet."""
+        """A sketch without probes, to be grown."""
         rows, small = torch.zeros(0, A.size, dtype=A.dtype, device=A.device), torch.zeros(0, 0, dtype=torch.float64)
         return cls(rows, rows, small, small, *((rows, small) if keep_products else ()))
 

@@ -88,7 +88,7 @@ class Eigenpairs:
         return cls(**tensors, num_products=products, basis_size=basis, num_rough_products=rough)
 
     def _repr_html_(self) -> str:
-        """In a notebook: a row for each, with its residual."""
+        """HTML for a notebook: a row for each, with its residual."""
         columns: dict[str, list[str]] = {
             "rank": [str(rank) for rank in range(1, len(self) + 1)],
             "eigenvalue": [
