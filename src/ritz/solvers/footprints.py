@@ -95,7 +95,7 @@ def _of_density(
     outliers: int | Eigenpairs = 0,
     **_: Any,
 ) -> float:
-    """The vectors of a density; with a tolerance, of all probes that it may take, or of the matrix if that is cheaper."""
+    """The vectors of a density; with a tolerance, of all probes it may take, or of the matrix if that is cheaper."""
     if tolerance is None:
         return _of_probes(A, num_probes=num_probes or 8, num_steps=num_steps or 128, outliers=outliers)
     limit = max_products or quadratures.MOST
