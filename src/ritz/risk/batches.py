@@ -97,7 +97,7 @@ class Batches:
     ours: bool = False  # whether ritz itself cut the data, which came without batches
     whole: Callable[[], Batches] | None = None  # the same data uncut, where they fit
     separable: bool = True  # whether each term depends on its own example alone
-    joinable: bool = True  # and would do so among the examples of other batches
+    joinable: bool = True  # and also where examples of several batches are put into one
 
     def __reduce__(self) -> Any:
         if self.held is None:

@@ -129,7 +129,7 @@ def _source_of_pair(data: tuple[Any, Any] | list[Any]) -> Iterable[Any] | None:
 
 
 def _check_iterable(data: Any) -> None:
-    if not hasattr(data, "__iter__") or getattr(data, "ndim", 1) == 0:  # a single number can be no batches
+    if not hasattr(data, "__iter__") or getattr(data, "ndim", 1) == 0:  # a tensor of one number is no series of batches
         raise DataError(
             f"The data are of type {type(data).__name__}.",
             "A risk needs examples to average over.",

@@ -91,8 +91,8 @@ class Risk:
         check_group(group)
         self.group, self.tangent_precision = group, tangent_precision
 
-        # θ first: where it lies, and in what precision, holds for all else. The snapshot of the model is taken before
-        # anything runs it, because a forward pass may leave traces.
+        # θ first: its device and precision are those of all else. The snapshot of the model is taken before anything
+        # runs it, because a forward pass may leave traces.
         original = Original(model)
         self._point = Point(original, parameters)
         self.device, self.dtype = self.theta.device, self.theta.dtype
@@ -102,7 +102,8 @@ class Risk:
         self.path, self.choices = checked_path(path), dict[str, Any]()  # the choices of the engine, by matrix
         self.loss: Loss = on_device(loss_from(loss), self.device)
 
-        # A rank that fails in here makes all ranks fail; exchanges between ranks stay outside, since it joins none.
+        # A rank that fails inside `in_step` makes all ranks fail. Any other exchange between ranks stays outside, since
+        # a rank that failed would never join it.
         with in_step(self.theta, self.group):
             self.batches: Batches = batches_from(data, self.device, self.dtype, allowed)
             self._run_first_batches(original)
@@ -361,7 +362,7 @@ class Risk:
 
     def _run_first_batches(self, original: Original) -> None:
         """Run the network for the first time, and keep what shows of tables, the loss, the batches and their layout."""
-        # Tables of values of other parameters would make all outputs wrong, those of the next step included.
+        # A table computed from other parameters would make all outputs wrong, those of the next step included.
         if forget_tables(original, self.batches, self._one_pass):
             self._point.take_modules(original)
         # This may cut the batches to a size that fits, and settles the loss, which separates their terms.
