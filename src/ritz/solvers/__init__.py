@@ -5,8 +5,8 @@
 #   `basis` and `requested_pairs`, ends with `certificates` and possibly finds `missed_pairs`; with cheaper products,
 #   `mixed_precision` has `corrections`.
 # - Densities: `densities`, and `quadratures` that can grow. Both run a `lanczos_recursion` from random probes
-#   (`probe_runs`), find the `atoms` among its nodes, and leave the rest to the `assembly` of a spectrum. The same
-#   recursions serve `masses`, `determinants`, `operator_norms` and `operator_functions`.
+#   (`probe_runs`) to `tridiagonals`, find the `atoms` among their nodes, and leave the rest to the `assembly` of a
+#   spectrum. The same recursions serve `masses`, `determinants`, `operator_norms` and `operator_functions`.
 # - Traces: `traces` grows `sketches` as far as that pays (`split_traces`); what can be resumed is in `deflated_traces`.
 #   `ranks` and `diagonals` take sketches, too.
 # - Linear systems: `linear_systems`, by `conjugate_gradients` and `minres`.
@@ -20,7 +20,7 @@ from .determinants import log_determinant
 from .diagonals import Diagonal, diagonal
 from .eigen import eigenpairs, subspace_iteration
 from .footprints import memory_needed
-from .lanczos_recursion import Tridiagonal, lanczos
+from .lanczos_recursion import lanczos
 from .linear_systems import Solution, solve
 from .masses import negative_mass
 from .operator_functions import FunctionProduct, function
@@ -28,6 +28,7 @@ from .operator_norms import norm
 from .quadratures import LanczosQuadrature
 from .ranks import effective_rank
 from .traces import hutchinson, trace
+from .tridiagonals import Tridiagonal
 
 __all__ = [
     "Diagonal", "FunctionProduct", "LanczosQuadrature", "Solution", "Tridiagonal", "condition_number", "diagonal",
