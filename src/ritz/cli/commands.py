@@ -193,7 +193,7 @@ def analyse_classes(
         ),
     ] = None,
     exact_rows: Annotated[int, typer.Option(min=0, help="Decompose matrices of up to this many rows exactly.")] = 3000,
-    decay: Annotated[
+    weight_decay: Annotated[
         float | None,
         typer.Option(
             help="The weight decay of the training, which the class structure of weights needs.",
@@ -220,14 +220,14 @@ def analyse_classes(
     Examples:
       ritz classes mine.py:risk
       ritz classes mine.py:risk --examples 300 --dtype float64
-      ritz classes mine.py:risk --decay 5e-4 --exact-rows 10000 --device cuda
+      ritz classes mine.py:risk --weight-decay 5e-4 --exact-rows 10000 --device cuda
     """
     with report_errors(debug):
         from ..analysis.classes import ClassSettings
         from . import classes
         from .target import Request, subject
 
-        settings = ClassSettings(num_lines=lines, exact_rows=exact_rows, decay=decay, seed=seed or 0)
+        settings = ClassSettings(num_lines=lines, exact_rows=exact_rows, weight_decay=weight_decay, seed=seed or 0)
         settings.check()
         request = Request.of(device, dtype, seed)
         model = subject(target, out, request, examples=examples, layers=layer, kind="classes", suffix="classes")

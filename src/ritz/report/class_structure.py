@@ -152,5 +152,9 @@ def layers(record: Record) -> Section:
 def command(record: Record) -> str:
     """The command that makes this record again."""
     config = record.config
-    options = {"--lines": config["num_lines"], "--exact-rows": config["exact_rows"], "--decay": config["decay"]}
+    options = {
+        "--lines": config["num_lines"],
+        "--exact-rows": config["exact_rows"],
+        "--weight-decay": config["weight_decay"],
+    }
     return typed("ritz classes", record, options)
