@@ -295,6 +295,11 @@ def test_images_are_laid_out_as_the_new_device_likes_them(on_another_device):
     assert all(batch.inputs.is_contiguous() for batch in on_another_device.batches)
 
 
+def test_a_device_that_does_not_work_is_refused(x, y):
+    with pytest.raises(ArgumentError, match="device='cuda:99' cannot be used"):
+        Risk(network(), CE, (x, y)).to(torch.float64, device="cuda:99")
+
+
 def test_a_device_is_the_same_under_its_other_name(x, y):
     risk = Risk(network(), CE, (x, y))
     assert risk.to(risk.dtype, device=torch.device("cpu:0")) is risk

@@ -20,7 +20,7 @@ Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batch:
     """One batch: inputs as a tensor, as a dict for `model(**inputs)` or a tuple of several, and their targets.
 
@@ -31,6 +31,9 @@ class Batch:
     inputs: Inputs
     targets: Tensor
     keys: Int64[Tensor, " N"] = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    def __repr__(self) -> str:
+        return f"Batch({self.name})"
 
     def to(self, device: torch.device, dtype: torch.dtype, *, copy: bool = False) -> Batch:
         """The batch on another device, real and complex inputs and targets in the given precision.
@@ -88,7 +91,7 @@ class Batch:
         return len(self.targets)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batches:
     """A data set that gives the same batches at every pass: held in memory if it fits, else read anew each time."""
 
@@ -108,6 +111,9 @@ class Batches:
                 "Build the risk where it is needed: send a function that returns it.",
             )
         return _held_again, (self.held, self.ours, self.separable, self.joinable)
+
+    def __repr__(self) -> str:
+        return f"Batches({'read anew for every pass' if self.held is None else f'{len(self.held)} held'})"
 
     def __deepcopy__(self, memo: Any) -> Batches:
         return self  # never changed

@@ -16,7 +16,7 @@ from ..errors import ArgumentError, check_finite
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tridiagonal:
     """Lanczos decompositions A Q = Q T + β r eₘᵀ, one for each of p start vectors; float64 on the CPU.
 
@@ -36,6 +36,10 @@ class Tridiagonal:
     residual: Float[Tensor, " p"]  # β
     basis: Float[Tensor, "p n m"] | None = None  # on the operator's device; zero columns after an invariant space
     marks: Float[Tensor, "p m d"] | None = None  # S Q for a few linear forms S: what was seen of each vector
+
+    def __repr__(self) -> str:
+        with_basis = "" if self.basis is None else ", with its basis"
+        return f"Tridiagonal({self.num_probes} × {self.num_steps} steps, β up to {self.residual.max():.2g}{with_basis})"
 
     @property
     def num_probes(self) -> int:

@@ -44,7 +44,7 @@ class WeightStructure:
 
     def __repr__(self) -> str:
         shape, off = tuple(self.weight.shape), f"{self.residual:.2g} off"
-        return f"WeightStructure({self.layer}: {shape}, η = {self.weight_decay:g}, {off})"
+        return f"WeightStructure(layer {self.layer}: {shape}, η = {self.weight_decay:g}, {off})"
 
     @property
     def between_class(self) -> Float[Tensor, "o d"]:
