@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
-from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
+from ritz.errors import ArgumentError, DataError, ModelError, NumericalError, OutputsWarning
 from ritz.risk.batches import Batch
 from tests.risk.problem import (
     CE,
@@ -200,7 +200,9 @@ def test_losses_that_are_none_are_refused(x, y):
 def test_a_selection_that_no_output_depends_on_has_no_slope():
     model = nn.ModuleDict({"used": nn.Linear(3, 2), "idle": nn.Linear(2, 2)})
     model.forward = lambda x: model["used"](x)
-    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))), parameters="idle.*")
+    data = torch.randn(6, 3), torch.arange(6) % 2
+    with pytest.warns(OutputsWarning, match="parameters that outputs depend on"):
+        risk = ritz.Risk(model, nn.CrossEntropyLoss(), data, parameters="idle.*")
     assert not bool(risk.gradient().any()) and not bool(ritz.hessian(risk).dense().any())
 
 
