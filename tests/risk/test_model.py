@@ -179,6 +179,17 @@ def test_what_a_model_writes_into_itself_stays_with_the_risk():
     assert model.calls == 0 and model.kept is None
 
 
+def test_hooks_that_come_later_stay_with_their_own_copy(x, y):
+    """Copies of modules share none of their empty attributes."""
+    model = network()
+    risk = Risk(model, CE, (x, y))
+    other, value = risk.at(risk.theta), risk.loss_value()
+    for own in (model, other.model):
+        own[0].register_forward_hook(lambda module, inputs, out: 2 * out)
+        assert risk.at(risk.theta).loss_value() == value and not risk.model[0]._forward_hooks
+    assert model[0]._forward_hooks.keys() != other.model[0]._forward_hooks.keys()
+
+
 def test_batch_norm_without_running_statistics_is_refused():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 2)).eval()
     with pytest.raises(ModelError, match="without running statistics"):

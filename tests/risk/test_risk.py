@@ -196,7 +196,7 @@ def test_a_risk_keeps_its_loss_while_that_of_the_user_changes(name, x, y):
 def test_a_risk_keeps_the_value_that_an_enclosing_variable_had(x, y):
     risks, losses = [], []
     for power in (1, 2):  # of which functions made in a loop see the last alone
-        loss = lambda z, y: F.cross_entropy(z, y, reduction="none") ** power  # noqa: B023
+        loss = lambda z, y: F.cross_entropy(z, y, reduction="none") ** power
         risks.append(Risk(network(), loss, (x, y)))
         losses.append(risks[-1].loss_value())
     for risk, value in zip(risks, losses, strict=True):

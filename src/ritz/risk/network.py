@@ -42,9 +42,9 @@ class Network:
     wherever one of these enters an operation, it is replaced by the risk's tensor of that name.
     """
 
-    def __init__(self, module: nn.Module, original: Original | None, names: Names) -> None:
+    def __init__(self, module: nn.Module, original: Original | None, names: Names, *, leaves: bool = True) -> None:
         self.module = module
-        self._start: Original | None = Original(module)  # None once a forward pass was seen to leave nothing
+        self._start = Original(module) if leaves else None  # None once a forward pass was seen to leave nothing
         self._left = False  # whether a forward pass ever left something
         self._original = original  # None once the copy was seen to need no replacements
         self._names = names
@@ -84,10 +84,11 @@ class Network:
     def holding(self, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:
         """The same network with other tensors."""
         module, names = _copy(self.module, tensors, theta, self._names)
-        new = Network(module, self._original, names if self._original is not None else {})
+        kept = names if self._original is not None else {}
+        new = Network(module, self._original, kept, leaves=self._start is not None)
         new._buffers, new._reached, new._settled = self._buffers, self._reached, self._settled
         new._changed = self._changed
-        new._start, new._left = new._start if self._start else None, self._left
+        new._left = self._left
         new.lowest, new._takes, new._differentiates = self.lowest, self._takes, self._differentiates
         new.hooked = self.hooked
         return new
