@@ -577,6 +577,29 @@ def test_packed_sequences_stay_packed(in_order, generator, y):
     assert_close(ritz.hessian(risk).dense(), ritz.hessian(Risk(model, CE, [(whole, y)])).dense())
 
 
+class OfJagged(nn.Module):
+    """The mean over each of several sequences, which come as a nested tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(D, C).double()
+
+    def forward(self, sequences):
+        return torch.stack([self.linear(one).tanh().mean(0) for one in sequences.unbind()])
+
+
+def test_jagged_sequences_are_taken_in_their_batches(generator, y):
+    rows = [torch.randn(k % 4 + 1, D, generator=generator, dtype=torch.float64) for k in range(N)]
+    nested = lambda few: torch.nested.nested_tensor(few, layout=torch.jagged)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = OfJagged()
+    risk = Risk(model, CE, [(nested(rows[:7]), y[:7]), (nested(rows[7:]), y[7:])])
+    check_against_pytorch(risk, model, CE(model(nested(rows)), y))
+    with pytest.raises(DataError, match="2 of the 7 examples"):
+        risk.first(2)
+
+
 @pytest.mark.parametrize("kind", [OfTwo, OfPair, OfAny])
 @pytest.mark.parametrize("form", PAIRS)
 def test_a_tuple_of_inputs_is_what_the_model_takes(kind, form, x, y):

@@ -217,7 +217,7 @@ def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:
 def _checked_outputs(network: FixedNetwork, loss: Loss, batch: Batch, number: int) -> Tensor:
     try:
         z = network(batch)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
         if is_out_of_memory(error):
             raise
         raise ModelError(
