@@ -93,9 +93,27 @@ BAD_MODELS = {
     "returns one dimension": (lambda: Returns(lambda z: z[:, 0]), DataError, "one for the classes"),
     "returns NaN": (lambda: Returns(lambda z: z / 0), NumericalError, "NaN or infinity on batch 0."),
     "fails": (lambda: Returns(lambda z: z @ z), ModelError, "The model failed on batch 0"),
+    "writes into a parameter": (lambda: Clamped("in place"), ModelError, "writes into parameter weight"),
+    "exchanges a parameter": (lambda: Clamped("by its data"), ModelError, "writes into parameter weight"),
     "asserts a shape": (lambda: Returns(asserting), ModelError, "failed on batch 0: 5 classes are expected"),
     "asks for an entry": (lambda: Returns(lambda z: {"out": z}["logits"]), ModelError, "failed on batch 0: 'logits'"),
 }  # fmt: skip
+
+
+class Clamped(nn.Linear):
+    """Keeps its weight within bounds by writing into it, as critics do."""
+
+    def __init__(self, way):
+        super().__init__(D, C, dtype=torch.float64)
+        self.way = way
+
+    def forward(self, x):
+        if self.way == "in place":
+            with torch.no_grad():
+                self.weight.clamp_(-0.1, 0.1)
+        else:
+            self.weight.data = self.weight.data.clamp(-0.1, 0.1)
+        return super().forward(x)
 
 
 class TakesTwo(nn.Module):

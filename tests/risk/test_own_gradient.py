@@ -241,6 +241,22 @@ def test_a_slope_on_late_examples_alone_is_a_slope(x, y):
     assert ritz.hessian(risk).dense().any()
 
 
+class Constant(nn.Module):
+    """Outputs that lie in the memory of a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.linspace(0, 1, C, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.bias.expand(len(x), C)
+
+
+def test_outputs_may_be_a_view_of_a_parameter(x, y):
+    risk = Risk(Constant(), CE, (x, y))
+    assert_close(ritz.hessian(risk).dense(), dense_hessian(lambda t: CE(t.expand(N, C), y), risk.theta))
+
+
 def in_inference_mode():
     with torch.inference_mode():
         return network()

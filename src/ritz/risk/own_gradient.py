@@ -145,7 +145,8 @@ def _own(original: Original, theta: Collection[str], batch: Batch) -> _Reference
             if is_out_of_memory(error):
                 raise
             raise _refusal(error) from error
-    return _Reference(z.detach(), dict(zip(theta, gradient, strict=True)))
+    values = z.detach().clone()  # of outputs that are views of parameters, which move
+    return _Reference(values, dict(zip(theta, gradient, strict=True)))
 
 
 def _check_loss(original: Original, loss: Loss, theta: Collection[str], z: Tensor, y: Tensor) -> None:
