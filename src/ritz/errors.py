@@ -104,7 +104,7 @@ class PaddingWarning(UserWarning):
 
 
 class OutputsWarning(UserWarning):
-    """The outputs look like probabilities, where the loss expects logits or log-probabilities."""
+    """The outputs look like probabilities where the loss expects logits or log-probabilities, or do not follow θ."""
 
 
 class VersionWarning(UserWarning):

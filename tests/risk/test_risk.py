@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
-from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
+from ritz.errors import ArgumentError, DataError, ModelError, NumericalError, OutputsWarning
 from ritz.risk.batches import Batch
 from tests.risk.problem import (
     CE,
@@ -160,12 +160,26 @@ class Weighted(nn.Module):
         return self.weight[y] * F.cross_entropy(z, y, reduction="none")
 
 
+def closed_over(weight):
+    """A loss that calls a function of an enclosing scope, which calls it in turn."""
+
+    def weighted(values, y):
+        return weight[y] * values if values.ndim == 1 else loss(values, y)
+
+    def loss(z, y):
+        return weighted(F.cross_entropy(z, y, reduction="none"), y)
+
+    return loss
+
+
 WITH_WEIGHTS = {
     "of ritz": lambda weight: ritz.CrossEntropy(weight),
     "of PyTorch": lambda weight: nn.CrossEntropyLoss(weight),
     "by autograd": lambda weight: nn.NLLLoss(weight),
     "a module": Weighted,
     "a module in a partial": lambda weight: functools.partial(Weighted(weight)),
+    "an enclosing variable": closed_over,
+    "a default": lambda weight: lambda z, y, *, w=weight: w[y] * F.cross_entropy(z, y, reduction="none"),
 }
 
 
@@ -177,6 +191,16 @@ def test_a_risk_keeps_its_loss_while_that_of_the_user_changes(name, x, y):
     before = ritz.hessian(risk).dense(), risk.gradient()
     weight.copy_(weight.flip(0))
     assert_close((ritz.hessian(risk).dense(), risk.gradient()), before, rtol=1e-10, atol=1e-13)
+
+
+def test_a_risk_keeps_the_value_that_an_enclosing_variable_had(x, y):
+    risks, losses = [], []
+    for power in (1, 2):  # of which functions made in a loop see the last alone
+        loss = lambda z, y: F.cross_entropy(z, y, reduction="none") ** power
+        risks.append(Risk(network(), loss, (x, y)))
+        losses.append(risks[-1].loss_value())
+    for risk, value in zip(risks, losses, strict=True):
+        assert risk.at(risk.theta).loss_value() == value
 
 
 @pytest.mark.parametrize("options", [{"tangent_precision": "low"}, {"memory": -1}, {"memory": NAN}])
@@ -200,7 +224,9 @@ def test_losses_that_are_none_are_refused(x, y):
 def test_a_selection_that_no_output_depends_on_has_no_slope():
     model = nn.ModuleDict({"used": nn.Linear(3, 2), "idle": nn.Linear(2, 2)})
     model.forward = lambda x: model["used"](x)
-    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))), parameters="idle.*")
+    data = torch.randn(6, 3), torch.arange(6) % 2
+    with pytest.warns(OutputsWarning, match="parameters that outputs depend on"):
+        risk = ritz.Risk(model, nn.CrossEntropyLoss(), data, parameters="idle.*")
     assert not bool(risk.gradient().any()) and not bool(ritz.hessian(risk).dense().any())
 
 

@@ -15,6 +15,7 @@ from .risk import Risk
 __all__ = ["BinaryCrossEntropy", "Classification", "CrossEntropy", "Loss", "Risk", "SquaredError"]
 
 # A risk says by itself what a model or a loss must be; the rest is called by the engine, in every product.
-_OF_THE_ENGINE = "outputs", "leaves", "unflatten", "flatten", "sum_over_ranks", "numerics", "has_terms", "in_double"
+_OF_PASSES = "outputs", "leaves", "has_terms", "check_terms", "in_double"
+_OF_THE_ENGINE = *_OF_PASSES, "unflatten", "flatten", "sum_over_ranks", "numerics"
 _UNGUARDED = ("__init__", *_OF_THE_ENGINE)
 guard(__name__, leaving=[*(name for name in __all__ if name != "Risk"), *(f"Risk.{name}" for name in _UNGUARDED)])

@@ -59,8 +59,8 @@ class Batch:
         return self if count >= len(self) else self.rows(slice(count))
 
     def countable(self) -> bool:
-        """Whether every tensor has a row for each example, unlike the edges of a graph."""
-        return all(t.ndim > 0 and len(t) == len(self) for t in self.tensors())
+        """Whether every tensor has a row for each example that can be taken, unlike the edges of a graph."""
+        return all(t.ndim > 0 and not t.is_nested and len(t) == len(self) for t in self.tensors())
 
     def channels_last(self) -> Batch:
         """The batch with images stored channels-last; the same numbers in another order of memory."""

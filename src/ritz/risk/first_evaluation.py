@@ -47,16 +47,37 @@ class Evaluation:
     weight: float  # Σ wᵢ
     by_example: Tensor | None = None  # Σ tᵢ over the terms of each example of this rank, where they can be told apart
 
-    def agrees(self, loss: Loss, z: Tensor, batch: Batch) -> bool:
-        """Whether outputs give the same terms of every example, up to rounding, also of kernels of another size."""
+    def agrees(self, loss: Loss, z: Tensor, batch: Batch, *, root: int = 2) -> bool | None:
+        """Whether outputs give the same terms of every example, up to rounding, also of kernels of another size.
+
+        None where examples cannot be told apart. `root` is of ε: how much is taken for rounding.
+        """
         own = of_examples(loss.terms(z, batch.targets), len(batch))
         if self.by_example is None or own is None or len(batch.keys) != len(own):  # nothing to compare with
-            return False
+            return None
         expected, eps = self.by_example[batch.keys], torch.finfo(z.dtype).eps
+        gap, scale = (own - expected).abs(), expected.abs() + self.by_example.square().mean().sqrt()
+        if bool((gap <= eps ** (1 / root) * scale).all()):  # as nearly always: how far rounding goes is not asked
+            return True
         rough = of_examples(loss.terms(jittered(z, eps * z.abs()), batch.targets), len(batch))
         drift = 0.0 if rough is None else (rough - own).abs().max()
-        scale = expected.abs() + self.by_example.square().mean().sqrt()
-        return bool(((own - expected).abs() <= eps**0.5 * scale + SLACK * drift).all())
+        return bool((gap <= eps ** (1 / root) * scale + SLACK * drift).all())
+
+    def check(self, loss: Loss, z: Tensor, batch: Batch) -> None:
+        """Refuse other terms than at the first evaluation, for the same examples in the same batch.
+
+        A model that is random on some examples alone, or now and then, need not show it on the first batch. Other
+        kernels may round differently, and some networks make much of it: ε^¼ is not refused.
+        """
+        if self.agrees(loss, z, batch, root=4) is False:
+            raise ModelError(
+                f"The loss has other values on {batch.name}, than when the risk was built.",
+                "Every product must see the same matrix. Something that the loss refers to has changed since, or the "
+                "model is random on some examples, or now and then.",
+                "After a change, build the risk anew.",
+                "Let the loss keep what it needs: functools.partial(loss, weight), of which a risk has its own copy.",
+                "Call model.eval(); turn off functional dropout, noise layers and layers that are skipped at random.",
+            )
 
 
 def examine(outputs: NetworkFunction, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
@@ -196,7 +217,7 @@ def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:
 def _checked_outputs(network: FixedNetwork, loss: Loss, batch: Batch, number: int) -> Tensor:
     try:
         z = network(batch)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
         if is_out_of_memory(error):
             raise
         raise ModelError(

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 
 @contextlib.contextmanager
@@ -18,3 +19,9 @@ def untouched_randomness(device: torch.device, generator: torch.Generator | None
     finally:
         if generator is not None and state is not None:
             generator.set_state(state)
+
+
+def random_state(device: torch.device) -> Tensor:
+    """The global random state that a network on this device draws from."""
+    own = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return torch.cat([torch.get_rng_state(), *own])

@@ -219,7 +219,12 @@ class Risk:
 
     def has_terms(self, z: Tensor, batch: Batch) -> bool:
         """Whether outputs of some examples give the same terms as these examples did in their own batches."""
-        return self._evaluation.agrees(self.loss, z, batch)
+        return bool(self._evaluation.agrees(self.loss, z, batch))
+
+    def check_terms(self, z: Tensor, batch: Batch) -> None:
+        """Refuse outputs of a batch as given that have other terms than when the risk was evaluated."""
+        with torch.no_grad():
+            self._evaluation.check(self.loss, z.detach(), batch)
 
     def gradient(self) -> Float[Tensor, " n"]:
         """∇R(θ)."""
@@ -228,6 +233,7 @@ class Risk:
             for batch in self.batches:
                 with self.numerics(), naming_batch("the gradient on", batch):
                     z = self.outputs(leaves, batch)
+                    self.check_terms(z, batch)
                     slope = self.loss.gradient(z.detach(), batch.targets)
                     if z.requires_grad:  # else no output depends on θ
                         total += self.flatten(torch.autograd.grad(z, leaves, slope, allow_unused=True))
@@ -382,6 +388,7 @@ class Risk:
     def _first_evaluation(self) -> Evaluation:
         """Evaluate every batch once, and refuse what cannot be analysed."""
         with in_step(self.theta, self.group), self._one_pass():
+            torch.rand((), device=self.device)  # that a later pass of a random model draws other numbers than this one
             own = evaluate(self._point.fixed_outputs, self.loss, self.batches, self.device)
         return over_ranks(own, self.loss, self.device, self.group)
 
