@@ -148,3 +148,34 @@ def test_curvature_offers_rough_products_where_tf32_is_faster(operator):
     assert_same(mixed.values, plain.values, rtol=1e-4)
     residuals = (A @ mixed.vectors - mixed.vectors * mixed.values).norm(dim=0)
     assert_same(residuals, mixed.residuals, rtol=1e-2)
+
+
+class SmallImages(torch.nn.Sequential):
+    """Convolutions of 8 × 8, 4 × 4 and 2 × 2 pixels, smooth, so that rounding turns no ReLU on or off."""
+
+    def __init__(self):
+        layers = [
+            torch.nn.Conv2d(3, 32, 3, padding=1),
+            torch.nn.BatchNorm2d(32),
+            torch.nn.Tanh(),
+            torch.nn.AvgPool2d(2),
+        ]
+        layers += [torch.nn.Conv2d(32, 40, 3, padding=1), torch.nn.Tanh(), torch.nn.AvgPool2d(2)]
+        layers += [torch.nn.Conv2d(40, 33, (3, 5), padding=(1, 2)), torch.nn.Tanh(), torch.nn.Flatten()]
+        super().__init__(*layers, torch.nn.Linear(33 * 4, 5))
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize("operator", OPERATORS[:3])
+def test_float32_products_over_many_small_images_agree_with_float64(operator, last):
+    layout = torch.channels_last if last else torch.contiguous_format
+    torch.manual_seed(0)
+    model, x, y = SmallImages().eval(), torch.randn(700, 3, 8, 8), torch.randint(5, (700,))
+    data = x.to(DEVICE).contiguous(memory_format=layout), y.to(DEVICE)
+    make = getattr(ritz, operator)
+    there = make(Risk(copy.deepcopy(model).to(DEVICE), ritz.CrossEntropy(), data))
+    here = make(Risk(model.double(), ritz.CrossEntropy(), (x.double(), y)))
+    V = normal(here.size, 3)
+    assert_same(products(there, V).double(), products(here, V), rtol=2e-5)
+    if there.rough is not None:
+        assert_same(products(there.rough, V).double(), products(here, V), rtol=1e-2)

@@ -237,6 +237,37 @@ def test_a_fit_without_error_is_still_joined(generator):
     assert A.info.num_batches == 1
 
 
+class Rounded(torch.nn.Module):
+    """Numbers that a few batches of data round in another way, as kernels do that are chosen by the batch's size."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def forward(self, x):
+        return x + (self.change if len(x) > 20 else 0.0) * torch.cos(1e4 * x.detach())
+
+
+def kinks(change):
+    """160 examples in batches of 20, whose differences decide over ReLUs: some lie on their kink but for a rounding."""
+    torch.manual_seed(0)
+    first, last = torch.nn.Linear(8, 400), torch.nn.Linear(400, 3)
+    with torch.no_grad():
+        first.weight[:, 4:], first.bias[:] = -first.weight[:, :4], 0.0
+    x, y = torch.randn(160, 4), torch.randint(3, (160,))
+    x = torch.cat([x, x + 0.01 * torch.randn(160, 4)], 1)
+    model = torch.nn.Sequential(first, Rounded(change), torch.nn.ReLU(), last)
+    return ritz.Risk(model, CE, list(zip(x.split(20), y.split(20), strict=True)))
+
+
+@pytest.mark.parametrize(("change", "num_batches"), [(0.0, 1), (1e-6, 1), (1e-4, 8)])
+def test_batches_are_joined_where_rounding_alone_turns_a_relu_on_or_off(change, num_batches, monkeypatch):
+    monkeypatch.setitem(columns.BUSY_BYTES, "cpu", 2.0**28)
+    A = ritz.hessian(kinks(change))
+    A @ torch.ones(A.size)
+    assert A.info.num_batches == num_batches
+
+
 def contrastive(z, y):
     """One term per example, each of which depends on all others of the batch."""
     return F.cross_entropy(z @ z.T, torch.arange(len(z)), reduction="none")

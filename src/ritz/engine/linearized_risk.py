@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,9 +29,12 @@ from .pieces import norm, quiet, random_row
 Result = TypeVar("Result")
 FORTH, BACK = "forth", "back"  # directions of linear maps
 SEARCH_AFTER = 300  # products after which a search for cuDNN's fastest convolution, as long as these, is likely to pay
-JOINED = 4  # times the work limit for columns: joining batches pays for longer
+JOINED = defaultdict(lambda: 16.0, cpu=4.0)  # times the work limit for columns: joining batches pays for longer
 TRIAL_EXAMPLES = 16  # examples on which paths are compared, where examples are independent
 LARGE_BYTES = 2**28  # bytes of θ above which vectors of its size dominate the memory
+ROUNDED = 64  # times ε: how far kernels for batches of different sizes round apart, and more, for kinks are few
+KINKS = 2.0  # times what such a change of θ does to a product: how far the size of batches may change it
+MOST_OF_KINKS = 0.1  # of the product, whatever rounding does
 HEADROOM = 2.0  # what a pass takes, relative to what its graph keeps
 AS_GIVEN = "the batches as they were given"  # a choice for all matrices of a risk: neither joined nor cut
 
@@ -207,8 +211,8 @@ class LinearizedRisk:
         """How many examples go into a pass: enough to keep the device busy, at least a batch, and what fits at most."""
         if not self.risk.separable or self._trial is None:
             return given
-        each = max(self._trial.example_bytes, 1.0)
-        busy = int(JOINED * BUSY_BYTES[self.risk.device.type] / each)
+        each, device = max(self._trial.example_bytes, 1.0), self.risk.device.type
+        busy = int(JOINED[device] * BUSY_BYTES[device] / each)
         joined = max(1, int(min(busy, self.risk.budget.total / 8 / each) // given)) * given
         fitting = int(free_memory(self.risk.device) / HEADROOM / each)
         return max(1, min(joined, fitting, self._most or joined))
@@ -228,19 +232,29 @@ class LinearizedRisk:
     def _is_same_in_pieces(self, size: int) -> bool:
         """Whether a whole product over the first examples is the same in the user's batches and in pieces of this size.
 
-        Independence of the examples was tested on outputs; this tests the product itself.
+        Independence of the examples was tested on outputs; this tests the product itself. A GPU rounds otherwise in
+        batches of another size, and at a kink, where a ReLU is on or off, that changes more than the last digits: then
+        the product may differ as it does where θ itself is rounded otherwise.
         """
         batches = self.risk.batches.first(size)
         pieces = batches.regrouped(size) if size > len(next(iter(batches))) else batches.regrouped((size + 1) // 2)
+        scale, difference = self._apart(batches, self.risk, pieces)
+        if difference <= tolerance(self.risk.dtype) * scale:
+            return True
+        of_rounding = self._apart(batches, self.risk.rounded_otherwise(ROUNDED), batches)[1]
+        return difference <= min(KINKS * of_rounding, MOST_OF_KINKS * scale)
+
+    def _apart(self, batches: Batches, other: Risk, others: Batches) -> tuple[float, float]:
+        """The norm of a product over batches, and that of its difference from the other risk's over other ones."""
         total, v = torch.zeros_like(self.risk.theta)[None], random_row(self.risk, 1)
         with self.risk.numerics():
             for batch in batches:
-                self._build(batch, kept=False).finish(v, total)
+                self._build(batch, self.risk, kept=False).finish(v, total)
             scale = norm(total)
             v.neg_()
-            for batch in pieces:
-                self._build(batch, kept=False).finish(v, total)
-        return norm(total) <= tolerance(self.risk.dtype) * scale
+            for batch in others:
+                self._build(batch, other, kept=False).finish(v, total)
+        return scale, norm(total)
 
     def _take_as_given(self) -> None:
         """Go on with the user's batches, neither joined nor cut."""
@@ -267,26 +281,26 @@ class LinearizedRisk:
                 raise ExamplesMeet
 
     def _map(self, number: int, batch: Batch, trial: Trial) -> Contribution:
-        contribution = self._build(batch)
+        contribution = self._build(batch, self.risk)
         self._check_terms(batch, contribution.linearized.z)
         contribution.kept = trial.path.keeps and self._keep(number, contribution, trial.example_bytes * len(batch))
         return contribution
 
-    def _build(self, batch: Batch, *, kept: bool = True) -> Contribution:
+    def _build(self, batch: Batch, risk: Risk, *, kept: bool = True) -> Contribution:
         assert self._trial is not None
-        with self.risk.numerics():
-            linearized = self._linearized(self._trial.path, batch)
+        with risk.numerics():
+            linearized = self._linearized(self._trial.path, risk, batch)
             return Contribution(linearized, self.curvature.contribution(linearized), kept)
 
-    def _linearized(self, path: Path, batch: Batch) -> Linearized:
+    def _linearized(self, path: Path, risk: Risk, batch: Batch) -> Linearized:
         """A batch linearised by the chosen path; by PyTorch alone if it takes a way through the model without rules."""
         try:
-            return path.linearize(self.risk, batch, self.curvature.order)
+            return path.linearize(risk, batch, self.curvature.order)
         except DoesNotApply:
             reference = next((path for path in self.paths if path.reference), None)
             if reference is None:
                 raise
-            return reference.linearize(self.risk, batch, self.curvature.order)
+            return reference.linearize(risk, batch, self.curvature.order)
 
     def _keep(self, number: int, contribution: Contribution, size: float) -> bool:
         fits = free_memory(self.risk.device) >= size and self.risk.budget.take(self, size)

@@ -108,6 +108,13 @@ class Point:
         point.network = self.network.holding(point.tensors(), point.shapes)
         return point
 
+    def rounded_otherwise(self, times: float) -> Point:
+        """The same network at a θ whose numbers all differ by this many times their rounding, up or down at random."""
+        generator = torch.Generator(self.theta.device).manual_seed(0)
+        up = torch.rand(self.theta.shape, generator=generator, device=self.theta.device) < 0.5
+        change = times * torch.finfo(self.theta.dtype).eps
+        return self.moved(self.theta * torch.where(up, 1 + change, 1 - change).to(self.theta.dtype))
+
     def copied(self) -> Point:
         """The same point, with a vector θ of its own; the network is shared."""
         point = copy.copy(self)

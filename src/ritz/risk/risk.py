@@ -20,15 +20,7 @@ from .batches import Batch, Batches, naming_batch
 from .data import batches_from
 from .devices import usable_device
 from .distributed import check_group, check_sendable, in_step, smallest_over_ranks, sum_over_ranks
-from .first_evaluation import (
-    Evaluation,
-    agreed,
-    channels_last,
-    evaluate,
-    examine_in_memory,
-    forget_tables,
-    over_ranks,
-)
+from .first_evaluation import Evaluation, agreed, channels_last, evaluate, examine_in_memory, forget_tables, over_ranks
 from .losses import Loss, class_indices, loss_from, on_device, own_copy
 from .memory import Budget, memory_budget
 from .model import check_model, prefers_channels_last
@@ -329,6 +321,12 @@ class Risk:
             risk.batches = risk.batches.contiguous()  # the layout was chosen for the other device
             risk.batches = risk._in_best_layout()
             risk.budget = Budget(memory_budget(None, device) - risk.batches.held_bytes())
+        return risk
+
+    def rounded_otherwise(self, times: float) -> Risk:
+        """The same risk at a θ whose numbers all differ by this many times their rounding; nothing is evaluated."""
+        risk = copy.copy(self)
+        risk._point = self._point.rounded_otherwise(times)
         return risk
 
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:

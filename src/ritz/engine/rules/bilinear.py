@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
+from .convolution import Convolution, has_memory
+
 Context = Any  # autograd's context object, to which a Function may attach what it likes
 
 
@@ -21,6 +23,10 @@ class Matrix:
 
     def forward(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         """C(x, w) + b."""
+        return F.linear(x, w, bias)
+
+    def along(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        """C(x, w) + b of tangents."""
         return F.linear(x, w, bias)
 
     def to_input(self, y: Tensor, w: Tensor) -> Tensor:
@@ -39,9 +45,9 @@ class Matrix:
         """b, shaped to broadcast over y."""
         return b
 
-    def add_forward(self, y: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    def add_along(self, y: Tensor, x: Tensor, w: Tensor) -> Tensor:
         """y + C(x, w), accumulated by the matrix product itself where y is a tensor of its own."""
-        if not _has_memory(y):
+        if not has_memory(y):
             return y + F.linear(x, w)
         y.view(-1, y.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]), w.T)
         return y
@@ -49,56 +55,6 @@ class Matrix:
     def stored(self, w: Tensor) -> Tensor:
         """w as it is: no other memory layout of a matrix would help."""
         return w
-
-
-class Convolution:
-    """The bilinear maps of a convolution, or of a transposed one if the extra size of its output is given."""
-
-    def __init__(
-        self, x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, more_output: Any = None
-    ) -> None:
-        self.transposed, self.groups = more_output is not None, groups
-        numbers = (stride, padding, dilation, more_output or 0)
-        tuples = ([a] * (w.ndim - 2) if isinstance(a, int) else list(a) for a in numbers)
-        self.stride, self.padding, self.dilation, self.more_output = tuples
-        self.input_shape, self.weight_shape = x.shape, w.shape
-        self.channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
-
-    def forward(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
-        """C(x, w) + b."""
-        return torch.ops.aten.convolution(
-            x, w, bias, self.stride, self.padding, self.dilation, self.transposed, self.more_output, self.groups
-        )
-
-    def to_input(self, y: Tensor, w: Tensor) -> Tensor:
-        """I(ȳ, w), stored as w is: of x, only the shape is passed."""
-        return self._backward(y, y.new_empty(1).expand(self.input_shape), w, [True, False, False])[0]
-
-    def to_weight(self, y: Tensor, x: Tensor) -> Tensor:
-        """K(ȳ, x)."""
-        return self._backward(y, x, y.new_empty(1).expand(self.weight_shape), [False, True, False])[1]
-
-    def to_bias(self, y: Tensor) -> Tensor:
-        """Σ ȳ over examples and positions."""
-        return y.sum([0, *range(2, y.ndim)])
-
-    def from_bias(self, b: Tensor) -> Tensor:
-        """b, shaped to broadcast over y."""
-        return b.view([-1] + [1] * len(self.stride))
-
-    def add_forward(self, y: Tensor, x: Tensor, w: Tensor) -> Tensor:
-        """y + C(x, w)."""
-        return y.add_(self.forward(x, w))
-
-    def stored(self, w: Tensor) -> Tensor:
-        """A kernel in the memory layout of the images, so that products convert nothing."""
-        if self.channels_last and _has_memory(w):
-            return w.contiguous(memory_format=torch.channels_last)
-        return w
-
-    def _backward(self, y: Tensor, x: Tensor, w: Tensor, mask: list[bool]) -> tuple[Any, ...]:
-        numbers = self.stride, self.padding, self.dilation, self.transposed, self.more_output, self.groups
-        return torch.ops.aten.convolution_backward(y, x, w, None, *numbers, mask)
 
 
 class Bilinear(Function):
@@ -177,25 +133,16 @@ def _tangent(
 ) -> Tensor | None:
     """ẏ = C(ẋ, w) + C(x, ẇ) + ḃ."""
     if dw is not None and x is not None:
-        along = maps.forward(x, dw, db)
-        return along if dx is None or w is None else maps.add_forward(along, dx, w)
+        along = maps.along(x, dw, db)
+        return along if dx is None or w is None else maps.add_along(along, dx, w)
     if dx is not None and w is not None:
-        return maps.forward(dx, w, db)
+        return maps.along(dx, w, db)
     return None if db is None else maps.from_bias(db).expand(shape)
 
 
 def detached(tensor: Tensor | None) -> Tensor | None:
     """A tensor detached from its history, or None."""
     return None if tensor is None else tensor.detach()
-
-
-def _has_memory(tensor: Tensor) -> bool:
-    """Whether a tensor is a plain array that can be written to, and does not stand for several columns under vmap."""
-    try:
-        tensor.data_ptr()
-    except RuntimeError:
-        return False
-    return True
 
 
 def linear_rule(second: bool, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
