@@ -49,6 +49,14 @@ def test_bad_input_ends_with_its_message_before_any_work(folder, arguments, mess
     assert "fakes.us2000.squares" not in sys.modules or not called()
 
 
+@pytest.mark.parametrize("again", [1, 2])
+def test_what_fails_with_values_of_ones_own_is_laid_to_them(folder, again):
+    for _ in range(again):
+        result = ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "name=failing", code=2)
+    assert "us2000.fig2 cannot be computed with --set name=failing: KeyError: 'no squares'" in result.stderr
+    assert "values nearer to those of a preset" in result.stderr
+
+
 def test_the_list_counts_and_says_what_is_there(folder):
     ritz("run", "us2000.fig10", "--preset", "smoke")
     lines = ritz("list").stdout.splitlines()

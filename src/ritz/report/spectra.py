@@ -11,7 +11,7 @@ from ..analysis.spectrum.settings import EXACT_ROWS, MATRICES
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate, Spectrum
-from ..spectrum.estimate import digits_within, value_in_brief, value_with_error
+from ..spectrum.estimate import digits_within, end_in_brief, value_in_brief, value_with_error
 from . import guides
 from .articles import Number, Section, Table
 from .spectral_charts import Lines, density, log_density
@@ -234,8 +234,8 @@ def layers(record: Record) -> Section:
         "layer": list(own),
         "parameters": [f"{numbers['num_parameters']:,}" for numbers in own.values()],
         "spectrum is": ["exact" if numbers["resolution"] is None else "estimated" for numbers in own.values()],
-        "largest λ": [f"{numbers['range'][1]:.4g}" for numbers in own.values()],
-        "smallest λ": [f"{numbers['range'][0]:.4g}" for numbers in own.values()],
+        "largest λ": [end_in_brief(numbers["range"][1], numbers["resolved_zero"]) for numbers in own.values()],
+        "smallest λ": [end_in_brief(numbers["range"][0], numbers["resolved_zero"]) for numbers in own.values()],
         **{key.replace("_", " "): [_estimate(n, key, value_in_brief) for n in own.values()] for key in HINTS},
     }
     first = sorted(own, key=lambda layer: -own[layer]["range"][1])[:LAYERS]

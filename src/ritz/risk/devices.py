@@ -19,8 +19,13 @@ def usable_device(place: Any, given: str) -> torch.device:
     try:
         return torch.empty(0, device=place, dtype=torch.float64).device  # with its index: "cuda" is the current one
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
-        raise ArgumentError(
-            f"{given} cannot be used: {first_line(error)}",
-            "The model and the data would have to be moved there.",
-            "Use cpu, or cuda where torch.cuda.is_available().",
-        ) from error
+        raise unusable(given, first_line(error).partition(". ")[0]) from error
+
+
+def unusable(given: str, reason: str) -> ArgumentError:
+    """The error for a device that nothing can be computed on."""
+    return ArgumentError(
+        f"{given} cannot be used: {reason}.",
+        "The model and the data would have to be moved there.",
+        "Use cpu, or cuda where torch.cuda.is_available().",
+    )

@@ -85,6 +85,15 @@ def value_with_error(value: float, error: float | None) -> str:
     return f"({digits})e{exponent:+03d}" if exponent else digits
 
 
+def end_in_brief(value: float, zero: float) -> str:
+    """The end of a spectrum in four digits; one that rounding cannot tell from zero is zero to within that.
+
+    >>> end_in_brief(-0.042111, 3e-6), end_in_brief(-4.651e-10, 3e-6)
+    ('-0.04211', '0 ± 3e-06')
+    """
+    return f"{value:.4g}" if abs(value) > zero or not zero else f"0 ± {zero:.1g}"
+
+
 def value_in_brief(value: float, error: float | None) -> str:
     """The value with its error, or in five digits without it if these are right.
 

@@ -58,7 +58,9 @@ def train(
         data: Inputs and targets, of which an epoch is one pass; or a function that draws one batch from the
             generator, and an epoch is one step.
         batch_size: None for all examples at once, in their order.
-        schedule: Multiplies the learning rates of the optimiser; `HALVING`, `Annealing()`, `Plateau`, `Cosine`.
+        schedule: Multiplies the learning rates of the optimiser; `HALVING`, `Annealing()`, `Plateau`, `Cosine`. Without
+            one, an epoch takes the rates as it finds them, so that a scheduler of PyTorch may set them at the pauses.
+            What that scheduler remembers is not in `checkpoint`, with which changed rates are refused.
         clip: The largest norm of a gradient.
         save_seconds: The least time between two writings of the file.
         precision: "tf32" allows it in products and convolutions on a GPU, "bfloat16" runs the network under autocast;
@@ -80,9 +82,10 @@ def train(
     _check_optimizer(optimizer, model)
     _check_data(data, batch_size, generator)
     check_arithmetic(precision)
+    found = schedule is None and checkpoint is None
     schedule = Constant() if schedule is None else schedule
     steps = _Steps(batch_size, clip, precision, least_batch)
-    trainee = _Network(model, loss, data, optimizer, generator, steps, capture=capture)
+    trainee = _Network(model, loss, data, optimizer, generator, steps, capture=capture, found_rates=found)
     return pauses(
         trainee,
         schedule,
@@ -93,30 +96,6 @@ def train(
         save_seconds=save_seconds,
         settings={"loss": loss, **asdict(steps)},
     )
-
-
-def adamw(
-    model: nn.Module, learning_rate: float, *, weight_decay: float = 0.1, betas: tuple[float, float] = (0.9, 0.95)
-) -> torch.optim.AdamW:
-    """AdamW as GPT is trained with it: weight decay for matrices and embeddings, none for biases and norms.
-
-    The defaults are those of nanoGPT (Karpathy 2022), which Singh et al. (2026), D.1.5 follow; it warms up for 2,000
-    steps, falls to a tenth (`Cosine(2000)`) and clips gradients at 1.
-
-    >>> [group["weight_decay"] for group in adamw(nn.Linear(2, 1), 1e-3).param_groups]
-    [0.1, 0.0]
-    """
-    if not all(0 <= beta < 1 for beta in betas) or not (learning_rate >= 0 and weight_decay >= 0):
-        raise ArgumentError(
-            f"learning_rate={learning_rate}, weight_decay={weight_decay} and betas={betas} were given.",
-            "Rates and decay cannot be negative, and each of the betas must lie in 0 ≤ β < 1.",
-            "Leave betas and weight_decay out, and pass a rate such as 1e-3.",
-        )
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
-    others = [parameter for parameter in parameters if parameter.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, betas=betas)
 
 
 @dataclass(frozen=True)
@@ -142,10 +121,12 @@ class _Network:
         steps: _Steps,
         *,
         capture: bool,
+        found_rates: bool,
     ) -> None:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.generator, self.steps = generator, steps
         self.base_rates = self.last_rates = _rates(optimizer)
+        self.found_rates = found_rates  # whether each epoch takes the rates that it finds
         self.optimizer_state = OptimizerState(optimizer)
         self.device = optimizer.param_groups[0]["params"][0].device
         self.division = Division(1 if callable(data) else len(data[0]), steps.batch_size, generator, steps.least_batch)
@@ -167,18 +148,28 @@ class _Network:
         return mean.to("cpu", torch.float64), right / max(labels, 1)
 
     def _set_rates(self, factor: float) -> None:
-        _check_rates(_rates(self.optimizer), self.last_rates)
-        self.last_rates = rates = [base * factor for base in self.base_rates]
-        if self.captured is not None and rates != [group["lr"] for group in self.optimizer.param_groups]:
+        self._look_at_rates()
+        rates = [base * factor for base in self.base_rates]
+        if self.captured is not None and rates != self.last_rates:
             self.captured.forget()
+        self.last_rates = rates
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
+
+    def _look_at_rates(self) -> None:
+        """Take the rates as they are, or refuse that they were changed."""
+        now = _rates(self.optimizer)
+        if self.found_rates:
+            self.base_rates = now
+        else:
+            _check_rates(now, self.last_rates)
 
     def _can_capture(self) -> bool:
         tensors = () if callable(self.data) else (*self.data, *self.model.parameters())
         return self.steps.batch_size is not None and bool(tensors) and all(one.is_cuda for one in tensors)
 
     def rate(self, pace: Pace) -> Tensor:
+        self._look_at_rates()
         return self.base_rates[0] * pace.factor
 
     def parameters(self) -> dict[str, Tensor]:
@@ -268,12 +259,14 @@ def _rates(optimizer: torch.optim.Optimizer) -> list[float]:
 
 
 def _check_rates(now: list[float], before: list[float]) -> None:
-    """Refuse learning rates that somebody else has set, such as a scheduler of PyTorch: they would not be used."""
+    """Refuse rates that somebody else has set, where a schedule would undo it, or a resumed run would not repeat it."""
     if now != before:
         raise ArgumentError(
             f"The optimiser's learning rates were changed from {before} to {now} during training.",
-            "Every epoch sets them to those that training started with, times a factor: the change would be undone.",
-            "Pass a schedule instead: train(..., schedule=Cosine()), or an object of your own with its method `after`.",
+            "A schedule sets them anew in every epoch, and a run that goes on from its checkpoint cannot know how far "
+            "a scheduler of PyTorch had come.",
+            "Pass a schedule: train(..., schedule=Cosine()), or an object of your own with its method `after`.",
+            "With a scheduler of PyTorch, leave out `schedule` and `checkpoint`.",
             "For other groups of parameters, begin another training.",
         )
 
