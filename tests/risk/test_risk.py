@@ -330,3 +330,14 @@ def test_a_device_is_the_same_under_its_other_name(x, y):
     risk = Risk(network(), CE, (x, y))
     assert risk.to(risk.dtype, device=torch.device("cpu:0")) is risk
     assert risk.to(torch.float32, device=torch.device("cpu:0")).device == risk.device
+
+
+def test_a_risk_goes_to_a_precision_or_to_a_device_as_a_tensor_does(x, y):
+    risk = Risk(network(), CE, (x, y))
+    assert risk.to("cpu") is risk is risk.to(torch.device("cpu"))
+    with pytest.raises(ArgumentError, match="'cuda:99' cannot be used"):
+        risk.to("cuda:99")
+    with pytest.raises(ArgumentError, match=r"converted to torch\.float16"):
+        risk.to(torch.float16)
+    with pytest.raises(ArgumentError, match="Two devices were given: 'cpu' and device='cuda'"):
+        risk.to("cpu", device="cuda")

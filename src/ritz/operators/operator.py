@@ -134,6 +134,11 @@ class Operator:
         return self * (1.0 / float(scalar) if scalar else math.inf)
 
     @property
+    def shape(self) -> torch.Size:
+        """(n, n), as of a matrix."""
+        return torch.Size((self.size, self.size))
+
+    @property
     def info(self) -> Info | None:
         """How products are computed and how accurate they are; None where nothing is known.
 

@@ -1,4 +1,4 @@
-"""Devices by name, found out to work before anything is moved there."""
+"""Where a risk can be moved: devices by name, found out to work before anything is moved, and precisions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,29 @@ from typing import Any
 import torch
 
 from ..errors import ArgumentError, first_line
+
+Place = torch.dtype | torch.device | str
+
+
+def destination(
+    place: Place, device: torch.device | str | None, now: tuple[torch.dtype, torch.device]
+) -> tuple[torch.dtype, torch.device]:
+    """The precision and the device that `risk.to(place, device=device)` names; what is not named stays as `now`."""
+    if not isinstance(place, torch.dtype):
+        if device is not None:
+            raise ArgumentError(
+                f"Two devices were given: {place!r} and device={device!r}.",
+                "A risk lies on one.",
+                "Name a precision first, or nothing else: risk.to(torch.float64, device='cuda'), risk.to('cuda').",
+            )
+        return now[0], usable_device(place, repr(str(place)))
+    if place not in (torch.float32, torch.float64):
+        raise ArgumentError(
+            f"A risk was to be converted to {place}.",
+            "Risks are computed in float32 or float64; in less, second derivatives are mostly rounding.",
+            "Pass torch.float32 or torch.float64.",
+        )
+    return place, now[1] if device is None else usable_device(device, f"device={str(device)!r}")
 
 
 def usable_device(place: Any, given: str) -> torch.device:

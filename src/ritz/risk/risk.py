@@ -18,7 +18,7 @@ from ..errors import ArgumentError, check_whole
 from ..record.cards import card
 from .batches import Batch, Batches, naming_batch
 from .data import batches_from
-from .devices import usable_device
+from .devices import Place, destination
 from .distributed import check_group, check_sendable, in_step, smallest_over_ranks, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, channels_last, evaluate, examine_in_memory, forget_tables, over_ranks
 from .losses import Loss, class_indices, loss_from, on_device, own_copy
@@ -30,7 +30,7 @@ from .own_gradient import check_own_gradient
 from .parameters import no_gradient
 from .path_names import checked_path
 from .point import Point
-from .precision import Numerics, Precision, check_dtype, check_precision
+from .precision import Numerics, Precision, check_precision
 from .randomness import untouched_randomness
 
 
@@ -289,15 +289,14 @@ class Risk:
         risk._evaluation = risk._first_evaluation()
         return risk
 
-    def to(self, dtype: torch.dtype, *, device: torch.device | str | None = None) -> Risk:
-        """The same risk in another precision: parameters, buffers and data converted, float64 for exact results.
+    def to(self, place: Place, *, device: torch.device | str | None = None) -> Risk:
+        """The same risk in another precision or elsewhere, with its data: `risk.to(torch.float64)`, `risk.to("cuda")`.
 
         Args:
-            dtype: float32 or float64.
-            device: Where all of it is to lie; there, memory has a budget of its own.
+            place: float32, or float64 for exact results; or a device, on which memory has a budget of its own.
+            device: A device, beside a precision.
         """
-        check_dtype(dtype)
-        device = self.device if device is None else usable_device(device, f"device={device!r}")
+        dtype, device = destination(place, device, (self.dtype, self.device))
         if (dtype, device) == (self.dtype, self.device):
             return self
         risk = self._converted(dtype, device)
