@@ -20,7 +20,8 @@ from time import perf_counter
 from typing import Any
 
 from ...errors import ArgumentError, FileError
-from ...lab.workers import record_of, warn
+from ...lab.tasks import record_of
+from ...lab.workers import warn
 from ...record import Record, canonical, check_writable, discard, key, lock, plain, write_bytes, write_picture
 from .figure import Context, Figure, Origins
 from .loans import Filed, lent
