@@ -27,7 +27,7 @@ from .probes import start_rows
 from .requested_pairs import RequestedPairs
 from .resumption import Resumption
 from .ritz_pairs import as_eigenpairs, ranking, selection
-from .vectors import check_range, inner, mix, norms, orthonormalize, product, rounding, subtract
+from .vectors import check_range, check_symmetry, inner, mix, norms, orthonormalize, product, rounding, subtract
 
 NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start, without which a new eigenvector could never be found
 SAFETY = 0.9  # of the tolerance: the search stops below it, to leave room for rounding in the fresh residual
@@ -170,8 +170,10 @@ class Search:
         self.scale = max(self.scale, largest)
         fully = not self.tridiagonal or self.explored % self.stride == 0
         C = self.basis.orthogonalize(W, near=2 * self.block_size if self.tridiagonal else None, fully=fully)
-        if fully and self.tridiagonal and float(C[:, : -2 * self.block_size].norm()) > LOSS * self.scale:
-            self.stride = 1
+        if self.tridiagonal and fully:
+            self._check_symmetry(A, C[:, : self.explored])
+            if float(C[:, : -2 * self.block_size].norm()) > LOSS * self.scale:
+                self.stride = 1
         self.tridiagonal = True
         H = torch.zeros(self.basis.count, self.basis.count, dtype=torch.float64)
         H[: self.explored, : self.explored] = self.H
@@ -180,6 +182,17 @@ class Search:
         H[self.explored :, self.explored :] = (C[:, self.explored :] + C[:, self.explored :].T) / 2
         self.H = H
         self._extend(A, W)
+
+    def _check_symmetry(self, A: Operator, C: Float[Tensor, "b j"]) -> None:
+        """Refuse an operator whose PᵀAQ is not (QᵀAP)ᵀ, which the step before left: zero, and B in its last columns.
+
+        Beside locked rows, which are known to the tolerance alone, it need not be.
+        """
+        skew, last = C.clone(), self.basis.last(2)
+        skew[:, skew.shape[1] - self.B.shape[1] :] -= self.B
+        apart = lambda: product(A, last.sum(0, keepdim=True)) - product(A, last).sum(0, keepdim=True)
+        if not self.locked:
+            check_symmetry(float(skew.norm()), self.scale, lambda: float(norms(apart())))
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ritz values, vectors in the basis, and residuals ‖B y_last‖; locked ones first, which have none."""
@@ -372,6 +385,7 @@ def _certificate(A: Operator, search: Search, goal: Goal) -> Eigenpairs:
         if not torch.equal(order, torch.arange(goal.k)):  # fresh products may reorder near ties
             mix(X, torch.eye(goal.k, dtype=torch.float64)[:, order])
             values, residuals = values[order], residuals[order]
+            search.H[: goal.k, : goal.k] = search.H[order][:, order]  # if the search goes on, it is with these rows
     search.num_products += goal.fresh_products
     search.certificates += 1
     pairs = values.to(X.device), X, residuals.to(X.device)
