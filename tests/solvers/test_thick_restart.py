@@ -3,7 +3,8 @@
 import torch
 
 from ritz.solvers.goals import Goal
-from ritz.solvers.thick_restart import Search, _certificate
+from ritz.solvers.search import Search
+from ritz.solvers.thick_restart import _certificate
 
 from .spectra import linspace, rotated
 

@@ -14,10 +14,10 @@ from ..spectrum import Estimate
 from ..spectrum.intervals import Sample
 from .definiteness import check_damping, not_positive, smallest_eigenvalue, zero
 from .eigen import SMALL
-from .lanczos_recursion import Tridiagonal
 from .probe_runs import random_recursions
 from .probes import source
 from .small_matrices import eigenvalues
+from .tridiagonal import Tridiagonal
 from .vectors import room
 
 DENSE = 2000  # the largest n whose matrix is formed where the products allow it: seconds, 32 MB
