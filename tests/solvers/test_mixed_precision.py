@@ -13,7 +13,7 @@ from ritz.operators import Operator, deflated, preconditioned
 from ritz.solvers import eigenpairs
 from ritz.solvers.basis import Basis
 from ritz.solvers.corrections import CLOSE, Surroundings, near_capacity
-from ritz.solvers.thick_restart import SPARE
+from ritz.solvers.search import SPARE
 
 from .memory import diagonal, peak_vectors, with_room
 from .spectra import assert_orthonormal, counted, expected, linspace, network_like, rotated, roughened, true_residuals

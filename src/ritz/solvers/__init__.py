@@ -1,12 +1,12 @@
 """What needs only products A @ V: eigenpairs, densities, traces and other functions of a spectrum."""
 
 # Where to begin reading, from what users call down to what it is made of.
-# - Eigenpairs: `eigen` decomposes `small_matrices` and searches in others by `thick_restart`. The search has `goals`, a
-#   `basis` and `requested_pairs`, ends with `certificates` and possibly finds `missed_pairs`; with cheaper products,
-#   `mixed_precision` has `corrections`.
+# - Eigenpairs: `eigen` decomposes `small_matrices`; in others, `thick_restart` leads a `search`. It has `goals`, a
+#   `basis`, `requested_pairs` and possibly `missed_pairs`; with cheaper products, `mixed_precision` has `corrections`.
 # - Densities: `densities`, and `quadratures` that can grow. Both run a `lanczos_recursion` from random probes
-#   (`probe_runs`) to `tridiagonals`, find the `atoms` among their nodes, and leave the rest to the `assembly` of a
-#   spectrum. The same recursions serve `masses`, `determinants`, `operator_norms` and `operator_functions`.
+#   (`probe_runs`), whose results are `tridiagonal`, find the `atoms` among its nodes, and leave the rest to the
+#   `assembly` of a spectrum. The same recursions serve `masses`, `determinants`, `operator_norms` and
+#   `operator_functions`.
 # - Traces: `traces` grows `sketches` as far as that pays (`split_traces`); what can be resumed is in `deflated_traces`.
 #   `ranks` and `diagonals` take sketches, too.
 # - Linear systems: `linear_systems`, by `conjugate_gradients` and `minres`.
@@ -28,7 +28,7 @@ from .operator_norms import norm
 from .quadratures import LanczosQuadrature
 from .ranks import effective_rank
 from .traces import hutchinson, trace
-from .tridiagonals import Tridiagonal
+from .tridiagonal import Tridiagonal
 
 __all__ = [
     "Diagonal", "FunctionProduct", "LanczosQuadrature", "Solution", "Tridiagonal", "condition_number", "diagonal",

@@ -12,7 +12,7 @@ from ..operators import Operator
 from ..spectrum import Eigenpairs, Spectrum
 from ..spectrum.measure import STEPS, lent_width
 from .atoms import GAP, NEGLIGIBLE, Atoms, Row, beyond, common_atoms, rows_of
-from .tridiagonals import Tridiagonal
+from .tridiagonal import Tridiagonal
 
 TINY = 1e-300  # below every mass, and not zero
 SIGN = 16  # roundings of the largest eigenvalue within which the sign of another is meaningless

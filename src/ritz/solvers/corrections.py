@@ -18,7 +18,7 @@ from ..spectrum import Eigenpairs
 from .basis import Basis
 from .goals import Goal
 from .ritz_pairs import as_eigenpairs, ranking, selection
-from .thick_restart import SPARE
+from .search import SPARE
 from .vectors import components, norms, orthonormalize, product, rounding, subtract
 
 CLOSE = 1e-2  # of the largest |λ|: an eigenvalue nearer to θ is treated as if it were this far away

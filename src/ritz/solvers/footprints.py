@@ -183,7 +183,8 @@ def _of_norm(A: Operator, ord: str | int = "fro", *, num_products: int | None = 
         budget = num_products or operator_norms.NUCLEAR
         if A.size <= min(max(budget, eigen.SMALL), DENSE) and 3 * A.size <= room(A):
             return EXACT * A.size
-        return _of_probes(A, num_probes=operator_norms.PROBES, num_steps=budget // operator_norms.PROBES)
+        probes, steps = operator_norms.probes_and_steps(A, budget)
+        return _of_probes(A, num_probes=probes, num_steps=steps)
     return _of_rank(A, num_products=num_products or 100)
 
 

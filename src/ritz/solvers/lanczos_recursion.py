@@ -13,7 +13,7 @@ from .. import progress
 from ..errors import ArgumentError, check_finite, check_whole
 from ..operators import Operator
 from .probes import gaussian
-from .tridiagonals import Tridiagonal
+from .tridiagonal import Tridiagonal
 from .vectors import as_rows, check_range, check_starts, check_symmetry, dots, norms, product, rounding
 
 VECTORS = 4  # for each probe, its product's argument and result among them

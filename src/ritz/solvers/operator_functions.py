@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..operators import Operator
 from .lanczos_recursion import Recursion
-from .tridiagonals import Tridiagonal
+from .tridiagonal import Tridiagonal
 from .vectors import as_rows, check_vectors, norms, room
 
 STRIDE = 10  # steps between two looks at the error

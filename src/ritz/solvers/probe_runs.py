@@ -15,7 +15,7 @@ from ..record.checkpoints import State
 from ..record.layouts import check_arrays, check_facts, like
 from .lanczos_recursion import MARKS, Recursion, in_step
 from .resumption import Resumption
-from .tridiagonals import Tridiagonal, joined
+from .tridiagonal import Tridiagonal, joined
 from .vectors import SKEW, norms, room
 
 WRITTEN = 12  # vectors of a run that writes them to a file now and then, two a probe

@@ -16,7 +16,7 @@ from .assembly import spectrum_from
 from .eigen import eigenpairs
 from .lanczos_recursion import VECTORS, Recursion, in_step
 from .probes import source
-from .tridiagonals import Tridiagonal, joined
+from .tridiagonal import Tridiagonal, joined
 from .vectors import room
 
 MAIN = torch.device("cpu")

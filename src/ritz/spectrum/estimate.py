@@ -32,17 +32,17 @@ class Estimate:
 
     @property
     def has_error(self) -> bool:
-        """Whether `standard_error` is known: it takes two probes."""
+        """Whether `standard_error` is known: it takes two probes, or a few steps of one."""
         return self._error is not None
 
     @property
     def standard_error(self) -> float:
-        """The standard error of `value`; with one probe there is none."""
+        """The standard error of `value`; too few probes, or steps of a recursion, have none."""
         if self._error is None:
             raise ArgumentError(
-                f"A standard error was requested from an estimate from one probe ({self.value:.4g}).",
-                "One probe has no scatter to measure the error by.",
-                "Allow more probes or products.",
+                f"A standard error was requested from an estimate that has none ({self.value:.4g}).",
+                "It comes from too few probes or steps: one probe has no scatter, one step no change to measure it by.",
+                "Allow more probes, steps or products.",
             )
         return self._error
 

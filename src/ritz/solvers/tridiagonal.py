@@ -1,4 +1,4 @@
-"""Tridiagonal matrices of Lanczos recursions, which are Gauss quadratures."""
+"""Lanczos decompositions A Q = Q T + β r eₘᵀ: their Ritz values, and the Gauss quadratures that they are."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import ArgumentError, check_finite
 
 SLOWEST = 0.9  # ratio of two corrections beyond which their sum is not extrapolated
+SETTLED = 8  # steps from which on the first of these is no longer that of a single step
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,7 +85,8 @@ class Tridiagonal:
     def truncation_error(self, f: Callable[[Tensor], Tensor]) -> float:
         """How much more steps would change the mean of ∫ f, if each doubling reduced the change as the last one did.
 
-        This is a guess from the rules of m, m/2 and m/4 steps, not a bound; it is zero where every space is exhausted.
+        This is a guess from the rules of m, m/2 and m/4 steps, not a bound; with fewer than eight, little is assumed to
+        be gained by a doubling. It is zero where every space is exhausted.
         """
         a, b, m = self.diagonal[:, 0], self.residual, self.diagonal.shape[1]
         if not bool(b.any()):
@@ -93,7 +95,7 @@ class Tridiagonal:
             return abs(float((f(a + b) + f(a - b) - 2 * f(a)).mean())) / 2  # f'' β²/2
         last, half, quarter = (float(self.after(max(m // part, 1)).integral(f).mean()) for part in (1, 2, 4))
         change, before = abs(half - last), abs(quarter - half)
-        ratio = min(change / before, SLOWEST) if before else SLOWEST
+        ratio = min(change / before, SLOWEST) if before and m >= SETTLED else SLOWEST
         return change * max(1.0, ratio / (1 - ratio))
 
     def after(self, num_steps: int) -> Tridiagonal:
