@@ -149,6 +149,16 @@ def check_dtype(dtype: Any) -> None:
         )
 
 
+def no_conversion(dtype: torch.dtype, now: torch.dtype, error: ModelError) -> ModelError:
+    """The error for a model that works in the precision it has now, and fails in another."""
+    return ModelError(
+        f"In {dtype}, to which the risk was converted: {error.seen}",
+        f"In {now} it does not: something in it has a precision of its own, as after x.float().",
+        "Let it take the precision of the parameters: x.to(self.weight.dtype).",
+        f"Stay in {now}: gram_spectrum(risk, dtype={now}), for example.",
+    )
+
+
 def _check_inference_mode() -> None:
     if torch.is_inference_mode_enabled():
         raise ModelError(

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .. import progress
-from ..errors import ArgumentError, DataError, PrecisionWarning, check_whole, first_line, warn_user
+from ..errors import ArgumentError, DataError, ModelError, PrecisionWarning, check_whole, first_line, warn_user
 from ..record.cards import card
 from .batches import Batch, Batches, naming_batch
 from .data import batches_from
@@ -45,7 +45,7 @@ from .parameters import (
     trainable,
 )
 from .path_names import checked_path
-from .precision import Numerics, Precision, check_dtype, check_precision, in_precision
+from .precision import Numerics, Precision, check_dtype, check_precision, in_precision, no_conversion
 from .randomness import untouched_randomness
 
 
@@ -328,7 +328,10 @@ class Risk:
         if (dtype, device) == (self.dtype, self.device):
             return self
         risk = self._converted(dtype, device)
-        risk._evaluation = risk._first_evaluation()
+        try:
+            risk._evaluation = risk._first_evaluation()
+        except ModelError as error:
+            raise error if dtype == self.dtype else no_conversion(dtype, self.dtype, error) from error
         risk._settle()
         return risk
 

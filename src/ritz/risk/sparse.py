@@ -1,4 +1,4 @@
-"""Sparse tensors, as the dense tensors they consist of."""
+"""Sparse and jagged tensors, as the dense tensors they consist of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ INDICES = {
 
 
 def dense_parts(tensor: Tensor) -> list[Tensor]:
-    """The tensor itself; of a sparse one its indices and values."""
+    """The tensor itself; of a sparse one its indices and values, of a jagged one its values and where rows begin."""
+    if tensor.layout == torch.jagged:
+        return [tensor.values(), tensor.offsets()]
     if tensor.layout in INDICES:
         return [*(getattr(tensor, name)() for name in INDICES[tensor.layout]), tensor.values()]
     return [tensor._indices(), tensor._values()] if tensor.layout == torch.sparse_coo else [tensor]
