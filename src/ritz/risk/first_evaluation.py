@@ -73,7 +73,8 @@ class Evaluation:
             raise ModelError(
                 f"The loss has other values on {batch.name}, than when the risk was built.",
                 "Every product must see the same matrix. Something that the loss refers to has changed since, or the "
-                "model is random on some examples, or now and then.",
+                "model is random on some examples, or now and then, or computes otherwise where gradients are "
+                "recorded.",
                 "After a change, build the risk anew.",
                 "Let the loss keep what it needs: functools.partial(loss, weight), of which a risk has its own copy.",
                 "Call model.eval(); turn off functional dropout, noise layers and layers that are skipped at random.",

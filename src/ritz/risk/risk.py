@@ -122,7 +122,8 @@ class Risk:
         # Only a network that can be evaluated on all data is compared with the user's own module.
         self._evaluation = self._first_evaluation()
         with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
-            check_own_gradient(original, self.loss, self._network, self._all_tensors(), names, self.batches)
+            own = original, self.loss, self._network, self._all_tensors(), names
+            check_own_gradient(*own, self.batches, self._evaluation)
         self.loss = own_copy(self.loss)  # only now: a loss that takes parameters of the model was refused by theirs
         self._settle()  # last: until here every pass may show something that has to be watched from now on
 
