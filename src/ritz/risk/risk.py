@@ -53,9 +53,9 @@ class Risk:
     """R(θ) = Σᵢ tᵢ / Σᵢ wᵢ: the risk of a model on a fixed data set, as a function of some of its parameters.
 
     Everything is checked when a risk is built, before the first product: that data, model and loss fit together,
-    that two passes give the same data and two evaluations the same outputs. The parameters and buffers, and tensors
-    and modules of the loss, are copied, so that the risk stays as it is while training goes on; nothing in the model
-    changes.
+    that two passes give the same data and two evaluations the same outputs. The parameters and buffers are copied, and
+    what the loss holds: tensors, modules, variables of the scope that it was made in. So the risk stays as it is while
+    training goes on. Nothing in the model changes.
 
     Args:
         model: The network; in evaluation mode if it has dropout or batch norm.
@@ -294,6 +294,7 @@ class Risk:
         >>> round(risk.at(torch.zeros(9)).loss_value(), 4)  # log 3
         1.0986
         """
+        self._check_loss()
         risk = copy.copy(self)
         if isinstance(theta, Tensor):
             risk.theta = other_theta(theta, self.theta, self.shapes)
@@ -312,6 +313,7 @@ class Risk:
             raise ArgumentError(
                 f"{count} examples were requested.", "An average needs at least one.", "Ask for a positive number."
             )
+        self._check_loss()
         risk = self._sibling()
         risk.batches = self.batches.first(count)
         risk._evaluation = risk._first_evaluation()
@@ -328,6 +330,7 @@ class Risk:
         device = self.device if device is None else _device(device)
         if (dtype, device) == (self.dtype, self.device):
             return self
+        self._check_loss()
         risk = self._converted(dtype, device)
         try:
             risk._evaluation = risk._first_evaluation()
@@ -453,6 +456,11 @@ class Risk:
         """The loss, settled on the first outputs, and the batches, knowing whether their examples are independent."""
         with self._one_pass():
             return examine_in_memory(self.outputs, self._fixed(), self.loss, self.batches)
+
+    def _check_loss(self) -> None:
+        """Refuse to evaluate anew with a loss that has become another one."""
+        with self._one_pass():
+            self._evaluation.check_loss(self.loss)
 
     def _first_evaluation(self) -> Evaluation:
         """Evaluate every batch once, and refuse what cannot be analysed."""
