@@ -10,13 +10,12 @@ INDICES = {
     torch.sparse_bsr: ("crow_indices", "col_indices"),
     torch.sparse_csc: ("ccol_indices", "row_indices"),
     torch.sparse_bsc: ("ccol_indices", "row_indices"),
+    torch.jagged: ("offsets",),
 }
 
 
 def dense_parts(tensor: Tensor) -> list[Tensor]:
-    """The tensor itself; of a sparse one its indices and values, of a jagged one its values and where rows begin."""
-    if tensor.layout == torch.jagged:
-        return [tensor.values(), tensor.offsets()]
+    """The tensor itself; of one that is sparse or jagged, its indices and values."""
     if tensor.layout in INDICES:
         return [*(getattr(tensor, name)() for name in INDICES[tensor.layout]), tensor.values()]
     return [tensor._indices(), tensor._values()] if tensor.layout == torch.sparse_coo else [tensor]
