@@ -598,6 +598,8 @@ def test_jagged_sequences_are_taken_in_their_batches(generator, y):
     check_against_pytorch(risk, model, CE(model(nested(rows)), y))
     with pytest.raises(DataError, match="2 of the 7 examples"):
         risk.first(2)
+    read = Risk(model, CE, Folder([(nested(rows[:7]), y[:7]), (nested(rows[7:]), y[7:])]), memory=0)
+    assert_close(ritz.hessian(read).dense(), ritz.hessian(risk).dense())
 
 
 @pytest.mark.parametrize("kind", [OfTwo, OfPair, OfAny])

@@ -271,6 +271,10 @@ def zero():
 
 
 REFUSED = {
+    "another function without gradients": (
+        lambda: Returns(lambda z: z * (1 + torch.is_grad_enabled())),
+        "other values on a batch of 11[\\s\\S]*otherwise where gradients are recorded",
+    ),
     "a Function fed from a closure": (fed_by_closure, "gradient .* in scale, at θ"),
     "an adjoint with a closure": (Flowing, "its copy fails: .* not have been used in the graph"),
     "an adjoint that fails": (lambda: Flowing(CarelessFlow), "its copy fails: unsupported operand"),

@@ -172,6 +172,19 @@ def closed_over(weight):
     return loss
 
 
+class Called:
+    """A loss that is an object with a setting."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, z, y):
+        return self.weight[y] * F.cross_entropy(z, y, reduction="none")
+
+    def method(self, z, y):
+        return self(z, y)
+
+
 WITH_WEIGHTS = {
     "of ritz": lambda weight: ritz.CrossEntropy(weight),
     "of PyTorch": lambda weight: nn.CrossEntropyLoss(weight),
@@ -179,6 +192,7 @@ WITH_WEIGHTS = {
     "a module": Weighted,
     "a module in a partial": lambda weight: functools.partial(Weighted(weight)),
     "an enclosing variable": closed_over,
+    "an object": Called,
     "a default": lambda weight: lambda z, y, *, w=weight: w[y] * F.cross_entropy(z, y, reduction="none"),
 }
 
@@ -191,6 +205,16 @@ def test_a_risk_keeps_its_loss_while_that_of_the_user_changes(name, x, y):
     before = ritz.hessian(risk).dense(), risk.gradient()
     weight.copy_(weight.flip(0))
     assert_close((ritz.hessian(risk).dense(), risk.gradient()), before, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("anew", [lambda r: r.at(r.theta), lambda r: r.first(3), lambda r: r.to(torch.float32)])
+def test_a_loss_that_changed_is_not_evaluated_anew(anew, x, y):
+    loss = Called(CLASS_WEIGHTS.clone())
+    risk = Risk(network(), loss.method, [(x[:7], y[:7]), (x[7:], y[7:])])
+    assert anew(risk).num_examples in (3, N)
+    loss.weight *= 2  # of which a method has no copy: its object may be the whole trainer
+    with pytest.raises(ModelError, match=r"other values on a batch of 7[\s\S]* has changed since"):
+        anew(risk)
 
 
 def test_a_risk_keeps_the_value_that_an_enclosing_variable_had(x, y):

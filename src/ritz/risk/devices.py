@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from ..errors import ArgumentError, first_line
+from ..errors import ArgumentError, ModelError, first_line
 
 Place = torch.dtype | torch.device | str
 
@@ -30,6 +32,22 @@ def destination(
             "Pass torch.float32 or torch.float64.",
         )
     return place, now[1] if device is None else usable_device(device, f"device={str(device)!r}")
+
+
+@contextmanager
+def naming_conversion(before: torch.dtype, after: torch.dtype) -> Iterator[None]:
+    """Say of a model that works in one precision and fails in another that it is the conversion that it cannot bear."""
+    try:
+        yield
+    except ModelError as error:
+        if before == after:
+            raise
+        raise ModelError(
+            f"In {after}, to which the risk was converted: {error.seen}",
+            f"In {before} it does not: something in it has a precision of its own, as after x.float().",
+            "Let it take the precision of the parameters: x.to(self.weight.dtype).",
+            f"Stay in {before}: gram_spectrum(risk, dtype={before}), for example.",
+        ) from error
 
 
 def usable_device(place: Any, given: str) -> torch.device:

@@ -62,6 +62,11 @@ class Network:
         self._draws = False  # whether a forward pass was seen to draw random numbers
         self.hooked = False  # whether a forward pass was seen to register a hook on a tensor
 
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it has recurrent layers, of which cuDNN's have no second derivative."""
+        return any(isinstance(module, nn.RNNBase) for module in self.module.modules())
+
     def __getstate__(self) -> dict[str, Any]:
         if self._original is not None or self._names:
             raise ModelError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import ModelError, OutputsWarning, first_line, listed, warn_user
 from ..foreign_errors import is_out_of_memory
 from .batches import Batch, Batches, in_pieces
-from .first_evaluation import COMPARED_EXAMPLES
+from .first_evaluation import COMPARED_EXAMPLES, Evaluation
 from .losses import Loss
 from .model import output_tensor
 from .network import Network, called
@@ -31,6 +31,7 @@ def check_own_gradient(
     tensors: Mapping[str, Tensor],
     theta: Collection[str],
     batches: Batches,
+    evaluation: Evaluation,
 ) -> None:
     """Refuse a model that uses its parameters in a way that the risk cannot follow, as seen on the first examples.
 
@@ -39,7 +40,8 @@ def check_own_gradient(
     """
     first = next(iter(batches))
     few = first.first(COMPARED_EXAMPLES) if batches.separable else first
-    flat = in_pieces(partial(_check_batch, original, loss, network, tensors, theta), few, divisible=batches.separable)
+    check = partial(_check_batch, original, loss, network, tensors, theta, evaluation)
+    flat = in_pieces(check, few, divisible=batches.separable)
     if all(flat) and not _has_slope(network, tensors, theta, batches):
         _warn_of_no_slope()
 
@@ -50,6 +52,7 @@ def _check_batch(
     network: Network,
     tensors: Mapping[str, Tensor],
     theta: Collection[str],
+    evaluation: Evaluation,
     batch: Batch,
 ) -> bool:
     """Refuse a model whose Jᵀu differs between the user's own module and our copy, at θ or at a moved θ.
@@ -59,6 +62,7 @@ def _check_batch(
     Jᵀu is zero at both.
     """
     here = _own(original, theta, batch)
+    evaluation.check(loss, here.z, batch)  # which was without gradients
     _check_loss(original, loss, theta, here.z, batch.targets)
     _check_lost(original, here, tensors, batch)
     _compare(here, network, tensors, theta, batch, "θ")

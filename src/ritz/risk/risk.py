@@ -14,11 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .. import progress
-from ..errors import ArgumentError, check_whole
+from ..errors import check_positive, check_whole
 from ..record.cards import card
 from .batches import Batch, Batches, naming_batch
 from .data import batches_from
-from .devices import Place, destination
+from .devices import Place, destination, naming_conversion
 from .distributed import check_group, check_sendable, in_step, smallest_over_ranks, sum_over_ranks
 from .first_evaluation import Evaluation, agreed, channels_last, evaluate, examine_in_memory, forget_tables, over_ranks
 from .losses import Loss, class_indices, loss_from, on_device, own_copy
@@ -38,9 +38,9 @@ class Risk:
     """R(θ) = Σᵢ tᵢ / Σᵢ wᵢ: the risk of a model on a fixed data set, as a function of some of its parameters.
 
     Everything is checked when a risk is built, before the first product: that data, model and loss fit together,
-    that two passes give the same data and two evaluations the same outputs. The parameters and buffers, and tensors
-    and modules of the loss, are copied, so that the risk stays as it is while training goes on; nothing in the model
-    changes.
+    that two passes give the same data and two evaluations the same outputs. The parameters and buffers are copied, and
+    what the loss holds: tensors, modules, variables of the scope that it was made in. So the risk stays as it is while
+    training goes on. Nothing in the model changes.
 
     Args:
         model: The network; in evaluation mode if it has dropout or batch norm.
@@ -105,8 +105,8 @@ class Risk:
         # Only a network that can be evaluated on all data is compared with the user's own module.
         self._evaluation = self._first_evaluation()
         with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
-            network, all_tensors = self._point.network, self._point.tensors()
-            check_own_gradient(original, self.loss, network, all_tensors, self.shapes, self.batches)
+            own = original, self.loss, self._point.network, self._point.tensors(), self.shapes
+            check_own_gradient(*own, self.batches, self._evaluation)
         self.loss = own_copy(self.loss)  # only now: a loss that takes parameters of the model was refused by theirs
         self._point.settle()  # last: until here every pass may show something that has to be watched from now on
 
@@ -272,6 +272,7 @@ class Risk:
         >>> round(risk.at(torch.zeros(9)).loss_value(), 4)  # log 3
         1.0986
         """
+        self._check_loss()
         risk = copy.copy(self)
         risk._point = self._point.at(theta)
         risk._evaluation = risk._first_evaluation()
@@ -280,10 +281,8 @@ class Risk:
     def first(self, count: int) -> Risk:
         """The risk on the first examples alone; on all of them where there are no more."""
         check_whole(count=count)
-        if count is None or count < 1:
-            raise ArgumentError(
-                f"{count} examples were requested.", "An average needs at least one.", "Ask for a positive number."
-            )
+        check_positive("An average needs at least one example.", count=count)
+        self._check_loss()
         risk = self._sibling()
         risk.batches = self.batches.first(count)
         risk._evaluation = risk._first_evaluation()
@@ -299,8 +298,10 @@ class Risk:
         dtype, device = destination(place, device, (self.dtype, self.device))
         if (dtype, device) == (self.dtype, self.device):
             return self
+        self._check_loss()
         risk = self._converted(dtype, device)
-        risk._evaluation = risk._first_evaluation()
+        with naming_conversion(self.dtype, dtype):
+            risk._evaluation = risk._first_evaluation()
         risk._point.settle()
         return risk
 
@@ -353,8 +354,7 @@ class Risk:
 
         With `search`, cuDNN looks for its fastest convolution of every shape, which pays over hundreds of products.
         """
-        recurrent = any(isinstance(module, nn.RNNBase) for module in self.model.modules())
-        return Numerics(self.device, precision, recurrent=recurrent, search=search)
+        return Numerics(self.device, precision, recurrent=self._point.network.is_recurrent, search=search)
 
     def _sibling(self) -> Risk:
         """A copy to be modified: it shares the budget, but no choice or cached property."""
@@ -381,6 +381,11 @@ class Risk:
             return self.batches
         with self._one_pass():
             return channels_last(self._point.fixed_outputs, self.batches, self.device)
+
+    def _check_loss(self) -> None:
+        """Refuse to evaluate anew with a loss that has become another one."""
+        with self._one_pass():
+            self._evaluation.check_loss(self.loss)
 
     def _first_evaluation(self) -> Evaluation:
         """Evaluate every batch once, and refuse what cannot be analysed."""

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
-from types import CellType, FunctionType
+from types import CellType, FunctionType, MethodType
 from typing import Any, Literal, get_args
 
 import torch
@@ -162,11 +162,11 @@ def _converted(value: Any, device: torch.device, dtype: torch.dtype | None) -> A
 
 
 def _copied(value: Any) -> Any:
-    """A copy of a tensor or a module; a module that cannot be copied, and anything else, as it is."""
+    """A copy of a tensor, a module or an object that can be called; what cannot be copied, and all else, as it is."""
     if isinstance(value, Tensor):
         return value.detach().clone()
-    with contextlib.suppress(Exception):  # whatever a user's module raises
-        return copy.deepcopy(value) if isinstance(value, nn.Module) else value
+    with contextlib.suppress(Exception):  # whatever a user's own class raises
+        return copy.deepcopy(value) if callable(value) and not isinstance(value, MethodType) else value
     return value
 
 
