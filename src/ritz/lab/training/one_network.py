@@ -22,7 +22,7 @@ from .batches import BatchSource, Data, check_tensors, shuffled, steps_per_epoch
 from .captured import CapturedStep
 from .loop import Pause, check_run, pauses
 from .schedules import Constant, Pace, Schedule
-from .scores import AnyLoss, check_loss, hits, mean_loss
+from .scores import AnyLoss, check_fit, check_loss, hits, mean_loss
 
 
 def train(
@@ -127,6 +127,7 @@ class _Network:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.generator, self.steps = generator, steps
         self.base_rates = self.last_rates = _rates(optimizer)
+        self.has_stepped = False
         self.found_rates = found_rates  # whether each epoch takes the rates that it finds
         self.settings = copy.deepcopy([_settings(group) for group in optimizer.param_groups])  # before the first step
         self.device = optimizer.param_groups[0]["params"][0].device
@@ -204,6 +205,9 @@ class _Network:
         with autocast(self.steps.precision, self.device):
             outputs = self.model(x)
         outputs = outputs.float() if self.steps.precision == "bfloat16" else outputs
+        if not self.has_stepped:
+            check_fit(self.loss, outputs.detach(), y)
+            self.has_stepped = True
         value = mean_loss(self.loss, outputs, y)
         value.backward()
         if self.steps.clip is not None:
@@ -255,7 +259,7 @@ class _Network:
                 states.setdefault(int(index), {})[entry] = value
         self.optimizer.load_state_dict({"state": states, "param_groups": groups})
         self._restore_numbers(states)
-        self.last_rates, self.outside = _rates(self.optimizer), None
+        self.last_rates, self.outside, self.has_stepped = _rates(self.optimizer), None, True
         self.model.eval()
 
     def _restore_numbers(self, states: Mapping[int, Mapping[str, Any]]) -> None:
