@@ -33,6 +33,7 @@ def test_workers_are_made_from_their_words():
         (["us2000.fig2", "--set", "scale"], ["sets nothing"]),
         (["us2000.fig2", "--set", "scale=big"], ["'big' is not float", "its default is 1.0"]),
         (["us2000.fig2", "--set", "sides=1,x"], ["'1,x' is not"]),
+        (["us2000.fig2", "--set", "sides=3,-1"], ["--set sides=3,-1: that is negative", "its default is 1,2,3,4"]),
         (["us2000.fig2", "--device", "nowhere"], ["--device nowhere"]),
         (["us2000.fig2", "--data-dir", "absent"], ["--data-dir absent is not a folder"]),
         (["us2000.fig2", "--processes", "2"], ["--processes 2"]),

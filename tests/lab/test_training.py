@@ -329,6 +329,25 @@ def test_a_scheduler_of_pytorch_sets_the_rates_where_no_schedule_does():
     assert pause.history["learning_rate"].values.tolist() == rates
 
 
+@pytest.mark.parametrize(
+    "loss, targets, words",
+    [
+        (nn.MSELoss(), normal(30), r"outputs have shape \(30, 1\), the targets \(30,\)"),
+        (ritz.SquaredError(), normal(30, 3), r"the targets \(30, 3\)"),
+        (nn.CrossEntropyLoss(), torch.ones(30, dtype=torch.long), "one class in dimension 1"),
+    ],
+)
+def test_targets_that_do_not_fit_are_refused_before_the_first_step(loss, targets, words):
+    model = network(3, 1)
+    before = [parameter.clone() for parameter in model.parameters()]
+    run = lab.train(
+        model, loss, (normal(30, 3, seed=1), targets), torch.optim.SGD(model.parameters(), 0.1), num_epochs=1
+    )
+    with pytest.raises(DataError, match=words):
+        next(run)
+    assert_close(list(model.parameters()), before, rtol=0, atol=0)
+
+
 def test_rates_that_a_resumed_run_would_not_know_are_refused(tmp_path):
     model = network(3, 5, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

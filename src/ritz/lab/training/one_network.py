@@ -21,7 +21,7 @@ from .captured import CapturedStep
 from .loop import Pause, check_run, pauses
 from .optimizer_state import OptimizerState
 from .schedules import Constant, Pace, Schedule
-from .scores import AnyLoss, check_loss, hits, mean_loss
+from .scores import AnyLoss, check_fit, check_loss, hits, mean_loss
 
 
 def train(
@@ -126,6 +126,7 @@ class _Network:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.generator, self.steps = generator, steps
         self.base_rates = self.last_rates = _rates(optimizer)
+        self.has_stepped = False
         self.found_rates = found_rates  # whether each epoch takes the rates that it finds
         self.optimizer_state = OptimizerState(optimizer)
         self.device = optimizer.param_groups[0]["params"][0].device
@@ -202,6 +203,9 @@ class _Network:
         with autocast(self.steps.precision, self.device):
             outputs = self.model(x)
         outputs = outputs.float() if self.steps.precision == "bfloat16" else outputs
+        if not self.has_stepped:
+            check_fit(self.loss, outputs.detach(), y)
+            self.has_stepped = True
         value = mean_loss(self.loss, outputs, y)
         value.backward()
         if self.steps.clip is not None:
@@ -231,7 +235,7 @@ class _Network:
         self.optimizer_state.check(tensors, header)
         self.model.load_state_dict(under("model/", tensors))
         self.optimizer_state.restore(tensors, header)
-        self.last_rates, self.outside = _rates(self.optimizer), None
+        self.last_rates, self.outside, self.has_stepped = _rates(self.optimizer), None, True
         self.model.eval()
 
     def identity(self) -> dict[str, str]:
