@@ -19,20 +19,13 @@ from .model import output_tensor
 from .network import Network, called
 from .original import Original
 from .parameters import inference_error
+from .point import Point
 
 DISTANCE = 0.01  # of the second point from θ: far enough for zeros to become something, near enough to stay finite
 SHOWN = 4  # names of parameters in a message
 
 
-def check_own_gradient(
-    original: Original,
-    loss: Loss,
-    network: Network,
-    tensors: Mapping[str, Tensor],
-    theta: Collection[str],
-    batches: Batches,
-    evaluation: Evaluation,
-) -> None:
+def check_own_gradient(original: Original, loss: Loss, point: Point, batches: Batches, evaluation: Evaluation) -> None:
     """Refuse a model that uses its parameters in a way that the risk cannot follow, as seen on the first examples.
 
     A loss that depends on parameters is refused too: a risk takes it for a function of outputs and targets. Outputs
@@ -40,6 +33,7 @@ def check_own_gradient(
     """
     first = next(iter(batches))
     few = first.first(COMPARED_EXAMPLES) if batches.separable else first
+    network, tensors, theta = point.network, point.tensors(), point.shapes
     check = partial(_check_batch, original, loss, network, tensors, theta, evaluation)
     flat = in_pieces(check, few, divisible=batches.separable)
     if all(flat) and not _has_slope(network, tensors, theta, batches):

@@ -105,8 +105,7 @@ class Risk:
         # Only a network that can be evaluated on all data is compared with the user's own module.
         self._evaluation = self._first_evaluation()
         with in_step(self.theta, self.group), self.numerics(), untouched_randomness(self.device):
-            own = original, self.loss, self._point.network, self._point.tensors(), self.shapes
-            check_own_gradient(*own, self.batches, self._evaluation)
+            check_own_gradient(original, self.loss, self._point, self.batches, self._evaluation)
         self.loss = own_copy(self.loss)  # only now: a loss that takes parameters of the model was refused by theirs
         self._point.settle()  # last: until here every pass may show something that has to be watched from now on
 
@@ -372,8 +371,7 @@ class Risk:
         with self._one_pass():
             outputs, leaves = self._point.outputs, self._point.fixed()
             self.loss, self.batches = examine_in_memory(outputs, leaves, self.loss, self.batches)
-        # The layout is tried on a batch of the final size.
-        self.batches = self._in_best_layout()
+        self.batches = self._in_best_layout()  # tried on a batch of the final size
 
     def _in_best_layout(self) -> Batches:
         """The batches with images channels-last, if that makes convolutions faster and the model allows it."""
