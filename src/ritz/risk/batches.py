@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from ..errors import DataError, RitzError
+from ..errors import ArgumentError, DataError, RitzError
 from ..foreign_errors import is_out_of_memory
 from .memory import forget_unused
 from .precision import in_precision
@@ -162,6 +162,10 @@ class Batches:
 
     def first(self, count: int) -> Batches:
         """The first examples alone, held in memory."""
+        if count < 1:
+            raise ArgumentError(
+                f"{count} examples were requested.", "An average needs at least one.", "Ask for a positive number."
+            )
         return self._holding(list(_first(self, count)))
 
     def _mapped(self, change: Callable[[Batch], Batch]) -> Batches:

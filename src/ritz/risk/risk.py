@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .. import progress
-from ..errors import check_positive, check_whole
+from ..errors import check_whole
 from ..record.cards import card
 from .batches import Batch, Batches, naming_batch
 from .data import batches_from
@@ -280,7 +280,6 @@ class Risk:
     def first(self, count: int) -> Risk:
         """The risk on the first examples alone; on all of them where there are no more."""
         check_whole(count=count)
-        check_positive("An average needs at least one example.", count=count)
         self._check_loss()
         risk = self._sibling()
         risk.batches = self.batches.first(count)
