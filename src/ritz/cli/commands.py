@@ -65,7 +65,11 @@ def _ritz(
 
 
 @app.command("demo")
-def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
+def run_demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/demo"),
+    seed: Seed = None,
+    debug: Debug = False,
+) -> None:
     """Train a classifier of handwritten digits, analyse its Hessian.
 
     It takes about half a minute on a laptop and needs no download.
@@ -77,10 +81,9 @@ def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
     with report_errors(debug):
         from . import demo, spectrum, tables
 
-        folder = out or Path("out/demo")
-        record, accuracy = demo.run(folder, seed=seed or 0)
+        record, accuracy = demo.run(out, seed=seed or 0)
         tables.show(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
-        spectrum.show_record(record, folder, folder)
+        spectrum.show_record(record, out, out)
         say("Your own model: ritz new mine.py, then ritz spectrum mine.py:risk, or ritz classes mine.py:risk")
 
 

@@ -41,7 +41,7 @@ def entry(place: str) -> Entry:
         return Entry.of_spectrum(place, _spectrum(path))
     folder, _, layer = (place, "", "") if path.exists() else place.rpartition(":")
     folder = folder or place
-    record = _record(Path(folder).parent if folder.endswith("record.json") else Path(folder))
+    record = _record(Path(folder))
     if record.preset != "analysis":
         raise FileError(
             f"{place} is a record of another kind: {record.id}, {record.preset}.",
@@ -59,7 +59,7 @@ def entry(place: str) -> Entry:
 
 
 def _record(folder: Path) -> Record:
-    if not (folder / "record.json").exists():
+    if folder.name != "record.json" and not (folder / "record.json").exists():
         raise FileError(
             f"{folder} holds no record.",
             "Spectra are compared that were measured: records of ritz spectrum, or .npz files.",

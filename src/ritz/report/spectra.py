@@ -140,7 +140,7 @@ def _largest(record: Record) -> list[Number]:
         return [Number("λ_max", f"about {value:.3g}", SEEN, hint=UPWARDS)]
     near = f"the matrix, as products in {record.config['dtype']} give it, has an eigenvalue that near"
     proof = f"Its residual, from a product of its own, is {residual:.1g}: {near}."
-    largest = Number("λ_max", _bounded(value, residual), proof, hint=UPWARDS)
+    largest = Number("λ_max", bounded(value, residual), proof, hint=UPWARDS)
     if value <= 0 or record.config["operator"] != "hessian":
         return [largest]
     step, error = 2 / value, 2 / value * residual / value
@@ -148,10 +148,10 @@ def _largest(record: Record) -> list[Number]:
     if record.scalars["negative_mass"] > 0:
         proof += " Where λ is negative the loss bends downwards, and it moves away at every step size."
     hint = "step size above which plain gradient descent is unstable"
-    return [largest, Number("2/λ_max", _bounded(step, error), proof, hint=hint)]
+    return [largest, Number("2/λ_max", bounded(step, error), proof, hint=hint)]
 
 
-def _bounded(value: float, bound: float, converged: bool = True) -> str:
+def bounded(value: float, bound: float, converged: bool = True) -> str:
     """A number that is no farther from the truth than the bound."""
     return f"{digits_within(value, bound)} ± {bound:.1g}" + ("" if converged else ", not converged")
 
@@ -190,9 +190,7 @@ def lines_of(record: Record) -> Lines:
     rows = zip(
         *(analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged")), strict=True
     )
-    notes = [
-        (v, f"λ{str(rank).translate(BELOW)} = {_bounded(v, r, good)}") for rank, (v, r, good) in enumerate(rows, 1)
-    ]
+    notes = [(v, f"λ{str(rank).translate(BELOW)} = {bounded(v, r, good)}") for rank, (v, r, good) in enumerate(rows, 1)]
     return Lines(analysis.spectrum_of(record), analysis.num_outliers(record), notes)
 
 
@@ -224,7 +222,7 @@ def _eigenvalues(records: Sequence[Record]) -> Section:
 
 def _with_residuals(record: Record) -> list[str]:
     arrays = (analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged"))
-    return [_bounded(*row) for row in zip(*arrays, strict=True)]
+    return [bounded(*row) for row in zip(*arrays, strict=True)]
 
 
 def layers(record: Record) -> Section:

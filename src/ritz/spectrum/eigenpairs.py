@@ -111,4 +111,5 @@ class Eigenpairs:
     def _doubtful(self) -> list[str]:
         """What is to be said of copies that may have been missed; nothing where none is likely."""
         doubtful = 0 if self.doubts is None else int((self.doubts > DOUBT).sum())
-        return [f"{doubtful} of them may have further copies"] if doubtful else []
+        copies = f"{doubtful} of them may have further copies: equal eigenvalues that were missed (see `doubts`)"
+        return [copies] if doubtful else []
