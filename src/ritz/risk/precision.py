@@ -153,7 +153,7 @@ def no_conversion(dtype: torch.dtype, now: torch.dtype, error: ModelError) -> Mo
     """The error for a model that works in the precision it has now, and fails in another."""
     return ModelError(
         f"In {dtype}, to which the risk was converted: {error.seen}",
-        f"In {now} it does not: something in it has a precision of its own, as after x.float().",
+        f"In {now} it does not: something in it has a precision of its own, as after x.float() or x.double().",
         "Let it take the precision of the parameters: x.to(self.weight.dtype).",
         f"Stay in {now}: gram_spectrum(risk, dtype={now}), for example.",
     )
