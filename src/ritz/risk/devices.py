@@ -44,7 +44,7 @@ def naming_conversion(before: torch.dtype, after: torch.dtype) -> Iterator[None]
             raise
         raise ModelError(
             f"In {after}, to which the risk was converted: {error.seen}",
-            f"In {before} it does not: something in it has a precision of its own, as after x.float().",
+            f"In {before} it does not: something in it has a precision of its own, as after x.float() or x.double().",
             "Let it take the precision of the parameters: x.to(self.weight.dtype).",
             f"Stay in {before}: gram_spectrum(risk, dtype={before}), for example.",
         ) from error

@@ -155,7 +155,7 @@ class Network:
         parameters = {} if inside else {name: t for name, t in tensors.items() if name in self._parameters}
         versions, state = _versions(parameters), random_state(device)
         yield
-        self._draws |= not torch.equal(random_state(device), state)
+        self._draws |= random_state(device) != state
         now = _versions(parameters)
         if now != versions:
             raise _overwritten(next(name for name, version in versions.items() if now[name] != version))
