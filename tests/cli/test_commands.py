@@ -293,6 +293,7 @@ def test_a_dry_run_forecasts_and_writes_nothing(folder):
         (["mine.txt:risk"], "mine.txt is not a Python file"),
         (["importer:risk"], "could not be imported: ModuleNotFoundError: No module named 'absent'"),
         (["mine.py:absent"], "Its functions are: risk, triple"),
+        (["mine.py:tripel"], "Its functions are: triple, risk"),
         (["mine.py:VALUE"], "but a value"),
         (["mine.py:pair"], "Return ritz.Risk"),
         (["mine.py:needy"], "cannot be called"),

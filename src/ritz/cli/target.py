@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError, first_line
+from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError, first_line, listed, nearest_first
 from ..record import Record, check_writable
 from ..risk import Risk
 from ..risk.devices import unusable, usable_device
@@ -219,7 +219,7 @@ def _factory(target: Target) -> Callable[..., Any]:
             f"{target.place} has no function {target.factory!r}"
             + ("." if factory is None else ", but a value of that name."),
             "The factory is called to make what is analysed.",
-            f"Its functions are: {', '.join(own) or 'none'}.",
+            f"Its functions are: {listed(nearest_first([target.factory], own), 12) or 'none'}.",
         )
     return factory
 

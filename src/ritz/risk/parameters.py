@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import ArgumentError, ModelError, NumericalError, listed
+from ..errors import ArgumentError, ModelError, NumericalError, listed, nearest_first
 from .model import named_buffers, named_parameters
 
 COMPILED = "_orig_mod."  # what torch.compile puts into names
@@ -98,14 +97,8 @@ def _no_match(
         else "The model has no trainable parameter.",
         "Curvature is taken only with respect to matching parameters that have requires_grad.",
         *(f"For all of that module, write '{glob}'." for glob in modules),
-        *_choices(listed(_nearest_first([parameters] if isinstance(parameters, str) else parameters, trainable), 6)),
+        *_choices(listed(nearest_first([parameters] if isinstance(parameters, str) else parameters, trainable), 6)),
     )
-
-
-def _nearest_first(globs: Sequence[str], trainable: Sequence[str]) -> list[str]:
-    """The names of parameters, those first that are like one of the globs: a large model has too many to show."""
-    near = [name for glob in globs for name in get_close_matches(glob, trainable, n=3, cutoff=0.5)]
-    return [*dict.fromkeys([*near, *trainable])]
 
 
 def _choices(shown: str) -> list[str]:
