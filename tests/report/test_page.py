@@ -329,6 +329,7 @@ def test_a_figure_is_run_again_with_what_was_set(tmp_path):
     config = plain(figure.presets["smoke"])
     record = Record(figure.id, "smoke", {**config, "seed": 7}, {}, {}, (), {})
     assert paper_figures._reproduction(record).code == "ritz run linear2026.fig1a --preset smoke --set seed=7"
+    assert paper_figures._title(record) == "linear2026.fig1a, smoke, seed=7"
 
 
 def test_the_same_records_give_the_same_page(records, tmp_path):
