@@ -193,7 +193,8 @@ def _overwritten(name: str) -> ModelError:
         f"The forward pass writes into parameter {name}.",
         "θ would change while it is being measured.",
         "Compute what it uses as a new tensor: F.linear(x, self.weight.clamp(-1, 1)) in place of self.weight.clamp_().",
-        "Write into it once, before the analysis, and leave that out of the forward pass.",
+        "Write into it before the analysis, and not in the forward pass.",
+        "For an initialisation by the first batch, call model(inputs) once before the analysis.",
     )
 
 
