@@ -116,6 +116,20 @@ class Clamped(nn.Linear):
         return super().forward(x)
 
 
+class Moved(nn.Linear):
+    """Its weight goes to other memory, as recurrent layers on a GPU do it to lie together."""
+
+    def forward(self, x):
+        self.weight.data = self.weight.data.clone()
+        return super().forward(x)
+
+
+def test_parameters_may_move_to_other_memory(x, y):
+    risk = Risk(Moved(D, C).double(), CE, (x, y))
+    H = dense_hessian(lambda t: CE(x @ t[: C * D].view(C, D).T + t[C * D :], y), risk.theta)
+    assert_close(ritz.hessian(risk).dense(), H)
+
+
 class TakesTwo(nn.Module):
     def __init__(self):
         super().__init__()

@@ -153,12 +153,12 @@ class Network:
             return
         inside = torch._C._are_functorch_transforms_active()  # where tensors have no memory of their own
         parameters = {} if inside else {name: t for name, t in tensors.items() if name in self._parameters}
-        versions, state = _versions(parameters), random_state(device)
+        before, state = {n: (t.detach(), t._version) for n, t in parameters.items()}, random_state(device)
         yield
         self._draws |= random_state(device) != state
-        now = _versions(parameters)
-        if now != versions:
-            raise _overwritten(next(name for name, version in versions.items() if now[name] != version))
+        for name, tensor in parameters.items():
+            if _is_written(tensor, *before[name]):
+                raise _overwritten(name)
 
     @contextlib.contextmanager
     def _from_the_start(self) -> Iterator[None]:
@@ -188,9 +188,11 @@ class Network:
                 self.lowest = mode.lowest or self.lowest
 
 
-def _versions(parameters: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
-    """What changes when a tensor is written to, or its memory exchanged."""
-    return {name: (tensor._version, tensor.data_ptr()) for name, tensor in parameters.items()}
+def _is_written(tensor: Tensor, before: Tensor, version: int) -> bool:
+    """Whether a tensor has other values; other memory may hold the same, as where recurrent weights are flattened."""
+    if tensor.data_ptr() == before.data_ptr():
+        return tensor._version != version
+    return not torch.equal(tensor, before)
 
 
 def _overwritten(name: str) -> ModelError:
@@ -198,7 +200,8 @@ def _overwritten(name: str) -> ModelError:
         f"The forward pass writes into parameter {name}.",
         "θ would change while it is being measured.",
         "Compute what it uses as a new tensor: F.linear(x, self.weight.clamp(-1, 1)) in place of self.weight.clamp_().",
-        "Write into it once, before the analysis, and leave that out of the forward pass.",
+        "Write into it before the analysis, and not in the forward pass.",
+        "For an initialisation by the first batch, call model(inputs) once before the analysis.",
     )
 
 
