@@ -35,7 +35,7 @@ def mixed_lanczos(
         return replace(pairs, num_products=pairs.num_products + 2, num_rough_products=1)
     coarse = _coarse(goal, error)
     search, num_own = Search.from_start(rough, coarse, start, generator, v), 1
-    search.stride = STRIDE
+    search.stride, search.rough = STRIDE, True
     del v
     with progress.bar("Eigenpairs") as bar:
         while True:
