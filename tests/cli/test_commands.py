@@ -385,9 +385,13 @@ def test_an_interruption_that_an_import_turned_into_an_error_is_one(folder, monk
             raise ImportError("initialization failed") from None
 
     monkeypatch.setattr(analysis, "run", importing)
-    result = ritz("spectrum", "mine.py:risk", *debug)
-    assert result.exit_code == 130 and "initialization" not in result.output
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where tests run in the background
+    try:
+        result = ritz("spectrum", "mine.py:risk", *debug)
+        assert result.exit_code == 130 and "initialization" not in result.output
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_output_in_another_encoding_or_none_at_all_is_no_reason_to_fail(monkeypatch):
