@@ -385,7 +385,7 @@ def test_an_interruption_that_an_import_turned_into_an_error_is_one(folder, monk
             raise ImportError("initialization failed") from None
 
     monkeypatch.setattr(analysis, "run", importing)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where tests run in the background
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
     try:
         result = ritz("spectrum", "mine.py:risk", *debug)
         assert result.exit_code == 130 and "initialization" not in result.output
